@@ -44,6 +44,7 @@ from nnefc.targets.description.library import (
     TensorDescription,
 )
 from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.encrypted_weights import read_key
 from nnefc.targets.link.outputs import write_network, write_together
 from nnefc.targets.link.toolchain import command_of
 from nnefc.targets.machine.any_target import AnyTarget
@@ -128,7 +129,8 @@ class Artifact:
         path: str | os.PathLike[str],
         *,
         name: str | None = None,
-        weights: str = "embedded",
+        weights: str | None = None,
+        encrypt: bytes | str | os.PathLike[str] | None = None,
         cc: str | None = None,
     ) -> None:
         """Write the network as a library of the kind that the end of `path` asks for; whole or not at all.
@@ -141,13 +143,15 @@ class Artifact:
             name: what the names of the functions begin with, `NAME_create` and so on, so that several networks can be
                 linked into one program; `nnefc` without it. Shared libraries have the functions by both names.
             weights: where the trained values are: "embedded" in the library, or "separate" in a file beside it, whose
-                name ends with `.weights`.
+                name ends with `.weights`. None: in the library, or in a file if they are to be encrypted.
+            encrypt: a key for the file of trained values, 32 bytes or a file of these, which `load` needs then.
             cc: the command of a compiler and linker for the target that takes GCC's options, in place of zig.
 
         Raises:
             CompileError: an option or a name that does not fit, a file that cannot be written, a failure of the linker.
         """
         description = replace(self.description, prefix=name) if name is not None else self.description
+        key = encrypt if encrypt is None or isinstance(encrypt, bytes) else read_key(Path(encrypt))
         with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
             files = [Path(folder) / f"{number}.o" for number in range(len(self.code.objects))]
             for file, content in zip(files, self.code.objects, strict=True):
@@ -161,7 +165,8 @@ class Artifact:
                 Path(path),
                 zig_target=target,
                 cc=command,
-                weights=weights,
+                weights=weights or ("embedded" if key is None else "separate"),
+                key=key,
                 zig_cpu=self.target.host.zig_cpu,
             )
 

@@ -45,7 +45,7 @@ ROOTS = (
 WHOLE = ("nnefc.cli", "nnefc.loader", "nnefc.pages", "nnefc.serving")
 """The packages of which all modules are taken."""
 
-EXTRAS = ("serve", "sign")
+EXTRAS = ("encrypt", "serve", "sign")
 """What a device may want besides: of the whole wheel's extras."""
 
 

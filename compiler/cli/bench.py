@@ -58,6 +58,7 @@ def bench_libraries(
     inputs: tuple[str, ...],
     shape: dict[str, tuple[int | str, ...]] | None,
     weights: Path | None,
+    weights_key: Path | None,
     device: int,
     flush_subnormals: bool | None,
     random: int,
@@ -76,7 +77,7 @@ def bench_libraries(
     if weights is not None and len(libraries) > 1:
         raise click.UsageError("--weights is of one library: several find theirs beside them")
     threads = threads or max(1, len(usable_processors()) // sessions)
-    chosen = given({"weights": weights, "flush_subnormals": flush_subnormals})
+    chosen = given({"weights": weights, "weights_key": weights_key, "flush_subnormals": flush_subnormals})
     with ExitStack() as stack:
         entries: list[_Entry] = []
         left: list[Port] = []

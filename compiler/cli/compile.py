@@ -76,6 +76,13 @@ __all__ = ["compile_model"]
     help="Where the constants are: in the library, or in a file beside it.  [default: embedded]",
 )
 @click.option(
+    "--encrypt",
+    type=click.Path(path_type=Path),
+    metavar="KEYFILE",
+    help="Encrypt the constants, in a file beside the library, with the 32 bytes of this file: openssl rand -out "
+    "KEYFILE 32 makes them. Whoever loads the library needs them.",
+)
+@click.option(
     "--cc",
     metavar="COMMAND",
     help="A compiler for the target with GCC's options, such as the one in Android's NDK.  [default: zig]",
@@ -129,6 +136,7 @@ def compile_model(
     output: Path,
     name: str | None,
     weights: str | None,
+    encrypt: Path | None,
     cc: str | None,
     emit: str | None,
     targets: list[str] | None,
@@ -138,7 +146,7 @@ def compile_model(
 ) -> None:
     """Compile MODEL (NNEF, ONNX or PNNX) to one self-contained library."""
     keywords = given(options)
-    form = given({"name": name, "weights": weights, "cc": cc})
+    form = given({"name": name, "weights": weights, "encrypt": encrypt, "cc": cc})
     if emit is not None and form:
         raise click.UsageError(f"--{next(iter(form))} is an option for libraries: it cannot be used with --emit")
     if jobs is not None and targets is None:
@@ -184,7 +192,7 @@ def compile_model(
 
         for line in trial_lines(artifact.trials):
             click.echo(line, err=True)
-        click.echo(size_line(output, artifact.description, beside=weights == "separate"), err=True)
+        click.echo(size_line(output, artifact.description, beside="encrypt" in form or weights == "separate"), err=True)
 
 
 def check_writable(output: Path) -> None:

@@ -60,7 +60,7 @@ def compile_targets(
             click.echo(head + "failed", err=True)
             click.echo(coloured(message_of(result.error)), err=True)
         elif result.path is not None and result.description is not None:
-            beside = form.get("weights") == "separate"
+            beside = "encrypt" in form or form.get("weights") == "separate"
             click.echo(head + size_line(result.path, result.description, beside=beside), err=True)
 
     with Processes(jobs or max(1, min(len(targets), len(usable_processors()))), import_tvm) as processes:

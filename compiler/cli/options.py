@@ -263,6 +263,12 @@ def session_options(command: Command) -> Command:
                 help="The weights file of a library compiled with --weights separate.  [default: beside the library]",
             ),
             click.option(
+                "--weights-key",
+                type=click.Path(path_type=Path),
+                metavar="FILE",
+                help="The key of a library compiled with --encrypt.",
+            ),
+            click.option(
                 "--device", type=click.IntRange(min=0), default=0, metavar="N", help="The GPU's number.  [default: 0]"
             ),
             click.option(

@@ -56,6 +56,7 @@ def profile_library(
     inputs: tuple[str, ...],
     shape: dict[str, tuple[int | str, ...]] | None,
     weights: Path | None,
+    weights_key: Path | None,
     device: int,
     flush_subnormals: bool | None,
     random: int,
@@ -73,7 +74,7 @@ def profile_library(
 
     if html is not None:
         check_page(html)
-    chosen = given({"weights": weights, "flush_subnormals": flush_subnormals})
+    chosen = given({"weights": weights, "weights_key": weights_key, "flush_subnormals": flush_subnormals})
     with load(library, threads=threads, device=device, **chosen) as model:
         model.forget_profile()
         arrays, left = inputs_of(model, library, inputs, shape or {}, random)

@@ -45,6 +45,7 @@ def run_library(
     inputs: tuple[str, ...],
     shape: dict[str, tuple[int | str, ...]] | None,
     weights: Path | None,
+    weights_key: Path | None,
     device: int,
     flush_subnormals: bool | None,
     random: int | None,
@@ -57,7 +58,7 @@ def run_library(
 
     if shape is not None and random is None:
         raise click.UsageError("--shape is of random values: arrays from files have shapes of their own")
-    chosen = given({"weights": weights, "flush_subnormals": flush_subnormals})
+    chosen = given({"weights": weights, "weights_key": weights_key, "flush_subnormals": flush_subnormals})
     with load(library, threads=threads, device=device, **chosen) as model:
         arrays, left = inputs_of(model, library, inputs, shape or {}, random)
         with told_of_random(left):

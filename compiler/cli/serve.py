@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -39,6 +39,8 @@ def _limits(context: click.Context, parameter: click.Parameter, values: tuple[st
 
 _POLICY, _WHERE = Policy(), Listening()
 _MIB = 1 << 20
+_MOST_OF_KEY = 1 << 10
+"""Bytes: it has 32, and the loader refuses others."""
 
 
 @click.command("serve", context_settings={"show_default": True})
@@ -127,6 +129,12 @@ _MIB = 1 << 20
     help="Treat numbers smaller than about 1e-38 as zero, which is faster.",
 )
 @click.option(
+    "--weights-key",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="The key of libraries whose weights are encrypted.",
+)
+@click.option(
     "--tls",
     type=(click.Path(path_type=Path, exists=True, dir_okay=False), click.Path(path_type=Path, exists=True)),
     metavar="CERTIFICATE KEY",
@@ -141,6 +149,7 @@ def serve_libraries(
     max_delay: float,
     max_request: float,
     threads: int | None,
+    weights_key: BinaryIO | None,
     tls: tuple[Path, Path] | None,
     **options: Any,
 ) -> None:
@@ -165,7 +174,8 @@ def serve_libraries(
     from nnefc.loader.pool import usable_processors
 
     options["threads"] = threads or max(1, len(usable_processors()) // options["sessions"])
-    policy = Policy(delay=max_delay / 1e3, **{name: options.pop(name) for name in _POLICY_OPTIONS})
+    key = None if weights_key is None else weights_key.read(_MOST_OF_KEY)
+    policy = Policy(delay=max_delay / 1e3, weights_key=key, **{name: options.pop(name) for name in _POLICY_OPTIONS})
     where = Listening(
         port=port if http else None,
         grpc_port=grpc_port if grpc else None,

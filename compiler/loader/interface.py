@@ -119,6 +119,8 @@ class OptionsStruct(Structure):
         ("processors", POINTER(c_int32)),
         ("parallel_for", c_void_p),
         ("parallel_for_pool", c_void_p),
+        ("constant_bytes", c_uint64),
+        ("constants", c_void_p),
     )
 
 

@@ -12,6 +12,7 @@ from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_uint32, c_uint6
 from pathlib import Path
 from typing import Any
 
+from .encrypted_weights import DecryptedWeights, WeightsKey, decrypted_weights
 from .files import check_file, labels_of
 from .forks import keep_lock
 from .interface import (
@@ -37,9 +38,10 @@ _MOST_THREADS = 1024  # of a session
 class Library:
     """The shared library itself: opened, its description read, closed with its last session."""
 
-    def __init__(self, path: Path, weights: Path | None) -> None:
+    def __init__(self, path: Path, weights: Path | None, weights_key: WeightsKey | None = None) -> None:
         self.path = path
         self._weights_path = weights
+        self._decrypted: DecryptedWeights | None = None
         check_file(path)
         self._spelling = SPELLINGS.claim(path)
         try:
@@ -55,8 +57,9 @@ class Library:
             self._declare()
             self._describe()
             self._check_constants()
+            self._decrypt(weights_key)
             self.labels = labels_of(path)
-        except LoadError:
+        except BaseException:
             self._unload()
             raise
 
@@ -150,6 +153,15 @@ class Library:
             if status != OK:
                 raise LoadError(f"{self._reason(status, None)}; copy it again")
 
+    def _decrypt(self, key: WeightsKey | None) -> None:
+        """Read the weights file if it is encrypted, once for all sessions; others are for the library to map."""
+        if self.weights is not None:
+            self._decrypted = decrypted_weights(self._weights_path or self.path.with_name(self.weights), key)
+        elif key is not None and not callable(key):
+            raise LoadError(
+                f"{self.path} contains its weights, which are not encrypted: load it without a key for them"
+            )
+
     def create(
         self, threads: int | None, device: int, flush_subnormals: bool, processors: Sequence[int] | None = None
     ) -> c_void_p:
@@ -175,8 +187,11 @@ class Library:
         if not flush_subnormals:
             options.struct_size = OptionsStruct.processors.offset
         if processors is not None:
-            options.struct_size = ctypes.sizeof(OptionsStruct)
+            options.struct_size = OptionsStruct.constant_bytes.offset
             options.processors = (c_int32 * len(processors))(*processors)
+        if self._decrypted is not None:
+            options.struct_size = ctypes.sizeof(OptionsStruct)
+            options.constant_bytes, options.constants = self._decrypted.size, self._decrypted.address
         session = c_void_p()
         with self._lock:
             if self._unloaded:
@@ -201,6 +216,8 @@ class Library:
         self._unloaded = True
         _close_library(self.dll)
         SPELLINGS.release(self._spelling)
+        if self._decrypted is not None:
+            self._decrypted.close()
 
     def function(self, name: str) -> Any:
         """A function that libraries of earlier versions lack.

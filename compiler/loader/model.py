@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .arrays import address_of, source_of
+from .encrypted_weights import WeightsKey
 from .generation import Reader, Sampler, generated, generated_side_by_side
 from .library import Library
 from .notebook import face_html
@@ -30,6 +31,7 @@ def load(
     flush_subnormals: bool = True,
     processors: Sequence[int] | None = None,
     key: str | os.PathLike[str] | None = None,
+    weights_key: WeightsKey | None = None,
 ) -> Model:
     """Load a compiled network.
 
@@ -46,17 +48,21 @@ def load(
             the calling thread, which runs where it runs. With Linux alone.
         key: a public key, a PEM file: the library must have been signed by the private one (`nnefc sign`). Nobody else
             may write to its folder meanwhile.
+        weights_key: of a weights file that is encrypted (`nnefc compile --encrypt`): its 32 bytes, a file of these, or
+            a function that returns them for the file's path, called if the file is encrypted. `cryptography`
+            decrypts it into memory.
 
     Raises:
-        LoadError: there is no such file, it is not as it was signed, it is not a compiled network, it is for another
-            machine, processor or version of the interface, or there is no GPU of this number that can run it.
+        LoadError: there is no such file, it is not as it was signed, its weights file was encrypted with another key,
+            it is not a compiled network, it is for another machine, processor or version of the interface, or there is
+            no GPU of this number that can run it.
     """
     place = None if weights is None else Path(weights)
     if key is not None:
         from .signature import check_signature
 
         check_signature(Path(path), Path(key), place)
-    library = Library(Path(path), place)
+    library = Library(Path(path), place, weights_key)
     return Model(library, threads, device, flush_subnormals, processors)
 
 

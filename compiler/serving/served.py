@@ -46,7 +46,14 @@ class Served:
             LoadError: it cannot be loaded here.
             RunError: it has states, of which each session has its own, or no size is within the server's limits.
         """
-        model = load(path, threads=policy.threads, device=policy.device, flush_subnormals=policy.flush_subnormals)
+        key = policy.weights_key
+        model = load(
+            path,
+            threads=policy.threads,
+            device=policy.device,
+            flush_subnormals=policy.flush_subnormals,
+            weights_key=None if key is None else lambda _path: key,
+        )
         try:
             if model.states:
                 raise RunError(

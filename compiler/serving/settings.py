@@ -21,6 +21,7 @@ class Policy:
         waiting: requests of a network that may wait for a session; further ones are refused.
         device: the number of the GPU.
         flush_subnormals: as in `nnefc.load`.
+        weights_key: of those whose weights are encrypted.
         limits: the greatest sizes of open dimensions by name, where they shall be less than the library allows.
     """
 
@@ -31,6 +32,7 @@ class Policy:
     waiting: int = 256
     device: int = 0
     flush_subnormals: bool = True
+    weights_key: bytes | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
 
 

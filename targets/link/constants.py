@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,9 @@ from xxhash import xxh3_64
 __all__ = ["Constants"]
 
 _LEAST = 256  # bytes: what the algorithm for long inputs, the only one of the runtime, takes
+_PIECE = 1 << 20
 _ZEROS = bytes(1 << 16)
+_NOTHING: NDArray[np.generic] = np.zeros(0, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,22 @@ class Constants:
     @cached_property
     def checksum(self) -> int:
         """XXH3, of 64 bits, as `runtime/checksum.c` has it: fewer than 256 bytes are followed by zeros."""
-        found, at = xxh3_64(), 0
-        for offset, array in self.arrays:
-            _add_zeros(found, offset - at)
-            found.update(array.reshape(-1).view(np.uint8).data)
-            at = offset + array.nbytes
-        _add_zeros(found, max(self.size, _LEAST) - at)
+        found = xxh3_64()
+        for piece in self.pieces():
+            found.update(piece)
+        found.update(_ZEROS[: max(0, _LEAST - self.size)])
         return found.intdigest()
+
+    def pieces(self) -> Iterator[memoryview]:
+        """All bytes in their order, in pieces of at most 1 MiB."""
+        at = 0
+        for offset, array in (*self.arrays, (self.size, _NOTHING)):
+            for start in range(at, offset, len(_ZEROS)):
+                yield memoryview(_ZEROS)[: offset - start]
+            data = array.reshape(-1).view(np.uint8).data
+            for start in range(0, len(data), _PIECE):
+                yield data[start : start + _PIECE]
+            at = offset + array.nbytes
 
     def write(self, file: BinaryIO) -> None:
         """Write all of them from the present end of `file` on, which is where it stands; the end is then theirs."""
@@ -58,8 +70,3 @@ class Constants:
         with path.open("wb") as file:
             self.write(file)
         return path
-
-
-def _add_zeros(found: xxh3_64, count: int) -> None:
-    for start in range(0, count, len(_ZEROS)):
-        found.update(_ZEROS[: count - start])

@@ -12,6 +12,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.targets.description.library import LibraryDescription
 from nnefc.targets.link.bare_archive import write_bare_archive
 from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.encrypted_weights import write_encrypted_weights
 from nnefc.targets.link.header import header_source
 from nnefc.targets.link.toolchain import archive, link_library, link_object
 from nnefc.targets.link.weights_file import write_weights
@@ -109,6 +110,7 @@ def write_network(
     zig_target: str,
     cc: Sequence[str] = (),
     weights: str = "embedded",
+    key: bytes | None = None,
     zig_cpu: str = "baseline",
 ) -> None:
     """Write a network as the file that the end of `path` asks for, with what belongs to it; all or nothing.
@@ -124,6 +126,7 @@ def write_network(
         zig_target: zig's name of the target.
         cc: the command of a compiler for the target, in place of zig.
         weights: one of WEIGHTS.
+        key: 32 bytes that the file of weights is encrypted with; None: it is not.
         zig_cpu: the oldest processor that the runtime shall run on.
 
     Raises:
@@ -137,6 +140,10 @@ def write_network(
         raise CompileError(
             "the target's system cannot map a file of weights into memory", hint="leave them in the library"
         )
+    if key is not None and weights != "separate":
+        raise CompileError(
+            "constants in the library cannot be encrypted", hint="have them in a file, weights='separate'"
+        )
     (kind,) = (kind for kind in _KINDS if _suffix(path) in kind.suffixes)
     network = _Network(objects, constants, description, zig_target, cc, zig_cpu)
 
@@ -144,7 +151,10 @@ def write_network(
         shown = network
         if weights == "separate" and constants is not None:
             name = f"{_stem(path)}.weights"
-            write_weights(constants, description.model, folder / name)
+            if key is None:
+                write_weights(constants, description.model, folder / name)
+            else:
+                write_encrypted_weights(constants, key, folder / name)
             apart = replace(description, weights=name, checksum=constants.checksum)
             shown = replace(network, constants=None, description=apart)
         kind.write(shown, folder / path.name)

@@ -63,19 +63,19 @@ static void set_initial_state(nnefc_engine *engine) {
     memset(engine->state + given, 0, (size_t)(description->state_bytes - given)); /* what does not follow is zero */
 }
 
-/* Finds the constants: in the library, or in a file that is mapped for this session. */
-static nnefc_status open_constants(nnefc_engine *engine, const char *path, char *error) {
+/* Finds the constants: in the library, in a file that is mapped for this session, or in the caller's memory. */
+static nnefc_status open_constants(nnefc_engine *engine, const nnefc_options *options, char *error) {
     engine->constants = nnefc_this_model.constants;
     if (nnefc_this_model.weights == NULL) return NNEFC_OK;
     nnefc_status status =
-        nnefc_this_model.weights->map(nnefc_this_model.weights, path, &engine->mapping, error, NNEFC_ERROR_BYTES);
+        nnefc_this_model.weights->map(nnefc_this_model.weights, options, &engine->mapping, error, NNEFC_ERROR_BYTES);
     engine->constants = engine->mapping.constants;
     return status;
 }
 
 /* Everything that an engine owns; what has been made when something fails is for nnefc_engine_destroy. */
 static nnefc_status fill(nnefc_engine *engine, const nnefc_options *options, uint32_t threads, char *error) {
-    nnefc_status status = open_constants(engine, options->weights, error);
+    nnefc_status status = open_constants(engine, options, error);
     if (status != NNEFC_OK) return status;
     bool failed = false;
     engine->state = allocate(description->state_bytes, &failed);

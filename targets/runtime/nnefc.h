@@ -28,7 +28,7 @@
  * Memory. nnefc_create allocates all memory of the session; nnefc_run allocates nothing, but for strings that it makes and
  * for sizes that only the data tell (the C library itself may set up a few bytes for a thread that calls for the first time).
  * Constants are mapped from the library, or from a separate file
- * beside it, and shared by all sessions and processes.
+ * beside it, and shared by all sessions and processes; or they are in memory of the caller's.
  *
  * Strings. An element of a tensor of strings is an nnefc_string: where its bytes are, and how many. The caller owns those of
  * inputs, during the run. Those of outputs are the session's, until it runs again or is destroyed, or parts of the inputs'.
@@ -184,7 +184,7 @@ typedef void nnefc_parallel_for(void *pool, uint32_t count, void (*task)(void *c
  */
 typedef struct nnefc_options {
     uint32_t struct_size;     /* sizeof(nnefc_options), or its size when it ended with workspace_bytes, weights,
-                                 device or keep_subnormals; others are NNEFC_WRONG_ABI */
+                                 device, keep_subnormals or parallel_for_pool; others are NNEFC_WRONG_ABI */
     int32_t threads;          /* 1 to 1024, the calling thread included; 0: the value of the environment variable
                                  NNEFC_NUM_THREADS, or else the number of processors that the calling thread may use */
     void *workspace;          /* null, or memory of the caller, aligned to 64 bytes, which the session uses until it is
@@ -203,6 +203,11 @@ typedef struct nnefc_options {
                                  calling thread, which runs where it runs. With Linux alone */
     nnefc_parallel_for *parallel_for; /* null, or the caller's own threads in place of the session's, which starts none */
     void *parallel_for_pool;  /* its first argument */
+    uint64_t constant_bytes;  /* the size of what follows, as the description has it */
+    const void *constants;    /* null, or the trained values in the caller's memory, in place of a weights file, where the
+                                 library has one: what is in it from byte 4096 on, decrypted if it is encrypted. Aligned
+                                 to 64 bytes; the session reads them until it is destroyed. For a GPU: in the host's memory,
+                                 and read by nnefc_create alone */
 } nnefc_options;
 
 typedef struct nnefc_session nnefc_session;

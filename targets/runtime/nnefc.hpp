@@ -207,6 +207,8 @@ struct Options {
     std::vector<std::int32_t> processors;         // one for each thread, that it runs on alone; the first is not looked at
     nnefc_parallel_for *parallel_for = nullptr;   // the caller's own threads, see nnefc.h
     void *parallel_for_pool = nullptr;
+    const void *constants = nullptr;              // the trained values in the caller's memory, see nnefc.h
+    std::uint64_t constant_bytes = 0;
 };
 
 // A session of a network: its states, memory and threads. Can be moved, not copied; what was moved from can be destroyed or
@@ -226,7 +228,8 @@ public:
         const bool has_threads = !options.processors.empty() || options.parallel_for != nullptr;
         nnefc_options plain = {};
         // what all libraries know, unless the rest is needed
-        const std::size_t size = has_threads ? sizeof plain
+        const std::size_t size = options.constants != nullptr ? sizeof plain
+                                 : has_threads ? offsetof(nnefc_options, constant_bytes)
                                  : options.keep_subnormals ? offsetof(nnefc_options, processors)
                                  : options.device != 0 ? offsetof(nnefc_options, keep_subnormals)
                                  : options.weights.empty() ? offsetof(nnefc_options, weights) : offsetof(nnefc_options, device);
@@ -240,6 +243,8 @@ public:
         plain.processors = options.processors.empty() ? nullptr : options.processors.data();
         plain.parallel_for = options.parallel_for;
         plain.parallel_for_pool = options.parallel_for_pool;
+        plain.constant_bytes = options.constant_bytes;
+        plain.constants = options.constants;
         nnefc_session *made = nullptr;
         check(functions_.create(&plain, &made), nullptr);
         session_ = made;

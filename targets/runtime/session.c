@@ -97,7 +97,8 @@ static bool read_options(const nnefc_options *given, nnefc_options *options) {
     if (given->struct_size != sizeof *given && given->struct_size != offsetof(nnefc_options, weights) &&
         given->struct_size != offsetof(nnefc_options, device) &&
         given->struct_size != offsetof(nnefc_options, keep_subnormals) &&
-        given->struct_size != offsetof(nnefc_options, processors))
+        given->struct_size != offsetof(nnefc_options, processors) &&
+        given->struct_size != offsetof(nnefc_options, constant_bytes))
         return false;
     memcpy(options, given, given->struct_size);
     return true;
@@ -116,10 +117,11 @@ static nnefc_status create(const nnefc_options *given, nnefc_session **session, 
     *session = NULL;
     nnefc_options options;
     if (!read_options(given, &options))
-        return nnefc_fail(NNEFC_WRONG_ABI, error, "nnefc_options.struct_size is %u, but ABI version %u has %u, %u, %u, %u or %u",
+        return nnefc_fail(NNEFC_WRONG_ABI, error, "nnefc_options.struct_size is %u, but ABI version %u has %u, %u, %u, %u, %u or %u",
                           (unsigned)given->struct_size, NNEFC_ABI_VERSION, (unsigned)offsetof(nnefc_options, weights),
                           (unsigned)offsetof(nnefc_options, device), (unsigned)offsetof(nnefc_options, keep_subnormals),
-                          (unsigned)offsetof(nnefc_options, processors), (unsigned)sizeof options);
+                          (unsigned)offsetof(nnefc_options, processors), (unsigned)offsetof(nnefc_options, constant_bytes),
+                          (unsigned)sizeof options);
     if (options.keep_subnormals != 0 && options.keep_subnormals != 1)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "keep_subnormals is %d, not 0 or 1", (int)options.keep_subnormals);
     nnefc_status status = check_cpu(error);

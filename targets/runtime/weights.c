@@ -5,7 +5,8 @@
  *    16  uint64: bytes of the constants           24  uint64: their checksum, as checksum.h has it
  *    32  the network's name, UTF-8, cut to 255 bytes and followed by zeros
  *
- * Numbers are little-endian. */
+ * Numbers are little-endian. Version 3 is an encrypted file, which nothing here can read: the loader decrypts it
+ * (compiler/loader/encrypted_weights.py), and gives the constants in memory. */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* MAP_POPULATE; on others the functions of POSIX are there without it */
 #endif
@@ -32,7 +33,7 @@
 #define MAP_POPULATE 0
 #endif
 
-enum { VERSION = 2, HEADER_BYTES = 4096, NAME_OFFSET = 32, NAME_BYTES = 256, BLOCK = 64, PATH_BYTES = 4096 };
+enum { VERSION = 2, ENCRYPTED = 3, HEADER_BYTES = 4096, NAME_OFFSET = 32, NAME_BYTES = 256, BLOCK = 64, PATH_BYTES = 4096 };
 
 #ifdef NNEFC_SMALL
 __attribute__((format(printf, 3, 4))) static inline nnefc_status refuse(char *error, size_t error_bytes, const char *format,
@@ -99,8 +100,10 @@ static uint64_t little_endian(const uint8_t *bytes, int count) {
 static nnefc_status check(const nnefc_weights *weights, const char *path, const nnefc_mapping *mapping, char *error,
                           size_t error_bytes) {
     const uint8_t *header = mapping->start;
-    if (memcmp(header, magic, sizeof magic) != 0 || little_endian(header + 8, 4) != VERSION ||
-        little_endian(header + 12, 4) != HEADER_BYTES)
+    bool known = memcmp(header, magic, sizeof magic) == 0 && little_endian(header + 12, 4) == HEADER_BYTES;
+    if (known && little_endian(header + 8, 4) == ENCRYPTED)
+        return refuse(error, error_bytes, "%s is encrypted: decrypt it, and give what is in it in nnefc_options.constants", path);
+    if (!known || little_endian(header + 8, 4) != VERSION)
         return refuse(error, error_bytes, "%s is not a weights file that this library knows", path);
     uint64_t bytes = little_endian(header + 16, 8), padded = (weights->bytes + BLOCK - 1) / BLOCK * BLOCK;
     if (bytes != weights->bytes || little_endian(header + 24, 8) != nnefc_this_model.checksum)
@@ -140,8 +143,26 @@ static nnefc_status map_file(const char *path, nnefc_mapping *mapping, char *err
     return NNEFC_OK;
 }
 
-nnefc_status nnefc_weights_map(const nnefc_weights *weights, const char *path, nnefc_mapping *mapping, char *error,
+/* Takes what the caller has in memory. */
+static nnefc_status take(const nnefc_weights *weights, const nnefc_options *options, nnefc_mapping *mapping, char *error,
+                         size_t error_bytes) {
+    if ((uintptr_t)options->constants % BLOCK != 0) {
+        refuse(error, error_bytes, "nnefc_options.constants is not aligned to %d bytes", (int)BLOCK);
+        return NNEFC_BAD_ARGUMENT;
+    }
+    if (options->constant_bytes != weights->bytes)
+        return refuse(error, error_bytes, "nnefc_options.constant_bytes is %llu, but the network has %llu",
+                      (unsigned long long)options->constant_bytes, (unsigned long long)weights->bytes);
+    if (nnefc_checksum(options->constants, weights->bytes) != nnefc_this_model.checksum)
+        return refuse(error, error_bytes, "what is in nnefc_options.constants is damaged, or belongs to another network");
+    mapping->constants = options->constants;
+    return NNEFC_OK;
+}
+
+nnefc_status nnefc_weights_map(const nnefc_weights *weights, const nnefc_options *options, nnefc_mapping *mapping, char *error,
                                size_t error_bytes) {
+    if (options->constants != NULL) return take(weights, options, mapping, error, error_bytes);
+    const char *path = options->weights;
     char beside[PATH_BYTES];
     if (path == NULL) {
         if (!path_beside(weights->name, beside))

@@ -1,4 +1,4 @@
-/* Trained values in a file of their own, beside the library. */
+/* Trained values in a file of their own, beside the library, or in memory of the caller's. */
 #ifndef NNEFC_WEIGHTS_H
 #define NNEFC_WEIGHTS_H
 
@@ -6,9 +6,9 @@
 
 #include "nnefc.h"
 
-/* One session's view of the file. */
+/* One session's view of them. */
 typedef struct nnefc_mapping {
-    void *start; /* null if nothing is mapped */
+    void *start; /* null if no file is mapped */
     size_t bytes;
     const uint8_t *constants;
 } nnefc_mapping;
@@ -17,14 +17,15 @@ typedef struct nnefc_mapping {
 typedef struct nnefc_weights {
     const char *name; /* of the file, without a folder */
     uint64_t bytes;   /* of the constants */
-    nnefc_status (*map)(const struct nnefc_weights *weights, const char *path, nnefc_mapping *mapping, char *error,
-                        size_t error_bytes);
+    nnefc_status (*map)(const struct nnefc_weights *weights, const nnefc_options *options, nnefc_mapping *mapping,
+                        char *error, size_t error_bytes);
     void (*unmap)(nnefc_mapping *mapping);
 } nnefc_weights;
 
-/* Maps the file for reading and compares it with what the library expects. A null path: the file is in the folder of the
- * library, or of the program that the library is a part of. NNEFC_BAD_WEIGHTS with a text in `error`, or NNEFC_OK. */
-nnefc_status nnefc_weights_map(const nnefc_weights *weights, const char *path, nnefc_mapping *mapping, char *error,
+/* Takes the options' `constants`, or maps the file for reading, and compares them with what the library expects. Without a
+ * path in the options' `weights` the file is in the folder of the library, or of the program that the library is a part of.
+ * NNEFC_BAD_WEIGHTS with a text in `error`, or NNEFC_OK. */
+nnefc_status nnefc_weights_map(const nnefc_weights *weights, const nnefc_options *options, nnefc_mapping *mapping, char *error,
                                size_t error_bytes);
 
 void nnefc_weights_unmap(nnefc_mapping *mapping);

@@ -129,12 +129,12 @@ static nnefc_status copy_constants(nnefc_cuda_device *device, const uint8_t *con
                             error);
 }
 
-static nnefc_status load_constants(nnefc_cuda_device *device, const char *path, char *error) {
+static nnefc_status load_constants(nnefc_cuda_device *device, const nnefc_options *options, char *error) {
     if (nnefc_this_model.description.constant_bytes == 0) return NNEFC_OK;
     const nnefc_weights *weights = nnefc_this_model.weights;
     if (weights == NULL) return copy_constants(device, nnefc_this_model.constants, error);
     nnefc_mapping mapping = {0};
-    nnefc_status status = weights->map(weights, path, &mapping, error, NNEFC_ERROR_BYTES);
+    nnefc_status status = weights->map(weights, options, &mapping, error, NNEFC_ERROR_BYTES);
     if (status != NNEFC_OK) return status;
     status = copy_constants(device, mapping.constants, error);
     weights->unmap(&mapping);
@@ -150,12 +150,12 @@ static nnefc_status unload(nnefc_cuda_device *device, nnefc_status status, char 
     return status;
 }
 
-static nnefc_status fill(nnefc_cuda_device *device, const char *weights, char *error) {
+static nnefc_status fill(nnefc_cuda_device *device, const nnefc_options *options, char *error) {
     nnefc_status status = nnefc_cuda_check(nnefc_cuda.context_push(device->context), "entering the GPU's context", error);
     if (status != NNEFC_OK) return status;
     CUcontext context;
     status = load_code(device, error);
-    if (status == NNEFC_OK) status = load_constants(device, weights, error);
+    if (status == NNEFC_OK) status = load_constants(device, options, error);
     if (status != NNEFC_OK) status = unload(device, status, error);
     int left = nnefc_cuda.context_pop(&context);
     if (status == NNEFC_OK && left != CUDA_SUCCESS && nnefc_cuda.context_push(device->context) == CUDA_SUCCESS) {
@@ -166,14 +166,14 @@ static nnefc_status fill(nnefc_cuda_device *device, const char *weights, char *e
     return nnefc_cuda_also(status, left, "leaving the GPU's context", error);
 }
 
-static nnefc_status make(CUdevice number, const char *weights, nnefc_cuda_device **device, char *error) {
+static nnefc_status make(CUdevice number, const nnefc_options *options, nnefc_cuda_device **device, char *error) {
     nnefc_cuda_device *made = calloc(1, sizeof *made + module->kernel_count * sizeof *made->functions);
     if (made == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a GPU's functions");
     made->device = number;
     int result = nnefc_cuda.context_retain(&made->context, number);
     nnefc_status status = nnefc_cuda_check(result, "opening the GPU's primary context", error);
     if (status == NNEFC_OK) {
-        status = fill(made, weights, error);
+        status = fill(made, options, error);
         if (status != NNEFC_OK) nnefc_cuda.context_release(number);
     }
     if (status == NNEFC_OK)
@@ -183,11 +183,11 @@ static nnefc_status make(CUdevice number, const char *weights, nnefc_cuda_device
     return status;
 }
 
-static nnefc_status share(CUdevice number, const char *weights, nnefc_cuda_device **device, char *error) {
+static nnefc_status share(CUdevice number, const nnefc_options *options, nnefc_cuda_device **device, char *error) {
     for (*device = devices; *device != NULL; *device = (*device)->next)
         if ((*device)->device == number) break;
     if (*device == NULL) {
-        nnefc_status status = make(number, weights, device, error);
+        nnefc_status status = make(number, options, device, error);
         if (status != NNEFC_OK) return status;
         (*device)->next = devices;
         devices = *device;
@@ -196,13 +196,13 @@ static nnefc_status share(CUdevice number, const char *weights, nnefc_cuda_devic
     return NNEFC_OK;
 }
 
-nnefc_status nnefc_cuda_device_acquire(int64_t number, const char *weights, nnefc_cuda_device **device, char *error) {
+nnefc_status nnefc_cuda_device_acquire(const nnefc_options *options, nnefc_cuda_device **device, char *error) {
     nnefc_status status = nnefc_cuda_check_process(error);
     if (status != NNEFC_OK) return status; /* before the lock, which another thread may have held at the fork */
     CUdevice found = 0;
     pthread_mutex_lock(&mutex);
-    status = find(number, &found, error);
-    if (status == NNEFC_OK) status = share(found, weights, device, error);
+    status = find(options->device, &found, error);
+    if (status == NNEFC_OK) status = share(found, options, device, error);
     pthread_mutex_unlock(&mutex);
     return status;
 }

@@ -16,9 +16,9 @@ typedef struct nnefc_cuda_device {
     CUfunction functions[]; /* the kernels, by their numbers */
 } nnefc_cuda_device;
 
-/* The GPU of a number, for one more session. The first session loads the code and copies the trained values, from the
- * library or from the file `weights` (null: the file beside the library); others wait for it, and share them. */
-nnefc_status nnefc_cuda_device_acquire(int64_t number, const char *weights, nnefc_cuda_device **device, char *error);
+/* The GPU of the options' number, for one more session. The first session loads the code and copies the trained values, from
+ * the library or from where the options say that they are; others wait for it, and share them. */
+nnefc_status nnefc_cuda_device_acquire(const nnefc_options *options, nnefc_cuda_device **device, char *error);
 
 /* Ends what acquire began; the last session frees everything. */
 nnefc_status nnefc_cuda_device_release(nnefc_cuda_device *device, char *error);

@@ -105,7 +105,7 @@ nnefc_status nnefc_engine_create(const nnefc_options *options, nnefc_engine **en
     if (status != NNEFC_OK) return status;
     nnefc_engine *made = calloc(1, sizeof *made);
     if (made == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session");
-    status = nnefc_cuda_device_acquire(options->device, options->weights, &made->device, error);
+    status = nnefc_cuda_device_acquire(options, &made->device, error);
     if (status == NNEFC_OK) {
         status = fill(made, options, error);
         char dropped[NNEFC_ERROR_BYTES];
