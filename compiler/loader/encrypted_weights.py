@@ -61,8 +61,8 @@ def decrypted_weights(path: Path, key: WeightsKey | None) -> DecryptedWeights | 
             but there is a key (a function may be asked for none).
     """
     try:
-        with path.open("rb", buffering=0) as file:
-            header = file.read(_SAID.size + 2 * _TAG_BYTES)
+        with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+            header = file.read(_SAID.size + 2 * _TAG_BYTES) or b""  # None: a pipe whose writer has not written
             if header[:12] != struct.pack("<8sI", _MAGIC, _VERSION):
                 return _unencrypted(path, key)
             if key is None:
@@ -74,6 +74,11 @@ def decrypted_weights(path: Path, key: WeightsKey | None) -> DecryptedWeights | 
         if key is None:  # the library says what is wrong with it
             return None
         raise LoadError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a file as usual; a pipe would have it wait for a writer."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _unencrypted(path: Path, key: WeightsKey | None) -> None:

@@ -1,18 +1,23 @@
-"""Fuzz the NNEF front end: documents of both dialects, archives, tensor files, `graph.quant`.
+"""Fuzz what reads files: `python tests/fuzz/readers [nnef] [onnx] [pnnx] [library] [--minutes 10]`, each for so long.
 
-    python tests/fuzz/nnef.py --minutes 10
+    nnef     documents of three dialects, archives, tensor files, `graph.quant`
+    onnx     models
+    pnnx     param and bin files, expressions
+    library  libraries' headers and records, signatures, keys, weights files, encrypted ones, targets in words and JSON
 
 With `atheris` installed (`pip install atheris`) new inputs are chosen by the code that they reach, else by the messages
 that they cause. Inputs run in a process of their own with limited memory and time; one that raises anything but a
-`CompileError`, dies, takes too long or too much memory is written to `--findings`, each kind once. The exit status is
-1 if there are any. `python tests/fuzz/nnef.py --input FILE` runs one again.
+`CompileError` or a `LoadError`, dies, takes too long or too much memory is written to `--findings`, each kind once. The
+exit status is 1 if there are any. `python tests/fuzz/readers nnef --input FILE` runs one again.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import faulthandler
 import hashlib
+import importlib
 import importlib.util
 import json
 import os
@@ -23,16 +28,22 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections import Counter
 from pathlib import Path
 from random import Random
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
-# This folder goes last: the script has the name of a package that others import.
-sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != HERE]
-sys.path += [str(HERE), str(HERE.parent), str(HERE.parent / "frontends" / "nnef")]
+TESTS = HERE.parents[1]
+sys.path += [str(HERE), str(TESTS), str(TESTS / "frontends" / "nnef")]
+
+READERS = ("nnef", "onnx", "pnnx", "library")
+"""Each is a module `…_inputs` with `INSTRUMENTED`, the modules whose code is looked at, `TARGETS`, what is done with an
+input by its first byte, `seeds`, valid inputs, and `mutate`, which changes one."""
 
 SECONDS_AN_INPUT = 30
+LONGEST_MESSAGE = 20_000
 
 GUIDED = importlib.util.find_spec("atheris") is not None
 
@@ -40,10 +51,8 @@ GUIDED = importlib.util.find_spec("atheris") is not None
 class Session:
     """Runs inputs, counts them, keeps findings; its numbers are in a file, for it may die at any time."""
 
-    def __init__(self, findings: Path) -> None:
-        import nnef_targets
-
-        self._targets = nnef_targets
+    def __init__(self, reader: Any, findings: Path) -> None:
+        self._reader = reader
         self._findings = findings
         self._folder = Path(tempfile.mkdtemp(prefix="nnefc-fuzz-"))
         self._current = findings / "current"
@@ -59,33 +68,63 @@ class Session:
         faulthandler.dump_traceback_later(SECONDS_AN_INPUT, exit=True, file=self._dump)
         start = time.perf_counter()
         try:
-            error = self._targets.execute(data, self._folder)
+            error = execute(self._reader, data, self._folder)
         except Exception as failure:
             return self._found(data, failure)
         finally:
             faulthandler.cancel_dump_traceback_later()
             self._counts["executions"] += 1
-            self._counts[f"executions of {data[:1].decode('latin1')}"] += 1
+            if data[:1] in self._reader.TARGETS:
+                self._counts[f"executions of {self._reader.TARGETS[data[:1]].__name__}"] += 1
             self._counts["slowest, ms"] = max(self._counts["slowest, ms"], int(1000 * (time.perf_counter() - start)))
             if time.time() > self._written + 1:
                 self.save()
         self._counts["refused" if error else "accepted"] += 1
-        return re.sub(r"'[^']*'|\[[^]]*\]|[0-9]+", "_", error.message)[:200] if error else f"accepted {len(data) // 50}"
+        return re.sub(r"'[^']*'|\[[^]]*\]|[0-9]+", "_", str(error))[:200] if error else f"accepted {len(data) // 50}"
 
     def save(self) -> None:
-        self._counts["memory, MiB"] = self._targets.memory_of_process()
+        self._counts["memory, MiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         (self._findings / f"counts.{os.getpid()}.json").write_text(json.dumps(self._counts))
         self._written = time.time()
 
     def _found(self, data: bytes, failure: Exception) -> str:
         """Keep the input and its traceback, once for each place in the project that failed."""
-        frames = [f for f in traceback.extract_tb(failure.__traceback__) if "compiler" in f.filename]
+        frames = [
+            f for f in traceback.extract_tb(failure.__traceback__) if re.search("compiler|targets|passes", f.filename)
+        ]
         place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
         kind = f"{type(failure).__name__} at {place}"
         if kind not in self._seen:
             self._seen.add(kind)
             keep(self._findings, kind, data, "".join(traceback.format_exception(failure)))
         return kind
+
+
+def inputs_of(reader: str) -> Any:
+    """A reader's module."""
+    return importlib.import_module(f"{reader}_inputs")
+
+
+def execute(reader: Any, data: bytes, folder: Path) -> Exception | None:
+    """Run one input, with `folder` for its files; the error that refuses it, or None.
+
+    Raises:
+        Exception: anything but a `CompileError` or a `LoadError`: a finding.
+    """
+    from nnefc.diagnostics import CompileError
+    from nnefc.loader import LoadError
+
+    target = reader.TARGETS.get(data[:1])
+    if target is None:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            target(data[1:], folder)
+    except (CompileError, LoadError) as error:
+        assert 0 < len(str(error)) < LONGEST_MESSAGE, "an endless message, or none"
+        return error
+    return None
 
 
 def keep(findings: Path, kind: str, data: bytes, report: str) -> None:
@@ -95,23 +134,30 @@ def keep(findings: Path, kind: str, data: bytes, report: str) -> None:
         (findings / f"{name}.txt").write_text(f"{kind}\n\n{report}")
 
 
-def work(seconds: float, seed: int, findings: Path) -> None:
+def bound_memory(gib: float) -> None:
+    """Let this process have so much address space more than it has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + int(gib * (1 << 30))
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def work(name: str, seconds: float, seed: int, memory: float, findings: Path) -> None:
     """Run inputs until the time is over."""
     if GUIDED:
-        work_guided(seconds, seed, findings)
+        work_guided(name, seconds, seed, memory, findings)
     else:
-        work_alone(seconds, seed, findings)
+        work_alone(name, seconds, seed, memory, findings)
 
 
-def work_alone(seconds: float, seed: int, findings: Path) -> None:
+def work_alone(name: str, seconds: float, seed: int, memory: float, findings: Path) -> None:
     """Inputs with a new behaviour join those that are mutated."""
-    import nnef_inputs
-
-    session, random, end = Session(findings), Random(seed), time.time() + seconds
-    corpus = nnef_inputs.seeds()
+    reader = inputs_of(name)
+    session, random, end = Session(reader, findings), Random(seed), time.time() + seconds
+    corpus = reader.seeds()
+    bound_memory(memory)
     seen = {session.execute(data) for data in corpus}
     while time.time() < end:
-        data = nnef_inputs.mutate(random.choice(corpus), random, corpus)
+        data = reader.mutate(random.choice(corpus), random, corpus)
         behaviour = session.execute(data)
         if behaviour not in seen and len(data) < 1 << 16:
             seen.add(behaviour)
@@ -119,15 +165,16 @@ def work_alone(seconds: float, seed: int, findings: Path) -> None:
     session.save()
 
 
-def work_guided(seconds: float, seed: int, findings: Path) -> None:
+def work_guided(name: str, seconds: float, seed: int, memory: float, findings: Path) -> None:
     import atheris
 
-    with atheris.instrument_imports(include=["nnefc.frontends.nnef"], enable_loader_override=False):
-        import nnef_targets  # noqa: F401
-    import nnef_inputs
-
-    session = Session(findings)
-    corpus = nnef_inputs.seeds()
+    instrumented = re.search(r"^INSTRUMENTED = (\[.*?\])", (HERE / f"{name}_inputs.py").read_text(), re.S | re.M)
+    assert instrumented is not None
+    with atheris.instrument_imports(include=ast.literal_eval(instrumented[1]), enable_loader_override=False):
+        reader = inputs_of(name)
+    session = Session(reader, findings)
+    corpus = reader.seeds()
+    bound_memory(memory)
     folder = findings / "corpus"
     folder.mkdir(exist_ok=True)
     for data in corpus:
@@ -137,7 +184,7 @@ def work_guided(seconds: float, seed: int, findings: Path) -> None:
         random = Random(seed)
         if random.random() < 0.2:
             return bytes(atheris.Mutate(data, largest))[:largest]
-        return nnef_inputs.mutate(data, random, corpus)[:largest]
+        return bytes(reader.mutate(data, random, corpus)[:largest])
 
     def run(data: bytes) -> None:
         session.execute(data)
@@ -154,7 +201,7 @@ def work_guided(seconds: float, seed: int, findings: Path) -> None:
     atheris.Fuzz()
 
 
-def supervise(minutes: float, seed: int, memory_gib: float, findings: Path) -> int:
+def supervise(name: str, minutes: float, seed: int, memory_gib: float, findings: Path) -> int:
     """Start workers until the time is over; one that dies is a finding."""
     findings.mkdir(parents=True, exist_ok=True)
     start = time.time()
@@ -162,7 +209,7 @@ def supervise(minutes: float, seed: int, memory_gib: float, findings: Path) -> i
     workers = 0
     with (findings / "worker.log").open("w") as log:
         while (left := end - time.time()) > 1:
-            command = [sys.executable, __file__, "--worker", str(left), "--seed", str(seed + workers)]
+            command = [sys.executable, str(HERE), name, "--worker", str(left), "--seed", str(seed + workers)]
             command += ["--memory", str(memory_gib), "--findings", str(findings)]
             workers += 1
             # Each thread would reserve 64 MiB of the address space for itself, and each input is evaluated in one.
@@ -171,7 +218,7 @@ def supervise(minutes: float, seed: int, memory_gib: float, findings: Path) -> i
             if status and time.time() < end + 5:
                 report = (findings / "watchdog").read_text() if (findings / "watchdog").exists() else ""
                 kind = "hang" if report else f"died with status {status}"
-                frames = re.findall(r'File "([^"]*compiler[^"]*)", line (\d+)', report)
+                frames = re.findall(r'File "([^"]*(?:compiler|targets|passes)[^"]*)", line (\d+)', report)
                 place = f" at {Path(frames[0][0]).name}:{frames[0][1]}" if frames else ""
                 data = (findings / "current").read_bytes() if (findings / "current").exists() else b""
                 keep(findings, kind + place, data, report)
@@ -197,24 +244,30 @@ def summarize(findings: Path, seconds: float, workers: int) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("readers", nargs="*", metavar="reader", help=f"some of {', '.join(READERS)}; all by default")
+    parser.add_argument("--minutes", type=float, default=10, help="for each reader")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--memory", type=float, default=2, help="GiB of address space")
+    parser.add_argument("--memory", type=float, default=2, help="GiB that inputs may take")
     parser.add_argument("--findings", type=Path, default=Path("build/fuzz"))
     parser.add_argument("--input", type=Path, help="run this file instead")
     parser.add_argument("--worker", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if unknown := set(options.readers) - set(READERS):
+        parser.error(f"there is no reader {sorted(unknown)[0]}; choose some of {', '.join(READERS)}")
+    readers = options.readers or READERS
     if options.worker is None and options.input is None:
-        return supervise(options.minutes, options.seed, options.memory, options.findings.resolve())
-    limit = int(options.memory * (1 << 30))
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        failed = 0
+        for name in readers:
+            print(f"{name}:", flush=True)
+            failed |= supervise(name, options.minutes, options.seed, options.memory, options.findings.resolve() / name)
+        return failed
     if options.input is not None:
-        import nnef_targets
-
+        reader = inputs_of(readers[0])
+        bound_memory(options.memory)
         with tempfile.TemporaryDirectory() as folder:
-            print(nnef_targets.execute(options.input.read_bytes(), Path(folder)) or "accepted")
+            print(execute(reader, options.input.read_bytes(), Path(folder)) or "accepted")
         return 0
-    work(options.worker, options.seed, options.findings)
+    work(readers[0], options.worker, options.seed, options.memory, options.findings)
     return 0
 
 

@@ -1,12 +1,8 @@
-"""What the fuzzer runs: each kind of input through the front end, down to Relax where it is small enough.
-
-An input may be refused with a `CompileError`, in a moment and in little memory. Everything else is a finding.
-"""
+"""What is done with inputs for the NNEF front end: each kind goes down to Relax where it is small enough."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +21,7 @@ from nnefc.frontends.nnef.quantization import dequantize, parse_algorithm, parse
 from nnefc.frontends.nnef.tensor_file import ItemType, StoredTensor, parse_tensor
 from nnefc.frontends.nnef.types import Dialect
 
-__all__ = ["TARGETS", "execute"]
+__all__ = ["TARGETS"]
 
 LIMITS: dict[str, Any] = {"max_depth": 300, "max_operations": 2_000, "max_steps": 100_000}
 
@@ -84,6 +80,13 @@ def archive(content: bytes, folder: Path) -> None:
         load_network(path, random_weights=0)
 
 
+def dynamic(content: bytes, folder: Path) -> None:
+    """A document of tract's dialect, whose operators build while they are evaluated."""
+    path = folder / "dynamic.nnef"
+    path.write_bytes(content)
+    load_network(path, random_weights=0)
+
+
 def _small(flat: FlatGraph) -> bool:
     """A model may be as large as its user likes; the fuzzer leaves large ones alone."""
     items = sum(math.prod(tensor.shape) for invocation in flat.invocations for tensor in invocation.tensors)
@@ -95,28 +98,5 @@ TARGETS: dict[bytes, Callable[[bytes, Path], None]] = {
     b"Q": quantization,
     b"T": tensor,
     b"A": archive,
+    b"Y": dynamic,
 }
-
-
-def execute(data: bytes, folder: Path) -> CompileError | None:
-    """Run one input, with `folder` for its files; the error that refuses it, or None.
-
-    Raises:
-        Exception: anything but a `CompileError`: a finding.
-    """
-    target = TARGETS.get(data[:1])
-    if target is None:
-        return None
-    try:
-        target(data[1:], folder)
-    except CompileError as error:
-        assert len(str(error)) < 20_000, "an endless message"
-        return error
-    return None
-
-
-def memory_of_process() -> int:
-    """The most memory that this process has had, in MiB."""
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024 if os.name == "posix" else 0

@@ -1,6 +1,6 @@
 """Inputs for fuzzing the NNEF front end: seeds, and mutations that know the grammar, the operations and the files.
 
-An input is bytes: the first says what the others are, see `nnef_targets.TARGETS`.
+An input is bytes: the first says what the others are, see TARGETS.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import test_nnef_against_khronos
+import test_nnef_tract
 import test_operations_compound
 import test_operations_elementwise
 import test_operations_roi
@@ -21,13 +22,17 @@ import test_operations_shape
 import test_operations_window
 from nnef_cases import Case, document
 from nnef_language import FINAL
+from nnef_targets import TARGETS
+from nnef_tract import HEAD
 
 from nnefc.frontends.nnef.declarations import MISSING, STANDARD, Operation, Parameter
 from nnefc.frontends.nnef.signatures import spell_value
 from nnefc.frontends.nnef.tensor_file import write_tensor
 from nnefc.frontends.nnef.types import ArrayType, Dialect, GenericType, PrimitiveType, TensorType, TupleType, Type
 
-__all__ = ["mutate", "seeds"]
+__all__ = ["INSTRUMENTED", "TARGETS", "mutate", "seeds"]
+
+INSTRUMENTED = ["nnefc.frontends.nnef"]
 
 QUANTIZATIONS = (
     b'"x": linear_quantize(min = -1.5, max = 2e0, bits = 8);',
@@ -90,6 +95,14 @@ def _case_documents() -> list[str]:
     return [document([case], dialect)[0] for cases, dialect in groups for case in cases]
 
 
+def _dynamic_documents() -> list[str]:
+    """Tract's dialect."""
+    return [
+        f"{HEAD}{before}\ngraph network(x) -> (y)\n{{\nx = external(shape = {list(shape)});\n{body}\n}}\n"
+        for before, body, shape, _ in test_nnef_tract.CASES.values()
+    ]
+
+
 def _tensor_files() -> list[bytes]:
     """Final headers as the project writes them, provisional ones by hand."""
     from tempfile import NamedTemporaryFile
@@ -137,6 +150,7 @@ def seeds() -> list[bytes]:
     tensors = _tensor_files()
     return [
         *[b"D" + text.encode() for text in documents if len(text) < 4000],
+        *[b"Y" + text.encode() for text in _dynamic_documents()],
         *[b"Q" + text for text in QUANTIZATIONS],
         *[b"T" + data for data in tensors],
         *[b"A" + data for data in _archives(tensors)],
@@ -178,7 +192,7 @@ def mutate(data: bytes, random: Random, corpus: list[bytes]) -> bytes:
         return b"D" + random_document(random).encode()
     for _ in range(random.choice((1, 1, 1, 2, 3, 6))):
         match kind:
-            case b"D" if random.random() < 0.92:
+            case b"D" | b"Y" if random.random() < 0.92:
                 content = _change_text(content, random, corpus)
             case b"Q" if random.random() < 0.8:
                 content = _change_tokens(content, random)
