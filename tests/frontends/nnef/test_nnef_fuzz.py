@@ -1,48 +1,14 @@
-"""What fuzzing found, and a short run of the fuzzer; `tests/fuzz/nnef.py` runs for as long as one likes."""
+"""What fuzzing found, and a short run of the fuzzer; `tests/fuzz/readers` runs for as long as one likes."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from random import Random
 
 import numpy as np
 import pytest
 from nnef_cases import load_text, run_network
 
 from nnefc.diagnostics import CompileError
-
-# At the end of the path, for it holds a script with the name of a package.
-sys.path.append(str(Path(__file__).parents[2] / "fuzz"))
-
-import nnef_inputs
-import nnef_targets
-
-
-@pytest.fixture(scope="module")
-def corpus() -> list[bytes]:
-    return nnef_inputs.seeds()
-
-
-def test_seeds_are_valid(corpus: list[bytes], tmp_path: Path) -> None:
-    """A fuzzer whose seeds are refused explores nothing. Most of them are run elsewhere; every twentieth is here."""
-    kinds = {data[:1] for data in corpus}
-    assert kinds == set(nnef_targets.TARGETS)
-    chosen = corpus[:2] + corpus[::20] + [data for data in corpus if data[:1] != b"D"]
-    refused = [(data[:80], error) for data in chosen if (error := nnef_targets.execute(data, tmp_path))]
-    assert not refused
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_mutated_inputs_are_refused_or_accepted_but_never_break_anything(
-    corpus: list[bytes], tmp_path: Path, seed: int
-) -> None:
-    random = Random(seed)
-    others = [data for data in corpus if data[:1] != b"D"]
-    for number in range(60):
-        data = nnef_inputs.mutate(random.choice(corpus if number % 3 else others), random, corpus)
-        nnef_targets.execute(data, tmp_path)
-
 
 GRAPH = "version 1.0;\ngraph g(x) -> (y)\n{{\n    x = external(shape = [2, 4, 5]);\n    {}\n}}\n"
 

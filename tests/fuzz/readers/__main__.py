@@ -17,7 +17,6 @@ import argparse
 import ast
 import faulthandler
 import hashlib
-import importlib
 import importlib.util
 import json
 import os
@@ -28,7 +27,6 @@ import sys
 import tempfile
 import time
 import traceback
-import warnings
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -38,12 +36,9 @@ HERE = Path(__file__).resolve().parent
 TESTS = HERE.parents[1]
 sys.path += [str(HERE), str(TESTS), str(TESTS / "frontends" / "nnef")]
 
-READERS = ("nnef", "onnx", "pnnx", "library")
-"""Each is a module `…_inputs` with `INSTRUMENTED`, the modules whose code is looked at, `TARGETS`, what is done with an
-input by its first byte, `seeds`, valid inputs, and `mutate`, which changes one."""
+from execution import READERS, execute, inputs_of  # noqa: E402
 
 SECONDS_AN_INPUT = 30
-LONGEST_MESSAGE = 20_000
 
 GUIDED = importlib.util.find_spec("atheris") is not None
 
@@ -98,33 +93,6 @@ class Session:
             self._seen.add(kind)
             keep(self._findings, kind, data, "".join(traceback.format_exception(failure)))
         return kind
-
-
-def inputs_of(reader: str) -> Any:
-    """A reader's module."""
-    return importlib.import_module(f"{reader}_inputs")
-
-
-def execute(reader: Any, data: bytes, folder: Path) -> Exception | None:
-    """Run one input, with `folder` for its files; the error that refuses it, or None.
-
-    Raises:
-        Exception: anything but a `CompileError` or a `LoadError`: a finding.
-    """
-    from nnefc.diagnostics import CompileError
-    from nnefc.loader import LoadError
-
-    target = reader.TARGETS.get(data[:1])
-    if target is None:
-        return None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            target(data[1:], folder)
-    except (CompileError, LoadError) as error:
-        assert 0 < len(str(error)) < LONGEST_MESSAGE, "an endless message, or none"
-        return error
-    return None
 
 
 def keep(findings: Path, kind: str, data: bytes, report: str) -> None:

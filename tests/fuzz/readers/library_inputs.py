@@ -34,7 +34,6 @@ INSTRUMENTED = [
     "nnefc.targets.machine",
 ]
 KEY = bytes(range(32))
-HEADER = 1024  # bytes of a library's beginning that are in an input: ELF's header and table of segments
 
 _kept = TemporaryDirectory(prefix="nnefc-fuzz-libraries-")
 FOLDER = Path(_kept.name)
@@ -57,19 +56,25 @@ def _made() -> None:
 
 
 def library(content: bytes, folder: Path) -> None:
-    """The beginning of a library, with its record behind it: what is looked at before the system loads it."""
+    """A library: what is looked at before the system loads it."""
     path = folder / "model.so"
     path.write_bytes(content)
     file_kind(path)
-    read_metadata(path)
-    labels_of(path)
-    weights_beside(path)
+    _read_record(path)
     check_file(path)
 
 
 def record(content: bytes, folder: Path) -> None:
     """The text of a record in a file of nothing else."""
-    library(MARK + struct.pack("<I", len(content)) + content, folder)
+    path = folder / "record"
+    path.write_bytes(MARK + struct.pack("<I", len(content)) + content)
+    _read_record(path)
+
+
+def _read_record(path: Path) -> None:
+    read_metadata(path)
+    labels_of(path)
+    weights_beside(path)
 
 
 def signature(content: bytes, folder: Path) -> None:
@@ -159,7 +164,6 @@ VALUES: tuple[Any, ...] = (
 def seeds() -> list[bytes]:
     """Valid inputs of every kind."""
     _made()
-    start = LIBRARY.read_bytes()[:HEADER]
     records = [embedded_metadata(description) for description in (SAMPLE, OPEN_SAMPLE)]
     machines = [
         {"name": "board", "triple": "aarch64-linux-gnu", "cpu": "cortex-a76", "attributes": ["-dotprod"]},
@@ -173,7 +177,7 @@ def seeds() -> list[bytes]:
         "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72",
     )
     return [
-        *(b"L" + start + text for text in records),
+        b"L" + LIBRARY.read_bytes(),
         *(b"R" + text[len(MARK) + 4 :] for text in records),
         b"S" + (FOLDER / "signed").read_bytes(),
         *(b"K" + (FOLDER / name).read_bytes() for name in ("key", "key.pub")),

@@ -19,6 +19,7 @@ __all__ = ["INSTRUMENTED", "TARGETS", "mutate", "seeds"]
 INSTRUMENTED = ["nnefc.frontends.pnnx"]
 DATA = Path(__file__).parents[2] / "data" / "pnnx"
 LARGEST = 30_000  # bytes of the networks that are changed
+NO_WEIGHTS = b"PK\5\6" + bytes(18)  # an archive of no files
 
 
 def network(content: bytes, folder: Path) -> None:
@@ -48,9 +49,9 @@ def seeds() -> list[bytes]:
     ]
     networks = [_packed(text, data) for text, data in files if len(text) < LARGEST]
     lines = sorted({line for text, _ in files for line in text.decode().split("\n")[2:] if line})
-    networks += [_packed(_single(line, random).encode(), b"") for line in lines]
+    networks += [_packed(_single(line, random).encode(), NO_WEIGHTS) for line in lines]
     texts = [_expression(random, 1 + number % 5) for number in range(60)]
-    networks += [_packed(_of_expression(text, random).encode(), b"") for text in texts]
+    networks += [_packed(_of_expression(text, random).encode(), NO_WEIGHTS) for text in texts]
     return [*networks, *(b"E" + text.encode() for text in texts)]
 
 
@@ -61,7 +62,7 @@ def mutate(data: bytes, random: Random, corpus: list[bytes]) -> bytes:
         text = _expression(random, random.randint(0, 7)) if random.random() < 0.5 else content.decode("latin1")
         return b"E" + _damaged(text, random).encode("latin1", "replace")
     if random.random() < 0.2:
-        return _packed(_of_expression(_damaged(_expression(random, 3), random), random).encode(), b"")
+        return _packed(_of_expression(_damaged(_expression(random, 3), random), random).encode(), NO_WEIGHTS)
     length = int.from_bytes(content[:4], "little")
     text, values = content[4 : 4 + length].decode("latin1"), content[4 + length :]
     lines = [line for line in text.split("\n")[2:] if line and not line.startswith("pnnx.")]
