@@ -172,7 +172,7 @@ def _computed(difference: Size) -> Narrowed | None:
     own = _ranges_of(difference)
     if len(own) < 2:
         return None
-    told = [var for var in own if is_told(var)]
+    told = [var for var in own if is_told(var)][-1:]  # the last: what a size follows from is known before it
     candidates = []
     for var in told or own:
         factor = factor_of(difference, var)

@@ -64,6 +64,21 @@ def test_operators_that_take_sizes_from_data(tmp_path: Path) -> None:
         library.run({**feeds[0], "z": feeds[0]["z"][:4]})
 
 
+def test_parts_that_are_all_told_by_the_data(tmp_path: Path) -> None:
+    """The last follows from the others: they must come to the whole."""
+    nodes = [
+        node("Cast", "sizes", "parts", to=INT),
+        node("Split", "x parts", "a b c"),
+        node("Concat", "c a b", "y", axis=0),
+    ]
+    proto = model_of(nodes, {"x": [6], "sizes": [3]}, {"a": FLOAT, "b": FLOAT, "y": FLOAT})
+    x = RNG.random(6).astype(np.float32)
+    feeds = [{"x": x, "sizes": np.array(sizes, np.float32)} for sizes in ((1, 2, 3), (6, 0, 0), (0, 1, 5))]
+    artifact = check(proto, tmp_path, None, feeds)
+    with artifact.load() as library, pytest.raises(RunError, match="a size 'split2' that is not"):
+        library.run({"x": x, "sizes": np.array([1, 2, 4], np.float32)})
+
+
 def test_a_size_to_expand_to_is_checked(tmp_path: Path) -> None:
     """It is the tensor's own, or 1."""
     nodes = [*COUNTED, node("Concat", "k one", "wanted", axis=0), node("Expand", "lines wanted", "y")]
