@@ -64,7 +64,9 @@ def decrypted_weights(path: Path, key: WeightsKey | None) -> DecryptedWeights | 
         with open(path, "rb", buffering=0, opener=_without_waiting) as file:
             header = file.read(_SAID.size + 2 * _TAG_BYTES) or b""  # None: a pipe whose writer has not written
             if header[:12] != struct.pack("<8sI", _MAGIC, _VERSION):
-                return _unencrypted(path, key)
+                if key is None or callable(key):
+                    return None
+                raise LoadError(f"{path} is not an encrypted weights file: load the library without a key for it")
             if key is None:
                 raise LoadError(
                     f"{path} is encrypted: give its key, load(…, weights_key=FILE), on the command line --weights-key"
@@ -79,11 +81,6 @@ def decrypted_weights(path: Path, key: WeightsKey | None) -> DecryptedWeights | 
 def _without_waiting(path: str, flags: int) -> int:
     """Opens a file as usual; a pipe would have it wait for a writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-def _unencrypted(path: Path, key: WeightsKey | None) -> None:
-    if key is not None and not callable(key):
-        raise LoadError(f"{path} is not an encrypted weights file: load the library without a key for it")
 
 
 def _decrypted(path: Path, file: Any, header: bytes, key: bytes) -> DecryptedWeights:
