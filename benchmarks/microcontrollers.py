@@ -25,6 +25,7 @@ sys.path.insert(0, str(_ROOT / "tests" / "targets"))
 
 TARGETS = ("cortex-m4", "cortex-m7", "cortex-m55")
 PEER_TARGET = "cortex-m4"
+PATCHES_TARGETS = ("cortex-m4", "cortex-m55")
 TITLE = "Networks of MLPerf Tiny on microcontrollers"
 
 _HEAD = [
@@ -117,8 +118,9 @@ def main(networks: tuple[str, ...]) -> None:
                 line, counted[target] = row(name, model, target)
                 lines.append(line)
                 click.echo(line, err=True)
-            patches.append(row(name, model, PEER_TARGET, patches=True)[0])
-            click.echo(patches[-1], err=True)
+            for target in PATCHES_TARGETS:
+                patches.append(row(name, model, target, patches=True)[0])
+                click.echo(patches[-1], err=True)
             peers.append(peer_row(name, model, counted[PEER_TARGET]))
             click.echo(peers[-1], err=True)
     lines += [*patches, *peers]

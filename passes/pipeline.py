@@ -181,7 +181,7 @@ def use_own_operators() -> None:
 def without_code(network: Network, receive: Receiver, place: Place) -> Lowered:
     """A network of whose sizes only those of programs beside it have code: its face, and room for their workspaces."""
     program = face_of(network)
-    plan = MemoryPlan((), {}, {}, {}, 0, 0, (), (), 0, 0).with_room()
+    plan = MemoryPlan((), {}, {}, {}, 0, (), (), (), 0, 0).with_room()
     symbol = place.symbol.replace(ENTRY, SIZES)
     receive(sizes_function(program, plan, [d.var for d in network.open_dimensions], symbol=symbol))
     return Lowered(tvm.IRModule({}), (), program, plan, place.symbol)

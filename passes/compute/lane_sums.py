@@ -96,7 +96,7 @@ def convolve_rows(
     """Convolution of few channels without padding, whose filter's rows are vectors.
 
     Args:
-        data: `[N, *spatial, channels of all pixels of a row]`, with as many behind the last that vectors reach.
+        data: `[N, 1, *spatial, channels of all pixels of a row]`, with as many behind the last that vectors reach.
         weights: `[O blocks, tiles, *k, together, items]`, of :func:`pack_rows` and :func:`in_tiles`.
         strides: of all spatial dimensions.
         dilation: of all but the last, whose is 1.
@@ -106,14 +106,14 @@ def convolve_rows(
         `[N, O blocks, *spatial, block_out]`, int32.
     """
     outer, tiles, *kernel, together, items = weights.shape
-    spatial = _results(data.shape[1:-1], kernel, strides, dilation)
+    spatial = _results(data.shape[2:-1], kernel, strides, dilation)
     taps = [te.reduce_axis((0, size), f"k{axis}") for axis, size in enumerate(kernel)]
     ri = te.reduce_axis((0, items), "ri")
 
     def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
         *position, x, lane = rest
         at = [p * s + t * d for p, s, t, d in zip(position, strides, taps, dilation, strict=False)]
-        return _sum(data(n, *at, x * (strides[-1] * channels) + ri), _tile(weights, o, lane, *taps, ri), [*taps, ri])
+        return _sum(data(n, 0, *at, x * (strides[-1] * channels) + ri), _tile(weights, o, lane, *taps, ri), [*taps, ri])
 
     return te.compute((data.shape[0], outer, *spatial, width, tiles * together), element, name="convolution")
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from tvm import tirx
 from tvm.ir import GlobalVar
 
-from nnefc.passes.plan.offsets import OpenStorage, Storage, assign_offsets, left_open, lower_bound, stacked
+from nnefc.passes.plan.offsets import OpenStorage, Storage, alive_at, assign_offsets, left_open, stacked
 from nnefc.passes.plan.program import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
 from nnefc.passes.schedule.in_place import InPlace
 from nnefc.sizes import Dimension, bounds, expression, greatest, substituted, variables, widest
@@ -90,7 +90,7 @@ class MemoryPlan:
         step_workspaces: for each of the actions that has one, by its position, where its private workspace begins.
         bodies: the plans of the bodies of each choice and loop.
         workspace_bytes: the size of the workspace.
-        lower_bound: the largest sum of buffers alive at one time; no plan needs less.
+        alive: the bytes of the workspace that are in use while each of the actions runs.
         constant_offsets, state_offsets: where each constant and each state begins in its area.
         constant_bytes, state_bytes: the sizes of these areas.
         storages: what lies in the workspace, where sizes that are open leave the offsets to the library; the workspace
@@ -102,12 +102,17 @@ class MemoryPlan:
     step_workspaces: Mapping[int, Place]
     bodies: Mapping[Action, tuple[MemoryPlan, ...]]
     workspace_bytes: int
-    lower_bound: int
+    alive: tuple[int, ...]
     constant_offsets: tuple[int, ...]
     state_offsets: tuple[int, ...]
     constant_bytes: int
     state_bytes: int
     storages: tuple[OpenStorage, ...] = ()
+
+    @property
+    def lower_bound(self) -> int:
+        """The most that is in use at one time: no plan needs less."""
+        return max(self.alive, default=0)
 
     def with_room(self) -> MemoryPlan:
         """With a last storage at the beginning of the workspace, for programs that run in place of this one.
@@ -189,7 +194,7 @@ def plan_memory(
         step_workspaces={time: _in_workspace(storage) for time, storage in workspaces.items()},
         bodies=bodies,
         workspace_bytes=workspace_bytes,
-        lower_bound=0 if open_storages else lower_bound(placed),
+        alive=() if open_storages else alive_at(placed),
         constant_offsets=constant_offsets,
         state_offsets=state_offsets,
         constant_bytes=constant_bytes,

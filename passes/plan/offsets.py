@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice
+from operator import attrgetter
 
+import numpy as np
 from tvm import tirx
 
 from nnefc.passes.tir.alignment import aligned
 from nnefc.sizes import Dimension, Size, is_known
 
-__all__ = ["OpenStorage", "Storage", "assign_offsets", "left_open", "lower_bound", "stacked"]
+__all__ = ["OpenStorage", "Storage", "alive_at", "assign_offsets", "left_open", "stacked"]
 
 
 @dataclass(eq=False)
@@ -65,40 +68,94 @@ def left_open(storages: Collection[Storage], inside: Collection[OpenStorage]) ->
     return tuple(made)
 
 
+_ORDERS: Sequence[Callable[[Storage], tuple[int, ...]]] = (
+    lambda storage: (-storage.bytes, storage.first),
+    lambda storage: (-storage.bytes * (storage.last - storage.first), storage.first),
+    lambda storage: (storage.first, -storage.bytes),
+)
+"""In which storages are placed: the largest first (Pisarchyk and Lee, 2020), those that take most room and time, as
+they begin."""
+
+_MOST_TRIES, _MOST_PLACED = 16, 8192
+"""Of changes to each order, in which one goes before what it lies on; and of storages that are placed in all."""
+
+
 def assign_offsets(storages: Collection[Storage]) -> int:
     """Choose offsets so that storages alive at the same time do not overlap; returns the bytes in all.
 
-    The largest first, each in the first gap that it fits into (Pisarchyk and Lee, 2020).
+    Each comes into the first gap that it fits into; the order decides. Where one leaves gaps, others are tried.
     """
-    placed: list[Storage] = []
-    end = 0
-    for storage in sorted(storages, key=lambda s: (-s.bytes, s.first)):
-        size = aligned(storage.bytes)
-        offset = 0
-        for other in placed:  # in order of their offsets
-            if other.last < storage.first or storage.last < other.first:
-                continue
-            if other.offset - offset >= size:
-                break
-            offset = max(offset, other.offset + aligned(other.bytes))
-        storage.offset = offset
-        placed.append(storage)
-        placed.sort(key=lambda s: s.offset)
-        end = max(end, offset + size)
-    return end
+    least = max(alive_at(storages), default=0)
+    best = _Placed.of(sorted(storages, key=_ORDERS[0]))
+    for tried in islice(_tries(storages), _MOST_PLACED // max(len(storages), 1)):
+        if best.bytes <= least:
+            break
+        best = min(best, tried, key=attrgetter("bytes"))
+    for storage, offset in zip(best.ordered, best.begins, strict=True):
+        storage.offset = int(offset)
+    return best.bytes
 
 
-def lower_bound(storages: Collection[Storage]) -> int:
-    """The largest sum of storages alive at one time: no workspace needs less."""
+@dataclass(frozen=True)
+class _Placed:
+    """Storages in the order in which they were placed, and where they begin and end."""
+
+    ordered: Sequence[Storage]
+    begins: np.ndarray
+    ends: np.ndarray
+
+    @classmethod
+    def of(cls, ordered: Sequence[Storage]) -> _Placed:
+        """Each in the first gap between those before it."""
+        firsts, lasts = (np.array([getattr(s, end) for s in ordered], np.int64) for end in ("first", "last"))
+        begins, ends = np.zeros((2, len(ordered)), np.int64)
+        for count, storage in enumerate(ordered):
+            size, offset = aligned(storage.bytes), 0
+            beside = _beside(storage, firsts[:count], lasts[:count])
+            for other in beside[np.argsort(begins[beside])]:
+                if begins[other] - offset >= size:
+                    break
+                offset = max(offset, int(ends[other]))
+            begins[count], ends[count] = offset, offset + size
+        return cls(ordered, begins, ends)
+
+    @property
+    def bytes(self) -> int:
+        """Those in all."""
+        return int(self.ends.max(initial=0))
+
+    def with_top_earlier(self) -> _Placed:
+        """Placed again, the one that reaches highest before the last of those that are alive with it."""
+        top = int(np.argmax(self.ends))
+        ordered = list(self.ordered)
+        storage = ordered.pop(top)
+        before = [at for at in range(top) if ordered[at].first <= storage.last and storage.first <= ordered[at].last]
+        ordered.insert(before[-1] if before else 0, storage)
+        return _Placed.of(ordered)
+
+
+def _tries(storages: Collection[Storage]) -> Iterator[_Placed]:
+    """Storages placed in other and other orders."""
+    for order in _ORDERS:
+        tried = _Placed.of(sorted(storages, key=order))
+        yield tried
+        for _ in range(_MOST_TRIES):
+            tried = tried.with_top_earlier()
+            yield tried
+
+
+def _beside(storage: Storage, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
+    """The positions of those that are alive with a storage, by their first and last steps."""
+    return np.flatnonzero((firsts <= storage.last) & (lasts >= storage.first))
+
+
+def alive_at(storages: Collection[Storage]) -> tuple[int, ...]:
+    """The bytes that are alive at each time; no workspace needs less than the most of them."""
     changes: defaultdict[int, int] = defaultdict(int)
     for storage in storages:
         changes[storage.first] += aligned(storage.bytes)
         changes[storage.last + 1] -= aligned(storage.bytes)
-    most = alive = 0
-    for time in sorted(changes):
-        alive += changes[time]
-        most = max(most, alive)
-    return most
+    return tuple(accumulate(changes[time] for time in range(max(changes, default=0))))
 
 
 def stacked(sizes: Iterable[int]) -> tuple[tuple[int, ...], int]:

@@ -4,9 +4,10 @@
         →    for each part of d's rows:  b' = first(a'); c' = second(b'); d' = third(c')
 
 a', b' and c' are the rows that the part needs; those that two parts need are computed for both (Lin et al.,
-"MCUNetV2", 2021). All elements are computed as before. Which layers these are, and how many rows a part has, follows
-from the plans of memory for the choices that there are: the one with the smallest workspace is taken, but none that
-adds a third to the network's arithmetic. Parts of equal sizes, which are most, share their kernels.
+"MCUNetV2", 2021). All elements are computed as before. Which layers these are, and how many rows a part has, is
+chosen for the smallest workspace, but nothing that adds a third to the network's arithmetic. For each choice, a part
+in the middle tells what is in use at a time; memory is planned for the best of them, of which one is taken. Parts of
+equal sizes, which are most, share their kernels.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from tvm import tirx
 from tvm.ir import GlobalVar
 
 from nnefc.element_types import item_bytes
-from nnefc.passes.plan.memory import plan_memory
+from nnefc.passes.plan.memory import MemoryPlan, plan_memory
 from nnefc.passes.plan.program import Buffer, Kind, Program, Step
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.passes.schedule.in_place import InPlace, in_place_of
 from nnefc.passes.schedule.row_parts import ROWS, KernelRows, Rows, rows_of, write_rows
+from nnefc.passes.tir.alignment import aligned
 
 __all__ = ["in_patches"]
 
@@ -44,6 +46,12 @@ _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 48)
 _MOST_STEPS = 64
 """That are computed in parts."""
 
+_MOST_PLANS = 8
+"""Of memory that are made: for those choices that a part in the middle promises most of."""
+
+_NEARLY = 1.1
+"""What it says of arithmetic may be more than there is by this factor: parts at the borders have fewer rows."""
+
 
 def in_patches(program: Program) -> Program:
     """The program, its first layers in parts where all sizes are known and that makes the workspace much smaller."""
@@ -51,19 +59,23 @@ def in_patches(program: Program) -> Program:
         return program
     analyses = {gv: KernelAnalysis(func) for gv, func in program.kernels.items()}
     in_place = {gv: in_place_of(analysis) for gv, analysis in analyses.items()}
-    work = {gv: arithmetic_of(func) for gv, func in program.kernels.items()}
-    total = sum(work[step.kernel] for step in program.steps if isinstance(step, Step))
     plan = plan_memory(program, in_place, {})
     if plan.storages:  # sizes are open
         return program
-    before = plan.workspace_bytes
-    found = [
-        (_size(program, in_place, plan), plan)
-        for plan in _plans(program, analyses, in_place, work)
-        if plan.added <= _MOST_ADDED * total
-    ]
-    least = min((size for size, _ in found), default=before)
-    if not found or least >= before or least > before * (1 - _LEAST_SAVED):
+    work = {gv: arithmetic_of(func) for gv, func in program.kernels.items()}
+    most_added = _MOST_ADDED * sum(work[step.kernel] for step in program.steps if isinstance(step, Step))
+    wanted = plan.workspace_bytes * (1 - _LEAST_SAVED)
+    guesses = _guesses(program, plan, analyses, in_place, work)
+    tried = [guess for guess in guesses if guess.added <= most_added * _NEARLY]
+    found: list[tuple[int, _Plan]] = []
+    for guess in sorted(tried, key=lambda guess: (math.ceil(math.log(guess.bytes, _NEAR)), guess.added))[:_MOST_PLANS]:
+        if guess.bytes > wanted:
+            break
+        made = guess.plan(program, work)
+        if made is not None and made.added <= most_added:
+            found.append((_size(program, in_place, made), made))
+    least = min((size for size, _ in found), default=plan.workspace_bytes)
+    if least > wanted or least >= plan.workspace_bytes:
         return program
     best = min((plan for size, plan in found if size <= least * _NEAR), key=lambda plan: (plan.added, len(plan.parts)))
     return _Writer(program, best).program()
@@ -87,16 +99,49 @@ class _Plan:
     added: float
 
 
-def _plans(
+@dataclass(frozen=True, eq=False)
+class _Guess:
+    """What steps take in parts of so many rows of the last one's result, as far as a part in the middle tells.
+
+    Attributes:
+        first, last, rows: as of a :class:`_Plan`.
+        bytes: of the workspace.
+        added: arithmetic that is done again.
+    """
+
+    first: int
+    last: int
+    rows: Sequence[KernelRows]
+    height: int
+    bytes: int
+    added: float
+
+    def plan(self, program: Program, work: Mapping[GlobalVar, int]) -> _Plan | None:
+        """The plan; None if a step would have no rows in some part."""
+        parts = []
+        for start in range(0, self.rows[-1].height, self.height):
+            end = min(start + self.height, self.rows[-1].height)
+            part = _part(program, self.first, self.last, self.rows, (start, end))
+            if part is None:
+                return None
+            parts.append(part)
+        computed = [sum(part[number][1] - part[number][0] for part in parts) for number in range(len(self.rows))]
+        added = _added(_calls(program, self.first, self.last), self.rows, computed, work)
+        return _Plan(self.first, self.last, self.rows, parts, added)
+
+
+def _guesses(
     program: Program,
+    plan: MemoryPlan,
     analyses: Mapping[GlobalVar, KernelAnalysis],
     in_place: Mapping[GlobalVar, InPlace],
     work: Mapping[GlobalVar, int],
-) -> Iterator[_Plan]:
+) -> Iterator[_Guess]:
     """All choices for the first steps that can be computed by rows."""
     kernels: dict[GlobalVar, KernelRows | None] = {}
     rows: list[KernelRows] = []
     first = 0
+    around = _Around(program, plan)
     for number, step in enumerate(program.steps):
         if not isinstance(step, Step):
             return
@@ -114,13 +159,79 @@ def _plans(
         if in_place[step.kernel].reshape:  # what comes before it may be the last step as well
             continue
         if len(rows) > 1 and _is_closed(program, first, number, rows):
-            ops = [work[each.kernel] for each in program.steps[first : number + 1] if isinstance(each, Step)]
+            calls = _calls(program, first, number)
+            there, held = around.bytes(first, number), around.held(first, number)
             for height in sorted({-(-found.height // count) for count in _COUNTS if count <= found.height}):
-                made = _parts(program, first, number, rows, height)
-                if made is not None:
-                    yield _Plan(first, number, tuple(rows), made, _added(made, rows, ops))
+                start = -(-found.height // height) // 2 * height
+                part = _part(program, first, number, rows, (start, min(start + height, found.height)))
+                if part is None:
+                    continue
+                own = held + _alive_in(calls, rows, part, in_place)
+                computed = [found.height / height * (end - begin) for begin, end in part]
+                added = _added(calls, rows, computed, work)
+                yield _Guess(first, number, tuple(rows), height, max(there, own, 1), added)
         if len(rows) == _MOST_STEPS:
             return
+
+
+def _calls(program: Program, first: int, last: int) -> Sequence[Step]:
+    return [step for step in program.steps[first : last + 1] if isinstance(step, Step)]
+
+
+class _Around:
+    """What lies in the workspace besides the results of some steps."""
+
+    def __init__(self, program: Program, plan: MemoryPlan) -> None:
+        self._steps, self._places, self._alive = program.steps, plan.places, plan.alive
+        self._times = {id(action): time for time, action in enumerate(plan.actions)}
+        self._read: dict[Buffer, int] = {}  # by the last step that does
+        for number, step in enumerate(program.steps):
+            self._read |= dict.fromkeys(step.reads, number)
+
+    def bytes(self, first: int, last: int) -> int:
+        """The most that is in use while none of the steps runs."""
+        inside = {self._times.get(id(step)) for step in self._steps[first : last + 1]}
+        return max((size for time, size in enumerate(self._alive) if time not in inside), default=0)
+
+    def held(self, first: int, last: int) -> int:
+        """What is in use while all of them run: what others have computed, and the last result."""
+        (result,) = self._steps[last].writes
+        before = [buffer for step in self._steps[:first] for buffer in step.writes]
+        kept = [result, *(buffer for buffer in before if self._read.get(buffer, 0) >= first)]
+        there = {self._places[buffer]: buffer.bytes for buffer in kept}
+        return sum(size for place, size in there.items() if place.base == Kind.WORKSPACE.value)
+
+
+def _alive_in(
+    steps: Sequence[Step], rows: Sequence[KernelRows], part: Sequence[Rows], in_place: Mapping[GlobalVar, InPlace]
+) -> int:
+    """The most bytes in use at one time of what steps compute for a part, but for the last result where it is whole."""
+    roots: dict[Buffer, Buffer] = {}
+    ends: dict[Buffer, int] = {}
+    for number, step in enumerate(steps):
+        (result,) = step.writes
+        ends |= {roots[buffer]: number for buffer in step.reads if buffer in roots}
+        is_view = in_place[step.kernel].reshape and step.reads[0] in roots
+        roots[result] = roots[step.reads[0]] if is_view else result
+        ends[roots[result]] = number
+    sizes: dict[Buffer, int] = {}
+    most = 0
+    for number, (step, (begin, end)) in enumerate(zip(steps, part, strict=True)):
+        (result,) = step.writes
+        if number == len(steps) - 1 and _is_written_there(result):
+            break
+        overwritten = [
+            root
+            for position in in_place[step.kernel].overwritable
+            if (root := roots.get(step.reads[position])) in sizes and ends[root] == number
+        ]
+        if roots[result] is result:
+            sizes[result] = aligned(_temporary(result, (begin, end)).bytes)
+        if overwritten:
+            sizes.pop(overwritten[0])
+        most = max(most, sum(sizes.values()))
+        sizes = {root: size for root, size in sizes.items() if ends[root] > number}
+    return most
 
 
 def _is_closed(program: Program, first: int, last: int, rows: Sequence[KernelRows]) -> bool:
@@ -141,34 +252,29 @@ def _is_closed(program: Program, first: int, last: int, rows: Sequence[KernelRow
     return True
 
 
-def _parts(
-    program: Program, first: int, last: int, rows: Sequence[KernelRows], height: int
-) -> list[Sequence[Rows]] | None:
-    """The rows of each step's result for parts of so many rows of the last one; None if a step would have none."""
+def _part(program: Program, first: int, last: int, rows: Sequence[KernelRows], own: Rows) -> Sequence[Rows] | None:
+    """The rows of each step's result for some rows of the last one; None if a step would have none."""
     steps = program.steps[first : last + 1]
     numbers = {step.writes[0]: number for number, step in enumerate(steps)}
-    made: list[Sequence[Rows]] = []
-    for start in range(0, rows[-1].height, height):
-        wanted: dict[int, Rows] = {last - first: (start, min(start + height, rows[-1].height))}
-        for number in range(last - first, -1, -1):
-            if number not in wanted:
-                return None
-            needs = rows[number].needs(wanted[number])
-            if needs is None:
-                return None
-            for buffer, param in zip(steps[number].reads, rows[number].kernel.func.params, strict=False):
-                if buffer in numbers and param in needs:
-                    own, producer = needs[param], numbers[buffer]
-                    known = wanted.get(producer, own)
-                    wanted[producer] = min(known[0], own[0]), max(known[1], own[1])
-        made.append([wanted[number] for number in range(len(steps))])
-    return made
+    wanted: dict[int, Rows] = {last - first: own}
+    for number in range(last - first, -1, -1):
+        needs = rows[number].needs(wanted[number]) if number in wanted else None
+        if needs is None:
+            return None
+        for buffer, param in zip(steps[number].reads, rows[number].kernel.func.params, strict=False):
+            if buffer in numbers and param in needs:
+                found, producer = needs[param], numbers[buffer]
+                known = wanted.get(producer, found)
+                wanted[producer] = min(known[0], found[0]), max(known[1], found[1])
+    return [wanted[number] for number in range(len(steps))]
 
 
-def _added(parts: Sequence[Sequence[Rows]], rows: Sequence[KernelRows], work: Sequence[int]) -> float:
-    computed = [sum(part[number][1] - part[number][0] for part in parts) for number in range(len(rows))]
+def _added(
+    steps: Sequence[Step], rows: Sequence[KernelRows], computed: Sequence[float], work: Mapping[GlobalVar, int]
+) -> float:
+    """Arithmetic that is done again, where so many rows of each step's result are computed in all."""
     shares = (count / kernel.height - 1 for count, kernel in zip(computed, rows, strict=True))
-    return sum(max(share, 0.0) * own for share, own in zip(shares, work, strict=True))
+    return sum(max(share, 0.0) * work[step.kernel] for share, step in zip(shares, steps, strict=True))
 
 
 def _size(program: Program, in_place: Mapping[GlobalVar, InPlace], plan: _Plan) -> int:
@@ -224,7 +330,7 @@ class _Writer:
             own = _temporary(result, rows)
             made[result] = own, rows
             is_last = number == last - first
-            if is_last and math.prod(map(int, result.shape[:ROWS])) == 1:
+            if is_last and _is_written_there(result):
                 self._views[own] = (result, rows[0] * _row_bytes(result))
             called = self._kernel(step.kernel, kernel, rows, held)
             yield replace(step, kernel=called, reads=tuple(reads), writes=(own,))
@@ -277,6 +383,11 @@ def _temporary(buffer: Buffer, rows: Rows) -> Buffer:
     """Some rows of a tensor."""
     shape = (*buffer.shape[:ROWS], rows[1] - rows[0], *buffer.shape[ROWS + 1 :])
     return Buffer(Kind.WORKSPACE, buffer.index, shape, buffer.dtype)
+
+
+def _is_written_there(result: Buffer) -> bool:
+    """Whether rows of the last result are together in it, so that they are computed where they belong."""
+    return math.prod(map(int, result.shape[:ROWS])) == 1
 
 
 def _row_bytes(buffer: Buffer) -> int:

@@ -67,7 +67,7 @@ def _by_rows(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, slidi
     pixels = to_blocks(layouts.builder, padded.data, channels, layouts.target.patches)
     around = layouts.padded(pixels, before, (*after[:-1], after[-1] + max(missing, 0)), padded.value)
     batch, _, *spatial, _ = shape_of(around)
-    rows = seen_as(layouts.builder, around, (batch, *spatial[:-1], spatial[-1] * channels))
+    rows = seen_as(layouts.builder, around, (batch, 1, *spatial[:-1], spatial[-1] * channels))
     given = (channels, sliding.strides, sliding.dilation, width)
     packed = _in_tiles(layouts, pack_rows(filters, layouts.size, vector))
     return layouts.kernel(convolve_rows, rows, packed, *given, name="integer_convolution")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from tvm.ir import GlobalVar
 
 from nnefc.network import Body, Loop
 from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryPlan, Place, plan_memory
+from nnefc.passes.plan.offsets import Storage, alive_at, assign_offsets
 from nnefc.passes.plan.program import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
 from nnefc.passes.schedule.in_place import InPlace
 
@@ -226,6 +227,15 @@ def test_a_chain_takes_two_buffers() -> None:
         value = writer.compute([value], 1000)
     plan = check(writer, [value])
     assert plan.workspace_bytes == plan.lower_bound == 2 * 1024
+
+
+def test_storages_interlock_where_the_largest_first_would_leave_a_gap() -> None:
+    lives = [(128, 0, 1), (256, 0, 0), (192, 3, 3), (192, 1, 3), (320, 2, 2)]  # the largest first: 640 bytes
+    storages = [Storage(*life) for life in lives]
+    assert assign_offsets(storages) == max(alive_at(storages)) == 512
+    for one, other in combinations(storages, 2):
+        if one.first <= other.last and other.first <= one.last:
+            assert one.offset + one.bytes <= other.offset or other.offset + other.bytes <= one.offset
 
 
 def test_a_chain_of_element_wise_steps_takes_one_buffer() -> None:
