@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -75,10 +75,9 @@ class Pad(Operator):
         sizes = shape_of(x)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-            axes = zip(index, sizes, padding, strict=True)
-            return tensors[0](
-                *[i if pair == (0, 0) else _source(i - pair[0], n, pair, self.mode) for i, n, pair in axes]
-            )
+            axes = list(zip(index, sizes, padding, strict=True))
+            sources = [i if pair == (0, 0) else _source(i - pair[0], n, pair, self.mode) for i, n, pair in axes]
+            return tirx.if_then_else(_inside(axes), tensors[0](*_moved(axes)), tensors[0](*sources))
 
         return at.elements(shape, element, x, name="pad")
 
@@ -96,15 +95,29 @@ class Pad(Operator):
         sizes = shape_of(x)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-            places, inside = [], []
-            for i, size, (before, after) in zip(index, sizes, padding, strict=True):
-                places.append(i - before)
-                inside += [places[-1] >= 0] if before else []
-                inside += [places[-1] < size] if after else []
+            axes = list(zip(index, sizes, padding, strict=True))
             value = tensors[1]() if fill is not None else tirx.const(self.value, dtype)
-            return tirx.if_then_else(tirx.all(*inside), tensors[0](*places), value)
+            return tirx.if_then_else(_inside(axes), tensors[0](*_moved(axes)), value)
 
         return at.elements(shape, element, x, *([] if fill is None else [fill]), name="pad")
+
+
+_Axis: TypeAlias = tuple[Any, Any, tuple[int, int]]
+"""A place in the padded tensor along an axis, the size of the tensor there, and its padding."""
+
+
+def _moved(axes: Sequence[_Axis]) -> list[Any]:
+    """The same place in the tensor without padding."""
+    return [i - before for i, _, (before, _) in axes]
+
+
+def _inside(axes: Sequence[_Axis]) -> Any:
+    """Whether a place is one of the tensor's own."""
+    inside = []
+    for i, size, (before, after) in axes:
+        inside += [i >= before] if before else []
+        inside += [i - before < size] if after else []
+    return tirx.all(*inside)
 
 
 def _source(place: tirx.Expr, size: int, pair: tuple[int, int], mode: str) -> tirx.Expr:

@@ -93,11 +93,13 @@ def convolve_wider(
     dilation: Sequence[int],
     width: int,
     product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = multiply,
+    blocks: int | None = None,
 ) -> te.Tensor:
-    """As :func:`convolve` in one group, of data with more columns than needed; the result has `width` columns."""
+    """As :func:`convolve` in one group, of data with more columns than needed, or a filter with more blocks of output
+    channels; the result has `width` columns, and so many blocks if they are given."""
     whole = convolve(data, weights, strides, dilation, 1, product)
-    *outer, _, block = whole.shape
-    return te.compute((*outer, width, block), lambda *index: whole(*index), name="columns")
+    batch, outer, *rows, _, block = whole.shape
+    return te.compute((batch, blocks or outer, *rows, width, block), lambda *index: whole(*index), name="columns")
 
 
 def convolve_depthwise(

@@ -28,6 +28,7 @@ _TRANSFORM_ARITHMETIC = {2: 4, 4: 14}
 _TRANSFORM_WAITING = 1.3  # of loads, stores, and results that are not there yet
 _LEAST_GAIN = 1.15
 _MOST_COLUMNS_TO_ADD = 8
+_MOST_BLOCKS_TO_ADD = 3
 
 
 @dataclass(frozen=True)
@@ -138,4 +139,17 @@ def columns_to_add(height: int, width: int, vectors: int, target: Target, spread
         return (width + extra) / tile.share(target, spread=spread)
 
     best = min(range(_MOST_COLUMNS_TO_ADD + 1), key=cycles)
+    return best if cycles(0) > _LEAST_GAIN * cycles(best) else 0
+
+
+def blocks_to_add(height: int, width: int, out_blocks: int, target: Target) -> int:
+    """The same of blocks of output channels: where few pixels are a tile, it takes several blocks not to wait."""
+
+    if isinstance(width, Size) or isinstance(height, Size):
+        return 0
+
+    def cycles(extra: int) -> float:
+        return (out_blocks + extra) / choose_tile(height, width, out_blocks + extra, target).share(target)
+
+    best = min(range(_MOST_BLOCKS_TO_ADD + 1), key=cycles)
     return best if cycles(0) > _LEAST_GAIN * cycles(best) else 0

@@ -21,6 +21,7 @@ from nnefc.passes.tir.aligned_frames import with_aligned_frames
 from nnefc.passes.tir.alignment import aligned
 from nnefc.passes.tir.bound_offsets import with_bound_offsets
 from nnefc.passes.tir.bound_quotients import with_bound_quotients
+from nnefc.passes.tir.cut_loops import with_cut_loops
 from nnefc.passes.tir.expressions import IF_THEN_ELSE
 from nnefc.passes.tir.lane_sums import with_lane_sums
 from nnefc.passes.tir.loaded_lanes import with_loaded_lanes
@@ -161,6 +162,7 @@ def _passes(
     func: tirx.PrimFunc, sizes: Sequence[tirx.Var], once: bool
 ) -> Iterator[tuple[str, Callable[[tirx.Stmt], tirx.Stmt]]]:
     """What changes the statements of a flat kernel, in order, by name."""
+    yield "cut loops", with_cut_loops
     yield "prefetched panels", with_prefetched_panels
     yield "streamed panels", with_streamed_panels
     if sizes:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from nnefc.passes.compute.blocked import blocks
+from nnefc.passes.compute.blocked import blocks, multiply
 from nnefc.passes.compute.channel_order import arrange_array, convolve_gathered, merge_groups
 from nnefc.passes.compute.convolution import (
     convolve,
@@ -30,7 +30,7 @@ from nnefc.passes.compute.winograd import (
     transform_output,
 )
 from nnefc.passes.graph.blocked_layout import Blocked
-from nnefc.passes.graph.choose_convolution import columns_to_add
+from nnefc.passes.graph.choose_convolution import blocks_to_add, columns_to_add
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.narrow_constants import weights_of, widened_for
 from nnefc.passes.graph.packed_operands import packed_data, packed_weights
@@ -139,18 +139,24 @@ def convolution(
     if not aligned or (layout is not None and layout != Blocked.of(groups * inputs, layouts.size)):
         return _gathered(layouts, data, filters, sliding)
     few = inputs < layouts.size and layout is None
-    packed = to_constant(pack_filter(filters, layouts.size if inputs % layouts.size == 0 else 0, layouts.size, groups))
+    height, width = (1, *result_sizes(layouts.plain_shape(data)[2:], filters.shape[2:], sliding))[-2:]
+    count = blocks(outputs, layouts.size)
+    added = columns_to_add(height, width, count, layouts.target) if groups == 1 else 0
+    more = blocks_to_add(height, width + added, count, layouts.target) if groups == 1 else 0
+    wide = filters
+    if more:
+        wide = np.pad(filters, [(0, (count + more) * layouts.size - outputs), *[(0, 0)] * (filters.ndim - 1)])
+    packed = to_constant(pack_filter(wide, layouts.size if inputs % layouts.size == 0 else 0, layouts.size, groups))
     if groups == 1 and not few and not layouts.strict:
         data, packed = _with_scale_in_filter(layouts, data, packed)
     packed = widened_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
     data = data if few else layouts.blocked(data)
     steps, dilation = sliding.strides, sliding.dilation
-    height, width = (1, *result_sizes(layouts.plain_shape(data)[2:], filters.shape[2:], sliding))[-2:]
-    added = columns_to_add(height, width, blocks(outputs, layouts.size), layouts.target) if groups == 1 else 0
-    if added:
+    if added or more:
         after = (*sliding.after[:-1], sliding.after[-1] + added * steps[-1])
         source = layouts.padded(data, sliding.before, after)
-        result = layouts.kernel(convolve_wider, source, packed, steps, dilation, width, name="convolution")
+        given = (steps, dilation, width, multiply, count)
+        result = layouts.kernel(convolve_wider, source, packed, *given, name="convolution")
     else:
         source = layouts.padded(data, sliding.before, sliding.after)
         result = layouts.kernel(convolve, source, packed, steps, dilation, groups, name="convolution")

@@ -11,7 +11,8 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.schedules import largest_divisor, root_blocks, trip_count, vector_lanes
 from nnefc.passes.schedule.whole_tiles import in_whole_tiles
-from nnefc.passes.tir.expressions import IF_THEN_ELSE, inside, variables_of
+from nnefc.passes.tir.cut_loops import limits_of
+from nnefc.passes.tir.expressions import IF_THEN_ELSE, conjuncts, inside, variables_of
 from nnefc.sizes import is_known, typical
 from nnefc.targets.machine.target import Target
 
@@ -43,6 +44,8 @@ class FallbackRule:
             return
         if step.is_reduction:
             outer = loops[:spatial]
+        elif _is_cut_along(step, step.axes[-1]):
+            outer = loops[:-1]
         elif not _gathers_along(step, step.axes[-1]):
             outer = self._vectorize(sch, step, loops, target)
         elif (partner := _partner(step)) is not None:
@@ -125,17 +128,29 @@ def _partner(step: Step) -> int | None:
     return partners.pop() if len(partners) == 1 else None
 
 
+def _is_cut_along(step: Step, axis: Axis) -> bool:
+    """Whether a step chooses by the place along an axis alone, so that its loop is cut where the choice changes."""
+    others = {other.var for other in step.axes} - {axis.var}
+    conditions = [condition for choice in _choices(step) or () for condition in conjuncts(choice.args[0])]
+    return any(any(limits_of(condition, axis.var, others)) for condition in conditions)
+
+
 def _chooses_by(step: Step, axis: Axis) -> bool:
     """Whether a condition of a step depends on one of its axes: as vectors, conditions have no code of their own."""
+    choices = _choices(step)
+    return choices is None or axis.var in variables_of(choice.args[0] for choice in choices)
+
+
+def _choices(step: Step) -> list[Call] | None:
+    """Where a step computes only one of two values; None where it does more than assign one."""
     body = step.node.body
     while isinstance(body, tirx.IfThenElse) and body.else_case is None:  # of whole tiles
         body = body.then_case
     if not isinstance(body, tirx.BufferStore):
-        return True
-    choices = [
+        return None
+    return [
         part for part in inside(body.value) if isinstance(part, Call) and getattr(part.op, "name", "") in IF_THEN_ELSE
     ]
-    return axis.var in variables_of(choice.args[0] for choice in choices)
 
 
 def _bring_forward(sch: s_tir.Schedule, loops: list[LoopRV]) -> list[LoopRV]:

@@ -14,7 +14,7 @@ from tvm.sym import Analyzer
 
 from nnefc.backends import backend_of
 from nnefc.passes.compute.matmul import multiply_packed
-from nnefc.passes.graph.choose_convolution import Shape, columns_to_add, winograd_saving
+from nnefc.passes.graph.choose_convolution import Shape, blocks_to_add, columns_to_add, winograd_saving
 from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
@@ -110,6 +110,12 @@ def test_prime_widths_get_columns_that_make_them_divisible_and_good_ones_none() 
     assert [columns_to_add(width, width, 6, machine) for width in (37, 73, 109, 149)] == [1, 2, 1, 1]
     assert all(columns_to_add(56, width, 4, machine) == 0 for width in (7, 14, 28, 55, 56, 112))
     assert columns_to_add(1, 1, 64, machine) == 0
+
+
+def test_prime_numbers_of_blocks_over_few_pixels_get_blocks_that_make_them_divisible() -> None:
+    machine = target("llvm -mcpu=znver5")
+    assert [blocks_to_add(1, 4, blocks, machine) for blocks in (17, 18, 23)] == [1, 0, 1]
+    assert all(blocks_to_add(56, 56, blocks, machine) == 0 for blocks in (1, 4, 17, 23))
 
 
 def test_a_prime_length_gets_the_tiles_of_one_that_divides_well() -> None:
