@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import struct
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elf import read
+from mach_o import broken_pages
 from relax_programs import target
 
 import nnefc
@@ -41,36 +41,6 @@ def pages_of(path: Path) -> set[int]:
     """The largest pages that an ELF file can be loaded with."""
     segments = ElfFile(np.fromfile(path, np.uint8), DYNAMIC).segments
     return set(segments[segments["type"] == 1]["align"].tolist())
-
-
-def broken_pages(data: bytes) -> list[int]:
-    """The pages of a library for macOS whose content is not what its signature says.
-
-    Numbers of a signature are big-endian: it begins with an index of blobs, one of which is the code directory, with a
-    SHA-256 of each page before the signature. Nobody has signed that directory ("ad hoc").
-    """
-    at, signature = 32, 0
-    for _ in range(struct.unpack_from("<I", data, 16)[0]):
-        command, size = struct.unpack_from("<II", data, at)
-        if command == 0x1D:  # LC_CODE_SIGNATURE
-            (signature,) = struct.unpack_from("<I", data, at + 8)
-        at += size
-    magic, _, count = struct.unpack_from(">III", data, signature)
-    assert magic == 0xFADE0CC0
-    blobs = dict(struct.unpack_from(">II", data, signature + 12 + 8 * i) for i in range(count))
-    directory = signature + blobs[0]
-    magic, _, _, flags, hashes, _, _, pages, limit = struct.unpack_from(">9I", data, directory)
-    assert (magic, flags & 2, limit) == (0xFADE0C02, 2, signature)  # ad hoc, of all before it
-    digest, kind, _, bits = struct.unpack_from(">4B", data, directory + 36)
-    assert (digest, kind) == (32, 2)  # SHA-256
-    assert pages == (limit + (1 << bits) - 1) >> bits
-    broken = []
-    for page in range(pages):
-        content = data[page << bits : min(page + 1 << bits, limit)]
-        stored = data[directory + hashes + 32 * page :][:32]
-        if hashlib.sha256(content).digest() != stored:
-            broken.append(page)
-    return broken
 
 
 def test_a_library_for_macos(tmp_path: Path) -> None:
