@@ -29,6 +29,7 @@ STORED_TYPES: Mapping[str, np.dtype[Any]] = {
     **{name: np.dtype(name) for name in ("int8", "int16", "int32", "int64")},
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
 }
+_LONGEST_REASON = 200
 # Whatever a malformed archive makes Python's reader raise.
 _UNREADABLE = (
     zipfile.BadZipFile, zipfile.LargeZipFile, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError,
@@ -130,4 +131,6 @@ class Weights:
 
 
 def _reason(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    """What is wrong with an archive, whose own names may be of any length."""
+    reason = str(error) or type(error).__name__
+    return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}…"

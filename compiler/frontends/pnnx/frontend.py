@@ -140,6 +140,8 @@ def _lower_all(
     results: list[Any] = []
     for operator in graph.operators:
         if operator.type == "pnnx.Output":
+            if operator.outputs:
+                raise CompileError("an output of the network has no outputs of its own", location=operator.location)
             results += [tensor for o in operator.inputs for tensor in _flat(values[o], operator)]
             if len(results) > MAX_LIST_ITEMS:
                 raise CompileError(f"the network has more than {MAX_LIST_ITEMS} outputs", location=operator.location)

@@ -65,6 +65,18 @@ def test_compressed_members_are_refused(tmp_path: Path) -> None:
     assert "stored, not compressed" in refused(path)
 
 
+def test_a_name_of_another_length_is_not_repeated_whole(tmp_path: Path) -> None:
+    path = network(tmp_path)
+    binary = tmp_path / "model.pnnx.bin"
+    with zipfile.ZipFile(binary, "a") as archive:
+        archive.writestr("more", bytes(5000))
+    data = bytearray(binary.read_bytes())
+    data[26:28] = (4000).to_bytes(2, "little")  # of the first name, before the tensor
+    binary.write_bytes(data)
+    message = refused(path)
+    assert "is damaged: File name in directory" in message and len(message) < 400
+
+
 def test_members_do_not_have_two_sizes(tmp_path: Path) -> None:
     path = network(tmp_path)
     binary = tmp_path / "model.pnnx.bin"

@@ -117,6 +117,11 @@ def refused(folder: Path, *lines: str, **options: object) -> CompileError:
     return caught.value
 
 
+def test_an_output_has_no_outputs(tmp_path: Path) -> None:
+    error = refused(tmp_path, INPUT, "pnnx.Output odd 0 1 1", OUTPUT)
+    assert error.message == "an output of the network has no outputs of its own"
+
+
 def test_unknown_sizes_stay_open_unless_they_are_given(tmp_path: Path) -> None:
     lines = ("pnnx.Input in 0 1 0 #0=(1,?,4)f32", "nn.ReLU r 1 1 0 1", OUTPUT)
     assert [dimension.name for dimension in load(write_network(tmp_path, lines)).open_dimensions] == ["in_1"]
