@@ -80,6 +80,12 @@ def one_node(
     return save(model(made), folder)
 
 
+def test_a_scaled_summand_of_rank_0(tmp_path: Path) -> None:
+    b, c = np.random.default_rng(0).random((3, 4), np.float32), np.float32(1.5)
+    path = one_node(tmp_path, "Gemm", b, np.asarray(c), alpha=-0.75, beta=0.5)
+    round_trip(lambda: load_onnx(path), tmp_path).check()
+
+
 def test_what_nnef_lacks_is_an_error_with_its_operator_and_place(tmp_path: Path) -> None:
     path = one_node(tmp_path, "Erf", name="bell")
     with pytest.raises(CompileError) as caught:

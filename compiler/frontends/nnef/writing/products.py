@@ -133,7 +133,7 @@ def _scaled(document: Document, x: Any, factor: float) -> Any:
     if factor == 1:
         return x
     if isinstance(x, np.ndarray):
-        return (x * np.asarray(factor, x.dtype)).astype(x.dtype)
+        return np.asarray(x * np.asarray(factor, x.dtype), x.dtype)  # of rank 0 the product is no array
     return document.call("mul", x=x, y=float(factor))
 
 
