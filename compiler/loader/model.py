@@ -291,10 +291,11 @@ class Model:
         self._session.open()
         self._timing_library().dll.nnefc_profile_reset()
 
-    def trace(self, inputs: Mapping[str, Any], *, most: int = 1 << 20) -> list[Piece]:
+    def trace(self, inputs: Mapping[str, Any], *, most: int | None = None) -> list[Piece]:
         """Run once on inputs by name; returns what each thread did of each kernel, and each kernel's whole calls.
 
-        No other session of the library may run meanwhile. `most` is how many pieces there is room for, 24 bytes each.
+        What other sessions of the library do meanwhile is among it. `most` is how many pieces there is room for, 24
+        bytes each; None: for a million, and a run that has more is repeated with as much room as it took.
 
         Raises:
             RunError: the library does not take the times of its kernels, there are more pieces, or as :meth:`run`.

@@ -14,6 +14,8 @@ from .tensors import RunError
 __all__ = ["KernelTime", "Piece", "kernel_times", "traced"]
 
 _SECOND = 1e-9  # a nanosecond
+_USUAL = 1 << 20
+"""Pieces that there is room for at first."""
 _PIECE = np.dtype([("kernel", "i4"), ("thread", "i4"), ("begin", "u8"), ("nanoseconds", "u8")])  # nnefc_piece
 
 
@@ -60,27 +62,37 @@ class Piece:
     seconds: float
 
 
-def traced(trace: Callable[[int | None, int], int], run: Callable[[], object], most: int) -> list[Piece]:
+def traced(trace: Callable[[int | None, int], int], run: Callable[[], object], most: int | None = None) -> list[Piece]:
     """The pieces of a run, in the order in which they began; `trace` is a library's `nnefc_profile_trace`.
+
+    Without a number of pieces that there is room for, a run that has more than usual is repeated with more room.
 
     Raises:
         RunError: there are more than `most`, or `run` raises it.
     """
-    if most < 1:
+    if most is not None and most < 1:
         raise RunError(f"most is {most}: let there be room for a piece at least")
-    room = np.empty(most, _PIECE)
-    trace(room.ctypes.data, most)
-    try:
-        run()
-    finally:
-        count = trace(None, 0)
-    if count > most:
+    room, count = _noted(trace, run, most or _USUAL)
+    if most is None and count > _USUAL:
+        room, count = _noted(trace, run, count + count // 8)  # threads may share loops out a little otherwise
+    if count > (most := room.size):
         raise RunError(f"the run has {count:,} pieces, more than {most:,}: let there be room for more")
     found = room[:count]
     return [
         Piece(kernel, thread if thread >= 0 else None, begin * _SECOND, took * _SECOND)
         for kernel, thread, begin, took in found[np.argsort(found["begin"], kind="stable")].tolist()
     ]
+
+
+def _noted(trace: Callable[[int | None, int], int], run: Callable[[], object], most: int) -> tuple[np.ndarray, int]:
+    """Room with the pieces of a run, and how many these are."""
+    room = np.empty(most, _PIECE)
+    trace(room.ctypes.data, most)
+    try:
+        run()
+    finally:
+        count = trace(None, 0)
+    return room, count
 
 
 def kernel_times(dll: CDLL) -> list[KernelTime]:

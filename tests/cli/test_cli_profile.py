@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,32 @@ def test_a_picture_of_many_pieces_has_no_more_bars_than_can_be_seen() -> None:
     assert 10_000 < text.count("M") <= 40_000
 
 
-def test_pieces_of_a_run(tmp_path: Path) -> None:
+def test_pieces_of_sessions_that_run_while_it_begins_and_ends(tmp_path: Path) -> None:
+    weights = tensor("w", np.eye(64, dtype=np.float32))
+    made = model(graph([node("MatMul", ["x", "w"], ["y"])], [info("x", (64, 64))], [info("y", (64, 64))], [weights]))
+    x, ended = np.ones((64, 64), np.float32), threading.Event()
+    with compiled(made, tmp_path, threads=1) as network, network.session(threads=1) as other:
+
+        def run() -> None:
+            while not ended.is_set():
+                other.run({"x": x})
+
+        beside = threading.Thread(target=run)
+        beside.start()
+        for _ in range(200):
+            room = np.full((8, 3), -1, np.int64)  # of 24 bytes each
+            trace = network._timing_library().function("nnefc_profile_trace")
+            trace(room.ctypes.data, 8)
+            network.run({"x": x})
+            trace(None, 0)
+            noted = room.copy()
+            network.run({"x": x})
+            assert np.array_equal(room, noted)
+        ended.set()
+        beside.join()
+
+
+def test_pieces_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of products that are large enough to be shared, and of calls in a loop each."""
     weights = tensor("w", np.eye(256, dtype=np.float32))
     nodes = [node("MatMul", ["x", "w"], ["a"]), node("MatMul", ["a", "w"], ["y"])]
@@ -170,6 +196,8 @@ def test_pieces_of_a_run(tmp_path: Path) -> None:
         assert trace(None, 0) == 0  # pieces are counted within trace alone
         with pytest.raises(RunError, match="more than 1: let there be room"):
             network.trace({"x": x}, most=1)
+        monkeypatch.setattr("nnefc.loader.profile._USUAL", 1)
+        assert len(network.trace({"x": x})) > 1
         with pytest.raises(RunError, match="absent"):
             network.trace({"absent": x})
     with nnefc.load(sample_library()) as plain, pytest.raises(RunError, match="compile the model with --profile"):

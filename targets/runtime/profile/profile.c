@@ -1,5 +1,6 @@
 #include "profile.h"
 
+#include "cpu.h"
 #include "model.h"
 #include "pool.h"
 #include "system.h"
@@ -11,13 +12,19 @@ static struct {
     nnefc_piece *_Atomic pieces;
     uint64_t room;
     atomic_uint_least64_t count;
-} trace;
+    atomic_uint_least32_t noting; /* threads that look at the memory, or write there */
+    atomic_flag changing;         /* somebody takes the memory away, or gives other memory */
+} trace = {.changing = ATOMIC_FLAG_INIT};
 
 static void note(int32_t kernel, int32_t thread, int64_t begin, uint64_t took) {
-    nnefc_piece *pieces = atomic_load_explicit(&trace.pieces, memory_order_relaxed);
-    if (pieces == NULL) return;
-    uint64_t place = atomic_fetch_add_explicit(&trace.count, 1, memory_order_relaxed);
-    if (place < trace.room) pieces[place] = (nnefc_piece){kernel, thread, (uint64_t)begin, took};
+    if (atomic_load_explicit(&trace.pieces, memory_order_relaxed) == NULL) return;
+    atomic_fetch_add(&trace.noting, 1);
+    nnefc_piece *pieces = atomic_load(&trace.pieces); /* after `noting`: who takes it away sees the one or this the other */
+    if (pieces != NULL) {
+        uint64_t place = atomic_fetch_add_explicit(&trace.count, 1, memory_order_relaxed);
+        if (place < trace.room) pieces[place] = (nnefc_piece){kernel, thread, (uint64_t)begin, took};
+    }
+    atomic_fetch_sub(&trace.noting, 1);
 }
 
 int64_t nnefc_profile_begin(int32_t place) {
@@ -46,9 +53,13 @@ void nnefc_profile_piece_end(int32_t place, uint32_t thread, int64_t begin) {
 }
 
 uint64_t nnefc_profile_trace(nnefc_piece *pieces, uint64_t room) {
+    while (atomic_flag_test_and_set(&trace.changing)) nnefc_cpu_relax();
+    atomic_store(&trace.pieces, NULL);
+    while (atomic_load(&trace.noting) > 0) nnefc_cpu_relax();
     uint64_t count = atomic_exchange(&trace.count, 0);
     trace.room = room;
     atomic_store(&trace.pieces, room > 0 ? pieces : NULL);
+    atomic_flag_clear(&trace.changing);
     return count;
 }
 

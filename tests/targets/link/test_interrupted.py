@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import subprocess
 import sys
 import time
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 from runtime_samples import CONSTANTS, SAMPLE, WEIGHTS, ZIG_TARGET, object_file
 
-from nnefc.diagnostics import CompileError
 from nnefc.loader import load
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.outputs import write_network
@@ -43,10 +41,13 @@ def start(path: Path, first: int, rounds: int) -> subprocess.Popen[bytes]:
         "for scale in range(*map(int, sys.argv[2:])):\n"
         "    test_interrupted.write(pathlib.Path(sys.argv[1]), scale)"
     )
+    return python(code, path, str(first), str(first + rounds))
+
+
+def python(code: str, *arguments: str | Path) -> subprocess.Popen[bytes]:
+    """Another process, which can import this file."""
     paths = os.pathsep.join([str(HERE), str(HERE.parents[1])])
-    return subprocess.Popen(
-        [sys.executable, "-c", code, path, str(first), str(first + rounds)], env={**os.environ, "PYTHONPATH": paths}
-    )
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], env={**os.environ, "PYTHONPATH": paths})
 
 
 def test_a_kill_at_any_moment_leaves_a_whole_library(tmp_path: Path) -> None:
@@ -75,11 +76,15 @@ def test_several_write_one_name(tmp_path: Path) -> None:
 def test_no_room_leaves_what_was_there(weights: str, tmp_path: Path) -> None:
     write(tmp_path / "model.so", 1, weights)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, limits[1]))
-    try:
-        with pytest.raises(CompileError):
-            write(tmp_path / "model.so", 2, weights)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    code = (
+        "import pathlib, resource, sys, test_interrupted\n"
+        "from nnefc.diagnostics import CompileError\n"
+        "network = test_interrupted.object_file('network.c')\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
+        "try:\n"
+        "    test_interrupted.write(pathlib.Path(sys.argv[1]), 2, sys.argv[2])\n"
+        "except CompileError:\n"
+        "    sys.exit(3)"
+    )
+    assert python(code, tmp_path / "model.so", weights).wait() == 3
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
