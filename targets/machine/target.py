@@ -47,6 +47,10 @@ _WIDEN_HALVES = ("f16c", "avx512f", "vfp4", "fp-armv8")
 _PAIR_BYTES, _PAIRS = 8, 5
 """Of registers for integers and addresses, two at a time: of 13, some hold what is multiplied, and where it is."""
 
+_ENGINE_SUMS = 13
+"""Registers of an engine of WebAssembly that sums of integers, their operands, and what each of them is scaled by after
+the loop may take: the others hold products on their way, and limits."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -61,6 +65,8 @@ class Target:
             refuses a machine that lacks one.
         vector_bytes: width of a vector register.
         vector_registers: how many there are.
+        kept_registers: of these, those that hold sums, their operands, and what is read behind their loop; where these
+            need more, sums are spilled in each round. 0 if what is read behind takes none.
         fused: whether one instruction multiplies and adds.
         by_lane: whether it multiplies a vector by any one lane of another.
         long_products: whether one instruction multiplies vectors of bytes to numbers of 16 bits, and one adds these to
@@ -95,6 +101,7 @@ class Target:
     vector_registers: int
     zig_target: str
     costs: Costs
+    kept_registers: int = 0
     fused: bool = True
     by_lane: bool = False
     long_products: bool = False
@@ -148,6 +155,8 @@ class Target:
         a vector of sums takes `count` of them."""
         if count > 1:
             return replace(self, vector_registers=self.vector_registers // count)
+        if self.format is FileFormat.WASM and dtype == "int32":
+            return replace(self, kept_registers=_ENGINE_SUMS)
         if self.hosted or "mve" in self.features or dtype != "int32":
             return self
         return replace(self, vector_bytes=_PAIR_BYTES, vector_registers=_PAIRS, fused=True)
@@ -220,6 +229,16 @@ class Target:
         """Whether constants cost nothing until they are read. Modules of WebAssembly come over a network, and an engine
         copies what is in them."""
         return self.format is not FileFormat.WASM
+
+    @property
+    def spills_totals(self) -> bool:
+        """Whether what is kept during a loop takes registers from its sums: engines of WebAssembly spill those."""
+        return self.format is FileFormat.WASM
+
+    @property
+    def narrows_pairs(self) -> bool:
+        """Whether two vectors become one of numbers half as wide: LLVM takes a single one apart on WebAssembly."""
+        return self.format is FileFormat.WASM
 
     @property
     def float_extremes(self) -> bool:

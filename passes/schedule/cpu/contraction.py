@@ -129,7 +129,7 @@ class ContractionRule:
             sch, block, parts = sum_block_by_block(sch, block)
             epilogue = sch.get_sblock(name)
         else:
-            parts = sum_in_parts(sch, block)
+            parts = sum_in_parts(sch, block, target)
         sums = step_of(sch, block if parts is None else parts)
         terms = item_count([axis.size for axis in sums.reduced])
         halves = type_of_sums(sums) != sums.dtype and is_known(terms) and terms <= HALF_PART

@@ -29,6 +29,7 @@ from nnefc.targets.machine.target import Target
 __all__ = ["keep_totals_aligned", "part_of_sum", "sum_in_parts"]
 
 _LONGEST = 400  # terms of a part: below that, adding the parts up takes a hundredth of the time and more
+_LONGEST_SPILLED = 2048  # where it takes a tenth, for the sums of a part are spilled with the totals
 _SHORTEST = 64
 
 
@@ -54,7 +55,7 @@ def part_of_sum(sizes: list[Size], longest: int = _LONGEST, shortest: int = _SHO
     return None if long is None else cuts[long]
 
 
-def sum_in_parts(sch: s_tir.Schedule, block: SBlockRV) -> SBlockRV | None:
+def sum_in_parts(sch: s_tir.Schedule, block: SBlockRV, target: Target) -> SBlockRV | None:
     """Sum the block's terms up in parts, if they are many, and floats.
 
     Returns:
@@ -72,7 +73,8 @@ def sum_in_parts(sch: s_tir.Schedule, block: SBlockRV) -> SBlockRV | None:
     elif is_half_product(product):
         cut = part_of_sum(sizes, HALF_PART, HALF_PART // 4)
     else:
-        cut = part_of_sum(sizes, int(step.node.annotations.get(LONGEST_PART, _LONGEST)))
+        longest = _LONGEST_SPILLED if target.spills_totals else _LONGEST
+        cut = part_of_sum(sizes, int(step.node.annotations.get(LONGEST_PART, longest)))
     if cut is None:
         return None
     axis, size = cut

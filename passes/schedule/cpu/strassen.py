@@ -44,7 +44,7 @@ class StrassenProductsRule:
         return sch
 
     def _schedule(self, sch: s_tir.Schedule, products: SBlockRV, tile: Tile, lanes: int, target: Target) -> None:
-        parts = sum_in_parts(sch, products)
+        parts = sum_in_parts(sch, products, target)
         result = epilogue_into_one_block(sch, products)
         tiles = sch.cache_write(products, 0, "global")
 

@@ -29,6 +29,9 @@ __all__ = [
 _LOOP_CYCLES = 0.5  # of the loop itself, in a round
 _MOST_ROWS = 32
 _OF_LANES = 0.6  # of what it takes to bring a value in form: where it is a lane of a vector that has three others
+_READ_BEHIND = 2  # vectors for each column, as a bias and a scale, that engines load before the loop
+_TAKEN_APART = 1.2  # of a tile whose results LLVM narrows one by one: see Target.narrows_pairs
+_SPILLED = 8  # from storing a sum to adding to it again
 _CODE = 0.0015  # of the time: what a register of a smaller tile must be worth, for its code takes time to compile
 _TILE_CYCLES = 20  # of a tile besides the steps of its sum, and so many more for each register:
 _REGISTER_CYCLES = 2
@@ -69,7 +72,10 @@ class Tile:
         numbers = target.lanes("float32") * costs.loads if target.by_lane else costs.broadcasts
         loading = rows / numbers + self.columns / costs.loads
         streaming = self.columns * target.vector_bytes / costs.l2_bytes_per_cycle
-        return max(work, loading, streaming, costs.latency) + _LOOP_CYCLES
+        kept = self._registers(target, spread) + _READ_BEHIND * self.columns
+        waiting = costs.latency + (_SPILLED if 0 < target.kept_registers < kept else 0)
+        cycles = max(work, loading, streaming, waiting) + _LOOP_CYCLES
+        return cycles * _TAKEN_APART if target.kept_registers and self.columns % 2 else cycles
 
     def share(self, target: Target, steps: int = 0, spread: float = 0.0) -> float:
         """Of the peak, estimated."""
@@ -87,11 +93,14 @@ class Tile:
         registers = target.vector_registers - (0 if target.fused else 1)  # for a product on its way to the sum
         # Each column is read along a line of its own, and these often fall into the same few places of the cache.
         most_columns = max(2, target.costs.l1_ways - 2)
+        return self._registers(target, spread) <= registers and self.columns <= most_columns
+
+    def _registers(self, target: Target, spread: float) -> int:
+        """That the sums take, and what is loaded for them."""
         rows = self.outer_rows * self.rows
-        used = rows * self.columns + self.columns + (rows if target.by_lane else 1)
         if spread:  # two halves of each vector, two of a value, and products on their way
-            used = rows * self.columns + 2 * self.columns + 6 + (rows if target.by_lane else 0)
-        return used <= registers and self.columns <= most_columns
+            return rows * self.columns + 2 * self.columns + 6 + (rows if target.by_lane else 0)
+        return rows * self.columns + self.columns + (rows if target.by_lane else 1)
 
 
 def choose_tile(

@@ -13,6 +13,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorRegion
 
+from nnefc.element_types import bits_of
 from nnefc.passes.compute.depthwise_pairs import WHOLE_BLOCKS
 from nnefc.passes.compute.depthwise_words import SHARING
 from nnefc.passes.compute.dot_product import HALF_PART
@@ -61,7 +62,8 @@ class WindowsRule:
         if channels.size % lanes:
             return None
         registers = target.for_sums(step.dtype).vector_registers
-        if WHOLE_BLOCKS in step.node.annotations:
+        narrows = bits_of(kernel.steps[-1].dtype) < bits_of(step.dtype) and target.narrows_pairs
+        if WHOLE_BLOCKS in step.node.annotations or (narrows and int(channels.size) == 2 * lanes):
             registers = registers * lanes // int(channels.size)
             lanes = int(channels.size)
         if not all(_ends_with(region, channels.var) for region in (*step.reads, *step.writes)):

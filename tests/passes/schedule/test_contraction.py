@@ -58,6 +58,13 @@ def test_well_known_sizes_use_most_registers(sizes: tuple[int, int, int], regist
     assert tile.outer_rows * tile.rows * tile.columns >= area
 
 
+def test_engines_keep_registers_for_what_is_read_after_a_sum_of_integers() -> None:
+    engine = target("wasm32-wasi")
+    floats, integers = (choose_tile(14, 14, 2, engine.for_sums(dtype)) for dtype in ("float32", "int32"))
+    assert floats == Tile(2, 2, 2)
+    assert integers == Tile(1, 2, 2)  # two columns, which become one vector of narrow numbers
+
+
 def test_a_machine_without_multiply_adds_keeps_a_register_for_products() -> None:
     tile = choose_tile(1, 24, 4, machine(16, fused=False))
     assert tile.rows * tile.columns + tile.columns + 1 < 16

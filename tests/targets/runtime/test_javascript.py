@@ -74,6 +74,15 @@ def test_results_are_those_of_the_library_here(digits: Path, source: str, inputs
         np.testing.assert_allclose(found, here(picture)[0], atol=2e-5)
 
 
+def test_a_file_is_read_without_what_node_takes_long_to_load(digits: Path) -> None:
+    found = answer(
+        'for (const name of ["Response", "fetch"])'
+        ' Object.defineProperty(globalThis, name, { get() { throw new Error("asked for " + name); } });'
+        f'console.log(JSON.stringify((await load("{digits}")).name))'
+    )
+    assert found == "digits"
+
+
 @pytest.fixture(scope="module")
 def threaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("wasm") / "digits.wasm"
