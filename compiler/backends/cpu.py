@@ -204,7 +204,7 @@ class CpuBackend(Backend):
         if target.rounds_products_once:
             func = with_multiplied_quotients(func)
             observed("multiplied quotients", func)
-        return func, lower_kernel(func, sizes, once, self._frames, observed)
+        return func, lower_kernel(func, sizes, once, self._frames, None if observe is None else observed)
 
     @property
     def _frames(self) -> Frames:

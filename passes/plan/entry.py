@@ -22,6 +22,7 @@ For a GPU it is the same, but that all pointers are the device's: see `passes/pl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -43,10 +44,10 @@ from nnefc.sizes import (
     dimensions,
     expression,
     item_count,
-    may_exceed,
     substituted,
     widest,
 )
+from nnefc.targets.codegen.attributes import CHOOSES, OF_OPEN_SIZES
 
 __all__ = [
     "BYTE_POINTER",
@@ -363,7 +364,8 @@ def sizes_function(
         numbers += [_least_dimension(s for s in of_part if s in always), _most_items(of_part, most_items)]
     body += [tirx.BufferStore(made, number, [int64(index)]) for index, number in enumerate(numbers)]
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
-    return exported(tirx.PrimFunc([values, results], tirx.SeqStmt(body), ret_type=PrimType("int32")), symbol)
+    function = tirx.PrimFunc([values, results], tirx.SeqStmt(body), ret_type=PrimType("int32"))
+    return exported(function.with_attrs({OF_OPEN_SIZES: True, CHOOSES: False}), symbol)
 
 
 def _saturated(size: Dimension) -> tirx.Expr:
@@ -398,9 +400,14 @@ def _inner_shapes(program: Program) -> Iterator[tuple[Dimension, ...]]:
 
 
 def _most_items(shapes: Iterable[Sequence[Dimension]], limit: int) -> tirx.Expr:
-    """The most items of the tensors that might have more than a limit, and 0."""
-    counts = dict.fromkeys(item_count(shape) for shape in shapes)
-    return reduce(tirx.max, (_saturated(count) for count in counts if may_exceed(count, limit)), int64(0))
+    """The most items of the tensors that might have more than a limit, as far as the bounds tell, and 0."""
+    large = [shape for shape in shapes if _most(shape) > limit]
+    return reduce(tirx.max, map(_saturated, dict.fromkeys(map(item_count, large))), int64(0))
+
+
+def _most(shape: Sequence[Dimension]) -> int:
+    """No fewer items than a tensor of this shape has."""
+    return math.prod(max(map(abs, bounds(size))) for size in shape)
 
 
 def _read(pointer: tirx.Var, into: Sequence[tirx.Var]) -> list[tirx.Stmt]:

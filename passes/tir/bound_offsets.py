@@ -12,6 +12,7 @@ knows; of a call of LLVM's it knows nothing.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import tvm_ffi
@@ -25,6 +26,7 @@ __all__ = ["named_once", "named_value", "with_bound_offsets"]
 
 _LARGEST = (1 << 63) - 1
 _COPIED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
+_COMPARISONS = (tirx.LT, tirx.LE)
 _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
 
@@ -50,7 +52,8 @@ def with_bound_offsets(stmt: tirx.Stmt) -> tirx.Stmt:
             return loop
         offsets = _Offsets(loop)
         copied.update(offsets.loops)
-        changed = tvm_ffi.structural_map(loop, ((TensorLoad, tirx.BufferStore), offsets.change))
+        kinds = (((TensorLoad, tirx.BufferStore), offsets.change), (_COMPARISONS, offsets.compared))
+        changed = tvm_ffi.structural_map(loop, kinds)
         return tirx.SeqStmt([*offsets.bound, changed]) if offsets.bound else loop
 
     return tvm_ffi.structural_map(stmt, (tirx.For, change), order="pre")
@@ -73,10 +76,18 @@ class _Offsets:
         self._values: list[tirx.Expr] = []
 
     def change(self, access: TensorLoad | tirx.BufferStore) -> TensorLoad | tirx.BufferStore:
-        indices = [self._index(index) for index in access.indices]
+        before = list(access.indices)
+        indices = [self._index(index) for index in before]
+        if all(map(operator.is_, indices, before)):
+            return access
         if isinstance(access, TensorLoad):
             return tirx.BufferLoad(access.source, indices)
         return tirx.BufferStore(access.buffer, access.value, indices)
+
+    def compared(self, comparison: tirx.LT | tirx.LE) -> tirx.Expr:
+        sides = [comparison.a, comparison.b]
+        changed = [self._index(side) for side in sides]
+        return comparison if all(map(operator.is_, changed, sides)) else type(comparison)(*changed)
 
     def _index(self, index: tirx.Expr) -> tirx.Expr:
         """An index as the sum of a variable and what the loops add to it."""

@@ -8,7 +8,7 @@ inside parallel loops stay, and live on the stack if they are small, else in a w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 import tvm
@@ -22,7 +22,8 @@ from nnefc.passes.tir.alignment import aligned
 from nnefc.passes.tir.bound_offsets import with_bound_offsets
 from nnefc.passes.tir.bound_quotients import with_bound_quotients
 from nnefc.passes.tir.cut_loops import with_cut_loops
-from nnefc.passes.tir.expressions import IF_THEN_ELSE
+from nnefc.passes.tir.expressions import IF_THEN_ELSE, variables_of
+from nnefc.passes.tir.hidden_ends import with_ends_shown, without_ends
 from nnefc.passes.tir.lane_sums import with_lane_sums
 from nnefc.passes.tir.loaded_lanes import with_loaded_lanes
 from nnefc.passes.tir.masked_vectors import with_masked_vectors
@@ -103,7 +104,7 @@ def lower_kernel(
     sizes: Sequence[tirx.Var] = (),
     once: bool = False,
     frames: Frames = THREADS,
-    observe: Callable[[str, tirx.PrimFunc], None] = lambda _name, _func: None,
+    observe: Callable[[str, tirx.PrimFunc], None] | None = None,
 ) -> Kernel:
     """Lower a scheduled kernel to flat loops over raw pointers.
 
@@ -111,17 +112,20 @@ def lower_kernel(
         sizes: what it is written with that is known at run time, which become its last parameters.
         once: whether its result may be where an operand is, so that it computes nothing again.
         frames: what it may have on the stack.
-        observe: called after each pass with its name and the kernel as it is then.
+        observe: if there is one, called after each pass with its name and the kernel as it is then.
     """
     func, own = with_workspace_parameters(func if frames.scratch else with_serial_loops(func))
     every = [*sizes, *(var for var, _ in named_sizes(func))]
-    func = with_decided_extremes(_COMPACT(tvm.IRModule({"main": func}))["main"], every)
+    compact = with_ends_shown(_COMPACT(tvm.IRModule({"main": without_ends(func)}))["main"])
+    func = with_decided_extremes(compact, every)
     func = within_ranges(_FLATTEN(tvm.IRModule({"main": func}))["main"], every)
-    observe("flatten", func)
-    body, chooses = func.body, _chooses(func.body)
+    if observe is not None:
+        observe("flatten", func)
+    body, chooses = func.body, bool(sizes) and _chooses(func.body, set(every))
     for name, change in _passes(func, sizes, once):
         body = change(body)
-        observe(name, tirx.PrimFunc(func.params, body, func.ret_type, func.attrs))
+        if observe is not None:
+            observe(name, tirx.PrimFunc(func.params, body, func.ret_type, func.attrs))
     func = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
     func = _with_small_buffers_on_the_stack(func, frames)
     if not frames.scratch:
@@ -182,11 +186,18 @@ def _passes(
     yield "aligned frames", with_aligned_frames
 
 
-def _chooses(stmt: tirx.Stmt) -> bool:
-    """Whether values depend on conditions."""
-    choices: list[Call | tirx.Select] = []
-    tvm_ffi.structural_walk(stmt, ((Call, tirx.Select), choices.append))
-    return any(isinstance(node, tirx.Select) or getattr(node.op, "name", "") in IF_THEN_ELSE for node in choices)
+def _chooses(stmt: tirx.Stmt, sizes: Set[tirx.Var]) -> bool:
+    """Whether values depend on conditions that are not about open sizes, as what is beside an image is."""
+    conditions: list[tirx.Expr] = []
+
+    def note(node: Call | tirx.Select) -> None:
+        if isinstance(node, tirx.Select):
+            conditions.append(node.condition)
+        elif getattr(node.op, "name", "") in IF_THEN_ELSE:
+            conditions.append(node.args[0])
+
+    tvm_ffi.structural_walk(stmt, ((Call, tirx.Select), note))
+    return not all(sizes & variables_of([condition]) for condition in conditions)
 
 
 def _pointer(buffer: tirx.Var) -> tirx.Var:

@@ -50,7 +50,7 @@ def with_loaded_groups(func: tirx.PrimFunc) -> tirx.PrimFunc:
     body = tvm_ffi.structural_map(
         func.body, (tirx.For, lambda loop: _grouped(loop) if TOGETHER in loop.annotations else loop)
     )
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    return func if body.same_as(func.body) else tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
 def _grouped(loop: tirx.For) -> tirx.Stmt:

@@ -11,7 +11,7 @@ CHECKED = "nnefc.checked"
 """The function looks at every place that it reads or writes, and at every divisor."""
 
 CHOOSES = "nnefc.chooses"
-"""Of a function of open sizes: whether values in it depend on conditions."""
+"""Of a function of open sizes: whether values in it depend on conditions that are not about these sizes."""
 
 OF_OPEN_SIZES = "nnefc.of_open_sizes"
 """The function computes open sizes, in tiles of several sizes."""

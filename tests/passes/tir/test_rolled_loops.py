@@ -47,9 +47,9 @@ def rolled(func: tirx.PrimFunc) -> set[str]:
     }
 
 
-def test_loops_of_smaller_tiles_have_no_copies() -> None:
+def test_loops_of_smaller_tiles_and_borders_have_no_copies() -> None:
     func = function(LOOPS).with_attr(OF_OPEN_SIZES, True)
-    assert rolled(with_rolled_loops(func)) == {"small"}
+    assert rolled(with_rolled_loops(func)) == {"small", "border"}
 
 
 def test_kernels_of_known_sizes_stay_as_they_are() -> None:
