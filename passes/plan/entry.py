@@ -36,6 +36,7 @@ from nnefc.network import Count
 from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, Counts, MemoryPlan, Place
 from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, Step, all_counts, kernel_steps
 from nnefc.passes.tir.expressions import in_floats, int64
+from nnefc.passes.tir.kernels import of_open_sizes
 from nnefc.sizes import (
     MAX_ITEMS,
     Dimension,
@@ -47,7 +48,6 @@ from nnefc.sizes import (
     substituted,
     widest,
 )
-from nnefc.targets.codegen.attributes import CHOOSES, OF_OPEN_SIZES
 
 __all__ = [
     "BYTE_POINTER",
@@ -365,7 +365,7 @@ def sizes_function(
     body += [tirx.BufferStore(made, number, [int64(index)]) for index, number in enumerate(numbers)]
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
     function = tirx.PrimFunc([values, results], tirx.SeqStmt(body), ret_type=PrimType("int32"))
-    return exported(function.with_attrs({OF_OPEN_SIZES: True, CHOOSES: False}), symbol)
+    return exported(of_open_sizes(function, chooses=False), symbol)
 
 
 def _saturated(size: Dimension) -> tirx.Expr:

@@ -42,7 +42,7 @@ from nnefc.passes.tir.workspace import with_workspace_parameters
 from nnefc.sizes import bounds, dimension, expression, is_known, substituted
 from nnefc.targets.codegen.attributes import CHOOSES, OF_OPEN_SIZES
 
-__all__ = ["ALONE", "BARE", "THREADS", "Frames", "Kernel", "lower_kernel"]
+__all__ = ["ALONE", "BARE", "THREADS", "Frames", "Kernel", "lower_kernel", "of_open_sizes"]
 
 _ON_THE_STACK = "disable_lower_builtin"  # annotation of allocations that TVM leaves to LLVM
 
@@ -156,10 +156,15 @@ def lower_kernel(
     statement = tirx.SeqStmt([*prologue, *views, body, tirx.Return(tirx.IntImm("int32", 0))])
     lowered = tirx.PrimFunc([*params, *sizes], statement, ret_type=PrimType("int32"), attrs=func.attrs)
     if sizes:
-        lowered = lowered.with_attrs({OF_OPEN_SIZES: True, CHOOSES: chooses})
+        lowered = of_open_sizes(lowered, chooses)
     for var, size in reversed(named_sizes(func)):  # callers know the kernel's parameters alone
         offset = substituted(offset, {var: dimension(size)})
     return Kernel(lowered.without_attr("global_symbol"), offset, _scratch_bytes(func.body))
+
+
+def of_open_sizes(func: tirx.PrimFunc, chooses: bool) -> tirx.PrimFunc:
+    """A flat function that code generators know to compute open sizes; `chooses`: see :data:`CHOOSES`."""
+    return func.with_attrs({OF_OPEN_SIZES: True, CHOOSES: chooses})
 
 
 def _passes(

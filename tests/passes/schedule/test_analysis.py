@@ -31,6 +31,23 @@ def test_steps_have_axes_with_roles_and_know_whom_they_read() -> None:
     assert relu.read_of(product.result) is not None and product.read_of(relu.result) is None
 
 
+def diamond() -> KernelAnalysis:
+    x = tensor("x", 5, 7)
+    one = topi.exp(x)
+    left, right = topi.nn.relu(one), topi.add(one, x)
+    return KernelAnalysis(te.create_prim_func([x, topi.sum(topi.multiply(left, topi.tanh(right)), axis=1), right]))
+
+
+@pytest.mark.parametrize("kernel", [product_and_relu(), diamond()], ids=["product", "diamond"])
+def test_steps_read_without_a_schedule_are_those_of_a_schedule(kernel: KernelAnalysis) -> None:
+    found, wanted = analysis._steps_in_order(kernel.func), analysis.steps_of(kernel.schedule())
+    assert len(found) == len(wanted) > 1
+    for own, other in zip(found, wanted, strict=True):
+        assert (own.name, own.sizes, own.trip_counts) == (other.name, other.sizes, other.trip_counts)
+        assert [axis.kind for axis in own.axes] == [axis.kind for axis in other.axes]
+        assert (set(own.producers), set(own.consumers)) == (set(other.producers), set(other.consumers))
+
+
 def test_the_factor_with_the_last_axis_is_the_right_one() -> None:
     x, filters = tensor("x", 2, 8, 9, 9), tensor("filters", 16, 8, 3, 3)
     product = product_and_relu().steps[0]
