@@ -163,8 +163,9 @@ def _names(network: Network, found: Recording) -> dict[str, str]:
 def _unsayable(model: Path, network: Network, found: Recording) -> tuple[str, ...]:
     """Layers that are not nodes of the file, such as those that took in a factor of an activation."""
     names = _names(network, found)
-    layers = {names.get(layer.name, layer.name): layer.name for layer in Graph(simplified(network).module).layers}
-    return tuple(layers[name] for name in layers_without_a_node(model, layers))
+    layers = {names.get(layer.name, layer.name): layer for layer in Graph(simplified(network).module).layers}
+    transposed = {name: layer.transposed for name, layer in layers.items()}
+    return tuple(layers[name].name for name in layers_without_a_node(model, transposed))
 
 
 def _write_onnx(model: Path, network: Network, found: Recording, plan: QuantizationPlan, output: Path) -> None:
@@ -188,6 +189,8 @@ def _write_onnx(model: Path, network: Network, found: Recording, plan: Quantizat
             each.codes,
             each.scales,
             None if each.read is None else each.read.scale,
+            layer.axis,
+            layer.transposed,
         )
         for layer, each in zip(graph.layers, plan.layers, strict=True)
         if each.codes is not None or not np.array_equal(each.weights, layer.weights)

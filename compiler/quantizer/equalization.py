@@ -124,8 +124,7 @@ def _connected(one: Layer, two: Layer) -> bool:
     """Whether the channels of one layer's result are those that the other one reads."""
     if one.is_product != two.is_product:
         return False
-    read = two.weights.shape[0] if two.is_product else two.weights.shape[1] * two.groups
-    return bool(read == one.channels)
+    return two.inputs == one.channels
 
 
 def _is_depthwise(layer: Layer) -> bool:
@@ -140,16 +139,16 @@ def _of_outputs(layer: Layer, weights: Array) -> Array:
 
 def _of_inputs(layer: Layer, weights: Array) -> Array:
     """The largest weight of each input channel."""
-    if layer.is_product:
-        return np.asarray(np.abs(weights).max(1))
+    if layer.by_inputs:
+        return np.asarray(np.abs(weights).max(tuple(range(1, weights.ndim))))
     groups = weights.reshape(layer.groups, -1, *weights.shape[1:])
     return np.asarray(np.abs(groups).max((1, *range(3, groups.ndim)))).reshape(-1)
 
 
 def _along_inputs(layer: Layer, scale: Array) -> Array:
     """One factor for each input channel, in a shape that broadcasts to the weights."""
-    if layer.is_product:
-        return scale.reshape(-1, 1)
+    if layer.by_inputs:
+        return scale.reshape(-1, *[1] * (layer.weights.ndim - 1))
     by_group = scale.reshape(layer.groups, 1, layer.weights.shape[1])
     outputs = layer.weights.shape[0] // layer.groups
     spread = np.broadcast_to(by_group, (layer.groups, outputs, layer.weights.shape[1]))

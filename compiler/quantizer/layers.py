@@ -6,7 +6,6 @@ z = y + b
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ __all__ = ["MOVES", "Graph", "Layer"]
 Array = np.ndarray[Any, Any]
 
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+TRANSPOSED = ("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
 
 MOVES = (
     "expand_dims",
@@ -41,13 +41,14 @@ MOVES = (
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A convolution or a matrix product with trained values.
+    """A convolution, a transposed one, or a matrix product with trained values.
 
     Attributes:
         var: its result, before the bias.
         data: what it reads.
-        weights: float32, `[O, I, *k]` or `[..., I, O]`.
+        weights: float32, `[O, I, *k]`, `[I, O, *k]` of a transposed convolution, or `[I, O]`.
         groups: of a convolution; 0 for a matrix product.
+        transposed: whether it is a transposed convolution.
         bias_var: the result with the bias, if there is one.
         bias: float32, in a shape that broadcasts to the result.
     """
@@ -56,6 +57,7 @@ class Layer:
     data: relax.Var
     weights: Array
     groups: int
+    transposed: bool
     bias_var: relax.Var | None
     bias: Array | None
 
@@ -72,7 +74,17 @@ class Layer:
     @property
     def axis(self) -> int:
         """The output channels' axis of the weights."""
-        return self.weights.ndim - 1 if self.is_product else 0
+        return _output_axis(self.weights, self.groups, self.transposed)
+
+    @property
+    def inputs(self) -> int:
+        """How many channels it reads."""
+        return int(self.weights.shape[0]) if self.by_inputs else int(self.weights.shape[1]) * self.groups
+
+    @property
+    def by_inputs(self) -> bool:
+        """Whether the first axis of the weights is that of the channels that are read."""
+        return self.is_product or self.transposed
 
     @property
     def result_axis(self) -> int:
@@ -105,6 +117,8 @@ class Graph:
         definitions: what variables are bound to.
         users: the variables bound to what reads a variable, by that.
         results: what the function returns.
+        parts: of concatenations that are stored as integers for convolutions: the parts that others read too, so that
+            these are stored by the same scale. Concatenations come before those that are their parts.
     """
 
     def __init__(self, module: tvm.IRModule) -> None:
@@ -119,6 +133,7 @@ class Graph:
         self.results = set(_variables(self.definitions.get(main.body.body, main.body.body)))
         self.layers = [layer for b in bindings if (layer := self._layer(b.var, b.value)) is not None]
         self._read = {layer.data for layer in self.layers}
+        self.parts = self._joined()
 
     def sole_user(self, var: relax.Var) -> relax.Var | None:
         """What alone reads a variable; None if there are more or it is a result."""
@@ -139,24 +154,43 @@ class Graph:
             var, call = source, self.definitions.get(source)
         return var
 
+    def _joined(self) -> dict[relax.Var, tuple[relax.Var, ...]]:
+        found: dict[relax.Var, tuple[relax.Var, ...]] = {}
+        left = [self.stored(layer.data) for layer in self.layers if not layer.is_product]
+        while left:
+            var = left.pop()
+            call = self.definitions.get(var)
+            if var in found or not is_call(call, "concat"):
+                continue
+            fields = [field for field in call.args[0].fields if isinstance(field, relax.Var)]
+            self._read.update(field for field in fields if self.sole_user(field) is None)
+            stored = [self.stored(field) for field in fields]
+            found[var] = tuple(p for p in stored if p in self._read or is_call(self.definitions.get(p), "concat"))
+            left += found[var]
+        return found
+
     def _moves(self, call: Any) -> bool:
         return not is_call(call, "nn.pad") or (call.attrs.pad_mode == "constant" and float(call.attrs.pad_value) == 0)
 
     def _layer(self, var: relax.Var, call: relax.Expr) -> Layer | None:
-        if not is_call(call, *CONVOLUTIONS, "matmul") or str(var.ty.dtype) != "float32":
+        if not is_call(call, *CONVOLUTIONS, *TRANSPOSED, "matmul") or str(var.ty.dtype) != "float32":
             return None
         data, weights = call.args[0], self._weights(call.args[1])
         if weights is None or not isinstance(data, relax.Var) or len(shape_of(data)) < 2:
             return None
         if is_call(call, "matmul"):
-            if weights.ndim != 2 or weights.shape[0] >= MOST_PRODUCTS:
+            if weights.ndim != 2:
                 return None
             groups = 0
         else:
-            if math.prod(weights.shape[1:]) >= MOST_PRODUCTS:
-                return None
             groups = int(call.attrs.groups)
-        return Layer(var, data, weights, groups, *self._bias(var, weights, is_product=not groups))
+        transposed = is_call(call, *TRANSPOSED)
+        if transposed and (groups > 1 or any(int(step) != 1 for step in call.attrs.dilation)):
+            return None
+        axis = _output_axis(weights, groups, transposed)
+        if weights.size // weights.shape[axis] >= MOST_PRODUCTS:
+            return None
+        return Layer(var, data, weights, groups, transposed, *self._bias(var, weights.shape[axis], not groups))
 
     def _weights(self, expr: relax.Expr) -> Array | None:
         """Trained values in float32, also transposed ones."""
@@ -171,7 +205,7 @@ class Graph:
         usual = found.dtype == np.float32 and found.size and bool(np.isfinite(found).all())
         return found if usual else None
 
-    def _bias(self, var: relax.Var, weights: Array, is_product: bool) -> tuple[relax.Var | None, Array | None]:
+    def _bias(self, var: relax.Var, channels: int, is_product: bool) -> tuple[relax.Var | None, Array | None]:
         user = self.sole_user(var)
         call = self.definitions.get(user) if user is not None else None
         if not is_call(call, "add"):
@@ -181,10 +215,15 @@ class Graph:
             return None, None
         value, rank = array_of(other), len(shape_of(var))
         shape = [1] * rank
-        shape[rank - 1 if is_product else 1] = weights.shape[weights.ndim - 1 if is_product else 0]
+        shape[rank - 1 if is_product else 1] = channels
         if (1,) * (rank - value.ndim) + value.shape != tuple(shape) or not np.isfinite(value).all():
             return None, None
         return user, value.reshape(shape)
+
+
+def _output_axis(weights: Array, groups: int, transposed: bool) -> int:
+    """That of the output channels; of a matrix product without groups."""
+    return 1 if transposed else 0 if groups else weights.ndim - 1
 
 
 def _variables(expr: relax.Expr) -> list[relax.Var]:

@@ -53,6 +53,7 @@ class LayerPlan:
         bias: float32, in the shape of the network's, or None.
         read: how what it reads is quantized; None: the layer stays in floats.
         codes, scales: int8 weights, and their scales: one, or one for each output channel.
+        axis: the output channels' axis of the weights.
     """
 
     name: str
@@ -61,6 +62,7 @@ class LayerPlan:
     read: Read | None = None
     codes: Array | None = None
     scales: Array | None = None
+    axis: int = 0
 
 
 def planned(layer: Layer, read: Read | None, bias: Array | None, per_channel: bool) -> LayerPlan:
@@ -83,7 +85,8 @@ def planned(layer: Layer, read: Read | None, bias: Array | None, per_channel: bo
     if bias is not None:
         step = layer.along_result(scales) * np.float64(read.scale) if per_channel else scales * np.float64(read.scale)
         bias = (np.rint(bias / step) * step).astype(np.float32)
-    return LayerPlan(layer.name, layer.weights, bias, read, codes, scales if per_channel else scales.reshape(()))
+    scales = scales if per_channel else scales.reshape(())
+    return LayerPlan(layer.name, layer.weights, bias, read, codes, scales, layer.axis)
 
 
 def apply_plan(module: tvm.IRModule, plan: Sequence[LayerPlan]) -> tvm.IRModule:
@@ -112,6 +115,11 @@ def tensors_read(graph: Graph, plan: Sequence[LayerPlan]) -> tuple[dict[relax.Va
             read.setdefault(place, each.read)
             if not layer.is_product:
                 features.add(place)
+    for place, parts in graph.parts.items():
+        if place in features:
+            for part in parts:
+                read.setdefault(part, read[place])
+                features.add(part)
     return read, features
 
 
@@ -160,7 +168,7 @@ class _Quantizing(Rewriter):
         if plan.codes is None or plan.scales is None:
             weights: relax.Expr = constant(plan.weights)
         else:
-            axis = -1 if not plan.scales.ndim else plan.codes.ndim - 1 if is_call(call, "matmul") else 0
+            axis = plan.axis if plan.scales.ndim else -1
             zeros = constant(np.zeros(plan.scales.shape, np.int8))
             weights = self.builder.emit(
                 relax.op.dequantize(constant(plan.codes), constant(plan.scales), zeros, axis, "float32"),

@@ -247,6 +247,7 @@ class _Planner:
                 self._wide[layer.var] = "reads values that are not finite"
         if self._options.method != "minmax":
             whole = dict(self._narrowed(whole))
+        whole = _joined(whole, self._graph.parts)
         return {var: Read(*grid_of_range(*whole[place])) for var, place in stored.items() if place in whole}
 
     def _narrowed(
@@ -286,6 +287,29 @@ class _Planner:
                 for layer in self._graph.layers
             ),
         )
+
+
+def _joined(
+    whole: Mapping[relax.Var, tuple[float, float]], parts: Mapping[relax.Var, Sequence[relax.Var]]
+) -> dict[relax.Var, tuple[float, float]]:
+    """Ranges that are the same for a concatenation and the parts of it that others read too."""
+    group: dict[relax.Var, relax.Var] = {}
+
+    def first(var: relax.Var) -> relax.Var:
+        while var in group:
+            var = group[var]
+        return var
+
+    for var, others in parts.items():
+        for other in others:
+            one, two = first(var), first(other)
+            if one is not two:
+                group[two] = one
+    found: dict[relax.Var, tuple[float, float]] = {}
+    for var, (low, high) in whole.items():
+        least, most = found.get(first(var), (low, high))
+        found[first(var)] = min(low, least), max(high, most)
+    return {var: found[first(var)] for var in whole}
 
 
 def _differences(

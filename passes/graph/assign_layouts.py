@@ -36,7 +36,7 @@ from nnefc.targets.machine.target import Target
 __all__ = ["AssignLayouts"]
 
 
-_KERNEL_RULES = (local_response.RULES, resize.RULES, items_of_channels.RULES)
+_KERNEL_RULES = (deconvolution.RULES, local_response.RULES, resize.RULES, items_of_channels.RULES)
 
 
 def _of_kernel(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
@@ -46,7 +46,6 @@ def _of_kernel(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 _RULES: dict[str, LayoutRule] = {
-    "call_tir": _of_kernel,
     **element_wise.RULES,
     **convolution.RULES,
     **deconvolution.RULES,
@@ -54,6 +53,7 @@ _RULES: dict[str, LayoutRule] = {
     **pooling.RULES,
     **rearrangement.RULES,
     **splitting.RULES,
+    "call_tir": _of_kernel,
 }
 _NARROW_RULES = {**_RULES, **narrow_convolution.RULES}
 

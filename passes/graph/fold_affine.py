@@ -5,7 +5,8 @@
     e = d + t
 
 This is how inference-time batch normalization disappears (Jacob et al., 2018, section 3.2). `s` and `t` hold one value
-for each output channel, or one for all. A divisor that is the same for all, such as the 6 of a hard swish, becomes a
+for each output channel, or one for all. Where no convolution comes before, of several multiplications and additions by
+constants one of each is left. A divisor that is the same for all, such as the 6 of a hard swish, becomes a
 number, which is in the code, where it is divided by in less time (`passes/tir/known_divisors.py`). Other numbers stay
 operands, so that layers that differ in them share a kernel.
 """
@@ -56,7 +57,8 @@ class _Folder(Rewriter):
         return call if folded is None else folded
 
     def _scaled(self, expr: relax.Expr, scale: np.ndarray) -> relax.Expr | None:
-        """`expr * scale` without the multiplication, if `expr` is a convolution, or one plus a constant."""
+        """`expr * scale` without the multiplication, if `expr` is a convolution, a product with a constant, or one of
+        both plus a constant."""
         if not self.used_once(expr):
             return None
         source = self.definition(expr)
@@ -69,11 +71,33 @@ class _Folder(Rewriter):
             made = relax.Call(source.op, [source.args[0], constant(scaled)], source.attrs)
             return self.builder.emit(made, joined_name(expr.name, self.builder.rewritten))
         if is_call(source, "add") and is_constant(source.args[1]):
-            inner = self._scaled(source.args[0], scale)
+            shift = array_of(source.args[1]) * scale
+            inner = (
+                None
+                if shift.size > max(array_of(source.args[1]).size, scale.size)
+                else self._scaled(source.args[0], scale)
+            )
             if inner is not None:
-                shift = constant((array_of(source.args[1]) * scale).astype(scale.dtype))
-                return relax.op.add(inner, shift)
+                return relax.op.add(inner, constant(shift.astype(scale.dtype)))
+        if is_call(source, "multiply") and any(map(is_constant, source.args)):
+            return self._joined(source, scale)
         return None
+
+    def _joined(self, source: relax.Call, scale: np.ndarray) -> relax.Expr | None:
+        """`source · scale` as one multiplication, of a `source` that is one by a constant.
+
+        None where the product of both constants is larger than they are, or out of the range of their type.
+        """
+        data, other = source.args if is_constant(source.args[1]) else source.args[::-1]
+        if is_constant(data) or shape_of(data) != shape_of(source):
+            return None
+        factors = (array_of(other).astype(np.float64), scale.astype(np.float64))
+        both, limits = factors[0] * factors[1], np.finfo(scale.dtype)
+        usual = (both == 0) | ((np.abs(both) >= limits.tiny) & (np.abs(both) <= limits.max))
+        lost = (both == 0) & (factors[0] != 0) & (factors[1] != 0)
+        if both.size > max(factor.size for factor in factors) or not usual.all() or lost.any():
+            return None
+        return relax.op.multiply(data, constant(both.astype(scale.dtype)))
 
     def _shifted(self, expr: relax.Expr, shift: np.ndarray) -> relax.Expr | None:
         """`expr + shift` as one addition, if `expr` is a convolution, or a sum with a constant itself."""

@@ -59,10 +59,10 @@ class Quantized:
 
 @dataclass(frozen=True, eq=False)
 class ScaledSum:
-    """`Σ integers · factor + shift`.
+    """`Σ numbers · factor + shift`.
 
     Attributes:
-        terms: tensors of integers, of the shape of the sum, and float64 factors that broadcast to it.
+        terms: tensors of integers, or of float32, of the shape of the sum, and float64 factors that broadcast to it.
         shift: float64, broadcasts to that shape too.
     """
 
@@ -81,7 +81,8 @@ class ScaledSum:
         """The sum in float32."""
         total = None
         for data, factor in self.terms:
-            term = relax.op.multiply(relax.op.astype(data, "float32"), _operand(factor))
+            wide = data if str(data.ty.dtype) == "float32" else relax.op.astype(data, "float32")
+            term = relax.op.multiply(wide, _operand(factor))
             total = term if total is None else relax.op.add(total, term)
         return relax.op.add(total, _operand(self.shift)) if self.shift.any() else total
 

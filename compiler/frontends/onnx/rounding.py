@@ -8,7 +8,7 @@ What scales and shifts the result of a layer is in its weights afterwards: a `Ba
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,11 @@ Array = npt.NDArray[Any]
 _OPSET = 13
 """The first one with scales for each channel."""
 
-_LAYERS = ("Conv", "Gemm", "MatMul")
+_LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _FOLDED = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
 """What is in the weights and the bias of a layer, if its other operands are constants."""
 
-_MOVES = ("Flatten", "MaxPool", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+_MOVES = ("Dropout", "Flatten", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +55,12 @@ class RoundedLayer:
 
     Attributes:
         output: the name of its result, with the bias.
-        weights: float32, `[O, I, *k]` or `[I, O]`.
+        weights: float32, `[O, I, *k]`, `[I, O, *k]` of a transposed convolution, or `[I, O]`.
         bias: float32, one for each output channel; None for none.
         codes, scales: int8, and one scale or one for each output channel; None for a layer in floats.
         step: the scale of what the layer reads.
+        axis: the output channels' axis of the weights.
+        transposed: whether it is a transposed convolution.
     """
 
     output: str
@@ -67,6 +69,8 @@ class RoundedLayer:
     codes: Array | None = None
     scales: Array | None = None
     step: np.float32 | None = None
+    axis: int = 0
+    transposed: bool = False
 
 
 def rounded_model(path: Path, tensors: Sequence[RoundedTensor], layers: Sequence[RoundedLayer]) -> onnx.ModelProto:
@@ -84,10 +88,14 @@ def rounded_model(path: Path, tensors: Sequence[RoundedTensor], layers: Sequence
     return model
 
 
-def layers_without_a_node(path: Path, outputs: Iterable[str]) -> list[str]:
-    """Of the names of layers' results, those that no layer of the file makes: they cannot be rounded there."""
+def layers_without_a_node(path: Path, outputs: Mapping[str, bool]) -> list[str]:
+    """Of the names of layers' results, those that no layer of the file makes: they cannot be rounded there.
+
+    Args:
+        outputs: whether the layer is a transposed convolution, by name.
+    """
     editor = _Editor(read_proto(path).graph)
-    return [name for name in outputs if editor.found(name) is None]
+    return [name for name, transposed in outputs.items() if editor.found(name, transposed) is None]
 
 
 def _at_least(opset: int, model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
@@ -150,23 +158,26 @@ class _Editor:
         added = helper.make_node("Add", [node.output[0], self._constant(layer.bias, "bias", layer)], [layer.output])
         self._nodes.insert(_place(self._nodes, node) + 1, added)
 
-    def found(self, output: str) -> tuple[onnx.NodeProto, onnx.NodeProto] | None:
+    def found(self, output: str, transposed: bool) -> tuple[onnx.NodeProto, onnx.NodeProto] | None:
         """The node of a layer, and the one that makes its result: that, or what scales and shifts it."""
         last = node = self._made.get(output)
         while node is not None and node.op_type in _FOLDED:
             operands = [name for name in node.input if name not in self._constants]
             node = self._made.get(operands[0]) if len(operands) == 1 else None
         usual = node is not None and node.op_type in _LAYERS and node.domain in ("", "ai.onnx")
+        if usual and (node.op_type == "ConvTranspose") != transposed:  # one that is computed as a convolution
+            return None
         if node is None or last is None or not usual or any(a.name == "transA" and a.i for a in node.attribute):
             return None
         return node, last
 
     def _found(self, layer: RoundedLayer) -> tuple[onnx.NodeProto, onnx.NodeProto]:
         """The same of a layer that must be there."""
-        made = self.found(layer.output)
+        made = self.found(layer.output, layer.transposed)
         if made is None:
             raise CompileError(
-                f"the layer {layer.output!r} is not a Conv, a Gemm or a MatMul in the file: it cannot be rounded there",
+                f"the layer {layer.output!r} is not a Conv, ConvTranspose, Gemm or MatMul in the file: "
+                "it cannot be rounded there",
                 hint=f"leave it in floats, --exclude {layer.output}, or write NNEF, -o model.nnef",
             )
         return made
@@ -174,9 +185,8 @@ class _Editor:
     def _weights(self, layer: RoundedLayer) -> str:
         if layer.codes is None or layer.scales is None:
             return self._constant(layer.weights, "weights", layer)
-        axis = layer.codes.ndim - 1 if layer.codes.ndim == 2 else 0
         codes = self._constant(layer.codes, "codes", layer)
-        return self._dequantized(codes, layer.scales, np.zeros(layer.scales.shape, np.int8), axis, layer)
+        return self._dequantized(codes, layer.scales, np.zeros(layer.scales.shape, np.int8), layer.axis, layer)
 
     def _bias(self, layer: RoundedLayer) -> str:
         """In whole steps, if the layer has any."""

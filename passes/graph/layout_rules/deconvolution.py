@@ -16,7 +16,10 @@ from itertools import product
 import numpy as np
 from tvm import relax, te, tirx
 
+from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.blocked import blocks
+from nnefc.passes.compute.plain_convolution import interleave_plain
+from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout_rules.convolution import (
     Sliding,
@@ -27,8 +30,36 @@ from nnefc.passes.graph.layout_rules.convolution import (
     winograd_of,
 )
 from nnefc.passes.graph.rewriter import shape_of
+from nnefc.sizes import dimensions
 
-__all__ = ["RULES", "Geometry", "Phases", "geometry_of", "phases_of"]
+__all__ = ["RULES", "Geometry", "Interleaving", "Phases", "geometry_of", "phases_of"]
+
+_INTERLEAVED = "nnefc.interleaved"
+"""Attribute of a kernel that interleaves phases: strides, then what is cut off before, of each spatial dimension."""
+
+
+@dataclass(frozen=True)
+class Interleaving:
+    """`[N, phases · O, *steps]` → `[N, O, *outputs]`: see :func:`interleave_plain`."""
+
+    strides: tuple[int, ...]
+    before: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """How many phases there are."""
+        return math.prod(self.strides)
+
+    def emit(self, builder: relax.BlockBuilder, phases: relax.Expr) -> relax.Var:
+        """The variable of a kernel, which takes part in layouts."""
+        return emit_te(
+            builder,
+            lambda data: interleave_plain(data, self.strides, self.before, self.outputs),
+            phases,
+            name="interleave",
+            attrs={_INTERLEAVED: [*self.strides, *self.before]},
+        )
 
 
 def _deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
@@ -42,6 +73,21 @@ def _deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | No
     before, _ = split_padding(call.attrs.padding, len(strides))
     result = layouts.emit(interleave, phases, strides, before, geometry.outputs)
     return layouts.as_blocked(result, filters.shape[1])
+
+
+def _interleaving(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+    """Of phases in blocks: each phase in blocks of its own."""
+    attrs = layouts.builder.get()[call.args[0]].attrs
+    data = call.args[1].fields[0]
+    if attrs is None or _INTERLEAVED not in attrs or layouts.layout_of(data) is None:
+        return None
+    numbers = integers(attrs[_INTERLEAVED])
+    strides, before = numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
+    channels, count = layouts.plain_shape(data)[1], math.prod(strides)
+    phases = layouts.laid_out(data, Blocked.of(channels, layouts.size, count))
+    outputs = dimensions(call.ty_args[0].shape)[2:]
+    result = layouts.emit(interleave, phases, strides, before, outputs)
+    return layouts.as_blocked(result, channels // count)
 
 
 @dataclass(frozen=True)
@@ -164,4 +210,7 @@ def interleave(
     return te.compute((batch, count, *outputs, size), element, name="interleave")
 
 
-RULES: dict[str, LayoutRule] = {f"nn.conv{rank}d_transpose": _deconvolution for rank in (1, 2, 3)}
+RULES: dict[str, LayoutRule] = {
+    **{f"nn.conv{rank}d_transpose": _deconvolution for rank in (1, 2, 3)},
+    "call_tir": _interleaving,
+}

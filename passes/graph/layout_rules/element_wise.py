@@ -119,14 +119,22 @@ def _operand(layouts: LayoutRewriter, arg: relax.Expr, leader: relax.Expr) -> re
     own, shape = layouts.plain_shape(arg), layouts.plain_shape(leader)
     if layouts.layout_of(arg) is None and all(size == 1 for size in own):
         return arg if len(own) <= len(shape) else None
-    if len(own) == len(shape) and own[1] == 1 != shape[1]:  # of all channels, position by position
-        if is_constant(arg):
-            return constant(array_of(arg)[..., None])
-        return seen_as(layouts.builder, layouts.plain(arg), (*own, 1))
-    if len(own) != len(shape) or own[1] != shape[1]:
+    lifted = (*[1] * (len(shape) - len(own)), *own)
+    if len(lifted) != len(shape) or lifted[1] not in (1, shape[1]):
         return None
+    if lifted[1] != shape[1]:  # of all channels, position by position
+        return _seen_as(layouts, arg, (*lifted, 1))
     layout = layouts.layout_of(leader)
-    return arg if layout is None else layouts.laid_out(arg, layout)
+    if layout is None:
+        return arg
+    return layouts.laid_out(arg if lifted == own else _seen_as(layouts, arg, lifted), layout)
+
+
+def _seen_as(layouts: LayoutRewriter, arg: relax.Expr, shape: tuple[int, ...]) -> relax.Expr:
+    """`arg` in plain layout, with further axes of one item."""
+    if is_constant(arg):
+        return constant(array_of(arg).reshape(shape))
+    return seen_as(layouts.builder, layouts.plain(arg), shape)
 
 
 RULES: dict[str, LayoutRule] = {

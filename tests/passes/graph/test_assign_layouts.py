@@ -17,7 +17,13 @@ def values(*shape: int) -> np.ndarray:
     return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
 
 
-CONSTANTS = {"W8": values(8, 8, 3, 3), "W17": values(17, 8, 3, 3), "W16": values(8, 16, 1, 1), "W3": values(8, 3, 3, 3)}
+CONSTANTS = {
+    "W8": values(8, 8, 3, 3),
+    "C8": values(8, 1, 1),
+    "W17": values(17, 8, 3, 3),
+    "W16": values(8, 16, 1, 1),
+    "W3": values(8, 3, 3, 3),
+}
 PROGRAMS = {
     "a region stays blocked from one convolution to the next": (
         """x[1, 8, 5, 5] -> d
@@ -33,6 +39,20 @@ PROGRAMS = {
         lv5[1, 8, 3, 3] = unblock(lv4)
         d[1, 72] = reshape(lv5, R.shape([1, 72]))
         -> d""",
+    ),
+    "factors for channels without the leading axis": (
+        """x[1, 8, 5, 5]; y[8, 1, 1] -> c
+        a = R.nn.conv2d(x, W8)
+        b = R.multiply(C8, a)
+        c = R.add(b, y)""",
+        """lv[1, 1, 5, 5, 8] = block(x)
+        lv1[1, 1, 3, 3, 8] = convolution(lv, const[1, 1, 3, 3, 8, 8])
+        lv2[1, 1, 3, 3, 8] = multiply(const[1, 1, 1, 1, 8], lv1)
+        lv3[1, 8, 1, 1] = view(y)
+        lv4[1, 1, 1, 1, 8] = block1(lv3)
+        lv5[1, 1, 3, 3, 8] = add(lv2, lv4)
+        lv6[1, 8, 3, 3] = unblock(lv5)
+        -> lv6""",
     ),
     "a function with no value at zero leaves a half-filled block": (
         """x[1, 8, 5, 5] -> c

@@ -56,6 +56,14 @@ class Graph:
         filters, bias = self.weight(outputs, inputs // groups, size, size), self.weight(outputs)
         return self.node("Conv", x, filters, bias, group=groups, kernel_shape=[size, size], **attributes)
 
+    def deconv(self, x: str, inputs: int, outputs: int, size: list[int], groups: int = 1, **attributes: object) -> str:
+        filters, bias = self.weight(inputs, outputs // groups, *size), self.weight(outputs)
+        return self.node("ConvTranspose", x, filters, bias, group=groups, kernel_shape=size, **attributes)
+
+    def rounded(self, x: str, step: float, zero: int) -> str:
+        grid = self.array(np.float32(step)), self.array(np.uint8(zero))
+        return self.node("DequantizeLinear", self.node("QuantizeLinear", x, *grid), *grid)
+
     def model(self, shape: tuple[int, ...], output: str) -> onnx.ModelProto:
         graph = helper.make_graph(
             self.nodes,
@@ -285,6 +293,13 @@ def test_strict_leaves_a_quantized_network_in_reals(tmp_path: Path) -> None:
 # Single rules: one layer each, against the reals, in steps of the result.
 
 STEP = 0.05
+
+
+def scaled_and_shifted(g: Graph, x: str) -> str:
+    scaled = g.node("Add", g.weight(1, 8, 1, 1), g.node("Mul", x, g.weight(8, 1, 1)))
+    return g.node("Relu", g.node("Sub", g.node("Div", scaled, g.array(np.float32(0.4))), g.weight(6)))
+
+
 LAYERS: dict[str, Callable[[Graph, str], str]] = {
     "convolution": lambda g, x: g.conv(x, 8, 21, 3, pads=[1, 2, 0, 1], dilations=[1, 2]),
     "depthwise": lambda g, x: g.node("Relu", g.conv(x, 8, 8, 3, 8, pads=[1, 1, 1, 1])),
@@ -301,6 +316,24 @@ LAYERS: dict[str, Callable[[Graph, str], str]] = {
     "padded": lambda g, x: g.node("Pad", x, g.array(np.array([0, 0, 1, 2, 0, 0, 0, 1]))),
     "filled": lambda g, x: g.node("Pad", x, g.array(np.array([0, 0, 1, 2, 0, 0, 0, 1])), g.array(np.float32(0.4))),
     "mirrored": lambda g, x: g.node("Pad", x, g.array(np.array([0, 0, 1, 2, 0, 0, 0, 1])), mode="reflect"),
+    "enlarged": lambda g, x: g.node("Relu", g.deconv(x, 8, 16, [2, 2], strides=[2, 2])),
+    "enlarged and cut": lambda g, x: g.deconv(
+        x, 8, 5, [3, 4], strides=[2, 3], pads=[1, 0, 0, 2], output_padding=[1, 0]
+    ),
+    "enlarged with holes": lambda g, x: g.deconv(x, 8, 4, [2, 3], dilations=[2, 1], strides=[1, 2]),
+    "enlarged in groups": lambda g, x: g.deconv(x, 8, 6, [3, 3], 2, strides=[2, 1]),
+    "moved apart": lambda g, x: g.deconv(x, 8, 3, [1, 1], strides=[3, 2]),
+    "all parts made": lambda g, x: g.node(
+        "Concat", g.node("Relu", g.conv(x, 8, 16, 1)), g.deconv(x, 8, 32, [1, 1]), x, axis=1
+    ),
+    "parts of several scales": lambda g, x: g.node(
+        "Concat", g.rounded(g.conv(x, 8, 16, 1), 0.03, 200), x, g.rounded(x, 0.07, 30), g.node("Tanh", x), axis=1
+    ),
+    "part that is needed in floats": lambda g, x: g.node(
+        "Concat", *(y := g.node("Sigmoid", g.conv(x, 8, 8, 1)), g.node("Mul", y, y)), axis=1
+    ),
+    "scaled and shifted": lambda g, x: scaled_and_shifted(g, g.node("Tanh", x)),
+    "channels scaled": lambda g, x: scaled_and_shifted(g, g.conv(x, 8, 8, 1)),
     "chosen": lambda g, x: g.node("Gather", x, g.array(np.array([3, 1, 0])), axis=1),
 }
 
@@ -319,7 +352,7 @@ def layers(dtype: str, zero: int) -> onnx.ModelProto:
         inserted = []
         values = {tensor.name: tensor for tensor in g.initializers}
         for node in g.nodes[first:]:
-            if node.op_type in ("Conv", "MatMul") and node.input[1] in values:
+            if node.op_type in ("Conv", "ConvTranspose", "MatMul") and node.input[1] in values:
                 inserted += _quantize_weights(g, node, values)
         g.nodes[first:first] = inserted
         outputs.append(g.node("DequantizeLinear", g.node("QuantizeLinear", y, *coarse), *coarse))
@@ -332,13 +365,13 @@ def _quantize_weights(g: Graph, node: onnx.NodeProto, values: Mapping[str, onnx.
     """Weights of int8, by channel, and biases of int32 in steps of the sums."""
     made = []
     weights = numpy_helper.to_array(values[node.input[1]])
-    axis = 0 if node.op_type == "Conv" else weights.ndim - 1
+    axis = {"Conv": 0, "ConvTranspose": 1}.get(node.op_type, weights.ndim - 1)
     others = tuple(a for a in range(weights.ndim) if a != axis)
     scale = (np.abs(weights).max(others) / 127).astype(np.float32)
     shape = [-1 if a == axis else 1 for a in range(weights.ndim)]
     parts = [(np.rint(weights / scale.reshape(shape)).astype(np.int8), scale, axis)]
     if len(node.input) > 2:
-        steps = (scale * np.float32(0.02)).astype(np.float32)
+        steps = np.tile(scale, len(numpy_helper.to_array(values[node.input[2]])) // len(scale)) * np.float32(0.02)
         parts.append((np.rint(numpy_helper.to_array(values[node.input[2]]) / steps).astype(np.int32), steps, 0))
     for index, (array, own, along) in enumerate(parts, 1):
         name = f"{node.name}_{index}"

@@ -64,6 +64,16 @@ FOLDED = {
         a = R.nn.conv2d(x, W)
         d = R.add(a, T_S1)""",
     ),
+    "one multiplication and one addition are left of several": (
+        """x[1, 3, 4, 4] -> d
+        a = R.multiply(x, S)
+        b = R.add(a, T)
+        c = R.multiply(S, b)
+        d = R.add(c, ONE)""",
+        """x[1, 3, 4, 4] -> d
+        c = R.multiply(x, SS)
+        d = R.add(c, TS1)""",
+    ),
     "a divisor that is the same for all is a number": (
         """x[1, 2, 4, 4] -> b
         a = R.nn.relu(x)
@@ -104,6 +114,12 @@ KEPT = {
     "a scale that makes the result larger": """x[1, 2, 1, 1] -> b
         a = R.nn.conv2d(x, W)
         b = R.multiply(a, ROW)""",
+    "two scales with a larger product": """x[1, 3, 4, 4] -> b
+        a = R.multiply(x, S)
+        b = R.multiply(a, ROW)""",
+    "two scales whose product is too large": """x[1, 3, 4, 4] -> b
+        a = R.multiply(x, HUGE)
+        b = R.multiply(a, HUGE)""",
     "a constant divided by the result": """x[1, 2, 4, 4] -> b
         a = R.nn.conv2d(x, W)
         b = R.divide(S, a)""",
@@ -137,6 +153,9 @@ VALUES = {
     "W_S": W / S.reshape(3, 1, 1, 1),
     "W2": W * HALF,
     "TS": T * S,
+    "SS": S * S,
+    "TS1": T * S + ONE,
+    "HUGE": np.float32(1e30),
     "T_S1": T - S + ONE,
     "N": -T * S + ONE,
 }
