@@ -32,8 +32,9 @@ _AT_A_TIME = 2  # networks; they are quantized and compiled in processes of thei
 _EXPLANATION = [
     "Against float64: the largest error over the largest value, and the root of the mean square error over that of the",
     "values; of the worst output. Weights and inputs are random, so that deep networks in integers lose more than",
-    "trained ones do (below). [How precisions work](../../docs/precision.md);",
-    "[how to quantize](../../docs/how-to/quantize.md).",
+    "trained ones do (below). Nothing is timed, so that this page is in no processor's folder; which half floats are",
+    "multiplied, and so how exact they are, depends on the processor all the same.",
+    "[How precisions work](../../docs/precision.md); [how to quantize](../../docs/how-to/quantize.md).",
     "",
 ]
 _MEGABYTES = [

@@ -30,6 +30,7 @@ from nnefc.programs import lowered_levels
 from nnefc.provenance import source_digest
 from nnefc.quantizer import INT8
 from nnefc.quantizer.quantize import QuantizationOptions, QuantizationPlan, input_types, plan_quantization, quantized
+from nnefc.quantizer.ranges import MINMAX
 from nnefc.source import Source
 from nnefc.specializations import Given, Specializations
 from nnefc.targets.codegen.cpu.checks import Checks
@@ -85,6 +86,7 @@ def compile(
     keep_wide: Sequence[str] = (),
     max_error: float | None = None,
     calibrate: Calibration | None = None,
+    method: str = MINMAX,
     io: str = "float",
     dump: str | os.PathLike[str] | None = None,
     specialize: Sequence[Given] = (),
@@ -136,6 +138,8 @@ def compile(
             1e-2 by default.
         calibrate: for `int8` and `auto`, values of the inputs by name, or an .npz file of them, with one dimension more
             if there are several of each, or along the first one. For `auto`, random values by default.
+        method: for `int8` and `auto`, how the ranges of integers follow from the data: `minmax`, `percentile` or
+            `entropy`.
         io: `int8` or `uint8` if inputs and outputs of float32 shall be integers: those that the network quantizes its
             inputs to, and dequantizes its outputs from. The scales are in `Artifact.inputs` and `Artifact.outputs`.
         dump: a folder that the program is written to after every phase, as text.
@@ -157,17 +161,20 @@ def compile(
     _check_io(io, precision)
     if precision == AUTO:
         given = {
-            name: value for name, value in arguments.items() if name not in ("precision", "max_error", "calibrate")
+            name: value
+            for name, value in arguments.items()
+            if name not in ("precision", "max_error", "calibrate", "method")
         }
+        integers = {"calibrate": calibrate, "method": method}
 
         def tried(name: str) -> Artifact:
             with (progress or _Silent()).phase(f"try {name}"):
-                return compile(**given, precision=name, calibrate=calibrate if name == INT8 else None)
+                return compile(**given, precision=name, **(integers if name == INT8 else {}))
 
         return narrowest(tried, target, calibrate, max_error)
-    if max_error is not None or (calibrate is not None and precision != INT8):
+    if max_error is not None or (precision != INT8 and (calibrate is not None or method != MINMAX)):
         raise CompileError(
-            "max_error is for precision auto, and calibrate for precision auto and int8",
+            "max_error is for precision auto, and calibrate and method for precision auto and int8",
             hint="say which: --precision auto or --precision int8",
         )
     progress = progress or _Silent()
@@ -213,7 +220,7 @@ def compile(
         plan = None
         if precision == INT8:
             with progress.phase("quantize"):
-                plan = quantization_of(network, calibrate, keep_wide)
+                plan = quantization_of(network, calibrate, keep_wide, method)
                 network = quantized(network, plan)
         network = _with_io(network, io)
         with progress.phase("read") if specialize else nullcontext():
@@ -237,7 +244,9 @@ def compile(
             return replace(artifact, description=replace(artifact.description, source=source.result()))
 
 
-def quantization_of(network: Network, calibrate: Calibration | None, keep_wide: Sequence[str]) -> QuantizationPlan:
+def quantization_of(
+    network: Network, calibrate: Calibration | None, keep_wide: Sequence[str], method: str
+) -> QuantizationPlan:
     """How a network is quantized by what its inputs look like; its code is run on this machine, whatever the target is.
 
     Raises:
@@ -251,7 +260,8 @@ def quantization_of(network: Network, calibrate: Calibration | None, keep_wide: 
     samples = samples_of(calibrate, input_types(network))
     here = parse_any_target("llvm")
     named = tuple(name for name in keep_wide if name not in KEPT_WIDE)
-    options = QuantizationOptions(exclude=named, keep_wide=tuple(name for name in keep_wide if name in KEPT_WIDE))
+    ends = tuple(name for name in keep_wide if name in KEPT_WIDE)
+    options = QuantizationOptions(method, exclude=named, keep_wide=ends)
     return plan_quantization(network, samples, options, lambda part: compile_network(part, here))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from nnefc.quantizer.quantize import (
     quantized,
     simplified,
 )
-from nnefc.quantizer.ranges import METHODS
+from nnefc.quantizer.ranges import MINMAX
 from nnefc.targets.machine.any_target import parse_any_target
 
 __all__ = ["QuantizationReport", "quantize"]
@@ -65,7 +65,7 @@ def quantize(
     output: str | os.PathLike[str],
     *,
     calibrate: Calibration,
-    method: str = "minmax",
+    method: str = MINMAX,
     per_channel: bool = True,
     exclude: Sequence[str] = (),
     keep_wide: Sequence[str] = (),
@@ -102,7 +102,8 @@ def quantize(
             that the format cannot say.
     """
     path = Path(output)
-    _check(Path(model), path, method, keep_wide)
+    _check(Path(model), path, keep_wide)
+    options = QuantizationOptions(method, per_channel, tuple(exclude), keep_wide=tuple(keep_wide))
     load_operator_files(operators)
     with recording() as found:
         network = load_network(
@@ -121,8 +122,7 @@ def quantize(
         )
     samples = samples_of(calibrate, input_types(network))
     unsayable = _unsayable(Path(model), network, found) if _is_onnx(path) else ()
-    options = QuantizationOptions(method, per_channel, tuple(exclude), unsayable, tuple(keep_wide))
-    plan = plan_quantization(network, samples, options, _compiled)
+    plan = plan_quantization(network, samples, replace(options, unsayable=unsayable), _compiled)
     narrow = quantized(network, plan)
     if _is_onnx(path):
         _write_onnx(Path(model), network, found, plan, path)
@@ -131,9 +131,7 @@ def quantize(
     return QuantizationReport(plan.noise, _errors(network, narrow, samples))
 
 
-def _check(model: Path, output: Path, method: str, keep_wide: Sequence[str]) -> None:
-    if method not in METHODS:
-        raise CompileError(f"there is no method {method!r} of calibration", hint=f"choose one of {', '.join(METHODS)}")
+def _check(model: Path, output: Path, keep_wide: Sequence[str]) -> None:
     wrong = [end for end in keep_wide if end not in ("first", "last")]
     if wrong:
         raise CompileError(f"there are no layers {wrong[0]!r} to keep wide", hint="say first, last, or both")

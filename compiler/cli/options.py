@@ -184,6 +184,16 @@ def known_targets(context: click.Context, parameter: click.Parameter, begun: str
     return [CompletionItem(row.name, help=row.about) for row in target_rows() if row.name.startswith(begun)]
 
 
+def method_option(how: str) -> Callable[[Command], Command]:
+    """`--method`; its help begins with `how`."""
+    return click.option(
+        "--method",
+        type=click.Choice(["minmax", "percentile", "entropy"]),
+        help=f"{how} ranges follow from the data: all values, all but the rarest, or those that integers tell "
+        "most of.  [default: minmax]",
+    )
+
+
 def code_options(command: Command) -> Command:
     """The options that say what code a network becomes; the command gets them as keywords, see :func:`given`."""
     for option in reversed(
@@ -230,6 +240,7 @@ def code_options(command: Command) -> Command:
                 help="For --precision int8 and auto: values of the inputs, by name, with one dimension more if there "
                 "are several of each, or along the first one.  [default: for auto, random ones]",
             ),
+            method_option("For --precision int8 and auto: how"),
         )
     ):
         command = option(command)

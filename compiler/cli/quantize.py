@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from nnefc.cli.options import given, model_options
+from nnefc.cli.options import given, method_option, model_options
 
 __all__ = ["quantize_model"]
 
@@ -30,12 +30,7 @@ __all__ = ["quantize_model"]
     required=True,
     help="Typical values of the inputs, by name, several along a dimension more or along the first one.",
 )
-@click.option(
-    "--method",
-    type=click.Choice(["minmax", "percentile", "entropy"]),
-    help="How ranges follow from the data: all values, all but the rarest, or those that integers tell most of.  "
-    "[default: minmax]",
-)
+@method_option("How")
 @click.option(
     "--per-channel/--per-tensor",
     default=None,

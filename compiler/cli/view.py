@@ -56,7 +56,8 @@ def view_model(model: Path, output: Path, after: tuple[str, ...], **options: Any
     from nnefc.views import graphs_of
 
     keywords = given(options)
-    if keywords.pop("calibrate", None) is not None or keywords.get("precision") in ("auto", "int8"):
+    runs = [keywords.pop(name, None) for name in ("calibrate", "method")]
+    if any(runs) or keywords.get("precision") in ("auto", "int8"):
         raise click.UsageError("networks in integers, and --precision auto, need runs: nnefc compile has these options")
     write_page(output, model.name, graphs_of(model, after, **keywords))
 

@@ -31,6 +31,7 @@ from nnefc.passes.backend import MEMORY_BUDGET
 from nnefc.quantizer import INT8
 from nnefc.quantizer.observing import returned_together
 from nnefc.quantizer.quantize import quantized
+from nnefc.quantizer.ranges import MINMAX
 from nnefc.sample_inputs import chosen_ports, random_inputs
 from nnefc.source import Source, Tensor
 from nnefc.targets.description.library import LibraryDescription, TensorDescription
@@ -144,6 +145,7 @@ def compare(
     precision: str | None = None,
     keep_wide: Sequence[str] = (),
     calibrate: Calibration | None = None,
+    method: str = MINMAX,
     operators: Sequence[str | os.PathLike[str]] = (),
     values: Mapping[str, Any] | None = None,
     **reading: Any,
@@ -165,7 +167,8 @@ def compare(
             precisions other than `fp32`.
         every: whether tensors are compared too that are known inside of kernels alone. Kernels end at them then.
         passes: whether to find the first pass that makes outputs wrong, if they are.
-        strict, memory_budget, precision, keep_wide, calibrate: as for `nnefc.compile`; `auto` is no precision here.
+        strict, memory_budget, precision, keep_wide, calibrate, method: as for `nnefc.compile`; `auto` is no precision
+            here.
         values, operators, reading: how the model is read, as for `nnefc.compile`.
 
     Raises:
@@ -180,7 +183,8 @@ def compare(
     check_ranges(source.network.open_dimensions)
     subject = source
     if precision == INT8:
-        subject = source.of(quantized(source.network, quantization_of(source.network, calibrate, keep_wide)))
+        plan = quantization_of(source.network, calibrate, keep_wide, method)
+        subject = source.of(quantized(source.network, plan))
 
     def compiled(network: Network) -> Artifact:
         return compile_network(network, machine, strict=strict, memory_budget=memory_budget)

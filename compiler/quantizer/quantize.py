@@ -32,7 +32,7 @@ from nnefc.quantizer.equalization import equalized, has_pairs, with_values
 from nnefc.quantizer.layers import Graph, Layer
 from nnefc.quantizer.observing import Compile, observed, returned_together
 from nnefc.quantizer.plan import LayerPlan, Read, apply_plan, planned
-from nnefc.quantizer.ranges import METHODS, Histogram, Range, grid_of_range
+from nnefc.quantizer.ranges import METHODS, MINMAX, Histogram, Range, grid_of_range
 from nnefc.targets.description.library import TensorDescription
 
 __all__ = [
@@ -64,15 +64,23 @@ class QuantizationOptions:
         unsayable: layers that the format cannot say in integers, by name.
         keep_wide: `first` and `last`: layers that no other one's result goes into, or whose results go into no other.
         equalize, correct: whether channels are equalized, and biases corrected.
+
+    Raises:
+        CompileError: there is no such method.
     """
 
-    method: str = "minmax"
+    method: str = MINMAX
     per_channel: bool = True
     exclude: tuple[str, ...] = ()
     unsayable: tuple[str, ...] = ()
     keep_wide: tuple[str, ...] = ()
     equalize: bool = True
     correct: bool = True
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            known = ", ".join(METHODS)
+            raise CompileError(f"there is no method {self.method!r} of calibration", hint=f"choose one of {known}")
 
 
 @dataclass(frozen=True)
@@ -245,7 +253,7 @@ class _Planner:
                 whole.setdefault(stored[layer.var], ranges[layer.data].whole)
             else:
                 self._wide[layer.var] = "reads values that are not finite"
-        if self._options.method != "minmax":
+        if self._options.method != MINMAX:
             whole = dict(self._narrowed(whole))
         whole = _joined(whole, self._graph.parts)
         return {var: Read(*grid_of_range(*whole[place])) for var, place in stored.items() if place in whole}

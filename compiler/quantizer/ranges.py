@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["METHODS", "Histogram", "Range", "grid_of_range"]
+__all__ = ["METHODS", "MINMAX", "Histogram", "Range", "grid_of_range"]
 
 Array = np.ndarray[Any, Any]
 
+MINMAX = "minmax"
 _BINS = 2048
 _LEVELS = 256
 _LEFT_OUT = 1e-4
@@ -115,7 +116,7 @@ def _divergence(counts: Array, size: int, levels: int) -> float:
 
 
 METHODS: dict[str, Callable[[Histogram], tuple[float, float]]] = {
-    "minmax": _minmax,
+    MINMAX: _minmax,
     "percentile": _percentile,
     "entropy": _entropy,
 }

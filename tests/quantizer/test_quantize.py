@@ -215,10 +215,11 @@ def test_a_grid_has_zero_in_it() -> None:
         assert -zero * scale <= low + scale
 
 
-def test_digits_in_integers() -> None:
+@pytest.mark.parametrize("method", ["minmax", "entropy"])
+def test_digits_in_integers(method: str) -> None:
     test = np.load(DIGITS / "test.npz")
     images = test["images"].astype(np.float32) / 16
-    artifact = nnefc.compile(DIGITS / "model.nnef", precision="int8", calibrate={"image": images[:64]})
+    artifact = nnefc.compile(DIGITS / "model.nnef", precision="int8", calibrate={"image": images[:64]}, method=method)
     with artifact.load() as library:
         found = [next(iter(library.run({"image": image[None]}).values())).argmax() for image in images]
     assert np.mean(np.array(found) == test["labels"]) >= 0.98
@@ -248,5 +249,6 @@ def test_layers_that_there_are_none_of_are_refused(network: Network, tmp_path: P
     onnx.save(net.model([net.do("Relu", net.floats(1, 4))]), tmp_path / "relu.onnx")
     with pytest.raises(CompileError, match="nothing to quantize"):
         nnefc.compile(tmp_path / "relu.onnx", precision="int8", calibrate={"input0": np.ones((2, 4), np.float32)})
-    with pytest.raises(CompileError, match="calibrate for precision auto and int8"):
-        nnefc.compile(tmp_path / "relu.onnx", calibrate={"input0": np.ones((2, 4), np.float32)})
+    for given in ({"calibrate": {"input0": np.ones((2, 4), np.float32)}}, {"method": "entropy"}):
+        with pytest.raises(CompileError, match="calibrate and method for precision auto and int8"):
+            nnefc.compile(tmp_path / "relu.onnx", **given)
