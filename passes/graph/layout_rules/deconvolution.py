@@ -78,8 +78,10 @@ def _deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | No
 def _interleaving(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     """Of phases in blocks: each phase in blocks of its own."""
     attrs = layouts.builder.get()[call.args[0]].attrs
+    if _INTERLEAVED not in attrs:
+        return None
     data = call.args[1].fields[0]
-    if attrs is None or _INTERLEAVED not in attrs or layouts.layout_of(data) is None:
+    if layouts.layout_of(data) is None:
         return None
     numbers = integers(attrs[_INTERLEAVED])
     strides, before = numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
