@@ -165,7 +165,7 @@ def compile(
             for name, value in arguments.items()
             if name not in ("precision", "max_error", "calibrate", "method")
         }
-        integers = {"calibrate": calibrate, "method": method}
+        integers: dict[str, Any] = {"calibrate": calibrate, "method": method}
 
         def tried(name: str) -> Artifact:
             with (progress or _Silent()).phase(f"try {name}"):

@@ -165,11 +165,10 @@ class _Editor:
             operands = [name for name in node.input if name not in self._constants]
             node = self._made.get(operands[0]) if len(operands) == 1 else None
         usual = node is not None and node.op_type in _LAYERS and node.domain in ("", "ai.onnx")
-        if usual and (node.op_type == "ConvTranspose") != transposed:  # one that is computed as a convolution
-            return None
         if node is None or last is None or not usual or any(a.name == "transA" and a.i for a in node.attribute):
             return None
-        return node, last
+        # a transposed one may be computed as a convolution
+        return (node, last) if (node.op_type == "ConvTranspose") == transposed else None
 
     def _found(self, layer: RoundedLayer) -> tuple[onnx.NodeProto, onnx.NodeProto]:
         """The same of a layer that must be there."""
