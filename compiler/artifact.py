@@ -362,6 +362,7 @@ def _description(
         state_initial_offset=whole.constant_bytes,
         variables=() if target.host.small else network.variables,
         small=target.host.small,
+        reproducible=target.host.reproducible,
         index_limits=tuple((name, most) for name, most in index_limits(network).items() if name not in network.texts),
         device=device,
         dimensions=tuple(DimensionDescription(d.name, d.least, d.most, d.multiple, d.typical) for d in dimensions),

@@ -93,6 +93,7 @@ def compile(
     only_specialized: bool = False,
     profile: bool = False,
     checked: bool = False,
+    reproducible: bool = False,
     operators: Sequence[str | os.PathLike[str]] = (),
     progress: Progress | None = None,
 ) -> Artifact:
@@ -151,6 +152,8 @@ def compile(
         checked: whether kernels look at every place that they read or write, and at every divisor: a run in which
             something is wrong ends with an error that names the kernel, what of the model it computes, and the index.
             For finding errors of the compiler; slower.
+        reproducible: whether results have the same bits on all processors, x86-64, Arm, RISC-V and WebAssembly, with
+            any number of threads: sums have one order, multiply-adds are not fused. Slower; see docs/precision.md.
         operators: Python files that register operators of the user's; they are run.
         progress: called at the beginning and end of every phase.
 
@@ -195,6 +198,8 @@ def compile(
         if profile or checked:
             what = "time" if profile else "check"
             raise CompileError(f"a small library does not {what} its kernels", hint="leave out one of the two options")
+    if reproducible:
+        machine = machine.made_reproducible()
     load_operator_files(operators)
     with _without_collections():
         with progress.phase("read"):

@@ -57,6 +57,7 @@ from nnefc.passes.tir.rounding_conversions import use_rounding_conversions, with
 from nnefc.sizes import is_known
 from nnefc.targets.codegen.attributes import CHECKED
 from nnefc.targets.codegen.cpu.objects import MachineCode
+from nnefc.targets.machine.common import machine_of_passes
 from nnefc.targets.machine.system import FileFormat
 from nnefc.targets.machine.target import Target
 
@@ -74,6 +75,7 @@ class CpuBackend(Backend):
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self._machine = machine_of_passes(target)
         self.patches = target.patches
         self.takes_profile = target.hosted and target.format is not FileFormat.WASM  # others have no clock
 
@@ -89,7 +91,7 @@ class CpuBackend(Backend):
         use_lane_sums()
 
     def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
-        target = self.target
+        target = self._machine
 
         def contractions(modules: Sequence[tvm.IRModule]) -> Sequence[NamedPass]:
             algorithms = (
@@ -122,13 +124,13 @@ class CpuBackend(Backend):
 
     def _narrowing(self, modules: Sequence[tvm.IRModule], algorithms: FastAlgorithms) -> Sequence[NamedPass]:
         """What makes half floats of the operands of contractions, if the user asked for them."""
-        dtype = self.target.half_float
+        dtype = self._machine.half_float
         if dtype is None:
             return ()
-        check_names(modules, self.target.keep_wide)
-        use = uses_on(self.target, dtype, algorithms)
-        moves, sums = moves_on(self.target, dtype), sums_on(self.target)
-        return [("use narrow floats", UseNarrowFloats(dtype, use, moves, self.target.keep_wide, sums))]
+        check_names(modules, self._machine.keep_wide)
+        use = uses_on(self._machine, dtype, algorithms)
+        moves, sums = moves_on(self._machine, dtype), sums_on(self._machine)
+        return [("use narrow floats", UseNarrowFloats(dtype, use, moves, self._machine.keep_wide, sums))]
 
     def lower(self, kernel: KernelUse) -> LoweredKernel:
         once = bool(kernel.in_place.overwritable)
@@ -139,16 +141,16 @@ class CpuBackend(Backend):
             _, single = self._lowered(with_sizes(kernel.kernel, ones), rest, once)
             if is_known(single.workspace_bytes) and not single.workspace_bytes:
                 lowered = with_version(lowered, single, is_of_one_row(ones))
-        few = of_few_rows(kernel.kernel, self.target) if func.attrs["nnefc.rule"] == ContractionRule.__name__ else None
+        few = of_few_rows(kernel.kernel, self._machine) if func.attrs["nnefc.rule"] == ContractionRule.__name__ else None
         if few is not None:
             _, version = self._lowered(few[0], kernel.sizes, once)
             if is_known(version.workspace_bytes) and not version.workspace_bytes:
                 lowered = with_version(lowered, version, has_few_rows(few[1]))
-        extremes = with_float_extremes(lowered.func, self.target)
-        announced = with_announced_rounds(extremes, self.target)
+        extremes = with_float_extremes(lowered.func, self._machine)
+        announced = with_announced_rounds(extremes, self._machine)
         # of checked libraries each load is looked at by itself
         grouped = announced if kernel.checked else with_loaded_groups(announced)
-        pointed = with_loop_pointers(with_llvm_functions(grouped, self.target))
+        pointed = with_loop_pointers(with_llvm_functions(grouped, self._machine))
         instructed = with_rolled_loops(pointed)
         if kernel.observe is not None:
             steps = {
@@ -184,9 +186,9 @@ class CpuBackend(Backend):
 
         def observed(step: str, func: tirx.PrimFunc) -> None:
             if observe is not None:
-                observe(step, with_llvm_functions(func, self.target))
+                observe(step, with_llvm_functions(func, self._machine))
 
-        target = self.target
+        target = self._machine
         func = with_half_sums(with_dot_sums(scheduled(kernel, CPU_RULES, target)))
         observed(str(func.attrs.get("nnefc.rule", "schedule")), func)
         if not target.widens("float16"):

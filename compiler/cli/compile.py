@@ -119,6 +119,12 @@ __all__ = ["compile_model"]
     "one is wrong.",
 )
 @click.option(
+    "--reproducible",
+    is_flag=True,
+    default=None,
+    help="Give results the same bits on x86-64, Arm, RISC-V and WebAssembly, with any number of threads; slower.",
+)
+@click.option(
     "--targets",
     callback=read_targets,
     metavar="NAME,NAME",

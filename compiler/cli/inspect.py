@@ -90,6 +90,8 @@ def library_lines(path: Path) -> list[str]:
         facts.append(("indices", ", ".join(f"{name}: 0 to {limit - 1:,}" for name, limit in found.index_limits)))
     if found.checked:
         facts.append(("checks", "every place that its kernels read or write, and every divisor"))
+    if found.reproducible:
+        facts.append(("results", "the same bits on all processors, with any number of threads"))
     for name, labels in found.labels:
         facts.append(("labels", f"{name}: {shortened(labels)}"))
     if found.states:

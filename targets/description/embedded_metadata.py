@@ -47,6 +47,8 @@ def embedded_metadata(description: LibraryDescription) -> bytes:
         members["kernels"] = [dataclasses.astuple(kernel) for kernel in description.kernels]
     if description.checked:
         members["checked"] = 1
+    if description.reproducible:
+        members["reproducible"] = 1
     if description.levels:
         members["levels"] = [
             {

@@ -288,6 +288,7 @@ class LibraryDescription:
         part_dimensions: which of `dimensions` each part from 1 on waits for. They are the last ones, and of no input.
         kernels: in the order of their places, if the library times them.
         checked: whether its kernels look at every place that they read or write.
+        reproducible: whether its results have the same bits on all processors.
         small: whether it is compiled for size: one thread, no messages, no names of trained values.
         is_called: whether the network's code calls the runtime, to say that it has failed or to ask whether.
         levels: if the library has code for several kinds of processors, what it says of itself on each, from the oldest
@@ -327,6 +328,7 @@ class LibraryDescription:
     part_dimensions: tuple[int, ...] = ()
     kernels: tuple[KernelDescription, ...] = ()
     checked: bool = False
+    reproducible: bool = False
     small: bool = False
     is_called: bool = True
     levels: tuple[LibraryDescription, ...] = ()

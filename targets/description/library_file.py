@@ -99,6 +99,7 @@ def _checked(members: Any) -> Metadata:
         only_specialized=bool(_size(members.get("only_specialized", 0))),
         kernels=tuple(_kernel(*item) for item in members.get("kernels", [])),
         checked=bool(_size(members.get("checked", 0))),
+        reproducible=bool(_size(members.get("reproducible", 0))),
     )
     levels = tuple(_level(found, item) for item in members.get("levels", []))
     return Metadata(replace(found, levels=levels), _text(members["weights"]))

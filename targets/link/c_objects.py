@@ -33,6 +33,7 @@ def c_objects(files: Mapping[CSource, str], target: Target) -> tuple[bytes, ...]
     """
     if not files:
         return ()
+    plain = ["-ffp-contract=off"] * target.reproducible
     compiler = compiler_for(target.zig_target, _cpu(target.features))
     with tempfile.TemporaryDirectory(prefix="nnefc-c-") as name:
         folder = Path(name)
@@ -40,7 +41,7 @@ def c_objects(files: Mapping[CSource, str], target: Target) -> tuple[bytes, ...]
         for number, (source, text) in enumerate(files.items()):
             file, result = folder / f"source{number}.c", folder / f"source{number}.o"
             file.write_text(text, encoding="utf-8")
-            flags = [*_FLAGS, *LINKING[target.format].compile_flags]
+            flags = [*_FLAGS, *plain, *LINKING[target.format].compile_flags]
             flags += [f"-I{source.folder}"] if source.folder else []
             try:
                 run_compiler(

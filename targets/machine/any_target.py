@@ -64,6 +64,13 @@ class AnyTarget(Protocol):
             CompileError: it does not have such code.
         """
 
+    def made_reproducible(self) -> AnyTarget:
+        """The same machine, for code whose results have the same bits on all machines.
+
+        Raises:
+            CompileError: there is no such code for it.
+        """
+
 
 _PARSERS = {"cuda": ("nnefc.targets.machine.cuda_target", "parse_cuda_target")}
 """The first word of a target that is no CPU, and what reads the text."""

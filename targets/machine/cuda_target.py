@@ -130,6 +130,17 @@ class CudaTarget:
             hint="that is for processors: leave the option out",
         )
 
+    def made_reproducible(self) -> CudaTarget:
+        """GPUs add in an order of their own.
+
+        Raises:
+            CompileError: always.
+        """
+        raise CompileError(
+            f"code for the target {self.name!r} has no reproducible results",
+            hint="processors have: leave the option out",
+        )
+
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype` that a thread loads at once."""
         return max(1, self.load_bytes * 8 // bits_of(dtype))

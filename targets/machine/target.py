@@ -89,6 +89,7 @@ class Target:
             one as wide.
         small: whether code shall be small rather than fast.
         patches: whether the first layers are computed a few rows at a time, for less memory.
+        reproducible: whether results shall have the same bits as on every other machine: see `machine/common.py`.
         levels: if a library shall have code for several kinds of processors, each of them, from the oldest on.
     """
 
@@ -118,6 +119,7 @@ class Target:
     block_bytes: int = 0
     small: bool = False
     patches: bool = False
+    reproducible: bool = False
     levels: tuple[Target, ...] = ()
 
     backend = "cpu"
@@ -203,6 +205,24 @@ class Target:
     def with_patches(self) -> Target:
         """The same machine, on which the first layers are computed a few rows at a time."""
         return replace(self, patches=True, levels=tuple(level.with_patches() for level in self.levels))
+
+    def made_reproducible(self) -> Target:
+        """The same machine, for code whose results have the same bits on all machines.
+
+        Raises:
+            CompileError: there is no such code for it.
+        """
+        if not self.hosted:
+            raise CompileError(
+                f"libraries for the target {self.name} have no reproducible results: it has no operating system",
+                hint="processors of x86-64, Arm, RISC-V and WebAssembly with one have",
+            )
+        if self.small:
+            raise CompileError("a small library has no reproducible results", hint="leave out one of the two options")
+        # Vectors of 32-bit Arm take subnormal numbers for zero whatever the mode is.
+        attributes = ("-neon",) if self.triple.startswith("armv7") else ()
+        levels = tuple(level.made_reproducible() for level in self.levels)
+        return replace(self, reproducible=True, attributes=(*self.attributes, *attributes), levels=levels)
 
     @property
     def runs_alone(self) -> bool:

@@ -124,6 +124,9 @@ static nnefc_status create(const nnefc_options *given, nnefc_session **session, 
                           (unsigned)sizeof options);
     if (options.keep_subnormals != 0 && options.keep_subnormals != 1)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "keep_subnormals is %d, not 0 or 1", (int)options.keep_subnormals);
+#ifdef NNEFC_REPRODUCIBLE
+    options.keep_subnormals = 1; /* as processors do that know no other way */
+#endif
     nnefc_status status = check_cpu(error);
     if (status != NNEFC_OK) return status;
     nnefc_session *made = calloc(1, sizeof *made);

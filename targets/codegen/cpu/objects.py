@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,12 @@ from nnefc.diagnostics import CompileError
 from nnefc.targets.codegen.attributes import CHECKED, CHOOSES, OF_OPEN_SIZES
 from nnefc.targets.codegen.cpu.checks import Checks, counted_checks, with_checks
 from nnefc.targets.codegen.cpu.masks import with_masks
+from nnefc.targets.codegen.cpu.plain_arithmetic import (
+    check_functions,
+    with_fences,
+    with_plain_conversions,
+    with_plain_functions,
+)
 from nnefc.targets.machine.target import Target
 
 __all__ = ["CODE_SUFFIXES", "CodeGenerator", "MachineCode", "pipeline_of"]
@@ -161,6 +167,8 @@ def _compiled(functions: Iterable[tirx.PrimFunc], target: Target, path: Path) ->
     is_open = any(OF_OPEN_SIZES in func.attrs for func in module.functions.values())
     is_checked = any(CHECKED in func.attrs for func in module.functions.values())
     pipeline = pipeline_of(target, is_open, is_checked)
+    if target.reproducible:
+        check_functions(functions)
     with counted_checks() as checks:
         library = tvm.compile(module, target=target.to_tvm(), tir_pipeline=pipeline)
     library.mod.write_to_file(str(path), path.suffix[1:])
@@ -171,10 +179,12 @@ def _compiled(functions: Iterable[tirx.PrimFunc], target: Target, path: Path) ->
 
 def pipeline_of(target: Target, is_open: bool = False, is_checked: bool = False) -> str:
     """What TVM calls the way of flat functions to LLVM."""
-    return _PIPELINES[target.pointer_bits, is_open, is_checked]
+    return _PIPELINES[target.pointer_bits, is_open, is_checked, target.reproducible]
 
 
-def _lowering(pointer_bits: int, is_open: bool, is_checked: bool) -> tuple[tvm.transform.Pass, object, object]:
+def _lowering(
+    pointer_bits: int, is_open: bool, is_checked: bool, is_reproducible: bool
+) -> tuple[tvm.transform.Pass, object, object]:
     """TVM's own way from TIR to LLVM, without the passes that know nothing to do for flat kernels of a CPU.
 
     Indices become as wide as pointers, where TVM would take 32 bits. LLVM 22 makes narrower ones wide by itself, and
@@ -212,9 +222,18 @@ def _lowering(pointer_bits: int, is_open: bool, is_checked: bool) -> tuple[tvm.t
     ]
 
     def last() -> tvm.transform.Pass:
-        return tvm.ir.transform.Sequential([tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()])
+        builtins, intrinsics = tirx.transform.LowerTVMBuiltin(), tirx.transform.LowerIntrin()
+        if not is_reproducible:
+            return tvm.ir.transform.Sequential([builtins, intrinsics])
+        plain = map(_each, (with_plain_conversions, with_plain_functions, with_fences))
+        return tvm.ir.transform.Sequential([builtins, *plain, intrinsics])  # the last would make multiply-adds
 
     return tvm.ir.transform.Sequential(passes), last, last
+
+
+def _each(change: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> tvm.transform.Pass:
+    """A pass over each function."""
+    return tirx.transform.prim_func_pass(lambda func, _module, _context: change(func), opt_level=0)
 
 
 def _where(chooses: bool, change: tvm.transform.Pass) -> tvm.transform.Pass:
@@ -246,10 +265,11 @@ def _check(func: tirx.PrimFunc, _module: tvm.IRModule, _context: tvm.transform.P
 
 
 _PIPELINES = {
-    (bits, is_open, is_checked): f"nnefc{bits}{is_open}{is_checked}"
+    (bits, is_open, is_checked, is_reproducible): f"nnefc{bits}{is_open}{is_checked}{is_reproducible}"
     for bits in (32, 64)
     for is_open in (False, True)
     for is_checked in (False, True)
+    for is_reproducible in (False, True)
 }
 for _key, _name in _PIPELINES.items():
     tirx.register_tir_pipeline(_name, functools.partial(_lowering, *_key))

@@ -1,0 +1,137 @@
+"""Arithmetic that gives the same bits on all processors, for libraries whose results shall be reproducible.
+
+    c + a * b      →     c + fenced(a * b)           rounded twice everywhere, also where one instruction does both
+    int32(x)       →     saturated(x)                the nearest number that int32 holds; 0 of what is no number
+    sin(x)         →     additions and products      see `plain_functions.py`
+
+Sums, products, quotients and square roots of IEEE 754 are the same everywhere. TVM and LLVM make multiply-adds of the
+first form; what is behind a fence they do not look into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from nnefc.diagnostics import CompileError
+from nnefc.targets.codegen.cpu.plain_functions import FUNCTIONS
+
+__all__ = ["check_functions", "with_fences", "with_plain_conversions", "with_plain_functions"]
+
+_FENCE = "llvm.arithmetic.fence"
+_FLOATS = {"float16": "f16", "float32": "f32", "float64": "f64"}
+_OF_LIBRARIES = frozenset(
+    {
+        "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "erf", "erfc", "exp", "exp10", "exp2", "expm1", "hypot",
+        "lgamma", "log", "log10", "log1p", "log2", "pow", "sigmoid", "sin", "sinh", "tan", "tanh",
+        "tgamma",
+    }
+)  # fmt: skip
+"""Operators of TIR that are functions of a C library, but for types with functions of this compiler's own."""
+
+_OWN = frozenset({"atanh", "erf", "exp", "log", "log1p", "sigmoid", "tanh"})
+"""Those of float32 that TVM has been given polynomials for, see `passes/compute/vector_math.py`,"""
+
+_LOWERING = "llvm.FLowerIntrinsic"
+"""as this attribute of the operators."""
+
+
+def _scalar(expr: tirx.Expr) -> tuple[str, int]:
+    """The type of one lane, and how many there are."""
+    dtype = tvm.DataType(str(expr.expr_ty().dtype))
+    return str(dtype).partition("x")[0], int(dtype.lanes)
+
+
+def _as_type(scalar: str, lanes: int) -> str:
+    return f"{scalar}x{lanes}" if lanes > 1 else scalar
+
+
+def _suffix(code: str, lanes: int) -> str:
+    return f"v{lanes}{code}" if lanes > 1 else code
+
+
+def with_fences(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A function in vectors whose products and quotients are rounded before anything is done with them."""
+
+    def fenced(expr: tirx.Mul | tirx.Div) -> tirx.Expr:
+        scalar, lanes = _scalar(expr)
+        if scalar not in _FLOATS:
+            return expr
+        name = f"{_FENCE}.{_suffix(_FLOATS[scalar], lanes)}"
+        return tirx.call_llvm_pure_intrin(_as_type(scalar, lanes), name, expr)
+
+    return tvm_ffi.structural_map(func, ((tirx.Mul, tirx.Div), fenced))
+
+
+def with_plain_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A function in vectors whose conversions to integers are defined for all floats."""
+
+    def saturated(cast: tirx.Cast) -> tirx.Expr:
+        (scalar, lanes), (source, _) = _scalar(cast), _scalar(cast.value)
+        kind = tvm.DataType(scalar)
+        if source not in _FLOATS or not scalar.startswith(("int", "uint")) or kind.bits < 8:
+            return cast
+        name = "llvm.fptosi.sat" if scalar.startswith("int") else "llvm.fptoui.sat"
+        types = f"{_suffix(f'i{kind.bits}', lanes)}.{_suffix(_FLOATS[source], lanes)}"
+        return tirx.call_llvm_pure_intrin(_as_type(scalar, lanes), f"{name}.{types}", cast.value)
+
+    return tvm_ffi.structural_map(func, (tirx.Cast, saturated))
+
+
+def with_plain_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A function in vectors without functions of a C library for float32 and float16."""
+
+    def replaced(call: tvm.ir.Call) -> tirx.Expr:
+        name = _name(call)
+        if name not in _OF_LIBRARIES or not _is_float(call):
+            return call
+        scalar, lanes = _scalar(call)
+        if scalar == "float16":
+            single = _as_type("float32", lanes)
+            return replaced(tirx.call_intrin(single, f"tirx.{name}", *(a.astype(single) for a in _operands(call)))).astype(
+                _as_type(scalar, lanes)
+            )
+        return call.op.get_attr(_LOWERING)(call) if name in _OWN else FUNCTIONS[name](*_operands(call))
+
+    return tvm_ffi.structural_map(func, (tvm.ir.Call, replaced))
+
+
+def check_functions(funcs: Iterable[tirx.PrimFunc]) -> None:
+    """Refuse functions whose results depend on the C library.
+
+    Raises:
+        CompileError: one has.
+    """
+
+    def check(call: tvm.ir.Call) -> None:
+        name = _name(call)
+        if name in _OF_LIBRARIES and _is_float(call):
+            scalar, _ = _scalar(call)
+            if scalar not in ("float32", "float16") or (name not in _OWN and name not in FUNCTIONS):
+                raise CompileError(
+                    f"the function {name} of {scalar} is the C library's, and has other results in each",
+                    hint="reproducible results need the function in float32",
+                )
+
+    for func in funcs:
+        tvm_ffi.structural_walk(func, (tvm.ir.Call, check))
+
+
+def _name(call: tvm.ir.Call) -> str:
+    """Of the function, without the letter that C's names of those of float32 end with."""
+    name = str(getattr(call.op, "name", "")).removeprefix("tirx.")
+    if name != "call_pure_extern":
+        return name
+    called = str(call.args[0].value)
+    return called.removesuffix("f") if called.removesuffix("f") in _OF_LIBRARIES else called
+
+
+def _operands(call: tvm.ir.Call) -> list[tirx.Expr]:
+    return [operand for operand in call.args if not isinstance(operand, tvm.ir.StringImm)]
+
+
+def _is_float(call: tvm.ir.Call) -> bool:
+    return _scalar(call)[0] in _FLOATS
