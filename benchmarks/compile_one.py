@@ -20,7 +20,7 @@ from nnefc.diagnostics import CompileError
 
 __all__ = ["compile_one"]
 
-_HOW = ("strict", "precision", "target", "multi", "checked")  # options of how to compile, not of what
+_HOW = ("strict", "precision", "target", "multi", "checked", "reproducible")  # options of how to compile, not of what
 
 
 def compile_one(model: Path, library: Path, options: Mapping[str, Any]) -> dict[str, float]:

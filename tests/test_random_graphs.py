@@ -24,7 +24,8 @@ def graph_of(seed: int, steps: int) -> Graph:
 
 
 @pytest.mark.parametrize(
-    ("seed", "way"), [(1, "default"), (2, "open"), (3, "threads"), (4, "nnef"), (5, "strict"), (6, "passes")]
+    ("seed", "way"),
+    [(1, "default"), (2, "open"), (3, "threads"), (4, "nnef"), (5, "strict"), (6, "passes"), (7, "reproducible")],
 )
 def test_graphs_agree_with_float64(seed: int, way: str) -> None:
     outcome = compare(graph_of(seed, 5), [WAYS[way]])

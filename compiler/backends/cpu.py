@@ -57,7 +57,7 @@ from nnefc.passes.tir.rounding_conversions import use_rounding_conversions, with
 from nnefc.sizes import is_known
 from nnefc.targets.codegen.attributes import CHECKED
 from nnefc.targets.codegen.cpu.objects import MachineCode
-from nnefc.targets.machine.common import machine_of_passes
+from nnefc.targets.machine.common import machine_of_passes, machine_of_schedules
 from nnefc.targets.machine.system import FileFormat
 from nnefc.targets.machine.target import Target
 
@@ -75,7 +75,7 @@ class CpuBackend(Backend):
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self._machine = machine_of_passes(target)
+        self._of_passes, self._of_schedules = machine_of_passes(target), machine_of_schedules(target)
         self.patches = target.patches
         self.takes_profile = target.hosted and target.format is not FileFormat.WASM  # others have no clock
 
@@ -91,7 +91,7 @@ class CpuBackend(Backend):
         use_lane_sums()
 
     def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
-        target = self._machine
+        target = self._of_passes
 
         def contractions(modules: Sequence[tvm.IRModule]) -> Sequence[NamedPass]:
             algorithms = (
@@ -124,13 +124,13 @@ class CpuBackend(Backend):
 
     def _narrowing(self, modules: Sequence[tvm.IRModule], algorithms: FastAlgorithms) -> Sequence[NamedPass]:
         """What makes half floats of the operands of contractions, if the user asked for them."""
-        dtype = self._machine.half_float
+        dtype = self._of_passes.half_float
         if dtype is None:
             return ()
-        check_names(modules, self._machine.keep_wide)
-        use = uses_on(self._machine, dtype, algorithms)
-        moves, sums = moves_on(self._machine, dtype), sums_on(self._machine)
-        return [("use narrow floats", UseNarrowFloats(dtype, use, moves, self._machine.keep_wide, sums))]
+        check_names(modules, self._of_passes.keep_wide)
+        use = uses_on(self._of_passes, dtype, algorithms)
+        moves, sums = moves_on(self._of_passes, dtype), sums_on(self._of_passes)
+        return [("use narrow floats", UseNarrowFloats(dtype, use, moves, self._of_passes.keep_wide, sums))]
 
     def lower(self, kernel: KernelUse) -> LoweredKernel:
         once = bool(kernel.in_place.overwritable)
@@ -141,16 +141,20 @@ class CpuBackend(Backend):
             _, single = self._lowered(with_sizes(kernel.kernel, ones), rest, once)
             if is_known(single.workspace_bytes) and not single.workspace_bytes:
                 lowered = with_version(lowered, single, is_of_one_row(ones))
-        few = of_few_rows(kernel.kernel, self._machine) if func.attrs["nnefc.rule"] == ContractionRule.__name__ else None
+        few = (
+            of_few_rows(kernel.kernel, self._of_schedules)
+            if func.attrs["nnefc.rule"] == ContractionRule.__name__
+            else None
+        )
         if few is not None:
             _, version = self._lowered(few[0], kernel.sizes, once)
             if is_known(version.workspace_bytes) and not version.workspace_bytes:
                 lowered = with_version(lowered, version, has_few_rows(few[1]))
-        extremes = with_float_extremes(lowered.func, self._machine)
-        announced = with_announced_rounds(extremes, self._machine)
+        extremes = with_float_extremes(lowered.func, self._of_schedules)
+        announced = with_announced_rounds(extremes, self._of_schedules)
         # of checked libraries each load is looked at by itself
         grouped = announced if kernel.checked else with_loaded_groups(announced)
-        pointed = with_loop_pointers(with_llvm_functions(grouped, self._machine))
+        pointed = with_loop_pointers(with_llvm_functions(grouped, self._of_schedules))
         instructed = with_rolled_loops(pointed)
         if kernel.observe is not None:
             steps = {
@@ -186,9 +190,9 @@ class CpuBackend(Backend):
 
         def observed(step: str, func: tirx.PrimFunc) -> None:
             if observe is not None:
-                observe(step, with_llvm_functions(func, self._machine))
+                observe(step, with_llvm_functions(func, self._of_schedules))
 
-        target = self._machine
+        target = self._of_schedules
         func = with_half_sums(with_dot_sums(scheduled(kernel, CPU_RULES, target)))
         observed(str(func.attrs.get("nnefc.rule", "schedule")), func)
         if not target.widens("float16"):

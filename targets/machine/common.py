@@ -1,11 +1,12 @@
 """The machine that passes and schedule rules see where results shall have the same bits on all processors.
 
-    results = reproducible  →  passes, layouts, algorithms, schedules: for COMMON;  code: for the target
+    reproducible results  →  layouts, algorithms, computations, schedules: for the common machine; code: for the target
 
-What an operation rounds to follows from the program of TIR alone: its sums have the order of its loops, multiply-adds are
-not fused, and elementary functions are made of plain arithmetic (`targets/codegen/cpu/plain_arithmetic.py`). So it is enough
-that this program is the same for all targets: it is made for one machine, which none is. LLVM makes of its vectors as many
-registers as the target needs for them.
+What results are rounded to follows from the program of TIR: its sums have the order of its loops, multiply-adds are
+not fused, and elementary functions are made of plain arithmetic (`targets/codegen/cpu/plain_arithmetic.py`). This
+program is made for one machine, which none is; LLVM takes as many registers of the target for its vectors as they
+need. What schedule rules learn of the target is how many of these vectors its registers hold, for that decides how many
+results are computed side by side, and not in which order each of them is summed up.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ from dataclasses import replace
 from nnefc.targets.machine.costs import microarchitecture_of
 from nnefc.targets.machine.target import Target
 
-__all__ = ["COMMON", "machine_of_passes"]
+__all__ = ["machine_of_passes", "machine_of_schedules"]
 
 _VECTOR_BYTES = 64
 """The widest vectors of the targets: narrower ones are made of these, but not the other way round."""
 
-_VECTOR_REGISTERS = 9
-"""A tile of six such vectors, two of the other factor and a product: of 32 bytes that are 16 registers and two more."""
+_VECTOR_REGISTERS = 8
+"""As many bytes as 16 registers of 32 bytes, or 32 of 16, have."""
 
-COMMON = Target(
+_LEAST = 5
+"""For a tile of two vectors: its sums, a vector of each factor and a product."""
+
+_COMMON = Target(
     name="common",
     triple="",
     cpu="",
@@ -38,7 +42,16 @@ COMMON = Target(
 
 
 def machine_of_passes(target: Target) -> Target:
-    """The machine that passes and schedule rules make a program for: the target, or the common one."""
+    """The machine that passes over the graph compile for: the target, or the common one."""
     if not target.reproducible:
         return target
-    return replace(COMMON, precision=target.precision, keep_wide=target.keep_wide, patches=target.patches)
+    return replace(_COMMON, precision=target.precision, keep_wide=target.keep_wide, patches=target.patches)
+
+
+def machine_of_schedules(target: Target) -> Target:
+    """The machine that kernels get their schedules for: the same, with as many registers as the target has."""
+    machine = machine_of_passes(target)
+    if not target.reproducible:
+        return machine
+    held = target.vector_registers * target.vector_bytes // _VECTOR_BYTES
+    return replace(machine, vector_registers=max(held, _LEAST))

@@ -20,6 +20,7 @@ PAGES = {
     "ablation": ("ablation.py", "NETWORKS"),
     "accuracy": ("accuracy.py", "FUNCTIONS"),
     "checked": ("models/networks.py", "NAMES"),
+    "reproducible": ("models/networks.py", "NAMES"),
     "cpu": ("models/networks.py", "NAMES"),
     "cuda": ("cuda/without_gpu.py", "WHOLE"),
     "deployment": ("deployment.py", "NETWORKS"),

@@ -25,9 +25,9 @@ _FENCE = "llvm.arithmetic.fence"
 _FLOATS = {"float16": "f16", "float32": "f32", "float64": "f64"}
 _OF_LIBRARIES = frozenset(
     {
-        "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "erf", "erfc", "exp", "exp10", "exp2", "expm1", "hypot",
-        "lgamma", "log", "log10", "log1p", "log2", "pow", "sigmoid", "sin", "sinh", "tan", "tanh",
-        "tgamma",
+        "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "erf", "erfc", "exp",
+        "exp10", "exp2", "expm1", "hypot", "lgamma", "log", "log10", "log1p", "log2", "pow", "sigmoid", "sin", "sinh",
+        "tan", "tanh", "tgamma",
     }
 )  # fmt: skip
 """Operators of TIR that are functions of a C library, but for types with functions of this compiler's own."""
@@ -91,9 +91,9 @@ def with_plain_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
         scalar, lanes = _scalar(call)
         if scalar == "float16":
             single = _as_type("float32", lanes)
-            return replaced(tirx.call_intrin(single, f"tirx.{name}", *(a.astype(single) for a in _operands(call)))).astype(
-                _as_type(scalar, lanes)
-            )
+            return replaced(
+                tirx.call_intrin(single, f"tirx.{name}", *(a.astype(single) for a in _operands(call)))
+            ).astype(_as_type(scalar, lanes))
         return call.op.get_attr(_LOWERING)(call) if name in _OWN else FUNCTIONS[name](*_operands(call))
 
     return tvm_ffi.structural_map(func, (tvm.ir.Call, replaced))

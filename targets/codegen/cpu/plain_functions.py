@@ -1,8 +1,7 @@
 """Elementary functions of float32, of additions, products, quotients and square roots of float64 alone.
 
-These are rounded alike on all processors, and so are the results, whose error is hardly more than the last rounding: half a
-unit in the last place. Vectors of the program are vectors of these too; there are no branches and no tables. Series are
-Taylor's, to where what is left out is below 1e-11 of the result.
+These are rounded alike on all processors, and so are the results, whose error is hardly more than the last rounding:
+half a unit in the last place. Vectors stay vectors; there are no branches and no tables. Series are Taylor's, to where what is left out is below 1e-11 of the result.
 """
 
 from __future__ import annotations
@@ -16,7 +15,10 @@ from tvm import tirx
 __all__ = ["FUNCTIONS"]
 
 _LN2 = math.log(2)
-_LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef35793c76p-33")  # n times the first is exact
+_LN2_HIGH, _LN2_LOW = (
+    float.fromhex("0x1.62e42feep-1"),
+    float.fromhex("0x1.a39ef35793c76p-33"),
+)  # n times the first is exact
 _ROUNDING = 1.5 * 2**52
 """A number below 2⁵¹ plus this one is rounded to a whole one, which is in the last bits of the sum."""
 _ROUNDING_BITS = 0x4338000000000000
@@ -34,9 +36,11 @@ _SINH = [1.0, 1 / 6, 1 / 120]
 _ASINH = [1.0, -1 / 6, 3 / 40]
 
 _TWO_OVER_PI = (
-    0xA2F983, 0x6E4E44, 0x1529FC, 0x2757D1, 0xF534DD, 0xC0DB62, 0x95993C, 0x439041, 0xFE5163, 0xABDEBB,
+    0xA2F983, 0x6E4E44, 0x1529FC, 0x2757D1, 0xF534DD, 0xC0DB62, 0x95993C, 0x439041, 0xFE5163,
 )  # fmt: skip
-"""The digits of 2/π behind the point, 24 bits each."""
+"""The digits of 2/π behind the point, 24 bits each,"""
+_DIGITS = 5
+"""and how many follow each other for one number."""
 
 
 def _lanes(x: tirx.Expr) -> int:
@@ -135,43 +139,42 @@ def _log(x: tirx.Expr) -> tirx.Expr:
     bits = _bits(x)
     k = (bits - _like(x, _ROOT_OF_HALF, "int64")) >> _like(x, 52, "int64")
     fraction = _number(bits - (k << _like(x, 52, "int64")))
-    return _named(
-        k.astype(_type(x, "float64")), lambda k: _named(fraction - _like(x, 1.0), lambda f: of_parts(k, f))
-    )
+    return _named(k.astype(_type(x, "float64")), lambda k: _named(fraction - _like(x, 1.0), lambda f: of_parts(k, f)))
 
 
 def _quadrant(x: tirx.Expr, body: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]) -> tirx.Expr:
     """`body(q, r)` with x = (n + r) π/2, |r| ≤ ½, and q = n modulo 4 as int64; for float32, of any size.
 
-    The digits of 2/π are multiplied one by one, which is exact, and each product is taken modulo 4. Those of 2⁵⁰ and more
-    are multiples of 4. Rounding errors are relative to what is left of the sum, for digits that follow are smaller by 2²⁴.
+    Digits of 2/π are multiplied one by one, which is exact, and each product is taken modulo 4. The first digit is the
+    first whose products are not all multiples of 4; what follows the last is below 2⁻⁷¹. Rounding errors are relative
+    to what is left of the sum, for digits that follow are smaller by 2²⁴. (Payne and Hanek, Radian reduction for trigonometric
+    functions, 1983.)
     """
-    zero = _like(x, 0.0)
 
-    def step(digits: Sequence[tuple[int, int]], rest: tirx.Expr, count: tirx.Expr) -> tirx.Expr:
-        if not digits:
-            return body(count & _like(x, 3, "int64"), rest)
-        (place, digit), *others = digits
+    def step(place: int, rest: tirx.Expr, count: tirx.Expr) -> tirx.Expr:
+        if place == _DIGITS:
+            return _rounded(count, lambda _, whole: body(whole & _like(x, 3, "int64"), rest))
 
         def of_product(p: tirx.Expr) -> tirx.Expr:
-            fours = p * _like(x, 0.25)
-            part = _rounded(fours, lambda n, _: p - n * _like(x, 4.0))
-            part = _where(_magnitude(p) < _like(x, 2.0**50), part, zero)
+            part = _rounded(p * _like(x, 0.25), lambda n, _: p - n * _like(x, 4.0))
             return _named(rest + part, of_sum)
 
         def of_sum(s: tirx.Expr) -> tirx.Expr:
-            return _rounded(
-                s, lambda n, whole: _named(s - n, lambda r: _counted(whole + count, lambda c: step(others, r, c)))
-            )
+            return _rounded(s, lambda n, _: _named(s - n, lambda r: _named(count + n, lambda c: step(place + 1, r, c))))
 
-        return _named(x * _like(x, digit * 2.0 ** (-24 * (place + 1))), of_product)
+        return _named(x * _digit(x, place), of_product)
 
-    return step(list(enumerate(_TWO_OVER_PI)), zero, _like(x, 0, "int64"))
+    return step(0, _like(x, 0.0), _like(x, 0.0))
 
 
-def _counted(value: tirx.Expr, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    var = tirx.Var("n", value.expr_ty())
-    return tirx.Let(var, value, body(var))
+def _digit(x: tirx.Expr, place: int) -> tirx.Expr:
+    """Of 2/π, at a place from the first one on that matters for x: below 2⁴⁹ the very first one, below 2⁷³ the next."""
+    values = [digit * 2.0 ** (-24 * (number + 1)) for number, digit in enumerate(_TWO_OVER_PI)]
+    last = len(values) - _DIGITS
+    chosen = _like(x, values[place + last])
+    for first in reversed(range(last)):
+        chosen = _where(_magnitude(x) < _like(x, 2.0 ** (49 + 24 * first)), _like(x, values[place + first]), chosen)
+    return chosen
 
 
 def _turning(
@@ -183,9 +186,7 @@ def _turning(
         def of_rest(q: tirx.Expr, r: tirx.Expr) -> tirx.Expr:
             return _named(
                 r * _like(x, math.pi / 2),
-                lambda y: _named(
-                    _odd(_SIN, y), lambda s: _named(_series(_COS, y * y), lambda c: choose(q, s, c))
-                ),
+                lambda y: _named(_odd(_SIN, y), lambda s: _named(_series(_COS, y * y), lambda c: choose(q, s, c))),
             )
 
         return _where(_magnitude(x) < _like(x, math.inf), _quadrant(x, of_rest), _like(x, math.nan))
@@ -267,7 +268,7 @@ def _asinh(x: tirx.Expr) -> tirx.Expr:
 
 def _acosh(x: tirx.Expr) -> tirx.Expr:
     one = _like(x, 1.0)
-    return _named(x + _sqrt((x - one) * (x + one)), _log)
+    return _named(x + _sqrt(x - one) * _sqrt(x + one), _log)  # no number below 1
 
 
 def _pow(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
@@ -314,7 +315,9 @@ def _of_single(function: Callable[..., tirx.Expr]) -> Callable[..., tirx.Expr]:
     return of
 
 
-def _of_product(function: Callable[[tirx.Expr], tirx.Expr], before: float = 1.0, after: float = 1.0) -> Callable[[tirx.Expr], tirx.Expr]:
+def _of_product(
+    function: Callable[[tirx.Expr], tirx.Expr], before: float = 1.0, after: float = 1.0
+) -> Callable[[tirx.Expr], tirx.Expr]:
     """`after · f(before · x)`."""
 
     def of(x: tirx.Expr) -> tirx.Expr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,7 @@ class Way:
         threads: of the session.
         open_sizes: whether the inputs' sizes are left open.
         nnef: whether the graph is written as NNEF first.
+        twin: another machine, on which results shall have the same bits.
         validates: whether it is not run, but computed after each pass, and each kernel after each of its steps.
     """
 
@@ -52,6 +53,7 @@ class Way:
     threads: int = 1
     open_sizes: bool = False
     nnef: bool = False
+    twin: str = ""
     validates: bool = False
 
 
@@ -68,6 +70,7 @@ WAYS = {
         Way("nnef", nnef=True),
         Way("checked", options=(("checked", True),)),
         Way("checked open", options=(("checked", True),), open_sizes=True, threads=2),
+        Way("reproducible", options=(("reproducible", True),), threads=3, twin="x86-64-v2"),
         Way("passes", validates=True),
     )
 }
@@ -117,6 +120,8 @@ def compare(graph: Graph, ways: Sequence[Way]) -> Outcome:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", nnefc.ModelWarning)
                 results = validate(graph, validated) if way.validates else run(graph, way)
+                if way.twin:
+                    _check_bits(results, run(graph, replace(way, target=way.twin, threads=1)), way.twin)
         except Wrong as error:
             findings.append(Finding(way.name, str(error), ""))
             continue
@@ -175,7 +180,17 @@ def run(graph: Graph, way: Way) -> Arrays:
 
 
 class Wrong(Exception):
-    """A pass, or a step of a kernel, changes what is computed."""
+    """A pass, or a step of a kernel, changes what is computed; or another machine gives other bits."""
+
+
+def _check_bits(results: Arrays, others: Arrays, machine: str) -> None:
+    """Raise `Wrong` where results differ in a bit; what is no number has no bits that count."""
+    for name, own in results.items():
+        kind = own.dtype.kind
+        if not np.array_equal(own, others[name], equal_nan=kind == "f") or (
+            kind == "f" and not np.array_equal(np.signbit(own[own == 0]), np.signbit(others[name][own == 0]))
+        ):
+            raise Wrong(f"{name} has other bits on {machine}")
 
 
 def validate(graph: Graph, validated: list[str]) -> Arrays:
