@@ -1,7 +1,8 @@
 """Elementary functions of float32, of additions, products, quotients and square roots of float64 alone.
 
 These are rounded alike on all processors, and so are the results, whose error is hardly more than the last rounding:
-half a unit in the last place. Vectors stay vectors; there are no branches and no tables. Series are Taylor's, to where what is left out is below 1e-11 of the result.
+half a unit in the last place. Vectors stay vectors; there are no branches and no tables. Series are Taylor's, to where
+what is left out is below 1e-11 of the result.
 """
 
 from __future__ import annotations
@@ -147,8 +148,8 @@ def _quadrant(x: tirx.Expr, body: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]) -
 
     Digits of 2/π are multiplied one by one, which is exact, and each product is taken modulo 4. The first digit is the
     first whose products are not all multiples of 4; what follows the last is below 2⁻⁷¹. Rounding errors are relative
-    to what is left of the sum, for digits that follow are smaller by 2²⁴. (Payne and Hanek, Radian reduction for trigonometric
-    functions, 1983.)
+    to what is left of the sum, for digits that follow are smaller by 2²⁴. (Payne and Hanek, Radian reduction for
+    trigonometric functions, 1983.)
     """
 
     def step(place: int, rest: tirx.Expr, count: tirx.Expr) -> tirx.Expr:
@@ -333,25 +334,24 @@ def _with_zeros(function: Callable[[tirx.Expr], tirx.Expr]) -> Callable[[tirx.Ex
     return lambda x: _where(x == _like(x, 0.0), x, function(x))
 
 
-FUNCTIONS: dict[str, Callable[..., tirx.Expr]] = {
-    name: _of_single(function)
-    for name, function in {
-        "acos": _acos,
-        "acosh": _acosh,
-        "asin": _asin,
-        "asinh": _asinh,
-        "atan": _atan,
-        "atan2": _atan2,
-        "cos": _cos,
-        "cosh": _cosh,
-        "exp10": _of_product(_exp, before=math.log(10)),
-        "exp2": _of_product(_exp, before=_LN2),
-        "log10": _of_product(_log, after=1 / math.log(10)),
-        "log2": _of_product(_log, after=1 / _LN2),
-        "pow": _pow,
-        "sin": _with_zeros(_sin),
-        "sinh": _sinh,
-        "tan": _with_zeros(_tan),
-    }.items()
+_WIDE: dict[str, Callable[..., tirx.Expr]] = {
+    "acos": _acos,
+    "acosh": _acosh,
+    "asin": _asin,
+    "asinh": _asinh,
+    "atan": _atan,
+    "atan2": _atan2,
+    "cos": _cos,
+    "cosh": _cosh,
+    "exp10": _of_product(_exp, before=math.log(10)),
+    "exp2": _of_product(_exp, before=_LN2),
+    "log10": _of_product(_log, after=1 / math.log(10)),
+    "log2": _of_product(_log, after=1 / _LN2),
+    "pow": _pow,
+    "sin": _with_zeros(_sin),
+    "sinh": _sinh,
+    "tan": _with_zeros(_tan),
 }
+
+FUNCTIONS = {name: _of_single(function) for name, function in _WIDE.items()}
 """By the operators of TIR, for float32 or vectors of it."""
