@@ -10,6 +10,7 @@
 #   make bench      nnefc beside its peers (BENCH='resnet50 --threads 1' to choose)
 #   make lint       ruff and mypy
 #   make dist       the wheels, the archive of the sources and their digests, in dist
+#   make lock       the versions and hashes that LOCKED=1 installs, such as: make test LOCKED=1
 #   make docs       the documentation as a site, in build/site, to be read without a network
 #   make clean      remove everything that the goals above made, .venv included
 
@@ -27,7 +28,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
 # Tests start hundreds of Pythons: what each would parse again is kept, even where the environment says to keep nothing.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run chat test test-all test-gpu fuzz stress bench lint docs dist clean
+.PHONY: run chat test test-all test-gpu fuzz stress bench lint docs dist lock clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -66,6 +67,9 @@ lint: $(VENV)/installed-dev
 dist: $(VENV)/installed-dist
 	@$(BIN)/python packaging/release.py dist
 
+lock: $(VENV)/bin/python
+	@$(BIN)/python packaging/lock.py
+
 docs: $(VENV)/installed-docs
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -c docs/site . build/site
 	@echo build/site/index.html
@@ -87,7 +91,12 @@ $(VENV)/installed: pyproject.toml $(VENV)/bin/python
 
 $(VENV)/installed-%: pyproject.toml $(VENV)/bin/python
 	@echo "Installing nnefc[$*] and what it needs into $(VENV)"
+ifdef LOCKED
+	@$(PIP) install --require-hashes --requirement packaging/locked.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+else
 	@$(PIP) install --editable '.[$*]'
+endif
 	@touch $@
 
 # The model's package wants a runtime of its own, which is not needed to read its file.

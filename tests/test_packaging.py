@@ -174,3 +174,26 @@ def command(arguments: list[str], library: Path) -> str:
 def test_python_m_nnefc_is_the_command_line() -> None:
     done = subprocess.run([sys.executable, "-m", "nnefc", "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"nnefc, version {SETTINGS['project']['version']}\n")
+
+
+def test_the_locked_packages_are_those_that_the_project_asks_for() -> None:
+    """Of all goals of make; `make lock` writes them anew."""
+    requirements = pytest.importorskip("packaging.requirements")
+    first, *lines = (ROOT / "packaging" / "locked.txt").read_text().splitlines()
+    assert "nnefc[dev]" in first and "x86_64" in first
+    found = [re.fullmatch(r"([a-z0-9.-]+)==(\S+) --hash=sha256:[0-9a-f]{64}", line) for line in lines]
+    assert all(found)
+    versions = {match[1]: match[2] for match in found if match}
+    assert len(versions) == len(lines) and lines == sorted(lines)
+    settings = SETTINGS["project"]
+    waiting, seen = [*settings["dependencies"], "nnefc[dev]"], set()
+    while waiting:
+        requirement = requirements.Requirement(waiting.pop())
+        if requirement.name == "nnefc":
+            waiting += [
+                each for extra in requirement.extras - seen for each in settings["optional-dependencies"][extra]
+            ]
+            seen |= requirement.extras
+        elif requirement.marker is None or requirement.marker.evaluate({"sys_platform": "linux"}):
+            name = requirement.name.lower().replace("_", "-")
+            assert name in versions and requirement.specifier.contains(versions[name]), f"{requirement}: make lock"

@@ -501,4 +501,11 @@ def _in_type(expr: tirx.Expr, dtype: str) -> tirx.Expr:
             return quotient if isinstance(expr, tirx.FloorDiv) else whole - quotient * divisor
         case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.Min() | tirx.Max() | tirx.FloorDiv() | tirx.FloorMod():
             return type(expr)(_in_type(expr.a, dtype), _in_type(expr.b, dtype))
+        case tirx.Div() | tirx.Mod() if dtype != "float64":
+            return type(expr)(_in_type(expr.a, dtype), _in_type(expr.b, dtype))
+        case tirx.Select():
+            chosen = _in_type(expr.true_value, dtype), _in_type(expr.false_value, dtype)
+            return tirx.Select(expr.condition, *chosen)
+        case tirx.Cast() if _is_integer(expr.value):
+            return _in_type(expr.value, dtype)
     return expr.astype(dtype)
