@@ -108,7 +108,7 @@ class _Placed:
     def of(cls, ordered: Sequence[Storage]) -> _Placed:
         """Each in the first gap between those before it."""
         firsts, lasts = (np.array([getattr(s, end) for s in ordered], np.int64) for end in ("first", "last"))
-        most = sum(aligned(storage.bytes) for storage in ordered)  # of the greatest open sizes, any number
+        most = sum(abs(aligned(storage.bytes)) for storage in ordered)  # of the greatest open sizes, any number
         begins, ends = np.zeros((2, len(ordered)), np.int64 if most < 1 << 63 else object)
         for count, storage in enumerate(ordered):
             size, offset = aligned(storage.bytes), 0

@@ -233,14 +233,15 @@ def test_storages_interlock_where_the_largest_first_would_leave_a_gap() -> None:
     lives = [(128, 0, 1), (256, 0, 0), (192, 3, 3), (192, 1, 3), (320, 2, 2)]  # the largest first: 640 bytes
     storages = [Storage(*life) for life in lives]
     assert assign_offsets(storages) == max(alive_at(storages)) == 512
+    for one, other in combinations(storages, 2):
+        if one.first <= other.last and other.first <= one.last:
+            assert one.offset + one.bytes <= other.offset or other.offset + other.bytes <= one.offset
 
 
 def test_the_greatest_open_sizes_may_exceed_64_bits() -> None:
     storages = [Storage(1 << 62, 0, 1), Storage(1 << 63, 1, 2), Storage(64, 0, 2)]
     assert assign_offsets(storages) == (1 << 62) + (1 << 63) + 64
-    for one, other in combinations(storages, 2):
-        if one.first <= other.last and other.first <= one.last:
-            assert one.offset + one.bytes <= other.offset or other.offset + other.bytes <= one.offset
+    assign_offsets([*storages, Storage(-1 << 64, 0, 2)])  # what is left of a difference
 
 
 def test_a_chain_of_element_wise_steps_takes_one_buffer() -> None:
