@@ -13,7 +13,14 @@ from tvm import te, tirx
 from nnefc.passes.compute.blocked import block_array, blocks, multiply
 from nnefc.sizes import Dimension, Size, broadcast, dimension, dimensions
 
-__all__ = ["multiply_packed", "pack_right", "pack_right_array", "padded_rows"]
+__all__ = ["multiply_packed", "pack_right", "pack_right_array", "padded_rows", "smallest_block"]
+
+
+def smallest_block(lanes: int, columns: Dimension) -> int:
+    """The most columns of a block, a part of so many lanes, that leave no more than a sixteenth of the room unused."""
+    if not isinstance(columns, int):
+        return lanes
+    return next(size for size in (lanes >> n for n in range(lanes)) if -columns % size * 16 <= columns)
 
 
 def pack_right_array(right: np.ndarray, size: int) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows
+from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows, smallest_block
 from nnefc.passes.compute.strassen import combine_left, combine_right, multiply_submatrices
 from nnefc.passes.graph.choose_product import constant_factor
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
@@ -101,9 +101,9 @@ class _Packer(Rewriter):
     def _block_size(self, columns: int, dtype: str) -> int:
         """Columns in a vector: half a vector where that divides them and a whole one does not.
 
-        Compiled for size, the most that leave no more than a sixteenth of the columns' room unused.
+        Compiled for size, as many as leave little room unused.
         """
         lanes = self._target.block_lanes(dtype)
-        if self._target.small and isinstance(columns, int):
-            return next(size for size in (lanes >> n for n in range(lanes)) if -columns % size * 16 <= columns)
+        if self._target.small:
+            return smallest_block(lanes, columns)
         return lanes // 2 if columns % lanes and columns % (lanes // 2) == 0 and lanes > 4 else lanes

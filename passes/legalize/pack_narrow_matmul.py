@@ -16,7 +16,7 @@ from tvm import relax
 from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, pack_dot_matrix
 from nnefc.passes.compute.lane_sums import filled_up, multiply_lanes, pack_columns, vector_items
-from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows
+from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows, smallest_block
 from nnefc.passes.compute.matrix_units import filled, in_tiles
 from nnefc.passes.graph.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
@@ -55,7 +55,10 @@ class _Packer(Rewriter):
         how = multiplication_of(self._target, str(left.ty.dtype), str(right.ty.dtype))
         if is_constant(right):
             how = how.of_values(array_of(right))
-        size, columns, rows = self._target.block_lanes(how.lane), shape_of(right)[-1], shape_of(left)[-2]
+        columns, rows = shape_of(right)[-1], shape_of(left)[-2]
+        size = self._target.block_lanes(how.lane)
+        if self._target.small and not in_tiles(how, self._target):
+            size = smallest_block(size, columns)
         packed = self._packed(right, size, how)
         source = packed_data(self.builder, self._padded_rows(converted(self.builder, left, how), how), how)
         # tiles of the last rows are shorter

@@ -287,8 +287,8 @@ class Target:
     def to_tvm(self) -> tvm.target.Target:
         """The same machine, as TVM's code generator wants it."""
         # Kernels come scheduled: level 3 makes them no faster, and LLVM 22 then vectorizes some loops with computed
-        # indices wrongly for 512 bits.
-        config = {**_llvm(self.triple, self.cpu, self.attributes, self.abi), "opt-level": 2}
+        # indices wrongly for 512 bits. Level 1 copies no loops and joins no scalars to vectors, which takes less room.
+        config = {**_llvm(self.triple, self.cpu, self.attributes, self.abi), "opt-level": 1 if self.small else 2}
         if (
             self.format is FileFormat.WASM or not self.hosted
         ):  # TVM takes the same, but says so on stderr for each object

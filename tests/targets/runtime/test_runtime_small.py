@@ -58,6 +58,17 @@ def test_it_takes_a_third_of_the_room_beside_the_trained_values(digits: Artifact
     assert library.stat().st_size - digits.description.constant_bytes < 15_000
 
 
+def test_digits_in_integers_take_24_kib_with_their_weights(tmp_path: Path) -> None:
+    images = np.load(DIGITS.parent / "test.npz")["images"][:64].reshape(-1, 1, 1, 8, 8) / np.float32(16)
+    options = {"target": "x86-64-v3", "precision": "int8", "calibrate": {"image": images}}
+    default, small = (nnefc.compile(DIGITS, small=small, **options) for small in (False, True))
+    small.export(tmp_path / "digits.so")
+    assert (tmp_path / "digits.so").stat().st_size <= 24 << 10
+    assert small.description.constant_bytes < 0.8 * default.description.constant_bytes  # no room for 16 columns of 10
+    ours, others = (artifact.run({"image": images[0]})["probability"] for artifact in (small, default))
+    np.testing.assert_allclose(ours, others, atol=1e-6)
+
+
 def test_its_file_ends_with_the_last_segment(library: Path) -> None:
     file = ElfFile(np.fromfile(library, np.uint8), DYNAMIC)
     assert not file.image[0x28:0x30].any() and not file.image[0x3C:0x40].any()  # where, and how many, sections are
