@@ -43,13 +43,13 @@ from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.added_roundings import with_added_roundings
 from nnefc.passes.tir.announced_rounds import with_announced_rounds
+from nnefc.passes.tir.assembled_tiles import with_assembled_tiles
 from nnefc.passes.tir.float_extremes import use_float_extremes, with_float_extremes
 from nnefc.passes.tir.half_conversions import with_integer_conversions
 from nnefc.passes.tir.integer_rounding import use_rounding, with_integer_rounding
 from nnefc.passes.tir.kernels import ALONE, BARE, THREADS, Frames, Kernel, lower_kernel
 from nnefc.passes.tir.known_divisors import with_multiplied_quotients
 from nnefc.passes.tir.lane_sums import use_lane_sums
-from nnefc.passes.tir.loaded_groups import with_loaded_groups
 from nnefc.passes.tir.loop_pointers import with_loop_pointers
 from nnefc.passes.tir.matrix_tiles import tile_calls
 from nnefc.passes.tir.rolled_loops import with_rolled_loops
@@ -153,15 +153,15 @@ class CpuBackend(Backend):
         extremes = with_float_extremes(lowered.func, self._of_schedules)
         announced = with_announced_rounds(extremes, self._of_schedules)
         # of checked libraries each load is looked at by itself
-        grouped = announced if kernel.checked else with_loaded_groups(announced)
-        pointed = with_loop_pointers(with_llvm_functions(grouped, self._of_schedules))
+        assembled = announced if kernel.checked else with_assembled_tiles(announced)
+        pointed = with_loop_pointers(with_llvm_functions(assembled, self._of_schedules))
         instructed = with_rolled_loops(pointed)
         if kernel.observe is not None:
             steps = {
                 "pointers": lowered.func,
                 "float extremes": extremes,
                 "announced rounds": announced,
-                "loaded groups": grouped,
+                "assembled tiles": assembled,
             }
             for step, made in steps.items():
                 kernel.observe(step, with_llvm_functions(made, self.target))

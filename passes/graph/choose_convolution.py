@@ -133,6 +133,8 @@ def columns_to_add(height: int, width: int, vectors: int, target: Target, spread
 
     if isinstance(width, Size):
         return 0  # the last tile of an open width is made of smaller ones
+    if target.by_lane and not spread:
+        return 0  # the last tile may be smaller
 
     def cycles(extra: int) -> float:
         tile = choose_tile(height, width + extra, vectors, target, spread=spread)

@@ -42,8 +42,8 @@ def in_whole_tiles(
     Args:
         sch: without changed loops; all steps after `name` are element-wise.
         name: of a step that writes one tensor.
-        remainders: sizes of the smaller tiles that the last one is made of, the greatest first, and at last 1; None if
-            it is computed like the others, from places that exist.
+        remainders: sizes of the smaller tiles that the last one is made of, the greatest first, and at last 1; of an
+            axis of known size what is left; None if the last tile is computed like the others, from places that exist.
 
     Returns:
         None where that tensor is read elsewhere than in the same place along the axis.

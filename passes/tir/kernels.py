@@ -8,7 +8,7 @@ inside parallel loops stay, and live on the stack if they are small, else in a w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import tvm
@@ -174,8 +174,11 @@ def _passes(
     yield "cut loops", with_cut_loops
     yield "prefetched panels", with_prefetched_panels
     yield "streamed panels", with_streamed_panels
+    axes = tiled_axes(func)
+    if not sizes and axes:  # of known sizes, whose last tile is smaller
+        known = dict(named_sizes(func))
+        yield "remainders", lambda body: _with_values(with_remainders(body, axes, once), known)
     if sizes:
-        axes = tiled_axes(func)
         yield "remainders", lambda body: with_remainders(body, axes, once)
         if JOINED_ROWS in func.attrs:
             yield "shared tiles", lambda body: with_shared_tiles(body, axes)
@@ -189,6 +192,10 @@ def _passes(
     rest = tirx.ForKind.SERIAL if sizes else tirx.ForKind.UNROLLED
     yield "whole vectors", lambda body: with_whole_vectors(body, rest)
     yield "aligned frames", with_aligned_frames
+
+
+def _with_values(stmt: tirx.Stmt, values: Mapping[tirx.Var, tirx.Expr]) -> tirx.Stmt:
+    return tvm_ffi.structural_map(stmt, (tirx.Var, lambda var: values.get(var, var)))
 
 
 def _chooses(stmt: tirx.Stmt, sizes: Set[tirx.Var]) -> bool:

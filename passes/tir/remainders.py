@@ -40,12 +40,13 @@ SMALLER_TILES = "nnefc.smaller_tiles"
 
 @dataclass(frozen=True)
 class TiledAxis:
-    """An axis of open size that a kernel computes in tiles.
+    """An axis that a kernel computes in tiles which do not divide it, as those of open size.
 
     Attributes:
         end, count: the variables that stand for its size, and for how many tiles it has.
         tile: items of a whole one.
-        remainders: items of the tiles that the last one is made of, the greatest first, then 1; none if it is like the
+        remainders: items of the tiles that the last one is made of, the greatest first, then 1, or that of the last one
+            of a known number of items; none if it is like the
             others.
     """
 

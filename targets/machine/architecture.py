@@ -22,7 +22,6 @@ class Vectors:
         by_lane: whether it multiplies a vector by any one lane of another.
         long_products: whether one instruction multiplies vectors of bytes to numbers of 16 bits, and one adds these to
             numbers of 32.
-        loaded: how many that follow each other in memory one instruction loads at most.
     """
 
     bytes: int
@@ -30,7 +29,6 @@ class Vectors:
     fused: bool
     by_lane: bool = False
     long_products: bool = False
-    loaded: int = 1
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,7 @@ ARCHITECTURES = (
         r"aarch64|arm64",
         cpu="generic",
         required=("neon",),
-        extensions=(VectorExtension((), Vectors(16, 32, fused=True, by_lane=True, long_products=True, loaded=4)),),
+        extensions=(VectorExtension((), Vectors(16, 32, fused=True, by_lane=True, long_products=True)),),
         checked=("dotprod", "fullfp16", "fp16fml", "bf16", "i8mm", "lse", "rdm", "sve", "sve2"),
         # the first line are families of processors
         tuning=r"a\d+\w*|(ampere|apple-|c1-|cortex-|exynos|fujitsu-|neoverse|oryon-|thunderx).*|carmel|falkor|kryo|olympus"

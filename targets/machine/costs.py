@@ -39,6 +39,7 @@ class Costs:
         memory_bytes_per_cycle: from memory.
         launch_cycles: until all threads have begun a kernel, and have told that they are done with it.
         bf16_dots: dot products of pairs of bfloat16 that are made in the time of a multiply-add, if it has any.
+        in_order: whether instructions wait for those before them.
         tile_cycles: from one product of two whole tiles of a matrix to the next, if it has a unit for these.
     """
 
@@ -57,6 +58,7 @@ class Costs:
     launch_cycles: int
     bf16_dots: float = 1.0
     tile_cycles: int = 16
+    in_order: bool = False
 
     def bytes_per_cycle(self, size: int) -> float:
         """How fast so many bytes are read that are read again and again, from the cache that they fit into, if any."""
@@ -97,6 +99,7 @@ class Microarchitecture:
     memory_bytes_per_cycle: float
     launch_cycles: int = 2048
     bf16_dots: float = 1.0
+    in_order: bool = False
 
     def costs(self, vector_bytes: int) -> Costs:
         """What this core does with vectors of so many bytes."""
@@ -115,6 +118,7 @@ class Microarchitecture:
             memory_bytes_per_cycle=self.memory_bytes_per_cycle,
             launch_cycles=self.launch_cycles,
             bf16_dots=self.bf16_dots,
+            in_order=self.in_order,
         )
 
 
@@ -177,14 +181,14 @@ MICROARCHITECTURES: dict[str, tuple[Microarchitecture, ...]] = {
         # LLVM, Arm: in order; two pipes of 64 bits; a vector is loaded in two cycles
         Microarchitecture("Cortex-A53", (
             "cortex-a34", "cortex-a35", "cortex-a53",
-        ), 1, 16, 4, 1, 8, 1, 16, 32 * _KIB, 4, 128 * _KIB, 0, 8, 2, 2),
+        ), 1, 16, 4, 1, 8, 1, 16, 32 * _KIB, 4, 128 * _KIB, 0, 8, 2, 2, in_order=True),
         Microarchitecture("Cortex-A55", (
             "cortex-a55", "cortex-a65", "cortex-a65ae", "cortex-r82", "cortex-r82ae", "neoverse-e1",
-        ), 1, 16, 4, 1, 8, 1, 16, 32 * _KIB, 4, 128 * _KIB, _MIB, 8, 4, 3),
+        ), 1, 16, 4, 1, 8, 1, 16, 32 * _KIB, 4, 128 * _KIB, _MIB, 8, 4, 3, in_order=True),
         # Arm: in order; two pipes of 128 bits, and loads of as many
         Microarchitecture("Cortex-A510", (
             "cortex-a320", "cortex-a510", "cortex-a520", "cortex-a520ae", "c1-nano",
-        ), 2, 32, 4, 2, 32, 1, 16, 32 * _KIB, 4, 128 * _KIB, 2 * _MIB, 16, 6, 4),
+        ), 2, 32, 4, 2, 32, 1, 16, 32 * _KIB, 4, 128 * _KIB, 2 * _MIB, 16, 6, 4, in_order=True),
         # Arm: 3 cycles to the next addition; 2 ways; L2 shared by four cores
         Microarchitecture("Cortex-A72", (
             "cortex-a57", "cortex-a72", "cortex-a73", "cortex-a75", "kryo", "falkor",

@@ -71,7 +71,6 @@ class Target:
         by_lane: whether it multiplies a vector by any one lane of another.
         long_products: whether one instruction multiplies vectors of bytes to numbers of 16 bits, and one adds these to
             numbers of 32.
-        loaded_vectors: how many that follow each other in memory one instruction loads at most.
         costs: what instructions on such vectors, and memory, cost on its cores.
         threads: whether the system has threads.
         pointer_bits: size of a pointer, and of C's size_t.
@@ -106,7 +105,6 @@ class Target:
     fused: bool = True
     by_lane: bool = False
     long_products: bool = False
-    loaded_vectors: int = 1
     threads: bool = True
     hosted: bool = True
     zig_cpu: str = "baseline"
@@ -445,7 +443,9 @@ def _from_file(path: str) -> Target:
 
 def _with_caches(target: Target, sizes: Mapping[str, int]) -> Target:
     """`target` with `l1_bytes` or `l2_bytes` of its own."""
-    return replace(target, costs=replace(target.costs, **sizes))
+    costs = target.costs
+    l1_bytes, l2_bytes = sizes.get("l1_bytes", costs.l1_bytes), sizes.get("l2_bytes", costs.l2_bytes)
+    return replace(target, costs=replace(costs, l1_bytes=l1_bytes, l2_bytes=l2_bytes))
 
 
 def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -> Target:
@@ -497,7 +497,6 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
         fused=vectors.fused,
         by_lane=vectors.by_lane,
         long_products=vectors.long_products,
-        loaded_vectors=vectors.loaded,
         costs=costs,
         threads=system.threads or _SHARED_MEMORY in features,
         hosted=system.hosted,

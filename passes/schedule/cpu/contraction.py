@@ -34,12 +34,14 @@ from nnefc.passes.schedule.cpu.tile_sizes import (
     choose_few_rows,
     choose_open_tile,
     choose_tile,
+    choose_uneven_tile,
+    loaded_together,
 )
 from nnefc.passes.schedule.joined_axes import with_joined_rows
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
 from nnefc.passes.schedule.whole_tiles import goes_to_the_end, in_whole_tiles
+from nnefc.passes.tir.assembled_tiles import ASSEMBLED
 from nnefc.passes.tir.expressions import variables_of
-from nnefc.passes.tir.loaded_groups import TOGETHER
 from nnefc.passes.tir.loaded_lanes import BY_LANE
 from nnefc.passes.tir.prefetched_panels import NEXT_PANEL
 from nnefc.passes.tir.shared_tiles import JOINED_ROWS
@@ -109,6 +111,7 @@ class ContractionRule:
         rows = [axis for axis in roles.only_left if sizes[axis] != 1][-2:]
         outer_size, size = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
         tiled, spread = None, spreading(first.value)
+        assembled = target.by_lane and not roles.steps and not spread
         streamed = bool(roles.steps) and not rows and target.vector_bytes == _CACHE_LINE
         if isinstance(size, Size):
             attrs = sch.mod["main"].attrs
@@ -120,9 +123,14 @@ class ContractionRule:
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, smaller)
         if streamed:
             tile = Tile(1, 1, 1)  # one stream from memory: what the next one reads lies behind it
+        elif tiled is None and assembled:
+            tile, rest = choose_uneven_tile(outer_size, size, columns, target)
+            tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, (rest,)) if rest else None
+            if rest and tiled is None:
+                tile = choose_tile(outer_size, size, columns, target)
         elif tiled is None:
             tile = choose_tile(outer_size, size, columns, target, roles.steps, spread)
-        else:
+        if tiled is not None:
             sch, block, epilogue = tiled
         if roles.steps:
             name = str(sch.get(epilogue).name_hint)
@@ -151,9 +159,16 @@ class ContractionRule:
         right = [loops[axis] for axis in roles.only_right]
         left = [loops[axis] for axis in sorted(roles.only_left, key=lambda axis: axis in rows[-1:])]
         outer = [loops[axis] for axis in roles.both] + right + left
-        if len(right) > 1 and column == vector and vectors > tile.columns and target.vector_bytes < _CACHE_LINE:
+        uneven = tiled is not None and not isinstance(size, Size)  # the loop over tiles stays one
+        if (
+            len(right) > 1
+            and column == vector
+            and vectors > tile.columns
+            and target.vector_bytes < _CACHE_LINE
+            and not uneven
+        ):
             outer.append(outer.pop(outer.index(right[-1])))  # parts of a line of B one after the other, for one tile
-        once = _reads_rows_once(first, roles, tile, target)
+        once = not uneven and _reads_rows_once(first, roles, tile, target)
         if once:
             outer = [loops[axis] for axis in roles.both] + left + right
         apart = None if once else _panels_apart(sch, right, left, terms, tile, target)
@@ -184,9 +199,8 @@ class ContractionRule:
         if target.by_lane and not roles.steps:
             lanes_at_once = target.lanes("float16" if halves else "float32")
             sch.annotate(reduced[-1], BY_LANE, _SPREAD_AT_ONCE if spread else lanes_at_once)
-            # LLVM finds pairs of float32 by itself, of which larger groups leave too few registers for sums
-            if halves or (sums.dtype == "int32" and not spread):
-                sch.annotate(reduced[-1], TOGETHER, target.loaded_vectors)
+        if assembled:
+            sch.annotate(reduced[-1], ASSEMBLED, loaded_together(target))
         if not target.hosted and len(reduced) > 1 and trip_count(sch, reduced[-1]) <= _SHORT:
             sch.unroll(reduced[-1])  # small cores take as long for a round as for some products
         start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one round

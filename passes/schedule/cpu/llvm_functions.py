@@ -3,10 +3,9 @@
 sum = nnefc.vdpbf16ps(sum, a, b)     →     import_llvm "define … @nnefc_vdpbf16ps_16 …"
                                            sum = nnefc_vdpbf16ps_16(sum, a, b)
 
-Those on bfloat16, those on pairs of rows, `nnefc_pairs_…`: see `passes/tir/row_pairs.py`, those that load several
-vectors, `nnefc_load_…`: see `passes/tir/loaded_groups.py`, and those on tiles of a matrix, `nnefc_tile_…`: see
-`passes/tir/matrix_tiles.py`. Where the matrix unit is emulated, the latter call functions in C, of
-`targets/runtime/emulation/tiles.c`.
+Those on bfloat16, those on pairs of rows, `nnefc_pairs_…`: see `passes/tir/row_pairs.py`, and those on tiles of a
+matrix, `nnefc_tile_…`: see `passes/tir/matrix_tiles.py`. Where the matrix unit is emulated, the latter call functions
+in C, of `targets/runtime/emulation/tiles.c`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from tvm import tirx
 
 from nnefc.c_sources import CCall, CSource
 from nnefc.passes.compute.dot_product import llvm_text
-from nnefc.passes.tir.loaded_groups import group_texts
 from nnefc.passes.tir.matrix_tiles import tile_calls
 from nnefc.passes.tir.row_pairs import pair_calls
 from nnefc.targets.machine.target import Target
@@ -42,7 +40,6 @@ def with_llvm_functions(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     tiles = sorted(set(tile_calls(func.body)))
     if tiles:
         texts[_tile_functions(tiles, target.emulates_tiles)] = None
-    texts.update(dict.fromkeys(group_texts(func.body)))
     texts.update(dict.fromkeys(_PAIRS[name] for name in sorted(set(pair_calls(func.body)))))
     body = func.body
     for text in texts:

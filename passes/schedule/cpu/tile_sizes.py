@@ -6,12 +6,14 @@ many that nobody needs.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
 import numpy as np
 
+from nnefc.passes.tir.lane_code import Step, code_of
 from nnefc.sizes import Size, bounds, typical
 from nnefc.targets.machine.target import Target
 
@@ -24,6 +26,8 @@ __all__ = [
     "choose_few_rows",
     "choose_open_tile",
     "choose_tile",
+    "choose_uneven_tile",
+    "loaded_together",
 ]
 
 _LOOP_CYCLES = 0.5  # of the loop itself, in a round
@@ -36,6 +40,7 @@ _CODE = 0.0015  # of the time: what a register of a smaller tile must be worth, 
 _TILE_CYCLES = 20  # of a tile besides the steps of its sum, and so many more for each register:
 _REGISTER_CYCLES = 2
 _NOT_HIDDEN = 0.25  # of the time that columns take to arrive from an outer cache, behind the arithmetic
+_SECOND_TILE = 0.02  # of the time: what a tile of another size must save, for its code
 _USUAL = 4  # how much more multiples of 8 count than others, for which tiles are chosen too,
 _HALVED = 8  # and 7, 14, 28, …
 USUAL_EXTENTS = range(1, 129)
@@ -114,6 +119,66 @@ def choose_tile(
 
     candidates = [Tile(a, b, c) for a, b, c in product(*map(_divisors, (outer_extent, extent, columns)))]
     return max((tile for tile in candidates if tile.fits(target, steps, spread)), key=rank)
+
+
+def choose_uneven_tile(outer_extent: int, extent: int, columns: int, target: Target) -> tuple[Tile, int]:
+    """The tile for whose products by lane fewest instructions load, and the rows of the last one, which may be smaller;
+    0 where all are alike.
+
+    See `passes/tir/lane_code.py` for what is loaded. Sums take all registers but a few.
+    """
+
+    def cost(tile: Tile) -> float:  # rows that are not neighbours have pointers of their own
+        products = 2 * target.lanes("float32") * tile.outer_rows * tile.rows * tile.columns
+        found = _by_lane(tile.outer_rows * tile.rows, tile.columns, columns, target)
+        return found + (tile.outer_rows - 1) / products
+
+    def rank(choice: tuple[Tile, int]) -> tuple[float, int]:
+        tile, rest = choice
+        whole = extent - rest
+        found = whole * cost(tile) + (rest * cost(Tile(1, rest, tile.columns)) if rest else 0)
+        return found / extent + _SECOND_TILE * (rest > 0), -tile.rows
+
+    found = [(Tile(a, b, c), 0) for a, b, c in product(*map(_divisors, (outer_extent, extent, columns)))]
+    found += [
+        (Tile(1, rows, count), extent % rows)
+        for rows, count in product(range(2, min(extent, _MOST_ROWS)), _divisors(columns))
+        if extent % rows and not target.small
+    ]
+    return min((choice for choice in found if math.isfinite(cost(choice[0]))), key=rank)
+
+
+def loaded_together(target: Target) -> int:
+    """Vectors that one instruction loads: cores that wait for all of four are better off with two."""
+    return 2 if target.costs.in_order else 4
+
+
+@lru_cache(maxsize=1024)
+def _by_lane(rows: int, columns: int, pitch: int, target: Target) -> float:
+    """Instructions for each product of a tile, of a loop with eight terms of each sum; infinite where it does not fit.
+
+    Args:
+        pitch: vectors of a row of B.
+    """
+    lanes, terms = target.lanes("float32"), range(2 * target.lanes("float32"))
+    sums = [(row, column) for row in range(rows) for column in range(columns)]
+    if len(sums) > target.vector_registers - 2:
+        return math.inf
+    code = code_of(
+        "float32",
+        tuple(
+            Step((row * columns + column) * lanes, row * terms.stop + term, (term * pitch + column) * lanes)
+            for term in terms
+            for row, column in sums
+        ),
+        terms.stop * pitch * target.vector_bytes,
+        False,
+        loaded_together(target),
+    )
+    if code is None:
+        return math.inf
+    waiting = max(target.costs.latency * target.costs.multiply_adds / len(sums), 1.0)
+    return code.instructions * waiting / (len(terms) * len(sums))
 
 
 def _divisors(extent: int) -> list[int]:

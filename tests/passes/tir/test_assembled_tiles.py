@@ -1,0 +1,137 @@
+"""Sums by lanes on 64-bit Arm: how their innermost loops load, and what networks with them compute."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from emulation import run_on, with_glibc
+from small_networks import Net
+from test_loaded_lanes import innermost_loops
+
+import nnefc
+from nnefc.passes.tir.lane_code import Code, Step, code_of
+
+_MACHINE = with_glibc("arm", "cortex-a76", "qemu-aarch64", "-cpu", "cortex-a76")
+
+
+def convolved(net: Net, x: str, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> str:
+    rng = np.random.default_rng(inputs + outputs)
+    weights = rng.standard_normal((outputs, inputs // groups, kernel, kernel)) / np.sqrt(inputs * kernel**2 / groups)
+    operands = [net.constant(a.astype(np.float32)) for a in (weights, rng.standard_normal(outputs))]
+    return net.do("Conv", x, *operands, pads=[kernel // 2] * 4, strides=[stride] * 2, group=groups)
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "precision"), [(14, 1, "fp16"), (9, 3, "fp16"), (13, 1, "fp32"), (9, 3, "fp32")]
+)
+def test_neighbouring_vectors_are_loaded_together(size: int, kernel: int, precision: str, tmp_path: Path) -> None:
+    net = Net(seed=1)
+    x = convolved(net, net.floats(1, 64, size, size), 64, 64, 1)
+    onnx.save(net.model([convolved(net, x, 64, 96, kernel)]), tmp_path / "network.onnx")
+    nnefc.compile(tmp_path / "network.onnx", "cortex-a76", precision=precision, strict=True).emit("asm", tmp_path)
+    text = "\n".join(path.read_text() for path in tmp_path.glob("kernels*.s"))
+    loop = max(innermost_loops(text), key=lambda lines: sum(line.startswith("fmla") for line in lines))
+    code = [line for line in loop if line and not line.startswith((".", "//", "1:"))]
+    sums = sum(line.startswith("fmla") for line in code)
+    assert sums >= 96
+    assert len(code) <= 1.2 * sums, code
+    assert not any("[sp" in line for line in code)
+
+
+@pytest.mark.parametrize(("precision", "error"), [("fp16", 5e-3), ("fp32", 1e-5)])
+def test_a_network_is_nearly_the_same(precision: str, error: float, tmp_path: Path) -> None:
+    """Depthwise, strided and pointwise convolutions of odd sizes, residuals, limits, poolings, parts of a tensor."""
+    if _MACHINE.missing:
+        pytest.skip(f"needs: {_MACHINE.missing}")
+    net = Net(seed=3)
+    x = net.do("Relu", convolved(net, net.floats(1, 12, 23, 25), 12, 40, 3))
+    x = net.do("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
+    limits = [net.constant(np.float32(limit)) for limit in (0, 6)]
+    x = net.do("Clip", convolved(net, x, 40, 40, 3, 2, 40), *limits)
+    x = convolved(net, x, 40, 24, 1)
+    y = convolved(net, net.do("Relu", convolved(net, x, 24, 72, 1)), 72, 72, 5, 1, 72)
+    x = net.do("Add", convolved(net, net.do("Relu", y), 72, 24, 1), x)
+    y = net.do("Relu", convolved(net, x, 24, 16, 1))
+    parts = [net.do("Relu", convolved(net, y, 16, 33, 1)), net.do("Relu", convolved(net, y, 16, 32, 3))]
+    y = convolved(net, net.do("Concat", *parts, axis=1), 65, 10, 1)
+    onnx.save(net.model([y, x]), tmp_path / "network.onnx")
+    nnefc.compile(tmp_path / "network.onnx", "llvm").export(tmp_path / "network.so")
+    with nnefc.load(tmp_path / "network.so") as model:
+        expected = model(*net.inputs.values())
+    artifact = nnefc.compile(tmp_path / "network.onnx", _MACHINE.target, precision=precision)
+    for single, half in zip(expected, run_on(_MACHINE, artifact, net.inputs).values(), strict=True):
+        assert np.abs(single - half).max() < error * np.abs(single).max()
+
+
+def test_open_sizes_are_computed_by_the_same_loops(tmp_path: Path) -> None:
+    if _MACHINE.missing:
+        pytest.skip(f"needs: {_MACHINE.missing}")
+    net = Net(seed=1)
+    x = net.do("Relu", convolved(net, net.floats(1, 16, 13, 11), 16, 24, 3))
+    model = net.model([convolved(net, x, 24, 40, 1)])
+    for value in (model.graph.input[0], model.graph.output[0]):
+        for size, name in zip(value.type.tensor_type.shape.dim[2:], "hw", strict=True):
+            size.dim_param = name
+    onnx.save(model, tmp_path / "network.onnx")
+    nnefc.compile(tmp_path / "network.onnx", "llvm").export(tmp_path / "network.so")
+    with nnefc.load(tmp_path / "network.so") as own:
+        (expected,) = own(*net.inputs.values())
+    (found,) = run_on(_MACHINE, nnefc.compile(tmp_path / "network.onnx", _MACHINE.target), net.inputs).values()
+    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+def _steps(rows: int, columns: int, terms: int) -> tuple[Step, ...]:
+    return tuple(
+        Step(4 * (row * columns + column), 2 * terms * row + term, 4 * (term * columns + column))
+        for term in range(terms)
+        for row in range(rows)
+        for column in range(columns)
+    )
+
+
+@pytest.mark.parametrize(("rows", "columns", "terms"), [(7, 2, 8), (13, 1, 8), (5, 3, 3), (15, 2, 1), (9, 2, 7)])
+@pytest.mark.parametrize("together", [2, 4])
+def test_each_sum_has_the_products_that_it_shall_have(rows: int, columns: int, terms: int, together: int) -> None:
+    steps = _steps(rows, columns, terms)
+    code = code_of("float32", steps, 16 * columns * terms, False, together)
+    assert code is not None
+    made = executed(code, len({step.sum for step in steps}))
+    assert sorted(made) == sorted((step.sum, 4 * step.left, 16 * (step.right // 4)) for step in steps)
+
+
+def test_too_many_sums_have_no_code() -> None:
+    assert code_of("float32", _steps(31, 1, 4), None, False) is None
+
+
+def executed(code: Code, sums: int) -> list[tuple[int, int, int]]:
+    """The products that a round makes: the sum, and the bytes where the left item and the right vector are."""
+    text = code.text
+    lines = re.search(r'asm "([^"]*)"', text)
+    outputs = re.search(r'asm "[^"]*", "((?:={v\d+},?)+)', text)
+    assert lines is not None and outputs is not None
+    places = [int(number) for number in re.findall(r"getelementptr i8, ptr %s, i64 (\d+)", text)]
+    numbers = [int(number) for number in re.findall(r"{v(\d+)}", outputs[1])]
+    of_sum = dict(zip(numbers, places, strict=True))
+    pointers = [("left", 4 * item) for item in code.left] + [("right", 4 * item) for item in code.right]
+    held: dict[int, tuple[str, int]] = {}
+    made = []
+    for line in lines[1].split("\\0A"):
+        if line.startswith("ld"):
+            registers = [int(number) for number in re.findall(r"[vqds](\d+)", line.partition("[")[0].split(" ", 1)[1])]
+            size = {"q": 16, "d": 8, "s": 4, "{": 16}[line.split()[1][0]]
+            pointer, at, after = re.findall(r"\[(\$\d+)(?:, #(\d+))?\](?:, #(\d+))?", line)[0]
+            number_of_pointer = int(pointer[1:]) - sums
+            side, begin = pointers[number_of_pointer]
+            for number, register in enumerate(registers):
+                held[register] = side, begin + int(at or 0) + number * size
+            pointers[number_of_pointer] = side, begin + int(after or 0)
+        elif line.startswith("fmla"):
+            total, vector, item, lane = map(int, re.findall(r"v(\d+)\.4s, v(\d+)\.4s, v(\d+)\.s\[(\d)\]", line)[0])
+            (left, place), (other, begin) = held[item], held[vector]
+            assert (left, other) == ("left", "right")
+            made.append((of_sum[total] // 4, place + 4 * lane, begin))
+    return made
