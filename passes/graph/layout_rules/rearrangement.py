@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import relax, te, topi
@@ -12,11 +13,14 @@ from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import is_call, shape_of
 from nnefc.passes.schedule.in_place import CONCATENATION
-from nnefc.sizes import item_count
+from nnefc.sizes import Dimension, item_count, typical
 
 __all__ = ["RULES"]
 
 _LEAST_FILLED = 0.6  # of the slots of a concatenation; with fewer, whoever reads it loses more than a copy costs
+
+
+_LONGEST_SUM = 4096  # positions of one dimension
 
 
 def _concatenation(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
@@ -59,7 +63,7 @@ def _spatial_reduction(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr 
         return None
     shape = layouts.plain_shape(data)
     axes = [int(axis) % len(shape) for axis in call.attrs.axis]
-    if min(axes, default=0) < 2:
+    if min(axes, default=0) < 2 or _is_long_sum(call, [shape[axis] for axis in axes]):
         return None
     function = getattr(relax.op, call.op.name.removeprefix("relax."))
     kept = layouts.like(data, layouts.builder.emit(function(data, axes, True)))
@@ -67,6 +71,12 @@ def _spatial_reduction(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr 
         return kept
     left = [size for axis, size in enumerate(shape) if axis not in axes]
     return relax.op.reshape(layouts.plain(kept), left)
+
+
+def _is_long_sum(call: relax.Call, sizes: Sequence[Dimension]) -> bool:
+    """Whether a sum over one dimension loses digits in blocks, where it has one accumulator for each channel; rows are
+    summed in many parts."""
+    return is_call(call, "mean", "sum") and len(sizes) == 1 and typical(sizes[0]) > _LONGEST_SUM
 
 
 def _extreme(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
