@@ -63,6 +63,9 @@ _SHARE_AHEAD = 4
 _SPREAD_AT_ONCE = 2
 """Words whose halves are brought in form from one load: of more, LLVM keeps so many halves that sums are spilled."""
 
+_MOST_CORES = 32
+"""That a kernel shall have work for where it leaves a loop over tiles to one."""
+
 _SHORT = 3
 """Rounds of the innermost loop that are written out on small cores."""
 
@@ -159,16 +162,16 @@ class ContractionRule:
         right = [loops[axis] for axis in roles.only_right]
         left = [loops[axis] for axis in sorted(roles.only_left, key=lambda axis: axis in rows[-1:])]
         outer = [loops[axis] for axis in roles.both] + right + left
-        uneven = tiled is not None and not isinstance(size, Size)  # the loop over tiles stays one
         if (
             len(right) > 1
             and column == vector
             and vectors > tile.columns
             and target.vector_bytes < _CACHE_LINE
-            and not uneven
+            and tiled is None
         ):
             outer.append(outer.pop(outer.index(right[-1])))  # parts of a line of B one after the other, for one tile
-        once = not uneven and _reads_rows_once(first, roles, tile, target)
+        rounds = typical(trip_count(sch, *(loops[axis] for axis in roles.both), *left[:-1]))
+        once = (tiled is None or rounds >= _MOST_CORES) and _reads_rows_once(first, roles, tile, target)
         if once:
             outer = [loops[axis] for axis in roles.both] + left + right
         apart = None if once else _panels_apart(sch, right, left, terms, tile, target)
@@ -179,7 +182,8 @@ class ContractionRule:
         if parts is not None:  # before loops are fused: TVM would ask whether quotients of open sizes are in range
             sch.compute_at(parts, reduced[0], preserve_unit_loops=True)
 
-        fused = sch.fuse(*outer[:-1]) if len(outer) > 1 else outer[0]
+        around = outer.index(left[-1]) if tiled is not None else len(outer) - 1  # the loop over such tiles stays one
+        fused = sch.fuse(*outer[:around]) if around else outer[0]
         sch.parallel(fused)
         sch.vectorize(lane)
         for loop in (*row_loops, column_inner):

@@ -175,6 +175,29 @@ def test_pictures_that_no_second_cache_holds_are_read_once_for_all_panels(size: 
     assert (int(first) != int(second)) == once
 
 
+@pytest.mark.parametrize("triple", ["llvm -mcpu=znver5", "llvm -mcpu=x86-64-v3"])
+@pytest.mark.parametrize("rows", [48, 6000])
+def test_the_loop_over_tiles_of_an_open_axis_stays_one(triple: str, rows: int) -> None:
+    """Only then does the last tile read nothing that is not there; also where a factor is read once for all panels."""
+    n = tirx.Var("n", "int64")
+    with ranges({n: Range(1, 1 << 16, rows)}):
+        factor, weights = te.placeholder((36, 8, n, 16)), te.placeholder((36, 8, 128, 16))
+        block, item = te.reduce_axis((0, 8)), te.reduce_axis((0, 16))
+        product = te.compute(
+            (36, 8, n, 16),
+            lambda a, o, t, i: te.sum(
+                factor(a, block, t, item) * weights(a, o, block * 16 + item, i), axis=[block, item]
+            ),
+        )
+        func = te.create_prim_func([factor, weights, product])
+        made = scheduled(KernelAnalysis(func.with_attr(OPEN_SIZES, [n])), CPU_RULES, target(triple))
+    assert made.attrs["nnefc.rule"] == "ContractionRule"
+    (axis,) = tiled_axes(made)
+    loops: list[tirx.For] = []
+    tvm_ffi.structural_walk(made.body, (tirx.For, loops.append))
+    assert [loop for loop in loops if loop.extent.same_as(axis.count)]
+
+
 def test_windows_along_open_rows_share_what_they_overlap_in() -> None:
     weights = np.ones((32, 1, 3, 3), np.float32)
     text = """x[1, 32, "h", "w"] -> z
