@@ -13,6 +13,7 @@ operands, so that layers that differ in them share a kernel.
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import tvm
 from tvm import relax
@@ -92,7 +93,7 @@ class _Folder(Rewriter):
         if is_constant(data) or shape_of(data) != shape_of(source):
             return None
         factors = (array_of(other).astype(np.float64), scale.astype(np.float64))
-        both, limits = factors[0] * factors[1], np.finfo(scale.dtype)
+        both, limits = factors[0] * factors[1], ml_dtypes.finfo(scale.dtype)  # type: ignore[no-untyped-call]
         usual = (both == 0) | ((np.abs(both) >= limits.tiny) & (np.abs(both) <= limits.max))
         lost = (both == 0) & (factors[0] != 0) & (factors[1] != 0)
         if both.size > max(factor.size for factor in factors) or not usual.all() or lost.any():

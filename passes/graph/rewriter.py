@@ -49,7 +49,7 @@ def array_of(expr: relax.Expr) -> np.ndarray:
 def constant(value: np.ndarray) -> GenericConst:
     """A constant of Relax; it shares the memory of `value`, which must not change, where TVM could have made it."""
     if value.dtype.kind not in "biuf":  # types that NumPy's DLPack does not know
-        return relax.const(tvm.runtime.tensor(np.ascontiguousarray(value)))
+        return relax.const(tvm.runtime.tensor(np.ascontiguousarray(value).reshape(value.shape)))
     if value.flags.c_contiguous and value.flags.writeable and value.ctypes.data % _ALIGNMENT == 0:
         return relax.const(tvm.runtime.from_dlpack(value))
     tensor = tvm.runtime.empty(value.shape, str(value.dtype))

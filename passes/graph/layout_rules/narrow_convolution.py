@@ -82,7 +82,8 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
     if not layouts.target.hosted and how.terms > 1 and filters.shape[1] == sliding.groups == 1:
         padded, filters, sliding = _taps_as_channels(layouts, padded, filters, sliding)
     value = padded.value + how.offset
-    if sliding.groups == filters.shape[0] == 1 and math.prod(filters.shape[2:]) <= _MOST_TAPS and np.all(filters == 1):
+    few_taps = str(filters.dtype) in BYTES and math.prod(filters.shape[2:]) <= _MOST_TAPS
+    if few_taps and sliding.groups == filters.shape[0] == 1 and np.all(filters == 1):
         return _window_sums(layouts, padded.data, filters, sliding, how, value)
     merged, groups = merged_groups(filters, sliding.groups, layouts.size)
     outputs, inputs = merged.shape[:2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tvm
@@ -199,3 +200,15 @@ def test_normalized_convolutions_of_every_kind_fold_to_one_addition(case: Case) 
 
 def test_normalized_convolutions_have_the_same_values() -> None:
     check(NORMALIZED)
+
+
+_TYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float16": np.dtype(np.float16)}
+
+
+@pytest.mark.parametrize("dtype", _TYPES)
+def test_factors_of_half_floats_are_joined(dtype: str) -> None:
+    scales = {"A": np.array(0.5).astype(_TYPES[dtype]), "B": np.array(3).astype(_TYPES[dtype])}
+    text = f"x: {dtype}[4] -> b\na = R.multiply(x, A)\nb = R.multiply(a, B)"
+    folded = FoldAffine()(program(text, **scales))
+    after = f"x: {dtype}[4] -> b\nb = R.multiply(x, AB)"
+    assert_structural_equal(folded, program(after, AB=np.array(1.5).astype(_TYPES[dtype])))
