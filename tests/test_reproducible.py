@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,9 @@ X = RNG.standard_normal((2, 6, 13, 11)).astype(np.float32)
 EMULATED = [
     m for m in MACHINES if m.name in ("x86-64", "aarch64", "cortex-a76", "armv7", "riscv64", "riscv64gcv", "wasm32")
 ]
+FUSED = re.compile(r"^\s+(?:fml[as]|v?fn?m(?:add|sub|acc|sac))\b.*", re.MULTILINE)
+"""Multiply-adds of floats in the assembly of Arm and RISC-V."""
+
 LONG = [m for m in MACHINES if m.name == "riscv64gcv-long"]
 
 
@@ -119,6 +123,20 @@ def test_there_are_no_fused_multiply_adds(model: Path, tmp_path: Path) -> None:
     text = "".join(path.read_text() for path in tmp_path.glob("*.s"))
     assert "vmulps" in text
     assert "vfm" not in text
+
+
+@pytest.mark.parametrize("target", ["aarch64-linux-gnu", "riscv64-linux-gnu", "riscv64gcv-linux-gnu"])
+def test_other_processors_have_no_fused_multiply_adds_either(target: str, tmp_path: Path) -> None:
+    net = Net(5)
+    x = net.do("Atan", net.do("Conv", net.floats(1, 3, 5, 7), net.weight(5, 3, 3, 3), pads=[1] * 4))
+    onnx.save(net.model([net.do("MatMul", x, net.weight(7, 9))]), tmp_path / "m.onnx")
+    found = {}
+    for reproducible in (True, False):
+        folder = tmp_path / str(reproducible)
+        nnefc.compile(tmp_path / "m.onnx", target, reproducible=reproducible).emit("asm", folder)
+        found[reproducible] = FUSED.findall("".join(path.read_text() for path in folder.glob("*.s")))
+    assert found[False], "instructions that are looked for have other names"
+    assert not found[True]
 
 
 def test_inspect_says_so(model: Path, tmp_path: Path) -> None:
