@@ -30,7 +30,7 @@ from nnefc.programs import lowered_levels
 from nnefc.provenance import source_digest
 from nnefc.quantizer import INT8
 from nnefc.quantizer.quantize import QuantizationOptions, QuantizationPlan, input_types, plan_quantization, quantized
-from nnefc.quantizer.ranges import MINMAX
+from nnefc.quantizer.ranges import MINMAX, check_method
 from nnefc.source import Source
 from nnefc.specializations import Given, Specializations
 from nnefc.targets.codegen.cpu.checks import Checks
@@ -162,7 +162,13 @@ def compile(
     """
     arguments = dict(locals())
     _check_io(io, precision)
+    check_method(method)
     if precision == AUTO:
+        if calibrate is None and method != MINMAX:
+            raise CompileError(
+                f"precision auto tries int8 only on data that are given, and there are none for the method {method}",
+                hint="--calibrate images.npz, or leave out --method",
+            )
         given = {
             name: value
             for name, value in arguments.items()

@@ -119,6 +119,7 @@ class Graph:
         results: what the function returns.
         parts: of concatenations that are stored as integers for convolutions: the parts that others read too, so that
             these are stored by the same scale. Concatenations come before those that are their parts.
+            Whether a concatenation's scale suits a part is what `parts_within` says.
     """
 
     def __init__(self, module: tvm.IRModule) -> None:
@@ -167,7 +168,23 @@ class Graph:
             stored = [self.stored(field) for field in fields]
             found[var] = tuple(p for p in stored if p in self._read or is_call(self.definitions.get(p), "concat"))
             left += found[var]
-        return found
+        order = {binding.var: place for place, binding in enumerate(self._bindings)}
+        return {var: found[var] for var in sorted(found, key=order.__getitem__, reverse=True)}
+
+    def parts_within(self, var: relax.Var, known: Collection[relax.Var]) -> list[relax.Var]:
+        """The parts of a concatenation that can be stored by its scale.
+
+        What it joins may be slices or maxima of a part, whose other values its range then leaves out: such a part has a
+        range of its own in `known`, or nothing else reads it.
+        """
+        fields = {field for field in self.definitions[var].args[0].fields if isinstance(field, relax.Var)}
+
+        def is_within(part: relax.Var | None) -> bool:
+            while part is not None and part not in fields:
+                part = self.sole_user(part)
+            return part is not None
+
+        return [part for part in self.parts[var] if part in known or is_within(part)]
 
     def _moves(self, call: Any) -> bool:
         return not is_call(call, "nn.pad") or (call.attrs.pad_mode == "constant" and float(call.attrs.pad_value) == 0)

@@ -115,9 +115,9 @@ def tensors_read(graph: Graph, plan: Sequence[LayerPlan]) -> tuple[dict[relax.Va
             read.setdefault(place, each.read)
             if not layer.is_product:
                 features.add(place)
-    for place, parts in graph.parts.items():
+    for place in graph.parts:
         if place in features:
-            for part in parts:
+            for part in graph.parts_within(place, read):
                 read.setdefault(part, read[place])
                 features.add(part)
     return read, features

@@ -32,7 +32,7 @@ from nnefc.quantizer.equalization import equalized, has_pairs, with_values
 from nnefc.quantizer.layers import Graph, Layer
 from nnefc.quantizer.observing import Compile, observed, returned_together
 from nnefc.quantizer.plan import LayerPlan, Read, apply_plan, planned
-from nnefc.quantizer.ranges import METHODS, MINMAX, Histogram, Range, grid_of_range
+from nnefc.quantizer.ranges import METHODS, MINMAX, Histogram, Range, check_method, grid_of_range
 from nnefc.targets.description.library import TensorDescription
 
 __all__ = [
@@ -78,9 +78,7 @@ class QuantizationOptions:
     correct: bool = True
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            known = ", ".join(METHODS)
-            raise CompileError(f"there is no method {self.method!r} of calibration", hint=f"choose one of {known}")
+        check_method(self.method)
 
 
 @dataclass(frozen=True)
@@ -255,7 +253,7 @@ class _Planner:
                 self._wide[layer.var] = "reads values that are not finite"
         if self._options.method != MINMAX:
             whole = dict(self._narrowed(whole))
-        whole = _joined(whole, self._graph.parts)
+        whole = _joined(whole, {var: self._graph.parts_within(var, whole) for var in self._graph.parts})
         return {var: Read(*grid_of_range(*whole[place])) for var, place in stored.items() if place in whole}
 
     def _narrowed(

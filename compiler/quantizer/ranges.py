@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["METHODS", "MINMAX", "Histogram", "Range", "grid_of_range"]
+from nnefc.diagnostics import CompileError
+
+__all__ = ["METHODS", "MINMAX", "Histogram", "Range", "check_method", "grid_of_range"]
 
 Array = np.ndarray[Any, Any]
 
@@ -121,6 +123,16 @@ METHODS: dict[str, Callable[[Histogram], tuple[float, float]]] = {
     "entropy": _entropy,
 }
 """How a range follows from the values, by name."""
+
+
+def check_method(name: str) -> None:
+    """Refuse a name that `METHODS` does not have.
+
+    Raises:
+        CompileError: there is no such method.
+    """
+    if name not in METHODS:
+        raise CompileError(f"there is no method {name!r} of calibration", hint=f"choose one of {', '.join(METHODS)}")
 
 
 def grid_of_range(low: float, high: float) -> tuple[np.float32, int]:

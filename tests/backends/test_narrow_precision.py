@@ -327,6 +327,10 @@ def test_auto_says_what_it_needs(classifier: tuple[Path, dict[str, np.ndarray]])
         nnefc.compile(path, precision="auto", calibrate={"other": inputs["input0"]})
     with pytest.raises(CompileError, match="shapes of the calibration"):
         nnefc.compile(path, precision="auto", calibrate={"input0": np.zeros(3, np.float32)})
+    with pytest.raises(CompileError, match="no method 'mean' of calibration"):
+        nnefc.compile(path, precision="auto", calibrate=inputs, method="mean")
+    with pytest.raises(CompileError, match="there are none for the method entropy"):
+        nnefc.compile(path, precision="auto", method="entropy")
     with pytest.raises(CompileError, match="this machine does not run"):
         nnefc.compile(path, _ARM.target, precision="auto", shape={"rows": 1})
     with pytest.raises(CompileError, match="for precision auto"):

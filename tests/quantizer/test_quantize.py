@@ -21,6 +21,7 @@ from nnefc.network import Network
 from nnefc.passes.graph.rewriter import is_call
 from nnefc.quantizer.equalization import equalized, has_pairs, with_values
 from nnefc.quantizer.layers import Graph, Layer
+from nnefc.quantizer.plan import Read, planned, tensors_read
 from nnefc.quantizer.quantize import (
     QuantizationOptions,
     QuantizationPlan,
@@ -119,6 +120,42 @@ def test_what_only_moves_items_is_stored_as_integers(network: Network, plan: Qua
     definitions = {b.var: b.value for block in module["main"].body.blocks for b in block.bindings}
     (pool,) = [call for call in calls if is_call(call, "nn.max_pool2d")]
     assert is_call(definitions[pool.args[0]], "dequantize")
+
+
+def test_a_part_of_which_a_concatenation_has_only_the_maxima_keeps_its_values(tmp_path: Path) -> None:
+    net = Net(seed=4)
+    x, other = net.floats(1, 4, 8, 8), net.floats(1, 4, 4, 4)
+    added = net.do("Add", x, net.constant(np.ones((), np.float32)))
+    wide = net.do("Conv", x, net.weight(4, 4, 1, 1))
+    joined = net.do("Concat", net.do("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2]), other, axis=1)
+    onnx.save(net.model([net.do("Conv", joined, net.weight(4, 8, 1, 1)), added, wide]), tmp_path / "model.onnx")
+    data = {name: np.stack([array[0]] * 2) for name, array in net.inputs.items()}
+    data[x] = data[x] - 3
+    data[x][:, :, ::2, ::2] = 1  # the maxima
+    network = load_network(tmp_path / "model.onnx")
+    name = Graph(simplified(network).module).layers[0].name
+    options = QuantizationOptions(exclude=(name,))
+    plan = plan_quantization(network, samples_of(data, input_types(network)), options, compiled)
+    assert [each.decibels is None for each in plan.noise] == [True, False]
+    with compiled(quantized(network, plan)).load() as library:
+        found = library.run({name: array[:1] for name, array in data.items()})
+    np.testing.assert_array_equal(found[added], data[x][:1] + 1)
+
+
+def test_a_concatenation_within_another_is_stored_with_its_parts_by_one_scale(tmp_path: Path) -> None:
+    net = Net(seed=4)
+    a, b, c = (net.do("Relu", net.floats(1, 2, 4, 4)) for _ in range(3))
+    inner = net.do("Concat", a, b, axis=1)
+    outer = net.do("Concat", inner, c, axis=1)
+    ends = [net.do("Conv", outer, net.weight(3, 6, 1, 1)), net.do("Conv", inner, net.weight(3, 4, 1, 1))]
+    onnx.save(net.model([*ends, net.do("Add", a, b)]), tmp_path / "model.onnx")
+    graph = Graph(load_network(tmp_path / "model.onnx").module)
+    first, last = graph.layers
+    assert list(graph.parts) == [first.data, last.data]
+    read = Read(np.float32(0.1), 0)
+    plans = [planned(first, read, None, per_channel=True), planned(last, None, None, per_channel=True)]
+    assert len(graph.parts[last.data]) == 2
+    assert tensors_read(graph, plans)[0] == dict.fromkeys([first.data, last.data, *graph.parts[last.data]], read)
 
 
 def test_networks_of_open_sizes(tmp_path: Path) -> None:

@@ -241,7 +241,8 @@ def test_storages_interlock_where_the_largest_first_would_leave_a_gap() -> None:
 def test_the_greatest_open_sizes_may_exceed_64_bits() -> None:
     storages = [Storage(1 << 62, 0, 1), Storage(1 << 63, 1, 2), Storage(64, 0, 2)]
     assert assign_offsets(storages) == (1 << 62) + (1 << 63) + 64
-    assign_offsets([*storages, Storage(-1 << 64, 0, 2)])  # what is left of a difference
+    nothing = Storage(-1 << 64, 0, 2)  # what is left of a difference
+    assert assign_offsets([*storages, nothing]) == (1 << 62) + (1 << 63) + 64
 
 
 def test_a_chain_of_element_wise_steps_takes_one_buffer() -> None:
