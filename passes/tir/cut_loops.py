@@ -5,7 +5,8 @@
                                                        for i in b … n: P[i] = 0
 
 So the long part in the middle has no conditions, and LLVM makes vectors of it. Of loops inside each other with one
-assignment in the innermost, each is cut by what depends on its variable and on none of those inside.
+assignment in the innermost, each is cut by what depends on its variable and on none of those inside. Independent
+choices multiply the loops: where there would be too many, the parts where conditions hold are cut first.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.passes.tir.expressions import IF_THEN_ELSE, conjuncts, inside, substituted, variables_of
 
-__all__ = ["limits_of", "with_cut_loops"]
+__all__ = ["is_cut_along", "limits_of", "with_cut_loops"]
 
 _MOST_CHOICES = 8
 """Of a value: of concatenations of many tensors each part would be a loop, and have those of the others before."""
 
-_MOST_CUTS = 3
-"""Choices that a loop is cut for, one after the other."""
+_MOST_LOOPS = 32
+"""Innermost loops of what one nest becomes: enough for the middle of seven tensors padded in a plane."""
 
 _SHORTEST = 5  # rounds of a loop that is cut
 _COPIED = (tirx.ForKind.SERIAL, tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED)
@@ -33,7 +34,29 @@ _COPIED = (tirx.ForKind.SERIAL, tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED)
 
 def with_cut_loops(stmt: tirx.Stmt) -> tirx.Stmt:
     """The statements of a flat kernel with such loops cut."""
-    return tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _cut(loop, _MOST_CUTS)), order="pre")
+    done: set[tirx.Var] = set()  # loops of nests that are cut: the map visits them, too
+
+    def change(loop: tirx.For) -> tirx.Stmt:
+        if loop.loop_var in done or _nest_in(loop) is None:
+            return loop
+        made, _ = _cut(loop, _MOST_LOOPS)
+        tvm_ffi.structural_walk(made, (tirx.For, lambda each: done.add(each.loop_var)))
+        return made
+
+    return tvm_ffi.structural_map(stmt, (tirx.For, change), order="pre")
+
+
+def is_cut_along(var: tirx.Var, extent: tirx.Expr, choices: Sequence[Call], unknown: set[tirx.Var]) -> bool:
+    """Whether a loop over a variable is worth cutting for what the value in it chooses by.
+
+    Args:
+        choices: all those of the value.
+        unknown: variables that limits must not depend on.
+    """
+    if (isinstance(extent, tirx.IntImm) and int(extent) < _SHORTEST) or len(choices) > _MOST_CHOICES:
+        return False
+    conditions = (condition for choice in choices for condition in conjuncts(choice.args[0]))
+    return any(any(limits_of(condition, var, unknown)) for condition in conditions)
 
 
 def limits_of(condition: tirx.Expr, var: tirx.Var, unknown: set[tirx.Var]) -> tuple[list[tirx.Expr], list[tirx.Expr]]:
@@ -100,23 +123,27 @@ def _nest_in(loop: tirx.For) -> _Nest | None:
     return _Nest(loops, stmt) if isinstance(stmt, tirx.BufferStore) else None
 
 
-def _cut(loop: tirx.For, most: int) -> tirx.Stmt:
-    nest = _nest_in(loop) if loop.kind == tirx.ForKind.SERIAL and not loop.annotations else None
-    short = isinstance(loop.extent, tirx.IntImm) and int(loop.extent) < _SHORTEST
-    if nest is None or short or not most:
-        return loop
+def _cut(stmt: tirx.Stmt, most: int) -> tuple[tirx.Stmt, int]:
+    """A nest with its loops cut, and how many innermost loops it has then: at most so many."""
+    nest = _nest_in(stmt) if isinstance(stmt, tirx.For) else None
+    if nest is None:
+        return stmt, 1
+    unknown = {each.loop_var for each in nest.loops}
     choices = [part for part in inside(nest.store.value) if isinstance(part, Call) and part.op.name in IF_THEN_ELSE]
-    if len(choices) > _MOST_CHOICES:
-        return loop
-    for choice in choices:
-        made = _cut_by(loop, nest, choice, most)
-        if made is not None:
-            return made
-    return loop
+    plain = stmt.kind == tirx.ForKind.SERIAL and not stmt.annotations
+    if plain and is_cut_along(stmt.loop_var, stmt.extent, choices, unknown):
+        for choice in choices:
+            made = _cut_by(stmt, nest, choice, most)
+            if made is not None:
+                return made
+    body, count = _cut(stmt.body, most)
+    if body.same_as(stmt.body):
+        return stmt, count
+    return tirx.For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, annotations=stmt.annotations), count
 
 
-def _cut_by(loop: tirx.For, nest: _Nest, choice: Call, most: int) -> tirx.Stmt | None:
-    """The loop as up to three, of which the middle one is where the conditions of a choice hold."""
+def _cut_by(loop: tirx.For, nest: _Nest, choice: Call, most: int) -> tuple[tirx.Stmt, int] | None:
+    """The loop as up to three, of which the middle one is where the conditions of a choice hold; how many there are."""
     condition, chosen, other = choice.args
     var, unknown = loop.loop_var, {each.loop_var for each in nest.loops}
     begins: list[tirx.Expr] = []
@@ -138,24 +165,30 @@ def _cut_by(loop: tirx.For, nest: _Nest, choice: Call, most: int) -> tirx.Stmt |
         end = tirx.min(end, high)
     end = tirx.max(begin, end) if ends else end
 
+    depends = bool(variables_of(rest) & {var, *unknown})
+    asked = bool(rest) and not depends
+    spare = most - 1 - bool(begins) - bool(ends) - asked
+    if spare < 0:
+        return None
+    count = 0
+
     def over(start: tirx.Expr, end: tirx.Expr, value: tirx.Expr) -> tirx.Stmt:
+        nonlocal count, spare
         own = tirx.Var(var.name, var.ty)
         replaced = tvm_ffi.structural_map(
             nest.store.value, (Call, lambda call: value if call.same_as(choice) else call), order="pre"
         )
         body = nest.repeated({var: own}, replaced)
-        made = tirx.For(own, start, end - start, tirx.ForKind.SERIAL, body)
-        return _cut(made, most - 1)
+        made, loops = _cut(tirx.For(own, start, end - start, tirx.ForKind.SERIAL, body), spare + 1)
+        count, spare = count + loops, spare - loops + 1
+        return made
 
-    parts = [over(first, begin, other)] if begins else []
-    if not rest:
-        parts.append(over(begin, end, chosen))
-    elif variables_of(rest) & {var, *unknown}:
-        parts.append(over(begin, end, tirx.if_then_else(tirx.all(*rest), chosen, other)))
-    else:
-        parts.append(tirx.IfThenElse(tirx.all(*rest), over(begin, end, chosen), over(begin, end, other)))
-    parts += [over(end, stop, other)] if ends else []
-    return tirx.SeqStmt(parts)
+    middle = over(begin, end, tirx.if_then_else(tirx.all(*rest), chosen, other) if depends else chosen)
+    if asked:
+        middle = tirx.IfThenElse(tirx.all(*rest), middle, over(begin, end, other))
+    before = [over(first, begin, other)] if begins else []
+    after = [over(end, stop, other)] if ends else []
+    return tirx.SeqStmt([*before, middle, *after]), count
 
 
 def _between(first: tirx.Expr, stop: tirx.Expr, place: tirx.Expr) -> tirx.Expr:

@@ -11,8 +11,9 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.schedules import largest_divisor, root_blocks, trip_count, vector_lanes
 from nnefc.passes.schedule.whole_tiles import in_whole_tiles
-from nnefc.passes.tir.cut_loops import limits_of
-from nnefc.passes.tir.expressions import IF_THEN_ELSE, conjuncts, inside, variables_of
+from nnefc.passes.tir.cut_loops import is_cut_along
+from nnefc.passes.tir.expressions import IF_THEN_ELSE, inside, int64, variables_of
+from nnefc.passes.tir.sizes import Size
 from nnefc.sizes import is_known, typical
 from nnefc.targets.machine.target import Target
 
@@ -42,17 +43,21 @@ class FallbackRule:
         own_loops = len(loops) == len(step.axes) and all(axis.is_spatial for axis in step.axes[:spatial])
         if not own_loops or not spatial:
             return
+        large = typical(step.rounds) >= target.parallel_grain
+        single = large and typical(trip_count(sch, *loops[:-1])) == 1  # threads can share nothing but the last loop
         if step.is_reduction:
             outer = loops[:spatial]
-        elif _is_cut_along(step, step.axes[-1]):
+        elif _is_cut_along(step, step.axes[-1]) and not single:
             outer = loops[:-1]
+        elif _is_cut_along(step, step.axes[-1]) and (parts := _even_parts(step.trip_counts[-1])) > 1:
+            outer = sch.split(loops[-1], [parts, None])[:1]
         elif not _gathers_along(step, step.axes[-1]):
             outer = self._vectorize(sch, step, loops, target)
         elif (partner := _partner(step)) is not None:
             outer = self._transpose(sch, step, loops, partner, target)
         else:
             outer = _bring_forward(sch, loops)[:-1]
-        if outer and typical(step.rounds) >= target.parallel_grain and typical(trip_count(sch, *outer)) > 1:
+        if outer and large and typical(trip_count(sch, *outer)) > 1:
             sch.parallel(sch.fuse(*_enough(sch, outer)))
 
     def _transpose(
@@ -108,6 +113,11 @@ def _enough(sch: s_tir.Schedule, loops: list[LoopRV]) -> list[LoopRV]:
     return loops
 
 
+def _even_parts(size: Size) -> int:
+    """Into how many parts of one length a loop is shared out; 1 where there are none, as of open sizes."""
+    return largest_divisor(size, _PARALLEL_ROUNDS) if is_known(size) else 1
+
+
 def _gathers_along(step: Step, axis: Axis) -> bool:
     """Whether neighbours along an axis of the result are read from places far apart, as when layouts change."""
     for read in step.reads:
@@ -130,9 +140,10 @@ def _partner(step: Step) -> int | None:
 
 def _is_cut_along(step: Step, axis: Axis) -> bool:
     """Whether a step chooses by the place along an axis alone, so that its loop is cut where the choice changes."""
+    if not isinstance(step.node.body, tirx.BufferStore):
+        return False
     others = {other.var for other in step.axes} - {axis.var}
-    conditions = [condition for choice in _choices(step) or () for condition in conjuncts(choice.args[0])]
-    return any(any(limits_of(condition, axis.var, others)) for condition in conditions)
+    return is_cut_along(axis.var, int64(axis.size), _choices(step) or (), others)
 
 
 def _chooses_by(step: Step, axis: Axis) -> bool:

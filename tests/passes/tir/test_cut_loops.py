@@ -12,6 +12,7 @@ import tvm_ffi
 from onnx import TensorProto, helper, numpy_helper
 from tir_programs import function
 from tvm import tirx
+from tvm.ir.expr import TensorLoad
 
 import nnefc
 from nnefc.passes.tir.cut_loops import with_cut_loops
@@ -26,6 +27,12 @@ PADDED = """
 def loops_in(stmt: tirx.Stmt) -> list[tirx.For]:
     found: list[tirx.For] = []
     tvm_ffi.structural_walk(stmt, (tirx.For, found.append))
+    return found
+
+
+def loads_in(stmt: tirx.Stmt) -> list[TensorLoad]:
+    found: list[TensorLoad] = []
+    tvm_ffi.structural_walk(stmt, (TensorLoad, found.append))
     return found
 
 
@@ -57,6 +64,36 @@ def test_other_conditions_stay_in_the_middle(rest: str) -> None:
 def test_limits_that_data_tell_cut_nothing() -> None:
     text = PADDED.replace("T.int64(2) <= i and i < w and {rest}", 'i < T.Cast("int64", X[T.int64(0)])')
     assert len(loops_in(with_cut_loops(function(text).body))) == 1
+
+
+def summed(count: int, *axes: str) -> tirx.Stmt:
+    """The sum of some tensors, each with padding of its own on both sides of open axes."""
+    sizes = ", ".join(f"{side}{n}{axis}: T.int64" for n in range(count) for axis in axes for side in "ab")
+    index = " + ".join(f"{axis} * T.int64({99**n})" for n, axis in enumerate(axes))
+    inside = [" and ".join(f"a{n}{axis} <= {axis} and {axis} < b{n}{axis}" for axis in axes) for n in range(count)]
+    padded = [f"T.if_then_else({each}, X[{index} + T.int64({n})], T.float32(0))" for n, each in enumerate(inside)]
+    lines = [f"X: T.Buffer((T.int64(9999),)), P: T.Buffer((T.int64(9999),)), n: T.int64, {sizes}"]
+    lines += [f"{'    ' * depth}for {axis} in range(n):" for depth, axis in enumerate(axes, 1)]
+    lines.append(f"{'    ' * (len(axes) + 1)}P[{index}] = {' + '.join(padded)}")
+    return with_cut_loops(function("\n".join(lines)).body)
+
+
+def innermost(stmt: tirx.Stmt) -> list[tirx.For]:
+    return [loop for loop in loops_in(stmt) if len(loops_in(loop)) == 1]
+
+
+def test_few_independent_choices_are_all_cut() -> None:
+    assert len(innermost(summed(1, "i", "j"))) == 5
+    assert len(innermost(summed(2, "i", "j"))) == 25
+    assert not choices_in(summed(2, "i", "j"))
+
+
+@pytest.mark.parametrize("axes", ["i", "ij"])
+def test_many_independent_choices_make_few_loops_and_none_in_the_middle(axes: str) -> None:
+    loops = innermost(summed(4, *axes))
+    assert 17 <= len(loops) <= 32
+    (middle,) = [loop for loop in loops if len(loads_in(loop)) == 4 and not choices_in(loop)]
+    assert middle
 
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
