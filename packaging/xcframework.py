@@ -152,6 +152,9 @@ def for_platform(library: bytes, platform: Platform, name: str) -> bytes:
     """
     data = bytearray(library)
     commands = dict(_commands(data))
+    for command in (_BUILD_VERSION, _ID_DYLIB, _SIGNATURE):
+        if command not in commands:
+            raise ValueError(f"the library has no load command {command:#x}")
     version = platform.oldest[0] << 16 | platform.oldest[1] << 8
     struct.pack_into("<III", data, commands[_BUILD_VERSION] + 8, platform.number, version, version)
     at = commands[_ID_DYLIB]
@@ -208,7 +211,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         write_xcframework(arguments.model, arguments.output)
-    except (ValueError, nnefc.CompileError) as error:
+    except (OSError, ValueError, nnefc.CompileError) as error:
         parser.error(str(error))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from mach_o import broken_pages, commands, undefined_names
-from xcframework import PLATFORMS, Platform, write_xcframework
+from xcframework import PLATFORMS, Platform, for_platform, write_xcframework
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "model.nnef"
 SYSTEM = {
@@ -54,6 +54,12 @@ def test_the_list_names_every_folder(made: Path) -> None:
 def test_names_that_c_does_not_have_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not a name"):
         write_xcframework(DIGITS, tmp_path / "my-digits.xcframework")
+
+
+def test_a_library_without_a_load_command_is_refused() -> None:
+    empty = struct.pack("<8I", 0xFEEDFACF, *[0] * 7)
+    with pytest.raises(ValueError, match="no load command 0x32"):
+        for_platform(empty, PLATFORMS[0], "name")
 
 
 def test_the_same_model_gives_the_same_files_and_a_folder_that_is_there_is_kept(made: Path, tmp_path: Path) -> None:

@@ -39,8 +39,7 @@ def _limits(context: click.Context, parameter: click.Parameter, values: tuple[st
 
 _POLICY, _WHERE = Policy(), Listening()
 _MIB = 1 << 20
-_MOST_OF_KEY = 1 << 10
-"""Bytes: it has 32, and the loader refuses others."""
+_KEY_BYTES = 32
 
 
 @click.command("serve", context_settings={"show_default": True})
@@ -160,6 +159,7 @@ def serve_libraries(
     if not (http or grpc):
         raise click.UsageError("--no-http and --no-grpc leave nothing to listen for")
     paths = named(libraries)
+    key = None if weights_key is None else _key(weights_key)
     try:
         from nnefc.serving.server import Server
     except ModuleNotFoundError as error:
@@ -174,7 +174,6 @@ def serve_libraries(
     from nnefc.loader.pool import usable_processors
 
     options["threads"] = threads or max(1, len(usable_processors()) // options["sessions"])
-    key = None if weights_key is None else weights_key.read(_MOST_OF_KEY)
     policy = Policy(delay=max_delay / 1e3, weights_key=key, **{name: options.pop(name) for name in _POLICY_OPTIONS})
     where = Listening(
         port=port if http else None,
@@ -187,6 +186,20 @@ def serve_libraries(
     server = Server(paths, policy, where, samples)
     if not asyncio.run(server.run(lambda line: click.echo(line, err=True))):
         os._exit(_RUNS_LEFT)  # else the process would wait for them
+
+
+def _key(file: BinaryIO) -> bytes:
+    """The key in a file.
+
+    Raises:
+        CompileError: it has another length.
+    """
+    found = file.read(_KEY_BYTES + 1)
+    if len(found) != _KEY_BYTES:
+        raise CompileError(
+            f"{file.name} is not a key of {_KEY_BYTES} bytes", hint="`openssl rand -out KEY 32` makes one"
+        )
+    return found
 
 
 def named(libraries: tuple[str, ...]) -> dict[tuple[str, str], Path]:

@@ -32,7 +32,7 @@ class Policy:
     waiting: int = 256
     device: int = 0
     flush_subnormals: bool = True
-    weights_key: bytes | None = None
+    weights_key: bytes | None = field(default=None, repr=False)
     limits: Mapping[str, int] = field(default_factory=dict)
 
 

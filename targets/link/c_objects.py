@@ -29,11 +29,15 @@ def c_objects(files: Mapping[CSource, str], target: Target) -> tuple[bytes, ...]
         target: the processor; its instructions are used.
 
     Raises:
-        CompileError: the compiler's messages, or that there is no compiler for the target.
+        CompileError: the compiler's messages, there is no compiler for the target, or results shall be reproducible.
     """
     if not files:
         return ()
-    plain = ["-ffp-contract=off"] * target.reproducible
+    if target.reproducible:
+        raise CompileError(
+            f"results of C are not reproducible: the network has an operator of {next(iter(files)).name}",
+            hint="compile without --reproducible, or write the operator with TVM: see docs/how-to/custom-operator.md",
+        )
     compiler = compiler_for(target.zig_target, _cpu(target.features))
     with tempfile.TemporaryDirectory(prefix="nnefc-c-") as name:
         folder = Path(name)
@@ -41,7 +45,7 @@ def c_objects(files: Mapping[CSource, str], target: Target) -> tuple[bytes, ...]
         for number, (source, text) in enumerate(files.items()):
             file, result = folder / f"source{number}.c", folder / f"source{number}.o"
             file.write_text(text, encoding="utf-8")
-            flags = [*_FLAGS, *plain, *LINKING[target.format].compile_flags]
+            flags = [*_FLAGS, *LINKING[target.format].compile_flags]
             flags += [f"-I{source.folder}"] if source.folder else []
             try:
                 run_compiler(

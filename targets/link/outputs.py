@@ -144,6 +144,8 @@ def write_network(
         raise CompileError(
             "constants in the library cannot be encrypted", hint="have them in a file, weights='separate'"
         )
+    if key is not None and constants is None:
+        raise CompileError("the network has no constants that could be encrypted", hint="write it without a key")
     (kind,) = (kind for kind in _KINDS if _suffix(path) in kind.suffixes)
     network = _Network(objects, constants, description, zig_target, cc, zig_cpu)
 

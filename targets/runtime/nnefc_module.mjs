@@ -76,7 +76,9 @@ async function fileContent(name) {
   const { open } = await import("node:fs/promises");
   const file = await open(name);
   try {
-    const bytes = new Uint8Array((await file.stat()).size);
+    const status = await file.stat();
+    if (!status.isFile() || status.size === 0) return await file.readFile(); // a pipe, or /proc: its end tells the size
+    const bytes = new Uint8Array(status.size);
     for (let at = 0; at < bytes.length; ) {
       const { bytesRead } = await file.read(bytes, at, bytes.length - at, at);
       if (bytesRead === 0) throw new NnefcError(`${name} ends after ${at} of ${bytes.length} bytes`);

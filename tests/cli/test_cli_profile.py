@@ -163,17 +163,19 @@ def test_pieces_of_sessions_that_run_while_it_begins_and_ends(tmp_path: Path) ->
 
         beside = threading.Thread(target=run)
         beside.start()
-        for _ in range(200):
-            room = np.full((8, 3), -1, np.int64)  # of 24 bytes each
-            trace = network._timing_library().function("nnefc_profile_trace")
-            trace(room.ctypes.data, 8)
-            network.run({"x": x})
-            trace(None, 0)
-            noted = room.copy()
-            network.run({"x": x})
-            assert np.array_equal(room, noted)
-        ended.set()
-        beside.join()
+        try:
+            for _ in range(200):
+                room = np.full((8, 3), -1, np.int64)  # of 24 bytes each
+                trace = network._timing_library().function("nnefc_profile_trace")
+                trace(room.ctypes.data, 8)
+                network.run({"x": x})
+                trace(None, 0)
+                noted = room.copy()
+                network.run({"x": x})
+                assert np.array_equal(room, noted)
+        finally:
+            ended.set()
+            beside.join()
 
 
 def test_pieces_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from runtime_samples import OPEN_SAMPLE, link, object_file, sample_library
 
 from nnefc.cli import main
+from nnefc.serving.settings import Policy
 
 
 def said(*arguments: str) -> tuple[int, str]:
@@ -40,6 +41,17 @@ def said(*arguments: str) -> tuple[int, str]:
 def test_mistakes(arguments: list[str], status: int, words: str) -> None:
     code, text = said(*arguments)
     assert code == status and words in text
+
+
+def test_a_key_of_another_length_is_refused_by_its_name(tmp_path: Path) -> None:
+    for length in (0, 31, 33):
+        (tmp_path / "key").write_bytes(bytes(length))
+        code, text = said("a.so", "--weights-key", str(tmp_path / "key"))
+        assert code == 1 and f"{tmp_path / 'key'} is not a key of 32 bytes" in text
+
+
+def test_the_key_is_not_shown_among_the_settings() -> None:
+    assert "secret" not in repr(Policy(weights_key=b"secret"))
 
 
 def test_a_library_that_is_not_there() -> None:

@@ -105,6 +105,12 @@ def test_arrays_with_gaps_and_of_more_than_a_part(tmp_path: Path) -> None:
     found.close()
 
 
+def test_a_network_without_constants_has_nothing_to_encrypt(tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match="no constants that could be encrypted"):
+        write_network([], None, SAMPLE, tmp_path / "m.so", zig_target=ZIG_TARGET, weights="separate", key=KEY)
+    assert not any(tmp_path.iterdir())
+
+
 def test_without_the_key(library: Path) -> None:
     with pytest.raises(
         LoadError, match=r"model\.weights is encrypted: give its key, .*weights_key=FILE.*--weights-key"

@@ -207,6 +207,12 @@ def test_errors_of_c_are_those_of_the_compiler(tmp_path: Path, text: str, messag
     assert "docs/how-to/custom-operator.md" in str(caught.value)
 
 
+def test_results_of_c_are_not_reproducible(tmp_path: Path) -> None:
+    failing("Bad", called("int32_t f(const float *x, float *y) { return 0; }"))
+    with pytest.raises(CompileError, match=r"the network has an operator of mine\.c"):
+        compiled(of_mine([node("Bad", ["x"], ["y"], domain="my")]), tmp_path, reproducible=True)
+
+
 def test_a_function_in_c_can_let_the_run_fail(tmp_path: Path) -> None:
     failing("Bad", called("static int32_t f(const float *x, float *y) { *y = *x; return *x > 0; }"))
     proto = of_mine([node("Bad", ["x"], ["y"], domain="my")], [info("x", (1,))], [info("y", (1,))])

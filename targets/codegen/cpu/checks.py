@@ -38,6 +38,7 @@ _LIKELY = "tirx.likely"
 _ADDRESS = "tirx.address_of"
 _LLVM = "tirx.call_llvm_intrin"
 _MASKED_LOAD, _MASKED_STORE = map(codegen.llvm_lookup_intrinsic_id, ("llvm.masked.load", "llvm.masked.store"))
+_INDICES = {"int32", "int64"}
 _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 _SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
 _ANYWHERE = 1 << 40  # items of views whose extent is not said
@@ -506,6 +507,6 @@ def _in_type(expr: tirx.Expr, dtype: str) -> tirx.Expr:
         case tirx.Select():
             chosen = _in_type(expr.true_value, dtype), _in_type(expr.false_value, dtype)
             return tirx.Select(expr.condition, *chosen)
-        case tirx.Cast() if _is_integer(expr.value):
+        case tirx.Cast() if {_dtype(expr), _dtype(expr.value)} <= _INDICES:  # others change numbers by intent
             return _in_type(expr.value, dtype)
     return expr.astype(dtype)

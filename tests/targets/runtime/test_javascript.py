@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -72,6 +73,15 @@ def test_results_are_those_of_the_library_here(digits: Path, source: str, inputs
     )
     with nnefc.compile(DIGITS / "model.nnef").load() as here:
         np.testing.assert_allclose(found, here(picture)[0], atol=2e-5)
+
+
+def test_a_pipe_is_read_to_its_end(digits: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cp", digits, tmp_path / "pipe"]) as writer:
+        try:
+            assert answer(f'console.log(JSON.stringify((await load("{tmp_path / "pipe"}")).name))') == "digits"
+        finally:
+            writer.kill()
 
 
 def test_a_file_is_read_without_what_node_takes_long_to_load(digits: Path) -> None:

@@ -28,3 +28,10 @@ def test_all_arithmetic_is_in_the_wider_type(form: str) -> None:
     wide = _in_type(index(), "int64")
     found = tvm_ffi.structural_map(wide, (tirx.Var, lambda _var: tirx.const(LARGE, "int32")))
     assert int(sym.Analyzer().simplify(found)) == expected
+
+
+@pytest.mark.parametrize("kinds", [("int8", "uint8"), ("int32", "int8"), ("int64", "uint32")])
+def test_casts_that_change_numbers_stay(kinds: tuple[str, str]) -> None:
+    first, second = kinds
+    number = tirx.Var("v", first).astype(second).astype("int32")
+    assert tvm_ffi.structural_equal(_in_type(number * N, "int64"), number.astype("int64") * N.astype("int64"))
