@@ -174,17 +174,11 @@ class Graph:
     def parts_within(self, var: relax.Var, known: Collection[relax.Var]) -> list[relax.Var]:
         """The parts of a concatenation that can be stored by its scale.
 
-        What it joins may be slices or maxima of a part, whose other values its range then leaves out: such a part has a
-        range of its own in `known`, or nothing else reads it.
+        What it joins may be slices or maxima of a part, whose other values its range then leaves out: such a part needs
+        a range of its own, in `known`.
         """
         fields = {field for field in self.definitions[var].args[0].fields if isinstance(field, relax.Var)}
-
-        def is_within(part: relax.Var | None) -> bool:
-            while part is not None and part not in fields:
-                part = self.sole_user(part)
-            return part is not None
-
-        return [part for part in self.parts[var] if part in known or is_within(part)]
+        return [part for part in self.parts[var] if part in fields or part in known]
 
     def _moves(self, call: Any) -> bool:
         return not is_call(call, "nn.pad") or (call.attrs.pad_mode == "constant" and float(call.attrs.pad_value) == 0)

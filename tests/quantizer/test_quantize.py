@@ -158,6 +158,20 @@ def test_a_concatenation_within_another_is_stored_with_its_parts_by_one_scale(tm
     assert tensors_read(graph, plans)[0] == dict.fromkeys([first.data, last.data, *graph.parts[last.data]], read)
 
 
+def test_parts_of_a_concatenation_that_only_its_maxima_are_read_of_are_not_stored_by_their_scale(
+    tmp_path: Path,
+) -> None:
+    net = Net(seed=4)
+    a, b, c = net.floats(1, 2, 8, 8), net.floats(1, 2, 8, 8), net.floats(1, 2, 4, 4)
+    pooled = net.do("MaxPool", net.do("Concat", a, b, axis=1), kernel_shape=[2, 2], strides=[2, 2])
+    end = net.do("Conv", net.do("Concat", pooled, c, axis=1), net.weight(3, 6, 1, 1))
+    onnx.save(net.model([end, net.do("Add", a, b)]), tmp_path / "model.onnx")
+    graph = Graph(load_network(tmp_path / "model.onnx").module)
+    (layer,) = graph.layers
+    read = Read(np.float32(0.1), 0)
+    assert tensors_read(graph, [planned(layer, read, None, per_channel=True)])[0] == {layer.data: read}
+
+
 def test_networks_of_open_sizes(tmp_path: Path) -> None:
     net = Net(seed=4)
     x = net.convolution(net.convolution(net.floats(1, 3, 17, 17), 3, 16), 16, 16, groups=16)
