@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from pathlib import Path
 
 import click
 import conditions
+import numpy as np
 import pytest
 from conditions import MOST_BUSY, Conditions, Watch, busy_processors, list_of_pages, processor, write_page
 
@@ -154,3 +156,12 @@ def test_a_watch_sees_before_during_and_after() -> None:
     found = Watch(seconds=0.05).end()
     assert len(found.busy) == 3 and all(number >= 0 for number in found.busy)
     assert found.date.startswith("20") and found.machine
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [([1, np.nan], [1, -np.nan], True), ([0.0], [-0.0], False), ([np.nan], [1], False), ([1], [1, 1], False)],
+)
+def test_bits_of_results(one: list[float], other: list[float], same: bool) -> None:
+    same_bits = importlib.import_module("reproducible").same_bits
+    assert same_bits(np.float32(one), np.float32(other)) == same
