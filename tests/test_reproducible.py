@@ -12,6 +12,8 @@ import pytest
 from click.testing import CliRunner
 from emulation import MACHINES, run_on
 from onnx import TensorProto, helper, numpy_helper
+from pnnx_files import operator_network
+from reproducible_networks import AT_BORDERS
 from small_networks import NETWORKS, Net
 
 import nnefc
@@ -75,8 +77,15 @@ def results(model: Path) -> dict[str, np.ndarray]:
         return dict(loaded.run({"x": X}))
 
 
+def bits(array: np.ndarray) -> bytes:
+    """Those of the numbers; what is no number has any."""
+    if array.dtype.kind == "f":
+        array = np.where(np.isnan(array), array.dtype.type(np.nan), array)
+    return np.ascontiguousarray(array).tobytes()
+
+
 def have_same_bits(results: dict[str, np.ndarray], others: dict[str, np.ndarray]) -> bool:
-    return all(np.ascontiguousarray(own).tobytes() == others[name].tobytes() for name, own in results.items())
+    return all(bits(own) == bits(others[name]) for name, own in results.items())
 
 
 def test_older_processors_and_more_threads_give_the_same_bits(model: Path, results: dict[str, np.ndarray]) -> None:
@@ -203,3 +212,26 @@ def test_emulated_processors_give_the_same_bits(machine: object, network: str, t
         own = dict(loaded.run(net.inputs))
     other = nnefc.compile(tmp_path / "m.onnx", machine.target, reproducible=True)
     assert have_same_bits(own, run_on(machine, other, net.inputs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", [*EMULATED, *LONG], ids=lambda machine: machine.name)
+@pytest.mark.parametrize("network", ["sums", *AT_BORDERS])
+def test_emulated_processors_give_the_same_bits_at_borders(
+    machine: object, network: str, model: Path, tmp_path: Path
+) -> None:
+    if machine.missing:
+        pytest.skip(f"without {machine.missing}")
+    path, inputs = (model, {"x": X}) if network == "sums" else AT_BORDERS[network](tmp_path)
+    artifact = nnefc.compile(path, reproducible=True)
+    inputs = dict(zip([tensor.name for tensor in artifact.inputs], inputs.values(), strict=True))
+    with artifact.load(threads=2) as loaded:
+        own = dict(loaded.run(inputs))
+    assert have_same_bits(own, run_on(machine, nnefc.compile(path, machine.target, reproducible=True), inputs))
+
+
+def test_no_function_calls_the_c_library(tmp_path: Path) -> None:
+    numbers = np.zeros(16, np.float32)
+    path = operator_network(tmp_path, "pnnx.Expression", [numbers], "expr=log2(@0)")
+    nnefc.compile(path, "x86-64-v2", reproducible=True).emit("asm", tmp_path / "asm")
+    assert "log2f" not in "".join(text.read_text() for text in (tmp_path / "asm").glob("*.s"))

@@ -91,9 +91,10 @@ def with_plain_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
         scalar, lanes = _scalar(call)
         if scalar == "float16":
             single = _as_type("float32", lanes)
-            return replaced(
-                tirx.call_intrin(single, f"tirx.{name}", *(a.astype(single) for a in _operands(call)))
-            ).astype(_as_type(scalar, lanes))
+            wide = [operand.astype(single) for operand in _operands(call)]
+            if name in FUNCTIONS:
+                return FUNCTIONS[name](*wide).astype(_as_type(scalar, lanes))
+            return replaced(tirx.call_intrin(single, f"tirx.{name}", *wide)).astype(_as_type(scalar, lanes))
         return call.op.get_attr(_LOWERING)(call) if name in _OWN else FUNCTIONS[name](*_operands(call))
 
     return tvm_ffi.structural_map(func, (tvm.ir.Call, replaced))
@@ -128,7 +129,7 @@ def check_functions(funcs: Iterable[tirx.PrimFunc]) -> None:
 
 def _name(call: tvm.ir.Call) -> str:
     """Of the function, without the letter that C's names of those of float32 end with."""
-    name = str(getattr(call.op, "name", "")).removeprefix("tirx.")
+    name = str(getattr(call.op, "name", "")).removeprefix("tirx.").removeprefix("prim.")  # the binary logarithm's
     if name != "call_pure_extern":
         return name
     called = str(call.args[0].value)
