@@ -60,7 +60,7 @@ def in_place_of(kernel: KernelAnalysis) -> InPlace:
         return InPlace(reshape=True)
     if func.attrs and UPDATES in func.attrs:
         return InPlace(updates=int(func.attrs[UPDATES]))
-    if len(func.params) == 2 and relax.analysis.has_reshape_pattern(func) and _same_size(*func.params):
+    if len(func.params) == 2 and _same_size(*func.params) and relax.analysis.has_reshape_pattern(func):
         return InPlace(reshape=True)
     return InPlace(overwritable=_overwritable(kernel))
 

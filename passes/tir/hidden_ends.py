@@ -3,7 +3,8 @@
     if 14 * i + r < e: C[14 * i + r] = c[r]       →       if hidden(14 * i + r < e): C[14 * i + r] = c[r]
 
 TVM looks for the places that each such condition leaves of a kernel's own tensors, for every access under it: half of
-the time in which these get their sizes. They have room for whole tiles, whatever the end is.
+the time in which these get their sizes. They have room for whole tiles, whatever the end is. Rows in whole vectors,
+which have no smaller tiles, are left alone: there the end says how much of a tensor is used.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _HIDDEN = "nnefc_hidden"
 
 def without_ends(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel whose statements do not show that conditions are about the ends of its tiled axes."""
-    ends = {axis.end for axis in tiled_axes(func)}
+    ends = {axis.end for axis in tiled_axes(func) if axis.remainders}
 
     def hidden(stmt: tirx.IfThenElse) -> tirx.IfThenElse:
         if not ends & variables_of([stmt.condition]):
