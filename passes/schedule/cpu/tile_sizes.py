@@ -40,6 +40,7 @@ _CODE = 0.0015  # of the time: what a register of a smaller tile must be worth, 
 _TILE_CYCLES = 20  # of a tile besides the steps of its sum, and so many more for each register:
 _REGISTER_CYCLES = 2
 _NOT_HIDDEN = 0.25  # of the time that columns take to arrive from an outer cache, behind the arithmetic
+_FEWER_TERMS = 2  # of each sum in a round, where not so many rows of B can be read as usual
 _SECOND_TILE = 0.02  # of the time: what a tile of another size must save, for its code
 _USUAL = 4  # how much more multiples of 8 count than others, for which tiles are chosen too,
 _HALVED = 8  # and 7, 14, 28, …
@@ -155,30 +156,26 @@ def loaded_together(target: Target) -> int:
 
 @lru_cache(maxsize=1024)
 def _by_lane(rows: int, columns: int, pitch: int, target: Target) -> float:
-    """Instructions for each product of a tile, of a loop with eight terms of each sum; infinite where it does not fit.
+    """Instructions for each product of a tile, of a loop with several terms of a sum; infinite where it does not fit.
 
     Args:
-        pitch: vectors of a row of B.
+        pitch: vectors of a row of B. Long rows need pointers of their own: fewer terms are in a round.
     """
-    lanes, terms = target.lanes("float32"), range(2 * target.lanes("float32"))
+    lanes = target.lanes("float32")
     sums = [(row, column) for row in range(rows) for column in range(columns)]
     if len(sums) > target.vector_registers - 2:
         return math.inf
-    code = code_of(
-        "float32",
-        tuple(
-            Step((row * columns + column) * lanes, row * terms.stop + term, (term * pitch + column) * lanes)
-            for term in terms
-            for row, column in sums
-        ),
-        terms.stop * pitch * target.vector_bytes,
-        False,
-        loaded_together(target),
-    )
-    if code is None:
-        return math.inf
     waiting = max(target.costs.latency * target.costs.multiply_adds / len(sums), 1.0)
-    return code.instructions * waiting / (len(terms) * len(sums))
+    for terms in (2 * lanes, _FEWER_TERMS):
+        steps = tuple(
+            Step((row * columns + column) * lanes, row * terms + term, (term * pitch + column) * lanes)
+            for term in range(terms)
+            for row, column in sums
+        )
+        code = code_of("float32", steps, terms * pitch * target.vector_bytes, False, loaded_together(target))
+        if code is not None:
+            return code.instructions * waiting / len(steps)
+    return math.inf
 
 
 def _divisors(extent: int) -> list[int]:

@@ -64,8 +64,10 @@ def test_four_numbers_are_loaded_at_once_and_nothing_is_spilled(case: Case, name
 
 
 def test_neighbours_along_rows_are_loaded_at_once() -> None:
-    """Three input channels: not of four neighbours in the sum, and one after the other in a row of pixels."""
+    """Three input channels: not of four neighbours in the sum, and one after the other in a row of pixels. A row of
+    many columns: those of the next term are far away."""
     cases = [convolution(3, 16, 17, 3), convolution(3, 16, 17, 3, strides=2), convolution(2, 8, 7, 1), product(7, 5, 8)]
+    cases.append(product(1, 24, 1000))
     built = build(cases)
     machine = with_glibc("aarch64", "aarch64-linux-gnu", "qemu-aarch64")
     if machine.missing:
