@@ -63,7 +63,16 @@ _CONSTANTS = RUNTIME / "constants.S"
 _OF_WEIGHTS = "weights.c"  # only in libraries whose trained values are in a file of their own
 
 # In small libraries small/pool.c is in their place.
-_OF_THREADS = {"pieces.c", "pool.c", "processors.c", "stopped.c", "workers.c"}
+_OF_THREADS = {
+    "launches.c",
+    "pieces.c",
+    "pool.c",
+    "pool_workers.c",
+    "processors.c",
+    "stopped.c",
+    "waiting.c",
+    "workers.c",
+}
 _OF_CALLS = {"tvm_hooks.c", "per_thread.c"}  # only where the network's code calls the runtime
 
 _FEW_BYTES = 1 << 20

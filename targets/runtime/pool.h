@@ -43,7 +43,7 @@ typedef struct nnefc_worker {
 #endif
     nnefc_scratch scratch;
 #ifdef NNEFC_CHECKED
-    const char *step; /* what of the model worker 0 computes; null before the first kernel */
+    const char *step; /* of worker 0: what of the model its last kernel computes; null before the first one */
 #endif
     char error[NNEFC_WORKER_ERROR_BYTES]; /* the first failure; "" if none */
 } nnefc_worker;

@@ -13,7 +13,7 @@
 
 enum {
     STACK_BYTES = 1 << 20, /* as in system.c */
-    LOOKING_NANOSECONDS = 250 /* about what pool.c does between two questions for the time */
+    LOOKING_NANOSECONDS = 250 /* about what waiting.c does between two questions for the time */
 };
 
 enum { IDLE, BUSY };                   /* states of a lent thread, */

@@ -1,8 +1,8 @@
-"""The protocol of the runtime's pool (targets/runtime/pool.c) as a machine of steps, every order of which is tried.
+"""The protocol of the runtime's pool (launches.c and waiting.c) as a machine of steps, every order of which is tried.
 
-A state is what all threads share, and where each of them is. A step is one access that others can see, as in `pool.c`:
-each is named by its function there and by what it does, and a test compares these names with the source. From each
-state every thread goes on by its next step, until no new state is found. On the way there is no
+A state is what all threads share, and where each of them is. A step is one access that others can see, as in C: each
+is named by its function there and by what it does, and a test compares these names with the source. From each state
+every thread goes on by its next step, until no new state is found. On the way there is no
 
 - launch that ends before each of its pieces was done, once;
 - job that is read while it is written, or in the place of another launch's;
@@ -10,7 +10,7 @@ state every thread goes on by its next step, until no new state is found. On the
 - thread that is bound to a processor for ever;
 - state from which nobody goes on though not all have ended: a wake-up was lost.
 
-Steps are taken one after the other (sequential consistency), for `pool.c` orders all but counters and hints so. A
+Steps are taken one after the other (sequential consistency), for the source orders all but counters and hints so. A
 thread that watches may see what it waits for, or give up, after any number of looks. A child that is forked has the
 thread alone that forks, and all memory as it is at that moment.
 """
@@ -104,32 +104,32 @@ class State(NamedTuple):
 Step = Callable[["Setting", State, int], Iterator[State]]
 
 STEPS: dict[str, list[str]] = {}
-"""By functions of pool.c, their accesses in the order of the source."""
+"""By functions in C, their accesses in the order of the source."""
 
 _STEPS: dict[str, Step] = {}
 
 MISTAKES = {
     "looks for sleepers first": "publish",
-    "wakes one": "publish",
-    "wakes nobody to stop": "publish",
+    "wakes one": "nnefc_wake_workers",
+    "wakes nobody to stop": "nnefc_wake_workers",
     "announces before the job": "publish",
-    "sleeps without another look": "wait_for_launch",
-    "looks before it says that it sleeps": "wait_for_launch",
-    "launcher sleeps without another look": "wait_for_end",
-    "launcher looks before it says that it sleeps": "wait_for_end",
-    "counts of any launch": "finished",
+    "sleeps without another look": "nnefc_wait_for_launch",
+    "looks before it says that it sleeps": "nnefc_wait_for_launch",
+    "launcher sleeps without another look": "nnefc_wait_for_end",
+    "launcher looks before it says that it sleeps": "nnefc_wait_for_end",
+    "counts of any launch": "nnefc_is_finished",
     "takes of any launch": "take",
     "takes of old launches": "take",
     "takes in two steps": "take",
     "done before it is done": "do_pieces",
     "away before it is brought": "nnefc_bring_if_stopped",
-    "asks for the launcher before it is done": "worker_main",
-    "signals without the lock": "worker_main",
+    "asks for the launcher before it is done": "nnefc_take_part",
+    "signals without the lock": "nnefc_wake_launcher",
     "frees before it joins": "nnefc_pool_destroy",
     "joins in a child": "nnefc_pool_destroy",
     "launches in a child": "nnefc_pool_launch",
 }
-"""Seeded mistakes, by what they are, and the function of pool.c that would have them: each must be found."""
+"""Seeded mistakes, by what they are, and the function in C that would have them: each must be found."""
 
 
 def step(function: str, access: str) -> Callable[[Step], Step]:
@@ -201,7 +201,9 @@ def _begin_publish(setting: Setting, state: State, thread: int, word: Word) -> S
 
 @step("publish", "load announced")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
-    first = "publish: load sleepers" if setting.mistake == "looks for sleepers first" else "publish: write job"
+    first = (
+        "nnefc_wake_workers: load sleepers" if setting.mistake == "looks for sleepers first" else "publish: write job"
+    )
     first = "publish: store announced" if setting.mistake == "announces before the job" else first
     word = state.threads[thread].word._replace(epoch=state.announced.epoch + 1)
     yield _at(state, thread, first, word=word)
@@ -213,7 +215,11 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
         yield state._replace(job=-1)
         return
     word = state.threads[thread].word
-    after = "publish: load sleepers" if setting.mistake == "announces before the job" else "publish: store announced"
+    after = (
+        "nnefc_wake_workers: load sleepers"
+        if setting.mistake == "announces before the job"
+        else "publish: store announced"
+    )
     yield _at(state, thread, after)._replace(job=word.epoch)
 
 
@@ -225,37 +231,37 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     elif setting.mistake == "looks for sleepers first":
         yield _published(state, thread)
     else:
-        yield _at(state, thread, "publish: load sleepers")
+        yield _at(state, thread, "nnefc_wake_workers: load sleepers")
 
 
-@step("publish", "load sleepers")
+@step("nnefc_wake_workers", "load sleepers")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     wakes = state.sleepers > 0 and not (setting.mistake == "wakes nobody to stop" and state.threads[thread].word.stop)
     if wakes:
-        yield _at(state, thread, "publish: lock")
+        yield _at(state, thread, "nnefc_wake_workers: lock")
     elif setting.mistake == "looks for sleepers first":
         yield _at(state, thread, "publish: write job")
     else:
         yield _published(state, thread)
 
 
-@step("publish", "lock")
+@step("nnefc_wake_workers", "lock")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     if state.holder < 0:
-        yield _at(state, thread, "publish: broadcast work")._replace(holder=thread)
+        yield _at(state, thread, "nnefc_wake_workers: broadcast work")._replace(holder=thread)
 
 
-@step("publish", "broadcast work")
+@step("nnefc_wake_workers", "broadcast work")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
-    asleep = [i for i, each in enumerate(state.threads) if each.at == "wait_for_launch: asleep"]
+    asleep = [i for i, each in enumerate(state.threads) if each.at == "nnefc_wait_for_launch: asleep"]
     if setting.mistake == "wakes one":
         asleep = asleep[:1]
     for i in asleep:
-        state = _at(state, i, "wait_for_launch: woken")
-    yield _at(state, thread, "publish: unlock")
+        state = _at(state, i, "nnefc_wait_for_launch: woken")
+    yield _at(state, thread, "nnefc_wake_workers: unlock")
 
 
-@step("publish", "unlock")
+@step("nnefc_wake_workers", "unlock")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     state = _unlocked(state, thread)
     yield (
@@ -383,16 +389,16 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
 def _did_pieces(setting: Setting, state: State, thread: int) -> State:
     """After the end of do_pieces()."""
     if thread == 0:
-        return _at(state, thread, "finished: load done", victim=0, count=0, known=Range(), looked=0, done=0)
+        return _at(state, thread, "nnefc_is_finished: load done", victim=0, count=0, known=Range(), looked=0, done=0)
     if setting.mistake == "asks for the launcher before it is done":
         return _begin_wait(setting, state, thread)
-    return _at(state, thread, "worker_main: load launcher_sleeps", victim=0, count=0, known=Range())
+    return _at(state, thread, "nnefc_wake_launcher: load launcher_sleeps", victim=0, count=0, known=Range())
 
 
 # The calling thread waits for the end of its launch.
 
 
-@step("finished", "load done")
+@step("nnefc_is_finished", "load done")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     own = state.threads[thread]
     epoch, count = state.done[own.looked]
@@ -400,69 +406,73 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
         count = 0
     looked, done, holds = own.looked + 1, own.done + count, state.holder == thread
     if looked < len(state.threads):
-        yield _at(state, thread, "finished: load done", looked=looked, done=done)
+        yield _at(state, thread, "nnefc_is_finished: load done", looked=looked, done=done)
     elif done == own.word.pieces:
         yield (
-            _at(state, thread, "wait_for_end: clear launcher_sleeps", looked=0, done=0)
+            _at(state, thread, "nnefc_wait_for_end: clear launcher_sleeps", looked=0, done=0)
             if holds
             else _ended(setting, state, thread)
         )
     elif not holds:  # it looks again, or what the workers do, or gives up
-        yield _at(state, thread, "finished: load done", looked=0, done=0)
-        yield _at(state, thread, "wait_for_end: lock", looked=0, done=0)
+        yield _at(state, thread, "nnefc_is_finished: load done", looked=0, done=0)
+        yield _at(state, thread, "nnefc_wait_for_end: lock", looked=0, done=0)
         if setting.stops:
             yield _at(state, thread, "is_working: load working", looked=1, done=0)
     elif setting.mistake == "launcher looks before it says that it sleeps" and not state.launcher_sleeps:
-        yield _at(state, thread, "wait_for_end: set launcher_sleeps", looked=0, done=0)
+        yield _at(state, thread, "nnefc_wait_for_end: set launcher_sleeps", looked=0, done=0)
     else:
-        yield _at(state, thread, "wait_for_end: wait finished", looked=0, done=0)
+        yield _at(state, thread, "nnefc_wait_for_end: wait finished", looked=0, done=0)
 
 
-@step("wait_for_end", "lock")
+@step("nnefc_wait_for_end", "lock")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     if state.holder < 0:
-        first = "finished: load done" if "looks before" in setting.mistake else "wait_for_end: set launcher_sleeps"
+        first = (
+            "nnefc_is_finished: load done"
+            if "looks before" in setting.mistake
+            else "nnefc_wait_for_end: set launcher_sleeps"
+        )
         yield _at(state, thread, first)._replace(holder=thread)
 
 
-@step("wait_for_end", "set launcher_sleeps")
+@step("nnefc_wait_for_end", "set launcher_sleeps")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     state = state._replace(launcher_sleeps=True)
     if setting.mistake in (
         "launcher sleeps without another look",
         "launcher looks before it says that it sleeps",
     ):
-        yield _at(state, thread, "wait_for_end: wait finished")
+        yield _at(state, thread, "nnefc_wait_for_end: wait finished")
     else:
-        yield _at(state, thread, "finished: load done")
+        yield _at(state, thread, "nnefc_is_finished: load done")
 
 
-@step("wait_for_end", "wait finished")
+@step("nnefc_wait_for_end", "wait finished")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
-    yield _at(_unlocked(state, thread), thread, "wait_for_end: asleep")
+    yield _at(_unlocked(state, thread), thread, "nnefc_wait_for_end: asleep")
 
 
 def _asleep(setting: Setting, state: State, thread: int) -> Iterator[State]:
     return iter(())  # until somebody signals
 
 
-_STEPS["wait_for_end: asleep"] = _STEPS["wait_for_launch: asleep"] = _asleep
+_STEPS["nnefc_wait_for_end: asleep"] = _STEPS["nnefc_wait_for_launch: asleep"] = _asleep
 
 
 def _launcher_woken(setting: Setting, state: State, thread: int) -> Iterator[State]:
     if state.holder < 0:
-        yield _at(state, thread, "finished: load done")._replace(holder=thread)
+        yield _at(state, thread, "nnefc_is_finished: load done")._replace(holder=thread)
 
 
-_STEPS["wait_for_end: woken"] = _launcher_woken
+_STEPS["nnefc_wait_for_end: woken"] = _launcher_woken
 
 
-@step("wait_for_end", "clear launcher_sleeps")
+@step("nnefc_wait_for_end", "clear launcher_sleeps")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
-    yield _at(state, thread, "wait_for_end: unlock")._replace(launcher_sleeps=False)
+    yield _at(state, thread, "nnefc_wait_for_end: unlock")._replace(launcher_sleeps=False)
 
 
-@step("wait_for_end", "unlock")
+@step("nnefc_wait_for_end", "unlock")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     yield _ended(setting, _unlocked(state, thread), thread)
 
@@ -488,7 +498,7 @@ def _next_worker(state: State, thread: int) -> State:
     looked = state.threads[thread].looked + 1
     if looked < len(state.threads):
         return _at(state, thread, "is_working: load working", looked=looked)
-    return _at(state, thread, "finished: load done", looked=0)
+    return _at(state, thread, "nnefc_is_finished: load done", looked=0)
 
 
 @step("nnefc_bring_if_stopped", "exchange place")
@@ -565,36 +575,40 @@ def _begin_wait(setting: Setting, state: State, thread: int) -> State:
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     own, holds = state.threads[thread], state.holder == thread
     if state.announced != own.word:
-        yield _at(state, thread, "wait_for_launch: subtract sleepers" if holds else "wait_for_launch: load announced")
+        yield _at(
+            state,
+            thread,
+            "nnefc_wait_for_launch: subtract sleepers" if holds else "nnefc_wait_for_launch: load announced",
+        )
     elif not holds:  # it looks again, which changes nothing, or gives up
-        yield _at(state, thread, "wait_for_launch: lock")
+        yield _at(state, thread, "nnefc_wait_for_launch: lock")
     elif setting.mistake == "looks before it says that it sleeps":
-        yield _at(state, thread, "wait_for_launch: add sleepers")
+        yield _at(state, thread, "nnefc_wait_for_launch: add sleepers")
     else:
-        yield _at(state, thread, "wait_for_launch: wait work")
+        yield _at(state, thread, "nnefc_wait_for_launch: wait work")
 
 
-@step("wait_for_launch", "lock")
+@step("nnefc_wait_for_launch", "lock")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     if state.holder < 0:
         early = setting.mistake == "looks before it says that it sleeps"
-        yield _at(state, thread, "launched: load announced" if early else "wait_for_launch: add sleepers")._replace(
-            holder=thread
-        )
+        yield _at(
+            state, thread, "launched: load announced" if early else "nnefc_wait_for_launch: add sleepers"
+        )._replace(holder=thread)
 
 
-@step("wait_for_launch", "add sleepers")
+@step("nnefc_wait_for_launch", "add sleepers")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     state = state._replace(sleepers=state.sleepers + 1)
     if setting.mistake in ("sleeps without another look", "looks before it says that it sleeps"):
-        yield _at(state, thread, "wait_for_launch: wait work")
+        yield _at(state, thread, "nnefc_wait_for_launch: wait work")
     else:
         yield _at(state, thread, "launched: load announced")
 
 
-@step("wait_for_launch", "wait work")
+@step("nnefc_wait_for_launch", "wait work")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
-    yield _at(_unlocked(state, thread), thread, "wait_for_launch: asleep")
+    yield _at(_unlocked(state, thread), thread, "nnefc_wait_for_launch: asleep")
 
 
 def _worker_woken(setting: Setting, state: State, thread: int) -> Iterator[State]:
@@ -602,26 +616,26 @@ def _worker_woken(setting: Setting, state: State, thread: int) -> Iterator[State
         yield _at(state, thread, "launched: load announced")._replace(holder=thread)
 
 
-_STEPS["wait_for_launch: woken"] = _worker_woken
+_STEPS["nnefc_wait_for_launch: woken"] = _worker_woken
 
 
-@step("wait_for_launch", "subtract sleepers")
+@step("nnefc_wait_for_launch", "subtract sleepers")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
-    yield _at(state, thread, "wait_for_launch: unlock")._replace(sleepers=state.sleepers - 1)
+    yield _at(state, thread, "nnefc_wait_for_launch: unlock")._replace(sleepers=state.sleepers - 1)
 
 
-@step("wait_for_launch", "unlock")
+@step("nnefc_wait_for_launch", "unlock")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
-    yield _at(_unlocked(state, thread), thread, "wait_for_launch: load announced")
+    yield _at(_unlocked(state, thread), thread, "nnefc_wait_for_launch: load announced")
 
 
-@step("wait_for_launch", "load announced")
+@step("nnefc_wait_for_launch", "load announced")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     word = state.announced
     if word.stop:
         yield _at(state, thread, "ended", word=Word())
     elif setting.mistake == "asks for the launcher before it is done":
-        yield _at(state, thread, "worker_main: load launcher_sleeps", word=word)
+        yield _at(state, thread, "nnefc_wake_launcher: load launcher_sleeps", word=word)
     elif setting.stops:
         yield _at(state, thread, "nnefc_go_home: load place", word=word, count=-1)
     else:
@@ -633,32 +647,32 @@ def _after_signal(setting: Setting, state: State, thread: int) -> State:
     return _begin_pieces(state, thread) if early else _begin_wait(setting, state, thread)
 
 
-@step("worker_main", "load launcher_sleeps")
+@step("nnefc_wake_launcher", "load launcher_sleeps")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     if not state.launcher_sleeps:
         yield _after_signal(setting, state, thread)
     else:
         unlocked = setting.mistake == "signals without the lock"
-        yield _at(state, thread, "worker_main: signal finished" if unlocked else "worker_main: lock")
+        yield _at(state, thread, "nnefc_wake_launcher: signal finished" if unlocked else "nnefc_wake_launcher: lock")
 
 
-@step("worker_main", "lock")
+@step("nnefc_wake_launcher", "lock")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     if state.holder < 0:
-        yield _at(state, thread, "worker_main: signal finished")._replace(holder=thread)
+        yield _at(state, thread, "nnefc_wake_launcher: signal finished")._replace(holder=thread)
 
 
-@step("worker_main", "signal finished")
+@step("nnefc_wake_launcher", "signal finished")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
-    if state.threads[0].at == "wait_for_end: asleep":
-        state = _at(state, 0, "wait_for_end: woken")
+    if state.threads[0].at == "nnefc_wait_for_end: asleep":
+        state = _at(state, 0, "nnefc_wait_for_end: woken")
     if setting.mistake == "signals without the lock":
         yield _after_signal(setting, state, thread)
     else:
-        yield _at(state, thread, "worker_main: unlock")
+        yield _at(state, thread, "nnefc_wake_launcher: unlock")
 
 
-@step("worker_main", "unlock")
+@step("nnefc_wake_launcher", "unlock")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     yield _after_signal(setting, _unlocked(state, thread), thread)
 
