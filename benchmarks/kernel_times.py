@@ -19,8 +19,8 @@ from nnefc.evaluation import external_calls
 from nnefc.network import Network
 from nnefc.passes.backend import KernelUse
 from nnefc.passes.pipeline import optimized, use_own_operators
-from nnefc.passes.plan.entry import exported
 from nnefc.passes.plan.program import Buffer, Kind, Program, kernel_steps, program_of
+from nnefc.passes.plan.symbols import exported
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.passes.schedule.in_place import in_place_of

@@ -24,7 +24,7 @@ from nnefc.open_formulas import factor_of
 from nnefc.pages.page import graph_fragment
 from nnefc.passes.backend import Code, Lowered, TimedKernel
 from nnefc.passes.graph.index_limits import index_limits
-from nnefc.passes.plan.entry import counted_sizes, output_parts
+from nnefc.passes.plan.entry_sizes import counted_sizes, output_parts
 from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Buffer
 from nnefc.size_formulas import Formula, names_in

@@ -15,7 +15,8 @@ from nnefc.network import Network
 from nnefc.passes.backend import Backend, Lowered
 from nnefc.passes.pipeline import Observer, Place, lower, without_code
 from nnefc.passes.plan.compiled_kernels import CompiledKernels
-from nnefc.passes.plan.entry import counted_sizes, entry_symbol
+from nnefc.passes.plan.entry_sizes import counted_sizes
+from nnefc.passes.plan.symbols import entry_symbol
 from nnefc.specializations import Specializations
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
 

@@ -23,9 +23,10 @@ import tvm
 from tvm import tirx
 
 from nnefc.passes.graph.split_groups import CutRule
-from nnefc.passes.plan.entry import ENTRY, Memory
+from nnefc.passes.plan.entry_memory import Memory
 from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Program
+from nnefc.passes.plan.symbols import ENTRY
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.border import Machine
 from nnefc.passes.schedule.in_place import InPlace

@@ -44,10 +44,12 @@ from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.legalize.reductions import REDUCTIONS
 from nnefc.passes.legalize.views import VIEWS
 from nnefc.passes.plan.compiled_kernels import CompiledKernels
-from nnefc.passes.plan.entry import ENTRY, SIZES, counted_sizes, entry_function, sizes_function
+from nnefc.passes.plan.entry import entry_function
+from nnefc.passes.plan.entry_sizes import counted_sizes, sizes_function
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
 from nnefc.passes.plan.patches import in_patches
 from nnefc.passes.plan.program import Buffer, Pool, Program, Step, called_with_items, face_of, kernel_steps, program_of
+from nnefc.passes.plan.symbols import ENTRY, SIZES
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.passes.schedule.in_place import in_place_of

@@ -25,7 +25,8 @@ from nnefc.passes.graph.use_narrow_floats import UseNarrowFloats, check_names
 from nnefc.passes.legalize.pack_block_matmul import PackBlockMatmul, WidenBlocks
 from nnefc.passes.legalize.pack_matmul import PackMatmul
 from nnefc.passes.legalize.pack_narrow_matmul import PackNarrowMatmul
-from nnefc.passes.plan.entry import ENTRY, HostMemory, Memory, exported, kernel_symbol
+from nnefc.passes.plan.entry_memory import HostMemory, Memory
+from nnefc.passes.plan.symbols import ENTRY, exported, kernel_symbol
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.contraction import ContractionRule

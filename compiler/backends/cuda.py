@@ -20,7 +20,9 @@ from nnefc.passes.legalize.pack_block_matmul import WidenBlocks
 from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
 from nnefc.passes.legalize.whole_slices import WHOLE_SLICES
 from nnefc.passes.plan.device_memory import READERS, DeviceMemory
-from nnefc.passes.plan.entry import BYTE_POINTER, Memory, exported
+from nnefc.passes.plan.entry_areas import BYTE_POINTER
+from nnefc.passes.plan.entry_memory import Memory
+from nnefc.passes.plan.symbols import exported
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.few_rows import with_sizes
 from nnefc.passes.schedule.cuda import CUDA_RULES

@@ -14,8 +14,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from nnefc.bindings import variables_read
 from nnefc.passes.graph.compute_in_integers import MOST_PRODUCTS
-from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, operands, shape_of
+from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 from nnefc.passes.graph.use_narrow_floats import at_the_ends
 
 __all__ = ["MOVES", "Graph", "Layer"]
@@ -129,9 +130,9 @@ class Graph:
         self.definitions: Mapping[relax.Var, relax.Expr] = {b.var: b.value for b in bindings}
         self.users: dict[relax.Var, list[relax.Var]] = {}
         for binding in bindings:
-            for var in _variables(binding.value):
+            for var in variables_read(binding.value):
                 self.users.setdefault(var, []).append(binding.var)
-        self.results = set(_variables(self.definitions.get(main.body.body, main.body.body)))
+        self.results = set(variables_read(self.definitions.get(main.body.body, main.body.body)))
         self.layers = [layer for b in bindings if (layer := self._layer(b.var, b.value)) is not None]
         self._read = {layer.data for layer in self.layers}
         self.parts = self._joined()
@@ -235,17 +236,3 @@ class Graph:
 def _output_axis(weights: Array, groups: int, transposed: bool) -> int:
     """That of the output channels; of a matrix product without groups."""
     return 1 if transposed else 0 if groups else weights.ndim - 1
-
-
-def _variables(expr: relax.Expr) -> list[relax.Var]:
-    """What an expression reads, fields of tuples included."""
-    match expr:
-        case relax.Var():
-            return [expr]
-        case relax.Tuple():
-            return [var for part in expr.fields for var in _variables(part)]
-        case relax.TupleGetItem():
-            return _variables(expr.tuple_value)
-        case relax.Call():
-            return [var for part in operands(expr) for var in _variables(part)]
-    return []

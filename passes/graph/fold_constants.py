@@ -10,12 +10,12 @@ is made of, stays: it is computed at run time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import tvm
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
+from nnefc.bindings import variables_read
 from nnefc.evaluation import Budget, Kernels, evaluate, external_calls
 from nnefc.network import control_index
 from nnefc.operators.block_quantization import DEQUANTIZES_BLOCKS
@@ -143,30 +143,15 @@ def _right_factors(func: relax.Function) -> set[relax.Var]:
     """Variables that are read as the right factor of matrix products only."""
     readers = [binding.value for block in func.body.blocks for binding in block.bindings]
     factors = {expr.args[1] for expr in readers if is_call(expr, "matmul")}
-    elsewhere: set[relax.Var] = set(_variables(func.body.body))
+    elsewhere: set[relax.Var] = set(variables_read(func.body.body))
     for expr in readers:
-        elsewhere.update(_variables(expr.args[0] if is_call(expr, "matmul") else expr))
+        elsewhere.update(variables_read(expr.args[0] if is_call(expr, "matmul") else expr))
     return factors - elsewhere
 
 
 def _used_outside(func: relax.Function, inside: dict[relax.Var, relax.Binding]) -> list[relax.Var]:
     """Those variables of `inside` that other bindings, or the function's result, read: tensors only."""
     outside = [b.value for block in func.body.blocks for b in block.bindings if b.var not in inside]
-    read = (var for expr in (*outside, func.body.body) for var in _variables(expr))
+    read = (var for expr in (*outside, func.body.body) for var in variables_read(expr))
     wanted = dict.fromkeys(var for var in read if var in inside)
     return [var for var in wanted if isinstance(var.ty, relax.TensorType)]
-
-
-def _variables(expr: relax.Expr) -> Iterator[relax.Var]:
-    """The variables that an expression reads."""
-    match expr:
-        case relax.Var():
-            yield expr
-        case relax.Tuple():
-            for field in expr.fields:
-                yield from _variables(field)
-        case relax.TupleGetItem():
-            yield from _variables(expr.tuple_value)
-        case relax.Call():
-            for arg in expr.args:
-                yield from _variables(arg)

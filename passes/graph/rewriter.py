@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
@@ -12,6 +12,7 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
+from nnefc.bindings import variables_read
 from nnefc.kernel_calls import kept_apart
 from nnefc.passes.graph.origins import NamingBuilder
 from nnefc.sizes import Size, dimensions, variables
@@ -209,25 +210,5 @@ def _placeholder(tensor: relax.Expr, number: int) -> te.Tensor:
 
 
 def _count_uses(func: relax.Function) -> Counter[relax.Var]:
-    uses: Counter[relax.Var] = Counter()
-
-    def count(expr: relax.Expr) -> None:
-        match expr:
-            case relax.Var():
-                uses[expr] += 1
-            case relax.Tuple():
-                _each(expr.fields)
-            case relax.TupleGetItem():
-                count(expr.tuple_value)
-            case relax.Call():
-                _each(expr.args)
-
-    def _each(exprs: Sequence[relax.Expr]) -> None:
-        for expr in exprs:
-            count(expr)
-
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            count(binding.value)
-    count(func.body.body)
-    return uses
+    values = [binding.value for block in func.body.blocks for binding in block.bindings]
+    return Counter(var for expr in (*values, func.body.body) for var in variables_read(expr))

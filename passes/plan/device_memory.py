@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from nnefc.passes.plan.entry import Counter
+from nnefc.passes.plan.entry_memory import Counter
 from nnefc.sizes import Dimension
 
 __all__ = ["READERS", "DeviceMemory"]

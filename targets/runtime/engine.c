@@ -264,15 +264,10 @@ void *nnefc_run_output(void *run, int32_t output) {
 
 nnefc_status nnefc_engine_resize(nnefc_engine *engine, const int64_t *const *input_shapes, char *error) {
     nnefc_sizes *sizes = &engine->sizes;
-    bool changed = false;
-    nnefc_status status = NNEFC_OK;
-    if (input_shapes == NULL && description->input_count > 0)
-        status = nnefc_fail(NNEFC_BAD_ARGUMENT, error, "input_shapes is null");
-    if (status == NNEFC_OK) status = nnefc_sizes_read(sizes, input_shapes, &changed, error);
-    if (status == NNEFC_OK && !changed) return status;
-    sizes->known = false;
-    if (status == NNEFC_OK) status = nnefc_sizes_set(sizes, error);
-    if (status == NNEFC_OK) status = nnefc_workspace_fit(&engine->workspace, sizes, 0, error);
+    bool changed;
+    nnefc_status status = nnefc_sizes_take(sizes, input_shapes, &changed, error);
+    if (status != NNEFC_OK || !changed) return status;
+    status = nnefc_workspace_fit(&engine->workspace, sizes, 0, error);
     sizes->known = status == NNEFC_OK;
     return status;
 }

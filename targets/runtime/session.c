@@ -210,17 +210,21 @@ nnefc_status nnefc_reset(nnefc_session *session) {
     return status;
 }
 
+nnefc_status nnefc_check_run(nnefc_session *session, const void *const *inputs, void *const *outputs) {
+#ifdef NNEFC_OPEN
+    const uint64_t *bytes = nnefc_engine_tensor_bytes(session->engine);
+    nnefc_status status = nnefc_check_outputs_known(session->error);
+    return status == NNEFC_OK ? nnefc_check_tensors(inputs, outputs, bytes, session->error) : status;
+#else
+    return nnefc_check_tensors(inputs, outputs, session->error);
+#endif
+}
+
 nnefc_status nnefc_run(nnefc_session *session, const void *const *inputs, void *const *outputs) {
     if (session == NULL) return NNEFC_BAD_ARGUMENT;
     if (!nnefc_take(session)) return NNEFC_BUSY;
     session->error[0] = '\0';
-#ifdef NNEFC_OPEN
-    const uint64_t *bytes = nnefc_engine_tensor_bytes(session->engine);
-    nnefc_status status = nnefc_check_outputs_known(session->error);
-    if (status == NNEFC_OK) status = nnefc_check_tensors(inputs, outputs, bytes, session->error);
-#else
-    nnefc_status status = nnefc_check_tensors(inputs, outputs, session->error);
-#endif
+    nnefc_status status = nnefc_check_run(session, inputs, outputs);
     if (status == NNEFC_OK) status = nnefc_engine_run(session->engine, inputs, outputs, session->error);
     nnefc_give_back(session);
     return status;

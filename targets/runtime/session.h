@@ -25,4 +25,7 @@ bool nnefc_take(nnefc_session *session);
 
 void nnefc_give_back(nnefc_session *session);
 
+/* Whether a session that is taken may run on these tensors. */
+nnefc_status nnefc_check_run(nnefc_session *session, const void *const *inputs, void *const *outputs);
+
 #endif

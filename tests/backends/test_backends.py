@@ -20,7 +20,8 @@ from nnefc.driver import compile_network
 from nnefc.formats import load_network
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel
 from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
-from nnefc.passes.plan.entry import HostMemory, Memory, exported, kernel_symbol
+from nnefc.passes.plan.entry_memory import HostMemory, Memory
+from nnefc.passes.plan.symbols import exported, kernel_symbol
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.kernels import lower_kernel

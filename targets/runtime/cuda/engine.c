@@ -312,15 +312,10 @@ static nnefc_status fit(nnefc_engine *engine, char *error) {
 
 nnefc_status nnefc_engine_resize(nnefc_engine *engine, const int64_t *const *input_shapes, char *error) {
     nnefc_sizes *sizes = &engine->sizes;
-    bool changed = false;
-    nnefc_status status = NNEFC_OK;
-    if (input_shapes == NULL && description->input_count > 0)
-        status = nnefc_fail(NNEFC_BAD_ARGUMENT, error, "input_shapes is null");
-    if (status == NNEFC_OK) status = nnefc_sizes_read(sizes, input_shapes, &changed, error);
-    if (status == NNEFC_OK && !changed) return status;
-    sizes->known = false;
-    if (status == NNEFC_OK) status = nnefc_sizes_set(sizes, error);
-    if (status == NNEFC_OK) status = enter(engine, error);
+    bool changed;
+    nnefc_status status = nnefc_sizes_take(sizes, input_shapes, &changed, error);
+    if (status != NNEFC_OK || !changed) return status;
+    status = enter(engine, error);
     if (status != NNEFC_OK) return status;
     status = leave(fit(engine, error), error);
     sizes->known = status == NNEFC_OK;

@@ -7,13 +7,7 @@ nnefc_status nnefc_enqueue(nnefc_session *session, const void *const *inputs, vo
     if (session == NULL) return NNEFC_BAD_ARGUMENT;
     if (!nnefc_take(session)) return NNEFC_BUSY;
     session->error[0] = '\0';
-#ifdef NNEFC_OPEN
-    const uint64_t *bytes = nnefc_engine_tensor_bytes(session->engine);
-    nnefc_status status = nnefc_check_outputs_known(session->error);
-    if (status == NNEFC_OK) status = nnefc_check_tensors(inputs, outputs, bytes, session->error);
-#else
-    nnefc_status status = nnefc_check_tensors(inputs, outputs, session->error);
-#endif
+    nnefc_status status = nnefc_check_run(session, inputs, outputs);
     if (status == NNEFC_OK) status = nnefc_cuda_enqueue(session->engine, inputs, outputs, stream, session->error);
     nnefc_give_back(session);
     return status;

@@ -138,7 +138,7 @@ static nnefc_status check_formulas(nnefc_sizes *sizes, char *error) {
     return NNEFC_OK;
 }
 
-nnefc_status nnefc_sizes_read(nnefc_sizes *sizes, const int64_t *const *input_shapes, bool *changed, char *error) {
+static nnefc_status read_sizes(nnefc_sizes *sizes, const int64_t *const *input_shapes, bool *changed, char *error) {
     uint32_t count = input_dimensions();
     for (uint32_t i = 0; i < count; i++) sizes->wanted[i] = -1;
     for (uint32_t i = count; i < description->dimension_count; i++) /* not known yet */
@@ -256,7 +256,7 @@ static void leave_unknown(nnefc_sizes *sizes) {
     }
 }
 
-nnefc_status nnefc_sizes_set(nnefc_sizes *sizes, char *error) {
+static nnefc_status set_sizes(nnefc_sizes *sizes, char *error) {
     uint32_t dimensions = description->dimension_count;
     if (open_sizes->only != NULL && open_sizes->special(sizes->wanted) == 0) return refuse_other_sizes(error);
     nnefc_status status = derive(sizes, 1, sizes->derived, sizes->tensor_bytes, error);
@@ -265,6 +265,17 @@ nnefc_status nnefc_sizes_set(nnefc_sizes *sizes, char *error) {
     memcpy(sizes->values, sizes->wanted, dimensions * sizeof *sizes->values);
     sizes->ends[0] = nnefc_lay_out(sizes->derived, offsets_of(sizes), sizes->order, 0);
     return NNEFC_OK;
+}
+
+nnefc_status nnefc_sizes_take(nnefc_sizes *sizes, const int64_t *const *input_shapes, bool *changed, char *error) {
+    *changed = false;
+    nnefc_status status = NNEFC_OK;
+    if (input_shapes == NULL && description->input_count > 0)
+        status = nnefc_fail(NNEFC_BAD_ARGUMENT, error, "input_shapes is null");
+    if (status == NNEFC_OK) status = read_sizes(sizes, input_shapes, changed, error);
+    if (status == NNEFC_OK && !*changed) return status;
+    sizes->known = false;
+    return status == NNEFC_OK ? set_sizes(sizes, error) : status;
 }
 
 nnefc_status nnefc_sizes_find(nnefc_sizes *sizes, uint32_t part, char *error) {

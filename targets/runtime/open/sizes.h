@@ -34,11 +34,9 @@ bool nnefc_sizes_init(nnefc_sizes *sizes);
 
 void nnefc_sizes_free(nnefc_sizes *sizes);
 
-/* Finds out the open dimensions from the inputs' shapes. `*changed` tells whether any is not as it was, or was counted. */
-nnefc_status nnefc_sizes_read(nnefc_sizes *sizes, const int64_t *const *input_shapes, bool *changed, char *error);
-
-/* Computes what follows from the sizes that were read last, and lays out the first part of the workspace. */
-nnefc_status nnefc_sizes_set(nnefc_sizes *sizes, char *error);
+/* Finds out the open dimensions from the inputs' shapes. `*changed` tells whether any is not as it was, or was counted: then
+ * what follows from them is computed, and the first part of the workspace laid out. They are not `known` until it has room. */
+nnefc_status nnefc_sizes_take(nnefc_sizes *sizes, const int64_t *const *input_shapes, bool *changed, char *error);
 
 /* Computes what follows from the size that a part waits for, which the network's code has written, and lays out the part. */
 nnefc_status nnefc_sizes_find(nnefc_sizes *sizes, uint32_t part, char *error);

@@ -8,6 +8,7 @@ w = dequantize(integers, t, 0)   →   a variable whose file has the integers, a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from tvm import relax
 from tvm.ir import GenericConst
 
+from nnefc.bindings import variables_read
 from nnefc.frontends.nnef.signatures import spell_value
 from nnefc.frontends.nnef.values import Tensor
 from nnefc.frontends.nnef.writing.document import Document
@@ -38,9 +40,8 @@ class Rounded:
         self._document = document
         bindings = [binding for block in main.body.blocks for binding in block.bindings]
         self._definitions = {binding.var: binding.value for binding in bindings}
-        self._uses: dict[relax.Var, int] = {}
-        for var in (var for value in [*self._definitions.values(), main.body.body] for var in _variables(value)):
-            self._uses[var] = self._uses.get(var, 0) + 1
+        values = [*self._definitions.values(), main.body.body]
+        self._uses = Counter(var for value in values for var in variables_read(value))
         self.entries: dict[Tensor, str] = {}
 
     def said(self, value: relax.Expr) -> Tensor | None:
@@ -127,16 +128,3 @@ def _known(expr: relax.Expr) -> Array | None:
 
 def _calls(expr: relax.Expr, name: str) -> bool:
     return isinstance(expr, relax.Call) and getattr(expr.op, "name", "") == name
-
-
-def _variables(expr: relax.Expr) -> list[relax.Var]:
-    match expr:
-        case relax.Var():
-            return [expr]
-        case relax.Tuple():
-            return [var for part in expr.fields for var in _variables(part)]
-        case relax.TupleGetItem():
-            return _variables(expr.tuple_value)
-        case relax.Call():
-            return [var for part in expr.args for var in _variables(part)]
-    return []

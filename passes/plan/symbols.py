@@ -1,0 +1,27 @@
+"""What the functions of a library's program are called, and how other objects call them."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+__all__ = ["ENTRY", "SIZES", "entry_symbol", "exported", "kernel_symbol"]
+
+ENTRY = "nnefc_network"
+SIZES = "nnefc_network_sizes"
+
+_C_CALLING_CONVENTION = 1  # an explicit one, so that TVM leaves the signature alone
+
+
+def entry_symbol(level: int) -> str:
+    """The symbol of a level's program; to those for some sizes, a number from 1 on is added."""
+    return ENTRY + f"_level{level}" * (level > 0)
+
+
+def kernel_symbol(name: str) -> str:
+    """What the entry calls the kernel of this name by."""
+    return f"nnefc_kernel_{name}"
+
+
+def exported(func: tirx.PrimFunc, symbol: str) -> tirx.PrimFunc:
+    """`func` under a symbol that other objects of the library can call as a C function."""
+    return func.with_attrs({"global_symbol": symbol, "calling_conv": _C_CALLING_CONVENTION})
