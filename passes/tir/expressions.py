@@ -97,7 +97,7 @@ def _parts_by_class(expr: tirx.Expr) -> Callable[[tirx.Expr], list[tirx.Expr]]:
             return lambda expr: [expr.base]
         case tirx.Let():
             return lambda expr: [expr.value, expr.body]
-        case tirx.Not():
+        case tirx.Not() | tirx.BitwiseNot():
             return lambda expr: [expr.a]
     sides = [side for side in "ab" if hasattr(expr, side)]
     return lambda expr: [getattr(expr, side) for side in sides]
@@ -115,10 +115,14 @@ def rebuilt(expr: tirx.Expr, change: Callable[[tirx.Expr], tirx.Expr]) -> tirx.E
             return tirx.Select(change(expr.condition), change(expr.true_value), change(expr.false_value))
         case tirx.Cast():
             return tirx.Cast(str(expr.expr_ty().dtype), change(expr.value))
+        case tirx.Broadcast():
+            return tirx.Broadcast(change(expr.value), expr.lanes)
+        case tirx.Ramp():
+            return tirx.Ramp(change(expr.base), expr.stride, expr.lanes)
         case tirx.Let():
             return tirx.Let(expr.var, change(expr.value), change(expr.body))
-        case tirx.Not():
-            return tirx.Not(change(expr.a))
+        case tirx.Not() | tirx.BitwiseNot():
+            return type(expr)(change(expr.a))
     if hasattr(expr, "a") and hasattr(expr, "b"):
         return type(expr)(change(expr.a), change(expr.b))
     return expr

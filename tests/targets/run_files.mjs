@@ -13,5 +13,5 @@ const inputs = model.inputs.map((tensor, i) => {
   return shape === undefined ? data : { data, shape: shape.split("x").map(Number) };
 });
 const outputs = model.run(inputs);
-if (model.dimensions.length > 0) for (const { name } of model.outputs) console.log(outputs[name].shape.join(" "));
+if (files.some((file) => file.includes("@"))) for (const { name } of model.outputs) console.log(outputs[name].shape.join(" "));
 model.outputs.forEach((tensor, i) => writeFileSync(files[inputs.length + i], outputs[tensor.name]));

@@ -462,7 +462,7 @@ def _operands(expr: tirx.Expr) -> list[tirx.Expr]:
             return list(expr.vectors)
         case tirx.Let():
             return [expr.value, expr.body]
-        case tirx.Not():
+        case tirx.Not() | tirx.BitwiseNot():
             return [expr.a]
     return [expr.a, expr.b] if hasattr(expr, "b") else []
 

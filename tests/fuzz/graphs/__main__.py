@@ -1,9 +1,9 @@
 """Random graphs through the compiler: `python tests/fuzz/graphs [--minutes 60] [--seed 0] [--way NAME …]`.
 
-Each seed makes one graph of ONNX's operators (:mod:`spaces`), which is compiled in two ways (:mod:`comparison`), run,
-and compared with float64 within bounds that follow from the graph (:mod:`bounds`). What differs is made small and
-written to a folder (--found): the model as text, its inputs, and what was found. Graphs run in processes of their own,
-so that one that crashes is a finding as well.
+Each seed makes one graph of ONNX's operators (:mod:`spaces`). Graphs of several seeds are compiled into one library, in
+a way that is drawn for them (:mod:`ways`), run, and compared with float64 within bounds that follow from each graph
+(:mod:`bounds`). What differs is made small and written to a folder (--found): the model as text, its inputs, and what
+was found. Graphs run in a process of their own, so that one that crashes is a finding as well.
 """
 
 from __future__ import annotations
@@ -16,78 +16,91 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 import onnx
-from comparison import WAYS, Finding, Way, compare
-from shrinking import shrunk
-from spaces import SPACES
-from walk import Graph, Walk
 
-_BATCH = 20
+TESTS = Path(__file__).resolve().parents[2]
+sys.path += [str(TESTS), str(TESTS / "targets"), str(TESTS / "fuzz")]
+
+from comparison import Finding, compare, may_be_open  # noqa: E402
+from record import Record  # noqa: E402
+from shrinking import shrunk  # noqa: E402
+from spaces import SPACES  # noqa: E402
+from walk import Graph, Walk  # noqa: E402
+from ways import WAYS, Way  # noqa: E402
+
+_BATCH = 400
+"""Graphs that a process runs: what compilers leave behind goes with it."""
 _PATIENCE = 600.0
-"""Seconds for a graph, and for making it small if something is found."""
+"""Seconds for the graphs of a library, and for making one small if something is found."""
 
 
-def graph_of(seed: int, steps: int) -> Graph:
-    """The graph of a seed."""
-    walk = Walk(seed)
-    walk.take(SPACES, 1 + seed % steps)
+def graph_of(seed: int, steps: int, way: Way) -> Graph:
+    """The graph of a seed, of operators that the way has."""
+    walk = Walk(seed, f"s{seed}_", way.integers)
+    walk.take({name: make for name, make in SPACES.items() if name not in way.without}, 1 + seed % steps)
     return walk.graph()
 
 
-def run_batch(first: int, count: int, steps: int, ways: list[Way], found: Path) -> None:
-    """Run the graphs of some seeds, and print one line of JSON for each."""
+def libraries(seeds: range, ways: Sequence[Way], alone: bool) -> Iterator[tuple[range, Way]]:
+    """The seeds whose graphs are one library, and its way."""
+    shares = np.array([way.share for way in ways], float)
+    while seeds:
+        way = ways[int(np.random.default_rng(seeds[0]).choice(len(ways), p=shares / shares.sum()))]
+        count = 1 if alone else way.together
+        yield seeds[:count], way
+        seeds = seeds[count:]
+
+
+def work(seeds: range, steps: int, ways: Sequence[Way], alone: bool, found: Path) -> None:
+    """Run the graphs of some seeds, and print two lines of JSON for each library: what it is, what became of it."""
     warnings.simplefilter("ignore")
-    for seed in range(first, first + count):
-        print(json.dumps({"seed": seed}), flush=True)
-        graph = graph_of(seed, steps)
-        outcome = compare(graph, [ways[seed % len(ways)], ways[(seed // len(ways)) % len(ways)]][: len(ways)])
-        findings = [finding for finding in outcome.findings if write(graph, finding, found)]
-        print(
-            json.dumps(
-                {
-                    "seed": seed,
-                    "operators": graph.operators(),
-                    "agreed": outcome.agreed,
-                    "refused": outcome.refused,
-                    "doubtful": [*outcome.doubtful, *(f.way for f in outcome.findings if f not in findings)],
-                    "findings": [[f.way, f.what, f.peer] for f in findings],
-                    "validated": outcome.validated,
-                }
-            ),
-            flush=True,
-        )
+    for part, way in libraries(seeds, ways, alone):
+        about: dict[str, Any] = {"seeds": [part.start, part.stop], "way": way.name}
+        print(json.dumps(about), flush=True)
+        graphs = [graph_of(seed, steps, way) for seed in part]
+        outcome = compare(graphs, way)
+        findings = [finding for finding in outcome.findings if write(finding, found)]
+        doubtful = [*outcome.doubtful, *(f.graph for f in outcome.findings if f not in findings)]
+        about |= {
+            "operators": collections.Counter(kind for graph in graphs for kind in graph.operators()),
+            "agreed": outcome.agreed,
+            "refused": outcome.refused,
+            "doubtful": [graph.operators() for graph in doubtful],
+            "findings": [[f.graph.seed, f.what, f.peer] for f in findings],
+            "validated": collections.Counter(outcome.validated),
+        }
+        print(json.dumps(about), flush=True)
 
 
-def write(graph: Graph, finding: Finding, folder: Path) -> bool:
+def write(finding: Finding, folder: Path) -> bool:
     """Make a graph small and write it with what was found; False if it is the reference that errs in the small one."""
-    way = WAYS[finding.way]
-    small = shrunk(graph, lambda candidate: bool(compare(candidate, [way]).findings))
-    again = compare(small, [way])
+    way = finding.way
+    small = shrunk(finding.graph, lambda candidate: bool(compare([candidate], way).findings))
+    again = compare([small], way)
     if again.doubtful or len(small.outputs) > 1:  # no output shows a difference alone: the reference errs in one
         return False
     folder.mkdir(parents=True, exist_ok=True)
-    name = folder / f"{graph.seed}-{way.name.replace(' ', '-')}"
-    lines = [f"{finding.way}: {finding.what}", *(f"small: {f.what}; peer: {f.peer or 'none'}" for f in again.findings)]
-    model = small.model(way.open_sizes)
+    name = folder / f"{small.seed}-{way.name.replace(' ', '-')}"
+    lines = [f"{way.name}: {finding.what}", *(f"small: {f.what}; peer: {f.peer or 'none'}" for f in again.findings)]
+    model = small.model(may_be_open(small) if way.open_sizes else ())
     name.with_suffix(".txt").write_text("\n".join([*lines, "", onnx.printer.to_text(model), ""]))
     onnx.save(model, name.with_suffix(".onnx"))
     np.savez(name.with_suffix(".npz"), **small.feeds())
     return True
 
 
-def lines_of(first: int, count: int, steps: int, ways: tuple[str, ...], found: Path) -> Iterator[dict[str, Any]]:
-    """What the processes of a batch say; a graph in which one ends, or is not done in time, is a finding."""
-    options = ["--steps", str(steps), *(f"--way={name}" for name in ways), "--found", str(found)]
-    last = first + count
-    while first < last:
-        command = [sys.executable, str(Path(__file__).parent), "--batch", f"{first}:{last - first}", *options]
-        seed = first
+def said_of(seeds: range, ways: Sequence[str], alone: bool, options: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """What processes say of these seeds; a library in which one ends, or that takes too long, is a finding."""
+    while seeds:
+        command = [sys.executable, str(Path(__file__).parent), *options, *(f"--way={name}" for name in ways)]
+        command += ["--worker", f"{seeds.start}:{seeds.stop}", *["--alone"] * alone]
+        last: dict[str, Any] | None = None
         with (
             tempfile.TemporaryFile("w+") as errors,
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
@@ -95,68 +108,107 @@ def lines_of(first: int, count: int, steps: int, ways: tuple[str, ...], found: P
             assert process.stdout is not None
             patience = threading.Timer(_PATIENCE, process.kill)
             patience.start()
-            for line in process.stdout:
+            try:
+                for line in process.stdout:
+                    patience.cancel()
+                    patience = threading.Timer(_PATIENCE, process.kill)
+                    patience.start()
+                    last = json.loads(line)
+                    if "agreed" in last:
+                        seeds = range(last["seeds"][1], seeds.stop)
+                        yield last
+            except GeneratorExit:
+                process.kill()
+                raise
+            finally:
                 patience.cancel()
-                patience = threading.Timer(_PATIENCE, process.kill)
-                patience.start()
-                said = json.loads(line)
-                seed = said["seed"]
-                if "operators" in said:
-                    first = seed + 1
-                    yield said
-            patience.cancel()
             process.wait()
             errors.seek(0)
-            text = errors.read()[-600:]
-        if first < last:
-            what = f"ended with {process.returncode}: {text}"
-            nothing = {"operators": [], "agreed": [], "refused": {}, "doubtful": [], "validated": []}
-            yield {"seed": seed, **nothing, "findings": [["", what, ""]]}
-            first = seed + 1
+            text = errors.read()[-2000:]
+        if not seeds:
+            return
+        if last is None or "agreed" in last:
+            raise click.ClickException(f"a process ended between graphs, with {process.returncode}: {text}")
+        first, end = last["seeds"]
+        if end - first > 1:
+            yield from said_of(range(first, end), [last["way"]], True, options)
+        else:
+            nothing = {"operators": {}, "agreed": 0, "refused": [], "doubtful": [], "validated": {}}
+            yield last | nothing | {"findings": [[first, f"ended with {process.returncode}: {text[-600:]}", ""]]}
+        seeds = range(end, seeds.stop)
 
 
 @click.command()
 @click.option("--minutes", default=10.0, show_default=True)
 @click.option("--seed", default=0, show_default=True, help="The first.")
 @click.option("--steps", default=12, show_default=True, help="Nodes of a graph, at most.")
-@click.option("--way", "ways", multiple=True, type=click.Choice(list(WAYS)), help="[default: all]")
+@click.option("--way", "ways", multiple=True, type=click.Choice(list(WAYS)), help="[default: all that can be run]")
+@click.option("--alone", is_flag=True, help="A library for each graph.")
 @click.option("--found", default="out/graphs", type=click.Path(path_type=Path), show_default=True)
-@click.option("--batch", hidden=True)
-def main(minutes: float, seed: int, steps: int, ways: tuple[str, ...], found: Path, batch: str | None) -> None:
+@click.option("--record", type=click.Path(path_type=Path), help="A file of counts that this run is added to.")
+@click.option("--worker", hidden=True)
+def main(
+    minutes: float,
+    seed: int,
+    steps: int,
+    ways: tuple[str, ...],
+    alone: bool,
+    found: Path,
+    record: Path | None,
+    worker: str | None,
+) -> None:
     """Run random graphs for some minutes."""
-    chosen = [WAYS[name] for name in ways or WAYS]
-    if batch:
-        first, _, count = batch.partition(":")
-        run_batch(int(first), int(count), steps, chosen, found)
+    for way in WAYS.values():
+        if not ways and way.missing and not worker:
+            click.echo(f"without {way.name}: it needs {way.missing}", err=True)
+    ways = ways or tuple(name for name, way in WAYS.items() if not way.missing)
+    if worker:
+        first, _, end = worker.partition(":")
+        work(range(int(first), int(end)), steps, [WAYS[name] for name in ways], alone, found)
         return
-    started, graphs, findings = time.monotonic(), 0, 0
-    agreed: collections.Counter[str] = collections.Counter()
-    operators: collections.Counter[str] = collections.Counter()
+    started, record_ = time.monotonic(), Record()
     refusals: collections.Counter[str] = collections.Counter()
     doubtful: collections.Counter[str] = collections.Counter()
-    validated: collections.Counter[str] = collections.Counter()
-    while time.monotonic() - started < 60 * minutes:
-        for line in lines_of(seed, _BATCH, steps, tuple(way.name for way in chosen), found):
-            graphs += 1
-            agreed.update(line["agreed"])
-            operators.update(line["operators"])
-            validated.update(line["validated"])
-            doubtful.update(line["operators"] if line["doubtful"] else ())
-            refusals.update(f"{way}: {reason}" for way, reason in line["refused"].items())
-            for way, what, peer in line["findings"]:
-                findings += 1
-                seen = line["seed"]
-                click.echo(f"seed {seen}, {way}, peer {peer or 'refuses'}: {what[:300]}")
-        seed += _BATCH
-    click.echo(f"{graphs} graphs, {findings} findings, {len(operators)} operators, {sum(operators.values())} nodes")
-    click.echo(f"agreed: {dict(agreed)}")
-    if validated:
-        click.echo(f"passes and steps of kernels validated: {validated.total()}, {dict(validated.most_common())}")
-    click.echo(f"never tried: {', '.join(sorted(SPACES.keys() - operators.keys())) or 'none'}")
+    options = ["--steps", str(steps), "--found", str(found)]
+
+    def lines() -> Iterator[dict[str, Any]]:
+        for first in range(seed, sys.maxsize, _BATCH):
+            yield from said_of(range(first, first + _BATCH), ways, alone, options)
+
+    for line in lines():
+        counts = {
+            "graphs": line["seeds"][1] - line["seeds"][0],
+            "refused": len(line["refused"]),
+            "doubtful": len(line["doubtful"]),
+            "found": len(line["findings"]),
+        }
+        added = Record({"graphs": {line["way"]: counts}, "nodes": line["operators"], "validated": line["validated"]})
+        record_ += added
+        if record is not None:
+            added.add_to(record)
+        refusals.update(f"{line['way']}: {reason}" for reason in line["refused"])
+        doubtful.update(kind for kinds in line["doubtful"] for kind in kinds)
+        for number, what, peer in line["findings"]:
+            click.echo(f"seed {number}, {line['way']}, peer {peer or 'refuses'}: {what[:300]}")
+        if time.monotonic() - started > 60 * minutes:
+            break
+    spent = time.monotonic() - started
+    _say(record_, spent / 60)
     click.echo(f"in graphs where onnxruntime and nnefc agree against the reference: {dict(doubtful.most_common(8))}")
     for reason, count in refusals.most_common(25):
         click.echo(f"  refused {count} times: {reason[:200]}")
-    raise SystemExit(bool(findings))
+    raise SystemExit(bool(record_.total("graphs", "found")))
+
+
+def _say(record: Record, minutes: float) -> None:
+    nodes, graphs = record["nodes"], record.total("graphs", "graphs")
+    findings = record.total("graphs", "found")
+    click.echo(f"{graphs} graphs, {graphs / minutes:.0f} a minute, {findings} findings, {sum(nodes.values())} nodes")
+    for way, counts in record["graphs"].items():
+        click.echo(f"  {way}: {', '.join(f'{count} {what}' for what, count in counts.items() if count)}")
+    if record["validated"]:
+        click.echo(f"passes and steps of kernels validated: {sum(record['validated'].values())}, {record['validated']}")
+    click.echo(f"never tried: {', '.join(sorted(SPACES.keys() - nodes.keys())) or 'none'}")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,20 @@
 """How far a graph's results may be from float64, by what the graph computes.
 
-A graph is evaluated in float64 several times. In each, every step's floats are moved by random errors of the size that
-its computation may have: a few units in the last place of the result, or, where terms are added up, of the sum of the
-terms' magnitudes, which the same step gives for the magnitudes of its inputs. How far the results move tells how the
-graph carries errors on; a result that jumps (of a rounding, a comparison, a choice of the largest) may be any value
-that was seen, so nothing is asked of it.
+Each result may differ by the errors of the step that makes it: a few units in the last place of the result, or, where
+terms are added up, of the sum of the terms' magnitudes, which the same step gives for the magnitudes of its inputs.
+What is within that needs no more; for the others the graph is evaluated in float64 several times. In each, every
+step's floats are moved by random errors of that size. How far the results move tells how the graph carries errors on; a
+result that jumps (of a rounding, a comparison, a choice of the largest) may be any value that was seen, so nothing is
+asked of it.
 
 Source: the CESTAC method of stochastic arithmetic, J. Vignes, 1993.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from walk import Graph, Rejected, Step, evaluate
 __all__ = ["Bounds", "bounds_of"]
 
 Array = npt.NDArray[np.float64]
+Anything = npt.NDArray[np.generic]
 
 UNIT = 2.0**-24
 SAMPLES = 5
@@ -61,61 +64,82 @@ class Bounds:
     """What one output may be.
 
     Attributes:
+        name: the output's.
         exact: the result in float64, or the integers.
-        allowed: how far each item may be from it; infinite where nothing is asked.
+        own: how far each item may be from it for the errors of the last step alone.
+        moved: gives how far each item of each output was seen to move by the errors of all steps; infinite where it
+            jumped. None: no step is before the last.
     """
 
-    exact: npt.NDArray[np.generic]
-    allowed: Array
+    name: str
+    exact: Anything
+    own: Array
+    moved: Callable[[], Mapping[str, Array]] | None = None
+
+    @cached_property
+    def allowed(self) -> Array:
+        """How far each item may be from the exact one; infinite where nothing is asked."""
+        return self.own if self.moved is None else _SPREAD * self.moved()[self.name] + self.own
 
 
 def bounds_of(graph: Graph) -> dict[str, Bounds]:
     """The bounds of each output, by its name."""
+    exact = {name: tensor.exact for name, tensor in graph.tensors.items()}
+    makers = {name: step for step in graph.steps for name in step.node.output}
+    scales: dict[str, Array] = {}
+    for step in {id(makers[t.name]): makers[t.name] for t in graph.outputs}.values():
+        scales |= _scales(step, exact)
+    moved = cache(lambda: _moved(graph, exact))
+    return {t.name: Bounds(t.name, t.exact, _own(t.exact, scales.get(t.name)), moved) for t in graph.outputs}
+
+
+def _own(exact: Anything, scale: Array | None) -> Array:
+    if exact.dtype.kind != "f":
+        return np.zeros(exact.shape)
+    return UNIT * 4 * np.abs(exact) + (_STEP_UNITS * UNIT * scale if scale is not None else 0) + 1e-30
+
+
+def _moved(graph: Graph, exact: Mapping[str, Anything]) -> dict[str, Array]:
+    """How far the items of each output move, by its name."""
     rng = np.random.default_rng(graph.seed)
-    exact = {t.name: t.exact for t in (*graph.inputs, *graph.constants)}
     scales: dict[str, Array] = {}
     for step in graph.steps:
-        values = [exact[name] if name else None for name in step.node.input]
-        for name, value in zip(step.node.output, evaluate(step, values), strict=True):
-            exact[name] = value
-        scales |= _scales(step, values, [exact[name] for name in step.node.output])
+        scales |= _scales(step, exact)
     moved: dict[str, Array] = {t.name: np.zeros(t.shape) for t in graph.outputs}
     for _ in range(SAMPLES):
         sample = _sample(graph, scales, rng)
-        for tensor in graph.outputs:
-            value = sample.get(tensor.name)
-            if value is None or value.shape != exact[tensor.name].shape:
-                moved[tensor.name][...] = np.inf
+        for name in moved:
+            value = sample.get(name)
+            if value is None or value.shape != exact[name].shape:
+                moved[name][...] = np.inf
                 continue
-            apart = np.abs(value.astype(np.float64) - exact[tensor.name].astype(np.float64))
-            moved[tensor.name] = np.maximum(moved[tensor.name], np.nan_to_num(apart, nan=np.inf))
-    return {
-        t.name: Bounds(exact[t.name], _allowed(exact[t.name], moved[t.name], scales.get(t.name))) for t in graph.outputs
-    }
+            apart = np.abs(value.astype(np.float64) - exact[name].astype(np.float64))
+            moved[name] = np.maximum(moved[name], np.nan_to_num(apart, nan=np.inf))
+    return {name: np.where(_jumped(exact[name], apart), np.inf, apart) for name, apart in moved.items()}
 
 
-def _allowed(exact: npt.NDArray[np.generic], moved: Array, scale: Array | None) -> Array:
+def _jumped(exact: Anything, moved: Array) -> npt.NDArray[np.bool_]:
     if exact.dtype.kind != "f":
-        return np.where(moved > 0, np.inf, 0.0)
-    floats = exact.astype(np.float64)
-    jumped = moved > 0.02 * np.maximum(np.abs(floats), np.abs(floats).max(initial=0) * 0.05)
-    own = UNIT * 4 * np.abs(floats) + (_STEP_UNITS * UNIT * scale if scale is not None else 0)
-    return np.where(jumped, np.inf, _SPREAD * moved + own + 1e-30)
+        return moved > 0
+    sizes = np.abs(exact.astype(np.float64))
+    return moved > 0.02 * np.maximum(sizes, sizes.max(initial=0) * 0.05)
 
 
-def _scales(step: Step, values: Sequence[Any | None], results: Sequence[Any]) -> dict[str, Array]:
+def _scales(step: Step, exact: Mapping[str, Anything]) -> dict[str, Array]:
     """The magnitude that a step's errors are relative to, by result."""
     kind = step.node.op_type
     if kind in _EXACT:
         return {}
+    values: Sequence[Any | None] = [exact[name] if name else None for name in step.node.input]
     found = {}
-    magnitudes: list[npt.NDArray[np.generic]] | None = None
+    magnitudes: list[Anything] | None = None
     if kind in _SUMS:
         try:
             magnitudes = evaluate(step, [np.abs(v) if v is not None and v.dtype == np.float64 else v for v in values])
         except Rejected:
             magnitudes = None
-    for k, (name, value) in enumerate(zip(step.node.output, results, strict=True)):
+    for k, name in enumerate(step.node.output):
+        value = exact[name]
         if value.dtype.kind != "f":
             continue
         size = np.abs(value.astype(np.float64))
@@ -130,9 +154,9 @@ def _scales(step: Step, values: Sequence[Any | None], results: Sequence[Any]) ->
     return found
 
 
-def _sample(graph: Graph, scales: dict[str, Array], rng: np.random.Generator) -> dict[str, npt.NDArray[np.generic]]:
+def _sample(graph: Graph, scales: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Anything]:
     """One evaluation with errors; results that follow from a refused step are missing."""
-    values: dict[str, npt.NDArray[np.generic]] = {t.name: t.exact for t in (*graph.inputs, *graph.constants)}
+    values: dict[str, Anything] = {t.name: t.exact for t in (*graph.inputs, *graph.constants)}
     for step in graph.steps:
         if any(name and name not in values for name in step.node.input):
             continue

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from walk import Graph
+from walk import Graph, Rejected
 
 __all__ = ["shrunk"]
 
 Fails = Callable[[Graph], bool]
 
 
-def shrunk(graph: Graph, fails: Fails, most: int = 60) -> Graph:
+def shrunk(graph: Graph, fails: Fails, most: int = 100) -> Graph:
     """A graph with fewer steps, of the same seed, for which `fails` still holds.
 
     Args:
@@ -23,11 +23,17 @@ def shrunk(graph: Graph, fails: Fails, most: int = 60) -> Graph:
     def still(candidate: Graph) -> bool:
         nonlocal asked
         asked += 1
-        return asked <= most and bool(candidate.outputs) and fails(candidate)
+        try:
+            return asked <= most and bool(candidate.outputs) and fails(candidate.with_values())
+        except Rejected:
+            return False
 
-    if len(graph.outputs) > 1:
-        parts = (_pruned(replace(graph, outputs=[output])) for output in graph.outputs)
-        graph = next((part for part in parts if still(part)), graph)
+    while (half := len(graph.outputs) // 2) > 0:
+        parts = (_pruned(replace(graph, outputs=part)) for part in (graph.outputs[:half], graph.outputs[half:]))
+        smaller = next((part for part in parts if still(part)), None)
+        if smaller is None:
+            break
+        graph = smaller
     chunk = max(1, len(graph.steps) // 2)
     while chunk:
         position = 0
@@ -38,7 +44,7 @@ def shrunk(graph: Graph, fails: Fails, most: int = 60) -> Graph:
             else:
                 position += chunk
         chunk //= 2
-    return graph
+    return graph.with_values()
 
 
 def _without(graph: Graph, position: int, count: int) -> Graph:

@@ -1,15 +1,15 @@
 """Random walks through ONNX's operators: graphs that are valid, with their values in float64.
 
 A walk holds tensors with their values. Each step takes some of them, makes a node by an operator's entry in
-:mod:`spaces`, and evaluates it with ONNX's reference, in the types that the graph has and in float64. Steps that the
-reference refuses, or whose values are too large to compare, are taken back; so every graph that comes out is valid.
+:mod:`spaces`, and evaluates it with ONNX's reference in float64. Steps that the reference refuses, or whose values are
+too large to compare, are taken back; so every graph that comes out is valid.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-__all__ = ["OPSET", "Graph", "Rejected", "Step", "Tensor", "Walk", "evaluate"]
+__all__ = ["OPSET", "Graph", "Rejected", "Step", "Tensor", "Walk", "alone", "evaluate", "joined", "widened"]
 
 OPSET = 21
 LARGEST = 1e5
@@ -45,6 +45,11 @@ class Tensor:
     name: str
     array: Array
     exact: Array
+
+    @classmethod
+    def of(cls, name: str, exact: Array) -> Tensor:
+        """A tensor that a step makes, from its value in float64."""
+        return cls(name, exact.astype(np.float32) if exact.dtype == np.float64 else exact, widened(exact))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,6 +79,7 @@ class Graph:
         constants: the initializers.
         outputs: what is compared.
         tensors: all tensors by name, those between steps too.
+        opened: the sizes of inputs that models may leave open, by their names; None where nobody looked yet.
     """
 
     seed: int
@@ -82,19 +88,22 @@ class Graph:
     constants: list[Tensor]
     outputs: list[Tensor]
     tensors: dict[str, Tensor]
+    opened: frozenset[str] | None = None
 
-    def model(self, open_sizes: bool = False) -> onnx.ModelProto:
-        """The graph as a model; with a name for each size of the inputs if they are to be open."""
-        count = 0
+    @property
+    def sizes(self) -> list[str]:
+        """The names of the inputs' sizes."""
+        return [f"{tensor.name}_{axis}" for tensor in self.inputs for axis in range(len(tensor.shape))]
+
+    def model(self, opened: Collection[str] = ()) -> onnx.ModelProto:
+        """The graph as a model that leaves these sizes of inputs open."""
         inputs = []
         for tensor in self.inputs:
-            shape: list[int | str] = list(tensor.shape)
-            if open_sizes:
-                shape = [f"d{count + axis}" for axis in range(len(shape))]
-                count += len(shape)
+            names = [f"{tensor.name}_{axis}" for axis in range(len(tensor.shape))]
+            shape = [name if name in opened else size for name, size in zip(names, tensor.shape, strict=True)]
             inputs.append(helper.make_tensor_value_info(tensor.name, element_type(tensor.array), shape))
         outputs = [
-            helper.make_tensor_value_info(t.name, element_type(t.array), None if open_sizes else t.shape)
+            helper.make_tensor_value_info(t.name, element_type(t.array), None if opened else t.shape)
             for t in self.outputs
         ]
         constants = [
@@ -110,6 +119,39 @@ class Graph:
     def operators(self) -> list[str]:
         """The operators' names, in order."""
         return [step.node.op_type for step in self.steps]
+
+    def with_values(self) -> Graph:
+        """The graph with the values of all tensors computed anew from what its inputs are rounded to.
+
+        Raises:
+            Rejected: the reference cannot compute them.
+        """
+        tensors = {t.name: replace(t, exact=widened(t.array)) for t in (*self.inputs, *self.constants)}
+        for step in self.steps:
+            values = [tensors[name].exact if name else None for name in step.node.input]
+            for name, value in zip(step.node.output, evaluate(step, values), strict=True):
+                tensors[name] = Tensor.of(name, value)
+        return replace(
+            self,
+            tensors=tensors,
+            opened=None,
+            inputs=[tensors[t.name] for t in self.inputs],
+            outputs=[tensors[t.name] for t in self.outputs],
+        )
+
+
+def joined(graphs: Sequence[Graph]) -> Graph:
+    """One graph of several beside each other, of which no two have a tensor's name in common."""
+    first, *others = graphs
+    if not others:
+        return first
+    parts = [[part for graph in graphs for part in getattr(graph, name)] for name in _PARTS]
+    tensors = {name: tensor for graph in graphs for name, tensor in graph.tensors.items()}
+    opened = frozenset[str]().union(*(graph.opened or () for graph in graphs))
+    return Graph(first.seed, *parts, tensors, opened)
+
+
+_PARTS = ("steps", "inputs", "constants", "outputs")
 
 
 def element_type(array: Array) -> int:
@@ -160,12 +202,21 @@ def _lp_normalization(node: onnx.NodeProto, x: Array) -> Array:
     return x / np.linalg.norm(x, order, axis, keepdims=True)
 
 
+def _transposed_convolution(node: onnx.NodeProto, x: Array, weight: Array, bias: Array | None = None) -> Array:
+    """A transposed convolution, of which ONNX's reference adds the first group's biases to all groups."""
+    plain = helper.make_node(node.op_type, node.input[:2], node.output)
+    plain.attribute.extend(node.attribute)
+    (found,) = ReferenceEvaluator(alone(plain)).run(None, dict(zip(plain.input, (x, weight), strict=True)))
+    return found if bias is None else found + bias.reshape(-1, *[1] * (x.ndim - 2))
+
+
 def _global_max_pool(_node: onnx.NodeProto, x: Array) -> Array:
     """The largest value of each channel, of which ONNX's reference takes those of pictures only."""
     return x.max(tuple(range(2, x.ndim)), keepdims=True)
 
 
 _MENDED: dict[str, Callable[..., Array]] = {
+    "ConvTranspose": _transposed_convolution,
     "GlobalMaxPool": _global_max_pool,
     "LRN": _lrn,
     "LpNormalization": _lp_normalization,
@@ -175,9 +226,17 @@ _MENDED: dict[str, Callable[..., Array]] = {
 
 @dataclass
 class Walk:
-    """The state of a walk."""
+    """The state of a walk.
+
+    Attributes:
+        seed: of all that is random in it.
+        prefix: what the names of its tensors begin with.
+        takes_integers: whether nodes take integers that are no indices.
+    """
 
     seed: int
+    prefix: str = ""
+    takes_integers: bool = True
     rng: np.random.Generator = field(init=False)
     tensors: list[Tensor] = field(default_factory=list)
     inputs: list[Tensor] = field(default_factory=list)
@@ -245,6 +304,9 @@ class Walk:
             least: items that it has at least.
         """
         kinds, ranks = [np.dtype(d) for d in dtypes], list(ranks)
+        kinds = kinds if self.takes_integers else [kind for kind in kinds if kind.kind not in "iu"]
+        if not kinds:
+            raise Rejected("of integers alone")
         fitting = [
             t for t in self.tensors if t.array.dtype in kinds and t.array.ndim in ranks and t.array.size >= least
         ]
@@ -281,22 +343,21 @@ class Walk:
         Raises:
             Rejected: it makes no sense here; nothing was added.
         """
-        names = [f"t{len(self.steps)}_{k}" for k in range(outputs)]
+        names = [f"{self.prefix}t{len(self.steps)}_{k}" for k in range(outputs)]
         node = helper.make_node(operator, [t.name if t else "" for t in inputs], names, **attributes)
         try:
-            step = Step(node, ReferenceEvaluator(_alone(node, inputs)))
+            step = Step(node, ReferenceEvaluator(alone(node)))
         except Exception as error:  # an attribute that the reference does not take
             raise Rejected(str(error)) from None
-        arrays = evaluate(step, [t and t.array for t in inputs])
-        exact = evaluate(step, [t and t.exact for t in inputs])
-        for array, wide in zip(arrays, exact, strict=True):
-            if array.shape != wide.shape or array.dtype.kind not in "fiub" or not array.size:
+        values = evaluate(step, [t and t.exact for t in inputs])
+        for value in values:
+            if value.dtype.kind not in "fiub" or not value.size:
                 raise Rejected("not a tensor that can be compared")
-            if array.size > MOST_ITEMS or array.dtype == np.float64:
+            if value.size > MOST_ITEMS:
                 raise Rejected("too large")
-            if array.dtype.kind == "f" and not (np.isfinite(wide).all() and np.abs(wide).max() < LARGEST):
+            if value.dtype.kind == "f" and not (np.isfinite(value).all() and np.abs(value).max() < LARGEST):
                 raise Rejected("not finite")
-        found = [Tensor(name, a, e) for name, a, e in zip(names, arrays, exact, strict=True)]
+        found = [Tensor.of(name, value) for name, value in zip(names, values, strict=True)]
         self.steps.append(step)
         self.tensors += found
         return found
@@ -324,15 +385,15 @@ class Walk:
         return Graph(self.seed, self.steps, inputs, [t for t in self.constants if t.name in used], outputs, known)
 
     def _tensor(self, name: str, array: Array) -> Tensor:
-        return Tensor(name, array, widened(array))
+        return Tensor(f"{self.prefix}{name}", array, widened(array))
 
 
-def _alone(node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> onnx.ModelProto:
-    """A model of the node alone; float64 may be fed to it, too: the reference does not look at types."""
-    infos = [
-        helper.make_tensor_value_info(t.name, element_type(t.array), None)
-        for t in {t.name: t for t in inputs if t}.values()
-    ]
-    outputs = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.output]
-    graph = helper.make_graph([node], "node", infos, outputs)
+def alone(node: onnx.NodeProto) -> onnx.ModelProto:
+    """A model of the node alone, without types; float64 may be fed to it: the reference does not look at them."""
+    names = dict.fromkeys(name for name in node.input if name)
+    inputs, outputs = (
+        [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in part]
+        for part in (names, node.output)
+    )
+    graph = helper.make_graph([node], "node", inputs, outputs)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)

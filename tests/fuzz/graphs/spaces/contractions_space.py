@@ -41,20 +41,7 @@ _EQUATIONS = (
 
 @space("Einsum")
 def _einsum(w: Walk, name: str) -> object:
-    equations = (
-        "ij,jk->ik",
-        "bij,bjk->bik",
-        "ij->ji",
-        "ij->",
-        "ii->i",
-        "bij->bj",
-        "ij,kj->ik",
-        "i,j->ij",
-        "...ij->...ji",
-        "bhqd,bhkd->bhqk",
-        "ijk,ilk->jl",
-    )
-    equation = w.one(*equations)
+    equation = w.one(*_EQUATIONS)
     terms = equation.partition("->")[0].split(",")
     a = w.pick(ranks=[len(terms[0].replace("...", "b"))])
     sizes = dict(zip(terms[0].replace("...", ""), a.shape, strict=False))

@@ -43,14 +43,7 @@ _RANGES = {
 @space("Acos", "Asin", "Atanh", "Acosh", "Log", "Sqrt", "Reciprocal", "Tan")
 def _bounded(w: Walk, name: str) -> object:
     x = w.pick()
-    ranges = {
-        "Acos": (-0.95, 0.95),
-        "Asin": (-0.95, 0.95),
-        "Atanh": (-0.9, 0.9),
-        "Tan": (-1.2, 1.2),
-        "Acosh": (1.05, 9.0),
-    }
-    low, high = ranges.get(name, (0.05, 50.0))
+    low, high = _RANGES.get(name, (0.05, 50.0))
     (kept,) = w.add("Clip", x, w.constant(low, F), w.constant(high, F))
     return w.add(name, kept)
 

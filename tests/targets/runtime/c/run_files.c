@@ -89,7 +89,7 @@ static FILE *opened(const char *path, const char *mode) {
 }
 
 #ifdef OPEN_SIZES
-enum { MOST = 16 }; /* inputs, outputs, dimensions */
+enum { MOST = 128, RANK = 16 }; /* inputs, outputs; dimensions of each */
 
 /* An input of a network with open sizes; `sizes` has room for its shape. */
 static nnefc_input read_sized(char *word, const nnefc_tensor *tensor, int64_t *sizes) {
@@ -108,7 +108,7 @@ static nnefc_input read_sized(char *word, const nnefc_tensor *tensor, int64_t *s
 }
 
 static int run_sized(const nnefc_description *network, char **files) {
-    static int64_t shapes[MOST][MOST];
+    static int64_t shapes[MOST][RANK];
     nnefc_input inputs[MOST];
     nnefc_output outputs[MOST] = {{0}};
     if (network->input_count > MOST || network->output_count > MOST) return 3;

@@ -1,0 +1,66 @@
+"""Minimal graphs that were compiled wrongly once: `tests/fuzz/corpus`, a model's text each, after lines that say of it
+
+# what was wrong
+# way: in which it was found
+# open: names of the inputs' sizes that are left open, as INPUT_AXIS
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from walk import Graph, Step, Tensor, Walk, alone, widened
+from ways import WAYS, Way
+
+__all__ = ["CORPUS", "Case", "read_case"]
+
+CORPUS = Path(__file__).parents[1] / "corpus"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph that shows a difference in compilers that have the mistake.
+
+    Attributes:
+        what: was wrong.
+        way: in which it is compiled and run.
+        graph: with random inputs.
+    """
+
+    what: str
+    way: Way
+    graph: Graph
+
+
+def read_case(path: Path) -> Case:
+    """The graph of a file."""
+    said, lines = [], []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        (said if line.startswith("#") else lines).append(line)
+    about = dict(line.removeprefix("# ").split(": ", 1) for line in said[1:])
+    opened = frozenset(about.get("open", "").split())
+    graph = replace(_graph(onnx.parser.parse_model("\n".join(lines))), opened=opened)
+    return Case(said[0].removeprefix("# "), WAYS[about["way"]], graph)
+
+
+def _graph(model: onnx.ModelProto) -> Graph:
+    """A graph of known sizes, with random inputs."""
+    walk = Walk(0)
+    inputs = []
+    for info in model.graph.input:
+        kind = info.type.tensor_type
+        shape = [size.dim_value for size in kind.shape.dim]
+        array = walk.random(shape, helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        inputs.append(Tensor(info.name, array, widened(array)))
+    constants = []
+    for tensor in model.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        constants.append(Tensor(tensor.name, array, widened(array)))
+    steps = [Step(node, ReferenceEvaluator(alone(node))) for node in model.graph.node]
+    outputs = [Tensor(info.name, np.empty(0), np.empty(0)) for info in model.graph.output]
+    return Graph(0, steps, inputs, constants, outputs, {}).with_values()

@@ -1,0 +1,104 @@
+"""The ways in which random graphs are compiled and run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from emulation import MACHINES, Machine, with_glibc
+
+__all__ = ["WAYS", "Way"]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to compile and run graphs.
+
+    Attributes:
+        name: in reports.
+        target: the machine, if it is this one or an older one of its kind.
+        options: of :func:`nnefc.compile`.
+        threads: of the session.
+        open_sizes: whether the inputs' sizes are left open.
+        nnef: whether the graph is written as NNEF first.
+        registry: of NNEF's operations, such as tract's; None for those of the standard alone.
+        machine: another machine that is emulated; None for this one.
+        twin: another way whose results shall have the same bits.
+        validates: whether it is not run, but computed after each pass, and each kernel after each of its steps.
+        share: how often it is taken, beside the others.
+        together: how many graphs are one library.
+        without: operators that the graphs shall not have.
+        integers: whether they have tensors of integers.
+    """
+
+    name: str
+    target: str = "native"
+    options: tuple[tuple[str, object], ...] = ()
+    threads: int = 1
+    open_sizes: bool = False
+    nnef: bool = False
+    registry: str | None = None
+    machine: Machine | None = None
+    twin: Way | None = None
+    validates: bool = False
+    share: int = 2
+    together: int = 16
+    without: frozenset[str] = frozenset()
+    integers: bool = True
+
+    @property
+    def missing(self) -> str:
+        """What has to be installed for it; "" if nothing."""
+        return next((way.machine.missing for way in (self, self.twin) if way and way.machine), "")
+
+
+_BY_NAME = {machine.name: machine for machine in MACHINES}
+_A76 = with_glibc(
+    "cortex-a76", "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76", "qemu-aarch64", "-cpu", "max", opened=True
+)
+_VECTORS = replace(_BY_NAME["riscv64gcv"], opened=True)
+
+# fmt: off
+_NOT_IN_NNEF = frozenset((
+    "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "ConstantOfShape", "ConvInteger", "CumSum",
+    "DynamicQuantizeLinear", "Einsum", "Erf", "GatherElements", "GatherND", "Gelu", "GridSample", "Hardmax",
+    "MatMulInteger", "Mod", "NonZero", "OneHot", "Range", "ReduceProd", "Resize", "ReverseSequence", "ScatterElements",
+    "ScatterND", "TopK",
+))
+# fmt: on
+"""Operators that most graphs cannot have when they are written as NNEF."""
+
+_CHECKED = (("checked", True),)
+_SAME = (("reproducible", True),)
+
+
+def _reproducible(name: str, twin: Way, **more: object) -> Way:
+    """A way whose results shall be the same on another machine."""
+    same = replace(twin, name=name.partition(" ")[2], options=_SAME)
+    return Way(name, options=_SAME, threads=3, twin=same, together=8, **more)  # type: ignore[arg-type]
+
+
+WAYS = {
+    way.name: way
+    for way in (
+        Way("default", share=8),
+        Way("strict", options=(("strict", True),)),
+        Way("threads", threads=3, share=4),
+        Way("open", open_sizes=True, share=4, together=4),
+        Way("open threads", open_sizes=True, threads=2, together=4),
+        Way("x86-64", "x86-64"),
+        Way("x86-64-v3", "x86-64-v3"),
+        Way("nnef", nnef=True, without=_NOT_IN_NNEF, integers=False),
+        Way("nnef of tract", nnef=True, registry="tract_core", share=1),
+        Way("checked", options=_CHECKED),
+        Way("checked open", options=_CHECKED, open_sizes=True, threads=2, together=4),
+        _reproducible("reproducible x86-64-v2", Way("", "x86-64-v2")),
+        _reproducible("reproducible open", Way("", "x86-64-v2", open_sizes=True), open_sizes=True),
+        _reproducible("reproducible aarch64", Way("", machine=_BY_NAME["aarch64-opened"]), share=1),
+        _reproducible("reproducible riscv64gcv", Way("", machine=_VECTORS), share=1),
+        Way("cortex-a76", machine=_A76),
+        Way("armv7", machine=_BY_NAME["armv7-opened"]),
+        Way("riscv64gcv", machine=_VECTORS),
+        Way("wasm32", machine=_BY_NAME["wasm32"]),
+        Way("passes", validates=True, share=1, together=2),
+    )
+}

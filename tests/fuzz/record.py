@@ -1,0 +1,55 @@
+"""Counts of what fuzzers tried: numbers by name, at any depth, that are added up in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["RECORD", "Record"]
+
+RECORD = Path(__file__).with_name("record.json")
+"""The counts of all runs whose findings were mended."""
+
+
+class Record(dict[str, Any]):
+    """Numbers, and such records, by name."""
+
+    def __missing__(self, _name: str) -> Record:
+        return Record()
+
+    def __add__(self, other: Mapping[str, Any]) -> Record:
+        return Record(_sum(self, other))
+
+    def total(self, *names: str) -> int:
+        """The sum of all numbers under a name, at any depth in those of the names before it."""
+        *places, last = names
+        part: Any = self
+        for place in places:
+            part = part.get(place, {})
+        return _total(part, last)
+
+    def add_to(self, path: Path) -> None:
+        """Add the numbers to those of a file, which is there whole at any time."""
+        known = json.loads(path.read_text()) if path.exists() else {}
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        beside.write_text(json.dumps(_sum(known, self), indent=1, sort_keys=True) + "\n")
+        beside.replace(path)
+
+
+def _sum(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    made = dict(one)
+    for name, value in other.items():
+        if isinstance(value, Mapping):
+            made[name] = _sum(made.get(name, {}), value)
+        else:
+            made[name] = made.get(name, 0) + value
+    return made
+
+
+def _total(part: Mapping[str, Any], name: str) -> int:
+    return sum(
+        _total(value, name) if isinstance(value, Mapping) else value * (key == name) for key, value in part.items()
+    )
