@@ -125,7 +125,7 @@ def compile(
         max_operations: how many operations an NNEF document may have when flattened, 100,000 by default.
         strict: use no algorithm that rounds differently from a plain sum, such as Winograd's: slower, and more exact.
         memory_budget: how much larger the constants may become, as a factor, for algorithms that compute convolutions
-            and matrix products in less time: 1 for not at all, `math.inf` for no limit. Fewer than 4 MiB count as 4.
+            and matrix products in less time: 1 for not at all, `math.inf` for no limit. Fewer than 8 MiB count as 8.
             GPUs use no such algorithms.
         precision: the type that convolutions and matrix products multiply: `fp32`, `bf16` or `fp16`; for GPUs `fp32`,
             `tf32` (float32 of which tensor cores use 10 bits of the fraction), `bf16` or `fp16`. Sums are float32;

@@ -215,7 +215,7 @@ def code_options(command: Command) -> Command:
                 type=float,
                 metavar="FACTOR",
                 help="How large the constants may become for faster algorithms, as a factor of their size (counted as "
-                "4 MiB at least): 1 for no larger, inf for no limit.  [default: 1.25]",
+                "8 MiB at least): 1 for no larger, inf for no limit.  [default: 1.25]",
             ),
             click.option(
                 "--precision",

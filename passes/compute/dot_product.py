@@ -74,7 +74,7 @@ HALF_SUM = 32
 """Products that are summed up in float16 at most. Of random terms, the error is then 0.4 thousandths of the sum, half
 of what rounding the operands to bfloat16 makes it."""
 
-HALF_PART, HALF_TOTAL = 64, 64
+HALF_PART, HALF_TOTAL = 72, 64
 """Products of a part of a sum in float16, and parts that are added up in float16, at most. Of random terms, the error
 is 0.6 thousandths of a sum of 32 to 1,024 products, and 0.8 of longer ones, as that of rounding to bfloat16."""
 

@@ -32,7 +32,7 @@ from nnefc.targets.machine.target import Target
 
 __all__ = ["SMALL_NETWORK", "choose_algorithms"]
 
-SMALL_NETWORK = 4 << 20
+SMALL_NETWORK = 8 << 20
 """Bytes: constants of fewer count as so many. What they may grow by is then small beside the rest of a library."""
 
 

@@ -6,8 +6,9 @@
                 S[row, column, :] += A[rc, 8 row + ri] * B[rc, ri, column, :]
 
 What is added must be a product of a vector and of one item, which `passes/tir/loaded_lanes.py` may have taken from a
-vector already. Short inner loops are written out, up to about eight terms of each sum; the next loop is that of the
-assembler; those around it stay. See `passes/tir/lane_code.py` for what the loop is made of.
+vector already. Short inner loops are written out; the next one is that of the assembler, often two rounds in one; those
+around it stay. Where a row of a filter is written out, neighbouring results share what is loaded. See
+`passes/tir/lane_code.py` for what the loop is made of.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from nnefc.passes.tir.lane_code import PRODUCTS, Code, Step, code_of
 __all__ = ["ASSEMBLED", "with_assembled_tiles"]
 
 ASSEMBLED = "nnefc.assembled"
-"""Annotation of the innermost loop of a sum in registers: how many vectors one instruction shall load."""
+"""Annotation of the innermost loop of a sum in registers: how many vectors one instruction shall load, and how many
+terms of each sum may be written out."""
 
-_TERMS = 9  # of each sum that are written out
-_STEPS = 160  # products of a loop at most
+_TWICE = 16  # terms of two rounds of a loop that is not written out
+_STEPS = 16  # products for each term that may be written out, at most
 
 _STRAIGHT = tvm.ir.transform.Sequential(
     [
@@ -84,7 +86,7 @@ class _Added:
 def _assembled(nest: Sequence[tirx.For], texts: dict[str, None]) -> tirx.Stmt:
     """The loops with the innermost ones as one of assembler, as many as fit into its form."""
     *around, innermost = nest
-    together = int(innermost.annotations[ASSEMBLED])
+    together, most = map(int, innermost.annotations[ASSEMBLED])
     annotations = {key: value for key, value in innermost.annotations.items() if key != ASSEMBLED}
     made: tirx.Stmt = _loop(innermost, innermost.body, annotations)
     parts = _straight(innermost.body)
@@ -92,7 +94,7 @@ def _assembled(nest: Sequence[tirx.For], texts: dict[str, None]) -> tirx.Stmt:
     text = ""
     if found and _is_of_one_kind(found) and all(is_number(loop.min, 0) for loop in nest):
         for depth in range(1, len(nest) + 1):
-            whole = _in_one_loop(nest[-depth:], found, together)
+            whole = _in_one_loop(nest[-depth:], found, together, most)
             if whole is None:
                 break
             code, made = whole
@@ -113,8 +115,15 @@ def _is_of_one_kind(found: Sequence[_Added]) -> bool:
     return len({(added.kind, added.tensor, added.left[0], added.right[0]) for added in found}) == 1
 
 
-def _in_one_loop(nest: Sequence[tirx.For], found: Sequence[_Added], together: int) -> tuple[Code, tirx.Stmt] | None:
-    """What computes the loops: all but the outermost are written out, and that one too if it is short; else None."""
+def _in_one_loop(
+    nest: Sequence[tirx.For], found: Sequence[_Added], together: int, most: int
+) -> tuple[Code, tirx.Stmt] | None:
+    """What computes the loops: all but the outermost are written out, and that one too if it is short; else None.
+
+    Args:
+        together: vectors that one instruction loads.
+        most: terms of each sum that are written out.
+    """
     one, variables = found[0], [loop.loop_var for loop in nest]
     analyzer = Analyzer()
     lefts, rights = (_apart([getattr(a, side)[1] for a in found], analyzer) for side in ("left", "right"))
@@ -124,7 +133,7 @@ def _in_one_loop(nest: Sequence[tirx.For], found: Sequence[_Added], together: in
     (left_steps, left), (right_steps, right) = moves[0], moves[1]
     terms = [(a.place, x, y) for a, x, y in zip(found, lefts, rights, strict=True)]
     loops = list(zip(nest, left_steps, right_steps, strict=True))
-    while loops and (written := _written_out(loops[-1], terms)) is not None:
+    while loops and (written := _written_out(loops[-1], terms, most)) is not None:
         terms = written
         loops.pop()
     if len(loops) > 1:
@@ -135,7 +144,7 @@ def _in_one_loop(nest: Sequence[tirx.For], found: Sequence[_Added], together: in
         if is_number(loop.extent, 0):
             return None
         rounds = loop.extent if str(loop.extent.expr_ty().dtype) == "int64" else loop.extent.astype("int64")
-        twice = _halved(loop, by_left, by_right, terms)
+        twice = _halved(loop, by_left, by_right, terms, min(most, _TWICE))
         if twice is not None:
             terms, rounds = twice, int64(int(loop.extent) // 2)
             by_left, by_right = by_left * 2, by_right * 2
@@ -153,26 +162,30 @@ def _in_one_loop(nest: Sequence[tirx.For], found: Sequence[_Added], together: in
 
 
 def _written_out(
-    loop: tuple[tirx.For, tirx.Expr, tirx.Expr], terms: list[tuple[int, int, int]]
+    loop: tuple[tirx.For, tirx.Expr, tirx.Expr], terms: list[tuple[int, int, int]], most: int
 ) -> list[tuple[int, int, int]] | None:
     """The terms of all rounds of a loop, if they are few."""
     stmt, left, right = loop
     if not all(isinstance(value, tirx.IntImm) for value in (stmt.extent, left, right)):
         return None
-    return _copies(int(stmt.extent), int(left), int(right), terms)
+    return _copies(int(stmt.extent), int(left), int(right), terms, most)
 
 
 def _halved(
-    loop: tirx.For, left: tirx.Expr, right: tirx.Expr, terms: list[tuple[int, int, int]]
+    loop: tirx.For, left: tirx.Expr, right: tirx.Expr, terms: list[tuple[int, int, int]], most: int
 ) -> list[tuple[int, int, int]] | None:
     """The terms of two rounds of a loop, if they are few, and it has an even number of rounds."""
     known = all(isinstance(value, tirx.IntImm) for value in (loop.extent, left, right))
-    return _copies(2, int(left), int(right), terms) if known and int(loop.extent) % 2 == 0 else None
+    if not known or int(loop.extent) % 2:
+        return None
+    return _copies(2, int(left), int(right), terms, most)
 
 
-def _copies(count: int, left: int, right: int, terms: list[tuple[int, int, int]]) -> list[tuple[int, int, int]] | None:
+def _copies(
+    count: int, left: int, right: int, terms: list[tuple[int, int, int]], most: int
+) -> list[tuple[int, int, int]] | None:
     each = len(terms) // len({place for place, _, _ in terms})
-    if count * each > _TERMS or count * len(terms) > _STEPS:
+    if count * each > most or count * len(terms) > most * _STEPS:
         return None
     return [(place, x + n * left, y + n * right) for n in range(count) for place, x, y in terms]
 

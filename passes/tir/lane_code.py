@@ -22,7 +22,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 __all__ = ["PRODUCTS", "Code", "Product", "Step", "code_of"]
@@ -262,15 +262,24 @@ class _Registers:
         in_low: what the first so many pointers point to has to be in some of the first 16.
         uses: when each vector is needed, the next time last.
         holds: the vector in each.
+        place: of the vectors that are in one.
     """
 
     free: int
     in_low: int
     uses: dict[_Vector, list[int]] = field(default_factory=dict)
     holds: dict[int, _Vector] = field(default_factory=dict)
+    place: dict[_Vector, int] = field(default_factory=dict)
 
     def of(self, vector: _Vector) -> int | None:
-        return next((number for number, held in self.holds.items() if held == vector), None)
+        return self.place.get(vector)
+
+    def take(self, loaded: Mapping[int, _Vector]) -> None:
+        """Registers get new contents."""
+        for number, vector in loaded.items():
+            if number in self.holds:
+                del self.place[self.holds[number]]
+            self.holds[number], self.place[vector] = vector, number
 
     def _fit(self, vector: _Vector) -> range:
         return range(min(self.free, _LOW) if vector.pointer < self.in_low else self.free)
@@ -339,7 +348,7 @@ def _load(vector: _Vector, registers: _Registers, made: list[_Line], kept: set[_
         if taken is None:
             return False
         loaded = {taken: vector}
-    registers.holds.update(loaded)
+    registers.take(loaded)
     made.append(_Line("", tuple(loaded), loads=tuple(loaded.values())))
     return True
 

@@ -66,6 +66,9 @@ _SPREAD_AT_ONCE = 2
 _MOST_CORES = 32
 """That a kernel shall have work for where it leaves a loop over tiles to one."""
 
+_TERMS, _TERMS_SMALL = 27, 9
+"""Of each sum, that assembler may be written out for: of a row of a filter and a block of channels, or of 3 x 3 x 3."""
+
 _SHORT = 3
 """Rounds of the innermost loop that are written out on small cores."""
 
@@ -127,7 +130,8 @@ class ContractionRule:
         if streamed:
             tile = Tile(1, 1, 1)  # one stream from memory: what the next one reads lies behind it
         elif tiled is None and assembled:
-            tile, rest = choose_uneven_tile(outer_size, size, columns, target)
+            items = "float16" if type_of_sums(first) == "float16" else "float32"  # or dot products of as many bytes
+            tile, rest = choose_uneven_tile(outer_size, size, columns, target, items, column != vector)
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, (rest,)) if rest else None
             if rest and tiled is None:
                 tile = choose_tile(outer_size, size, columns, target)
@@ -204,7 +208,7 @@ class ContractionRule:
             lanes_at_once = target.lanes("float16" if halves else "float32")
             sch.annotate(reduced[-1], BY_LANE, _SPREAD_AT_ONCE if spread else lanes_at_once)
         if assembled:
-            sch.annotate(reduced[-1], ASSEMBLED, loaded_together(target))
+            sch.annotate(reduced[-1], ASSEMBLED, [loaded_together(target), _TERMS_SMALL if target.small else _TERMS])
         if not target.hosted and len(reduced) > 1 and trip_count(sch, reduced[-1]) <= _SHORT:
             sch.unroll(reduced[-1])  # small cores take as long for a round as for some products
         start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one round

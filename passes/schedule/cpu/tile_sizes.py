@@ -40,7 +40,9 @@ _CODE = 0.0015  # of the time: what a register of a smaller tile must be worth, 
 _TILE_CYCLES = 20  # of a tile besides the steps of its sum, and so many more for each register:
 _REGISTER_CYCLES = 2
 _NOT_HIDDEN = 0.25  # of the time that columns take to arrive from an outer cache, behind the arithmetic
-_FEWER_TERMS = 2  # of each sum in a round, where not so many rows of B can be read as usual
+_APART = 1 << 16  # vectors, from one block to the next
+_TERMS = 8  # of each sum in a round
+_FEWER_TERMS = 2  # where not so many rows of B can be read
 _SECOND_TILE = 0.02  # of the time: what a tile of another size must save, for its code
 _USUAL = 4  # how much more multiples of 8 count than others, for which tiles are chosen too,
 _HALVED = 8  # and 7, 14, 28, …
@@ -122,16 +124,22 @@ def choose_tile(
     return max((tile for tile in candidates if tile.fits(target, steps, spread)), key=rank)
 
 
-def choose_uneven_tile(outer_extent: int, extent: int, columns: int, target: Target) -> tuple[Tile, int]:
+def choose_uneven_tile(
+    outer_extent: int, extent: int, columns: int, target: Target, dtype: str = "float32", apart: bool = False
+) -> tuple[Tile, int]:
     """The tile for whose products by lane fewest instructions load, and the rows of the last one, which may be smaller;
     0 where all are alike.
 
     See `passes/tir/lane_code.py` for what is loaded. Sums take all registers but a few.
+
+    Args:
+        dtype: of items and sums, float32 or float16.
+        apart: whether columns are in blocks of their own, and the vectors of the next term behind those of this one.
     """
 
     def cost(tile: Tile) -> float:  # rows that are not neighbours have pointers of their own
-        products = 2 * target.lanes("float32") * tile.outer_rows * tile.rows * tile.columns
-        found = _by_lane(tile.outer_rows * tile.rows, tile.columns, columns, target)
+        products = 8 * tile.outer_rows * tile.rows * tile.columns
+        found = _by_lane(tile.outer_rows * tile.rows, tile.columns, 0 if apart else columns, target, dtype)
         return found + (tile.outer_rows - 1) / products
 
     def rank(choice: tuple[Tile, int]) -> tuple[float, int]:
@@ -155,24 +163,26 @@ def loaded_together(target: Target) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _by_lane(rows: int, columns: int, pitch: int, target: Target) -> float:
+def _by_lane(rows: int, columns: int, pitch: int, target: Target, dtype: str) -> float:
     """Instructions for each product of a tile, of a loop with several terms of a sum; infinite where it does not fit.
 
     Args:
-        pitch: vectors of a row of B. Long rows need pointers of their own: fewer terms are in a round.
+        pitch: vectors of a row of B; 0 for columns that are apart. Long rows need pointers of their own: fewer terms
+            are in a round.
+        dtype: see :func:`choose_uneven_tile`.
     """
-    lanes = target.lanes("float32")
+    lanes, further = target.lanes(dtype), _APART if pitch == 0 else 1
     sums = [(row, column) for row in range(rows) for column in range(columns)]
     if len(sums) > target.vector_registers - 2:
         return math.inf
     waiting = max(target.costs.latency * target.costs.multiply_adds / len(sums), 1.0)
-    for terms in (2 * lanes, _FEWER_TERMS):
+    for terms in (_TERMS, _FEWER_TERMS):
         steps = tuple(
-            Step((row * columns + column) * lanes, row * terms + term, (term * pitch + column) * lanes)
+            Step((row * columns + column) * lanes, row * terms + term, (term * (pitch or 1) + column * further) * lanes)
             for term in range(terms)
             for row, column in sums
         )
-        code = code_of("float32", steps, terms * pitch * target.vector_bytes, False, loaded_together(target))
+        code = code_of(dtype, steps, terms * (pitch or 1) * target.vector_bytes, False, loaded_together(target))
         if code is not None:
             return code.instructions * waiting / len(steps)
     return math.inf

@@ -10,7 +10,6 @@ import onnx
 import pytest
 from emulation import run_on, with_glibc
 from small_networks import Net
-from test_loaded_lanes import innermost_loops
 
 import nnefc
 from nnefc.passes.tir.lane_code import Code, Step, code_of
@@ -26,20 +25,24 @@ def convolved(net: Net, x: str, inputs: int, outputs: int, kernel: int, stride: 
 
 
 @pytest.mark.parametrize(
-    ("size", "kernel", "precision"), [(14, 1, "fp16"), (9, 3, "fp16"), (13, 1, "fp32"), (9, 3, "fp32")]
+    ("size", "kernel", "precision", "most"),
+    [(14, 1, "fp16", 1.1), (9, 3, "fp16", 1.08), (13, 1, "fp32", 1.1), (9, 3, "fp32", 1.08)],
 )
-def test_neighbouring_vectors_are_loaded_together(size: int, kernel: int, precision: str, tmp_path: Path) -> None:
+def test_neighbouring_vectors_are_loaded_together(
+    size: int, kernel: int, precision: str, most: float, tmp_path: Path
+) -> None:
+    """Those of a row of a filter of 3 x 3 for its three taps, too."""
     net = Net(seed=1)
     x = convolved(net, net.floats(1, 64, size, size), 64, 64, 1)
     onnx.save(net.model([convolved(net, x, 64, 96, kernel)]), tmp_path / "network.onnx")
     nnefc.compile(tmp_path / "network.onnx", "cortex-a76", precision=precision, strict=True).emit("asm", tmp_path)
     text = "\n".join(path.read_text() for path in tmp_path.glob("kernels*.s"))
-    loop = max(innermost_loops(text), key=lambda lines: sum(line.startswith("fmla") for line in lines))
-    code = [line for line in loop if line and not line.startswith((".", "//", "1:"))]
-    sums = sum(line.startswith("fmla") for line in code)
+    assembler = [part.split("\n") for part in re.findall(r"//APP\n(.*?)//NO_APP", text, re.DOTALL)]
+    loop = max(assembler, key=lambda lines: sum(line.startswith("\tfmla") for line in lines))
+    code = [line for line in loop if line.startswith("\t")]
+    sums = sum(line.startswith("\tfmla") for line in code)
     assert sums >= 96
-    assert len(code) <= 1.2 * sums, code
-    assert not any("[sp" in line for line in code)
+    assert len(code) <= most * sums, code
 
 
 @pytest.mark.parametrize(("precision", "error"), [("fp16", 5e-3), ("fp32", 1e-5)])
