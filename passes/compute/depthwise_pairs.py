@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import te, tirx
 
+from nnefc.passes.compute.riscv_vectors import byte_pair
 from nnefc.sizes import dimension
 from nnefc.targets.machine.target import Target
 
@@ -35,12 +36,15 @@ def takes_pairs(target: Target, filters: np.ndarray) -> bool:
     return target.long_products and filters.dtype == np.int8 and 2 <= taps <= _MOST_TAPS and filters.min() > least
 
 
-def convolve_pairs(data: te.Tensor, weights: te.Tensor, strides: Sequence[int], dilation: Sequence[int]) -> te.Tensor:
+def convolve_pairs(
+    data: te.Tensor, weights: te.Tensor, strides: Sequence[int], dilation: Sequence[int], target: Target
+) -> te.Tensor:
     """Convolution of each channel by a filter of its own, without padding.
 
     Args:
         data: `[N, C blocks, *spatial, block]`, int8.
         weights: `[C blocks, *k, block]`, int8, none of them -128.
+        target: whose instructions make the products.
 
     Returns:
         `[N, C blocks, *spatial, block]`, int32.
@@ -55,17 +59,23 @@ def convolve_pairs(data: te.Tensor, weights: te.Tensor, strides: Sequence[int], 
     def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
         *position, lane = rest
 
-        def product(tap: tirx.Expr) -> tirx.Expr:
+        def factors(tap: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
             places: list[tirx.Expr] = []
             for size in reversed(kernel):
                 places.insert(0, tirx.floormod(tap, size))
                 tap = tirx.floordiv(tap, size)
             at = [p * s + t * d for p, s, t, d in zip(position, strides, places, dilation, strict=True)]
-            return data(n, o, *at, lane).astype("int16") * weights(o, *places, lane).astype("int16")
+            return data(n, o, *at, lane), weights(o, *places, lane)
 
-        second = product(tirx.min(2 * pair + 1, taps - 1) if taps % 2 else 2 * pair + 1)
+        first = factors(2 * pair)
+        second = factors(tirx.min(2 * pair + 1, taps - 1) if taps % 2 else 2 * pair + 1)
+        is_there = 2 * pair + 1 < taps
+        if target.by_scalar:
+            weight = tirx.if_then_else(is_there, second[1], tirx.const(0, "int8")) if taps % 2 else second[1]
+            return te.sum(byte_pair(target, *first, second[0], weight).astype("int32"), axis=[pair])
+        products = [a.astype("int16") * w.astype("int16") for a, w in (first, second)]
         if taps % 2:
-            second = tirx.if_then_else(2 * pair + 1 < taps, second, tirx.const(0, "int16"))
-        return te.sum((product(2 * pair) + second).astype("int32"), axis=[pair])
+            products[1] = tirx.if_then_else(is_there, products[1], tirx.const(0, "int16"))
+        return te.sum((products[0] + products[1]).astype("int32"), axis=[pair])
 
     return te.compute((batch, outer, *spatial, block), element, name="convolution", attrs={WHOLE_BLOCKS: True})

@@ -7,13 +7,16 @@ instruction adds `Σ left[t] · right[t]` over the terms t of two of them to a s
     pmaddwd(sum, left, right)     left, right: 2 × int16                 SSE2, AVX2, AVX-512
     i32x4.dot(sum, left, right)   left, right: 2 × int16                 WebAssembly with SIMD128
     sdot, udot(sum, left, right)  left, right: 4 × int8, 4 × uint8       64-bit Arm with dot products
+    sve_sdot, sve_udot(…)         the same                           vectors of SVE, of a length that is known
     smull, umull(sum, …)          left, right: 4 × int8, 4 × uint8       Arm: products of 16 bits, added up in pairs
     smlal(sum, left, right)       left, right: 4 × int8, one > -128      Arm: the same of sums of two products
     vdpbf16ps(sum, left, right)   left, right: 2 × bfloat16              AVX-512 BF16
     bfdot(sum, left, right)       left, right: 2 × bfloat16              64-bit Arm with bfloat16
+    riscv_product(…)              left, right: int16                   RISC-V with vectors: see `riscv_vectors.py`
     smlad(sum, left, right)       left, right: 4 × int8, or uint8        Arm's DSP extension, two terms at a time
     half_pairs(sum, left, right)  left, right: 2 × float16               AVX-512 FP16
-    half_product(sum, left, right)  left, right: float16                 64-bit Arm with half floats
+    sve_bfdot(sum, left, right)   left, right: 2 × bfloat16              vectors of SVE, of a length that is known
+    half_product(sum, left, right)  left, right: float16                 64-bit Arm with half floats, RISC-V with Zvfh
 
 Sums of floats are float32. Only those of `half_pairs` are two float16 in its place, one of each term, as vectors of
 float16 are multiplied and added: no more than `HALF_SUM` products go into one, then `half_sum` makes float32 of both.
@@ -37,6 +40,9 @@ from tvm import te, tirx
 
 from nnefc.element_types import bits_of
 from nnefc.passes.compute.blocked import blocks
+from nnefc.passes.compute.riscv_vectors import LENGTHS as RISCV_LENGTHS
+from nnefc.passes.compute.riscv_vectors import function_text, use_riscv_vectors, widened_product_name
+from nnefc.passes.compute.scalable_vectors import Vector
 from nnefc.passes.tir.pure_operators import register_pure_operator
 from nnefc.targets.machine.target import Target
 
@@ -93,6 +99,7 @@ class DotProduct:
             operator is made of these. `accumulates` is of the second then.
         joined: whether 16 bits hold the sum of two of its products.
         single: whether its operands are items, which are not packed.
+        scalable: whether LLVM's function is one on vectors of scalable length.
     """
 
     name: str
@@ -104,6 +111,7 @@ class DotProduct:
     long: tuple[str, str] | None = None
     joined: bool = False
     single: bool = False
+    scalable: bool = False
 
     @property
     def terms(self) -> int:
@@ -119,6 +127,8 @@ class DotProduct:
         """The sum of the products of two packed operands."""
         return tirx.call_intrin(self.sums, self.name, tirx.const(0, self.sums), left, right)
 
+
+_SCALABLE_LANES, _LEAST_LANES = (16, 8), 4  # of SVE
 
 _VPDPBUSD = DotProduct(
     "nnefc.vpdpbusd",
@@ -136,6 +146,16 @@ _PMADDWD = DotProduct(
 _WASM_DOT = DotProduct("nnefc.wasm_dot", "int16", "int16", ((4, "llvm.wasm.dot"),), accumulates=False)
 _SDOT = DotProduct("nnefc.sdot", "int8", "int8", ((4, "llvm.aarch64.neon.sdot.v4i32.v16i8"),))
 _UDOT = DotProduct("nnefc.udot", "uint8", "uint8", ((4, "llvm.aarch64.neon.udot.v4i32.v16i8"),))
+_SVE_SDOT, _SVE_UDOT = (
+    DotProduct(
+        f"nnefc.sve_{name}",
+        dtype,
+        dtype,
+        tuple((lanes, f"llvm.aarch64.sve.{name}.nxv4i32") for lanes in _SCALABLE_LANES),
+        scalable=True,
+    )
+    for name, dtype in (("sdot", "int8"), ("udot", "uint8"))
+)
 _SMULL, _SMLAL, _UMULL = (
     DotProduct(f"nnefc.{name}", dtype, dtype, (), accumulates=False, long=(multiply, add), joined=name == "smlal")
     for name, dtype, multiply, add in (
@@ -162,12 +182,21 @@ _VDPBF16PS = DotProduct(
 _BFDOT = DotProduct(
     "nnefc.bfdot", "bfloat16", "bfloat16", ((4, "llvm.aarch64.neon.bfdot.v4f32.v8bf16"),), sums="float32"
 )
+_SVE_BFDOT = DotProduct(
+    "nnefc.sve_bfdot",
+    "bfloat16",
+    "bfloat16",
+    tuple((lanes, "llvm.aarch64.sve.bfdot") for lanes in _SCALABLE_LANES),
+    sums="float32",
+    scalable=True,
+)
 _SMLAD = DotProduct("nnefc.smlad", "int8", "int8", ())
 _UMLAD = DotProduct("nnefc.umlad", "uint8", "uint8", ())
 _WIDENING_PAIRS = {_SMLAD.name: "llvm.arm.sxtb16", _UMLAD.name: "llvm.arm.uxtb16"}
 _BYTES = "nnefc.byte_product"
 _HALF_PAIRS = DotProduct("nnefc.half_pairs", "float16", "float16", (), sums="float32")
 _HALF_PRODUCT = DotProduct("nnefc.half_product", "float16", "float16", (), sums="float32", single=True)
+_RISCV = {bits: DotProduct(widened_product_name(bits), "int16", "int16", (), single=True) for bits in RISCV_LENGTHS}
 _HALF_SUM = "nnefc.half_sum"
 _HALF_ADD = "nnefc.half_multiply_add"
 _HALF_SUMS = {_HALF_PAIRS.name: HALF_SUM, _HALF_PRODUCT.name: HALF_PART}
@@ -178,13 +207,17 @@ _PRODUCTS = (
     _WASM_DOT,
     _SDOT,
     _UDOT,
+    _SVE_SDOT,
+    _SVE_UDOT,
     _SMLAD,
     _UMLAD,
     *_LONG,
     _VDPBF16PS,
     _BFDOT,
+    _SVE_BFDOT,
     _HALF_PAIRS,
     _HALF_PRODUCT,
+    *_RISCV.values(),
 )
 _ALL = {product.name: product for product in _PRODUCTS}
 _WIDENED = {dtype: f"nnefc.widened_{dtype}" for dtype in ("int8", "uint8")}
@@ -196,21 +229,30 @@ _MACHINES: tuple[tuple[str, frozenset[str], dict[str, DotProduct]], ...] = (
     ("x86_64", frozenset({"avxvnni"}), {"uint8": _VPDPBUSD, "int8": _VPDPBUSD}),
     ("x86_64", frozenset(), {"uint8": _PMADDWD, "int8": _PMADDWD}),
     ("wasm32", frozenset(), {"uint8": _WASM_DOT, "int8": _WASM_DOT}),
+    ("aarch64", frozenset({"sve256"}), {"uint8": _SVE_UDOT, "int8": _SVE_SDOT}),
+    ("aarch64", frozenset({"sve512"}), {"uint8": _SVE_UDOT, "int8": _SVE_SDOT}),
     ("aarch64", frozenset({"dotprod"}), {"uint8": _UDOT, "int8": _SDOT}),
     ("thumb", frozenset({"dsp"}), {"uint8": _UMLAD, "int8": _SMLAD}),
     ("aarch64", frozenset(), {"uint8": _UMULL, "int8": _SMULL}),
     ("armv7a", frozenset(), {"uint8": _VMULL_U8, "int8": _VMULL_S8}),
+    *(
+        ("riscv64", frozenset({"v", f"zvl{bits}b"}), {"uint8": _RISCV[bits], "int8": _RISCV[bits]})
+        for bits in reversed(RISCV_LENGTHS)
+    ),
 )
 
 # The same for pairs of floats, by their type.
 _FLOAT_MACHINES: dict[str, tuple[tuple[str, frozenset[str], DotProduct], ...]] = {
     "bfloat16": (
         ("x86_64", frozenset({"avx512bf16", "avx512vl"}), _VDPBF16PS),
+        ("aarch64", frozenset({"sve256", "bf16"}), _SVE_BFDOT),
+        ("aarch64", frozenset({"sve512", "bf16"}), _SVE_BFDOT),
         ("aarch64", frozenset({"bf16"}), _BFDOT),
     ),
     "float16": (
         ("x86_64", frozenset({"avx512fp16", "avx512vl"}), _HALF_PAIRS),
         ("aarch64", frozenset({"fullfp16"}), _HALF_PRODUCT),
+        ("riscv64", frozenset({"zvfh"}), _HALF_PRODUCT),
     ),
 }
 
@@ -285,6 +327,8 @@ class Multiplication:
             return data.astype(sums) * weights.astype(sums)
         if self.stored is not None and str(weights.expr_ty().dtype) == "int16":
             weights = tirx.call_intrin("int32", _WIDENED[self.stored], weights)
+        if self.dot.single:
+            return self.dot(data.astype(self.dot.left), weights.astype(self.dot.right))
         return self.dot(data, weights) if self.data == self.dot.left else self.dot(weights, data)
 
 
@@ -298,6 +342,8 @@ def multiplication_of(target: Target, data: str, weights: str) -> Multiplication
     dot = next((d[weights] for name, needed, d in _MACHINES if name == architecture and needed <= features), None)
     if dot is None:
         return Multiplication(data, weights)
+    if dot.single:
+        return Multiplication(data, weights, 0, dot)
     if dot.terms == 2:
         return Multiplication("int16", "int16", 0, dot, weights)
     wanted = dot.left if weights == dot.right else dot.right
@@ -474,7 +520,10 @@ def _joined(items: Sequence[tirx.Expr], bits: int) -> tirx.Expr:
 @functools.cache  # TVM refuses a second registration
 def use_dot_products() -> None:
     """Make the operators known to TVM, and its code generator for CPUs, in this process."""
+    use_riscv_vectors()
     for product in _ALL.values():
+        if product in _RISCV.values():
+            continue
         lowering = _multiplied_halves if product is _HALF_PAIRS else _lowering(product)
         if product.long is not None:
             lowering = _long_products(product, product.long)
@@ -588,7 +637,11 @@ def _widening(dtype: str) -> Callable[[tvm.ir.Call], tirx.Expr]:
 def llvm_text(call: tvm.ir.Call) -> str:
     """LLVM's text of the functions that `call` becomes calls of; "" for none."""
     product = _ALL.get(getattr(call.op, "name", ""))
-    if product is None or product.left != "bfloat16":
+    if product is None or product in _RISCV.values():
+        return function_text(call)
+    if product.scalable:
+        return _declaration(product) + "".join(_scalable_text(product, n, name) for n, name in product.intrinsics)
+    if product.left != "bfloat16":
         return ""
     return "".join(
         _LLVM_TEXT.format(lanes=n, pairs=2 * n, name=_function(name), llvm=name) for n, name in product.intrinsics
@@ -607,16 +660,48 @@ define linkonce_odr hidden <{lanes} x float> @{name}(<{lanes} x float> %s, <{lan
 """
 
 
-def _function(intrinsic: str) -> str:
-    """The name of what calls an instruction on bfloat16."""
-    return intrinsic.replace("llvm.", "nnefc_").replace(".", "_")
+def _scalable(product: DotProduct, lanes: int) -> tuple[Vector, Vector]:
+    """The vectors of a sum, and of an operand's items."""
+    total, item = ("float", "bfloat") if product.left == "bfloat16" else ("i32", "i8")
+    return Vector(total, lanes, _LEAST_LANES), Vector(item, lanes * product.terms, _LEAST_LANES * product.terms)
+
+
+def _declaration(product: DotProduct) -> str:
+    """LLVM's text for its function on vectors of SVE."""
+    total, operand = (vector.scalable for vector in _scalable(product, _LEAST_LANES))
+    return f"\ndeclare {total} @{product.intrinsics[0][1]}({total}, {operand}, {operand})\n"
+
+
+def _scalable_text(product: DotProduct, lanes: int, intrinsic: str) -> str:
+    """LLVM's text of a function on vectors of as many lanes as registers of SVE have there."""
+    total, operand = _scalable(product, lanes)
+    given = f"{total.scalable} %long_s, {operand.scalable} %long_a, {operand.scalable} %long_b"
+    words = f"<{lanes} x i32>"
+    lines = [
+        f"define linkonce_odr hidden {total.fixed} @{_function(intrinsic, lanes)}",
+        f"  ({total.fixed} %s, {words} %u, {words} %v) alwaysinline {{",
+        f"  %a = bitcast {words} %u to {operand.fixed}",
+        f"  %b = bitcast {words} %v to {operand.fixed}",
+        total.begin("s"),
+        operand.begin("a"),
+        operand.begin("b"),
+        f"  %made = call {total.scalable} @{intrinsic}({given})",
+        *total.returned("made"),
+    ]
+    return "\n".join(lines)
+
+
+def _function(intrinsic: str, lanes: int = 0) -> str:
+    """The name of what calls an instruction on bfloat16, or on vectors of scalable length."""
+    return intrinsic.replace("llvm.", "nnefc_").replace(".", "_") + (f"_{lanes}" if lanes else "")
 
 
 def _instruction(
     product: DotProduct, intrinsic: str, lanes: int, total: tirx.Expr, left: tirx.Expr, right: tirx.Expr
 ) -> tirx.Expr:
-    if product.left == "bfloat16":
-        return tirx.call_pure_extern(f"float32x{lanes}", _function(intrinsic), total, left, right)
+    if product.scalable or product.left == "bfloat16":
+        name = _function(intrinsic, lanes if product.scalable else 0)
+        return tirx.call_pure_extern(f"{product.sums}x{lanes}", name, total, left, right)
     bits = 32 // product.terms
     if product.left == product.right and isinstance(left, tirx.Broadcast):
         left, right = right, left  # what LLVM takes for a lane of a vector comes last

@@ -41,6 +41,9 @@ def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
     if target.by_lane:
         sizes = [lanes, max(lanes, target.lanes("int8"))] if _multiplies_bytes(mod, target) else [lanes]
         return min(sizes, key=lambda size: sum(_cycles_by_lane(call, size, target) for call in _convolutions(mod)))
+    if target.group > 1:
+        sizes = [lanes, *(target.lanes("float16") for call in _convolutions(mod) if _type(call) == "float16")]
+        return min(sizes, key=lambda size: sum(_cycles_in_groups(call, size, target) for call in _convolutions(mod)))
     calls = [call for call in _convolutions(mod) if target.tiles]
     widest = max((_TILE_BYTES * 8 // bits_of(_type(call)) for call in calls if _is_in_tiles(call, target)), default=0)
     sizes = [size for size in (lanes, 2 * lanes, 4 * lanes) if size <= max(widest, lanes)]
@@ -138,6 +141,20 @@ def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
     if _is_depthwise(call):
         return vectors * _VECTOR_CYCLES
     return vectors * -(-inputs // terms) * (1 + 1 / (columns * min(lanes, size // terms)))
+
+
+def _cycles_in_groups(call: relax.Call, size: int, target: Target) -> float:
+    """The same where a vector is a group of registers, or a smaller group if its numbers are narrow."""
+    outputs, inputs, *kernel = map(_number, shape_of(call.args[1]))
+    batch, _, *sizes = shape_of(call.args[0])
+    steps = _number(item_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
+    if _is_depthwise(call):
+        return steps * blocks(outputs, size) * size / target.lanes("float32") * _VECTOR_CYCLES
+    lane = "float16" if _type(call) == "float16" else "float32"
+    columns = max(
+        1, target.lanes(lane) // size
+    )  # of a tile: as many as make a whole group, which an item is loaded for
+    return steps * blocks(outputs, size) * inputs * max(1, size // target.lanes(lane)) * (1 + 1 / columns)
 
 
 def _number(size: Dimension) -> int:

@@ -12,6 +12,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.targets.link.linking import LINKING
 from nnefc.targets.link.toolchain import compiler_for
 from nnefc.targets.link.zig import run_compiler
+from nnefc.targets.machine.architecture import architecture_of
 from nnefc.targets.machine.target import Target
 
 __all__ = ["c_objects"]
@@ -38,7 +39,9 @@ def c_objects(files: Mapping[CSource, str], target: Target) -> tuple[bytes, ...]
             f"results of C are not reproducible: the network has an operator of {next(iter(files)).name}",
             hint="compile without --reproducible, or write the operator with TVM: see docs/how-to/custom-operator.md",
         )
-    compiler = compiler_for(target.zig_target, _cpu(target.features))
+    lengths = architecture_of(target.triple).lengths
+    features = [feature for feature in target.features if feature not in lengths]
+    compiler = compiler_for(target.zig_target, _cpu(features))
     with tempfile.TemporaryDirectory(prefix="nnefc-c-") as name:
         folder = Path(name)
         made = []

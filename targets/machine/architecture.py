@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 
 from nnefc.diagnostics import CompileError
 
@@ -20,15 +20,22 @@ class Vectors:
         registers: how many there are.
         fused: whether one instruction multiplies and adds.
         by_lane: whether it multiplies a vector by any one lane of another.
+        by_scalar: whether it multiplies a vector by a number from a register that is none of vectors.
         long_products: whether one instruction multiplies vectors of bytes to numbers of 16 bits, and one adds these to
             numbers of 32.
+        group: registers of the machine that one of these is made of.
+        scale: of vectors whose length code need not know, for which length it is made nevertheless: so many times 128
+            bits.
     """
 
     bytes: int
     registers: int
     fused: bool
     by_lane: bool = False
+    by_scalar: bool = False
     long_products: bool = False
+    group: int = 1
+    scale: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,8 @@ class Architecture:
         pointer_bits: size of a pointer, and of C's size_t.
         abi: LLVM's name of the calling convention, where it has to be said.
         hosted: whether its machines have an operating system; those without one are microcontrollers.
+        lengths: vector lengths that code may be made for, by names that LLVM does not know, each with processors, by
+            LLVM's names, that all have it. Such code runs with no other length.
         unrolled: processors for which LLVM unrolls loops until their sums no longer fit into the registers, a regular
             expression: code for them is made for the general processor with their features.
     """
@@ -77,6 +86,7 @@ class Architecture:
     pointer_bits: int = 64
     abi: str = ""
     unrolled: str = ""
+    lengths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     hosted: bool = True
 
     def vectors(self, features: Set[str]) -> Vectors:
@@ -84,8 +94,19 @@ class Architecture:
         return next(e.vectors for e in self.extensions if set(e.features) <= features)
 
 
-# Scalable vectors of RISC-V are at least so many bits; code for fixed lengths runs on longer ones too.
-_RISCV_LENGTHS = (512, 256, 128)
+# Scalable vectors of RISC-V are at least so many bits; code for fixed lengths runs on longer ones too. Instructions
+# take groups of registers for one, as many as hold a line of a cache: fewer instructions, which take as many cycles.
+_RISCV_LENGTHS = (1024, 512, 256, 128)
+_RISCV_GROUP_BYTES = 64
+
+
+def _riscv_vectors(bits: int) -> Vectors:
+    group = max(1, _RISCV_GROUP_BYTES * 8 // bits)
+    return Vectors(bits * group // 8, 32 // group, fused=True, by_scalar=True, long_products=True, group=group)
+
+
+# Scalable vectors of Arm, for which fixed ones are better than NEON's if they are longer.
+_ARM_LENGTHS = (512, 256)
 
 ARCHITECTURES = (
     Architecture(
@@ -118,8 +139,18 @@ ARCHITECTURES = (
         r"aarch64|arm64",
         cpu="generic",
         required=("neon",),
-        extensions=(VectorExtension((), Vectors(16, 32, fused=True, by_lane=True, long_products=True)),),
-        checked=("dotprod", "fullfp16", "fp16fml", "bf16", "i8mm", "lse", "rdm", "sve", "sve2"),
+        extensions=(
+            *(
+                VectorExtension(("sve", f"sve{n}"), Vectors(n // 8, 32, fused=True, scale=n // 128))
+                for n in _ARM_LENGTHS
+            ),
+            VectorExtension((), Vectors(16, 32, fused=True, by_lane=True, long_products=True)),
+        ),
+        checked=(
+            *("dotprod", "fullfp16", "fp16fml", "bf16", "i8mm", "lse", "rdm", "sve", "sve2"),
+            *(f"sve{n}" for n in _ARM_LENGTHS),
+        ),
+        lengths={"sve512": ("a64fx",), "sve256": ("neoverse-v1",)},
         # the first line are families of processors
         tuning=r"a\d+\w*|(ampere|apple-|c1-|cortex-|exynos|fujitsu-|neoverse|oryon-|thunderx).*|carmel|falkor|kryo|olympus"
         r"|saphira|tsv110|v[89](\.\d+)?[ar]"
@@ -153,7 +184,7 @@ ARCHITECTURES = (
         required=("64bit", "m", "a", "f", "d"),
         attributes=("+m", "+a", "+f", "+d", "+c"),
         extensions=(
-            *(VectorExtension(("v", f"zvl{n}b"), Vectors(n // 8, 32, fused=True)) for n in _RISCV_LENGTHS),
+            *(VectorExtension(("v", f"zvl{n}b"), _riscv_vectors(n)) for n in _RISCV_LENGTHS),
             # no vectors: 32 scalar registers, which LLVM uses four at a time
             VectorExtension((), Vectors(16, 8, fused=True)),
         ),

@@ -237,7 +237,8 @@ MICROARCHITECTURES: dict[str, tuple[Microarchitecture, ...]] = {
         Microarchitecture("X280",
             ("sifive-x280", "sifive-x390"), 1, 32, 4, 1, 32, 1, 32, 32 * _KIB, 4, 256 * _KIB, 2 * _MIB,
                           16, 8, 3),
-        Microarchitecture("RISC-V", (), 1, 64, 4, 1, 64, 1, 64, 32 * _KIB, 4, 128 * _KIB, 0, 8, 4, 3),
+        # any: a register of the shortest vectors in a cycle
+        Microarchitecture("RISC-V", (), 1, 16, 4, 1, 16, 1, 16, 32 * _KIB, 4, 128 * _KIB, 0, 8, 4, 3),
     ),
     # microcontrollers: memory that is read in a cycle, whether by a cache or not
     "thumb": (

@@ -33,7 +33,8 @@ This table is generated from `targets/machine/named.py`; to bring it up to date,
 **Vectors** are the number and width in bits of the vector registers that kernels use. *FMA* means that one
 instruction multiplies and adds. WebAssembly's SIMD128 has none: products are rounded before they are added. RISC-V
 without vectors counts four of its 32 scalar registers as one; with vectors, code is generated for registers of 128 bits
-and also runs on longer ones; `-mattr=+v,+zvl256b` uses 256.
+and also runs on longer ones; `-mattr=+v,+zvl256b` uses 256. Its instructions take groups of registers for one (LMUL),
+such that 512 bits are computed at once: `8 × 4 × 128` are eight groups of four.
 
 **Checked at run time** are features that `nnefc_create` looks for before any of the network's code runs. On a machine
 that lacks one, or whose operating system does not save the registers that go with it, it returns
@@ -44,6 +45,15 @@ that are not part of its baseline (cryptography, AMX, SME, RISC-V vendors' exten
 **Tested** says how: the same networks are compiled for each target, run under this emulator, and compared with NumPy.
 [SqueezeNet was compared with onnxruntime](../benchmarks/results/emulated.md). Libraries for Windows run under Wine.
 Those for Android and macOS are linked, and their headers, symbols and dependencies are checked; they have not been run.
+
+## Vectors of SVE
+
+Instructions of SVE leave open how long vectors are; registers and tiles of kernels do not. Code is made for one length,
+where that is longer than NEON's: `-mattr=+sve256` or `+sve512`, as in
+`llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1 -mattr=+sve256,+bf16`. For `neoverse-v1` (Graviton 3) and `a64fx`
+that length is taken without being asked, and `-mattr=-sve256` leaves it out; all others have 128 bits, or a length that
+LLVM's name does not tell. `native` takes this machine's. `nnefc_create` looks at the length that the system gives to
+threads, and refuses any other one, also a longer one, as a feature that is missing.
 
 ## One library for a kind of processor
 
@@ -166,4 +176,5 @@ def targets_page() -> str:
 
 
 def _words(vectors: Vectors) -> str:
-    return f"{vectors.registers} × {8 * vectors.bytes}{', FMA' if vectors.fused else ''}"
+    width = f"{vectors.group} × " * (vectors.group > 1) + str(8 * vectors.bytes // vectors.group)
+    return f"{vectors.registers} × {width}{', FMA' if vectors.fused else ''}"

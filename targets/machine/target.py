@@ -40,7 +40,7 @@ KEPT_WIDE = ("first", "last")
 """Contractions that may be left out of a narrow precision, besides those that are named."""
 
 
-_WIDEN_HALVES = ("f16c", "avx512f", "vfp4", "fp-armv8")
+_WIDEN_HALVES = ("f16c", "avx512f", "vfp4", "fp-armv8", "zvfhmin")
 """Features with instructions that convert vectors of float16 to float32; all of 64-bit Arm has them."""
 
 
@@ -69,8 +69,10 @@ class Target:
             need more, sums are spilled in each round. 0 if what is read behind takes none.
         fused: whether one instruction multiplies and adds.
         by_lane: whether it multiplies a vector by any one lane of another.
+        by_scalar: whether it multiplies a vector by a number from a register that is none of vectors.
         long_products: whether one instruction multiplies vectors of bytes to numbers of 16 bits, and one adds these to
             numbers of 32.
+        group: registers of the machine that a vector register is made of.
         costs: what instructions on such vectors, and memory, cost on its cores.
         threads: whether the system has threads.
         pointer_bits: size of a pointer, and of C's size_t.
@@ -81,6 +83,7 @@ class Target:
         precision: what contractions multiply, one of PRECISIONS.
         keep_wide: contractions that multiply float32 nevertheless: some of KEPT_WIDE, and patterns of the names of
             their results.
+        scale: as of :class:`Vectors`.
         tiles: LLVM features of its unit that multiplies matrices, if it has one: kernels that use it need them, besides
             `features`.
         emulates_tiles: whether functions in C stand for that unit's instructions, for tests on machines without it.
@@ -104,7 +107,10 @@ class Target:
     kept_registers: int = 0
     fused: bool = True
     by_lane: bool = False
+    by_scalar: bool = False
     long_products: bool = False
+    group: int = 1
+    scale: int = 0
     threads: bool = True
     hosted: bool = True
     zig_cpu: str = "baseline"
@@ -149,6 +155,16 @@ class Target:
     def block_lanes(self, dtype: str) -> int:
         """Elements of `dtype` in one block of a layout: whole vector registers."""
         return max(self.lanes(dtype), self.block_bytes * 8 // bits_of(dtype))
+
+    def for_vectors(self, size: int) -> Target:
+        """The same machine, of whose vectors `size` bytes are used: where they are groups, it has more smaller ones."""
+        less = min(self.vector_bytes // size, self.group) if size else 1
+        return replace(
+            self,
+            vector_bytes=self.vector_bytes // less,
+            vector_registers=self.vector_registers * less,
+            group=self.group // less,
+        )
 
     def for_sums(self, dtype: str, count: int = 1) -> Target:
         """The same machine, with the registers that hold sums of `dtype`, for integers may have others than floats;
@@ -267,7 +283,10 @@ class Target:
     def converts_rounding(self) -> str | None:
         """LLVM's name of the instruction set, if its instructions round float32 to even while they become int32."""
         name = self.triple.split("-")[0]
-        return name if name in ("x86_64", "aarch64") or (name == "riscv64" and "v" in self.features) else None
+        known = (
+            name == "x86_64" or (name == "aarch64" and not self.scale) or (name == "riscv64" and "v" in self.features)
+        )
+        return name if known else None
 
     @property
     def parallel_grain(self) -> int:
@@ -393,8 +412,8 @@ def _from_options(text: str, options: Sequence[str]) -> Target:
     if "-mcpu" in given:
         return _cross(text, triple, given["-mcpu"], attributes)
     cpu = codegen.llvm_get_system_cpu()
-    hidden = _hidden_features(triple, cpu)
-    return _with_caches(_cross(text, triple, cpu, (*hidden, *attributes)), _own_caches())
+    own = (*_hidden_features(triple, cpu), *_own_length(triple))
+    return _with_caches(_cross(text, triple, cpu, (*own, *attributes)), _own_caches())
 
 
 _LARGEST_FILE = 64 << 10
@@ -467,17 +486,23 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
         )
     if cpu == architecture.cpu:
         attributes = (*architecture.attributes, *attributes)
+    length, attributes = _length(name, architecture, cpu, attributes)
     available = _features(
         llvm_triple, cpu, _checked(name, architecture, llvm_triple, cpu, attributes), architecture.abi
     )
+    if length in architecture.lengths:
+        available |= {length}
     missing = [feature for feature in architecture.required if feature not in available]
     if missing:
         raise CompileError(
             f"target {name!r} lacks {', '.join(missing)}, which nnefc's code needs", hint=instead_of(cpu) or None
         )
     vectors = architecture.vectors(available)
+    if not vectors.scale:
+        available -= {length}
     features = tuple(feature for feature in architecture.checked if feature in available)
-    surely_there = (*architecture.attributes, *(f"+{feature}" for feature in features))
+    known_to_llvm = (f"+{feature}" for feature in features if feature not in architecture.lengths)
+    surely_there = (*architecture.attributes, *known_to_llvm)
     tiles = tuple(name for name in architecture.tiles if name in available and system.name.startswith("linux"))
     costs = microarchitecture_of(architecture.name, cpu).costs(vectors.bytes)
     if re.fullmatch(architecture.unrolled, cpu):
@@ -496,7 +521,10 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
         vector_registers=vectors.registers,
         fused=vectors.fused,
         by_lane=vectors.by_lane,
+        by_scalar=vectors.by_scalar,
         long_products=vectors.long_products,
+        group=vectors.group,
+        scale=vectors.scale,
         costs=costs,
         threads=system.threads or _SHARED_MEMORY in features,
         hosted=system.hosted,
@@ -545,6 +573,22 @@ def _checked(
                 hint=near(attribute[1:], sorted(known), "use LLVM's names"),
             )
     return attributes
+
+
+def _length(
+    name: str, architecture: Architecture, cpu: str, attributes: tuple[str, ...]
+) -> tuple[str, tuple[str, ...]]:
+    """The vector length that code is made for, "" for any or for vectors of one length; and LLVM's attributes."""
+    lengths = architecture.lengths
+    asked = {attribute[1:]: attribute[:1] for attribute in attributes if attribute[1:] in lengths}
+    rest = tuple(attribute for attribute in attributes if attribute[1:] not in lengths)
+    named = [length for length, sign in asked.items() if sign == "+"]
+    if len(named) > 1:
+        raise CompileError(
+            f"target {name!r} has vectors of several lengths, {' and '.join(named)}", hint="say one of these"
+        )
+    own = [length for length, cpus in lengths.items() if cpu in cpus and length not in asked]
+    return (*named, *own, "")[0], (*rest, *["+sve"] * bool(named))
 
 
 def _switched_off(
@@ -640,6 +684,19 @@ def _hidden_features(triple: str, cpu: str) -> tuple[str, ...]:
         for name in (*architecture.checked, *architecture.tiles)
         if name in known and flags.get(name, name) not in shown
     )
+
+
+_OWN_LENGTH = Path("/proc/sys/abi/sve_default_vector_length")
+"""Where Linux says how many bytes vectors of this machine have, if their length is not the same on all machines."""
+
+
+def _own_length(triple: str) -> tuple[str, ...]:
+    """Attributes for the vector length of this machine."""
+    try:
+        own = f"sve{8 * int(_OWN_LENGTH.read_text())}"
+    except (OSError, ValueError):
+        own = ""
+    return tuple(f"{'+' if length == own else '-'}{length}" for length in architecture_of(triple).lengths)
 
 
 # Linux's numbers of a processor's caches.

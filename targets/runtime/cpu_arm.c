@@ -8,6 +8,9 @@
 
 #if defined(__linux__)
 #include <sys/auxv.h>
+#if defined(__aarch64__)
+#include <sys/prctl.h>
+#endif
 
 #if !defined(AT_HWCAP2)
 #define AT_HWCAP2 26
@@ -35,8 +38,21 @@ static bool is_version_8(void) {
     return platform != NULL && (strncmp(platform, "v8", 2) == 0 || strncmp(platform, "aarch64", 7) == 0);
 }
 
+#if defined(__aarch64__)
+/* Bytes of a vector of SVE in this thread; 0 where there is none. */
+static int vector_bytes(void) {
+    enum { GET_LENGTH = 51, BYTES = 0xffff }; /* the request, of Linux 4.15, and the part of its result */
+    int result = prctl(GET_LENGTH);
+    return result < 0 ? 0 : result & BYTES;
+}
+#endif
+
 bool nnefc_cpu_has(const char *feature) {
     if (strcmp(feature, "fp-armv8") == 0) return is_version_8();
+#if defined(__aarch64__)
+    if (strcmp(feature, "sve256") == 0) return vector_bytes() == 32;
+    if (strcmp(feature, "sve512") == 0) return vector_bytes() == 64;
+#endif
     for (size_t i = 0; i < sizeof features / sizeof *features; i++)
         if (strcmp(feature, features[i].name) == 0) return getauxval(features[i].vector) >> features[i].bit & 1;
     return false;

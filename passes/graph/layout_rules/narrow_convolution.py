@@ -307,6 +307,7 @@ def _in_pairs(
         to_constant(arrange_array(filters, 0, layout.order, layouts.size)),
         sliding.strides,
         sliding.dilation,
+        layouts.target,
         name="integer_depthwise_convolution",
     )
     return _with_offset(layouts, layouts.having(result, layout), filters[:, None], how)

@@ -88,6 +88,7 @@ class ContractionRule:
         lanes = _vector_length(step, vector, target.lanes(type_of_sums(step)))
         if lanes == 1 or any(axis > vector for axis in (*roles.only_left, *roles.both)):
             return None
+        target = target.for_vectors(lanes * bits_of(type_of_sums(step)) // 8)
         if step.producers:
             return None  # a producer inside: rules for such computations come before
         joined = with_joined_rows(kernel, step)

@@ -108,7 +108,8 @@ class Tile:
         rows = self.outer_rows * self.rows
         if spread:  # two halves of each vector, two of a value, and products on their way
             return rows * self.columns + 2 * self.columns + 6 + (rows if target.by_lane else 0)
-        return rows * self.columns + self.columns + (rows if target.by_lane else 1)
+        factors = rows if target.by_lane else 0 if target.by_scalar else 1
+        return rows * self.columns + self.columns + factors
 
 
 def choose_tile(

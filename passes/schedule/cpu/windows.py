@@ -43,6 +43,9 @@ _RESULTS_AT_ONCE = 7
 """Neighbouring results, which share the filter and most of their windows. As many as keep multiply-adds going that take
 four cycles, two of which begin in each; and a divisor of the widths that images have after halving: 7, 14, 28, …"""
 
+_LEAST_AT_ONCE = 2
+"""Results that are worth narrower vectors, for what they share is loaded once."""
+
 _FEWER_AT_ONCE = (3, 1)
 """Of a row of open length, what is left behind the last whole seven: few loops more, for their code takes time to
 compile."""
@@ -61,14 +64,18 @@ class WindowsRule:
         lanes = vector_lanes(channels.size, target.lanes(type_of_sums(step)))
         if channels.size % lanes:
             return None
-        registers = target.for_sums(step.dtype).vector_registers
+        width = lanes * bits_of(type_of_sums(step)) // 8
+        registers = target.for_sums(step.dtype).for_vectors(width).vector_registers
         narrows = bits_of(kernel.steps[-1].dtype) < bits_of(step.dtype) and target.narrows_pairs
         if WHOLE_BLOCKS in step.node.annotations or (narrows and int(channels.size) == 2 * lanes):
             registers = registers * lanes // int(channels.size)
             lanes = int(channels.size)
         if not all(_ends_with(region, channels.var) for region in (*step.reads, *step.writes)):
             return None
-        at_once = min(_RESULTS_AT_ONCE, registers // 2) if registers >= 8 else 1
+        room = registers // 2
+        if target.group > 1:  # what the window holds takes registers, for no operand comes from memory
+            lanes, room = _in_groups(step, lanes, room, target)
+        at_once = min(_RESULTS_AT_ONCE, room) if registers >= 8 else 1
         return self._schedule(kernel.schedule(), step, lanes, at_once)
 
     def _schedule(self, sch: s_tir.Schedule, step: Step, lanes: int, most_at_once: int) -> s_tir.Schedule | None:
@@ -106,6 +113,20 @@ class WindowsRule:
             if at_once > 1:
                 sch.unroll(others[-1])
         return sch
+
+
+def _in_groups(step: Step, lanes: int, room: int, target: Target) -> tuple[int, int]:
+    """Lanes of a vector, and results at once, such that registers hold a vector for each place of the window too."""
+    places = item_count([axis.size for axis in step.reduced])
+    if not is_known(places) or places > _LARGEST_UNROLLED or WHOLE_BLOCKS in step.node.annotations:
+        return lanes, room
+    width = lanes * bits_of(type_of_sums(step)) // 8
+    for part in (1, 2, 4, 8):
+        registers = target.for_vectors(width // part).vector_registers
+        left = registers - places - 2
+        if lanes % part == 0 and left >= _LEAST_AT_ONCE:
+            return lanes // part, left
+    return lanes, room
 
 
 def _at_once(count: Size, sharing: int, most: int) -> int:

@@ -171,10 +171,31 @@ def _compiled(functions: Iterable[tirx.PrimFunc], target: Target, path: Path) ->
         check_functions(functions)
     with counted_checks() as checks:
         library = tvm.compile(module, target=target.to_tvm(), tir_pipeline=pipeline)
-    library.mod.write_to_file(str(path), path.suffix[1:])
+    made = _of_length(library.mod, target.scale, path) if target.scale else library.mod
+    made.write_to_file(str(path), path.suffix[1:])
     content = path.read_bytes()
     path.unlink()
     return content, checks
+
+
+_ATTRIBUTES = '"target-cpu"='
+"""What attributes of functions that TVM makes for LLVM hold, and nothing else does."""
+
+
+def _of_length(module: tvm.runtime.Module, scale: int, path: Path) -> tvm.runtime.Module:
+    """The same code, of which LLVM knows how long scalable vectors are, before it chooses instructions: fixed vectors
+    that are longer than NEON's are such then, and stay in registers. TVM has no way to tell it.
+
+    Args:
+        scale: times 128 bits.
+        path: beside this, a file is written and removed again.
+    """
+    text = path.with_suffix(".known.ll")
+    module.write_to_file(str(text), "ll")
+    text.write_text(text.read_text().replace(_ATTRIBUTES, f"vscale_range({scale},{scale}) {_ATTRIBUTES}"))
+    made = tvm.runtime.load_module(str(text))
+    text.unlink()
+    return made
 
 
 def pipeline_of(target: Target, is_open: bool = False, is_checked: bool = False) -> str:

@@ -181,12 +181,14 @@ def test_features_are_switched_on_and_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "bits"), [("+v", 128), ("+v,+zvl256b", 256), ("+v,+zvl512b", 512), ("+zba", 128)]
+    ("attributes", "bits"),
+    [("+v", 128), ("+v,+zvl256b", 256), ("+v,+zvl512b", 512), ("+v,+zvl1024b", 1024), ("+zba", 128)],
 )
 def test_vectors_of_riscv_are_as_long_as_said(attributes: str, bits: int) -> None:
     target = parse_target(f"llvm -mtriple=riscv64-linux-gnu -mattr={attributes}")
-    assert target.vector_bytes * 8 == bits
-    assert target.vector_registers == (32 if "+v" in attributes else 8)
+    assert target.vector_bytes * 8 == bits * target.group
+    assert target.vector_registers * target.group == (32 if "+v" in attributes else 8)
+    assert target.vector_bytes >= 64 or "+v" not in attributes
 
 
 def test_a_file_names_a_machine(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ CASES = {"convolution": Case([random(1, 64, 28, 28)], convolution), "product": C
         ("cortex-a76", "aarch64", 24),
         ("armv7-linux-gnueabihf", "arm", 8),
         ("riscv64-linux-gnu", "riscv64", 16),
-        ("riscv64gcv-linux-gnu", "riscv64v", 24),
+        ("riscv64gcv-linux-gnu", "riscv64v", 6),  # groups of four,
     ],
 )
 @pytest.mark.parametrize("kernel", CASES)
@@ -57,7 +57,9 @@ def test_sums_stay_in_full_vector_registers(name: str, dialect: str, sums: int, 
     assert loop.arithmetic >= sums, "\n".join(loop.lines)
     assert loop.spills == 0, "\n".join(loop.lines)
     others = len(loop.lines) - loop.arithmetic
-    assert others <= {"sse": 3.1, "arm": 1.7}.get(dialect, 1.5) * loop.arithmetic, "\n".join(loop.lines)
+    assert others <= {"sse": 3.1, "arm": 1.7, "riscv64v": 1.8}.get(dialect, 1.5) * loop.arithmetic, "\n".join(
+        loop.lines
+    )
 
 
 @pytest.mark.parametrize("kernel", CASES)

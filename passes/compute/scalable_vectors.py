@@ -1,0 +1,59 @@
+"""LLVM's text of functions on fixed vectors that are the beginning of scalable ones: where the length of registers is
+known, the whole of them.
+
+Instructions on vectors of a length that code need not know are functions on scalable vectors in LLVM, such as
+`<vscale x 4 x i32>`. Kernels compute with fixed ones, which lie in the same registers, so that nothing is moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Vector"]
+
+_SHORT = {"float": "f32", "bfloat": "bf16", "half": "f16"}
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A fixed vector, and the scalable one.
+
+    Attributes:
+        dtype: LLVM's type of an item.
+        lanes: of the fixed vector.
+        least: of the scalable vector, if registers are as short as they may be.
+    """
+
+    dtype: str
+    lanes: int
+    least: int
+
+    @property
+    def fixed(self) -> str:
+        """LLVM's type of the fixed vector."""
+        return f"<{self.lanes} x {self.dtype}>"
+
+    @property
+    def scalable(self) -> str:
+        """LLVM's type of the scalable one."""
+        return f"<vscale x {self.least} x {self.dtype}>"
+
+    @property
+    def suffix(self) -> str:
+        """The scalable type in names of functions."""
+        return f"nxv{self.least}{self._item}"
+
+    @property
+    def _item(self) -> str:
+        return _SHORT.get(self.dtype, self.dtype)
+
+    def begin(self, name: str) -> str:
+        """The line that makes `%long_NAME` of `%NAME`."""
+        function = f"llvm.vector.insert.{self.suffix}.v{self.lanes}{self._item}"
+        return f"  %long_{name} = call {self.scalable} @{function}({self.scalable} poison, {self.fixed} %{name}, i64 0)"
+
+    def returned(self, name: str) -> list[str]:
+        """The lines that return a scalable vector as a fixed one, and end the function."""
+        function = f"llvm.vector.extract.v{self.lanes}{self._item}.{self.suffix}"
+        made = f"  %r = call {self.fixed} @{function}({self.scalable} %{name}, i64 0)"
+        return [made, f"  ret {self.fixed} %r", "}", ""]

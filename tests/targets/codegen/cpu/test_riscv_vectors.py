@@ -1,0 +1,121 @@
+"""Vectors of RISC-V of every length: floats, half floats and bytes, beside onnxruntime and in the assembly."""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from assembly import DIALECTS, Dialect, hottest_loop
+from emulation import Machine, run_on, with_glibc
+from small_networks import Net
+
+import nnefc
+
+_KNOWS_HALVES = 9  # version of QEMU
+
+
+def machine(bits: int, code_for: int = 0, more: str = "", options: str = "") -> Machine:
+    """A processor with registers of so many bits, and code for these or for shorter ones."""
+    target = f"llvm -mtriple=riscv64-linux-gnu -mattr=+v,+zvl{code_for or bits}b{more}"
+    return with_glibc(f"{bits}", target, "qemu-riscv64", "-cpu", f"rv64,v=true,vext_spec=v1.0,vlen={bits}{options}")
+
+
+MACHINES = [machine(512, code_for=128), machine(256), machine(1024)]
+
+
+def network() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """Sizes that are no multiples of anything; windows that registers hold, and larger ones."""
+    net, results = Net(seed=11), []
+    x = net.floats(1, 5, 11, 13)
+    y = net.convolution(x, 5, 37)
+    y = net.convolution(y, 37, 37, groups=37)
+    y = net.convolution(y, 37, 37, size=5, stride=2, groups=37)
+    results.append(net.convolution(y, 37, 70, size=1))
+    results.append(net.do("MatMul", net.floats(9, 33), net.weight(33, 47)))
+    rng = np.random.default_rng(3)
+    for data in (np.uint8, np.int8):
+        for weights in (np.int8, np.uint8):
+            limits = np.iinfo(weights)
+            for shape, groups in (((37, 21, 3, 3), 1), ((21, 1, 3, 3), 21), ((21, 1, 5, 5), 21)):
+                given = net.given(rng.integers(*_range(data), (1, 21, 9, 14)).astype(data))
+                w = np.maximum(rng.integers(limits.min, limits.max + 1, shape), limits.min + groups % 2)
+                attributes = {"group": groups, "pads": [shape[-1] // 2] * 4}
+                results.append(net.do("ConvInteger", given, net.constant(w.astype(weights)), **attributes))
+    return net.model(results), net.inputs
+
+
+def _range(dtype: type) -> tuple[int, int]:
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max) + 1
+
+
+@functools.cache
+def expected() -> tuple[bytes, dict[str, np.ndarray], list[np.ndarray]]:
+    model, inputs = network()
+    text = model.SerializeToString()
+    return text, inputs, onnxruntime.InferenceSession(text, providers=["CPUExecutionProvider"]).run(None, inputs)
+
+
+@pytest.mark.parametrize("emulated", MACHINES, ids=lambda each: f"{each.target.rpartition('zvl')[2]} on {each.name}")
+def test_results_are_those_of_every_other_machine(emulated: Machine, tmp_path: Path) -> None:
+    if emulated.missing:
+        pytest.skip(f"needs: {emulated.missing}")
+    text, inputs, wanted = expected()
+    (tmp_path / "n.onnx").write_bytes(text)
+    found = run_on(emulated, nnefc.compile(tmp_path / "n.onnx", emulated.target), inputs)
+    for made, exact in zip(found.values(), wanted, strict=True):
+        if exact.dtype == np.int32:
+            np.testing.assert_array_equal(made, exact)
+        else:
+            np.testing.assert_allclose(made, exact, rtol=1e-4, atol=1e-5)
+
+
+def test_half_floats_are_multiplied_where_the_processor_does(tmp_path: Path) -> None:
+    """By an emulator that has them, and tells programs so."""
+    emulated = machine(128, more=",+zvfh", options=",zfh=true,zvfh=true")
+    if emulated.missing:
+        pytest.skip(f"needs: {emulated.missing}")
+    net = Net(seed=12)
+    y = net.convolution(net.floats(1, 6, 15, 17), 6, 40)
+    y = net.convolution(net.convolution(y, 40, 40, groups=40), 40, 72, size=1)
+    model = net.model([y])
+    onnx.save(model, tmp_path / "n.onnx")
+    probe = subprocess.run([*emulated.command, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r"version (\d+)", probe.stdout)
+    if version is None or int(version[1]) < _KNOWS_HALVES:
+        pytest.skip("needs: QEMU 9")
+    artifact = nnefc.compile(tmp_path / "n.onnx", f"{emulated.target} -precision=fp16")
+    (found,) = run_on(emulated, artifact, net.inputs).values()
+    (wanted,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, net.inputs)
+    assert np.abs(found - wanted).max() <= 4e-3 * np.abs(wanted).max()
+
+
+BYTES = Dialect(r"vwmacc\.vx\s.*", DIALECTS["riscv64v"].spill, DIALECTS["riscv64v"].branch)
+HALVES = Dialect(r"vfmacc\.vf\s.*", DIALECTS["riscv64v"].spill, DIALECTS["riscv64v"].branch)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "dialect", "sums", "lines"),
+    [("+zvl128b", BYTES, 7, 20), ("+zvl256b", BYTES, 14, 36), ("+zvl128b,+zvfh", HALVES, 7, 19)],
+)
+def test_instructions_multiply_groups_of_registers(
+    attributes: str, dialect: Dialect, sums: int, lines: int, tmp_path: Path
+) -> None:
+    net, integers = Net(seed=13), dialect is BYTES
+    if integers:
+        step, zero = net.constant(np.float32(0.1)), net.constant(np.uint8(0))
+        data = net.do("DequantizeLinear", net.given(np.zeros((1, 64, 14, 14), np.uint8)), step, zero)
+        weights = net.do("DequantizeLinear", net.constant(np.ones((64, 64, 1, 1), np.int8)), step)
+        result = net.do("QuantizeLinear", net.do("Conv", data, weights), step, zero)
+    else:
+        result = net.convolution(net.convolution(net.floats(1, 64, 14, 14), 64, 64, size=1), 64, 64, size=1)
+    onnx.save(net.model([result]), tmp_path / "n.onnx")
+    target = f"llvm -mtriple=riscv64-linux-gnu -mattr=+v,{attributes}" + " -precision=fp16" * (not integers)
+    nnefc.compile(tmp_path / "n.onnx", target).emit("asm", tmp_path)
+    loop = hottest_loop("\n".join(path.read_text() for path in sorted(tmp_path.glob("kernels*.s"))), dialect)
+    assert loop.arithmetic >= sums and len(loop.lines) <= lines and not loop.spills, "\n".join(loop.lines)
