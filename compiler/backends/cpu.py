@@ -74,15 +74,18 @@ class CpuBackend(Backend):
     takes_checks = True
     shows_steps = True
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, levels: Sequence[Target] = ()) -> None:
+        """`levels` are all that a library has code for, if it has any besides that for `target`."""
         self.target = target
+        self._levels = tuple(map(machine_of_passes, levels))
         self._of_passes, self._of_schedules = machine_of_passes(target), machine_of_schedules(target)
         self.patches = target.patches
         self.takes_profile = target.hosted and target.format is not FileFormat.WASM  # others have no clock
 
     @property
     def levels(self) -> Sequence[Backend]:
-        return tuple(map(CpuBackend, self.target.levels)) or (self,)
+        levels = self.target.levels
+        return tuple(CpuBackend(level, levels) for level in levels) or (self,)
 
     def check(self) -> None:
         """Nothing is needed: TVM brings LLVM."""
@@ -96,7 +99,9 @@ class CpuBackend(Backend):
 
         def contractions(modules: Sequence[tvm.IRModule]) -> Sequence[NamedPass]:
             algorithms = (
-                FastAlgorithms() if strict or target.runs_alone else choose_algorithms(modules, target, memory_budget)
+                FastAlgorithms()
+                if strict or target.runs_alone
+                else choose_algorithms(modules, target, memory_budget, self._levels)
             )
             return [
                 *([] if strict else [("join attention", JoinAttention(target))]),

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.passes.compute.blocked import block_array, multiply
-from nnefc.sizes import dimension
+from nnefc.sizes import dimension, expression
 
 __all__ = ["convolve", "convolve_depthwise", "convolve_wider", "pack_filter", "scale_inputs"]
 
@@ -49,6 +49,7 @@ def convolve(
     dilation: Sequence[int],
     groups: int,
     product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = multiply,
+    outputs: tuple[int, int] | None = None,
 ) -> te.Tensor:
     """Convolution without padding.
 
@@ -57,12 +58,14 @@ def convolve(
             blocked (groups = 1).
         weights: as :func:`pack_filter` makes them.
         product: of an item of the data and one of the weights.
+        outputs: blocks of the result, and channels in each, if the filter's are wider (groups = 1).
 
     Returns:
         `[N, groups · O blocks, *spatial, block_out]`.
     """
     batch = data.shape[0]
-    outer, in_blocks, *kernel, block_in, block_out = weights.shape
+    filters, in_blocks, *kernel, block_in, wide = weights.shape
+    outer, block_out = (filters, wide) if outputs is None else map(expression, outputs)
     rank = len(kernel)
     plain = len(data.shape) == rank + 2
     reach = [(int(k) - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
@@ -79,9 +82,11 @@ def convolve(
             value = data(n, ri, *at)
         else:
             channel = rc * block_in + ri
-            first = 0 if groups == 1 else o // of_group * (data.shape[1] // groups)
-            value = data(n, first + channel // data.shape[-1], *at, channel % data.shape[-1])
-        return te.sum(product(value, weights(o, rc, *taps, ri, lane)), axis=[rc, *taps, ri])
+            start = 0 if groups == 1 else o // of_group * (data.shape[1] // groups)
+            value = data(n, start + channel // data.shape[-1], *at, channel % data.shape[-1])
+        block, first = (o, 0) if outputs is None else (o * block_out // wide, o * block_out % wide)
+        weight = weights(block, rc, *taps, ri, first + lane)
+        return te.sum(product(value, weight), axis=[rc, *taps, ri])
 
     return te.compute((batch, outer, *spatial, block_out), element, name="convolution")
 
@@ -94,10 +99,11 @@ def convolve_wider(
     width: int,
     product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = multiply,
     blocks: int | None = None,
+    outputs: tuple[int, int] | None = None,
 ) -> te.Tensor:
     """As :func:`convolve` in one group, of data with more columns than needed, or a filter with more blocks of output
     channels; the result has `width` columns, and so many blocks if they are given."""
-    whole = convolve(data, weights, strides, dilation, 1, product)
+    whole = convolve(data, weights, strides, dilation, 1, product, outputs)
     batch, outer, *rows, _, block = whole.shape
     return te.compute((batch, blocks or outer, *rows, width, block), lambda *index: whole(*index), name="columns")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -27,7 +28,7 @@ from nnefc.passes.graph.layout_rules.convolution import Sliding, result_sizes, s
 from nnefc.passes.graph.layout_rules.deconvolution import geometry_of
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, operands, shape_of
 from nnefc.passes.graph.use_narrow_floats import narrowable
-from nnefc.sizes import is_known, typical
+from nnefc.sizes import is_known, item_count, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = ["SMALL_NETWORK", "choose_algorithms"]
@@ -36,30 +37,79 @@ SMALL_NETWORK = 8 << 20
 """Bytes: constants of fewer count as so many. What they may grow by is then small beside the rest of a library."""
 
 
-def choose_algorithms(modules: Sequence[tvm.IRModule], target: Target, budget: float) -> FastAlgorithms:
+_SHARING = 0.05
+"""Of the time: what the choice of a newer level may cost an older one, so that a library has the constants once."""
+
+_Form = tuple[int, Tile | None, bool]
+
+
+def choose_algorithms(
+    modules: Sequence[tvm.IRModule], target: Target, budget: float, levels: Sequence[Target] = ()
+) -> FastAlgorithms:
     """The choice for all modules of a network.
 
     Args:
         modules: the network's and those of all bodies in it.
         budget: what the constants may grow to, as a factor of their size, or of `SMALL_NETWORK` if that is larger.
+        levels: all kinds of processors that the library has code for, from the oldest on, `target` among them. An older
+            one takes the choice of the newest one for which that costs it little.
     """
     sizes: dict[int, int] = {}
-    found: dict[tuple[int, Tile | None, bool], Candidate] = {}
     for module in modules:
         for expr in _constants(module):
             array = array_of(expr)
             sizes[array.ctypes.data] = array.nbytes
     size = sum(sizes.values())
+    allowance = (budget - 1) * max(size, SMALL_NETWORK) if size else 0.0  # the budget may be infinite
+    own = _forms(modules, size, target)
+    best = most_saving(_saving(own), allowance)
+    most = _SHARING * _cycles(modules, target)
+    for level in reversed(levels[list(levels).index(target) + 1 :] if levels else ()):
+        theirs = most_saving(_saving(_forms(modules, size, level)), allowance)
+        if _saved(best, own) - _saved(theirs, own) <= most:
+            return FastAlgorithms.of(theirs)
+    return FastAlgorithms.of(best)
+
+
+def _forms(modules: Sequence[tvm.IRModule], size: int, target: Target) -> dict[_Form, Candidate]:
+    """What constants of so many bytes in all may be, and what each form saves all that read it."""
+    found: dict[_Form, Candidate] = {}
     rate = target.costs.bytes_per_cycle(size)
     for module in modules:
         for candidate in _candidates(module, rate, target):
-            form = candidate.constant, candidate.tile, candidate.narrow
+            form = _form(candidate)
             same = found.setdefault(form, candidate)
             if same is not candidate:
                 found[form] = replace(same, saved=same.saved + candidate.saved)
-    allowance = (budget - 1) * max(size, SMALL_NETWORK) if size else 0.0  # the budget may be infinite
-    saving = [candidate for candidate in found.values() if candidate.saved > 0]
-    return FastAlgorithms.of(most_saving(saving, allowance))
+    return found
+
+
+def _form(candidate: Candidate) -> _Form:
+    return candidate.constant, candidate.tile, candidate.narrow
+
+
+def _saving(forms: Mapping[_Form, Candidate]) -> list[Candidate]:
+    return [candidate for candidate in forms.values() if candidate.saved > 0]
+
+
+def _saved(chosen: Sequence[Candidate], forms: Mapping[_Form, Candidate]) -> float:
+    """Cycles that a choice saves a target with these forms; less than nothing where it has one of them not."""
+    own = (forms.get(_form(candidate)) for candidate in chosen)
+    return sum(-math.inf if candidate is None else candidate.saved for candidate in own)
+
+
+def _cycles(modules: Sequence[tvm.IRModule], target: Target) -> float:
+    """About how long contractions take at least, if none is computed by such an algorithm."""
+    calls = (value for module in modules for _, value in _bindings(module) if is_call(value, "matmul", *_CONVOLUTIONS))
+    return sum(map(_products, calls)) / target.lanes("float32") / target.costs.multiply_adds
+
+
+def _products(call: relax.Call) -> int:
+    data, weights = map(shape_of, call.args)
+    if is_call(call, "matmul"):
+        return int(typical(item_count(shape_of(call)))) * int(typical(data[-1]))
+    around = data if is_call(call, "nn.conv2d_transpose") else shape_of(call)
+    return int(typical(item_count(around))) * int(typical(item_count(weights[1:])))
 
 
 def _constants(module: tvm.IRModule) -> Iterator[relax.Expr]:

@@ -74,10 +74,11 @@ states, integers, profiles.
 
 - **Code.** A level that would compute everything as the one before is left out: float32 has no use for those after
   `x86-64-v4`. A kernel that is the same on two levels with the same vectors is there once.
-- **Constants** are there once where all levels can read them in the same order: in blocks as wide as the widest
-  vectors. Where these would cost a level more than 2 % of its time, because the network's channels do not fill them,
-  it has constants in an order of its own. Convolutions by Winograd's algorithm have further ones where levels choose it
-  differently, and so have bytes that are multiplied four at a time on one level and two at a time on another.
+- **Constants** are there once: filters and factors are in blocks as wide as the widest vectors. A level whose tensors
+  have narrower blocks, because the network's channels would not fill wider ones, finds two of its own in each block
+  of a filter. An older level takes the newest one's choice of algorithms with larger constants, such as Winograd's,
+  unless that costs it 5 % of its time. In two orders are filters of depthwise convolutions and of Winograd's algorithm
+  where blocks differ, and bytes that are multiplied four at a time on one level and two at a time on another.
 - The compilation takes as long as that of all levels, one after the other.
 
 A processor below all levels, as one of before 2009 is for `x86-64`, is refused by `nnefc_create`, as always: see

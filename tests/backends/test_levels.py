@@ -121,6 +121,34 @@ def test_levels_have_the_constants_once_and_not_much_more_code(
     assert sum(sizes[:3]) < 3.5 * sum(map(len, own.code.objects))
 
 
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.ndarray], list[np.ndarray]]:
+    """Convolutions whose channels fill blocks of 8, and not of 16: in tiles of few rows, of a prime width."""
+    net = Net(6)
+    x = net.convolution(net.floats(1, 3, 27, 29), 3, 24, stride=2)
+    x = net.convolution(net.convolution(x, 24, 56, 1), 56, 56, groups=56)
+    x = net.do("Add", net.convolution(x, 56, 40, 1, relu=False), net.convolution(x, 56, 40))
+    outputs = [net.classified(net.convolution(net.convolution(x, 40, 72, stride=2), 72, 96, 1), 96)]
+    path = tmp_path_factory.mktemp("narrow") / "m.onnx"
+    onnx.save(net.model(outputs), path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return path, net.inputs, session.run(None, net.inputs)
+
+
+@ON_X86
+def test_levels_with_narrower_blocks_read_the_same_filters(
+    narrow: tuple[Path, dict[str, np.ndarray], list[np.ndarray]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, inputs, expected = narrow
+    shared, *alone = (
+        nnefc.compile(path, name, multi=name == "x86-64", memory_budget=1) for name in ("x86-64", *LEVELS[1:])
+    )
+    assert shared.description.constant_bytes < 1.15 * alone[1].description.constant_bytes
+    assert shared.description.levels[1].workspace_bytes == alone[0].description.workspace_bytes  # so are the blocks
+    for level in LEVELS:
+        agree(on_level(shared, level, inputs, monkeypatch), expected)
+
+
 @ON_X86
 def test_open_sizes_specializations_and_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = (RNG.standard_normal((24, 20)) / 5).astype(np.float32)

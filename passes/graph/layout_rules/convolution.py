@@ -143,23 +143,26 @@ def convolution(
     count = blocks(outputs, layouts.size)
     added = columns_to_add(height, width, count, layouts.target) if groups == 1 else 0
     more = blocks_to_add(height, width + added, count, layouts.target) if groups == 1 else 0
-    wide = filters
+    size = layouts.size
     if more:
-        wide = np.pad(filters, [(0, (count + more) * layouts.size - outputs), *[(0, 0)] * (filters.ndim - 1)])
-    packed = to_constant(pack_filter(wide, layouts.size if inputs % layouts.size == 0 else 0, layouts.size, groups))
+        filters = np.pad(filters, [(0, (count + more) * size - outputs), *[(0, 0)] * (filters.ndim - 1)])
+    elif groups == 1:
+        size = max(size, layouts.target.block_lanes("float32"))  # the filter is one for all levels of a library
+    packed = to_constant(pack_filter(filters, size if inputs % size == 0 else 0, size, groups))
     if groups == 1 and not few and not layouts.strict:
         data, packed = _with_scale_in_filter(layouts, data, packed)
     packed = widened_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
     data = data if few else layouts.blocked(data)
     steps, dilation = sliding.strides, sliding.dilation
+    own = None if size == layouts.size else (count, layouts.size)
     if added or more:
         after = (*sliding.after[:-1], sliding.after[-1] + added * steps[-1])
         source = layouts.padded(data, sliding.before, after)
-        given = (steps, dilation, width, multiply, count)
+        given = (steps, dilation, width, multiply, count, own)
         result = layouts.kernel(convolve_wider, source, packed, *given, name="convolution")
     else:
         source = layouts.padded(data, sliding.before, sliding.after)
-        result = layouts.kernel(convolve, source, packed, steps, dilation, groups, name="convolution")
+        result = layouts.kernel(convolve, source, packed, steps, dilation, groups, multiply, own, name="convolution")
     return layouts.as_blocked(result, outputs)
 
 

@@ -20,6 +20,7 @@ from nnefc.passes.graph.choose_algorithms import choose_algorithms
 from nnefc.passes.graph.fast_algorithms import Candidate, most_saving
 from nnefc.passes.pipeline import optimized
 from nnefc.passes.plan.program import program_of
+from nnefc.targets.machine.levels import with_levels
 
 
 @pytest.fixture
@@ -182,3 +183,18 @@ def test_choices_and_loops_share_the_budget_with_the_network_around_them() -> No
     body = program("x[1, 64, 28, 28] -> y\ny = R.nn.conv2d(x, W, padding=[1, 1, 1, 1])", W=values(64, 64, 3, 3))
     around = program("x[1, 64, 28, 28] -> y\ny = R.nn.conv2d(x, W, padding=[1, 1, 1, 1])", W=values(64, 64, 3, 3))
     assert [len(choose_algorithms([around, body], target("llvm"), b).tiles) for b in (1.3, 1.5, 1.8)] == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("no_network_is_small")
+@pytest.mark.parametrize(("budget", "alone", "together"), [(1.2, 1, 0), (math.inf, 4, 4)])
+def test_an_older_level_takes_the_newest_ones_choice_where_that_costs_little(
+    budget: float, alone: int, together: int
+) -> None:
+    """Of products of few rows by Strassen's algorithm, which save time on the oldest processors alone."""
+    levels = with_levels(target("x86-64")).levels
+    factors = {"A": values(768, 3072), "B": values(3072, 768), "C": values(768, 3072) + 1, "D": values(3072, 768) + 1}
+    products = "a = R.matmul(x, A)\nb = R.matmul(a, B)\nc = R.matmul(b, C)\ny = R.matmul(c, D)"
+    module = program(f"x[128, 768] -> y\n{products}", **factors)
+    assert len(choose_algorithms([module], levels[0], budget).strassen) == alone
+    assert len(choose_algorithms([module], levels[0], budget, levels).strassen) == together
+    assert not choose_algorithms([module], levels[-1], budget, levels).strassen
