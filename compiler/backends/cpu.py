@@ -9,6 +9,7 @@ import tvm
 from tvm import tirx
 
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
+from nnefc.passes.compute.byte_functions import use_byte_functions
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.choose_algorithms import choose_algorithms
 from nnefc.passes.graph.choose_precision import moves_on, sums_on, uses_on
@@ -39,6 +40,7 @@ from nnefc.passes.schedule.cpu.few_rows import (
     with_sizes,
     with_version,
 )
+from nnefc.passes.schedule.cpu.functions_of_bytes import with_functions_of_bytes
 from nnefc.passes.schedule.cpu.half_sums import with_half_sums
 from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
 from nnefc.passes.schedule.rule import scheduled
@@ -93,6 +95,7 @@ class CpuBackend(Backend):
         use_rounding_conversions()
         use_float_extremes()
         use_lane_sums()
+        use_byte_functions()
 
     def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
         target = self._of_passes
@@ -201,6 +204,9 @@ class CpuBackend(Backend):
         target = self._of_schedules
         func = with_half_sums(with_dot_sums(scheduled(kernel, CPU_RULES, target)))
         observed(str(func.attrs.get("nnefc.rule", "schedule")), func)
+        if not self.target.reproducible:
+            func = with_functions_of_bytes(func, target.features)
+            observed("functions of bytes", func)
         if not target.widens("float16"):
             func = with_integer_conversions(func)
             observed("integer conversions", func)
@@ -208,7 +214,7 @@ class CpuBackend(Backend):
             func = with_integer_rounding(func, target.features)
             observed("integer rounding", func)
         if target.converts_rounding is not None:
-            func = with_rounding_conversions(func, target.converts_rounding)
+            func = with_rounding_conversions(func, target.converts_rounding, target.lanes("float32"))
             observed("rounding conversions", func)
         if not target.rounds:
             func = with_added_roundings(func)

@@ -19,10 +19,14 @@ __all__ = [
     "erf",
     "exp",
     "exp_of_negative",
+    "like",
     "log",
     "log1p",
+    "named",
+    "polynomial",
     "sigmoid",
     "tanh",
+    "typed",
     "use_vector_math",
 ]
 
@@ -83,61 +87,62 @@ _ERF_P = (
 _ERF_Q = (1.0, 0.5168821215629578, 0.11796646565198898, 0.01495717279613018, 0.001021003001369536)
 
 
-def _like(x: tirx.Expr, value: float, code: str | None = None) -> tirx.Expr:
+def like(x: tirx.Expr, value: float, code: str | None = None) -> tirx.Expr:
     """A constant with as many lanes as `x`; of its type, or of the type `code`."""
     dtype = tvm.DataType(str(x.expr_ty().dtype))
     scalar = tirx.const(value, code or f"{str(dtype).split('x')[0]}")
     return tirx.Broadcast(scalar, dtype.lanes) if dtype.lanes > 1 else scalar
 
 
-def _typed(x: tirx.Expr, code: str) -> str:
+def typed(x: tirx.Expr, code: str) -> str:
+    """The type of as many items `code` as `x` has."""
     lanes = tvm.DataType(str(x.expr_ty().dtype)).lanes
     return f"{code}x{lanes}" if lanes > 1 else code
 
 
-def _polynomial(coefficients: Sequence[float], x: tirx.Expr) -> tirx.Expr:
+def polynomial(coefficients: Sequence[float], x: tirx.Expr) -> tirx.Expr:
     """Horner's rule, lowest power first; becomes fused multiply-adds."""
-    result = _like(x, coefficients[-1])
+    result = like(x, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
-        result = result * x + _like(x, coefficient)
+        result = result * x + like(x, coefficient)
     return result
 
 
-def _named(value: tirx.Expr, name: str, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
+def named(value: tirx.Expr, name: str, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
     """`body(value)` with `value` computed once.
 
     TVM meets the binding more than once, and takes offence if `value` has become a simpler one in the meantime: there
     and back to integers, which costs nothing, it is nothing that TVM simplifies.
     """
     var = tirx.Var(name, value.expr_ty())
-    bits = tirx.reinterpret(_typed(value, "int32"), value)
-    return tirx.Let(var, tirx.reinterpret(_typed(value, "float32"), bits), body(var))
+    bits = tirx.reinterpret(typed(value, "int32"), value)
+    return tirx.Let(var, tirx.reinterpret(typed(value, "float32"), bits), body(var))
 
 
 def _clamped(x: tirx.Expr, low: float, high: float) -> tirx.Expr:
-    return tirx.Min(tirx.Max(x, _like(x, low)), _like(x, high))
+    return tirx.Min(tirx.Max(x, like(x, low)), like(x, high))
 
 
 def exp(x: tirx.Expr) -> tirx.Expr:
     """eˣ = 2ⁿ eʳ with n = round(x / ln 2)."""
 
     def of_parts(n: tirx.Expr, r: tirx.Expr) -> tirx.Expr:
-        power = r * r * _polynomial(_EXP, r) + r + _like(x, 1.0)
-        exponent = n.astype(_typed(x, "int32")) + _like(x, 126, "int32")  # one too small: 2¹²⁸ has no bits of its own
-        scale = tirx.reinterpret(_typed(x, "float32"), exponent << _like(x, 23, "int32"))
-        value = power * _like(x, 2.0) * scale
-        value = tirx.Select(x > _like(x, _LARGEST_EXP), _like(x, float("inf")), value)
-        value = tirx.Select(x < _like(x, _SMALLEST_EXP), _like(x, 0.0), value)
+        power = r * r * polynomial(_EXP, r) + r + like(x, 1.0)
+        exponent = n.astype(typed(x, "int32")) + like(x, 126, "int32")  # one too small: 2¹²⁸ has no bits of its own
+        scale = tirx.reinterpret(typed(x, "float32"), exponent << like(x, 23, "int32"))
+        value = power * like(x, 2.0) * scale
+        value = tirx.Select(x > like(x, _LARGEST_EXP), like(x, float("inf")), value)
+        value = tirx.Select(x < like(x, _SMALLEST_EXP), like(x, 0.0), value)
         return tirx.Select(x == x, value, x)  # not a number stays so
 
     def of_clamped(c: tirx.Expr) -> tirx.Expr:
         def of_n(n: tirx.Expr) -> tirx.Expr:
-            rest = c - n * _like(x, _LN2_HIGH) - n * _like(x, _LN2_LOW)
-            return _named(rest, "r", lambda r: of_parts(n, r))
+            rest = c - n * like(x, _LN2_HIGH) - n * like(x, _LN2_LOW)
+            return named(rest, "r", lambda r: of_parts(n, r))
 
-        return _named(tirx.nearbyint(c * _like(x, _LOG2E)), "n", of_n)
+        return named(tirx.nearbyint(c * like(x, _LOG2E)), "n", of_n)
 
-    return _named(_clamped(x, _SMALLEST_EXP, _LARGEST_EXP), "c", of_clamped)
+    return named(_clamped(x, _SMALLEST_EXP, _LARGEST_EXP), "c", of_clamped)
 
 
 def exp_of_negative(x: tirx.Expr) -> tirx.Expr:
@@ -147,40 +152,40 @@ def exp_of_negative(x: tirx.Expr) -> tirx.Expr:
     """
 
     def of_sum(total: tirx.Expr, c: tirx.Expr) -> tirx.Expr:
-        n = total - _like(x, _ROUNDING)
-        rest = c - n * _like(x, _LN2_HIGH) - n * _like(x, _LN2_LOW)
+        n = total - like(x, _ROUNDING)
+        rest = c - n * like(x, _LN2_HIGH) - n * like(x, _LN2_LOW)
         scale = tirx.reinterpret(
-            _typed(x, "float32"), tirx.reinterpret(_typed(x, "int32"), total) << _like(x, 23, "int32")
+            typed(x, "float32"), tirx.reinterpret(typed(x, "int32"), total) << like(x, 23, "int32")
         )
-        return _named(rest, "r", lambda r: _polynomial((1.0, 1.0, *_EXP), r)) * scale
+        return named(rest, "r", lambda r: polynomial((1.0, 1.0, *_EXP), r)) * scale
 
     def of_clamped(c: tirx.Expr) -> tirx.Expr:
-        return _named(c * _like(x, _LOG2E) + _like(x, _ROUNDING), "t", lambda total: of_sum(total, c))
+        return named(c * like(x, _LOG2E) + like(x, _ROUNDING), "t", lambda total: of_sum(total, c))
 
-    return _named(tirx.Max(_like(x, _ZERO_FROM), x), "c", of_clamped)
+    return named(tirx.Max(like(x, _ZERO_FROM), x), "c", of_clamped)
 
 
 def log(x: tirx.Expr) -> tirx.Expr:
     """The natural logarithm: of x = 2ⁿ (1 + f) it is n ln 2 + log(1 + f)."""
 
     def of_parts(n: tirx.Expr, f: tirx.Expr) -> tirx.Expr:
-        rest = f * f * (f * _polynomial(_LOG, f) - _like(x, 0.5)) + n * _like(x, _LN2_LOW)
-        value = n * _like(x, _LN2_HIGH) + (f + rest)
-        outside = tirx.Select(x == _like(x, 0.0), _like(x, -float("inf")), _like(x, float("nan")))
-        value = tirx.Select(x > _like(x, 0.0), value, outside)
-        return tirx.Select(x < _like(x, float("inf")), value, x + x)  # neither infinity nor not a number changes
+        rest = f * f * (f * polynomial(_LOG, f) - like(x, 0.5)) + n * like(x, _LN2_LOW)
+        value = n * like(x, _LN2_HIGH) + (f + rest)
+        outside = tirx.Select(x == like(x, 0.0), like(x, -float("inf")), like(x, float("nan")))
+        value = tirx.Select(x > like(x, 0.0), value, outside)
+        return tirx.Select(x < like(x, float("inf")), value, x + x)  # neither infinity nor not a number changes
 
     def of_scaled(scaled: tirx.Expr) -> tirx.Expr:
         """Of x, or of 2²³ x where x has no exponent of its own."""
-        bits = tirx.reinterpret(_typed(x, "int32"), scaled)
-        exponent = (bits - _like(x, _ROOT_OF_HALF, "int32")) >> _like(x, 23, "int32")
-        fraction = tirx.reinterpret(_typed(x, "float32"), bits - (exponent << _like(x, 23, "int32")))
-        less = tirx.Select(x < _like(x, _SMALLEST_NORMAL), _like(x, 23.0), _like(x, 0.0))
-        n = exponent.astype(_typed(x, "float32")) - less
-        return _named(n, "n", lambda n: _named(fraction - _like(x, 1.0), "f", lambda f: of_parts(n, f)))
+        bits = tirx.reinterpret(typed(x, "int32"), scaled)
+        exponent = (bits - like(x, _ROOT_OF_HALF, "int32")) >> like(x, 23, "int32")
+        fraction = tirx.reinterpret(typed(x, "float32"), bits - (exponent << like(x, 23, "int32")))
+        less = tirx.Select(x < like(x, _SMALLEST_NORMAL), like(x, 23.0), like(x, 0.0))
+        n = exponent.astype(typed(x, "float32")) - less
+        return named(n, "n", lambda n: named(fraction - like(x, 1.0), "f", lambda f: of_parts(n, f)))
 
-    scaled = tirx.Select(x < _like(x, _SMALLEST_NORMAL), x * _like(x, 2.0**23), x)
-    return _named(scaled, "s", of_scaled)
+    scaled = tirx.Select(x < like(x, _SMALLEST_NORMAL), x * like(x, 2.0**23), x)
+    return named(scaled, "s", of_scaled)
 
 
 def log1p(x: tirx.Expr) -> tirx.Expr:
@@ -190,31 +195,31 @@ def log1p(x: tirx.Expr) -> tirx.Expr:
     """
 
     def of_sum(u: tirx.Expr) -> tirx.Expr:
-        value = log(u) * (x / (u - _like(x, 1.0)))
-        unchanged = tirx.any(u == _like(x, 1.0), u == _like(x, float("inf")))
+        value = log(u) * (x / (u - like(x, 1.0)))
+        unchanged = tirx.any(u == like(x, 1.0), u == like(x, float("inf")))
         return tirx.Select(unchanged, x, value)
 
-    return _named(x + _like(x, 1.0), "u", of_sum)
+    return named(x + like(x, 1.0), "u", of_sum)
 
 
 def atanh(x: tirx.Expr) -> tirx.Expr:
     """The inverse hyperbolic tangent: log1p(2 |x| / (1 − |x|)) / 2 with the sign of x."""
 
     def of_magnitude(m: tirx.Expr) -> tirx.Expr:
-        twice = _named((m + m) / (_like(x, 1.0) - m), "v", log1p)
-        sign = tirx.bitwise_and(tirx.reinterpret(_typed(x, "int32"), x), _like(x, -(1 << 31), "int32"))
-        bits = tirx.reinterpret(_typed(x, "int32"), twice * _like(x, 0.5))
-        return tirx.reinterpret(_typed(x, "float32"), tirx.bitwise_or(bits, sign))
+        twice = named((m + m) / (like(x, 1.0) - m), "v", log1p)
+        sign = tirx.bitwise_and(tirx.reinterpret(typed(x, "int32"), x), like(x, -(1 << 31), "int32"))
+        bits = tirx.reinterpret(typed(x, "int32"), twice * like(x, 0.5))
+        return tirx.reinterpret(typed(x, "float32"), tirx.bitwise_or(bits, sign))
 
-    return _named(tirx.Max(x, _like(x, 0.0) - x), "m", of_magnitude)
+    return named(tirx.Max(x, like(x, 0.0) - x), "m", of_magnitude)
 
 
 def _odd_rational(x: tirx.Expr, limit: float, above: Sequence[float], below: Sequence[float]) -> tirx.Expr:
     def of_clamped(c: tirx.Expr) -> tirx.Expr:
-        ratio = _named(c * c, "u", lambda u: c * _polynomial(above, u) / _polynomial(below, u))
+        ratio = named(c * c, "u", lambda u: c * polynomial(above, u) / polynomial(below, u))
         return tirx.Select(x == x, _clamped(ratio, -1.0, 1.0), x)
 
-    return _named(_clamped(x, -limit, limit), "c", of_clamped)
+    return named(_clamped(x, -limit, limit), "c", of_clamped)
 
 
 def tanh(x: tirx.Expr) -> tirx.Expr:
@@ -235,19 +240,19 @@ def sigmoid(x: tirx.Expr) -> tirx.Expr:
     """
 
     def of_sum(total: tirx.Expr, c: tirx.Expr) -> tirx.Expr:
-        n = total - _like(x, _ROUNDING)
-        rest = c + n * _like(x, _LN2_HIGH) + n * _like(x, _LN2_LOW)
+        n = total - like(x, _ROUNDING)
+        rest = c + n * like(x, _LN2_HIGH) + n * like(x, _LN2_LOW)
         scale = tirx.reinterpret(
-            _typed(x, "float32"), tirx.reinterpret(_typed(x, "int32"), total) << _like(x, 23, "int32")
+            typed(x, "float32"), tirx.reinterpret(typed(x, "int32"), total) << like(x, 23, "int32")
         )
-        power = _named(rest, "r", lambda r: _polynomial(_EXP_NEGATIVE, r))
-        return _like(x, 1.0) / (_like(x, 1.0) + power * scale)
+        power = named(rest, "r", lambda r: polynomial(_EXP_NEGATIVE, r))
+        return like(x, 1.0) / (like(x, 1.0) + power * scale)
 
     def of_clamped(c: tirx.Expr) -> tirx.Expr:
-        return _named(c * _like(x, -_LOG2E) + _like(x, _ROUNDING), "t", lambda total: of_sum(total, c))
+        return named(c * like(x, -_LOG2E) + like(x, _ROUNDING), "t", lambda total: of_sum(total, c))
 
     low, high = _SIGMOID_RANGE
-    return _named(tirx.Max(_like(x, low), tirx.Min(_like(x, high), x)), "c", of_clamped)  # in this order for NaN
+    return named(tirx.Max(like(x, low), tirx.Min(like(x, high), x)), "c", of_clamped)  # in this order for NaN
 
 
 _FUNCTIONS = {"exp": exp, "log": log, "log1p": log1p, "atanh": atanh, "tanh": tanh, "erf": erf, "sigmoid": sigmoid}
@@ -257,7 +262,7 @@ VECTOR_FUNCTIONS = frozenset(f"tirx.{name}" for name in _FUNCTIONS)
 
 # Other types of what TVM has no lowering for.
 _PLAIN: dict[str, Callable[[tirx.Call], tirx.Expr]] = {
-    "sigmoid": lambda call: _like(call, 1.0) / (_like(call, 1.0) + tirx.exp(_like(call, 0.0) - call.args[0]))
+    "sigmoid": lambda call: like(call, 1.0) / (like(call, 1.0) + tirx.exp(like(call, 0.0) - call.args[0]))
 }
 
 
@@ -270,7 +275,7 @@ def _lowering(name: str, function: Callable[[tirx.Expr], tirx.Expr]) -> Callable
         dtype = tvm.DataType(str(x.expr_ty().dtype))
         if dtype.bits != 32 or not str(dtype).startswith("float32"):
             return own(call)
-        return _named(x, "x", function)
+        return named(x, "x", function)
 
     return lower
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import tvm
 from tvm import relax, tirx
 
-from nnefc.passes.graph.rewriter import is_call, is_constant, shape_of
+from nnefc.passes.graph.rewriter import Rewriter, is_call, is_constant, shape_of
 from nnefc.sizes import item_count, typical
 
 __all__ = ["FUSION", "AnnotatePatterns", "OpPattern"]
@@ -28,7 +30,8 @@ class AnnotatePatterns:
     """Set the attribute that fusion reads by TVM's analysis, where no pass has set it.
 
     An element-wise step that spreads a computed operand over a larger result is set apart from what computes it:
-    joined, a convolution of one pixel would write a whole image for it. What computes a scalar for a tensor stays
+    joined, a convolution of one pixel would write a whole image for it. Other calls of the same kernel, which spread
+    nothing or constants, keep their own, that joins. What computes a scalar for a tensor stays
     alone: TVM can neither inline a scalar nor move it, and so not schedule the rest.
     """
 
@@ -38,40 +41,57 @@ class AnnotatePatterns:
         known = {gv: int(func.attrs[FUSION]) for gv, func in kernels.items() if func.attrs and FUSION in func.attrs}
         for gv, pattern in known.items():
             annotated.update_func(gv, annotated[gv].with_attr(FUSION, pattern))
-        for gv in _spreading(mod["main"]) - known.keys():
-            if int(annotated[gv].attrs[FUSION]) < OpPattern.INJECTIVE:
-                annotated.update_func(gv, annotated[gv].with_attr(FUSION, OpPattern.INJECTIVE))
         for gv in _scalars_of_tensors(mod["main"]) - known.keys():
             annotated.update_func(gv, annotated[gv].with_attr(FUSION, OpPattern.OPAQUE))
-        return annotated
+        spreading = {
+            var
+            for var, call in _calls(annotated["main"])
+            if call.args[0] not in known
+            and int(annotated[call.args[0]].attrs[FUSION]) < OpPattern.INJECTIVE
+            and _spreads(var, call)
+        }
+        return _SetApart(annotated, spreading).transform() if spreading else annotated
 
 
-def _spreading(func: relax.Function) -> set[tvm.ir.GlobalVar]:
-    """Kernels that are called with a computed operand smaller than their result."""
-    found = set()
+class _SetApart(Rewriter):
+    """Gives some calls kernels that are not joined with what computes their operands."""
+
+    def __init__(self, mod: tvm.IRModule, calls: set[relax.Var]) -> None:
+        super().__init__(mod)
+        self._mod, self._calls = mod, calls
+        self._apart: dict[tvm.ir.GlobalVar, tvm.ir.GlobalVar] = {}
+
+    def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        if var not in self._calls:
+            return call
+        gv, *operands = call.args
+        if gv not in self._apart:
+            kernel = self._mod[gv].with_attr(FUSION, OpPattern.INJECTIVE)
+            self._apart[gv] = self.builder.add_func(kernel, gv.name_hint)
+        return relax.Call(call.op, [self._apart[gv], *operands], call.attrs, call.ty_args, call.span)
+
+
+def _calls(func: relax.Function) -> Iterator[tuple[relax.Var, relax.Call]]:
+    """Those of kernels with one result, with the variables that are bound to it."""
     for block in func.body.blocks:
         for binding in block.bindings:
-            call = binding.value
-            if not is_call(call, "call_tir") or not isinstance(binding.var.ty, relax.TensorType):
-                continue
-            size = typical(item_count(shape_of(binding.var)))
-            computed = [arg for arg in call.args[1].fields if not is_constant(arg)]
-            if any(typical(item_count(shape_of(arg))) < size for arg in computed):
-                found.add(call.args[0])
-    return found
+            if is_call(binding.value, "call_tir") and isinstance(binding.var.ty, relax.TensorType):
+                yield binding.var, binding.value
+
+
+def _spreads(var: relax.Var, call: relax.Call) -> bool:
+    """Whether a call has a computed operand smaller than its result."""
+    size = typical(item_count(shape_of(var)))
+    return any(typical(item_count(shape_of(arg))) < size for arg in call.args[1].fields if not is_constant(arg))
 
 
 def _scalars_of_tensors(func: relax.Function) -> set[tvm.ir.GlobalVar]:
     """Kernels that compute a scalar which others read to compute tensors with axes."""
     makers: dict[relax.Var, tvm.ir.GlobalVar] = {}
     found: set[tvm.ir.GlobalVar] = set()
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            call = binding.value
-            if not is_call(call, "call_tir") or not isinstance(binding.var.ty, relax.TensorType):
-                continue
-            if not shape_of(binding.var):
-                makers[binding.var] = call.args[0]
-            else:
-                found.update(makers[arg] for arg in call.args[1].fields if arg in makers)
+    for var, call in _calls(func):
+        if not shape_of(var):
+            makers[var] = call.args[0]
+        else:
+            found.update(makers[arg] for arg in call.args[1].fields if arg in makers)
     return found

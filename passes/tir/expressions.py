@@ -19,6 +19,7 @@ __all__ = [
     "conjuncts",
     "flat_offset",
     "in_floats",
+    "in_parts",
     "inside",
     "int64",
     "is_number",
@@ -57,6 +58,15 @@ def _narrow(size: tirx.Expr) -> tirx.Expr:
 def int64(value: Size) -> tirx.Expr:
     """A constant, as TE's indices are."""
     return expression(value)
+
+
+def in_parts(x: tirx.Expr, lanes: int, function: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
+    """A function of a vector, `lanes` at a time, of which it has a multiple."""
+    count = int(tvm.DataType(str(x.expr_ty().dtype)).lanes)
+    if count == lanes:
+        return function(x)
+    parts = [tirx.Shuffle([x], list(range(first, first + lanes))) for first in range(0, count, lanes)]
+    return tirx.Shuffle([function(part) for part in parts], list(range(count)))
 
 
 def is_number(expr: tirx.Expr, value: int) -> bool:

@@ -1,0 +1,169 @@
+"""Products of one row with matrices of 4 bits, beside the speed of the memory that they are read from.
+
+    python benchmarks/weights_only.py [--threads 1 --threads 2] [--rounds 4] [--seconds 0.4]
+
+Such products, `MatMulNBits` of ONNX, are what a language model computes for each token; every byte of a matrix is read
+once. A chain of them has more bytes than caches hold. Beside onnxruntime, and beside an array of as many bytes that is
+read from end to end. Writes results/PROCESSOR/weights_only.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+import onnx
+from conditions import Watch, page, write_page
+from measure import REFERENCE, Plan, answers_of, compile_library, difference, start, take_turns
+from onnx import TensorProto, helper, numpy_helper
+from peak import build_peak, bytes_per_second
+from report import table, time_spelled
+
+FOLDER = Path(__file__).resolve().parent.parent / "build" / "weights_only"
+TITLE = "Products of one row with weights of 4 bits"
+WIDTHS = (4096, 11008)
+"""Rows and columns of every other matrix; of those between them, columns and rows."""
+PAIRS = 3  # of matrices, 135 MB without scales
+_MICROSOFT = "com.microsoft"
+_EXPLANATION = [
+    f"A chain of {2 * PAIRS} products, of {WIDTHS[0]} × {WIDTHS[1]} and {WIDTHS[1]} × {WIDTHS[0]} random weights in"
+    " turns. Medians of runs",
+    "that both engines took in turns, in milliseconds. *Level*: the model's `accuracy_level`; 4 lets engines round",
+    "rows to 8 bits. *MB*: constants that nnefc reads. *GB/s*: these over its time; *of memory*: over the speed at",
+    "which an array of as many bytes is read here on as many threads. *Difference*: of results, over the largest one.",
+    "",
+]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How weights are stored: items that share a scale, whether there are zero points, what engines may round rows to.
+
+    Attributes:
+        level: `accuracy_level` of `MatMulNBits`; 0 keeps rows in float32, 4 lets them be rounded to 8 bits.
+    """
+
+    block: int
+    zeros: bool = False
+    level: int = 0
+
+    @property
+    def name(self) -> str:
+        """Of its files."""
+        return f"blocks_of_{self.block}{'_zeros' if self.zeros else ''}_{self.level}"
+
+
+KINDS = (Kind(32), Kind(32, level=4), Kind(32, zeros=True), Kind(64), Kind(128), Kind(128, zeros=True, level=4))
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was found for one kind and number of threads.
+
+    Attributes:
+        bytes: of nnefc's constants.
+        milliseconds: of a run, by engine.
+        memory: bytes a second that are read of an array as large.
+        difference: of the results.
+    """
+
+    kind: Kind
+    threads: int
+    bytes: int
+    milliseconds: dict[str, float]
+    memory: float
+    difference: float
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second that nnefc reads."""
+        return self.bytes / (1e-3 * self.milliseconds["nnefc"])
+
+
+def model_of(kind: Kind) -> onnx.ModelProto:
+    """The chain, whose results are about as large as what is multiplied."""
+    rng = np.random.default_rng(0)
+    nodes, constants, name = [], [], "x"
+    for place in range(2 * PAIRS):
+        depth, columns = WIDTHS if place % 2 == 0 else WIDTHS[::-1]
+        blocks = -(-depth // kind.block)
+        scales = rng.uniform(0.5, 1, (columns, blocks)) / (4.6 * np.sqrt(depth))  # of all items, 4.6 is the deviation
+        parts = {
+            "b": rng.integers(0, 256, (columns, blocks, kind.block // 2), dtype=np.uint8),
+            "scales": scales.astype(np.float32),
+        }
+        if kind.zeros:
+            low, high = rng.integers(6, 10, (2, columns, -(-blocks // 2)), dtype=np.uint8)
+            parts["zeros"] = low | high << 4
+        constants += [numpy_helper.from_array(array, f"{key}{place}") for key, array in parts.items()]
+        sizes = {"K": depth, "N": columns, "bits": 4, "block_size": kind.block, "accuracy_level": kind.level}
+        inputs = [name, *(f"{key}{place}" for key in parts)]
+        name = f"y{place}"
+        nodes.append(helper.make_node("MatMulNBits", inputs, [name], domain=_MICROSOFT, **sizes))
+    given, result = (helper.make_tensor_value_info(each, TensorProto.FLOAT, [1, WIDTHS[0]]) for each in ("x", name))
+    graph = helper.make_graph(nodes, "chain", [given], [result], constants)
+    versions = [helper.make_opsetid("", 21), helper.make_opsetid(_MICROSOFT, 1)]
+    return helper.make_model(graph, opset_imports=versions, ir_version=10)
+
+
+def measure(kind: Kind, plan: Plan) -> list[Row]:
+    """Compile the chain, and run it in both engines."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    model, library, given = (FOLDER / f"{kind.name}{ending}" for ending in (".onnx", ".so", ".npz"))
+    onnx.save(model_of(kind), model)
+    np.savez(given, x=np.random.default_rng(1).standard_normal((1, WIDTHS[0]), np.float32))
+    size = int(compile_library(model, library)["constant_bytes"])
+    peak, rows = build_peak(FOLDER), []
+    for threads in plan.threads:
+        workers = start({"nnefc": library, REFERENCE: model}, given, threads)
+        try:
+            answers = answers_of(workers, FOLDER)
+            apart = difference(answers["nnefc"], answers[REFERENCE])
+            latency = take_turns(workers, plan)
+        finally:
+            for worker in workers:
+                worker.close()
+        medians = {name: found.median for name, found in latency.items()}
+        rows.append(Row(kind, threads, size, medians, bytes_per_second(peak, size, threads), apart))
+    for file in (model, library, given):
+        file.unlink()
+    return rows
+
+
+def body(rows: Sequence[Row]) -> list[str]:
+    """The table."""
+    columns = ["threads", "block", "zero points", "level", "MB", "nnefc", REFERENCE, "ratio", "GB/s", "of memory"]
+    return [*_EXPLANATION, *table([*columns, "difference"], map(_cells, sorted(rows, key=lambda row: row.threads)))]
+
+
+def _cells(row: Row) -> list[str]:
+    kind, own, other = row.kind, row.milliseconds["nnefc"], row.milliseconds[REFERENCE]
+    stored = [str(row.threads), str(kind.block), "yes" if kind.zeros else "no", str(kind.level)]
+    times = [f"{row.bytes / 1e6:.1f}", time_spelled(own), time_spelled(other), f"{other / own:.2f}"]
+    return [*stored, *times, f"{row.rate / 1e9:.1f}", f"{100 * row.rate / row.memory:.0f} %", f"{row.difference:.1e}"]
+
+
+@click.command()
+@click.option("--threads", type=click.IntRange(min=1), multiple=True, help="Repeatable.  [default: 1 and 2]")
+@click.option("--rounds", default=4, show_default=True, help="Turns of each engine.")
+@click.option("--seconds", default=0.4, show_default=True, help="Length of a turn.")
+@click.option("--only", type=click.IntRange(0, len(KINDS) - 1), help="Measure one kind; nothing is written.")
+def main(threads: tuple[int, ...], rounds: int, seconds: float, only: int | None) -> None:
+    """Measure, and write the page."""
+    plan = Plan(threads=threads or Plan.threads, rounds=rounds, seconds=seconds)
+    watch, rows = Watch(), []
+    for kind in KINDS if only is None else (KINDS[only],):
+        rows += measure(kind, plan)
+        for row in rows[-len(plan.threads) :]:
+            click.echo("  ".join(_cells(row)), err=True)
+    conditions, lines = watch.end(), body(rows)
+    click.echo(page(TITLE, conditions, lines))
+    if only is None and not threads:
+        write_page("weights_only", TITLE, conditions, lines)
+
+
+if __name__ == "__main__":
+    main()
