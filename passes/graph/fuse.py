@@ -28,13 +28,14 @@ def fuse(cuts: Sequence[CutRule] = (), moves: Sequence[tvm.ir.transform.Pass] = 
 @tvm.transform.module_pass(opt_level=0, name="Fuse")
 class _Fuse:
     def __init__(self, cuts: Sequence[CutRule], moves: Sequence[tvm.ir.transform.Pass]) -> None:
+        self._annotate: tvm.ir.transform.Pass = AnnotatePatterns()
         self._group = tvm.ir.transform.Sequential([relax.transform.FuseOps(), SplitGroups(cuts), *moves])
         self._join = tvm.ir.transform.Sequential(
             [relax.transform.FuseTIR(), relax.transform.DeadCodeElimination(["main"])]
         )
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        annotated = AnnotatePatterns()(mod)
+        annotated = self._annotate(mod)
         grouped = self._group(annotated)
         names = group_names(annotated, grouped)
         return _Namer(self._join(grouped), names).transform()

@@ -92,18 +92,15 @@ class _Cut:
 
 def _cut_after(expr: tirx.Expr) -> _Cut | None:
     """A float that is such a number."""
-    match expr:
-        case tirx.Max(a=tirx.Min(a=inner, b=most), b=least):
-            limits = _whole(least), _whole(most)
-        case _:
-            return None
+    if not isinstance(expr, tirx.Max) or not isinstance(expr.a, tirx.Min):
+        return None
+    inner, low, high = expr.a.a, _whole(expr.b), _whole(expr.a.b)
     zero: int | None = 0
     if isinstance(inner, tirx.Add):
         inner, zero = inner.a, _whole(inner.b)
     is_call = isinstance(inner, tvm.ir.Call) and getattr(inner.op, "name", "") == "tirx.nearbyint"
-    if not is_call or zero is None or None in limits or str(inner.expr_ty().dtype) != "float32":
+    if not is_call or low is None or high is None or zero is None or str(inner.expr_ty().dtype) != "float32":
         return None
-    low, high = limits
     return _Cut(inner.args[0], zero, low, high)
 
 
@@ -127,7 +124,9 @@ def _cut_to_bytes(expr: tirx.Expr) -> tirx.Expr | None:
 @functools.cache  # TVM refuses a second registration
 def use_rounding_conversions() -> None:
     """Make the operator known to TVM, and its code generator for CPUs, in this process."""
-    lowerings = {_NAMES["x86_64"].format(lanes=lanes): functools.partial(_on_x86, lanes) for lanes in _X86}
+    lowerings: dict[str, Callable[[tvm.ir.Call], tirx.Expr]] = {
+        _NAMES["x86_64"].format(lanes=lanes): functools.partial(_on_x86, lanes) for lanes in _X86
+    }
     lowerings |= {_NAMES["aarch64"]: _on_arm, _NAMES["riscv64"]: _on_riscv}
     for name, lowering in lowerings.items():
         register_pure_operator(name, "a float32 rounded to int32", lowering)
