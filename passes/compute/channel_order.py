@@ -145,28 +145,30 @@ def convolve_gathered(
 
     Args:
         data: `[N, blocks, *spatial, b]`, of numbers or of packed dot operands.
-        weights: `[groups · O blocks, I, *k, 1, b']`, as :func:`.convolution.pack_filter` makes them of blocks of one
-            channel. Channels come first: one after the other is then read in few rows of `data` at a time.
-        table: `[groups, I]`, the slot in `data` of each item that a group reads.
+        weights: `[groups · O blocks, I, *k, r, b']`, as :func:`.convolution.pack_filter` makes them of blocks of r
+            channels. Channels come first: one after the other is then read in few rows of `data` at a time.
+        table: `[groups, I]`, where each group reads r slots in a row: the first one over r, which divides b.
         product: of an item of the data and one of the weights.
 
     Returns:
         `[N, groups · O blocks, *spatial, b']`.
     """
-    outer, inputs, *kernel, _, lanes = weights.shape
-    rank, size = len(kernel), data.shape[-1]
+    outer, inputs, *kernel, together, lanes = weights.shape
+    rank, size = len(kernel), int(data.shape[-1]) // int(together)
     groups = int(table.shape[0])
     of_group = int(outer) // groups
     reach = [(int(k) - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     spatial = [(dimension(e) - r) // s + 1 for e, r, s in zip(data.shape[2 : 2 + rank], reach, strides, strict=True)]
     channel = te.reduce_axis((0, inputs), "channel")
     taps = [te.reduce_axis((0, length), f"k{axis}") for axis, length in enumerate(kernel)]
+    inner = [te.reduce_axis((0, together), "inner")] if int(together) > 1 else []
 
     def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
         *position, lane = rest
         at = [p * s + t * d for p, s, t, d in zip(position, strides, taps, dilation, strict=True)]
-        slot = table(0 if groups == 1 else o // of_group, channel)
-        value = data(n, slot // size, *at, slot % size)
-        return te.sum(product(value, weights(o, channel, *taps, 0, lane)), axis=[channel, *taps])
+        place = table(0 if groups == 1 else o // of_group, channel)
+        (ri,) = inner or [tirx.const(0, "int32")]
+        value = data(n, place // size, *at, place % size * together + ri)
+        return te.sum(product(value, weights(o, channel, *taps, ri, lane)), axis=[channel, *taps, *inner])
 
     return te.compute((data.shape[0], outer, *spatial, lanes), element, name="convolution")

@@ -11,7 +11,13 @@ import numpy as np
 from tvm import relax
 
 from nnefc.passes.compute.blocked import blocks, multiply
-from nnefc.passes.compute.channel_order import arrange_array, convolve_gathered, merge_groups
+from nnefc.passes.compute.channel_order import (
+    arrange_array,
+    convolve_gathered,
+    gathered_filters,
+    merge_groups,
+    operands_of_groups,
+)
 from nnefc.passes.compute.convolution import (
     convolve,
     convolve_depthwise,
@@ -29,7 +35,7 @@ from nnefc.passes.compute.winograd import (
     transform_input,
     transform_output,
 )
-from nnefc.passes.graph.blocked_layout import Blocked
+from nnefc.passes.graph.blocked_layout import FOREIGN, Blocked
 from nnefc.passes.graph.choose_convolution import blocks_to_add, columns_to_add
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.narrow_constants import weights_of, widened_for
@@ -39,6 +45,7 @@ from nnefc.passes.graph.rewriter import constant as to_constant
 from nnefc.passes.graph.rewriter import is_call, shape_of
 from nnefc.passes.graph.use_narrow_floats import HalfSums, powers_for
 from nnefc.sizes import item_count, typical
+from nnefc.targets.machine.target import Target
 
 __all__ = [
     "RULES",
@@ -223,13 +230,32 @@ def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sl
     groups = sliding.groups // together
     layout = layouts.layout_of(data) or Blocked.of(sliding.groups * inputs, layouts.size)
     source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
-    packed = to_constant(pack_filter(merge_groups(filters, groups, together), 1, layouts.size, groups))
+    merged = merge_groups(filters, groups, together)
+    run = 1 if layouts.strict else _run_of_slots(layout, groups, layouts.target, layouts.size)
+    table = layout.slots.reshape(groups, -1)
+    if run > 1:
+        runs = operands_of_groups(layout.order, groups, run)
+        merged, table = gathered_filters(merged, layout.order, runs, run), np.maximum(runs, 0)
+    packed = to_constant(pack_filter(merged, run, layouts.size, groups))
     packed = widened_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
-    table = to_constant(layout.slots.reshape(groups, -1))
-    result = layouts.kernel(
-        convolve_gathered, source, packed, table, sliding.strides, sliding.dilation, name="convolution"
-    )
+    given = (to_constant(table), sliding.strides, sliding.dilation)
+    result = layouts.kernel(convolve_gathered, source, packed, *given, name="convolution")
     return layouts.as_blocked(result, outputs, groups)
+
+
+_LOOKED_UP = 1.4  # products that take as long as what is done for an entry of a table, where others are by lane
+
+
+def _run_of_slots(layout: Blocked, groups: int, target: Target, size: int) -> int:
+    """How many slots in a row a group reads at once, with zeros in its filters for those that are not its own: a whole
+    block, a vector, or one slot, by which takes least time. Nothing of another tensor is read: it may be infinite."""
+
+    def time(run: int) -> float:
+        runs = operands_of_groups(layout.order, groups, run)
+        read = np.asarray(layout.order).reshape(-1, run)[runs[runs >= 0]]
+        return math.inf if FOREIGN in read else runs.shape[1] * (run + _LOOKED_UP)
+
+    return min((size, target.lanes("float32"), 1) if target.by_lane else (1,), key=time)
 
 
 def groups_in_a_block(outputs: int, groups: int, size: int) -> int:

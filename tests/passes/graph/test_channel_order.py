@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from relax_programs import Case, Graph, Value, build, check, program, summary, target
+from emulation import run_on, with_glibc
+from relax_programs import Case, Graph, Value, build, check, differences, program, summary, target
 from tvm import te
 
 from nnefc.driver import compile_network
@@ -272,6 +273,16 @@ def halves(batch: int, half: int) -> Case:
 @pytest.mark.parametrize("name", ["llvm", "llvm -mcpu=x86-64-v3"])
 def test_halves_of_shuffled_channels_have_the_same_values(name: str) -> None:
     check([halves(*sizes) for sizes in [(1, 58), (2, 29), (1, 16), (2, 24), (1, 5)]], name)
+
+
+def test_shuffled_groups_have_the_same_values_by_lane() -> None:
+    """Where vectors are multiplied by lanes, groups read whole vectors or blocks, and slots of others count nothing."""
+    machine = with_glibc("arm", "cortex-a76", "qemu-aarch64", "-cpu", "cortex-a76")
+    if machine.missing:
+        pytest.skip(f"needs: {machine.missing}")
+    built = build([unit(4, 34, 34, 4, 2), unit(2, 3, 8, 2, 1), unit(3, 20, 20, 4, 1), halves(2, 29), halves(1, 16)])
+    artifact = compile_network(built.network, target(machine.target))
+    assert not differences(built.expected, run_on(machine, artifact, built.inputs))
 
 
 def test_infinities_stay_among_the_channels_that_were_left_out() -> None:
