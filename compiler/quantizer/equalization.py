@@ -113,9 +113,8 @@ def _pairs(graph: Graph) -> Iterator[tuple[Layer, Layer]]:
     for layer in graph.layers:
         var: relax.Var | None = layer.var if layer.bias_var is None else layer.bias_var
         while var is not None and var not in readers:
-            var = graph.sole_user(var)
-            if var is not None and not is_call(graph.definitions[var], *_HOMOGENEOUS):
-                break
+            user = graph.sole_user(var)
+            var = user if user is not None and is_call(graph.definitions[user], *_HOMOGENEOUS) else None
         if var in readers and readers[var] is not layer and _connected(layer, readers[var]):
             yield layer, readers[var]
 

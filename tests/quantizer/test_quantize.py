@@ -209,6 +209,18 @@ def test_equalized_channels_have_the_same_results(network: Network) -> None:
         np.testing.assert_allclose(results(changed, data), exact, rtol=1e-4, atol=1e-4)
 
 
+def test_channels_are_not_equalized_through_what_does_not_multiply_with_factors(tmp_path: Path) -> None:
+    net = Net(seed=6)
+    first = x = net.convolution(net.floats(1, 3, 9, 9), 3, 16, relu=False)
+    for between in ("Tanh", "Add", "Sigmoid", "Elu", "Add"):
+        x = net.do(between, *[x, first][: 1 + (between == "Add")])
+        x = net.convolution(x, 16, 16, relu=False)
+    onnx.save(net.model([x]), tmp_path / "model.onnx")
+    graph = Graph(simplified(load_network(tmp_path / "model.onnx")).module)
+    assert len(graph.layers) == 6
+    assert not has_pairs(graph)
+
+
 @pytest.mark.parametrize("per_channel", [True, False])
 def test_ranges_of_an_equalized_network_are_those_that_runs_of_it_have(network: Network, per_channel: bool) -> None:
     samples = samples_of(inputs(3, 3, 17, 17), input_types(network))
