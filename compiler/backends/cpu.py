@@ -162,7 +162,7 @@ class CpuBackend(Backend):
         extremes = with_float_extremes(lowered.func, self._of_schedules)
         announced = with_announced_rounds(extremes, self._of_schedules)
         # of checked libraries each load is looked at by itself
-        assembled = announced if kernel.checked else with_assembled_tiles(announced)
+        assembled = announced if kernel.checked else with_assembled_tiles(announced, self.target)
         pointed = with_loop_pointers(with_llvm_functions(assembled, self._of_schedules))
         instructed = with_rolled_loops(pointed)
         if kernel.observe is not None:

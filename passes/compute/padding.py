@@ -19,10 +19,13 @@ from tvm.ir.expr import TensorRegion
 from nnefc.passes.tir.expressions import int64
 from nnefc.sizes import Dimension, expression
 
-__all__ = ["BORDER", "Border", "write_inside"]
+__all__ = ["BORDER", "INSIDE", "Border", "write_inside"]
 
 # Annotation of the step that writes what is inside: the border's places before each dimension, and its value.
 BORDER = "nnefc.border"
+
+# The same, of such a step whose axes are not the dimensions that it writes: how far it writes along each of these.
+INSIDE = "nnefc.inside"
 
 
 @dataclass(frozen=True)

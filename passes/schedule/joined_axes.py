@@ -2,7 +2,8 @@
 
     for y in h, x in w: C[o, y, x] = sum(A[k, y, x] * B[o, k])     →     for f in h w: C[o, f] = sum(A[k, f] * B[o, k])
 
-A picture of open size then has one remainder and not one for each of its rows: those of small pictures are short.
+A picture then has one remainder and not one for each of its rows: those of small pictures are short. Where its sizes
+are known, a result that nothing else reads may be written elsewhere, as into the middle of a padded picture.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorLoad, TensorRegion
 
 from nnefc.passes.compute.choice import PERIODS
+from nnefc.passes.compute.padding import BORDER, INSIDE
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
-from nnefc.passes.tir.expressions import int64, is_number, variables_of
+from nnefc.passes.tir.expressions import int64, is_number, substituted, variables_of
 from nnefc.passes.tir.shared_tiles import JOINED_ROWS
 from nnefc.passes.tir.sizes import Size, sizes_of
 from nnefc.sizes import expression, is_known
@@ -32,7 +34,7 @@ def with_joined_rows(kernel: KernelAnalysis, product: Step, of_known_sizes: bool
         of_known_sizes: whether they are joined also if none of them is open.
 
     Returns:
-        None where a tensor is read or written otherwise than in the same place along both.
+        None where a tensor is read otherwise than in the same place along both, or written so.
     """
     roles = product.contraction
     rows = roles.only_left[-2:] if roles is not None else ()
@@ -42,7 +44,10 @@ def with_joined_rows(kernel: KernelAnalysis, product: Step, of_known_sizes: bool
         return None
     if any(product.sizes[axis] == 1 for axis in rows) or not all(step.loops_are_axes for step in kernel.steps):
         return None
-    joining = _Joining((product.sizes[rows[0]], product.sizes[rows[1]]))
+    sizes = product.sizes[rows[0]], product.sizes[rows[1]]
+    read = {region.source for step in kernel.steps for region in step.reads}
+    written = {region.source for step in kernel.steps for region in step.writes} - read
+    joining = _Joining(sizes, written if all(map(is_known, sizes)) else set())
     if not joining.start(product, rows[0]) or not joining.spread(kernel.steps):
         return None
     return joining.changed(kernel)
@@ -54,13 +59,17 @@ class _Joining:
 
     Attributes:
         sizes: of both.
+        results: tensors that may be written elsewhere.
         axes: by the steps' names.
         dims: by tensors.
+        moved: those of the results that are written elsewhere.
     """
 
     sizes: tuple[Size, Size]
+    results: set[tirx.Var]
     axes: dict[str, int] = field(default_factory=dict)
     dims: dict[tirx.Var, int] = field(default_factory=dict)
+    moved: set[tirx.Var] = field(default_factory=set)
 
     def start(self, step: Step, axis: int) -> bool:
         """Join two axes of a step, and all that it reads or writes along them."""
@@ -71,6 +80,9 @@ class _Joining:
         for region in (*step.reads, *step.writes):
             used = [n for n, place in enumerate(region.region) if both & variables_of([place.min, place.extent])]
             if not used:
+                continue
+            if region.source in self.results and not self._is_dense(region, used, step, axis):
+                self.moved.add(region.source)
                 continue
             if not self._is_dense(region, used, step, axis) or self.dims.setdefault(region.source, used[0]) != used[0]:
                 return False
@@ -144,9 +156,14 @@ class _Joining:
             stmt = stmt.body
         block, size = stmt.block, expression(self.sizes[0] * self.sizes[1])
         var, loop_var = tirx.Var(f"{loops[position].loop_var.name}s", "int64"), tirx.Var("f", "int64")
+        gone = [axis.var for axis in step.axes[position : position + 2]]
+        width = expression(self.sizes[1])
+        places = dict(zip(gone, (var // width, var % width), strict=True))
 
         def joined(access: TensorLoad | tirx.BufferStore) -> TensorLoad | tirx.BufferStore:
             tensor = access.source if isinstance(access, TensorLoad) else access.buffer
+            if isinstance(access, tirx.BufferStore) and tensor in self.moved:
+                return tirx.BufferStore(tensor, access.value, [substituted(index, places) for index in access.indices])
             if tensor not in self.dims:
                 return access
             dim = self.dims[tensor]
@@ -156,11 +173,14 @@ class _Joining:
             return tirx.BufferStore(tensors[tensor], access.value, indices)
 
         def region(of: TensorRegion) -> TensorRegion:
+            if of.source in self.moved:
+                moved = [Range.from_min_extent(substituted(place.min, places), place.extent) for place in of.region]
+                return tirx.BufferRegion(of.source, moved)
             if of.source not in self.dims:
                 return of
-            dim, places = self.dims[of.source], list(of.region)
+            dim, ranges = self.dims[of.source], list(of.region)
             return tirx.BufferRegion(
-                tensors[of.source], [*places[:dim], Range.from_min_extent(var, int64(1)), *places[dim + 2 :]]
+                tensors[of.source], [*ranges[:dim], Range.from_min_extent(var, int64(1)), *ranges[dim + 2 :]]
             )
 
         accesses = (TensorLoad, tirx.BufferStore)
@@ -168,14 +188,19 @@ class _Joining:
             None if part is None else tvm_ffi.structural_map(part, (accesses, joined))
             for part in (block.body, block.init)
         )
-        gone = {axis.var for axis in step.axes[position : position + 2]}
-        if gone & {*tirx.analysis.undefined_vars(body, []), *(tirx.analysis.undefined_vars(init, []) if init else ())}:
+        if {*gone} & {
+            *tirx.analysis.undefined_vars(body, []),
+            *(tirx.analysis.undefined_vars(init, []) if init else ()),
+        }:
             return None
+        annotations = dict(block.annotations)
+        if BORDER in annotations:
+            annotations[INSIDE] = [expression(axis.size) for axis in step.axes]
         axes = list(block.iter_vars)
         axes[position : position + 2] = [tirx.IterVar(Range(int64(0), size), var, axes[position].iter_type)]
         made = s_tir.SBlock(
             axes, [region(read) for read in block.reads], [region(write) for write in block.writes], block.name_hint,
-            body, init, block.alloc_buffers, block.match_buffers, block.annotations,
+            body, init, block.alloc_buffers, block.match_buffers, annotations,
         )  # fmt: skip
         values = list(stmt.iter_values)
         values[position : position + 2] = [loop_var]

@@ -1,4 +1,4 @@
-"""Innermost loops of sums in registers, as loops of assembler: for 64-bit Arm.
+"""Innermost loops of sums in registers, as loops of assembler: for 64-bit Arm and WebAssembly.
 
     for rc in 64:                                          nnefc_lanes_4f1c…(&S[0], &A[0], &B[0], 64, bytes, bytes)
         for ri in 8:
@@ -8,12 +8,12 @@
 What is added must be a product of a vector and of one item, which `passes/tir/loaded_lanes.py` may have taken from a
 vector already. Short inner loops are written out; the next one is that of the assembler, often two rounds in one; those
 around it stay. Where a row of a filter is written out, neighbouring results share what is loaded. See
-`passes/tir/lane_code.py` for what the loop is made of.
+`passes/tir/lane_code.py` and `passes/tir/wasm_code.py` for what the loop is made of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -23,8 +23,11 @@ from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer, detect_linear_equation
 
 from nnefc.element_types import bits_of
+from nnefc.passes.tir import lane_code, wasm_code
 from nnefc.passes.tir.expressions import conditions_of, int64, is_number, substituted, variables_of
-from nnefc.passes.tir.lane_code import PRODUCTS, Code, Step, code_of
+from nnefc.passes.tir.lane_code import PRODUCTS, Code, Step
+from nnefc.targets.machine.system import FileFormat
+from nnefc.targets.machine.target import Target
 
 __all__ = ["ASSEMBLED", "with_assembled_tiles"]
 
@@ -32,7 +35,7 @@ ASSEMBLED = "nnefc.assembled"
 """Annotation of the innermost loop of a sum in registers: how many vectors one instruction shall load, and how many
 terms of each sum may be written out."""
 
-_TWICE = 16  # terms of two rounds of a loop that is not written out
+_AT_ONCE = 16  # terms of several rounds of a loop that is not written out
 _STEPS = 16  # products for each term that may be written out, at most
 
 _STRAIGHT = tvm.ir.transform.Sequential(
@@ -45,18 +48,44 @@ _STRAIGHT = tvm.ir.transform.Sequential(
 )
 
 
-def with_assembled_tiles(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def with_assembled_tiles(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """A flat kernel with assembler for loops that are annotated so, and the text of it."""
     texts: dict[str, None] = {}
+    writer = _writer_for(target)
 
     def change(loop: tirx.For) -> tirx.Stmt:
         nest = list(_nest(loop))
-        return loop if not nest or ASSEMBLED not in nest[-1].annotations else _assembled(nest, texts)
+        return loop if not nest or ASSEMBLED not in nest[-1].annotations else _assembled(nest, writer, texts)
 
     body = tvm_ffi.structural_map(func.body, (tirx.For, change), order="pre")
     for text in texts:
         body = tirx.AttrStmt("default", "pragma_import_llvm", text, body)
     return func if body.same_as(func.body) else tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """What writes loops for an instruction set.
+
+    Attributes:
+        code: of the steps of a round, the kind of their product, the bytes that the right items move on in a round if
+            that is known, whether there is one round, and how many vectors one instruction loads; None if the loop
+            cannot be written.
+        rounds_at_once: of a loop that is not written out as a whole: how many may be one round, the best first.
+    """
+
+    code: Callable[[tuple[Step, ...], str, int | None, bool, int], Code | None]
+    rounds_at_once: tuple[int, ...]
+
+
+def _writer_for(target: Target) -> _Writer:
+    def by_lane(steps: tuple[Step, ...], kind: str, right_step: int | None, once: bool, together: int) -> Code | None:
+        return lane_code.code_of(kind, steps, right_step, once, together)
+
+    def for_engines(steps: tuple[Step, ...], kind: str, _step: int | None, once: bool, _together: int) -> Code | None:
+        return wasm_code.code_of(steps, once, target.fused) if kind == "float32" else None
+
+    return _Writer(for_engines, (8, 4, 2)) if target.format is FileFormat.WASM else _Writer(by_lane, (2,))
 
 
 def _nest(loop: tirx.Stmt) -> Iterator[tirx.For]:
@@ -83,7 +112,7 @@ class _Added:
     right: tuple[tirx.Var, tirx.Expr]
 
 
-def _assembled(nest: Sequence[tirx.For], texts: dict[str, None]) -> tirx.Stmt:
+def _assembled(nest: Sequence[tirx.For], writer: _Writer, texts: dict[str, None]) -> tirx.Stmt:
     """The loops with the innermost ones as one of assembler, as many as fit into its form."""
     *around, innermost = nest
     together, most = map(int, innermost.annotations[ASSEMBLED])
@@ -94,7 +123,7 @@ def _assembled(nest: Sequence[tirx.For], texts: dict[str, None]) -> tirx.Stmt:
     text = ""
     if found and _is_of_one_kind(found) and all(is_number(loop.min, 0) for loop in nest):
         for depth in range(1, len(nest) + 1):
-            whole = _in_one_loop(nest[-depth:], found, together, most)
+            whole = _in_one_loop(nest[-depth:], found, writer, together, most)
             if whole is None:
                 break
             code, made = whole
@@ -116,7 +145,7 @@ def _is_of_one_kind(found: Sequence[_Added]) -> bool:
 
 
 def _in_one_loop(
-    nest: Sequence[tirx.For], found: Sequence[_Added], together: int, most: int
+    nest: Sequence[tirx.For], found: Sequence[_Added], writer: _Writer, together: int, most: int
 ) -> tuple[Code, tirx.Stmt] | None:
     """What computes the loops: all but the outermost are written out, and that one too if it is short; else None.
 
@@ -144,15 +173,17 @@ def _in_one_loop(
         if is_number(loop.extent, 0):
             return None
         rounds = loop.extent if str(loop.extent.expr_ty().dtype) == "int64" else loop.extent.astype("int64")
-        twice = _halved(loop, by_left, by_right, terms, min(most, _TWICE))
-        if twice is not None:
-            terms, rounds = twice, int64(int(loop.extent) // 2)
-            by_left, by_right = by_left * 2, by_right * 2
+        for count in writer.rounds_at_once:
+            several = _repeated(count, loop, by_left, by_right, terms, min(most, _AT_ONCE))
+            if several is not None:
+                terms, rounds = several, int64(int(loop.extent) // count)
+                by_left, by_right = by_left * count, by_right * count
+                break
     first_left, first_right = min(x for _, x, _ in terms), min(y for _, _, y in terms)
     item = PRODUCTS[one.kind].item
     step = int(by_right) * item if isinstance(by_right, tirx.IntImm) else None
     steps = tuple(Step(place, x - first_left, y - first_right) for place, x, y in terms)
-    code = code_of(one.kind, steps, step, not loops, together)
+    code = writer.code(steps, one.kind, step, not loops, together)
     if code is None:
         return None
     call = _call(code, one, (left, first_left), (right, first_right), rounds, (by_left, by_right), item)
@@ -171,14 +202,12 @@ def _written_out(
     return _copies(int(stmt.extent), int(left), int(right), terms, most)
 
 
-def _halved(
-    loop: tirx.For, left: tirx.Expr, right: tirx.Expr, terms: list[tuple[int, int, int]], most: int
+def _repeated(
+    count: int, loop: tirx.For, left: tirx.Expr, right: tirx.Expr, terms: list[tuple[int, int, int]], most: int
 ) -> list[tuple[int, int, int]] | None:
-    """The terms of two rounds of a loop, if they are few, and it has an even number of rounds."""
+    """The terms of so many rounds of a loop, if they are few, and the loop has a multiple of these."""
     known = all(isinstance(value, tirx.IntImm) for value in (loop.extent, left, right))
-    if not known or int(loop.extent) % 2:
-        return None
-    return _copies(2, int(left), int(right), terms, most)
+    return _copies(count, int(left), int(right), terms, most) if known and int(loop.extent) % count == 0 else None
 
 
 def _copies(

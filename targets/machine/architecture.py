@@ -209,7 +209,7 @@ ARCHITECTURES = (
         extensions=(
             # x86's, of which engines keep one for themselves
             VectorExtension(("relaxed-simd",), Vectors(16, 15, fused=True)),
-            VectorExtension((), Vectors(16, 16, fused=False)),
+            VectorExtension((), Vectors(16, 15, fused=False)),
         ),
         pointer_bits=32,
     ),

@@ -253,7 +253,7 @@ MICROARCHITECTURES: dict[str, tuple[Microarchitecture, ...]] = {
     "riscv32": (Microarchitecture("RISC-V 32", (), 1, 4, 3, 1, 4, 1, 4, 64 * _KIB, 4, 256 * _KIB, 0, 4, 4, 4),),
     # an engine's code, on any processor
     "wasm32": (Microarchitecture("WebAssembly",
-            (), 1, 64, 4, 2, 64, 1, 64, 32 * _KIB, 8, 256 * _KIB, 4 * _MIB, 16, 8, 4),),
+            (), 2, 64, 5, 2, 64, 1, 64, 32 * _KIB, 8, 256 * _KIB, 4 * _MIB, 16, 8, 4),),
 }
 # fmt: on
 

@@ -51,6 +51,9 @@ _ENGINE_SUMS = 13
 """Registers of an engine of WebAssembly that sums of integers, their operands, and what each of them is scaled by after
 the loop may take: the others hold products on their way, and limits."""
 
+_ENGINE_PRODUCTS, _ENGINE_LATENCY = 1, 4
+"""Products of integers that it begins in a cycle, with what widens them, and cycles until the next addition."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -172,7 +175,8 @@ class Target:
         if count > 1:
             return replace(self, vector_registers=self.vector_registers // count)
         if self.format is FileFormat.WASM and dtype == "int32":
-            return replace(self, kept_registers=_ENGINE_SUMS)
+            costs = replace(self.costs, multiply_adds=_ENGINE_PRODUCTS, latency=_ENGINE_LATENCY)
+            return replace(self, kept_registers=_ENGINE_SUMS, costs=costs)
         if self.hosted or "mve" in self.features or dtype != "int32":
             return self
         return replace(self, vector_bytes=_PAIR_BYTES, vector_registers=_PAIRS, fused=True)
@@ -268,6 +272,12 @@ class Target:
     def spills_totals(self) -> bool:
         """Whether what is kept during a loop takes registers from its sums: engines of WebAssembly spill those."""
         return self.format is FileFormat.WASM
+
+    @property
+    def assembles_sums(self) -> bool:
+        """Whether loops of sums in registers are written in assembler, for LLVM's order of the instructions needs more
+        registers: see `passes/tir/assembled_tiles.py`."""
+        return self.by_lane or (self.format is FileFormat.WASM and not self.small and not self.kept_registers)
 
     @property
     def narrows_pairs(self) -> bool:

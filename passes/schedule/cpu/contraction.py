@@ -67,7 +67,8 @@ _MOST_CORES = 32
 """That a kernel shall have work for where it leaves a loop over tiles to one."""
 
 _TERMS, _TERMS_SMALL = 27, 9
-"""Of each sum, that assembler may be written out for: of a row of a filter and a block of channels, or of 3 x 3 x 3."""
+"""Of each sum, that assembler may be written out for: of a row of a filter and a block of channels, or of 3 x 3 x 3; of
+one block where the code is to be small, or comes over a network."""
 
 _SHORT = 3
 """Rounds of the innermost loop that are written out on small cores."""
@@ -91,7 +92,7 @@ class ContractionRule:
         target = target.for_vectors(lanes * bits_of(type_of_sums(step)) // 8)
         if step.producers:
             return None  # a producer inside: rules for such computations come before
-        joined = with_joined_rows(kernel, step)
+        joined = with_joined_rows(kernel, step, of_known_sizes=target.assembles_sums and not target.by_lane)
         if joined is not None:
             return self.apply(joined, target)
         sch = kernel.schedule()
@@ -118,7 +119,7 @@ class ContractionRule:
         rows = [axis for axis in roles.only_left if sizes[axis] != 1][-2:]
         outer_size, size = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
         tiled, spread = None, spreading(first.value)
-        assembled = target.by_lane and not roles.steps and not spread
+        assembled = target.assembles_sums and not roles.steps and not spread
         streamed = bool(roles.steps) and not rows and target.vector_bytes == _CACHE_LINE
         if isinstance(size, Size):
             attrs = sch.mod["main"].attrs
@@ -209,7 +210,8 @@ class ContractionRule:
             lanes_at_once = target.lanes("float16" if halves else "float32")
             sch.annotate(reduced[-1], BY_LANE, _SPREAD_AT_ONCE if spread else lanes_at_once)
         if assembled:
-            sch.annotate(reduced[-1], ASSEMBLED, [loaded_together(target), _TERMS_SMALL if target.small else _TERMS])
+            terms = _TERMS if target.by_lane and not target.small else _TERMS_SMALL
+            sch.annotate(reduced[-1], ASSEMBLED, [loaded_together(target), terms])
         if not target.hosted and len(reduced) > 1 and trip_count(sch, reduced[-1]) <= _SHORT:
             sch.unroll(reduced[-1])  # small cores take as long for a round as for some products
         start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one round

@@ -98,7 +98,8 @@ class Tile:
         """
         if steps and self.outer_rows * self.rows > target.costs.l1_ways:
             return False
-        registers = target.vector_registers - (0 if target.fused else 1)  # for a product on its way to the sum
+        # one for a product on its way to the sum, if that is not among those that are not kept
+        registers = target.vector_registers - (0 if target.fused or target.kept_registers else 1)
         # Each column is read along a line of its own, and these often fall into the same few places of the cache.
         most_columns = max(2, target.costs.l1_ways - 2)
         return self._registers(target, spread) <= registers and self.columns <= most_columns
@@ -128,17 +129,20 @@ def choose_tile(
 def choose_uneven_tile(
     outer_extent: int, extent: int, columns: int, target: Target, dtype: str = "float32", apart: bool = False
 ) -> tuple[Tile, int]:
-    """The tile for whose products by lane fewest instructions load, and the rows of the last one, which may be smaller;
-    0 where all are alike.
+    """The tile whose products take least, and the rows of the last one, which may be smaller; 0 where all are alike.
 
-    See `passes/tir/lane_code.py` for what is loaded. Sums take all registers but a few.
+    Products by lane take as many instructions as `passes/tir/lane_code.py` writes: sums take all registers but a few.
 
     Args:
         dtype: of items and sums, float32 or float16.
         apart: whether columns are in blocks of their own, and the vectors of the next term behind those of this one.
     """
 
-    def cost(tile: Tile) -> float:  # rows that are not neighbours have pointers of their own
+    def cost(tile: Tile) -> float:
+        if not target.by_lane:
+            rows = tile.outer_rows * tile.rows
+            return tile.cycles(target) / (rows * tile.columns) if tile.fits(target) else math.inf
+        # rows that are not neighbours have pointers of their own
         products = 8 * tile.outer_rows * tile.rows * tile.columns
         found = _by_lane(tile.outer_rows * tile.rows, tile.columns, 0 if apart else columns, target, dtype)
         return found + (tile.outer_rows - 1) / products

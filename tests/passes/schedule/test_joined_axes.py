@@ -1,4 +1,4 @@
-"""Rows of pictures of open size, computed as one axis where they are dense."""
+"""Rows of pictures, computed as one axis where they are dense."""
 
 import numpy as np
 import pytest
@@ -35,3 +35,14 @@ def test_windows_and_steps_keep_both_axes(attributes: str) -> None:
     size = 3 if attributes == "padding=1" else 1
     text = f'x[1, 3, "h", "w"] -> y\ny = R.nn.conv2d(x, f, {attributes})'
     assert all(JOINED_ROWS not in f.attrs for f in products(text, f=np.ones((32, 3, size, size), np.float32)))
+
+
+def test_pictures_of_known_sizes_are_joined_into_padded_ones() -> None:
+    """On WebAssembly, whose last tile may be smaller."""
+    text = "x[1, 32, 14, 14] -> z\ny = R.nn.relu(R.nn.conv2d(x, f))\nz = R.nn.conv2d(y, g, padding=1, groups=32)"
+    network = network_of(program(text, f=np.ones((32, 32, 1, 1), np.float32), g=np.ones((32, 1, 3, 3), np.float32)))
+    seen: dict[str, tvm.IRModule] = {}
+    lower(network, backend_of(target("wasm32-wasi")), seen.__setitem__)
+    (func,) = (f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule")
+    assert func.attrs[JOINED_ROWS]
+    assert any(list(param.shape)[2:4] == [16, 16] for param in func.params if len(param.shape) == 5)

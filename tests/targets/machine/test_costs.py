@@ -50,7 +50,7 @@ def test_longer_vectors_begin_no_more_often() -> None:
         ("raspberrypi3", "Cortex-A53", 1),
         ("raspberrypi5", "Cortex-A76", 2),
         ("aarch64-linux-gnu", "64-bit Arm", 1),
-        ("wasm32-wasi", "WebAssembly", 1),
+        ("wasm32-wasi", "WebAssembly", 2),
     ],
 )
 def test_a_target_has_the_costs_of_its_processor(target: str, name: str, multiply_adds: int) -> None:

@@ -1,0 +1,138 @@
+"""Assembler of WebAssembly that adds products of vectors by single numbers to sums in an engine's registers.
+
+    sums of a tile of 6 × 2 vectors of float32, eight products each in a round:
+
+        local.get       14              # rows of A
+        v128.load32_splat 0             # the first one's number, in all lanes
+        local.tee       12
+        local.get       15              # vectors of B
+        v128.load       0
+        local.tee       10
+        local.get       0               # the sum
+        f32x4.relaxed_madd
+        local.set       0
+        …                               # 96 products in all, 64 loads
+
+An engine's compiler keeps the order of instructions. LLVM changes it, so that more vectors are in use at a time than
+the engine has registers, and it does not know that addresses in a tensor do not overflow, so that it computes each
+apart. Here they are numbers in the loads, relative to a pointer into each factor.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from nnefc.passes.tir.lane_code import Code, Step
+
+__all__ = ["code_of"]
+
+_ITEM = 4  # bytes
+_VECTOR = "<4 x float>"
+_FUSED = ("{a}", "{b}", "local.get ${sum}", "f32x4.relaxed_madd", "local.set ${sum}")
+_PLAIN = ("local.get ${sum}", "{a}", "{b}", "f32x4.mul", "f32x4.add", "local.set ${sum}")
+
+
+@functools.lru_cache(1024)
+def code_of(steps: tuple[Step, ...], once: bool, fused: bool) -> Code:
+    """The loop of these steps, with sums of float32.
+
+    Args:
+        once: whether there is one round.
+        fused: whether an instruction multiplies and adds.
+    """
+    sums = sorted({step.sum for step in steps})
+    left, right = min(step.left for step in steps), min(step.right for step in steps)
+    groups = list(_terms(steps))
+    held = max(min(len({s.left for s in group}), len({s.right for s in group})) for group in groups) + 1
+    # operands: the sums, what is loaded, the two pointers
+    place = {number: n for n, number in enumerate(sums)}
+    pointers = len(sums) + held
+    lines = [
+        line
+        for group in groups
+        for line in _products(
+            [Step(place[s.sum], s.left - left, s.right - right) for s in group], len(sums), pointers, fused
+        )
+    ]
+    return _function(sums, held, lines, (left, right), once)
+
+
+def _terms(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """The steps in groups: the first of each sum, the second, and so on."""
+    seen: Counter[int] = Counter()
+    groups: dict[int, list[Step]] = {}
+    for step in steps:
+        groups.setdefault(seen[step.sum], []).append(step)
+        seen[step.sum] += 1
+    yield from groups.values()
+
+
+def _products(group: Sequence[Step], held: int, pointers: int, fused: bool) -> Iterator[str]:
+    """Instructions of one term of each sum.
+
+    Those factors of which there are fewer are kept, in operands from `held + 1` on; the others are loaded one after the
+    other, to the operand `held`.
+    """
+    keeps_left = len({s.left for s in group}) < len({s.right for s in group})
+    kept = {
+        number: held + 1 + n for n, number in enumerate(_distinct(s.left if keeps_left else s.right for s in group))
+    }
+    uses = Counter(s.left if keeps_left else s.right for s in group)
+    loaded: set[int] = set()
+    for passing in _distinct(s.right if keeps_left else s.left for s in group):
+        row = [s for s in group if (s.right if keeps_left else s.left) == passing]
+        for n, step in enumerate(row):
+            other = step.left if keeps_left else step.right
+            one = (
+                _load(pointers, passing, not keeps_left, held if len(row) > 1 else None)
+                if n == 0
+                else f"local.get ${held}"
+            )
+            two = f"local.get ${kept[other]}"
+            if other not in loaded:
+                two = _load(pointers, other, keeps_left, kept[other] if uses[other] > 1 else None)
+                loaded.add(other)
+            for text in _FUSED if fused else _PLAIN:
+                yield text.format(a=one, b=two, sum=step.sum)
+
+
+def _distinct(items: Iterable[int]) -> list[int]:
+    return list(dict.fromkeys(items))
+
+
+def _load(pointers: int, item: int, is_left: bool, into: int | None) -> str:
+    """Instructions that load a left number or a right vector, and keep it if it is used again."""
+    name = "v128.load32_splat" if is_left else "v128.load"
+    text = f"local.get ${pointers + (0 if is_left else 1)}\\0A{name} {item * _ITEM}:p2align=2"
+    return text if into is None else f"{text}\\0Alocal.tee ${into}"
+
+
+def _function(sums: Sequence[int], held: int, lines: Sequence[str], first: tuple[int, int], once: bool) -> Code:
+    """LLVM's function around the instructions."""
+    count = len(sums)
+    results = ", ".join([_VECTOR] * (count + held))
+    constraints = ",".join(["=&r"] * (count + held) + ["r", "r"] + [str(n) for n in range(count)] + ["~{memory}"])
+    given = ", ".join(["ptr %a", "ptr %b", *(f"{_VECTOR} %s{n}" for n in range(count))])
+    text = ["begin:"]
+    for n, number in enumerate(sums):
+        text.append(f"  %p{n} = getelementptr inbounds i8, ptr %s, i32 {number * _ITEM}")
+        text.append(f"  %z{n} = load {_VECTOR}, ptr %p{n}, align {_ITEM}")
+    text += ["  %da = trunc i64 %left to i32", "  %db = trunc i64 %right to i32", "  br label %round", "round:"]
+    text += [f"  %s{n} = phi {_VECTOR} [ %z{n}, %begin ], [ %r{n}, %round ]" for n in range(count)]
+    text += [f"  %{x} = phi ptr [ %{x}0, %begin ], [ %{x}1, %round ]" for x in "ab"]
+    text.append("  %i = phi i64 [ %n, %begin ], [ %i1, %round ]")
+    assembler = "\\0A".join(lines)
+    text.append(f'  %r = call {{ {results} }} asm "{assembler}", "{constraints}"({given}) noduplicate nounwind')
+    text += [f"  %r{n} = extractvalue {{ {results} }} %r, {n}" for n in range(count)]
+    text += [f"  %{x}1 = getelementptr i8, ptr %{x}, i32 %d{x}" for x in "ab"]
+    text += ["  %i1 = sub i64 %i, 1", "  %more = icmp ne i64 %i1, 0"]
+    text += [f"  br i1 {'false' if once else '%more'}, label %round, label %end", "end:"]
+    text += [f"  store {_VECTOR} %r{n}, ptr %p{n}, align {_ITEM}" for n in range(count)]
+    inside = "\n".join([*text, "  ret void"])
+    name = f"nnefc_sums_{hashlib.sha256(inside.encode()).hexdigest()[:16]}"
+    given = "ptr %s, ptr %a0, ptr %b0, i64 %n, i64 %left, i64 %right"
+    head = f"define linkonce_odr hidden void @{name}({given}) alwaysinline nounwind"
+    return Code(name, f"\n{head} {{\n{inside}\n}}\n", (first[0],), (first[1],), len(lines))

@@ -1,0 +1,87 @@
+"""Sums of floats on WebAssembly: the instructions of their innermost loops, and what networks with them compute."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from emulation import MACHINES, run_on
+from small_networks import Net
+from test_assembled_tiles import convolved
+
+import nnefc
+from nnefc.passes.tir.lane_code import Step
+from nnefc.passes.tir.wasm_code import code_of
+
+(_MACHINE,) = (machine for machine in MACHINES if machine.name == "wasm32")
+
+
+def steps(rows: int, columns: int, terms: int) -> tuple[Step, ...]:
+    """Of a tile: sums one after the other, rows of as many numbers as there are terms, lines of vectors."""
+    return tuple(
+        Step(4 * (row * columns + column), row * terms + term, 4 * (term * columns + column))
+        for term in range(terms)
+        for row in range(rows)
+        for column in range(columns)
+    )
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(6, 2), (2, 6), (1, 1), (7, 1), (5, 2)])
+@pytest.mark.parametrize("fused", [True, False])
+def test_each_factor_is_loaded_once_and_few_are_kept(rows: int, columns: int, fused: bool) -> None:
+    text = code_of(steps(rows, columns, 4), False, fused).text
+    products = "f32x4.relaxed_madd" if fused else "f32x4.mul"
+    assert text.count(products) == 4 * rows * columns
+    assert len(re.findall(r"v128\.load ", text)) == 4 * columns
+    assert text.count("v128.load32_splat") == 4 * rows
+    operands = {int(number) for number in re.findall(r"local\.tee \$(\d+)", text)}
+    assert len(operands) <= min(rows, columns) + 1
+
+
+def test_offsets_are_relative_to_the_first_item_that_is_read() -> None:
+    code = code_of((Step(0, 7, 12), Step(4, 9, 12)), True, True)
+    assert (code.left, code.right) == ((7,), (12,))
+    assert re.findall(r"load32_splat (\d+)", code.text) == ["0", "8"]
+
+
+def with_relaxed_simd() -> tuple[str, ...]:
+    """Node.js, which has it behind a flag in versions before 21."""
+    flagged = ("node", "--experimental-wasm-relaxed-simd")
+    return (
+        flagged
+        if subprocess.run([*flagged, "--eval", ""], capture_output=True, check=False).returncode == 0
+        else ("node",)
+    )
+
+
+@pytest.mark.parametrize("target", ["wasm32-wasi", "wasm32-relaxed"])
+def test_a_network_is_nearly_the_same(target: str, tmp_path: Path) -> None:
+    """Convolutions of odd sizes into the middle of padded pictures and into plain ones, strided ones, and products."""
+    if _MACHINE.missing:
+        pytest.skip(f"needs: {_MACHINE.missing}")
+    net = Net(seed=5)
+    x = net.do("Relu", convolved(net, net.floats(1, 12, 23, 25), 12, 40, 3))
+    x = net.do("Relu", convolved(net, x, 40, 24, 1))
+    x = net.do("Relu", convolved(net, x, 24, 24, 3, 2, 24))
+    x = convolved(net, x, 24, 40, 1)
+    y = net.do("Relu", convolved(net, net.do("Relu", convolved(net, x, 40, 72, 1)), 72, 72, 5, 1, 72))
+    x = net.do("Add", convolved(net, y, 72, 40, 1), x)
+    y = net.do("Relu", convolved(net, x, 40, 33, 3))
+    rows = net.do("Reshape", y, net.constant(np.array([33, 12 * 13])))
+    product = net.do(
+        "MatMul", rows, net.constant(np.random.default_rng(7).standard_normal((156, 50)).astype(np.float32))
+    )
+    onnx.save(net.model([y, product]), tmp_path / "network.onnx")
+    nnefc.compile(tmp_path / "network.onnx", "llvm").export(tmp_path / "network.so")
+    with nnefc.load(tmp_path / "network.so") as model:
+        expected = model(*net.inputs.values())
+    artifact = nnefc.compile(tmp_path / "network.onnx", target)
+    command = with_relaxed_simd() if "relaxed" in target else _MACHINE.command
+    found = run_on(replace(_MACHINE, command=command), artifact, net.inputs).values()
+    for here, there in zip(expected, found, strict=True):
+        assert np.abs(here - there).max() < 1e-5 * np.abs(here).max()
