@@ -83,7 +83,7 @@ def _conversions(folder: Path) -> Given:
         nodes.append(helper.make_node("Cast", ["x"], [f"{name} narrow"], to=getattr(TensorProto, name)))
         nodes.append(helper.make_node("Cast", [f"{name} narrow"], [name], to=TensorProto.FLOAT))
         outputs[name] = TensorProto.FLOAT
-    for op in ("Ceil", "Floor", "Relu", "Round", "Sign", "Abs", "Reciprocal"):
+    for op in ("Ceil", "Floor", "Relu", "Round", "Sign", "Abs", "Reciprocal", "Elu", "Celu", "Selu"):
         nodes.append(helper.make_node(op, ["x"], [op]))
         outputs[op] = TensorProto.FLOAT
     nodes.append(helper.make_node("Clip", ["x", "low", "high"], ["Clip"]))

@@ -56,7 +56,7 @@ def mish(x: tirx.Expr) -> tirx.Expr:
 
 def exponential_minus_one(x: tirx.Expr) -> tirx.Expr:
     """eˣ - 1 without cancellation near 0, for what is not positive; for the rest a finite value."""
-    return FUNCTIONS["expm1"].scalar(tirx.min(x, number(0, x)))
+    return FUNCTIONS["expm1"].scalar(tirx.min(number(0, x), x))  # in this order -0 is less than 0 on all processors
 
 
 class _Activation(Operator):

@@ -68,9 +68,15 @@ def _number(bits: tirx.Expr) -> tirx.Expr:
 
 
 def _named(value: tirx.Expr, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """`body(value)` with `value` computed once; there and back to integers it is nothing that TVM simplifies."""
+    """`body(value)` with a `value` of float64 that is computed once.
+
+    TVM puts the value of a name in the place of the name when it simplifies what follows: values of values that are
+    read twice grow by themselves, for seconds. It leaves those alone that might have an effect, for all that it knows.
+    """
+    lanes = _lanes(value)
+    fence = f"llvm.arithmetic.fence.{f'v{lanes}' if lanes > 1 else ''}f64"
     var = tirx.Var("v", value.expr_ty())
-    return tirx.Let(var, _number(_bits(value)), body(var))
+    return tirx.Let(var, tirx.call_llvm_intrin(_type(value, "float64"), fence, value), body(var))
 
 
 def _rounded(x: tirx.Expr, body: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]) -> tirx.Expr:
