@@ -1,11 +1,10 @@
-"""Whole networks on every target that can be run here, under its emulator, beside onnxruntime.
+"""Whole networks on every target that can be run here, under its emulator, beside peers.
 
-    python benchmarks/emulated.py [--onnxruntime LIBRARY] [--root FOLDER] [NETWORK ...]
+    python benchmarks/emulated.py [--peers FOLDER] [NETWORK ...]
 
-Emulators say nothing of time: results are compared, and instructions of one inference counted, of onnxruntime's too if
-its library for 64-bit Arm is given, as in the wheel for it; what that needs, `lib/libstdc++.so.6` and the C library, is
-where Debian's libstdc++6-arm64-cross puts it, or in another folder. Without names it takes NETWORKS and COUNTED, and
-writes benchmarks/results/emulated.md. Rows are computed in as many processes as there are processors: counts are exact
+Emulators say nothing of time: results are compared, and instructions of one inference counted, of peers too if FOLDER
+has them, as `arm64_peers.py` makes it. Without names it takes NETWORKS and COUNTED, and writes
+benchmarks/results/emulated.md. Rows are computed in as many processes as there are processors: counts are the same
 whatever else runs.
 """
 
@@ -15,7 +14,8 @@ import multiprocessing
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +32,8 @@ import nnefc
 if TYPE_CHECKING:
     from emulation import Machine
 
-_ROOT = Path(__file__).resolve().parents[1]
+_HERE = Path(__file__).resolve().parent
+_ROOT = _HERE.parent
 sys.path[:0] = [str(_ROOT / "tests" / "targets"), str(_ROOT / "tests")]
 
 NETWORKS = ("squeezenet",)
@@ -53,58 +54,109 @@ _COUNTED_HEAD = [
     "## Instructions",
     "",
     "Millions of instructions that one inference on one thread executes, as QEMU counts them: a measure of code, not",
-    "of time. Quantized networks have weights of int8 with a scale for each channel, and data of uint8.",
-    "",
-    "| network | numbers | target | nnefc | onnxruntime |",
-    "|---|---|---|---|---|",
+    "of time. Quantized networks have weights of int8 with a scale for each channel, and data of uint8; of int8 for",
+    "LiteRT.",
 ]
 
-_RV64 = "rv64,v=true,vext_spec=v1.0,vlen=128"
+_PEERS_HEAD = (
+    "A peer's are those of a second inference by its wheel for 64-bit Arm from PyPI, in Python under the same emulator,"
+    " of a processor with the features and the number of that core: {versions}. ncnn's networks are made by PNNX, and"
+    " LiteRT's, which XNNPACK computes, by onnx2tf, both of the same ONNX files; onnxruntime has nnefc's files."
+)
+
+_COUNTED_TABLE = [
+    "",
+    "| network | numbers | target | nnefc | ncnn | LiteRT | onnxruntime |",
+    "|---|---|---|---:|---:|---:|---:|",
+]
+
+_RV64 = "rv64,v=true,vext_spec=v1.0,vlen={}"
 _ARM64 = ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu")
 _ARM32 = ("qemu-arm", "-L", "/usr/arm-linux-gnueabihf", "-cpu")
-_COUNTED_ON: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "cortex-a76": ((*_ARM64, "cortex-a76"), ("float32", "float16", "int8")),
-    "cortex-a53": ((*_ARM64, "cortex-a53"), ("float32", "int8")),
-    "armv7-linux-gnueabihf": ((*_ARM32, "cortex-a7"), ("float32", "int8")),
-    "riscv64gcv-linux-gnu": (("qemu-riscv64", "-L", "/usr/riscv64-linux-gnu", "-cpu", _RV64), ("float32",)),
+_RISCV = ("qemu-riscv64", "-L", "/usr/riscv64-linux-gnu", "-cpu")
+_FLOATS = ("float32",)
+_COUNTED_ON: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    "cortex-a76": ("cortex-a76", (*_ARM64, "cortex-a76"), ("float32", "float16", "int8")),
+    "cortex-a53": ("cortex-a53", (*_ARM64, "cortex-a53"), ("float32", "int8")),
+    "armv7": ("armv7-linux-gnueabihf", (*_ARM32, "cortex-a7"), ("float32", "int8")),
+    "riscv64": ("riscv64-linux-gnu", (*_RISCV, "rv64"), _FLOATS),
+    "riscv64gcv, 128 bits": ("riscv64gcv-linux-gnu", (*_RISCV, _RV64.format(128)), _FLOATS),
+    "riscv64gcv, 256 bits": ("riscv64gcv-linux-gnu", (*_RISCV, _RV64.format(256)), _FLOATS),
 }
-"""Targets, their emulators, and what numbers networks are counted with. QEMU 7.2 ends at some conversions of RISC-V's
-vectors, which quantized networks have: "Assertion `ctx->insn_start != NULL' failed"."""
+"""By what the page calls them: targets, their emulators, and what numbers networks are counted with. QEMU 7.2 ends at
+some conversions of RISC-V's vectors, which quantized networks have: "Assertion `ctx->insn_start != NULL' failed"."""
 
 _MILLION = 1e6
 
 _PARTS = {"cortex-a76": "0xd0b", "cortex-a53": "0xd03"}
-"""Arm's numbers of processors, which onnxruntime reads from /proc/cpuinfo: QEMU would show it this machine's."""
+"""Arm's numbers of processors, which peers read from /proc/cpuinfo: QEMU would show them this machine's."""
+
+_PEERS = {"ncnn": "ncnn", "LiteRT": "ai_edge_litert", "onnxruntime": "onnxruntime"}
+"""The columns after nnefc's, and their packages."""
+
+_ENGINES = {
+    ("ncnn", "float32"): ("ncnn", ".ncnn.param"),
+    ("ncnn", "float16"): ("ncnn-fp16", ".ncnn.param"),
+    ("LiteRT", "float32"): ("litert", ".tflite"),
+    ("LiteRT", "int8"): ("litert", ".int8.tflite"),
+    ("onnxruntime", "float32"): ("onnxruntime", ".onnx"),
+    ("onnxruntime", "int8"): ("onnxruntime", ".int8.onnx"),
+}
+"""What of a peer computes with which numbers, see `peers/arm64_runs.py`, and its form of a network."""
 
 
-def _root(folder: Path, target: str, libraries: str) -> str:
+def _root(folder: Path, target: str, peers: Path) -> str:
     """A folder that the emulator takes files from before it takes the machine's."""
     (folder / "proc").mkdir()
-    (folder / "lib").symlink_to(Path(libraries) / "lib")
+    for part in ("lib", "usr"):
+        (folder / part).symlink_to(peers / "root" / part)
     lines = ["CPU implementer : 0x41", "CPU architecture: 8", f"CPU part : {_PARTS[target]}"]
     processors = ["\n".join([f"processor : {number}", *lines]) for number in range(os.cpu_count() or 1)]
     (folder / "proc" / "cpuinfo").write_text("\n\n".join(processors) + "\n", encoding="ascii")
     return str(folder)
 
 
-def counted(network: str, model: Path, target: str, numbers: str, library: str | None, root: str) -> str:
+def _of_peers(network: str, source: Path, target: str, numbers: str, peers: Path | None) -> Iterator[str]:
+    """What each peer executes, or a dash."""
+    emulator = _COUNTED_ON[target][1]
+    for peer in _PEERS:
+        engine, ending = _ENGINES.get((peer, numbers), ("", ""))
+        if peers is None or not engine or emulator[0] != _ARM64[0]:
+            yield "–"
+            continue
+        model = source if engine == "onnxruntime" else peers / "models" / f"{network}{ending}"
+        with tempfile.TemporaryDirectory(prefix="nnefc-root-") as folder:
+            root = _root(Path(folder), target, peers)
+            options = [part for each in _environment(peers) for part in ("-E", each)]
+            there = (emulator[0], "-L", root, *emulator[3:], *options)
+            script = _HERE / "peers" / "arm64_runs.py"
+            python = peers / "root" / "usr" / "bin" / "python3.11"
+            yield f"{instructions(there, [str(python), str(script), engine, str(model)]) / _MILLION:.0f}"
+
+
+def _environment(peers: Path) -> tuple[str, ...]:
+    return f"PYTHONPATH={peers / 'packages'}", "PYTHONHOME=/usr", "PYTHONDONTWRITEBYTECODE=1", "PYTHONHASHSEED=0"
+
+
+def counted(network: str, model: Path, target: str, numbers: str, peers: Path | None) -> str:
     """A line of the table of instructions."""
-    emulator, _ = _COUNTED_ON[target]
+    name, emulator, _ = _COUNTED_ON[target]
     source = quantized(model) if numbers == "int8" else model
     precision = " -precision=fp16" if numbers == "float16" else ""
-    artifact = nnefc.compile(source, target + precision)
-    zig_target = artifact.target.zig_target
+    artifact = nnefc.compile(source, name + precision)
     with tempfile.TemporaryDirectory(prefix="nnefc-counted-") as folder:
         path = Path(folder) / "network.so"
         artifact.export(path)
-        own = instructions(emulator, [str(program("first_run", zig_target)), str(path), "1"])
-    other = "–"
-    if library is not None and emulator[0] == _ARM64[0] and numbers != "float16":
-        command = [str(program("first_run_onnxruntime", zig_target)), library, str(source), "1"]
-        with tempfile.TemporaryDirectory(prefix="nnefc-root-") as folder:
-            there = (emulator[0], "-L", _root(Path(folder), target, root), *emulator[3:])
-            other = f"{instructions(there, command) / _MILLION:.0f}"
-    return f"| {network} | {numbers} | `{target}` | {own / _MILLION:.0f} | {other} |"
+        command = [str(program("first_run", artifact.target.zig_target)), str(path), "1"]
+        own = f"{instructions(emulator, command) / _MILLION:.0f}"
+    cells = [network, numbers, target, own, *_of_peers(network, source, target, numbers, peers)]
+    return f"| {' | '.join(cells)} |"
+
+
+def _versions(peers: Path) -> str:
+    """Of the peers' packages, as their folders say."""
+    found = {path.name.split("-")[0]: path.name.split("-")[1] for path in (peers / "packages").glob("*.dist-info")}
+    return ", ".join(f"{peer} {found[package].removesuffix('.dist')}" for peer, package in _PEERS.items())
 
 
 def difference(model: Path, machine: Machine) -> float:
@@ -145,10 +197,9 @@ def _made(rows: list[tuple[Callable[..., str], *tuple[object, ...]]]) -> list[st
 
 
 @click.command()
-@click.option("--onnxruntime", "library", help="Its library for 64-bit Arm.")
-@click.option("--root", default=_ARM64[2], help="A folder with the C and C++ libraries that it needs, in lib.")
+@click.option("--peers", type=click.Path(exists=True, path_type=Path), help="A folder that arm64_peers.py has made.")
 @click.argument("networks", nargs=-1, type=click.Choice(NAMES))
-def main(networks: tuple[str, ...], library: str | None, root: str) -> None:
+def main(networks: tuple[str, ...], peers: Path | None) -> None:
     """Compare NETWORKS, or a choice of them, and count their instructions."""
     from emulation import MACHINES
 
@@ -158,14 +209,16 @@ def main(networks: tuple[str, ...], library: str | None, root: str) -> None:
     }
     for network in networks or COUNTED:
         quantized(models[network])  # once, before processes want it
+    peers = peers and peers.absolute()
     runs = [(row, network, models[network], each.name) for network in networks or NETWORKS for each in MACHINES]
     counts = [
-        (counted, network, models[network], target, numbers, library, root)
+        (counted, network, models[network], target, numbers, peers)
         for network in networks or COUNTED
-        for target, (_, kinds) in _COUNTED_ON.items()
+        for target, (_, _, kinds) in _COUNTED_ON.items()
         for numbers in kinds
     ]
-    lines = [*_HEAD, *_made(runs), *_COUNTED_HEAD, *_made(counts)]
+    of_peers = ["", *textwrap.wrap(_PEERS_HEAD.format(versions=_versions(peers)), 120)] if peers else []
+    lines = [*_HEAD, *_made(runs), *_COUNTED_HEAD, *of_peers, *_COUNTED_TABLE, *_made(counts)]
     conditions = Conditions.now()
     click.echo(page(TITLE, conditions, lines))
     if not networks:

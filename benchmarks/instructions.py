@@ -9,7 +9,9 @@ import functools
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +24,12 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from nnefc.targets.link.toolchain import RUNTIME
 from nnefc.targets.link.zig import zig
 
-__all__ = ["instructions", "program", "quantized"]
+__all__ = ["Loop", "instructions", "loops", "program", "quantized"]
 
 _HERE = Path(__file__).parent
 _OPSET = 17  # quantized channel by channel
 _PICTURES = 2  # that ranges are taken from
+_ARM = 4  # bytes of an instruction of 64-bit Arm
 
 _folder = tempfile.TemporaryDirectory(prefix="nnefc-counting-", ignore_cleanup_errors=True)
 
@@ -40,8 +43,89 @@ def instructions(emulator: Sequence[str], command: Sequence[str]) -> int:
 
 
 def _executed(command: Sequence[str]) -> int:
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1800)
-    return int(re.findall(r"instructions: (\d+)", done.stderr)[-1])
+    return int(re.findall(r"instructions: (\d+)", _run(command))[-1])
+
+
+def _run(command: Sequence[str]) -> str:
+    """What an emulated program and its plugin print as errors."""
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=1800).stderr
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Instructions from one to the branch back to it, with no other branch among them.
+
+    Attributes:
+        code: their bytes.
+        executed: how many of them a run executes.
+    """
+
+    code: bytes
+    executed: int
+
+
+def loops(emulator: Sequence[str], command: Sequence[str]) -> tuple[list[Loop], int]:
+    """The innermost loops of one run more on a 64-bit Arm, and how many instructions it executes in all."""
+    once, twice = (_blocks(emulator, [*command, str(runs)]) for runs in (1, 2))
+    total = sum(
+        sign * count * len(code) // _ARM for blocks, sign in ((twice, 1), (once, -1)) for code, count in blocks.values()
+    )
+    rounds = _rounds(twice)
+    rounds.subtract(_rounds(once))
+    return [Loop(code, count * len(code) // _ARM) for code, count in rounds.items() if count > 0], total
+
+
+_Blocks = Mapping[int, tuple[bytes, int]]
+"""By address: the instructions up to a branch, or to the end of a page, and how often they were executed."""
+
+
+def _blocks(emulator: Sequence[str], command: Sequence[str]) -> _Blocks:
+    name, *options = emulator
+    blocks: dict[int, tuple[bytes, int]] = {}
+    with tempfile.NamedTemporaryFile("r", prefix="nnefc-blocks-") as file:
+        _run([name, "-plugin", f"{_plugin()},blocks={file.name}", *options, *command])
+        for line in file:
+            address, count, code = line.split()
+            place, made = int(address, 16), bytes.fromhex(code)
+            same, before = blocks.get(place, (made, 0))
+            blocks[place] = made, int(count) + (before if same == made else 0)
+    return blocks
+
+
+def _rounds(blocks: _Blocks) -> Counter[bytes]:
+    """How often each loop was executed, by its instructions."""
+    found: Counter[bytes] = Counter()
+    for first, (_, count) in blocks.items():
+        code, place = b"", first
+        while place in blocks and _target(code, place) is None:
+            part, times = blocks[place]
+            if times < count:
+                break
+            code, place = code + part, place + len(part)
+        if _target(code, place) == first:
+            found[code] += count
+    return found
+
+
+# Branches: of which bits, what they have to be, and the first bit and the number of those of the distance.
+_BRANCHES = (
+    (0xFF000010, 0x54000000, 5, 19),  # b.ne and the like
+    (0x7E000000, 0x34000000, 5, 19),  # cbz, cbnz
+    (0x7E000000, 0x36000000, 5, 14),  # tbz, tbnz
+    (0x7C000000, 0x14000000, 0, 26),  # b, bl
+    (0xFE000000, 0xD6000000, 0, 0),  # br, blr, ret
+)
+
+
+def _target(code: bytes, end: int) -> int | None:
+    """Where instructions branch to, of which the last one ends at an address: None where they go on there, -1 where
+    only a register tells."""
+    word = int.from_bytes(code[-_ARM:], "little")
+    for bits, value, first, width in _BRANCHES:
+        if code and word & bits == value:
+            distance = word >> first & (1 << width) - 1
+            return end - _ARM + _ARM * (distance - (distance >> width - 1 << width)) if width else -1
+    return None
 
 
 @functools.cache

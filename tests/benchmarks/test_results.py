@@ -31,6 +31,7 @@ PAGES = {
     "first_steps": ("first_steps.py", ""),
     "language_model": ("language_model.py", "QUESTIONS"),
     "levels": ("levels.py", "NETWORKS"),
+    "main_loops": ("main_loops.py", "NETWORKS"),
     "memory_budget": ("memory_budget.py", "NAMES"),
     "microcontrollers": ("tiny_networks.py", "NETWORKS"),
     "narrow": ("models/networks.py", "NAMES"),

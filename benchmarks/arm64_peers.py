@@ -1,0 +1,111 @@
+"""Python for 64-bit Arm with peers, and networks as they read them: what `emulated.py --peers FOLDER` counts.
+
+    python benchmarks/arm64_peers.py FOLDER
+
+Takes Debian's packages and wheels from PyPI, on Debian 12. Networks become ncnn's by `pnnx`, and LiteRT's by `onnx2tf`
+with TensorFlow; both programs are installed first, where they are found. Ten minutes.
+
+    FOLDER/root/       Debian for 64-bit Arm: the C library, Python
+    FOLDER/packages/   onnxruntime, ncnn, LiteRT, NumPy
+    FOLDER/models/     NETWORK.ncnn.param and .bin, NETWORK.tflite, NETWORK.int8.tflite
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+from models.networks import write_twins
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+NETWORKS = ("squeezenet", "mobilenet_v1", "mobilenet_v2", "shufflenet")
+_SYSTEM = (
+    "libc6",
+    "libgcc-s1",
+    "libstdc++6",
+    "libgomp1",
+    "zlib1g",
+    "libexpat1",
+    "libffi8",
+    "libssl3",
+    "libbz2-1.0",
+    "liblzma5",
+    "libpython3.11-minimal",
+    "libpython3.11-stdlib",
+    "python3.11-minimal",
+)
+"""Of Debian 12, whose Python is 3.11."""
+
+_PACKAGES = ("numpy", "onnxruntime", "ncnn", "ai-edge-litert", "flatbuffers", "protobuf", "backports.strenum", "tqdm")
+_PICTURES = "calibration_image_sample_data_20x128x128x3_float32.npy"
+"""Random ones, that ranges are taken from, under the name that onnx2tf gives to those that it would fetch."""
+
+
+def system(folder: Path) -> None:
+    """Debian's packages for 64-bit Arm, unpacked; lists of packages are kept apart from this machine's own."""
+    state = folder / "apt"
+    for part in ("lists/partial", "cache/archives/partial"):
+        (state / part).mkdir(parents=True, exist_ok=True)
+    (state / "status").touch()
+    options = [
+        "APT::Architecture=arm64",
+        "APT::Architectures::=arm64",
+        "APT::Sandbox::User=root",
+        f"Dir::State={state}",
+        f"Dir::State::status={state}/status",
+        f"Dir::State::lists={state}/lists",
+        f"Dir::Cache={state}/cache",
+    ]
+    apt = ["apt-get", "-q", *(part for option in options for part in ("-o", option))]
+    _run([*apt, "update"], folder)
+    _run([*apt, "download", *_SYSTEM], state)
+    root = folder / "root"
+    root.mkdir(exist_ok=True)
+    for package in sorted(state.glob("*.deb")):
+        _run(["dpkg", "-x", str(package), str(root)], folder)
+
+
+def packages(folder: Path) -> None:
+    """Wheels for 64-bit Arm, without what only other uses of them need."""
+    platforms = [part for n in (17, 26, 27, 28, 34) for part in ("--platform", f"manylinux_2_{n}_aarch64")]
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--only-binary=:all:", "--python-version", "3.11"]
+    _run([*command, *platforms, "--platform", "manylinux2014_aarch64", "--target", "packages", *_PACKAGES], folder)
+
+
+def models(folder: Path, network: str) -> None:
+    """What ncnn and LiteRT read, of a network."""
+    made = folder / "models"
+    made.mkdir(exist_ok=True)
+    source = write_twins(_ROOT / "build" / "models", network).onnx
+    copy = Path(shutil.copy(source, made / f"{network}.onnx"))
+    _run(["pnnx", copy.name, "fp16=0", "inputshape=[1,3,224,224]"], made)
+    np.save(made / _PICTURES, np.random.default_rng(0).random((20, 128, 128, 3), np.float32))
+    _run(["onnx2tf", "-i", copy.name, "-o", f"{network}.tf", "-oiqt", "-qt", "per-channel"], made)
+    for kind, ending in (("float32", ".tflite"), ("integer_quant", ".int8.tflite")):
+        shutil.copy(made / f"{network}.tf" / f"{network}_{kind}.tflite", made / f"{network}{ending}")
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    subprocess.run(command, cwd=folder, check=True)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+def main(folder: Path) -> None:
+    """Fill FOLDER."""
+    folder = folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    system(folder)
+    packages(folder)
+    for network in NETWORKS:
+        models(folder, network)
+
+
+if __name__ == "__main__":
+    main()
