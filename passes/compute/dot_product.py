@@ -42,8 +42,8 @@ from nnefc.element_types import bits_of
 from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.compute.riscv_vectors import LENGTHS as RISCV_LENGTHS
 from nnefc.passes.compute.riscv_vectors import function_text, use_riscv_vectors, widened_product_name
-from nnefc.passes.compute.scalable_vectors import Vector
 from nnefc.passes.tir.pure_operators import register_pure_operator
+from nnefc.passes.tir.scalable_vectors import Vector
 from nnefc.targets.machine.target import Target
 
 __all__ = [

@@ -15,8 +15,8 @@ import functools
 import tvm
 from tvm import tirx
 
-from nnefc.passes.compute.scalable_vectors import Vector
 from nnefc.passes.tir.pure_operators import register_pure_operator
+from nnefc.passes.tir.scalable_vectors import Vector
 from nnefc.targets.machine.target import Target
 
 __all__ = ["LENGTHS", "byte_pair", "function_text", "use_riscv_vectors", "widened_product_name"]

@@ -39,7 +39,8 @@ def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
             key=lambda size: sum(_summed_cycles(call, size, lanes) for call in _convolutions(mod)),
         )
     if target.by_lane:
-        sizes = [lanes, max(lanes, target.lanes("int8"))] if _multiplies_bytes(mod, target) else [lanes]
+        wide = target.lanes("int8") // max(1, target.scale)  # an item of a vector's 128 bits
+        sizes = [lanes, max(lanes, wide)] if _multiplies_bytes(mod, target) else [lanes]
         return min(sizes, key=lambda size: sum(_cycles_by_lane(call, size, target) for call in _convolutions(mod)))
     if target.group > 1:
         sizes = [lanes, *(target.lanes("float16") for call in _convolutions(mod) if _type(call) == "float16")]
@@ -136,7 +137,8 @@ def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
     outputs, inputs, *kernel = map(_number, shape_of(call.args[1]))
     batch, _, *sizes = shape_of(call.args[0])
     steps = _number(item_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
-    columns, terms, lanes = size // target.lanes("int32"), _terms(call, target), target.lanes("float32")
+    columns, terms = size // target.lanes("int32"), _terms(call, target)
+    lanes = target.lanes("float32") // max(1, target.scale)
     vectors = steps * blocks(outputs, size) * columns
     if _is_depthwise(call):
         return vectors * _VECTOR_CYCLES

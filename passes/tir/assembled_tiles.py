@@ -25,7 +25,8 @@ from tvm.sym import Analyzer, detect_linear_equation
 from nnefc.element_types import bits_of
 from nnefc.passes.tir import lane_code, wasm_code
 from nnefc.passes.tir.expressions import conditions_of, int64, is_number, substituted, variables_of
-from nnefc.passes.tir.lane_code import PRODUCTS, Code, Step
+from nnefc.passes.tir.lane_code import Code, Step
+from nnefc.passes.tir.lane_products import OPERATORS, Product, product_of
 from nnefc.targets.machine.system import FileFormat
 from nnefc.targets.machine.target import Target
 
@@ -36,6 +37,7 @@ ASSEMBLED = "nnefc.assembled"
 terms of each sum may be written out."""
 
 _AT_ONCE = 16  # terms of several rounds of a loop that is not written out
+_SHORT = 128  # bits of a vector of all but SVE
 _STEPS = 16  # products for each term that may be written out, at most
 
 _STRAIGHT = tvm.ir.transform.Sequential(
@@ -74,16 +76,23 @@ class _Writer:
         rounds_at_once: of a loop that is not written out as a whole: how many may be one round, the best first.
     """
 
-    code: Callable[[tuple[Step, ...], str, int | None, bool, int], Code | None]
+    code: _Code
     rounds_at_once: tuple[int, ...]
 
 
-def _writer_for(target: Target) -> _Writer:
-    def by_lane(steps: tuple[Step, ...], kind: str, right_step: int | None, once: bool, together: int) -> Code | None:
-        return lane_code.code_of(kind, steps, right_step, once, together)
+_Code = Callable[[tuple[Step, ...], Product, int | None, bool, int], Code | None]
 
-    def for_engines(steps: tuple[Step, ...], kind: str, _step: int | None, once: bool, _together: int) -> Code | None:
-        return wasm_code.code_of(steps, once, target.fused) if kind == "float32" else None
+
+def _writer_for(target: Target) -> _Writer:
+    def by_lane(
+        steps: tuple[Step, ...], product: Product, right_step: int | None, once: bool, together: int
+    ) -> Code | None:
+        return lane_code.code_of(product, steps, right_step, once, together)
+
+    def for_engines(
+        steps: tuple[Step, ...], product: Product, _step: int | None, once: bool, _together: int
+    ) -> Code | None:
+        return wasm_code.code_of(steps, once, target.fused) if product == product_of("float32") else None
 
     return _Writer(for_engines, (8, 4, 2)) if target.format is FileFormat.WASM else _Writer(by_lane, (2,))
 
@@ -105,7 +114,7 @@ def _loop(loop: tirx.For, body: tirx.Stmt, annotations: Mapping[str, object]) ->
 class _Added:
     """What a statement adds to a sum: the product of an item and of a vector."""
 
-    kind: str
+    product: Product
     tensor: tirx.Var
     place: int
     left: tuple[tirx.Var, tirx.Expr]
@@ -141,7 +150,7 @@ def _is_of_one_kind(found: Sequence[_Added]) -> bool:
     one = found[0]
     if any(tensor.same_as(one.tensor) for tensor in (one.left[0], one.right[0])):
         return False
-    return len({(added.kind, added.tensor, added.left[0], added.right[0]) for added in found}) == 1
+    return len({(added.product, added.tensor, added.left[0], added.right[0]) for added in found}) == 1
 
 
 def _in_one_loop(
@@ -180,10 +189,10 @@ def _in_one_loop(
                 by_left, by_right = by_left * count, by_right * count
                 break
     first_left, first_right = min(x for _, x, _ in terms), min(y for _, _, y in terms)
-    item = PRODUCTS[one.kind].item
+    item = one.product.item
     step = int(by_right) * item if isinstance(by_right, tirx.IntImm) else None
     steps = tuple(Step(place, x - first_left, y - first_right) for place, x, y in terms)
-    code = writer.code(steps, one.kind, step, not loops, together)
+    code = writer.code(steps, one.product, step, not loops, together)
     if code is None:
         return None
     call = _call(code, one, (left, first_left), (right, first_right), rounds, (by_left, by_right), item)
@@ -248,16 +257,21 @@ def _of_store(store: tirx.BufferStore, bound: dict[tirx.Var, tirx.Expr]) -> _Add
     if found is None:
         return None
     kind, total, factors = found
-    place, before = _vector(tirx.BufferLoad(store.buffer, store.indices), kind), _vector(total, kind)
+    lanes = tvm.DataType(str(store.value.expr_ty().dtype))
+    bits = int(lanes.lanes) * int(lanes.bits)
+    product = product_of(kind, bits // _SHORT if bits > _SHORT else 0)
+    if product is None:
+        return None
+    place, before = _vector(tirx.BufferLoad(store.buffer, store.indices), product), _vector(total, product)
     if place is None or before is None or not isinstance(place[1], tirx.IntImm):
         return None
     if not before[0].same_as(place[0]) or not tvm_ffi.structural_equal(before[1], place[1]):
         return None
     for one, other in (factors, factors[::-1]):
-        left, right = _item(one, bound), _vector(other, kind)
+        left, right = _item(one, bound), _vector(other, product)
         if left is None or right is None or variables_of([left[1], right[1]]) & bound.keys():
             continue  # the loops must know all places
-        return _Added(kind, place[0], int(place[1]), left, right)
+        return _Added(product, place[0], int(place[1]), left, right)
     return None
 
 
@@ -267,7 +281,7 @@ def _product(value: tirx.Expr) -> tuple[str, tirx.Expr, tuple[tirx.Expr, tirx.Ex
         name = str(getattr(value.op, "name", ""))
         if name == "nnefc.half_multiply_add":
             return "float16", value.args[0], (value.args[1], value.args[2])
-        return (name, value.args[0], (value.args[1], value.args[2])) if name in PRODUCTS else None
+        return (name, value.args[0], (value.args[1], value.args[2])) if name in OPERATORS else None
     if not isinstance(value, tirx.Add) or not str(value.expr_ty().dtype).startswith("float32x"):
         return None
     for total, product in ((value.a, value.b), (value.b, value.a)):
@@ -276,11 +290,11 @@ def _product(value: tirx.Expr) -> tuple[str, tirx.Expr, tuple[tirx.Expr, tirx.Ex
     return None
 
 
-def _vector(value: tirx.Expr, kind: str) -> tuple[tirx.Var, tirx.Expr] | None:
+def _vector(value: tirx.Expr, product: Product) -> tuple[tirx.Var, tirx.Expr] | None:
     """The tensor of a vector, and the place of its first item."""
     if not isinstance(value, TensorLoad) or len(value.indices) != 1 or not isinstance(value.indices[0], tirx.Ramp):
         return None
-    ramp, product = value.indices[0], PRODUCTS[kind]
+    ramp = value.indices[0]
     whole = int(ramp.lanes) == product.lanes and isinstance(ramp.stride, tirx.IntImm) and int(ramp.stride) == 1
     return (value.source, ramp.base) if whole and bits_of(str(value.source.dtype)) == 8 * product.item else None
 

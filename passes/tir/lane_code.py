@@ -15,6 +15,9 @@ other things in mind: of 26 sums and 6 vectors it stores some on the stack.
         add   x0, x0, x3
         subs  x2, x2, #1
         b.ne  1b
+
+Vectors of SVE, of a length that is known, are multiplied by lanes too: those of each 128 bits by a lane of the same 128
+bits of the other vector, into all of which the left items are loaded (`ld1rqw`).
 """
 
 from __future__ import annotations
@@ -25,46 +28,18 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["PRODUCTS", "Code", "Product", "Step", "code_of"]
+from nnefc.passes.tir.lane_products import FAR_PAIR, FAR_QUAD, FAR_VECTOR, QUAD_BYTES, REGISTERS, Product
+from nnefc.passes.tir.scalable_vectors import Vector
 
-_REGISTERS, _BYTES = 32, 16
-_LOW = 16  # registers of which an item of 16 bits can be a factor
-_FAR_PAIR, _FAR = 1008, 255  # bytes from a pointer: of loads of two, and of one that is not a multiple of its size
+__all__ = ["Code", "Step", "code_of"]
+
+_FAR = 255  # bytes from a pointer of a load that is not a multiple of its size
 _POINTERS = 8
 _MOST = 4  # vectors that one instruction loads, into registers that follow each other
 _AHEAD = 8  # products that a load is moved ahead of
 _LOOP = 2  # instructions that count rounds
 _ROWS_AT_ONCE = (2, 3, 4)  # whose products are made one after the other, where not all rows are at hand
 _SUMS_IN_TURN = 4
-
-
-@dataclass(frozen=True)
-class Product:
-    """An instruction that multiplies a vector by one item, and adds to another vector.
-
-    Attributes:
-        text: its operands are the registers of a sum, of a vector, and of the one that holds the item, and its place.
-        sum: LLVM's type of a sum.
-        item: bytes of an item.
-    """
-
-    text: str
-    sum: str
-    item: int
-
-    @property
-    def lanes(self) -> int:
-        """Items of a vector."""
-        return _BYTES // self.item
-
-
-PRODUCTS = {
-    "float32": Product("fmla v{}.4s, v{}.4s, v{}.s[{}]", "<4 x float>", 4),
-    "float16": Product("fmla v{}.8h, v{}.8h, v{}.h[{}]", "<8 x half>", 2),
-    "nnefc.sdot": Product("sdot v{}.4s, v{}.16b, v{}.4b[{}]", "<4 x i32>", 4),
-    "nnefc.udot": Product("udot v{}.4s, v{}.16b, v{}.4b[{}]", "<4 x i32>", 4),
-}
-"""By the type of floats, and by the operators of dot products."""
 
 
 @dataclass(frozen=True)
@@ -121,39 +96,40 @@ class _Line:
 
 
 @functools.lru_cache(1024)
-def code_of(kind: str, steps: tuple[Step, ...], right_step: int | None, once: bool, together: int = 2) -> Code | None:
+def code_of(
+    product: Product, steps: tuple[Step, ...], right_step: int | None, once: bool, together: int = 2
+) -> Code | None:
     """The loop of these steps, the right items of which begin at 0; None where registers or addresses do not suffice.
 
     Args:
-        kind: a key of PRODUCTS.
         right_step: bytes that the right items are further in the next round, if that is known.
         once: whether there is one round.
-        together: vectors that one instruction shall load, 2 or 4.
+        together: vectors that one instruction shall load, 2 or 4; of SVE it loads one.
     """
-    product = PRODUCTS[kind]
     sums = sorted({step.sum for step in steps})
-    free = _REGISTERS - len(sums)
+    free = REGISTERS - len(sums)
     lefts, rights = (
-        _pointers(sorted(items), product) for items in zip(*((step.left, step.right) for step in steps), strict=True)
+        _pointers(sorted(items), product, side)
+        for side, items in enumerate(zip(*((step.left, step.right) for step in steps), strict=True))
     )
     if free < 2 or len(lefts) + len(rights) > _POINTERS:
         return None
     items = {item: (vector, lane) for vector, lane, item in _covering(lefts, product)}
     vectors = {
-        item: _Vector(len(lefts) + n, (item - group[0]) * product.item, _BYTES)
+        item: _Vector(len(lefts) + n, (item - group[0]) * product.item, product.size)
         for n, group in enumerate(rights)
         for item in group
     }
-    register = {number: _REGISTERS - 1 - place for place, number in enumerate(sums)}
+    register = {number: REGISTERS - 1 - place for place, number in enumerate(sums)}
     plans = []
     for order in _orders(steps):
-        for of_left, of_right in itertools.product(sorted({2, together}), repeat=2):
+        for of_left, of_right in itertools.product([1] if product.scale else sorted({2, together}), repeat=2):
             needs = [(items[step.left][0], vectors[step.right]) for step in order]
             lanes = [items[step.left][1] for step in order]
             targets = [register[step.sum] for step in order]
-            registers = _Registers(free, len(lefts) if product.item == 2 else 0)
+            registers = _Registers(free, len(lefts) if product.low < REGISTERS else 0, product.low)
             lines = _lines(product, targets, needs, lanes, registers, (of_left, of_right))
-            body = None if lines is None else _body(lines, len(lefts), len(rights), right_step, once)
+            body = None if lines is None else _body(product, lines, len(lefts), len(rights), right_step, once)
             if body is not None:
                 plans.append(body)
     if not plans:
@@ -179,11 +155,13 @@ class _Body:
     instructions: int
 
 
-def _body(lines: Sequence[_Line], lefts: int, rights: int, right_step: int | None, once: bool) -> _Body | None:
+def _body(
+    product: Product, lines: Sequence[_Line], lefts: int, rights: int, right_step: int | None, once: bool
+) -> _Body | None:
     """The instructions of a round; None where one has an address that no instruction has."""
     lines = _ahead(lines)
-    moved = [_in_order(lines, pointer) for pointer in range(lefts + rights)]
-    texts = [_written(line, moved) for line in lines]
+    moved = [0 if product.scale else _in_order(lines, pointer) for pointer in range(lefts + rights)]
+    texts = [_of_sve(line, lefts) if product.scale else _written(line, moved) for line in lines]
     if not all(texts):
         return None
     steps = [None] * lefts + [right_step] * rights
@@ -192,24 +170,26 @@ def _body(lines: Sequence[_Line], lefts: int, rights: int, right_step: int | Non
     return _Body(tuple(map(str, texts)), tuple(moved), tuple(to_move), count)
 
 
-def _pointers(items: Iterable[int], product: Product) -> list[list[int]]:
-    """Items, those together that are near enough for one pointer."""
+def _pointers(items: Iterable[int], product: Product, side: int) -> list[list[int]]:
+    """Left items, or right ones, those together that are near enough for one pointer."""
     groups: list[list[int]] = []
-    for run in _runs(sorted(set(items))):
+    whole, far = (product.quad if side == 0 else product.lanes), product.far[side]
+    size = whole * product.item
+    for run in _runs(sorted(set(items)), far // product.item if product.scale else None):
         begin, end = ((item - groups[-1][0]) * product.item if groups else 0 for item in (run[0], run[-1] + 1))
-        aligned = begin % (_BYTES if len(run) >= product.lanes else _BYTES // 2) == 0
-        if groups and end <= _FAR_PAIR and (aligned or end <= _FAR):  # as addresses can be
+        aligned = begin % (size if len(run) >= whole else size // 2) == 0
+        if groups and end <= far and (aligned or (not product.scale and end <= _FAR)):  # as addresses can be
             groups[-1] += run
         else:
             groups.append(run)
     return groups
 
 
-def _runs(items: Iterable[int]) -> list[list[int]]:
-    """Items that follow each other."""
+def _runs(items: Iterable[int], most: int | None = None) -> list[list[int]]:
+    """Items that follow each other; at most so many, if that is given."""
     runs: list[list[int]] = []
     for item in items:
-        if runs and item == runs[-1][-1] + 1:
+        if runs and item == runs[-1][-1] + 1 and (most is None or len(runs[-1]) < most):
             runs[-1].append(item)
         else:
             runs.append([item])
@@ -222,9 +202,9 @@ def _covering(groups: Sequence[Sequence[int]], product: Product) -> Iterator[tup
         for run in _runs(group):
             begin = 0
             while begin < len(run):
-                first, count, left = run[begin], product.lanes, len(run) - begin
+                first, count, left = run[begin], product.quad, len(run) - begin
                 last = run[-1] + 1 - count  # of the vectors that end with the run, or earlier
-                if left < count <= len(run) and (last - group[0]) * product.item <= _FAR:
+                if left < count <= len(run) and (last - group[0]) * product.item <= _FAR and not product.scale:
                     first = last
                 else:
                     while count > left:
@@ -259,7 +239,7 @@ class _Registers:
 
     Attributes:
         free: how many there are besides those of sums.
-        in_low: what the first so many pointers point to has to be in some of the first 16.
+        in_low: what the first so many pointers point to has to be in some of the first `low`.
         uses: when each vector is needed, the next time last.
         holds: the vector in each.
         place: of the vectors that are in one.
@@ -267,6 +247,7 @@ class _Registers:
 
     free: int
     in_low: int
+    low: int
     uses: dict[_Vector, list[int]] = field(default_factory=dict)
     holds: dict[int, _Vector] = field(default_factory=dict)
     place: dict[_Vector, int] = field(default_factory=dict)
@@ -282,7 +263,7 @@ class _Registers:
             self.holds[number], self.place[vector] = vector, number
 
     def _fit(self, vector: _Vector) -> range:
-        return range(min(self.free, _LOW) if vector.pointer < self.in_low else self.free)
+        return range(min(self.free, self.low) if vector.pointer < self.in_low else self.free)
 
     def without_use(self, vector: _Vector) -> list[int]:
         """Registers for a vector whose content nobody needs; for those that may be in any, the last ones first."""
@@ -331,8 +312,8 @@ def _load(vector: _Vector, registers: _Registers, made: list[_Line], kept: set[_
     """Load a vector, with those after it that are needed too as far as there is room."""
     idle = registers.without_use(vector)
     following = [vector]
-    while vector.size == _BYTES and len(following) < most:
-        after = _Vector(vector.pointer, following[-1].place + _BYTES, _BYTES)
+    while vector.size == QUAD_BYTES and len(following) < most:
+        after = _Vector(vector.pointer, following[-1].place + QUAD_BYTES, QUAD_BYTES)
         if not registers.uses.get(after) or registers.of(after) is not None:
             break
         following.append(after)
@@ -390,14 +371,36 @@ def _written(line: _Line, moved: Sequence[int]) -> str | None:
     load = "ldp" if count > 1 else "ldr"
     if count == _MOST:
         into = ", ".join(f"v{number}.16b" for number in line.writes)
-        return f"ld1 {{{{{into}}}}}, [{pointer}], #{count * _BYTES}" if moved[first.pointer] else None
+        return f"ld1 {{{{{into}}}}}, [{pointer}], #{count * QUAD_BYTES}" if moved[first.pointer] else None
     if moved[first.pointer]:
         return f"{load} {into}, [{pointer}], #{count * first.size}"
     if first.place % first.size:
         return f"ldur {into}, [{pointer}, #{first.place}]" if count == 1 and first.place <= _FAR else None
-    if first.place > _FAR_PAIR if count > 1 else first.place // first.size >= 1 << 12:
+    if first.place > FAR_PAIR if count > 1 else first.place // first.size >= 1 << 12:
         return None
     return f"{load} {into}, [{pointer}, #{first.place}]" if first.place else f"{load} {into}, [{pointer}]"
+
+
+def _of_sve(line: _Line, lefts: int) -> str | None:
+    """The same of SVE: the predicate is that of all lanes."""
+    if not line.loads:
+        return line.text
+    ((vector, register),) = zip(line.loads, line.writes, strict=True)
+    pointer = f"{{p{vector.pointer}}}"
+    if vector.pointer >= lefts:
+        number, rest = divmod(vector.place, vector.size)
+        place = f"[{pointer}, #{number}, mul vl]" if number else f"[{pointer}]"
+        return None if rest or number > FAR_VECTOR else f"ldr z{register}, {place}"
+    name, lane, far = {
+        16: ("ld1rqw", "s", FAR_QUAD),
+        8: ("ld1rd", "d", 504),
+        4: ("ld1rw", "s", 252),
+        2: ("ld1rh", "h", 126),
+    }[vector.size]
+    if vector.place % vector.size or vector.place > far:
+        return None
+    place = f"[{pointer}, #{vector.place}]" if vector.place else f"[{pointer}]"
+    return f"{name} {{{{z{register}.{lane}}}}}, p0/z, {place}"
 
 
 def _function(
@@ -419,24 +422,34 @@ def _function(
         lines.insert(0, "1:")
         lines += [f"add {at[n]}, {at[n]}, ${changed + n}" for n in range(pointers) if body.to_move[n]]
         lines += [f"subs {rounds}, {rounds}, #1", "b.ne 1b"]
-    outputs = [f"={{v{register[number]}}}" for number in sums] + ["=&r"] * (pointers + 1)
-    clobbered = [f"~{{v{number}}}" for number in range(free)] + ["~{cc}", "~{memory}"]
+    prefix, vector = "v", None
+    if product.scale:
+        prefix, vector = "z", Vector(product.total, product.lanes, product.quad)
+        lines.insert(0, "ptrue p0.b")
+    outputs = [f"={{{prefix}{register[number]}}}" for number in sums] + ["=&r"] * (pointers + 1)
+    clobbered = [f"~{{{prefix}{number}}}" for number in range(free)] + ["~{cc}", "~{memory}"]
+    clobbered += ["~{p0}"] if product.scale else []
     constraints = ",".join([*outputs, *["r"] * pointers, *map(str, range(changed)), *clobbered])
     lists = ", ".join([*(f"ptr %a{n}" for n in range(pointers)), "i64 %n"])
-    types = ", ".join([*[product.sum] * count, *["ptr"] * pointers, "i64"])
-    given = ", ".join(
-        [*(f"i64 %d{n}" for n in range(pointers)), *(f"{product.sum} %s{n}" for n in range(count)), lists]
-    )
+    held = product.sum if vector is None else vector.scalable
+    types = ", ".join([*[held] * count, *["ptr"] * pointers, "i64"])
+    long = "" if vector is None else "long_"
+    given = ", ".join([*(f"i64 %d{n}" for n in range(pointers)), *(f"{held} %{long}s{n}" for n in range(count)), lists])
     text = []
     for n, moved in enumerate(body.moved):
         text.append(f"  %d{n} = sub i64 %{'left' if n < len(sides[0]) else 'right'}, {moved}")
     for n, number in enumerate(sums):
         text.append(f"  %p{n} = getelementptr i8, ptr %s, i64 {number * product.item}")
         text.append(f"  %s{n} = load {product.sum}, ptr %p{n}, align {product.item}")
+        text += [] if vector is None else [vector.begin(f"s{n}")]
     assembler = "\\0A".join(lines)
     text.append(f'  %r = call {{ {types} }} asm "{assembler}", "{constraints}"({given}) noduplicate nounwind')
     for n in range(count):
-        text.append(f"  %r{n} = extractvalue {{ {types} }} %r, {n}")
+        if vector is None:
+            text.append(f"  %r{n} = extractvalue {{ {types} }} %r, {n}")
+        else:
+            text.append(f"  %whole{n} = extractvalue {{ {types} }} %r, {n}")
+            text.append(vector.end(f"whole{n}", f"r{n}"))
         text.append(f"  store {product.sum} %r{n}, ptr %p{n}, align {product.item}")
     inside = "\n".join([*text, "  ret void"])
     name = f"nnefc_lanes_{hashlib.sha256(inside.encode()).hexdigest()[:16]}"

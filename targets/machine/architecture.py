@@ -141,7 +141,7 @@ ARCHITECTURES = (
         required=("neon",),
         extensions=(
             *(
-                VectorExtension(("sve", f"sve{n}"), Vectors(n // 8, 32, fused=True, scale=n // 128))
+                VectorExtension(("sve", f"sve{n}"), Vectors(n // 8, 32, fused=True, by_lane=True, scale=n // 128))
                 for n in _ARM_LENGTHS
             ),
             VectorExtension((), Vectors(16, 32, fused=True, by_lane=True, long_products=True)),

@@ -207,7 +207,7 @@ class ContractionRule:
             several = [loop for loop in reduced if trip_count(sch, loop) != 1]
             sch.annotate(several[-1] if several else reduced[-1], NEXT_PANEL, apart)
         if target.by_lane and not roles.steps:
-            lanes_at_once = target.lanes("float16" if halves else "float32")
+            lanes_at_once = target.lanes("float16" if halves else "float32") // max(1, target.scale)
             sch.annotate(reduced[-1], BY_LANE, _SPREAD_AT_ONCE if spread else lanes_at_once)
         if assembled:
             terms = _TERMS if target.by_lane and not target.small else _TERMS_SMALL

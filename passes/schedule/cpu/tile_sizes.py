@@ -14,6 +14,7 @@ from itertools import product
 import numpy as np
 
 from nnefc.passes.tir.lane_code import Step, code_of
+from nnefc.passes.tir.lane_products import product_of
 from nnefc.sizes import Size, bounds, typical
 from nnefc.targets.machine.target import Target
 
@@ -176,6 +177,8 @@ def _by_lane(rows: int, columns: int, pitch: int, target: Target, dtype: str) ->
             are in a round.
         dtype: see :func:`choose_uneven_tile`.
     """
+    instruction = product_of(dtype, target.scale)
+    assert instruction is not None
     lanes, further = target.lanes(dtype), _APART if pitch == 0 else 1
     sums = [(row, column) for row in range(rows) for column in range(columns)]
     if len(sums) > target.vector_registers - 2:
@@ -187,7 +190,7 @@ def _by_lane(rows: int, columns: int, pitch: int, target: Target, dtype: str) ->
             for term in range(terms)
             for row, column in sums
         )
-        code = code_of(dtype, steps, terms * (pitch or 1) * target.vector_bytes, False, loaded_together(target))
+        code = code_of(instruction, steps, terms * (pitch or 1) * target.vector_bytes, False, loaded_together(target))
         if code is not None:
             return code.instructions * waiting / len(steps)
     return math.inf

@@ -13,6 +13,7 @@ from small_networks import Net
 
 import nnefc
 from nnefc.passes.tir.lane_code import Code, Step, code_of
+from nnefc.passes.tir.lane_products import Product, product_of
 
 _MACHINE = with_glibc("arm", "cortex-a76", "qemu-aarch64", "-cpu", "cortex-a76")
 
@@ -87,9 +88,15 @@ def test_open_sizes_are_computed_by_the_same_loops(tmp_path: Path) -> None:
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
 
 
-def _steps(rows: int, columns: int, terms: int) -> tuple[Step, ...]:
+def _product(scale: int = 0) -> Product:
+    found = product_of("float32", scale)
+    assert found is not None
+    return found
+
+
+def _steps(rows: int, columns: int, terms: int, lanes: int = 4) -> tuple[Step, ...]:
     return tuple(
-        Step(4 * (row * columns + column), 2 * terms * row + term, 4 * (term * columns + column))
+        Step(lanes * (row * columns + column), 2 * terms * row + term, lanes * (term * columns + column))
         for term in range(terms)
         for row in range(rows)
         for column in range(columns)
@@ -100,40 +107,61 @@ def _steps(rows: int, columns: int, terms: int) -> tuple[Step, ...]:
 @pytest.mark.parametrize("together", [2, 4])
 def test_each_sum_has_the_products_that_it_shall_have(rows: int, columns: int, terms: int, together: int) -> None:
     steps = _steps(rows, columns, terms)
-    code = code_of("float32", steps, 16 * columns * terms, False, together)
+    code = code_of(_product(), steps, 16 * columns * terms, False, together)
     assert code is not None
     made = executed(code, len({step.sum for step in steps}))
     assert sorted(made) == sorted((step.sum, 4 * step.left, 16 * (step.right // 4)) for step in steps)
 
 
+@pytest.mark.parametrize(("rows", "columns", "terms"), [(7, 2, 8), (6, 4, 4), (5, 3, 3), (4, 2, 7)])
+@pytest.mark.parametrize("scale", [2, 4])
+def test_vectors_of_sve_are_multiplied_by_items_of_all_their_parts(
+    rows: int, columns: int, terms: int, scale: int
+) -> None:
+    product = _product(scale)
+    steps = _steps(rows, columns, terms, product.lanes)
+    code = code_of(product, steps, product.size * columns * terms, False)
+    assert code is not None
+    made = executed(code, len({step.sum for step in steps}), product.size)
+    assert sorted(made) == sorted((step.sum, 4 * step.left, 4 * step.right) for step in steps)
+    assert all(int(item) < 8 for item in re.findall(r", z(\d+)\.s\[", code.text))
+
+
 def test_too_many_sums_have_no_code() -> None:
-    assert code_of("float32", _steps(31, 1, 4), None, False) is None
+    assert code_of(_product(), _steps(31, 1, 4), None, False) is None
 
 
-def executed(code: Code, sums: int) -> list[tuple[int, int, int]]:
+_SIZES = {"ld1rqw": 16, "ld1rd": 8, "ld1rw": 4}
+
+
+def executed(code: Code, sums: int, width: int = 16) -> list[tuple[int, int, int]]:
     """The products that a round makes: the sum, and the bytes where the left item and the right vector are."""
     text = code.text
     lines = re.search(r'asm "([^"]*)"', text)
-    outputs = re.search(r'asm "[^"]*", "((?:={v\d+},?)+)', text)
+    outputs = re.search(r'asm "[^"]*", "((?:={[vz]\d+},?)+)', text)
     assert lines is not None and outputs is not None
     places = [int(number) for number in re.findall(r"getelementptr i8, ptr %s, i64 (\d+)", text)]
-    numbers = [int(number) for number in re.findall(r"{v(\d+)}", outputs[1])]
+    numbers = [int(number) for number in re.findall(r"{[vz](\d+)}", outputs[1])]
     of_sum = dict(zip(numbers, places, strict=True))
     pointers = [("left", 4 * item) for item in code.left] + [("right", 4 * item) for item in code.right]
     held: dict[int, tuple[str, int]] = {}
     made = []
     for line in lines[1].split("\\0A"):
         if line.startswith("ld"):
-            registers = [int(number) for number in re.findall(r"[vqds](\d+)", line.partition("[")[0].split(" ", 1)[1])]
-            size = {"q": 16, "d": 8, "s": 4, "{": 16}[line.split()[1][0]]
-            pointer, at, after = re.findall(r"\[(\$\d+)(?:, #(\d+))?\](?:, #(\d+))?", line)[0]
+            registers = [int(number) for number in re.findall(r"[vqdsz](\d+)", line.partition("[")[0].split(" ", 1)[1])]
+            kind = line.split()[1][0]
+            size = _SIZES.get(line.split()[0]) or {"q": 16, "d": 8, "s": 4, "{": 16, "z": width}[kind]
+            pointer, at, vectors, after = re.findall(r"\[(\$\d+)(?:, #(\d+)(, mul vl)?)?\](?:, #(\d+))?", line)[0]
+            at = int(at or 0) * (width if vectors else 1)
             number_of_pointer = int(pointer[1:]) - sums
             side, begin = pointers[number_of_pointer]
             for number, register in enumerate(registers):
-                held[register] = side, begin + int(at or 0) + number * size
+                held[register] = side, begin + at + number * size
             pointers[number_of_pointer] = side, begin + int(after or 0)
         elif line.startswith("fmla"):
-            total, vector, item, lane = map(int, re.findall(r"v(\d+)\.4s, v(\d+)\.4s, v(\d+)\.s\[(\d)\]", line)[0])
+            total, vector, item, lane = map(
+                int, re.findall(r"[vz](\d+)\.4?s, [vz](\d+)\.4?s, [vz](\d+)\.s\[(\d)\]", line)[0]
+            )
             (left, place), (other, begin) = held[item], held[vector]
             assert (left, other) == ("left", "right")
             made.append((of_sum[total] // 4, place + 4 * lane, begin))

@@ -54,6 +54,9 @@ class Vector:
 
     def returned(self, name: str) -> list[str]:
         """The lines that return a scalable vector as a fixed one, and end the function."""
+        return [self.end(name, "r"), f"  ret {self.fixed} %r", "}", ""]
+
+    def end(self, name: str, result: str) -> str:
+        """The line that makes a fixed vector of a scalable one."""
         function = f"llvm.vector.extract.v{self.lanes}{self._item}.{self.suffix}"
-        made = f"  %r = call {self.fixed} @{function}({self.scalable} %{name}, i64 0)"
-        return [made, f"  ret {self.fixed} %r", "}", ""]
+        return f"  %{result} = call {self.fixed} @{function}({self.scalable} %{name}, i64 0)"
