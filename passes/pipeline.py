@@ -269,8 +269,16 @@ def lower(
         analysis = analyses.pop(gv)
         if not in_place[gv].is_view:
             sizes = open_sizes_of(program.kernels[gv])
-            checked = place.checked is not None
-            use = KernelUse(gv.name_hint, analysis, results[gv], in_place[gv], gv not in unaligned, sizes, checked)
+            use = KernelUse(
+                gv.name_hint,
+                analysis,
+                results[gv],
+                in_place[gv],
+                aligned=gv not in unaligned,
+                sizes=sizes,
+                checked=place.checked is not None,
+                strict=strict,
+            )
             kernels[gv] = kernel = backend.lower(use)
             if kernel.host is not None and place.compiled is not None:
                 kernels[gv] = kernel = replace(kernel, same=place.compiled.like(kernel.host))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import tvm
 from tvm import tirx
@@ -28,7 +29,6 @@ from nnefc.passes.legalize.pack_matmul import PackMatmul
 from nnefc.passes.legalize.pack_narrow_matmul import PackNarrowMatmul
 from nnefc.passes.plan.entry_memory import HostMemory, Memory
 from nnefc.passes.plan.symbols import ENTRY, exported, kernel_symbol
-from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
 from nnefc.passes.schedule.cpu.dot_sums import with_dot_sums
@@ -143,11 +143,12 @@ class CpuBackend(Backend):
 
     def lower(self, kernel: KernelUse) -> LoweredKernel:
         once = bool(kernel.in_place.overwritable)
-        func, lowered = self._lowered(kernel.kernel, kernel.sizes, once, kernel.observe)
+        func, lowered = self._lowered(kernel, once)
+        unobserved = replace(kernel, observe=None)
         ones = sizes_of_one_row(kernel.kernel)
         if ones:
             rest = [var for var in kernel.sizes if var not in ones]
-            _, single = self._lowered(with_sizes(kernel.kernel, ones), rest, once)
+            _, single = self._lowered(replace(unobserved, kernel=with_sizes(kernel.kernel, ones), sizes=rest), once)
             if is_known(single.workspace_bytes) and not single.workspace_bytes:
                 lowered = with_version(lowered, single, is_of_one_row(ones))
         few = (
@@ -156,7 +157,7 @@ class CpuBackend(Backend):
             else None
         )
         if few is not None:
-            _, version = self._lowered(few[0], kernel.sizes, once)
+            _, version = self._lowered(replace(unobserved, kernel=few[0]), once)
             if is_known(version.workspace_bytes) and not version.workspace_bytes:
                 lowered = with_version(lowered, version, has_few_rows(few[1]))
         extremes = with_float_extremes(lowered.func, self._of_schedules)
@@ -188,23 +189,17 @@ class CpuBackend(Backend):
             features=self.target.tiles if uses_tiles else (),
         )
 
-    def _lowered(
-        self,
-        kernel: KernelAnalysis,
-        sizes: Sequence[tirx.Var],
-        once: bool,
-        observe: Callable[[str, tirx.PrimFunc], None] | None = None,
-    ) -> tuple[tirx.PrimFunc, Kernel]:
+    def _lowered(self, use: KernelUse, once: bool) -> tuple[tirx.PrimFunc, Kernel]:
         """A kernel with its schedule, and lowered; `once`: see :func:`lower_kernel`."""
 
         def observed(step: str, func: tirx.PrimFunc) -> None:
-            if observe is not None:
-                observe(step, with_llvm_functions(func, self._of_schedules))
+            if use.observe is not None:
+                use.observe(step, with_llvm_functions(func, self._of_schedules))
 
         target = self._of_schedules
-        func = with_half_sums(with_dot_sums(scheduled(kernel, CPU_RULES, target)))
+        func = with_half_sums(with_dot_sums(scheduled(use.kernel, CPU_RULES, target)))
         observed(str(func.attrs.get("nnefc.rule", "schedule")), func)
-        if not self.target.reproducible:
+        if not (self.target.reproducible or use.strict):
             func = with_functions_of_bytes(func, target.features)
             observed("functions of bytes", func)
         if not target.widens("float16"):
@@ -222,7 +217,7 @@ class CpuBackend(Backend):
         if target.rounds_products_once:
             func = with_multiplied_quotients(func)
             observed("multiplied quotients", func)
-        return func, lower_kernel(func, sizes, once, self._frames, None if observe is None else observed)
+        return func, lower_kernel(func, use.sizes, once, self._frames, None if use.observe is None else observed)
 
     @property
     def _frames(self) -> Frames:

@@ -98,11 +98,21 @@ def test_results_are_at_most_a_step_beside_exact_ones_and_seldom(
         assert apart.mean() < 0.02, name
 
 
+def kernels_of(artifact: nnefc.Artifact, folder: Path) -> list[str]:
+    """Those that round, in assembly."""
+    artifact.emit("asm", folder)
+    text = "".join(path.read_text() for path in folder.glob("kernels*.s"))
+    return [part for part in text.split(".globl") if "vcvtps2dq" in part]
+
+
 def test_wide_vectors_take_a_few_instructions_and_sums_keep_all_digits(tmp_path: Path) -> None:
-    artifact = nnefc.compile(model(tmp_path / "f.onnx", 4096), "x86-64-v4")
-    artifact.emit("asm", tmp_path)
-    text = "".join(path.read_text() for path in tmp_path.glob("kernels*.s"))
-    kernels = [part for part in text.split(".globl") if "vcvtps2dq" in part]
+    kernels = kernels_of(nnefc.compile(model(tmp_path / "f.onnx", 4096), "x86-64-v4"), tmp_path)
     assert len(kernels) == len(FUNCTIONS)
     assert sum("vscalefps" in part and "vrcp14ps" in part for part in kernels) == len(FUNCTIONS) - 1
     assert not any("vrndscaleps" in part for part in kernels)
+
+
+def test_strict_libraries_compute_all_digits(tmp_path: Path) -> None:
+    kernels = kernels_of(nnefc.compile(model(tmp_path / "f.onnx", 4096), "x86-64-v4", strict=True), tmp_path)
+    assert kernels
+    assert not any("vscalefps" in part or "vrcp14ps" in part for part in kernels)
