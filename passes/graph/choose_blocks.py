@@ -41,9 +41,10 @@ def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
     if target.by_lane:
         wide = target.lanes("int8") // max(1, target.scale)  # an item of a vector's 128 bits
         sizes = [lanes, max(lanes, wide)] if _multiplies_bytes(mod, target) else [lanes]
+        sizes += [target.lanes("float16")] * (target.lanes("float16") > lanes and _multiplies_halves(mod))
         return min(sizes, key=lambda size: sum(_cycles_by_lane(call, size, target) for call in _convolutions(mod)))
     if target.group > 1:
-        sizes = [lanes, *(target.lanes("float16") for call in _convolutions(mod) if _type(call) == "float16")]
+        sizes = [lanes, target.lanes("float16")] if _multiplies_halves(mod) else [lanes]
         return min(sizes, key=lambda size: sum(_cycles_in_groups(call, size, target) for call in _convolutions(mod)))
     calls = [call for call in _convolutions(mod) if target.tiles]
     widest = max((_TILE_BYTES * 8 // bits_of(_type(call)) for call in calls if _is_in_tiles(call, target)), default=0)
@@ -125,6 +126,10 @@ def _multiplies_bytes(mod: tvm.IRModule, target: Target) -> bool:
     return any(_terms(call, target) == target.lanes("int8") // target.lanes("int32") for call in _convolutions(mod))
 
 
+def _multiplies_halves(mod: tvm.IRModule) -> bool:
+    return any(_type(call) == "float16" for call in _convolutions(mod))
+
+
 def _terms(call: relax.Call, target: Target) -> int:
     """Products that are one step of a sum."""
     if _type(call) not in NARROW or _is_depthwise(call):
@@ -137,7 +142,8 @@ def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
     outputs, inputs, *kernel = map(_number, shape_of(call.args[1]))
     batch, _, *sizes = shape_of(call.args[0])
     steps = _number(item_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
-    columns, terms = size // target.lanes("int32"), _terms(call, target)
+    item = "float16" if _type(call) == "float16" else "int32"
+    columns, terms = max(1, size // target.lanes(item)), _terms(call, target)
     lanes = target.lanes("float32") // max(1, target.scale)
     vectors = steps * blocks(outputs, size) * columns
     if _is_depthwise(call):
