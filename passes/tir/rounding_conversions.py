@@ -108,9 +108,9 @@ def _whole(expr: tirx.Expr) -> int | None:
     """A constant that is a whole number, which float32 holds with those around it."""
     while isinstance(expr, tirx.Cast):
         expr = expr.value
-    if not isinstance(expr, tirx.FloatImm | tirx.IntImm) or abs(expr.value) > _LARGEST or int(expr.value) != expr.value:
+    if not isinstance(expr, tirx.FloatImm | tirx.IntImm) or not abs(expr.value) <= _LARGEST:
         return None
-    return int(expr.value)
+    return int(expr.value) if int(expr.value) == expr.value else None
 
 
 def _cut_to_bytes(expr: tirx.Expr) -> tirx.Expr | None:
