@@ -161,7 +161,7 @@ class Target:
 
     def for_vectors(self, size: int) -> Target:
         """The same machine, of whose vectors `size` bytes are used: where they are groups, it has more smaller ones."""
-        less = min(self.vector_bytes // size, self.group) if size else 1
+        less = max(1, min(self.vector_bytes // size, self.group)) if size else 1  # sums may be wider than vectors
         return replace(
             self,
             vector_bytes=self.vector_bytes // less,
