@@ -123,7 +123,8 @@ class LoweredKernel:
         host: flat code with a symbol, if the host runs it.
         features: of the host, by LLVM's names, that it needs besides `Target.features`.
         code: what `Backend.finish` makes code of, if anything else does.
-        same: the symbol of a function of another program of the library that computes the same, and is called instead.
+        same: the symbol of another function of the library that computes the same, and is called instead.
+        numbers: arguments of that function, or of `host`, after all others: see `passes/plan/merged_kernels.py`.
     """
 
     scheduled: tirx.PrimFunc
@@ -134,6 +135,7 @@ class LoweredKernel:
     features: Sequence[str] = ()
     code: object = None
     same: str | None = None
+    numbers: tuple[tirx.IntImm, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -254,6 +256,7 @@ class Backend(ABC):
         takes_text: whether a network may compute with strings.
         takes_profile: whether a library can time its kernels.
         patches: whether the first layers are computed a few rows at a time.
+        merges_kernels: whether kernels that differ in numbers alone become one function.
         takes_checks: whether kernels can look at every place that they read or write.
         shows_steps: whether `lower` lets kernels be observed on their way to code.
     """
@@ -265,6 +268,7 @@ class Backend(ABC):
     takes_text = False
     takes_profile = False
     patches = False
+    merges_kernels = False
     takes_checks = False
     shows_steps = False
 

@@ -47,6 +47,7 @@ from nnefc.passes.plan.compiled_kernels import CompiledKernels
 from nnefc.passes.plan.entry import entry_function
 from nnefc.passes.plan.entry_sizes import counted_sizes, sizes_function
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
+from nnefc.passes.plan.merged_kernels import merged_kernels
 from nnefc.passes.plan.patches import in_patches
 from nnefc.passes.plan.program import Buffer, Pool, Program, Step, called_with_items, face_of, kernel_steps, program_of
 from nnefc.passes.plan.symbols import ENTRY, SIZES
@@ -263,6 +264,7 @@ def lower(
     analyses = {gv: KernelAnalysis(func) for gv, func in program.kernels.items()}
     in_place = {gv: in_place_of(kernel) for gv, kernel in analyses.items()}
     kernels: dict[GlobalVar, LoweredKernel] = {}
+    merges = backend.merges_kernels and place.compiled is None and place.checked is None
     count = len(analyses)
     for done, gv in enumerate(sorted(analyses, key=lambda gv: gv.name_hint)):
         place.told(done, count)
@@ -280,8 +282,14 @@ def lower(
                 strict=strict,
             )
             kernels[gv] = kernel = backend.lower(use)
-            if kernel.host is not None and place.compiled is not None:
-                kernels[gv] = kernel = replace(kernel, same=place.compiled.like(kernel.host))
+            if not merges and kernel.host is not None:
+                same = None if place.compiled is None else place.compiled.like(kernel.host)
+                kernels[gv] = kernel = replace(kernel, same=same)
+                if kernel.same is None:
+                    receive(kernel.host)
+    if merges:
+        kernels = _merged(kernels, program, backend.target.host.size_type)
+        for kernel in kernels.values():
             if kernel.host is not None and kernel.same is None:
                 receive(kernel.host)
     observe("schedule", tvm.IRModule({gv: kernel.scheduled for gv, kernel in kernels.items()}))
@@ -294,6 +302,7 @@ def lower(
     signatures = {gv: kernel.parameters for gv, kernel in kernels.items()}
     counted = place.counted if place.counted is not None else counted_sizes(program)
     symbols = {gv: kernel.same for gv, kernel in kernels.items() if kernel.same is not None}
+    numbers = {gv: kernel.numbers for gv, kernel in kernels.items()}
     before = len(place.timed or ())
     entry, called = entry_function(
         program,
@@ -305,6 +314,7 @@ def lower(
         place.symbol,
         place.timed,
         symbols,
+        numbers,
         place.checked,
     )
     if open_dimensions or (is_first and network.all_counts):
@@ -316,6 +326,18 @@ def lower(
     steps = (place.timed or ())[before:]
     timed = tuple(_timed(step, program, kernels, plan, place.operators) for step in steps)
     return Lowered(module, tuple(kernels[gv] for gv in called), program, plan, place.symbol, timed)
+
+
+def _merged(kernels: Mapping[GlobalVar, LoweredKernel], program: Program, dtype: str) -> dict[GlobalVar, LoweredKernel]:
+    """The kernels, of which several may be calls of one function, with numbers of this type."""
+    made = dict(kernels)
+    known = (gv for gv in kernels if not open_sizes_of(program.kernels[gv]))
+    functions = {gv: host for gv in known if (host := kernels[gv].host) is not None}
+    for gv, call in merged_kernels(functions, dtype).items():
+        symbol = str(call.function.attrs["global_symbol"])
+        same = None if symbol == functions[gv].attrs["global_symbol"] else symbol
+        made[gv] = replace(kernels[gv], host=call.function, same=same, numbers=call.numbers)
+    return made
 
 
 def _timed(

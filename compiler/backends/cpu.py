@@ -82,6 +82,7 @@ class CpuBackend(Backend):
         self._levels = tuple(map(machine_of_passes, levels))
         self._of_passes, self._of_schedules = machine_of_passes(target), machine_of_schedules(target)
         self.patches = target.patches
+        self.merges_kernels = target.small
         self.takes_profile = target.hosted and target.format is not FileFormat.WASM  # others have no clock
 
     @property

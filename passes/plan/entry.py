@@ -65,6 +65,7 @@ def entry_function(
     symbol: str = ENTRY,
     timed: list[Step] | None = None,
     symbols: Mapping[GlobalVar, str] | None = None,
+    more: Mapping[GlobalVar, Sequence[tirx.IntImm]] | None = None,
     checked: Mapping[str, str] | None = None,
 ) -> tuple[tirx.PrimFunc, tuple[GlobalVar, ...]]:
     """The entry, and the kernels that it calls.
@@ -84,6 +85,7 @@ def entry_function(
         timed: where the calls of kernels are noted, in their order, if the entry shall time them: a call's number is
             its place there.
         symbols: what kernels are called by that have not their own symbol.
+        more: arguments of kernels behind their sizes.
         checked: what of the model computes tensors, by their names, if kernels check what they do.
     """
     params = {("input", i): byte_pointer(f"input{i}") for i in range(len(program.inputs))}
@@ -108,7 +110,7 @@ def entry_function(
     if program.parts:
         parameters.append(run := byte_pointer("run"))
         parts = Parts(program, table, run)
-    writer = _Writer(signatures, memory, dict(all_counts(program)), parts, timed, symbols, checked)
+    writer = _Writer(signatures, memory, dict(all_counts(program)), parts, timed, symbols, more, checked)
     body += writer.statements(program, plan, areas)
     for place, (output, axis) in enumerate(counted):
         size = expression(program.outputs[output].shape[axis])
@@ -133,6 +135,7 @@ class _Writer:
         parts: Parts | None,
         timed: list[Step] | None,
         symbols: Mapping[GlobalVar, str] | None,
+        more: Mapping[GlobalVar, Sequence[tirx.IntImm]] | None,
         checked: Mapping[str, str] | None,
     ) -> None:
         self._signatures = signatures
@@ -141,6 +144,7 @@ class _Writer:
         self._parts = parts
         self._timed = timed
         self._symbols = symbols or {}
+        self._more = more or {}
         self._checked = checked
         self.used: dict[GlobalVar, None] = {}
 
@@ -218,6 +222,7 @@ class _Writer:
         types = self._signatures[step.kernel]
         arguments = [tirx.reinterpret(t, operand.address) for t, operand in zip(types, operands, strict=True)]
         arguments += [expression(value) for _, value in step.sizes]
+        arguments += self._more.get(step.kernel, ())
         symbol = self._symbols.get(step.kernel) or kernel_symbol(step.kernel.name_hint)
         return tirx.Evaluate(tirx.call_extern("int32", symbol, *arguments))
 
