@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+import tried
 import tvm
 from relax_programs import target
 from runtime_samples import CPP, ZIG_CC
@@ -33,6 +34,10 @@ DIGITS = ROOT / "examples" / "digits"
 
 def test_the_table_of_instructions_is_that_of_the_compiler() -> None:
     assert narrow_instructions.PAGE.read_text() == narrow_instructions.page(), "run: python docs/narrow_instructions.py"
+
+
+def test_what_was_tried_is_what_the_record_says() -> None:
+    assert tried.PAGE.read_text() == tried.page(), "run: python docs/tried.py"
 
 
 def blocks(page: Path, language: str) -> list[str]:

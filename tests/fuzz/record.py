@@ -17,6 +17,11 @@ RECORD = Path(__file__).with_name("record.json")
 class Record(dict[str, Any]):
     """Numbers, and such records, by name."""
 
+    @classmethod
+    def of(cls, path: Path) -> Record:
+        """What a file says, nothing if there is none."""
+        return cls(json.loads(path.read_text())) if path.exists() else cls()
+
     def __missing__(self, _name: str) -> Record:
         return Record()
 
@@ -33,9 +38,16 @@ class Record(dict[str, Any]):
 
     def add_to(self, path: Path) -> None:
         """Add the numbers to those of a file, which is there whole at any time."""
-        known = json.loads(path.read_text()) if path.exists() else {}
+        (Record.of(path) + self).write(path)
+
+    def replace_in(self, path: Path) -> None:
+        """Put what is under these names in the place of what a file says there."""
+        Record({**Record.of(path), **self}).write(path)
+
+    def write(self, path: Path) -> None:
+        """Write a file, whole or not at all."""
         beside = path.with_name(f".{path.name}.{os.getpid()}")
-        beside.write_text(json.dumps(_sum(known, self), indent=1, sort_keys=True) + "\n")
+        beside.write_text(json.dumps(self, indent=1, sort_keys=True) + "\n")
         beside.replace(path)
 
 

@@ -17,10 +17,11 @@ from collections import Counter
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "targets" / "runtime")]
+sys.path[:0] = [str(TESTS), str(TESTS / "targets" / "runtime"), str(TESTS / "fuzz")]
 
 import click  # noqa: E402
 from pool_model import explore  # noqa: E402
+from record import Record  # noqa: E402
 from runtime_samples import ZIG_CC, sample_library  # noqa: E402
 from test_runtime_model import SETTINGS  # noqa: E402
 from test_runtime_sanitizers import (  # noqa: E402
@@ -60,11 +61,14 @@ def ways(folder: Path) -> dict[str, list[str]]:
 @click.command()
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the first storm.")
-def main(minutes: float, seed: int) -> None:
+@click.option("--record", type=click.Path(path_type=Path), help="A file of counts that this run is added to.")
+def main(minutes: float, seed: int, record: Path | None) -> None:
     """Stress the runtime."""
     end = time.monotonic() + 60 * minutes
+    states = {}
     for name, setting in SETTINGS.items():
         explored = explore(setting)
+        states[name] = explored.states
         click.echo(f"model, {name}: {explored.states:,} states, {explored.steps:,} steps")
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="nnefc-stress-") as folder:
@@ -84,6 +88,9 @@ def main(minutes: float, seed: int) -> None:
                 number, what = part.split()
                 counts[what] += int(number)
             seed += 1
+    if record is not None:
+        Record({"states": states}).replace_in(record)
+        Record({"runtime": counts}).add_to(record)
     click.echo(", ".join(f"{number:,} {what}" for what, number in counts.items()) + ": no failure")
 
 

@@ -34,9 +34,10 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parents[1]
-sys.path += [str(HERE), str(TESTS), str(TESTS / "frontends" / "nnef")]
+sys.path += [str(HERE), str(HERE.parent), str(TESTS), str(TESTS / "frontends" / "nnef")]
 
 from execution import READERS, execute, inputs_of  # noqa: E402
+from record import Record  # noqa: E402
 
 SECONDS_AN_INPUT = 30
 
@@ -169,7 +170,7 @@ def work_guided(name: str, seconds: float, seed: int, memory: float, findings: P
     atheris.Fuzz()
 
 
-def supervise(name: str, minutes: float, seed: int, memory_gib: float, findings: Path) -> int:
+def supervise(name: str, minutes: float, seed: int, memory_gib: float, findings: Path, record: Path | None) -> int:
     """Start workers until the time is over; one that dies is a finding."""
     findings.mkdir(parents=True, exist_ok=True)
     start = time.time()
@@ -193,10 +194,10 @@ def supervise(name: str, minutes: float, seed: int, memory_gib: float, findings:
                 if not data:
                     print((findings / "worker.log").read_text()[-2000:], file=sys.stderr)
                     return 1
-    return summarize(findings, time.time() - start, workers)
+    return summarize(findings, time.time() - start, workers, record)
 
 
-def summarize(findings: Path, seconds: float, workers: int) -> int:
+def summarize(findings: Path, seconds: float, workers: int, record: Path | None) -> int:
     total: Counter[str] = Counter()
     for file in findings.glob("counts.*.json"):
         counts = json.loads(file.read_text())
@@ -207,6 +208,8 @@ def summarize(findings: Path, seconds: float, workers: int) -> int:
     print(f"{seconds / 60:.1f} minutes, guidance: {engine}, processes: {workers}")
     print(", ".join(f"{name}: {value:,}" for name, value in sorted(total.items())))
     print(f"findings: {len(found)}", *found, sep="\n  ")
+    if record is not None:
+        Record({"readers": {findings.name: {"inputs": total["executions"], "found": len(found)}}}).add_to(record)
     return 1 if found else 0
 
 
@@ -217,6 +220,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--memory", type=float, default=2, help="GiB that inputs may take")
     parser.add_argument("--findings", type=Path, default=Path("build/fuzz"))
+    parser.add_argument("--record", type=Path, help="a file of counts that this run is added to")
     parser.add_argument("--input", type=Path, help="run this file instead")
     parser.add_argument("--worker", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -227,7 +231,8 @@ def main() -> int:
         failed = 0
         for name in readers:
             print(f"{name}:", flush=True)
-            failed |= supervise(name, options.minutes, options.seed, options.memory, options.findings.resolve() / name)
+            findings = options.findings.resolve() / name
+            failed |= supervise(name, options.minutes, options.seed, options.memory, findings, options.record)
         return failed
     if options.input is not None:
         reader = inputs_of(readers[0])

@@ -1,0 +1,95 @@
+"""Writes into docs/what-works.md what fuzzers tried: the counts of tests/fuzz/record.json."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+FUZZ = HERE.parent / "tests" / "fuzz"
+sys.path.insert(0, str(FUZZ))
+
+from record import RECORD, Record  # noqa: E402
+
+__all__ = ["PAGE", "page"]
+
+PAGE = HERE / "what-works.md"
+_BEGIN, _END = "<!-- tried -->\n", "<!-- end of tried -->\n"
+_READERS = {
+    "nnef": "documents of three dialects, archives, tensor files, `graph.quant`",
+    "onnx": "models",
+    "pnnx": "param and bin files, expressions",
+    "library": "libraries' headers and records, signatures, keys, weights files, encrypted too, targets",
+}
+
+
+_READERS_TEXT = (
+    "    python tests/fuzz/readers --minutes 10        # nnef, onnx, pnnx, library, or some of these",
+    "",
+    "Every reader of files takes them for hostile. The fuzzer changes valid inputs by what it knows of their form,",
+    "and, with `atheris` installed, keeps those that reach new code. An input may be refused with an error, in a",
+    "moment and in little memory; everything else is a finding.",
+    "",
+)
+_GRAPHS_TEXT = (
+    "    make fuzz MINUTES=60",
+    "",
+    "Graphs of ONNX's operators with random attributes, types and shapes, compared with float64 within bounds that",
+    "follow from each graph. Up to sixteen are one library; one that is wrong is halved.",
+    "",
+)
+
+
+def _readers(record: Mapping[str, Any]) -> Iterator[str]:
+    yield from ("| reader | reads | inputs tried | findings, mended |", "|---|---|---|---|")
+    for name, reads in _READERS.items():
+        counts = record["readers"][name]
+        yield f"| `{name}` | {reads} | {counts['inputs']:,} | {counts['found']:,} |"
+
+
+def _graphs(record: Record) -> Iterator[str]:
+    ways, nodes = record["graphs"], record["nodes"]
+    graphs, refused, doubtful = (record.total("graphs", what) for what in ("graphs", "refused", "doubtful"))
+    yield f"{graphs:,} graphs of {sum(nodes.values()):,} nodes, of {len(nodes)} operators."
+    yield f"{refused:,} were refused: NNEF has no operation for them, or nothing says how large a result is."
+    yield f"In {doubtful:,} onnxruntime agrees with the library against ONNX's reference."
+    yield "Every other difference was mended; the least graphs that show them are in `tests/fuzz/corpus`."
+    yield ""
+    yield from ("| compiled | graphs | of these refused |", "|---|---|---|")
+    for name, counts in sorted(ways.items()):
+        yield f"| {name} | {counts['graphs']:,} | {counts['refused']:,} |"
+    yield ""
+    yield "| found and mended | compiled |"
+    yield "|---|---|"
+    for path in sorted((FUZZ / "corpus").glob("*.txt")):
+        what, way, *_ = path.read_text(encoding="utf-8").splitlines()
+        yield f"| {what.removeprefix('# ')} | {way.removeprefix('# way: ')} |"
+    validated = record["validated"]
+    yield ""
+    yield f"After {sum(validated.values()):,} passes and steps of kernels the results were computed and found right."
+
+
+def _runtime(record: Mapping[str, Any]) -> Iterator[str]:
+    counts, states = record["runtime"], record["states"]
+    yield f"{', '.join(f'{count:,} {what}' for what, count in counts.items())}: no failure."
+    yield f"The protocol of its threads in every order of steps: {sum(states.values()):,} states."
+
+
+def page() -> str:
+    """The text of the page, with the sections of this record."""
+    record = Record.of(RECORD)
+    sections = {
+        "Fuzzed readers": (*_READERS_TEXT, *_readers(record)),
+        "Random networks": (*_GRAPHS_TEXT, *_graphs(record)),
+        "The runtime under stress": ("    make stress MINUTES=60", "", *_runtime(record)),
+    }
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    body = "\n\n".join(f"## {title}\n\n" + "\n".join(lines) for title, lines in sections.items())
+    return f"{before}{_BEGIN}{body}\n{_END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
