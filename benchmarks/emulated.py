@@ -59,9 +59,10 @@ _COUNTED_HEAD = [
 ]
 
 _PEERS_HEAD = (
-    "A peer's are those of a second inference by its wheel for 64-bit Arm from PyPI, in Python under the same emulator,"
-    " of a processor with the features and the number of that core: {versions}. ncnn's networks are made by PNNX, and"
-    " LiteRT's, which XNNPACK computes, by onnx2tf, both of the same ONNX files; onnxruntime has nnefc's files."
+    "A peer's are the mean of {more} inferences after the first, by its wheel for 64-bit Arm from PyPI in Python under"
+    " the same emulator, of a processor with the features and the number of that core: {versions}. ncnn's networks are"
+    " made by PNNX, and LiteRT's, which XNNPACK computes, by onnx2tf, both of the same ONNX files; onnxruntime has"
+    " nnefc's files."
 )
 
 _COUNTED_TABLE = [
@@ -87,6 +88,7 @@ _COUNTED_ON: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
 some conversions of RISC-V's vectors, which quantized networks have: "Assertion `ctx->insn_start != NULL' failed"."""
 
 _MILLION = 1e6
+_MORE = 10  # inferences of peers, in Python
 
 _PARTS = {"cortex-a76": "0xd0b", "cortex-a53": "0xd03"}
 """Arm's numbers of processors, which peers read from /proc/cpuinfo: QEMU would show them this machine's."""
@@ -131,7 +133,8 @@ def _of_peers(network: str, source: Path, target: str, numbers: str, peers: Path
             there = (emulator[0], "-L", root, *emulator[3:], *options)
             script = _HERE / "peers" / "arm64_runs.py"
             python = peers / "root" / "usr" / "bin" / "python3.11"
-            yield f"{instructions(there, [str(python), str(script), engine, str(model)]) / _MILLION:.0f}"
+            command = [str(python), str(script), engine, str(model)]
+            yield f"{instructions(there, command, _MORE) / _MILLION:.0f}"
 
 
 def _environment(peers: Path) -> tuple[str, ...]:
@@ -217,7 +220,7 @@ def main(networks: tuple[str, ...], peers: Path | None) -> None:
         for target, (_, _, kinds) in _COUNTED_ON.items()
         for numbers in kinds
     ]
-    of_peers = ["", *textwrap.wrap(_PEERS_HEAD.format(versions=_versions(peers)), 120)] if peers else []
+    of_peers = ["", *textwrap.wrap(_PEERS_HEAD.format(more=_MORE, versions=_versions(peers)), 120)] if peers else []
     lines = [*_HEAD, *_made(runs), *_COUNTED_HEAD, *of_peers, *_COUNTED_TABLE, *_made(counts)]
     conditions = Conditions.now()
     click.echo(page(TITLE, conditions, lines))

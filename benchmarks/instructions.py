@@ -1,6 +1,7 @@
 """Instructions of one inference under QEMU: a measure of code, not of time.
 
-A program that runs the network twice executes so many more than one that runs it once.
+A program that runs the network twice executes so many more than one that runs it once. Where a program's start is never
+twice the same, as Python's is by millions of instructions, the mean of several more runs is taken.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _ARM = 4  # bytes of an instruction of 64-bit Arm
 _folder = tempfile.TemporaryDirectory(prefix="nnefc-counting-", ignore_cleanup_errors=True)
 
 
-def instructions(emulator: Sequence[str], command: Sequence[str]) -> int:
-    """Of one run more: `command` is followed by the number of runs."""
+def instructions(emulator: Sequence[str], command: Sequence[str], more: int = 1) -> float:
+    """Of one run, the mean of so many runs more than the first; `command` is followed by the number of runs."""
     name, *options = emulator
     counted = [name, "-plugin", str(_plugin()), *options, *command]
-    once, twice = (_executed([*counted, str(runs)]) for runs in (1, 2))
-    return twice - once
+    once, again = (_executed([*counted, str(runs)]) for runs in (1, 1 + more))
+    return (again - once) / more
 
 
 def _executed(command: Sequence[str]) -> int:
