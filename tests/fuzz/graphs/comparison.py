@@ -164,17 +164,20 @@ def may_be_open(graph: Graph) -> frozenset[str]:
         source = Path(folder) / "graph.onnx"
         while names:
             onnx.save(graph.model(names), source)
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
+            refused = ""
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                try:
                     load_network(source)
-            except nnefc.CompileError as error:
-                asked = [name for name in names if f"the size of '{name}' must be" in str(error)]
-                names = [n for n in names if n not in asked] if asked else names[: len(names) // 2]
-            except Exception:  # whatever else is raised is what is looked for
+                except nnefc.CompileError as error:
+                    refused = str(error)
+                except Exception:  # whatever else is raised is what is looked for
+                    break
+            said = " ".join([refused, *(str(each.message) for each in told)])
+            asked = [name for name in names if f"the size of '{name}' must be" in said]
+            if not asked and not refused:
                 break
-            else:
-                break
+            names = [name for name in names if name not in asked] if asked else names[: len(names) // 2]
     return frozenset(names)
 
 
