@@ -23,6 +23,17 @@ from nnefc.targets.description.specialized_source import calls, prototypes, size
 
 __all__ = ["model_source", "model_sources"]
 
+_CONSTANTS = """#ifdef NNEFC_CONSTANTS_AT
+#define nnefc_constants ((const uint8_t *)NNEFC_CONSTANTS_AT)
+#define ARRIVED ((const uint64_t *)NNEFC_CONSTANTS_END)
+#else
+extern const uint8_t nnefc_constants[];
+#define ARRIVED NULL
+#endif"""
+_ARRIVED = """#ifdef __wasm__
+    .arrived = ARRIVED,
+#endif"""
+
 
 def _c_size(size: int | str, dimensions: Sequence[str]) -> str:
     """A size in a description; of an open dimension, -1 less its number; of what is computed, the least int64."""
@@ -189,7 +200,7 @@ def model_source(description: LibraryDescription, symbols: _LevelNames | None = 
             *(symbols.definitions if symbols is not None else []),
             f"int32_t nnefc_network({', '.join(pointers)});",
             *prototypes(description, pointers),
-            "extern const uint8_t nnefc_constants[];" if has_constants else "",
+            _CONSTANTS if has_constants else "",
             *tables,
             *_weights(description),
             *_open_tables(description),
@@ -212,6 +223,7 @@ def model_source(description: LibraryDescription, symbols: _LevelNames | None = 
             "    },",
             f"    .constants = {'nnefc_constants' if has_constants else 'NULL'},",
             f"    .checksum = UINT64_C({description.checksum}),",
+            _ARRIVED if has_constants else "",
             f"    .weights = {'&weights' if description.weights else 'NULL'},",
             f"    .state_initial_offset = UINT64_C({description.state_initial_offset}),",
             "    .call = call,",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nnefc.targets.link import elf_constants, wasm_constants
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.private_symbols import for_windows, hide_mach_o, keep
 from nnefc.targets.link.seal import add_seal
@@ -13,7 +14,10 @@ from nnefc.targets.link.small_elf import without_section_table, without_unwind_t
 from nnefc.targets.link.wasm_memory import note_memory
 from nnefc.targets.machine.system import FileFormat
 
-__all__ = ["LINKING", "Alone", "Linking", "linking_for"]
+__all__ = ["CONSTANTS", "LINKING", "Alone", "Linking", "linking_for"]
+
+CONSTANTS = Path(__file__).parents[1] / "runtime" / "constants.S"
+"""What constants are linked as, or what leaves room for them."""
 
 
 def _left_as_it_is(_library: Path, _constants: Constants | None) -> None:
@@ -51,6 +55,8 @@ class Linking:
             and a folder for files.
         alone: how zig links them first; if a function is missing then, it links them as the others say. None if only
             that is possible.
+        room: for constants of so many bytes that are added after linking: what is linked in their place.
+        append: what adds them. Both None if constants are linked as all other data.
         finish: what is done then to the file of the library, in which these constants are.
         small: the same for libraries that are compiled for size; None if nothing is different.
     """
@@ -61,6 +67,8 @@ class Linking:
     name_flags: Callable[[str, Sequence[str], Path], list[str]]
     prepare: Callable[[bytes], bytes] = keep
     alone: Alone | None = None
+    room: Callable[[int], list[str]] | None = None
+    append: Callable[[Path, Constants], None] | None = None
     finish: Callable[[Path, Constants | None], object] = _left_as_it_is
     small: Linking | None = None
 
@@ -103,7 +111,13 @@ def _cut_and_sealed(library: Path, _constants: Constants | None) -> None:
     add_seal(library, None)
 
 
+def _room_in_elf(size: int) -> list[str]:
+    return [f"-DNNEFC_CONSTANT_BYTES={size}", str(CONSTANTS)]
+
+
 _PLAIN_ELF = Linking(
+    room=_room_in_elf,
+    append=elf_constants.append_constants,
     compile_flags=("-fPIC", "-ffunction-sections", "-fdata-sections"),
     link_flags=(
         "-shared",
@@ -173,10 +187,11 @@ _PLAIN_PE = Linking(
 _PE = replace(_PLAIN_PE, small=replace(_PLAIN_PE, finish=_sealed_as_a_whole))
 _WASM = Linking(
     compile_flags=("-ffunction-sections", "-fdata-sections"),
-    # a stack as large as that of threads elsewhere
-    link_flags=("-mexec-model=reactor", "-s", "-Wl,--gc-sections", "-Wl,-z,stack-size=1048576"),
+    link_flags=("-mexec-model=reactor", "-s", "-Wl,--gc-sections", f"-Wl,-z,stack-size={wasm_constants.STACK_BYTES}"),
     libraries=("-lm",),
     name_flags=_wasm_names,
+    room=wasm_constants.room_for,
+    append=wasm_constants.append_constants,
 )
 _MOST_MEMORY = (1 << 32) - (1 << 16)  # zig reads a number of 32 bits
 _SHARED_WASM = replace(

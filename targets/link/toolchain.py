@@ -21,7 +21,7 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,9 +36,8 @@ from nnefc.targets.description.library import (
     public_symbols,
 )
 from nnefc.targets.link.constants import Constants
-from nnefc.targets.link.elf_constants import append_constants
 from nnefc.targets.link.elf_symbols import hide_symbols
-from nnefc.targets.link.linking import Linking, linking_for
+from nnefc.targets.link.linking import CONSTANTS, Linking, linking_for
 from nnefc.targets.link.runtime_objects import runtime_objects
 from nnefc.targets.link.zig import OTHER_COMPILERS, run_compiler, zig
 from nnefc.targets.machine.system import FileFormat, format_of
@@ -59,7 +58,6 @@ __all__ = [
 
 RUNTIME = Path(__file__).parents[1] / "runtime"
 
-_CONSTANTS = RUNTIME / "constants.S"
 _OF_WEIGHTS = "weights.c"  # only in libraries whose trained values are in a file of their own
 
 # In small libraries small/pool.c is in their place.
@@ -122,15 +120,16 @@ def link_library(
             linking = linking_for(form, zig_cpu, description.small)
             inputs = _inputs(folder, objects, description, linking, () if cc else compiler)
             few = form is FileFormat.ELF and constants is not None and constants.size < _FEW_BYTES
-            left_out = form is FileFormat.ELF and not cc and not few  # other linkers may lay it out otherwise
-            if constants is not None and left_out:
-                inputs += [f"-DNNEFC_CONSTANT_BYTES={constants.size}", str(_CONSTANTS)]
+            # other linkers may lay it out otherwise
+            append = None if cc or constants is None or constants.size < _FEW_BYTES else linking.append
+            if constants is not None and append is not None and linking.room is not None:
+                inputs += linking.room(constants.size)
             elif constants is not None:
                 inputs.append(_constants_object(folder, constants, compiler, few))
             ways = [_with_everything(description, linking)]
             if not cc:
                 ways = [*_alone(folder, description, linking, compiler), *ways]
-            _link(folder, inputs, description, output, linking, compiler, ways, constants, left_out)
+            _link(folder, inputs, description, output, linking, compiler, ways, constants, append)
     except OSError as error:
         raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
 
@@ -144,12 +143,13 @@ def _link(
     compiler: Sequence[str],
     ways: Sequence[Sequence[str]],
     constants: Constants | None,
-    left_out: bool,
+    append: Callable[[Path, Constants], None] | None,
 ) -> None:
-    """Link a shared library; if its constants are `left_out`, they are added to it afterwards.
+    """Link a shared library.
 
     Args:
         ways: what comes after the inputs, of which the first is taken that leaves no name undefined.
+        append: what adds the constants afterwards, if they are not among the inputs.
     """
     names = sorted({name for prefix in (PLAIN, description.prefix) for name in public_symbols(description, prefix)})
     # beside the output, so that the rename stays within one file system
@@ -165,8 +165,8 @@ def _link(
                 break
         else:
             run_compiler([*command, *last], folder)
-        if left_out and constants is not None:
-            append_constants(library, constants)
+        if append is not None and constants is not None:
+            append(library, constants)
         linking.finish(library, constants)
         library.replace(output)
 
@@ -278,7 +278,7 @@ def _constants_object(folder: Path, constants: Constants, compiler: Sequence[str
     """The constants as an object, in a page of their own or, if they are few, not; returns its path."""
     image, content = folder / "constants.o", constants.save(folder / "constants.bin")
     definitions = [f'-DNNEFC_CONSTANTS="{c_string(os.fsencode(content.resolve()))}"', *["-DNNEFC_FEW_CONSTANTS"] * few]
-    run_compiler([*compiler, *definitions, "-c", str(_CONSTANTS), "-o", str(image)], folder)
+    run_compiler([*compiler, *definitions, "-c", str(CONSTANTS), "-o", str(image)], folder)
     return str(image)
 
 

@@ -13,24 +13,24 @@ from pathlib import Path
 
 from nnefc.diagnostics import CompileError
 
-__all__ = ["note_memory"]
+__all__ = ["CUSTOM", "note_memory", "number"]
 
 _HEAD = 8  # of the file: a magic number and the version
-_CUSTOM, _IMPORTS = 0, 2  # sections
+CUSTOM, _IMPORTS = 0, 2  # sections
 _MEMORY = 2  # a kind of import
 _SECTION = b"nnefc.memory"
 
 
 def note_memory(library: Path) -> None:
-    """Add the section to a module that imports a memory.
+    """Add the section to a module that imports a memory, as the first one.
 
     Raises:
         CompileError: it imports anything before a memory.
     """
     module = library.read_bytes()
     (imports,) = (content for number, content in _sections(module) if number == _IMPORTS)
-    content = _number(len(_SECTION)) + _SECTION + struct.pack("<II", *_limits(imports))
-    library.write_bytes(module + bytes([_CUSTOM]) + _number(len(content)) + content)
+    content = number(len(_SECTION)) + _SECTION + struct.pack("<II", *_limits(imports))
+    library.write_bytes(module[:_HEAD] + bytes([CUSTOM]) + number(len(content)) + content + module[_HEAD:])
 
 
 def _sections(module: bytes) -> Iterator[tuple[int, bytes]]:
@@ -66,7 +66,7 @@ def _read(data: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def _number(value: int) -> bytes:
+def number(value: int) -> bytes:
     """An unsigned number as it is read."""
     digits = bytearray()
     while True:

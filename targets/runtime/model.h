@@ -50,6 +50,9 @@ typedef struct nnefc_model {
     nnefc_description description;
     const uint8_t *constants; /* a 64-bit pointer here, so that no code need be within 2 GB of them; null without any */
     uint64_t checksum; /* of the constants: see checksum.h */
+#ifdef __wasm__
+    const uint64_t *arrived; /* the checksum, behind constants that the loader brings; null where these are data of the module */
+#endif
     const nnefc_weights *weights; /* null unless the constants are in a file of their own */
     uint64_t state_initial_offset; /* in the constants: what the states are at first; beyond their end, zeros */
     /* Runs the network; 0 on success. For a GPU it only starts its kernels, and all addresses are of the GPU's memory. */

@@ -6,6 +6,10 @@
 
 const MOST_THREADS = 256; // of a session
 const MEMORY_SECTION = "nnefc.memory"; // pages at first and at most, written by nnefc
+const CONSTANTS_SECTION = "nnefc.constants"; // the last one: a 32-bit address, then what belongs there
+const ADDRESS_BYTES = 4;
+const FIRST_BYTES = 1 << 19; // of a file, in which its code mostly ends
+const HEADER_BYTES = 32; // of a section, with the name
 
 // Modules with one instruction of each feature: i8x16.relaxed_swizzle, memory.atomic.notify.
 const PROBES = {
@@ -43,61 +47,163 @@ export function chosen(sources) {
   throw new NnefcError("this engine lacks what each of the modules needs: add one for wasm32-wasi to the list");
 }
 
-/** The module that a source stands for, compiled while it arrives where that is possible. */
+/**
+ * The module that a source stands for, and its trained values. Those of larger networks are the last section of the file, which
+ * no engine is given: they are read into the memory of the instance, or written there as they arrive.
+ *
+ * @returns {Promise<{module: WebAssembly.Module, constants: Constants | undefined}>}
+ */
 export async function moduleOf(source) {
-  if (source instanceof WebAssembly.Module) return source;
-  const content = await contentOf(source);
+  if (source instanceof WebAssembly.Module) {
+    const [section] = WebAssembly.Module.customSections(source, CONSTANTS_SECTION);
+    return { module: source, constants: section && new Constants(section.byteLength, new Uint8Array(section), noMore) };
+  }
+  const { code, constants } = await contentOf(source);
   try {
-    if (isBytes(content)) return await WebAssembly.compile(content);
-    const streams = content.headers.get("Content-Type")?.startsWith("application/wasm");
-    return await (streams ? WebAssembly.compileStreaming(content) : WebAssembly.compile(await content.arrayBuffer()));
+    return { module: await WebAssembly.compile(code), constants };
   } catch (error) {
+    await constants?.close();
     if (!(error instanceof WebAssembly.CompileError)) throw error;
     throw new NnefcError(`no WebAssembly module that this engine can run: ${error.message}`, { cause: error });
   }
 }
 
-// Bytes, or a response that has begun. Node.js takes tens of milliseconds when a program first says `Response` or `fetch`.
-async function contentOf(source) {
-  if (isBytes(source)) return source;
-  const isFile = source instanceof URL ? source.protocol === "file:" : typeof source === "string" && !/^(https?|blob|data):/.test(source);
-  if (isFile && typeof process !== "undefined") return fileContent(source);
-  const answer = source instanceof Response ? source : await fetch(source);
-  if (!answer.ok) throw new NnefcError(`${answer.url || source}: ${answer.status} ${answer.statusText}`);
-  return answer;
-}
+const noMore = { read: async () => 0, close: async () => {} };
 
-function isBytes(content) {
-  return content instanceof ArrayBuffer || ArrayBuffer.isView(content);
-}
+// Trained values: how long their section is, how it begins, and what reads the rest into an array, at most as much as fits.
+class Constants {
+  #size;
+  #begin;
+  #rest;
 
-// At once: readFile takes many small parts, which is slower than a compiler that skips trained values.
-async function fileContent(name) {
-  const { open } = await import("node:fs/promises");
-  const file = await open(name);
-  try {
-    const status = await file.stat();
-    if (!status.isFile() || status.size === 0) return await file.readFile(); // a pipe, or /proc: its end tells the size
-    const bytes = new Uint8Array(status.size);
-    for (let at = 0; at < bytes.length; ) {
-      const { bytesRead } = await file.read(bytes, at, bytes.length - at, at);
-      if (bytesRead === 0) throw new NnefcError(`${name} ends after ${at} of ${bytes.length} bytes`);
-      at += bytesRead;
+  constructor(size, begin, rest) {
+    [this.#size, this.#begin, this.#rest] = [size, begin.subarray(0, size), rest];
+  }
+
+  // Writes them to where they belong in a memory, once.
+  async fill(memory) {
+    const begin = this.#begin, count = this.#size - ADDRESS_BYTES;
+    const address = begin.length < ADDRESS_BYTES ? Infinity : new DataView(begin.buffer, begin.byteOffset).getUint32(0, true);
+    if (!(address + count <= memory.buffer.byteLength)) throw new NnefcError("the module has no room for its trained values");
+    const target = new Uint8Array(memory.buffer, address, count);
+    target.set(begin.subarray(ADDRESS_BYTES));
+    for (let at = begin.length - ADDRESS_BYTES; at < count; ) {
+      const read = await this.#rest.read(target.subarray(at));
+      if (read === 0) throw new NnefcError(`the module ends after ${at} of ${count} bytes of trained values`);
+      at += read;
     }
-    return bytes;
-  } finally {
-    await file.close();
+  }
+
+  close() {
+    return this.#rest.close();
   }
 }
 
+// The bytes of the code, and the constants if these are apart.
+async function contentOf(source) {
+  if (source instanceof ArrayBuffer) return parted(new Uint8Array(source));
+  if (ArrayBuffer.isView(source)) return parted(new Uint8Array(source.buffer, source.byteOffset, source.byteLength));
+  const isFile = source instanceof URL ? source.protocol === "file:" : typeof source === "string" && !/^(https?|blob|data):/.test(source);
+  if (isFile && typeof process !== "undefined") return arriving(await fileReader(source)); // Node.js loads `fetch` for long
+  const answer = source instanceof Response ? source : await fetch(source);
+  if (!answer.ok) throw new NnefcError(`${answer.url || source}: ${answer.status} ${answer.statusText}`);
+  return answer.body === null ? parted(new Uint8Array(await answer.arrayBuffer())) : arriving(streamReader(answer.body));
+}
+
+function parted(bytes) {
+  const section = constantsIn(bytes, true);
+  if (section === undefined) return { code: bytes };
+  return { code: bytes.subarray(0, section.start), constants: new Constants(section.size, bytes.subarray(section.content), noMore) };
+}
+
+// As much as it takes to find the constants; what is behind is read when there is a memory for it.
+async function arriving(reader) {
+  let bytes = new Uint8Array(FIRST_BYTES), count = 0;
+  try {
+    for (;;) {
+      const read = await reader.read(bytes.subarray(count)), begin = bytes.subarray(0, (count += read));
+      const section = constantsIn(begin, read === 0);
+      if (section !== undefined) {
+        const constants = new Constants(section.size, begin.subarray(section.content), reader);
+        return { code: begin.subarray(0, section.start), constants };
+      }
+      if (read === 0) {
+        await reader.close();
+        return { code: begin };
+      }
+      if (count === bytes.length) {
+        bytes = new Uint8Array(2 * count);
+        bytes.set(begin);
+      }
+    }
+  } catch (error) {
+    await reader.close();
+    throw error;
+  }
+}
+
+// Where the constants' section starts in a module of which these bytes are the beginning, or the whole; where its content does, and
+// how long that is. Undefined if it is not there.
+function constantsIn(bytes, isWhole) {
+  for (let start = 8; start + (isWhole ? 0 : HEADER_BYTES) < bytes.length; ) {
+    const [size, begin] = numberAt(bytes, start + 1), [length, name] = numberAt(bytes, begin), content = name + length;
+    const isFound = bytes[start] === 0 && new TextDecoder().decode(bytes.slice(name, content)) === CONSTANTS_SECTION;
+    if (isFound) return { start, content, size: size - (content - begin) };
+    start = begin + size;
+  }
+  return undefined;
+}
+
+// An unsigned number (LEB128), and where it ends.
+function numberAt(bytes, at) {
+  let value = 0;
+  for (let factor = 1; ; factor *= 128) {
+    const byte = bytes[at++] ?? 0;
+    value += (byte & 127) * factor;
+    if (byte < 128) return [value, at];
+  }
+}
+
+// Readers fill an array from its beginning, as far as there is something, and say how far: 0 at the end.
+async function fileReader(name) {
+  const { open } = await import("node:fs/promises");
+  const file = await open(name);
+  return { read: async (target) => (await file.read(target, 0, target.length, null)).bytesRead, close: () => file.close() };
+}
+
+function streamReader(stream) {
+  const reader = stream.getReader();
+  let chunk = new Uint8Array();
+  const read = async (target) => {
+    while (chunk.length === 0) {
+      const { done, value } = await reader.read();
+      if (done) return 0;
+      chunk = value;
+    }
+    const count = Math.min(chunk.length, target.length);
+    target.set(chunk.subarray(0, count));
+    chunk = chunk.subarray(count);
+    return count;
+  };
+  return { read, close: () => reader.cancel() };
+}
+
 /**
- * An instance of a module, with the threads that it may use.
+ * An instance of a module, with its trained values and the threads that it may use.
  *
- * @param {WebAssembly.Module} module
+ * @param {{module: WebAssembly.Module, constants: Constants | undefined}} source of `moduleOf`, used once.
  * @param {number} [threads] at most; by default as many as the machine has processors.
  * @returns {Promise<{functions: Object, end: function(): void}>} its exports with its memory, and what ends the workers.
  */
-export async function instantiated(module, threads) {
+export async function instantiated({ module, constants }, threads) {
+  try {
+    return await started(module, constants, threads);
+  } finally {
+    await constants?.close();
+  }
+}
+
+async function started(module, constants, threads) {
   if (threads !== undefined && !(Number.isInteger(threads) && threads >= 1 && threads <= MOST_THREADS))
     throw new NnefcError(`threads is ${threads}, not a number from 1 to ${MOST_THREADS}`);
   const [note] = WebAssembly.Module.customSections(module, MEMORY_SECTION);
@@ -108,6 +214,7 @@ export async function instantiated(module, threads) {
   const functions = memory === undefined ? exports : { ...exports, memory };
   for (const name of ["memory", "malloc", "free", "nnefc_describe", "nnefc_create", "nnefc_run"])
     if (!(name in functions)) throw new NnefcError(`the module has no ${name}: it is no network of nnefc`);
+  await constants?.fill(functions.memory);
   functions._initialize?.();
   if (memory === undefined) return { functions, end() {} };
   functions.nnefc_may_wait(mayWait(memory) ? 1 : 0);

@@ -129,6 +129,10 @@ static nnefc_status create(const nnefc_options *given, nnefc_session **session, 
 #endif
     nnefc_status status = check_cpu(error);
     if (status != NNEFC_OK) return status;
+#ifdef __wasm__
+    if (nnefc_this_model.arrived != NULL && *nnefc_this_model.arrived != nnefc_this_model.checksum)
+        return nnefc_fail(NNEFC_BAD_WEIGHTS, error, "the trained values are not in memory: nnefc.mjs brings them there");
+#endif
     nnefc_session *made = calloc(1, sizeof *made);
     if (made == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session");
     atomic_flag_clear(&made->busy);
