@@ -37,8 +37,9 @@ SMALL_NETWORK = 8 << 20
 """Bytes: constants of fewer count as so many. What they may grow by is then small beside the rest of a library."""
 
 
-_SHARING = 0.05
-"""Of the time: what the choice of a newer level may cost an older one, so that a library has the constants once."""
+_SHARING, _SHARING_OF_OLD = 0.02, 0.05
+"""Of the time: what the choice of a newer level may cost an older one, so that a library has the constants once; and
+one that does not multiply and add at once, as processors before 2013."""
 
 _Form = tuple[int, Tile | None, bool]
 
@@ -63,7 +64,7 @@ def choose_algorithms(
     allowance = (budget - 1) * max(size, SMALL_NETWORK) if size else 0.0  # the budget may be infinite
     own = _forms(modules, size, target)
     best = most_saving(_saving(own), allowance)
-    most = _SHARING * _cycles(modules, target)
+    most = (_SHARING if target.fused else _SHARING_OF_OLD) * _cycles(modules, target)
     for level in reversed(levels[list(levels).index(target) + 1 :] if levels else ()):
         theirs = most_saving(_saving(_forms(modules, size, level)), allowance)
         if _saved(best, own) - _saved(theirs, own) <= most:

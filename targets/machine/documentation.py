@@ -77,8 +77,9 @@ states, integers, profiles.
 - **Constants** are there once: filters and factors are in blocks as wide as the widest vectors. A level whose tensors
   have narrower blocks, because the network's channels would not fill wider ones, finds two of its own in each block
   of a filter. An older level takes the newest one's choice of algorithms with larger constants, such as Winograd's,
-  unless that costs it 5 % of its time. In two orders are filters of depthwise convolutions and of Winograd's algorithm
-  where blocks differ, and bytes that are multiplied four at a time on one level and two at a time on another.
+  unless that costs it 2 % of its time, or 5 % on processors without multiply-adds. In two orders are filters of
+  depthwise convolutions and of Winograd's algorithm where blocks differ, and bytes that are multiplied four at a time
+  on one level and two at a time on another.
 - The compilation takes as long as that of all levels, one after the other.
 
 A processor below all levels, as one of before 2009 is for `x86-64`, is refused by `nnefc_create`, as always: see
