@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nnefc.targets.machine.target import parse_target
+from nnefc.targets.machine.parsing import parse_target
 
 __all__ = ["build_peak", "bytes_per_second", "multiply_adds_per_second"]
 

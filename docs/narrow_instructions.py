@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nnefc.passes.compute.dot_product import instructions
+from nnefc.passes.compute.dot_instructions import instructions
 from nnefc.passes.compute.matrix_units import UNITS
 from nnefc.passes.compute.riscv_vectors import LENGTHS
 

@@ -27,7 +27,7 @@ from nnefc.passes.backend import (
     TimedKernel,
 )
 from nnefc.passes.compute.depthwise_words import use_words
-from nnefc.passes.compute.dot_product import use_dot_products
+from nnefc.passes.compute.dot_code import use_dot_products
 from nnefc.passes.compute.packed_items import use_packed_items
 from nnefc.passes.compute.two_digits import use_two_digits
 from nnefc.passes.compute.vector_math import use_vector_math

@@ -21,7 +21,8 @@ from nnefc.backends import cpu
 from nnefc.cli import main
 from nnefc.diagnostics import CompileError
 from nnefc.targets.machine.common import machine_of_schedules
-from nnefc.targets.machine.target import Target, parse_target
+from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.target import Target
 
 RNG = np.random.default_rng(22)
 X = RNG.standard_normal((2, 6, 13, 11)).astype(np.float32)

@@ -6,7 +6,8 @@ import numpy as np
 from tvm import relax
 
 from nnefc.kernel_calls import emit_te
-from nnefc.passes.compute.dot_product import Multiplication, convert, packed_array, packed_dot_operands
+from nnefc.passes.compute.dot_operands import packed_array, packed_dot_operands
+from nnefc.passes.compute.dot_product import Multiplication, convert
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.schedule.in_place import SAME_BYTES
 

@@ -14,7 +14,8 @@ import tvm
 from tvm import relax
 
 from nnefc.kernel_calls import emit_te
-from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, pack_dot_matrix
+from nnefc.passes.compute.dot_operands import pack_dot_matrix
+from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
 from nnefc.passes.compute.lane_sums import filled_up, multiply_lanes, pack_columns, vector_items
 from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows, smallest_block
 from nnefc.passes.compute.matrix_units import filled, in_tiles

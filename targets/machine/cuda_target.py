@@ -12,9 +12,10 @@ import tvm
 from nnefc.diagnostics import CompileError
 from nnefc.element_types import bits_of
 from nnefc.targets.machine.named import DEFAULT_GPUS
+from nnefc.targets.machine.parsing import baseline_target, parse_target
 from nnefc.targets.machine.spellings import near
 from nnefc.targets.machine.system import FileFormat
-from nnefc.targets.machine.target import PRECISIONS, Target, baseline_target, parse_target
+from nnefc.targets.machine.target import PRECISIONS, Target
 
 __all__ = ["ARCHITECTURES", "CudaTarget", "parse_cuda_target"]
 

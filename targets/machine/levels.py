@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from nnefc.diagnostics import CompileError
 from nnefc.targets.machine.architecture import architecture_of
-from nnefc.targets.machine.target import Target, of_processor
+from nnefc.targets.machine.parsing import of_processor
+from nnefc.targets.machine.target import Target
 
 __all__ = ["LEVELS", "MULTI", "Level", "with_levels"]
 

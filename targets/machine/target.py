@@ -5,33 +5,24 @@ Passes and schedule rules ask a :class:`Target`; nothing in the compiler assumes
 
 from __future__ import annotations
 
-import functools
-import json
-import platform
 import re
-import shlex
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import tvm
-from tvm.target import codegen
 
 from nnefc.diagnostics import CompileError
 from nnefc.element_types import bits_of
-from nnefc.targets.machine.architecture import ARCHITECTURES, Architecture, architecture_of
-from nnefc.targets.machine.costs import Costs, microarchitecture_of
-from nnefc.targets.machine.named import NAMED_TARGETS
-from nnefc.targets.machine.spellings import instead_of, near
-from nnefc.targets.machine.system import FileFormat, System, format_of, system_of, zig_target
+from nnefc.targets.machine.costs import Costs
+from nnefc.targets.machine.llvm import llvm_config
+from nnefc.targets.machine.system import FileFormat, format_of
 
-__all__ = ["HALF_FLOATS", "KEPT_WIDE", "PRECISIONS", "Target", "baseline_target", "of_processor", "parse_target"]
+__all__ = ["CPU_PRECISIONS", "HALF_FLOATS", "KEPT_WIDE", "PRECISIONS", "Target"]
+
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 """What contractions multiply, where a machine has a choice; all sums are float32."""
-
-_OWN_PRECISIONS = ("fp32", "bf16", "fp16")  # those of CPUs
+CPU_PRECISIONS = ("fp32", "bf16", "fp16")  # those of CPUs
 
 HALF_FLOATS = {"bf16": "bfloat16", "fp16": "float16"}
 """The types of operands of the narrow precisions."""
@@ -39,10 +30,8 @@ HALF_FLOATS = {"bf16": "bfloat16", "fp16": "float16"}
 KEPT_WIDE = ("first", "last")
 """Contractions that may be left out of a narrow precision, besides those that are named."""
 
-
 _WIDEN_HALVES = ("f16c", "avx512f", "vfp4", "fp-armv8", "zvfhmin")
 """Features with instructions that convert vectors of float16 to float32; all of 64-bit Arm has them."""
-
 
 _PAIR_BYTES, _PAIRS = 8, 5
 """Of registers for integers and addresses, two at a time: of 13, some hold what is multiplied, and where it is."""
@@ -187,10 +176,10 @@ class Target:
         Raises:
             CompileError: CPUs do not have it.
         """
-        if precision not in _OWN_PRECISIONS:
+        if precision not in CPU_PRECISIONS:
             raise CompileError(
                 f"code for the target {self.name!r} has no precision {precision}",
-                hint=f"that is for the target cuda: choose one of {', '.join(_OWN_PRECISIONS)}",
+                hint=f"that is for the target cuda: choose one of {', '.join(CPU_PRECISIONS)}",
             )
         name = re.sub(r" -precision=\w+", "", self.name)
         name += f" -precision={precision}" if precision != PRECISIONS[0] else ""
@@ -315,412 +304,9 @@ class Target:
         """The same machine, as TVM's code generator wants it."""
         # Kernels come scheduled: level 3 makes them no faster, and LLVM 22 then vectorizes some loops with computed
         # indices wrongly for 512 bits. Level 1 copies no loops and joins no scalars to vectors, which takes less room.
-        config = {**_llvm(self.triple, self.cpu, self.attributes, self.abi), "opt-level": 1 if self.small else 2}
+        config = {**llvm_config(self.triple, self.cpu, self.attributes, self.abi), "opt-level": 1 if self.small else 2}
         if (
             self.format is FileFormat.WASM or not self.hosted
         ):  # TVM takes the same, but says so on stderr for each object
             config["vector-width"] = 8 * self.vector_bytes
         return tvm.target.Target(config)
-
-
-def parse_target(text: str) -> Target:
-    """The target called `text`.
-
-    It is `llvm` or `native` (this machine, all its features), a name of `nnefc targets`, LLVM's name of a processor, a
-    string in TVM's manner such as `llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+dotprod`, or the name of a
-    JSON file, see :func:`_from_file`. `-precision=bf16` may follow each of these; so may `-emulate=amx`, for tests of
-    code for processors with AMX on others.
-
-    Raises:
-        CompileError: no such target, CPU or feature.
-    """
-    text, emulated, unit = text.partition(_EMULATE)
-    if emulated:
-        return _emulated(parse_target(text + unit))
-    text, precision, asked = text.partition(" -precision=")
-    if precision:
-        if asked not in _OWN_PRECISIONS:
-            raise CompileError(
-                f"unknown precision {asked!r} of target {text!r}",
-                hint=near(asked, _OWN_PRECISIONS, f"choose one of {', '.join(_OWN_PRECISIONS)}"),
-            )
-        return parse_target(text).with_precision(asked)
-    if text.endswith(".json"):
-        return _from_file(text)
-    try:
-        kind, *options = shlex.split(text) or [""]
-    except ValueError as error:
-        raise CompileError(f"target {text!r} ends inside a quotation") from error
-    if kind in ("llvm", "native"):
-        return _from_options(text, options)
-    if options:
-        raise CompileError(f"unknown target {text!r}", hint="options such as -mcpu=NAME follow the word llvm")
-    for known in NAMED_TARGETS:
-        if known.name == kind:
-            return _cross(text, known.triple, known.cpu, known.attributes)
-    for architecture in ARCHITECTURES:  # the first that has such a processor
-        if architecture.hosted and kind != architecture.cpu and kind in _cpus(f"{architecture.llvm}-unknown-linux-gnu"):
-            return _cross(text, f"{architecture.llvm}-linux-gnu", kind)
-    raise CompileError(f"unknown target {text!r}", hint=_hint(kind))
-
-
-_EMULATE = " -emulate=amx"
-
-
-def _emulated(target: Target) -> Target:
-    if not target.tiles:
-        raise CompileError(
-            f"the target {target.name!r} has no matrix unit to emulate", hint="such as sapphirerapids -emulate=amx"
-        )
-    return replace(target, name=target.name + _EMULATE, emulates_tiles=True)
-
-
-def _hint(name: str) -> str:
-    """What may have been meant by a name that is no target."""
-    if _is_triple(name):
-        return f'triples follow an option: say "llvm -mtriple={name}"'
-    processors = [cpu for each in ARCHITECTURES for cpu in _cpus(f"{each.llvm}-unknown-linux-gnu")]
-    names = ["llvm", "native", "cuda", *(known.name for known in NAMED_TARGETS), *processors]
-    return instead_of(name) or near(name, names, "`nnefc targets` lists them; 'llvm' is this machine")
-
-
-def _is_triple(name: str) -> bool:
-    try:
-        return bool(architecture_of(name) and system_of(name))
-    except CompileError:
-        return False
-
-
-def baseline_target(name: str) -> Target:
-    """Every machine of this one's instruction set and system, the oldest too.
-
-    Raises:
-        CompileError: nnefc does not know this machine.
-    """
-    return _cross(name, _own_triple(name), "")
-
-
-def of_processor(target: Target, name: str, cpu: str, attributes: tuple[str, ...] = ()) -> Target:
-    """Another processor, LLVM's `cpu` with `attributes`, of the same instruction set under the same system."""
-    return replace(_cross(name, target.triple, cpu, attributes), triple=target.triple, zig_target=target.zig_target)
-
-
-def _from_options(text: str, options: Sequence[str]) -> Target:
-    given = {}
-    for option in options:
-        key, _, value = option.partition("=")
-        if key not in ("-mtriple", "-mcpu", "-mattr") or not value:
-            raise CompileError(
-                f"unknown option {option!r} of target {text!r}",
-                hint="the options are -mtriple=TRIPLE, -mcpu=NAME, -mattr=+FEATURE,-FEATURE and -precision=bf16",
-            )
-        given[key] = value
-    attributes = tuple(given["-mattr"].split(",")) if "-mattr" in given else ()
-    if "-mtriple" in given:
-        return _cross(text, given["-mtriple"], given.get("-mcpu", ""), attributes)
-    triple = _own_triple(text)
-    if "-mcpu" in given:
-        return _cross(text, triple, given["-mcpu"], attributes)
-    cpu = codegen.llvm_get_system_cpu()
-    own = (*_hidden_features(triple, cpu), *_own_length(triple))
-    return _with_caches(_cross(text, triple, cpu, (*own, *attributes)), _own_caches())
-
-
-_LARGEST_FILE = 64 << 10
-
-_MEMBERS: dict[str, type] = {
-    "name": str,
-    "triple": str,
-    "cpu": str,
-    "attributes": list,
-    "l1_bytes": int,
-    "l2_bytes": int,
-}
-
-
-def _from_file(path: str) -> Target:
-    """A target from a JSON file: an object with `triple` and, as wanted, `name`, `cpu`, `attributes` and cache sizes.
-
-    {"name": "our board", "triple": "aarch64-linux-gnu", "cpu": "cortex-a76", "attributes": ["-dotprod"]}
-    """
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-        members: Any = json.loads(content) if len(content) <= _LARGEST_FILE else None
-    except OSError as error:
-        raise CompileError(f"cannot read the target {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise CompileError(f"the target {path} is not JSON: {error}") from error
-    if not isinstance(members, dict):
-        raise CompileError(f"the target {path} is not one JSON object", hint='write {"triple": "aarch64-linux-gnu"}')
-    for name, value in members.items():
-        if name not in _MEMBERS:
-            raise CompileError(f"unknown member {name!r} of the target {path}", hint=near(name, list(_MEMBERS), ""))
-        if type(value) is not _MEMBERS[name] or (isinstance(value, list) and any(type(v) is not str for v in value)):
-            wanted = {str: "a string", list: "a list of strings", int: "a whole number"}[_MEMBERS[name]]
-            raise CompileError(f"{name} of the target {path} is not {wanted}")
-    if "triple" not in members:
-        raise CompileError(f"the target {path} has no triple", hint='such as "triple": "aarch64-linux-gnu"')
-    sizes = {name: members[name] for name in ("l1_bytes", "l2_bytes") if name in members}
-    for name, size in sizes.items():
-        if not 1 << 10 <= size <= 1 << 30:
-            raise CompileError(f"{name} of the target {path} is {size}, not a number of bytes from 1 KiB to 1 GiB")
-    name = members.get("name", Path(path).stem)
-    found = _cross(name, members["triple"], members.get("cpu", ""), tuple(members.get("attributes", ())))
-    return _with_caches(found, sizes)
-
-
-def _with_caches(target: Target, sizes: Mapping[str, int]) -> Target:
-    """`target` with `l1_bytes` or `l2_bytes` of its own."""
-    costs = target.costs
-    l1_bytes, l2_bytes = sizes.get("l1_bytes", costs.l1_bytes), sizes.get("l2_bytes", costs.l2_bytes)
-    return replace(target, costs=replace(costs, l1_bytes=l1_bytes, l2_bytes=l2_bytes))
-
-
-def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -> Target:
-    """The machine of `triple` with LLVM's processor `cpu`, "" for the oldest, with features switched on or off."""
-    architecture, system = architecture_of(triple), system_of(triple)
-    if architecture.hosted != system.hosted:
-        raise CompileError(
-            f"nnefc knows no {architecture.name} {'without' if architecture.hosted else 'with'} an operating system, "
-            f"as in the triple {triple!r}",
-            hint="triples without one are thumb-none-eabihf, thumb-none-eabi and riscv32-none-elf",
-        )
-    llvm_triple = f"{architecture.llvm}-{system.llvm}"
-    cpu = cpu or architecture.cpu
-    known = _cpus(llvm_triple)
-    if cpu not in known:
-        raise CompileError(
-            f"unknown CPU {cpu!r} in target {name!r}",
-            hint=near(cpu, known, f"use LLVM's names, such as {architecture.cpu}"),
-        )
-    if cpu == architecture.cpu:
-        attributes = (*architecture.attributes, *attributes)
-    length, attributes = _length(name, architecture, cpu, attributes)
-    available = _features(
-        llvm_triple, cpu, _checked(name, architecture, llvm_triple, cpu, attributes), architecture.abi
-    )
-    if length in architecture.lengths:
-        available |= {length}
-    missing = [feature for feature in architecture.required if feature not in available]
-    if missing:
-        raise CompileError(
-            f"target {name!r} lacks {', '.join(missing)}, which nnefc's code needs", hint=instead_of(cpu) or None
-        )
-    vectors = architecture.vectors(available)
-    if not vectors.scale:
-        available -= {length}
-    features = tuple(feature for feature in architecture.checked if feature in available)
-    known_to_llvm = (f"+{feature}" for feature in features if feature not in architecture.lengths)
-    surely_there = (*architecture.attributes, *known_to_llvm)
-    tiles = tuple(name for name in architecture.tiles if name in available and system.name.startswith("linux"))
-    costs = microarchitecture_of(architecture.name, cpu).costs(vectors.bytes)
-    if re.fullmatch(architecture.unrolled, cpu):
-        cpu, attributes = architecture.cpu, surely_there
-    surely_there += tuple(f"+{name}" for name in tiles)
-    attributes += _switched_off(architecture, llvm_triple, cpu, attributes, surely_there)
-    if vectors.bytes == 64 and architecture.name == "x86_64":  # LLVM prefers 256 bits on some CPUs that have 512
-        attributes += ("-prefer-256-bit",)
-    return Target(
-        name=name,
-        triple=llvm_triple,
-        cpu=cpu,
-        attributes=attributes,
-        features=features,
-        vector_bytes=vectors.bytes,
-        vector_registers=vectors.registers,
-        fused=vectors.fused,
-        by_lane=vectors.by_lane,
-        by_scalar=vectors.by_scalar,
-        long_products=vectors.long_products,
-        group=vectors.group,
-        scale=vectors.scale,
-        costs=costs,
-        threads=system.threads or _SHARED_MEMORY in features,
-        hosted=system.hosted,
-        zig_cpu=_runtime_cpu(system, cpu, attributes, available),
-        pointer_bits=architecture.pointer_bits,
-        zig_target=zig_target(architecture.name, system),
-        abi=architecture.abi,
-        tiles=tiles,
-    )
-
-
-_SHARED_MEMORY = "atomics"
-"""The feature of WebAssembly that lets several instances of a module, each a thread, work on one memory."""
-
-
-def _runtime_cpu(system: System, cpu: str, attributes: tuple[str, ...], available: Set[str]) -> str:
-    """zig's name of the oldest processor that the runtime shall run on."""
-    if not system.hosted:
-        return _zig_cpu(cpu, attributes, "vfp2sp" in available)
-    return f"baseline+{_SHARED_MEMORY}+bulk_memory" if _SHARED_MEMORY in available else "baseline"
-
-
-def _zig_cpu(cpu: str, attributes: tuple[str, ...], has_floats: bool) -> str:
-    """zig's name of a processor with these features; both have underscores where LLVM's names have others.
-
-    Its processors come without their units for floats.
-    """
-    words = [cpu.replace("-", "_"), *["+vfp4d16sp"] * has_floats]
-    return "".join([*words, *(re.sub(r"(?<=.)[-.]", "_", attribute) for attribute in attributes)])
-
-
-def _checked(
-    name: str, architecture: Architecture, triple: str, cpu: str, attributes: tuple[str, ...]
-) -> tuple[str, ...]:
-    """The attributes, of which each says `+` or `-` and is a feature that LLVM knows; it ignores others."""
-    for attribute in attributes:
-        if attribute[:1] not in ("+", "-") or not attribute[1:].replace("-", "").replace(".", "").isalnum():
-            raise CompileError(
-                f"attribute {attribute!r} of target {name!r} is not of the form +FEATURE or -FEATURE",
-                hint=f"say +{attribute} or -{attribute}" if attribute[:1].isalnum() else None,
-            )
-        if attribute[1:] not in _features(triple, cpu, (f"+{attribute[1:]}",), architecture.abi):
-            known = {feature for each in _cpus(triple) for feature in _features(triple, each, (), architecture.abi)}
-            raise CompileError(
-                f"unknown feature {attribute[1:]!r} in target {name!r}",
-                hint=near(attribute[1:], sorted(known), "use LLVM's names"),
-            )
-    return attributes
-
-
-def _length(
-    name: str, architecture: Architecture, cpu: str, attributes: tuple[str, ...]
-) -> tuple[str, tuple[str, ...]]:
-    """The vector length that code is made for, "" for any or for vectors of one length; and LLVM's attributes."""
-    lengths = architecture.lengths
-    asked = {attribute[1:]: attribute[:1] for attribute in attributes if attribute[1:] in lengths}
-    rest = tuple(attribute for attribute in attributes if attribute[1:] not in lengths)
-    named = [length for length, sign in asked.items() if sign == "+"]
-    if len(named) > 1:
-        raise CompileError(
-            f"target {name!r} has vectors of several lengths, {' and '.join(named)}", hint="say one of these"
-        )
-    own = [length for length, cpus in lengths.items() if cpu in cpus and length not in asked]
-    return (*named, *own, "")[0], (*rest, *["+sve"] * bool(named))
-
-
-def _switched_off(
-    architecture: Architecture, triple: str, cpu: str, attributes: tuple[str, ...], surely_there: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Attributes against everything that LLVM could use on a processor and that nobody would have checked for.
-
-    What a machine has that passed the check is what the oldest one has, what was checked, and what these imply.
-    """
-    safe = _features(triple, architecture.cpu, surely_there, architecture.abi)
-    others = _features(triple, cpu, attributes, architecture.abi) - safe
-    return tuple(f"-{name}" for name in sorted(others) if not re.fullmatch(architecture.tuning, name))
-
-
-def _llvm(triple: str, cpu: str = "", attributes: tuple[str, ...] = (), abi: str = "") -> dict[str, Any]:
-    config: dict[str, Any] = {"kind": "llvm", "mtriple": triple}
-    if cpu:
-        config["mcpu"] = cpu
-    if attributes:
-        config["mattr"] = list(attributes)
-    if abi:
-        config["mabi"] = abi
-    if triple.endswith("none-eabihf"):  # TVM passes floats otherwise in the registers of integers
-        config["mfloat-abi"] = "hard"
-    return config
-
-
-@functools.cache
-def _cpus(triple: str) -> tuple[str, ...]:
-    return tuple(str(name) for name in codegen.llvm_get_cpu_archlist(tvm.target.Target(_llvm(triple))))
-
-
-@functools.lru_cache(1024)  # users choose the attributes
-def _features(triple: str, cpu: str, attributes: tuple[str, ...] = (), abi: str = "") -> frozenset[str]:
-    machine = tvm.target.Target(_llvm(triple, cpu, attributes, abi))
-    return frozenset(str(name) for name in codegen.llvm_get_cpu_features(machine))
-
-
-_OWN_TRIPLES = {
-    ("Linux", "x86_64"): "x86_64-linux-gnu",
-    ("Linux", "aarch64"): "aarch64-linux-gnu",
-    ("Linux", "riscv64"): "riscv64-linux-gnu",
-    ("Darwin", "arm64"): "aarch64-macos",
-    ("Windows", "AMD64"): "x86_64-windows-gnu",
-}
-
-
-def _own_triple(name: str) -> str:
-    own = (platform.system(), platform.machine())
-    if own not in _OWN_TRIPLES:
-        raise CompileError(
-            f"target {name!r} is this machine, {own[1]} with {own[0]}, which nnefc does not know",
-            hint="name another: `nnefc targets` lists them",
-        )
-    return _OWN_TRIPLES[own]
-
-
-# How /proc/cpuinfo calls features that it does not call as LLVM does.
-_FLAGS = {
-    "x86_64": {
-        "sse3": "pni",
-        "sse4.1": "sse4_1",
-        "sse4.2": "sse4_2",
-        "bmi": "bmi1",
-        "lzcnt": "abm",
-        "avxvnni": "avx_vnni",
-        **{f"amx-{n}": f"amx_{n}" for n in ("tile", "bf16", "int8")},
-        **{f"avx512{n}": f"avx512_{n}" for n in ("vnni", "bf16", "vbmi2", "bitalg", "vpopcntdq", "fp16")},
-    },
-    "aarch64": {
-        "dotprod": "asimddp",
-        "fullfp16": "asimdhp",
-        "fp16fml": "asimdfhm",
-        "lse": "atomics",
-        "rdm": "asimdrdm",
-    },
-}
-
-
-def _hidden_features(triple: str, cpu: str) -> tuple[str, ...]:
-    """Features that the CPU's model has and this machine does not show, as a hypervisor may decide."""
-    architecture = architecture_of(triple)
-    if architecture.name not in _FLAGS:
-        return ()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        shown = set(next(line for line in lines if line.startswith(("flags", "Features"))).split())
-    except (OSError, StopIteration):
-        return ()
-    known, flags = _features(triple, cpu), _FLAGS[architecture.name]
-    return tuple(
-        f"-{name}"
-        for name in (*architecture.checked, *architecture.tiles)
-        if name in known and flags.get(name, name) not in shown
-    )
-
-
-_OWN_LENGTH = Path("/proc/sys/abi/sve_default_vector_length")
-"""Where Linux says how many bytes vectors of this machine have, if their length is not the same on all machines."""
-
-
-def _own_length(triple: str) -> tuple[str, ...]:
-    """Attributes for the vector length of this machine."""
-    try:
-        own = f"sve{8 * int(_OWN_LENGTH.read_text())}"
-    except (OSError, ValueError):
-        own = ""
-    return tuple(f"{'+' if length == own else '-'}{length}" for length in architecture_of(triple).lengths)
-
-
-# Linux's numbers of a processor's caches.
-_CACHES = {"l1_bytes": 0, "l2_bytes": 2}
-
-
-def _own_caches() -> dict[str, int]:
-    """The sizes of this machine's data caches, as far as it says them."""
-    sizes = {}
-    for name, index in _CACHES.items():
-        try:
-            text = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size").read_text().strip()
-        except OSError:
-            continue
-        if text.endswith("K"):
-            sizes[name] = int(text.removesuffix("K")) << 10
-    return sizes

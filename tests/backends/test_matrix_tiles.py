@@ -17,7 +17,7 @@ import nnefc
 from nnefc.artifact import Artifact
 from nnefc.diagnostics import CompileError
 from nnefc.targets.link.toolchain import RUNTIME
-from nnefc.targets.machine.target import parse_target
+from nnefc.targets.machine.parsing import parse_target
 
 _TILES = "sapphirerapids"
 _EMULATED = f"{_TILES} -emulate=amx"

@@ -48,6 +48,7 @@ PAGES = {
     "uneven_cores": ("uneven_cores.py", "NETWORKS"),
     "sklearn_models": ("sklearn_pipelines.py", "PIPELINES"),
     "web": ("web.py", "NETWORKS"),
+    "weights_only": ("weights_only.py", ""),
 }
 QUIET = Conditions("2026-01-02 03:04 UTC", "0123456789ab", "2 × a processor", (0.0, 0.1, 0.0))
 

@@ -32,7 +32,7 @@ from nnefc.quantizer.quantize import (
     simplified,
 )
 from nnefc.quantizer.ranges import METHODS, Histogram, Range, grid_of_range
-from nnefc.targets.machine.target import parse_target
+from nnefc.targets.machine.parsing import parse_target
 
 HOST = parse_target("llvm")
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"

@@ -21,7 +21,8 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.element_types import bits_of
-from nnefc.passes.compute.dot_product import HALF_PART, HALF_TOTAL, spreading
+from nnefc.passes.compute.dot_instructions import HALF_PART, HALF_TOTAL
+from nnefc.passes.compute.dot_product import spreading
 from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.cpu.block_sums import sum_block_by_block
 from nnefc.passes.schedule.cpu.half_sums import HALF_SUMS, type_of_sums

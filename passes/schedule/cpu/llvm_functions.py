@@ -17,7 +17,7 @@ import tvm_ffi
 from tvm import tirx
 
 from nnefc.c_sources import CCall, CSource
-from nnefc.passes.compute.dot_product import llvm_text
+from nnefc.passes.compute.dot_code import llvm_text
 from nnefc.passes.tir.matrix_tiles import tile_calls
 from nnefc.passes.tir.row_pairs import pair_calls
 from nnefc.targets.machine.target import Target

@@ -17,7 +17,8 @@ import math
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from nnefc.passes.compute.dot_product import HALF_PART, HALF_SUM, is_half_product, of_halves
+from nnefc.passes.compute.dot_instructions import HALF_PART, HALF_SUM
+from nnefc.passes.compute.dot_product import is_half_product, of_halves
 from nnefc.passes.compute.long_sums import LONGEST_PART
 from nnefc.passes.schedule.analysis import step_of
 from nnefc.passes.schedule.schedules import trip_count

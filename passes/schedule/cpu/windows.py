@@ -16,7 +16,7 @@ from tvm.ir.expr import TensorRegion
 from nnefc.element_types import bits_of
 from nnefc.passes.compute.depthwise_pairs import WHOLE_BLOCKS
 from nnefc.passes.compute.depthwise_words import SHARING
-from nnefc.passes.compute.dot_product import HALF_PART
+from nnefc.passes.compute.dot_instructions import HALF_PART
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
 from nnefc.passes.schedule.cpu.half_sums import HALF_SUMS, type_of_sums
 from nnefc.passes.schedule.schedules import (

@@ -30,7 +30,8 @@ from nnefc.backends.cuda import CudaBackend
 from nnefc.loader import Model, load
 from nnefc.network import Network
 from nnefc.targets.machine.cuda_target import CudaTarget, parse_cuda_target
-from nnefc.targets.machine.target import Target, parse_target
+from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.target import Target
 
 __all__ = ["TOLERANCES", "agree", "on_device", "results", "target"]
 

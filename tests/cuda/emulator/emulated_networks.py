@@ -33,7 +33,8 @@ from nnefc.network import Network
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import DeviceImage
 from nnefc.targets.machine.cuda_target import CudaTarget
-from nnefc.targets.machine.target import Target, parse_target
+from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.target import Target
 
 __all__ = ["agree", "differences", "on_cuda"]
 

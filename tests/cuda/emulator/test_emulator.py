@@ -12,7 +12,7 @@ from emulate import EmulatedKernels, EmulationError, emulate, run_kernel
 from tvm import s_tir, te, tirx
 
 from nnefc.targets.machine.cuda_target import CudaTarget
-from nnefc.targets.machine.target import parse_target
+from nnefc.targets.machine.parsing import parse_target
 
 SOURCE = r"""
 #include <cstdint>

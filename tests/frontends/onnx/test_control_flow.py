@@ -17,7 +17,7 @@ from nnefc.diagnostics import CompileError, ModelWarning
 from nnefc.driver import compile_network
 from nnefc.loader import Model, RunError
 from nnefc.network import Choice, Loop, Network
-from nnefc.targets.machine.target import parse_target
+from nnefc.targets.machine.parsing import parse_target
 
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((2, 3)).astype(np.float32)

@@ -7,13 +7,15 @@ import pytest
 import tvm
 from tvm import te, tirx
 
-from nnefc.passes.compute.dot_product import Multiplication, multiplication_of, packed_array, use_dot_products
+from nnefc.passes.compute.dot_code import use_dot_products
+from nnefc.passes.compute.dot_operands import packed_array
+from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
 from nnefc.passes.compute.matmul import multiply_packed, pack_right_array
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.dot_sums import with_dot_sums
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.targets.machine.target import parse_target
+from nnefc.targets.machine.parsing import parse_target
 
 
 def product(how: Multiplication, rows: int, words: int, columns: int) -> tirx.PrimFunc:

@@ -24,7 +24,7 @@ import nnefc
 from nnefc.backends import backend_of
 from nnefc.formats import load_network
 from nnefc.passes.pipeline import optimized, simplifications
-from nnefc.targets.machine.target import parse_target
+from nnefc.targets.machine.parsing import parse_target
 
 HOST = parse_target("llvm")
 

@@ -10,7 +10,8 @@ import pytest
 
 from nnefc.targets.machine.architecture import ARCHITECTURES, Architecture
 from nnefc.targets.machine.costs import MICROARCHITECTURES, Microarchitecture, microarchitecture_of
-from nnefc.targets.machine.target import _cpus, parse_target
+from nnefc.targets.machine.llvm import cpus_of
+from nnefc.targets.machine.parsing import parse_target
 
 ROWS = [row for rows in MICROARCHITECTURES.values() for row in rows]
 
@@ -21,7 +22,7 @@ def test_each_processor_is_one_that_llvm_knows_and_is_in_one_row(architecture: A
     named = [name for row in rows for name in row.processors]
     assert not other.processors
     assert len(set(named)) == len(named)
-    assert set(named) <= set(_cpus(f"{architecture.llvm}-unknown-linux-gnu"))
+    assert set(named) <= set(cpus_of(f"{architecture.llvm}-unknown-linux-gnu"))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

@@ -17,7 +17,7 @@ import nnefc
 from nnefc.diagnostics import CompileError
 from nnefc.targets.link.toolchain import RUNTIME
 from nnefc.targets.machine.architecture import ARCHITECTURES, Architecture
-from nnefc.targets.machine.target import parse_target
+from nnefc.targets.machine.parsing import parse_target
 
 HOSTED = [architecture for architecture in ARCHITECTURES if architecture.hosted]
 

@@ -10,7 +10,7 @@ from tvm.target import codegen
 from nnefc.diagnostics import CompileError
 from nnefc.targets.machine.any_target import parse_any_target
 from nnefc.targets.machine.named import NAMED_TARGETS, NamedTarget
-from nnefc.targets.machine.target import parse_target
+from nnefc.targets.machine.parsing import parse_target
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from scipy.special import erf, expit
 
 import nnefc
-from nnefc.targets.machine.target import parse_target
+from nnefc.targets.machine.parsing import parse_target
 
 STEP, ZERO = 0.05, 17
 Exact = Callable[[np.ndarray], np.ndarray]

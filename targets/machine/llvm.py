@@ -1,0 +1,94 @@
+"""What LLVM knows of processors: their names, their features, and how code for them is configured."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import tvm
+from tvm.target import codegen
+
+from nnefc.diagnostics import CompileError
+from nnefc.targets.machine.architecture import Architecture
+from nnefc.targets.machine.spellings import near
+
+__all__ = [
+    "checked_attributes",
+    "cpus_of",
+    "features_of",
+    "length_of_vectors",
+    "llvm_config",
+    "switched_off",
+]
+
+
+def checked_attributes(
+    name: str, architecture: Architecture, triple: str, cpu: str, attributes: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The attributes, of which each says `+` or `-` and is a feature that LLVM knows; it ignores others."""
+    for attribute in attributes:
+        if attribute[:1] not in ("+", "-") or not attribute[1:].replace("-", "").replace(".", "").isalnum():
+            raise CompileError(
+                f"attribute {attribute!r} of target {name!r} is not of the form +FEATURE or -FEATURE",
+                hint=f"say +{attribute} or -{attribute}" if attribute[:1].isalnum() else None,
+            )
+        if attribute[1:] not in features_of(triple, cpu, (f"+{attribute[1:]}",), architecture.abi):
+            known = {feature for each in cpus_of(triple) for feature in features_of(triple, each, (), architecture.abi)}
+            raise CompileError(
+                f"unknown feature {attribute[1:]!r} in target {name!r}",
+                hint=near(attribute[1:], sorted(known), "use LLVM's names"),
+            )
+    return attributes
+
+
+def length_of_vectors(
+    name: str, architecture: Architecture, cpu: str, attributes: tuple[str, ...]
+) -> tuple[str, tuple[str, ...]]:
+    """The vector length that code is made for, "" for any or for vectors of one length; and LLVM's attributes."""
+    lengths = architecture.lengths
+    asked = {attribute[1:]: attribute[:1] for attribute in attributes if attribute[1:] in lengths}
+    rest = tuple(attribute for attribute in attributes if attribute[1:] not in lengths)
+    named = [length for length, sign in asked.items() if sign == "+"]
+    if len(named) > 1:
+        raise CompileError(
+            f"target {name!r} has vectors of several lengths, {' and '.join(named)}", hint="say one of these"
+        )
+    own = [length for length, cpus in lengths.items() if cpu in cpus and length not in asked]
+    return (*named, *own, "")[0], (*rest, *["+sve"] * bool(named))
+
+
+def switched_off(
+    architecture: Architecture, triple: str, cpu: str, attributes: tuple[str, ...], surely_there: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Attributes against everything that LLVM could use on a processor and that nobody would have checked for.
+
+    What a machine has that passed the check is what the oldest one has, what was checked, and what these imply.
+    """
+    safe = features_of(triple, architecture.cpu, surely_there, architecture.abi)
+    others = features_of(triple, cpu, attributes, architecture.abi) - safe
+    return tuple(f"-{name}" for name in sorted(others) if not re.fullmatch(architecture.tuning, name))
+
+
+def llvm_config(triple: str, cpu: str = "", attributes: tuple[str, ...] = (), abi: str = "") -> dict[str, Any]:
+    config: dict[str, Any] = {"kind": "llvm", "mtriple": triple}
+    if cpu:
+        config["mcpu"] = cpu
+    if attributes:
+        config["mattr"] = list(attributes)
+    if abi:
+        config["mabi"] = abi
+    if triple.endswith("none-eabihf"):  # TVM passes floats otherwise in the registers of integers
+        config["mfloat-abi"] = "hard"
+    return config
+
+
+@functools.cache
+def cpus_of(triple: str) -> tuple[str, ...]:
+    return tuple(str(name) for name in codegen.llvm_get_cpu_archlist(tvm.target.Target(llvm_config(triple))))
+
+
+@functools.lru_cache(1024)  # users choose the attributes
+def features_of(triple: str, cpu: str, attributes: tuple[str, ...] = (), abi: str = "") -> frozenset[str]:
+    machine = tvm.target.Target(llvm_config(triple, cpu, attributes, abi))
+    return frozenset(str(name) for name in codegen.llvm_get_cpu_features(machine))

@@ -1,0 +1,101 @@
+"""The machine that the compiler runs on: its triple, what it hides of its processor, and its caches."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+from nnefc.diagnostics import CompileError
+from nnefc.targets.machine.architecture import architecture_of
+from nnefc.targets.machine.llvm import features_of
+
+__all__ = ["hidden_features", "own_caches", "own_triple", "own_vector_length"]
+
+
+_OWN_TRIPLES = {
+    ("Linux", "x86_64"): "x86_64-linux-gnu",
+    ("Linux", "aarch64"): "aarch64-linux-gnu",
+    ("Linux", "riscv64"): "riscv64-linux-gnu",
+    ("Darwin", "arm64"): "aarch64-macos",
+    ("Windows", "AMD64"): "x86_64-windows-gnu",
+}
+
+
+def own_triple(name: str) -> str:
+    own = (platform.system(), platform.machine())
+    if own not in _OWN_TRIPLES:
+        raise CompileError(
+            f"target {name!r} is this machine, {own[1]} with {own[0]}, which nnefc does not know",
+            hint="name another: `nnefc targets` lists them",
+        )
+    return _OWN_TRIPLES[own]
+
+
+# How /proc/cpuinfo calls features that it does not call as LLVM does.
+_FLAGS = {
+    "x86_64": {
+        "sse3": "pni",
+        "sse4.1": "sse4_1",
+        "sse4.2": "sse4_2",
+        "bmi": "bmi1",
+        "lzcnt": "abm",
+        "avxvnni": "avx_vnni",
+        **{f"amx-{n}": f"amx_{n}" for n in ("tile", "bf16", "int8")},
+        **{f"avx512{n}": f"avx512_{n}" for n in ("vnni", "bf16", "vbmi2", "bitalg", "vpopcntdq", "fp16")},
+    },
+    "aarch64": {
+        "dotprod": "asimddp",
+        "fullfp16": "asimdhp",
+        "fp16fml": "asimdfhm",
+        "lse": "atomics",
+        "rdm": "asimdrdm",
+    },
+}
+
+
+def hidden_features(triple: str, cpu: str) -> tuple[str, ...]:
+    """Features that the CPU's model has and this machine does not show, as a hypervisor may decide."""
+    architecture = architecture_of(triple)
+    if architecture.name not in _FLAGS:
+        return ()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        shown = set(next(line for line in lines if line.startswith(("flags", "Features"))).split())
+    except (OSError, StopIteration):
+        return ()
+    known, flags = features_of(triple, cpu), _FLAGS[architecture.name]
+    return tuple(
+        f"-{name}"
+        for name in (*architecture.checked, *architecture.tiles)
+        if name in known and flags.get(name, name) not in shown
+    )
+
+
+_OWN_LENGTH = Path("/proc/sys/abi/sve_default_vector_length")
+"""Where Linux says how many bytes vectors of this machine have, if their length is not the same on all machines."""
+
+
+def own_vector_length(triple: str) -> tuple[str, ...]:
+    """Attributes for the vector length of this machine."""
+    try:
+        own = f"sve{8 * int(_OWN_LENGTH.read_text())}"
+    except (OSError, ValueError):
+        own = ""
+    return tuple(f"{'+' if length == own else '-'}{length}" for length in architecture_of(triple).lengths)
+
+
+# Linux's numbers of a processor's caches.
+_CACHES = {"l1_bytes": 0, "l2_bytes": 2}
+
+
+def own_caches() -> dict[str, int]:
+    """The sizes of this machine's data caches, as far as it says them."""
+    sizes = {}
+    for name, index in _CACHES.items():
+        try:
+            text = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size").read_text().strip()
+        except OSError:
+            continue
+        if text.endswith("K"):
+            sizes[name] = int(text.removesuffix("K")) << 10
+    return sizes
