@@ -10,6 +10,7 @@ results/PROCESSOR/quantized.md.
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from integer_models import LEFT_OUT, NETWORKS, IntegerModels, prepared
 from measure import Latency, Plan, compile_library, start, take_turns
 from peers import INT8, INT8_PEERS
 from precisions import publish, times, timing_options
+from worker import EngineError, Worker
 
 TITLE = "Integers of 8 bits"
 _PEERS = ("onnxruntime", *INT8_PEERS)
@@ -29,7 +31,7 @@ _EXPLANATION = [
     "that in integers. *over peers*: the time of the fastest peer, onnxruntime in float32 or either one in integers,",
     "over that of nnefc in integers. Each peer in integers runs the file that is faster in it, of nnefc's quantizer or",
     "of onnxruntime's, and OpenVINO what is left of floats in float32 or bfloat16, whichever is faster; nnefc runs",
-    "that of its own. [How exact they are](../network_accuracy.md);",
+    "that of its own. What a peer fails with is below. `benchmarks/network_accuracy.py` writes how exact they are;",
     "[how to quantize](../../../docs/how-to/quantize.md).",
     "",
 ]
@@ -37,10 +39,11 @@ _EXPLANATION = [
 
 @dataclass(frozen=True)
 class Row:
-    """What was found for one network: times by number of threads, then engine."""
+    """What was found for one network: times by number of threads, then engine; what peers fail with."""
 
     network: str
     latency: dict[int, dict[str, Latency]]
+    failures: list[str]
 
     def over_wide(self, threads: int) -> float:
         """How many times as fast as float32."""
@@ -66,23 +69,50 @@ def measure(network: str, made: tuple[IntegerModels, dict[str, Path]], plan: Pla
     """Run `network` in all engines."""
     models, libraries = made
     files = {**libraries, "onnxruntime": models.wide, **dict.fromkeys(INT8_PEERS, models.both)}
-    latency = {}
+    latency: dict[int, dict[str, Latency]] = {}
+    failures: list[str] = []
     for threads in plan.threads:
         workers = start(files, models.inputs, threads)
+        started = {worker.peer for worker in workers}
+        for peer in [name for name in INT8_PEERS if files.get(name) == models.both and name not in started]:
+            file, failure = without_failing(peer, network, models)
+            failures.append(failure)
+            del files[peer]
+            if file is not None:
+                files[peer] = file
+                workers += start({peer: file}, models.inputs, threads)
         try:
             latency[threads] = take_turns(workers, plan)
         finally:
             for worker in workers:
                 worker.close()
-    return Row(network, latency)
+    return Row(network, latency, failures)
+
+
+def without_failing(peer: str, network: str, models: IntegerModels) -> tuple[Path | None, str]:
+    """The list of the one file that a peer runs, if there is one, and a sentence on what it fails with."""
+    works, runs, reasons = None, "", []
+    for quantizer, file in (("nnefc", models.own), ("onnxruntime", models.theirs)):
+        listed = models.both.with_suffix(f".{quantizer}.json")
+        listed.write_text(json.dumps([file.name]))
+        try:
+            worker = Worker(peer, listed, models.inputs, 1)
+        except EngineError as error:
+            reasons.append(f"from {quantizer}'s, {error}")
+        else:
+            worker.close()
+            works, runs = listed, f"version {worker.version} runs the file from {quantizer}'s quantizer"
+    what = " and ".join(reasons) or "both failed at once"
+    return works, f"{network}: {peer} {runs or 'runs neither file'}; {what}."
 
 
 def body(rows: list[Row]) -> list[str]:
-    """Tables of times, and which networks have no form in integers."""
+    """Tables of times, what peers did not run, and which networks have no form in integers."""
     left_out = [f"- {network} has no form in integers: {reason}." for network, reason in LEFT_OUT.items()]
     return [
         *_EXPLANATION,
         *times(rows, _ENGINES, {"over float32": Row.over_wide, "over peers": Row.over_peers}),
+        *(f"- {failure}" for row in rows for failure in row.failures),
         *left_out,
     ]
 

@@ -3,12 +3,14 @@
     python benchmarks/weights_only.py [--threads 1 --threads 2] [--rounds 4] [--seconds 0.4]
 
 Such products, `MatMulNBits` of ONNX, are what a language model computes for each token; every byte of a matrix is read
-once. A chain of them has more bytes than caches hold. Beside onnxruntime, and beside an array of as many bytes that is
-read from end to end. Writes results/PROCESSOR/weights_only.md.
+once. A chain of them has several times the bytes that caches hold. Beside onnxruntime, and beside an array of as many
+bytes that is read from end to end. Writes results/PROCESSOR/weights_only.md.
 """
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,16 +28,37 @@ FOLDER = Path(__file__).resolve().parent.parent / "build" / "weights_only"
 TITLE = "Products of one row with weights of 4 bits"
 WIDTHS = (4096, 11008)
 """Rows and columns of every other matrix; of those between them, columns and rows."""
-PAIRS = 3  # of matrices, 135 MB without scales
+_PAIR_BYTES = WIDTHS[0] * WIDTHS[1]  # of two matrices, without scales
+_LEAST_BYTES = 3 * _PAIR_BYTES  # of a chain, 135 MB
+_MOST_BYTES = 1_400_000_000  # scales and zero points add a third at most, and files of ONNX end at 2 GiB
+_CACHES = 4  # times the bytes that caches hold
+_MEMORY = 1 / 16  # of the machine's, as a model is held several times while it is made, compiled and loaded
 _MICROSOFT = "com.microsoft"
-_EXPLANATION = [
-    f"A chain of {2 * PAIRS} products, of {WIDTHS[0]} × {WIDTHS[1]} and {WIDTHS[1]} × {WIDTHS[0]} random weights in"
-    " turns. Medians of runs",
-    "that both engines took in turns, in milliseconds. *Level*: the model's `accuracy_level`; 4 lets engines round",
-    "rows to 8 bits. *MB*: constants that nnefc reads. *GB/s*: these over its time; *of memory*: over the speed at",
-    "which an array of as many bytes is read here on as many threads. *Difference*: of results, over the largest one.",
+_EXPLANATION = (
+    "A chain of {products} products, of {0} × {1} and {1} × {0} random weights in turns: {megabytes:.0f} MB of 4 bits,",
+    "where the caches of the last level hold {cache:.0f} MB. Medians of runs that both engines took in turns, in",
+    "milliseconds. *Level*: the model's `accuracy_level`; 4 lets engines round rows to 8 bits. *MB*: constants that",
+    "nnefc reads. *GB/s*: these over its time; *of memory*: over the speed at which an array of as many bytes is read",
+    "here on as many threads. *Difference*: of results, over the largest one.",
     "",
-]
+)
+
+
+def cache_bytes(threads: int, devices: Path = Path("/sys/devices/system/cpu")) -> int:
+    """What the caches of the third level hold that as many processors use as there are threads; 0 if none is known."""
+    found = {}
+    for processor in sorted(os.sched_getaffinity(0))[:threads]:
+        for cache in devices.glob(f"cpu{processor}/cache/index*"):
+            if (cache / "level").read_text().strip() == "3":
+                shared = (cache / "shared_cpu_list").read_text()
+                found[shared] = int((cache / "size").read_text().strip().removesuffix("K")) * 1024
+    return sum(found.values())
+
+
+def pairs_of_matrices(cache: int, memory: int) -> int:
+    """Of a chain that is several times as large as caches of so many bytes, or as a machine's memory allows."""
+    most = max(min(_MOST_BYTES, int(memory * _MEMORY)), _LEAST_BYTES)
+    return math.ceil(min(max(_CACHES * cache, _LEAST_BYTES), most) / _PAIR_BYTES)
 
 
 @dataclass(frozen=True)
@@ -83,14 +106,14 @@ class Row:
         return self.bytes / (1e-3 * self.milliseconds["nnefc"])
 
 
-def model_of(kind: Kind) -> onnx.ModelProto:
+def model_of(kind: Kind, pairs: int) -> onnx.ModelProto:
     """The chain, whose results are about as large as what is multiplied."""
     rng = np.random.default_rng(0)
     nodes, constants, name = [], [], "x"
-    for place in range(2 * PAIRS):
+    for place in range(2 * pairs):
         depth, columns = WIDTHS if place % 2 == 0 else WIDTHS[::-1]
         blocks = -(-depth // kind.block)
-        scales = rng.uniform(0.5, 1, (columns, blocks)) / (4.6 * np.sqrt(depth))  # of all items, 4.6 is the deviation
+        scales = rng.uniform(0.5, 1, (columns, blocks)) / (3.5 * np.sqrt(depth))  # 3.5: the deviation of their products
         parts = {
             "b": rng.integers(0, 256, (columns, blocks, kind.block // 2), dtype=np.uint8),
             "scales": scales.astype(np.float32),
@@ -109,11 +132,11 @@ def model_of(kind: Kind) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=versions, ir_version=10)
 
 
-def measure(kind: Kind, plan: Plan) -> list[Row]:
+def measure(kind: Kind, pairs: int, plan: Plan) -> list[Row]:
     """Compile the chain, and run it in both engines."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     model, library, given = (FOLDER / f"{kind.name}{ending}" for ending in (".onnx", ".so", ".npz"))
-    onnx.save(model_of(kind), model)
+    onnx.save(model_of(kind, pairs), model)
     np.savez(given, x=np.random.default_rng(1).standard_normal((1, WIDTHS[0]), np.float32))
     size = int(compile_library(model, library)["constant_bytes"])
     peak, rows = build_peak(FOLDER), []
@@ -133,10 +156,12 @@ def measure(kind: Kind, plan: Plan) -> list[Row]:
     return rows
 
 
-def body(rows: Sequence[Row]) -> list[str]:
-    """The table."""
+def body(rows: Sequence[Row], pairs: int, cache: int) -> list[str]:
+    """The table, of chains of so many pairs on a machine with caches of so many bytes."""
+    sizes = {"products": 2 * pairs, "megabytes": pairs * _PAIR_BYTES / 1e6, "cache": cache / 1e6}
+    head = [line.format(*WIDTHS, **sizes) for line in _EXPLANATION]
     columns = ["threads", "block", "zero points", "level", "MB", "nnefc", REFERENCE, "ratio", "GB/s", "of memory"]
-    return [*_EXPLANATION, *table([*columns, "difference"], map(_cells, sorted(rows, key=lambda row: row.threads)))]
+    return [*head, *table([*columns, "difference"], map(_cells, sorted(rows, key=lambda row: row.threads)))]
 
 
 def _cells(row: Row) -> list[str]:
@@ -154,12 +179,14 @@ def _cells(row: Row) -> list[str]:
 def main(threads: tuple[int, ...], rounds: int, seconds: float, only: int | None) -> None:
     """Measure, and write the page."""
     plan = Plan(threads=threads or Plan.threads, rounds=rounds, seconds=seconds)
+    cache = cache_bytes(max(plan.threads))
+    pairs = pairs_of_matrices(cache, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     watch, rows = Watch(), []
     for kind in KINDS if only is None else (KINDS[only],):
-        rows += measure(kind, plan)
+        rows += measure(kind, pairs, plan)
         for row in rows[-len(plan.threads) :]:
             click.echo("  ".join(_cells(row)), err=True)
-    conditions, lines = watch.end(), body(rows)
+    conditions, lines = watch.end(), body(rows, pairs, cache)
     click.echo(page(TITLE, conditions, lines))
     if only is None and not threads:
         write_page("weights_only", TITLE, conditions, lines)

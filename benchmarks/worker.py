@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -73,7 +74,9 @@ class Worker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise EngineError(f"{self.peer} ended with status {self._process.wait()}")
+            status = self._process.wait()
+            ended = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
+            raise EngineError(f"{self.peer} ended {ended}")
         reply: dict[str, Any] = json.loads(line)
         return reply
 
