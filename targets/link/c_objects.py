@@ -39,8 +39,7 @@ def c_objects(files: Mapping[CSource, str], target: Target) -> tuple[bytes, ...]
             f"results of C are not reproducible: the network has an operator of {next(iter(files)).name}",
             hint="compile without --reproducible, or write the operator with TVM: see docs/how-to/custom-operator.md",
         )
-    lengths = architecture_of(target.triple).lengths
-    features = [feature for feature in target.features if feature not in lengths]
+    features = architecture_of(target.triple).known_to_llvm(target.features)
     compiler = compiler_for(target.zig_target, _cpu(features))
     with tempfile.TemporaryDirectory(prefix="nnefc-c-") as name:
         folder = Path(name)

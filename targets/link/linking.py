@@ -57,6 +57,7 @@ class Linking:
             that is possible.
         room: for constants of so many bytes that are added after linking: what is linked in their place.
         append: what adds them. Both None if constants are linked as all other data.
+        linked: what is done to the file of the library before constants are added; None if nothing is.
         finish: what is done then to the file of the library, in which these constants are.
         small: the same for libraries that are compiled for size; None if nothing is different.
     """
@@ -69,6 +70,7 @@ class Linking:
     alone: Alone | None = None
     room: Callable[[int], list[str]] | None = None
     append: Callable[[Path, Constants], None] | None = None
+    linked: Callable[[Path], None] | None = None
     finish: Callable[[Path, Constants | None], object] = _left_as_it_is
     small: Linking | None = None
 
@@ -198,7 +200,7 @@ _SHARED_WASM = replace(
     _WASM,
     link_flags=(*_WASM.link_flags, "-Wl,--shared-memory", "-Wl,--import-memory", f"-Wl,--max-memory={_MOST_MEMORY}"),
     name_flags=_shared_names,
-    finish=lambda library, _constants: note_memory(library),
+    linked=note_memory,
 )
 
 LINKING: Mapping[FileFormat, Linking] = {

@@ -165,6 +165,8 @@ def _link(
                 break
         else:
             run_compiler([*command, *last], folder)
+        if linking.linked is not None:
+            linking.linked(library)
         if append is not None and constants is not None:
             append(library, constants)
         linking.finish(library, constants)

@@ -8,8 +8,9 @@ one called `nnefc.memory` holds two numbers of 32 bits, little-endian: pages of 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from os import SEEK_CUR, SEEK_END
 from pathlib import Path
+from typing import BinaryIO
 
 from nnefc.diagnostics import CompileError
 
@@ -22,48 +23,49 @@ _SECTION = b"nnefc.memory"
 
 
 def note_memory(library: Path) -> None:
-    """Add the section to a module that imports a memory, as the first one.
+    """Add the section to a module that imports a memory, as the last one.
 
     Raises:
-        CompileError: it imports anything before a memory.
+        CompileError: it imports nothing, or anything before a memory.
     """
-    module = library.read_bytes()
-    (imports,) = (content for number, content in _sections(module) if number == _IMPORTS)
-    content = number(len(_SECTION)) + _SECTION + struct.pack("<II", *_limits(imports))
-    library.write_bytes(module[:_HEAD] + bytes([CUSTOM]) + number(len(content)) + content + module[_HEAD:])
+    with library.open("r+b") as file:
+        file.seek(_HEAD)
+        limits = _limits(file)
+        content = number(len(_SECTION)) + _SECTION + struct.pack("<II", *limits)
+        file.seek(0, SEEK_END)
+        file.write(bytes([CUSTOM]) + number(len(content)) + content)
 
 
-def _sections(module: bytes) -> Iterator[tuple[int, bytes]]:
-    """The sections' numbers and contents."""
-    at = _HEAD
-    while at < len(module):
-        size, begin = _read(module, at + 1)
-        yield module[at], module[begin : begin + size]
-        at = begin + size
-
-
-def _limits(imports: bytes) -> tuple[int, int]:
-    """Pages of the memory that is the first import: at first, and at most."""
-    _, at = _read(imports, 0)
+def _limits(module: BinaryIO) -> tuple[int, int]:
+    """Pages of the memory that is the first import, at first and at most, from the beginning of a section on."""
+    while _byte(module) != _IMPORTS:
+        size = _read(module)
+        module.seek(size, SEEK_CUR)
+    _read(module)  # the section's size
+    _read(module)  # the number of imports
     for _ in range(2):  # the names of the module and of the import
-        length, at = _read(imports, at)
-        at += length
-    kind, flags = imports[at], imports[at + 1]
+        length = _read(module)
+        module.seek(length, SEEK_CUR)
+    kind, flags = _byte(module), _byte(module)
     if kind != _MEMORY or not flags & 1:
         raise CompileError("a module for several threads imports something besides a memory with a limit")
-    first, at = _read(imports, at + 2)
-    return first, _read(imports, at)[0]
+    return _read(module), _read(module)
 
 
-def _read(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned number (LEB128), and where it ends."""
+def _read(module: BinaryIO) -> int:
+    """An unsigned number (LEB128)."""
     value = shift = 0
-    while True:
-        value |= (data[at] & 0x7F) << shift
+    while (byte := _byte(module)) & 0x80:
+        value |= (byte & 0x7F) << shift
         shift += 7
-        at += 1
-        if not data[at - 1] & 0x80:
-            return value, at
+    return value | byte << shift
+
+
+def _byte(module: BinaryIO) -> int:
+    found = module.read(1)
+    if not found:
+        raise CompileError("a module for several threads imports no memory")
+    return found[0]
 
 
 def number(value: int) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from nnefc.diagnostics import CompileError
@@ -92,6 +92,10 @@ class Architecture:
     def vectors(self, features: Set[str]) -> Vectors:
         """The widest vector registers that a machine with `features` has."""
         return next(e.vectors for e in self.extensions if set(e.features) <= features)
+
+    def known_to_llvm(self, features: Iterable[str]) -> tuple[str, ...]:
+        """Those of a target's features that LLVM knows: all but lengths of vectors."""
+        return tuple(feature for feature in features if feature not in self.lengths)
 
 
 # Scalable vectors of RISC-V are at least so many bits; code for fixed lengths runs on longer ones too. Instructions

@@ -217,8 +217,7 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
     if not vectors.scale:
         available -= {length}
     features = tuple(feature for feature in architecture.checked if feature in available)
-    known_to_llvm = (f"+{feature}" for feature in features if feature not in architecture.lengths)
-    surely_there = (*architecture.attributes, *known_to_llvm)
+    surely_there = (*architecture.attributes, *(f"+{feature}" for feature in architecture.known_to_llvm(features)))
     tiles = tuple(name for name in architecture.tiles if name in available and system.name.startswith("linux"))
     costs = microarchitecture_of(architecture.name, cpu).costs(vectors.bytes)
     if re.fullmatch(architecture.unrolled, cpu):

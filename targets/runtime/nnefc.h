@@ -88,7 +88,8 @@ typedef enum nnefc_status {
     NNEFC_OUT_OF_MEMORY = 4,   /* the session's memory or threads were refused */
     NNEFC_KERNEL_ERROR = 5,    /* the network's code reported a failure; outputs and states are undefined */
     NNEFC_BUSY = 6,            /* another thread is inside a call on the same session; nothing was done */
-    NNEFC_BAD_WEIGHTS = 7,     /* the weights file is missing, truncated, damaged or another network's */
+    NNEFC_BAD_WEIGHTS = 7,     /* the weights file is missing, truncated, damaged or another network's; WebAssembly: the
+                                  program has not written the trained values into memory, or other ones */
     NNEFC_NO_DEVICE = 8,       /* there is no GPU, or no driver, that can run the network */
     NNEFC_DEVICE_ERROR = 9,    /* the GPU or its driver reported a failure; outputs and states are undefined */
     NNEFC_TOO_SMALL = 10       /* memory of the caller's is smaller than an output; nothing was run */

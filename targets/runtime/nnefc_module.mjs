@@ -7,9 +7,14 @@
 const MOST_THREADS = 256; // of a session
 const MEMORY_SECTION = "nnefc.memory"; // pages at first and at most, written by nnefc
 const CONSTANTS_SECTION = "nnefc.constants"; // the last one: a 32-bit address, then what belongs there
+const CONSTANTS_NAME = [CONSTANTS_SECTION.length, ...Array.from(CONSTANTS_SECTION, (letter) => letter.charCodeAt(0))];
 const ADDRESS_BYTES = 4;
+const MODULE_START = [0, 97, 115, 109, 1, 0, 0, 0]; // "\0asm", version 1
 const FIRST_BYTES = 1 << 19; // of a file, in which its code mostly ends
-const HEADER_BYTES = 32; // of a section, with the name
+const MOST_CODE_BYTES = 1 << 30; // that engines take
+const MOST_READ_BYTES = 1 << 30; // at a time: Node.js reads less than 2^31
+const HEADER_BYTES = 32; // of a section, with the name and an address
+const NUMBER_BYTES = 5; // of 32 bits, at most
 
 // Modules with one instruction of each feature: i8x16.relaxed_swizzle, memory.atomic.notify.
 const PROBES = {
@@ -77,14 +82,15 @@ class Constants {
   #rest;
 
   constructor(size, begin, rest) {
-    [this.#size, this.#begin, this.#rest] = [size, begin.subarray(0, size), rest];
+    [this.#size, this.#begin, this.#rest] = [size, begin.subarray(0, Math.max(0, size)), rest];
+    if (this.#begin.length < ADDRESS_BYTES) throw new NnefcError(`the module's section ${CONSTANTS_SECTION} has no address`);
   }
 
   // Writes them to where they belong in a memory, once.
   async fill(memory) {
     const begin = this.#begin, count = this.#size - ADDRESS_BYTES;
-    const address = begin.length < ADDRESS_BYTES ? Infinity : new DataView(begin.buffer, begin.byteOffset).getUint32(0, true);
-    if (!(address + count <= memory.buffer.byteLength)) throw new NnefcError("the module has no room for its trained values");
+    const address = new DataView(begin.buffer, begin.byteOffset).getUint32(0, true);
+    if (address + count > memory.buffer.byteLength) throw new NnefcError("the module has no room for its trained values");
     const target = new Uint8Array(memory.buffer, address, count);
     target.set(begin.subarray(ADDRESS_BYTES));
     for (let at = begin.length - ADDRESS_BYTES; at < count; ) {
@@ -111,22 +117,23 @@ async function contentOf(source) {
 }
 
 function parted(bytes) {
-  const section = constantsIn(bytes, true);
+  const { start, section } = constantsIn(bytes, true, MODULE_START.length);
   if (section === undefined) return { code: bytes };
-  return { code: bytes.subarray(0, section.start), constants: new Constants(section.size, bytes.subarray(section.content), noMore) };
+  return { code: bytes.subarray(0, start), constants: new Constants(section.size, bytes.subarray(section.content), noMore) };
 }
 
 // As much as it takes to find the constants; what is behind is read when there is a memory for it.
 async function arriving(reader) {
-  let bytes = new Uint8Array(FIRST_BYTES), count = 0;
+  let bytes = new Uint8Array(FIRST_BYTES), count = 0, known = MODULE_START.length;
   try {
     for (;;) {
       const read = await reader.read(bytes.subarray(count)), begin = bytes.subarray(0, (count += read));
-      const section = constantsIn(begin, read === 0);
+      const { start, section } = constantsIn(begin, read === 0, known);
       if (section !== undefined) {
         const constants = new Constants(section.size, begin.subarray(section.content), reader);
-        return { code: begin.subarray(0, section.start), constants };
+        return { code: begin.subarray(0, start), constants };
       }
+      known = start;
       if (read === 0) {
         await reader.close();
         return { code: begin };
@@ -142,33 +149,41 @@ async function arriving(reader) {
   }
 }
 
-// Where the constants' section starts in a module of which these bytes are the beginning, or the whole; where its content does, and
-// how long that is. Undefined if it is not there.
-function constantsIn(bytes, isWhole) {
-  for (let start = 8; start + (isWhole ? 0 : HEADER_BYTES) < bytes.length; ) {
-    const [size, begin] = numberAt(bytes, start + 1), [length, name] = numberAt(bytes, begin), content = name + length;
-    const isFound = bytes[start] === 0 && new TextDecoder().decode(bytes.slice(name, content)) === CONSTANTS_SECTION;
-    if (isFound) return { start, content, size: size - (content - begin) };
-    start = begin + size;
+// Looks for the constants' section in a module of which these bytes are the beginning, or the whole, from the start of one of its
+// sections on. Returns where it starts, where its content does, and how long that is; or the start of the first section that is not
+// among the bytes.
+function constantsIn(bytes, isWhole, start) {
+  if (MODULE_START.some((byte, i) => bytes[i] !== byte && (isWhole || i < bytes.length))) {
+    const found = Array.from(bytes.subarray(0, MODULE_START.length), (byte) => byte.toString(16).padStart(2, "0"));
+    throw new NnefcError(`no WebAssembly module: it begins with the bytes "${found.join(" ")}"`);
   }
-  return undefined;
+  while (start + (isWhole ? 0 : HEADER_BYTES) < bytes.length) {
+    const [size, begin] = numberAt(bytes, start + 1);
+    const isFound = bytes[start] === 0 && CONSTANTS_NAME.every((byte, i) => bytes[begin + i] === byte);
+    if (isFound) return { start, section: { content: begin + CONSTANTS_NAME.length, size: size - CONSTANTS_NAME.length } };
+    start = begin + size;
+    if (start > MOST_CODE_BYTES) throw new NnefcError(`no WebAssembly module: a section of it ends at byte ${start}`);
+  }
+  return { start };
 }
 
 // An unsigned number (LEB128), and where it ends.
 function numberAt(bytes, at) {
   let value = 0;
-  for (let factor = 1; ; factor *= 128) {
+  for (let i = 0; i < NUMBER_BYTES; i++) {
     const byte = bytes[at++] ?? 0;
-    value += (byte & 127) * factor;
+    value += (byte & 127) * 128 ** i;
     if (byte < 128) return [value, at];
   }
+  throw new NnefcError(`no WebAssembly module: the number before byte ${at} has more than 32 bits`);
 }
 
 // Readers fill an array from its beginning, as far as there is something, and say how far: 0 at the end.
 async function fileReader(name) {
   const { open } = await import("node:fs/promises");
   const file = await open(name);
-  return { read: async (target) => (await file.read(target, 0, target.length, null)).bytesRead, close: () => file.close() };
+  const read = async (target) => (await file.read(target, 0, Math.min(target.length, MOST_READ_BYTES), null)).bytesRead;
+  return { read, close: () => file.close() };
 }
 
 function streamReader(stream) {
@@ -207,6 +222,7 @@ async function started(module, constants, threads) {
   if (threads !== undefined && !(Number.isInteger(threads) && threads >= 1 && threads <= MOST_THREADS))
     throw new NnefcError(`threads is ${threads}, not a number from 1 to ${MOST_THREADS}`);
   const [note] = WebAssembly.Module.customSections(module, MEMORY_SECTION);
+  if (note?.byteLength < 8) throw new NnefcError(`the module's section ${MEMORY_SECTION} has ${note.byteLength} bytes, not 8`);
   const memory = note === undefined ? undefined : sharedMemory(new DataView(note));
   const strange = WebAssembly.Module.imports(module).find(({ kind }) => memory === undefined || kind !== "memory");
   if (strange !== undefined) throw new NnefcError(`the module needs ${strange.module}.${strange.name}: it is no network of nnefc`);

@@ -78,7 +78,7 @@ def test_every_feature_of_every_processor_of_llvms_is_checked_or_switched_off(ar
             continue
         supported += 1
         used = llvm_features(target.triple, target.cpu, target.attributes, target.abi)
-        features = [name for name in target.features if name not in architecture.lengths]
+        features = architecture.known_to_llvm(target.features)
         checked = (*architecture.attributes, *(f"+{name}" for name in (*features, *target.tiles)))
         there = llvm_features(target.triple, architecture.cpu, checked, target.abi)
         unchecked = {name for name in used - there if not re.fullmatch(architecture.tuning, name)}

@@ -214,19 +214,83 @@ def test_many_trained_values_are_read_into_memory_as_they_arrive(name: str, tmp_
     expected = np.sin(np.arange(520), dtype=np.float64) @ weights
     np.testing.assert_allclose(found[0], expected[None][0], atol=1e-4)
     assert all(result == found[0] for result in found[1:5])
+    assert len(found) == 7
     assert all("the module ends after" in message for message in found[5:])
 
 
+HOSTILE = {
+    # sections, as lists in JavaScript: what the error says
+    "[0, 2, ...name, 0, 0]": "nnefc.constants has no address",
+    **{f"[0, {16 + size}, ...name, ...[1, 2, 3].slice(0, {size})]": "has no address" for size in range(4)},
+    "[0, 24, ...name, 0, 0]": "has no address",  # the file ends
+    "[0, 16 + 4 + 30, ...name, 0, 0, 16, 0, 1, 2]": "the module ends after 2 of 30 bytes",
+    "[0, 16 + 4 + 4, ...name, 254, 255, 255, 255, 1, 2, 3, 4]": "has no room for its trained values",
+    "[0, 255, 255, 255, 255, 15, ...name, 0, 0, 0, 0]": "has no room for its trained values",
+    "[1, 255, 255, 255, 255, 15, ...name]": "a section of it ends at byte",
+    "[1, 128, 128, 128, 128, 128, ...name]": "has more than 32 bits",
+    "[0, 13 + 7, ...other, 1, 0, 0, 0, 2, 0, 0]": "nnefc.memory has 7 bytes, not 8",
+}
+
+
+@pytest.mark.parametrize("parts", [7, 100_000])
+def test_hostile_sections_are_errors(digits: Path, parts: int) -> None:
+    found = answer(
+        "const { readFileSync } = await import('node:fs'), found = [];"
+        "const [name, other] = ['nnefc.constants', 'nnefc.memory'].map((n) => [n.length, ...Buffer.from(n)]);"
+        f"for (const section of [{', '.join(HOSTILE)}]) {{"
+        f'  const bytes = new Uint8Array([...readFileSync("{digits}"), ...section]), step = {parts};'
+        "  const pull = (s) => at < bytes.length ? s.enqueue(bytes.subarray(at, (at += step))) : s.close();"
+        "  let at = 0; const sources = [bytes, new Response(new ReadableStream({ pull }))];"
+        "  for (const source of sources) await load(source).then(() => found.push('loaded'),"
+        "    (e) => found.push(`${e.name}: ${e.message}`)); }"
+        "console.log(JSON.stringify(found))"
+    )
+    assert isinstance(found, list)
+    expected = [message for message in HOSTILE.values() for _ in range(2)]
+    assert len(found) == len(expected)
+    for message, part in zip(found, expected, strict=True):
+        assert message.startswith("NnefcError: ") and part in message
+
+
+@pytest.mark.parametrize(
+    ("begin", "rest", "message"),
+    [
+        ("'<!doctype html>'", "' '", 'it begins with the bytes "3c 21 64 6f 63 74 79 70"'),
+        ("'\\0asm\\x0d\\0\\x01\\0'", "'\\0'", 'it begins with the bytes "00 61 73 6d 0d 00 01 00"'),
+        ("'\\0asm\\x01\\0\\0\\0'", "'\\x80'", "has more than 32 bits"),
+    ],
+)
+def test_streams_without_an_end_that_are_no_modules_are_ended(begin: str, rest: str, message: str) -> None:
+    found = answer(
+        f"let count = 0, cancelled = false; const chunks = [{begin}, {rest}.repeat(16384)];"
+        "const bytes = chunks.map((text) => Uint8Array.from(text, (letter) => letter.charCodeAt(0)));"
+        "const stream = new ReadableStream({"
+        "  pull(s) { s.enqueue(bytes[count++ === 0 ? 0 : 1]); }, cancel() { cancelled = true; } });"
+        "const message = await load(new Response(stream)).catch((error) => error.message);"
+        "console.log(JSON.stringify([message, count < 5, cancelled]))"
+    )
+    assert isinstance(found, list)
+    assert message in found[0]
+    assert found[1:] == [True, True]
+
+
 def test_a_module_without_its_trained_values_refuses_a_session(tmp_path: Path) -> None:
+    """Until the program has written them where the section says, which needs no more than docs/ABI.md."""
     weights = np.random.default_rng(1).standard_normal((520, 530)).astype(np.float32)
     network = network_of(program("x[1, 520] -> y\ny = R.matmul(x, w)", w=weights))
     compile_network(network, target("wasm32-wasi")).export(tmp_path / "large.wasm")
     found = answer(
         "const { readFileSync } = await import('node:fs');"
-        f'const {{ instance }} = await WebAssembly.instantiate(readFileSync("{tmp_path / "large.wasm"}"), {{}});'
-        "const f = instance.exports; f._initialize?.(); console.log(f.nnefc_create(0, f.malloc(4)))"
+        f'const file = readFileSync("{tmp_path / "large.wasm"}");'
+        "const { module, instance } = await WebAssembly.instantiate(file, {}), f = instance.exports; f._initialize?.();"
+        "const first = f.nnefc_create(0, f.malloc(4)), message = f.nnefc_last_error(0);"
+        "const bytes = new Uint8Array(f.memory.buffer);"
+        "const text = new TextDecoder().decode(bytes.slice(message, bytes.indexOf(0, message)));"
+        "const [section] = WebAssembly.Module.customSections(module, 'nnefc.constants');"
+        "bytes.set(new Uint8Array(section, 4), new DataView(section).getUint32(0, true));"
+        "console.log(JSON.stringify([first, text, f.nnefc_create(0, f.malloc(4)), f.nnefc_check()]))"
     )
-    assert found != 0
+    assert found == [7, "the trained values are not in memory: nnefc.mjs brings them there", 0, 0]
 
 
 def test_states_belong_to_a_session_and_go_back_to_their_start(tmp_path: Path) -> None:
