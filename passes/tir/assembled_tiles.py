@@ -74,10 +74,12 @@ class _Writer:
             that is known, whether there is one round, and how many vectors one instruction loads; None if the loop
             cannot be written.
         rounds_at_once: of a loop that is not written out as a whole: how many may be one round, the best first.
+        scale: the target's.
     """
 
     code: _Code
     rounds_at_once: tuple[int, ...]
+    scale: int = 0
 
 
 _Code = Callable[[tuple[Step, ...], Product, int | None, bool, int], Code | None]
@@ -94,7 +96,7 @@ def _writer_for(target: Target) -> _Writer:
     ) -> Code | None:
         return wasm_code.code_of(steps, once, target.fused) if product == product_of("float32") else None
 
-    return _Writer(for_engines, (8, 4, 2)) if target.format is FileFormat.WASM else _Writer(by_lane, (2,))
+    return _Writer(for_engines, (8, 4, 2)) if target.format is FileFormat.WASM else _Writer(by_lane, (2,), target.scale)
 
 
 def _nest(loop: tirx.Stmt) -> Iterator[tirx.For]:
@@ -128,7 +130,7 @@ def _assembled(nest: Sequence[tirx.For], writer: _Writer, texts: dict[str, None]
     annotations = {key: value for key, value in innermost.annotations.items() if key != ASSEMBLED}
     made: tirx.Stmt = _loop(innermost, innermost.body, annotations)
     parts = _straight(innermost.body)
-    found = None if parts is None else _added(parts)
+    found = None if parts is None else _added(parts, writer.scale)
     text = ""
     if found and _is_of_one_kind(found) and all(is_number(loop.min, 0) for loop in nest):
         for depth in range(1, len(nest) + 1):
@@ -235,8 +237,8 @@ def _straight(stmt: tirx.Stmt) -> list[tirx.Stmt] | None:
     return parts if all(isinstance(part, tirx.Bind | tirx.BufferStore) for part in parts) else None
 
 
-def _added(parts: Sequence[tirx.Stmt]) -> list[_Added] | None:
-    """What each statement adds; None where one does something else."""
+def _added(parts: Sequence[tirx.Stmt], scale: int) -> list[_Added] | None:
+    """What each statement adds; None where one does something else, or not in whole registers."""
     bound: dict[tirx.Var, tirx.Expr] = {}
     made: list[_Added] = []
     for part in parts:
@@ -245,21 +247,23 @@ def _added(parts: Sequence[tirx.Stmt]) -> list[_Added] | None:
         if isinstance(part, tirx.Bind):
             bound[part.var] = part.value
             continue
-        added = _of_store(part, bound)
+        added = _of_store(part, bound, scale)
         if added is None:
             return None
         made.append(added)
     return made
 
 
-def _of_store(store: tirx.BufferStore, bound: dict[tirx.Var, tirx.Expr]) -> _Added | None:
+def _of_store(store: tirx.BufferStore, bound: dict[tirx.Var, tirx.Expr], scale: int) -> _Added | None:
     found = _product(store.value)
     if found is None:
         return None
     kind, total, factors = found
     lanes = tvm.DataType(str(store.value.expr_ty().dtype))
     bits = int(lanes.lanes) * int(lanes.bits)
-    product = product_of(kind, bits // _SHORT if bits > _SHORT else 0)
+    if bits not in (_SHORT, _SHORT * scale):
+        return None  # a part of a register of SVE, whose loads are of whole ones
+    product = product_of(kind, scale if bits > _SHORT else 0)
     if product is None:
         return None
     place, before = _vector(tirx.BufferLoad(store.buffer, store.indices), product), _vector(total, product)

@@ -30,6 +30,7 @@ def network() -> tuple[Net, list[str]]:
     y = net.convolution(net.floats(1, 5, 11, 13), 5, 37)
     y = net.convolution(y, 37, 37, groups=37)
     results = [net.convolution(y, 37, 70, size=1), net.do("MatMul", net.floats(9, 33), net.weight(33, 47))]
+    results.append(net.do("MatMul", net.floats(9, 33), net.weight(33, 24)))  # in blocks of half a register of 512 bits
     rng = np.random.default_rng(3)
     for data, shape, groups in (
         (np.uint8, (37, 21, 3, 3), 1),
@@ -44,7 +45,8 @@ def network() -> tuple[Net, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("bits", "precision", "error"), [(256, "", 1e-5), (512, "", 1e-5), (256, "fp16", 4e-3), (512, "bf16", 2e-2)]
+    ("bits", "precision", "error"),
+    [(256, "", 1e-5), (512, "", 1e-5), (256, "fp16", 4e-3), (512, "fp16", 4e-3), (512, "bf16", 2e-2)],
 )
 def test_results_are_those_of_every_other_machine(bits: int, precision: str, error: float, tmp_path: Path) -> None:
     emulated = machine(bits)
