@@ -20,6 +20,7 @@ from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.blocked_layout import EMPTY, FOREIGN, Blocked
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fold_permutations import FoldPermutations
+from nnefc.passes.graph.layout_rules.convolution import _run_of_slots, _runs_read
 from nnefc.passes.schedule.analysis import KernelAnalysis
 
 
@@ -283,6 +284,29 @@ def test_shuffled_groups_have_the_same_values_by_lane() -> None:
     built = build([unit(4, 34, 34, 4, 2), unit(2, 3, 8, 2, 1), unit(3, 20, 20, 4, 1), halves(2, 29), halves(1, 16)])
     artifact = compile_network(built.network, target(machine.target))
     assert not differences(built.expected, run_on(machine, artifact, built.inputs))
+
+
+@pytest.mark.parametrize(("groups", "inputs"), [(4, 34), (3, 20), (2, 29)])
+def test_groups_read_several_slots_at_once_where_vectors_are_multiplied_by_lanes(groups: int, inputs: int) -> None:
+    layout = Blocked.of(groups * inputs, 8)
+    assert _run_of_slots(layout, groups, target("cortex-a76"), 8) > 1
+    assert _run_of_slots(layout, groups, target("llvm"), 8) == 1
+
+
+def test_a_group_with_fewer_runs_than_another_reads_no_channel_of_another_tensor() -> None:
+    order = (*[FOREIGN] * 8, *range(14), *[EMPTY] * 2, 14, 15, *[EMPTY] * 6, *range(16, 32))
+    run = _run_of_slots(Blocked(order), 2, target("cortex-a76"), 8)
+    runs = operands_of_groups(order, 2, run)
+    assert run == 4 and (runs >= 0).sum(axis=1).tolist() == [5, 4]
+    data = np.where(np.asarray(order) == FOREIGN, np.inf, 1).reshape(-1, run)
+    spread = gathered_filters(filters(6, 16), order, runs, run).reshape(2, 3, -1)
+    read = data[_runs_read(runs)].reshape(2, -1, 1)
+    np.testing.assert_allclose((spread @ read).ravel(), filters(6, 16).sum(axis=1), rtol=1e-5)
+
+
+def test_runs_with_a_channel_of_another_tensor_are_read_slot_by_slot() -> None:
+    order = (*range(8), *[FOREIGN] * 8, FOREIGN, *range(8, 16), *[EMPTY] * 7)
+    assert _run_of_slots(Blocked(order), 2, target("cortex-a76"), 8) == 1
 
 
 def test_infinities_stay_among_the_channels_that_were_left_out() -> None:
