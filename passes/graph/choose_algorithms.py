@@ -52,8 +52,9 @@ def choose_algorithms(
     Args:
         modules: the network's and those of all bodies in it.
         budget: what the constants may grow to, as a factor of their size, or of `SMALL_NETWORK` if that is larger.
-        levels: all kinds of processors that the library has code for, from the oldest on, `target` among them. An older
-            one takes the choice of the newest one for which that costs it little.
+        levels: all kinds of processors that the library has code for, from the oldest on, `target` among them. From the
+            newest on, each takes what a newer one has chosen, the newest that costs it little, or else what is best
+            for itself.
     """
     sizes: dict[int, int] = {}
     for module in modules:
@@ -62,14 +63,17 @@ def choose_algorithms(
             sizes[array.ctypes.data] = array.nbytes
     size = sum(sizes.values())
     allowance = (budget - 1) * max(size, SMALL_NETWORK) if size else 0.0  # the budget may be infinite
-    own = _forms(modules, size, target)
-    best = most_saving(_saving(own), allowance)
-    most = (_SHARING if target.fused else _SHARING_OF_OLD) * _cycles(modules, target)
-    for level in reversed(levels[list(levels).index(target) + 1 :] if levels else ()):
-        theirs = most_saving(_saving(_forms(modules, size, level)), allowance)
-        if _saved(best, own) - _saved(theirs, own) <= most:
-            return FastAlgorithms.of(theirs)
-    return FastAlgorithms.of(best)
+    made: list[list[Candidate]] = []
+    choice: list[Candidate] = []
+    for level in reversed(levels[list(levels).index(target) :] if levels else (target,)):
+        forms = _forms(modules, size, level)
+        best = most_saving(_saving(forms), allowance)
+        least = _saved(best, forms) - (_SHARING if level.fused else _SHARING_OF_OLD) * _cycles(modules, level)
+        shared = (theirs for theirs in made if _saved(theirs, forms) >= least)
+        choice = next(shared, best)
+        if choice is best:
+            made.append(best)
+    return FastAlgorithms.of(choice)
 
 
 def _forms(modules: Sequence[tvm.IRModule], size: int, target: Target) -> dict[_Form, Candidate]:

@@ -21,6 +21,7 @@ from nnefc.passes.graph.fast_algorithms import Candidate, most_saving
 from nnefc.passes.pipeline import optimized
 from nnefc.passes.plan.program import program_of
 from nnefc.targets.machine.levels import with_levels
+from nnefc.targets.machine.target import Target
 
 
 @pytest.fixture
@@ -198,3 +199,20 @@ def test_an_older_level_takes_the_newest_ones_choice_where_that_costs_little(
     assert len(choose_algorithms([module], levels[0], budget).strassen) == alone
     assert len(choose_algorithms([module], levels[0], budget, levels).strassen) == together
     assert not choose_algorithms([module], levels[-1], budget, levels).strassen
+
+
+def test_a_level_takes_no_choice_that_no_newer_one_has_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of three levels does without what is best for itself; so the first, which would take that, too."""
+    oldest, second, newest = levels = [target(name) for name in ("x86-64", "x86-64-v2", "x86-64-v3")]
+    saved = {oldest: (100, 98, 0), second: (0, 51, 50), newest: (0, 0, 50)}
+    tiles = (4, 4), (2, 4), (2, 2)
+
+    def forms(_modules: object, _size: int, level: Target) -> dict[object, Candidate]:
+        made = [Candidate(1, tile, float(saves), 1) for tile, saves in zip(tiles, saved[level], strict=True)]
+        return {(one.constant, one.tile, one.narrow): one for one in made}
+
+    monkeypatch.setattr(choosing, "_forms", forms)
+    monkeypatch.setattr(choosing, "_cycles", lambda *_: 100.0)
+    module = program("x[1, 4] -> y\ny = R.matmul(x, A)", A=values(4, 4))
+    chosen = [choose_algorithms([module], level, math.inf, levels).tiles for level in levels]
+    assert [[*found.values()] for found in chosen] == [[(4, 4)], [(2, 2)], [(2, 2)]]
