@@ -85,7 +85,7 @@ class ContractionRule:
         roles = step.contraction
         if roles is None or not roles.only_right:
             return None
-        target = target.for_sums(step.dtype, roles.sums)
+        machine, target = target, target.for_sums(step.dtype, roles.sums)
         vector = roles.only_right[-1]
         lanes = _vector_length(step, vector, target.lanes(type_of_sums(step)))
         if lanes == 1 or any(axis > vector for axis in (*roles.only_left, *roles.both)):
@@ -95,7 +95,7 @@ class ContractionRule:
             return None  # a producer inside: rules for such computations come before
         joined = with_joined_rows(kernel, step, of_known_sizes=target.assembles_sums and not target.by_lane)
         if joined is not None:
-            return self.apply(joined, target)
+            return self.apply(joined, machine)
         sch = kernel.schedule()
         return self._schedule(sch, sch.get_sblock(step.name), roles, lanes, target)
 
