@@ -16,6 +16,8 @@ from emulation import Machine, run_on, with_glibc
 from small_networks import Net
 
 import nnefc
+from nnefc.passes.compute.depthwise_pairs import takes_pairs
+from nnefc.targets.machine.parsing import parse_target
 
 _KNOWS_HALVES = 9  # version of QEMU
 
@@ -42,9 +44,15 @@ def network() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     for data in (np.uint8, np.int8):
         for weights in (np.int8, np.uint8):
             limits = np.iinfo(weights)
-            for shape, groups in (((37, 21, 3, 3), 1), ((21, 1, 3, 3), 21), ((21, 1, 5, 5), 21)):
+            for shape, groups, least in (
+                ((37, 21, 3, 3), 1, limits.min),
+                ((21, 1, 3, 3), 21, limits.min),
+                ((21, 1, 3, 3), 21, limits.min + 1),  # two products at a time
+                ((21, 1, 5, 5), 21, limits.min + 1),
+            ):
                 given = net.given(rng.integers(*_range(data), (1, 21, 9, 14)).astype(data))
-                w = np.maximum(rng.integers(limits.min, limits.max + 1, shape), limits.min + groups % 2)
+                w = rng.integers(least, limits.max + 1, shape)
+                w.flat[rng.integers(w.size, size=20)] = least
                 attributes = {"group": groups, "pads": [shape[-1] // 2] * 4}
                 results.append(net.do("ConvInteger", given, net.constant(w.astype(weights)), **attributes))
     return net.model(results), net.inputs
@@ -73,6 +81,13 @@ def test_results_are_those_of_every_other_machine(emulated: Machine, tmp_path: P
             np.testing.assert_array_equal(made, exact)
         else:
             np.testing.assert_allclose(made, exact, rtol=1e-4, atol=1e-5)
+
+
+def test_products_are_made_in_pairs_unless_their_sum_may_leave_16_bits() -> None:
+    filters = np.full((21, 3, 3), 127, np.int8)
+    for least, pairs in ((-127, True), (-128, False)):
+        filters[-1, -1, -1] = least
+        assert takes_pairs(parse_target(machine(256).target), filters) == pairs
 
 
 def test_half_floats_are_multiplied_where_the_processor_does(tmp_path: Path) -> None:
