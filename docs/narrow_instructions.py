@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nnefc.passes.compute.dot_instructions import instructions
 from nnefc.passes.compute.matrix_units import UNITS
-from nnefc.passes.compute.riscv_vectors import LENGTHS
+from nnefc.targets.machine.architecture import RISCV_LENGTHS
 
 PAGE = Path(__file__).parent / "precision.md"
 _BEGIN, _END = "<!-- instructions -->\n", "<!-- end of instructions -->\n"
@@ -15,7 +15,7 @@ _NAMES = {
     "wasm_dot": "i32x4.dot_i16x8_s, of bytes widened to 16 bits",
     "half_pairs": "multiply-adds of float16",
     "half_product": "multiply-adds of float16",
-    **{f"riscv_product_{bits}": "`vwmacc`, of bytes widened to 16 bits" for bits in LENGTHS},
+    **{f"riscv_product_{bits}": "`vwmacc`, of bytes widened to 16 bits" for bits in RISCV_LENGTHS},
     **{f"sve_{name}": f"`{name}` on vectors of SVE" for name in ("sdot", "udot", "bfdot")},
 }
 

@@ -36,8 +36,8 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from nnefc.element_types import bits_of
-from nnefc.passes.compute.riscv_vectors import LENGTHS as RISCV_LENGTHS
 from nnefc.passes.compute.riscv_vectors import widened_product_name
+from nnefc.targets.machine.architecture import RISCV_LENGTHS
 
 __all__ = [
     "BYTE_PRODUCT",
@@ -239,7 +239,7 @@ MACHINES: tuple[tuple[str, frozenset[str], dict[str, DotProduct]], ...] = (
     ("armv7a", frozenset(), {"uint8": _VMULL_U8, "int8": VMULL_S8}),
     *(
         ("riscv64", frozenset({"v", f"zvl{bits}b"}), {"uint8": RISCV_PRODUCTS[bits], "int8": RISCV_PRODUCTS[bits]})
-        for bits in reversed(RISCV_LENGTHS)
+        for bits in RISCV_LENGTHS
     ),
 )
 

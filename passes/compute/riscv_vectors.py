@@ -17,12 +17,10 @@ from tvm import tirx
 
 from nnefc.passes.tir.pure_operators import register_pure_operator
 from nnefc.passes.tir.scalable_vectors import Vector
+from nnefc.targets.machine.architecture import RISCV_LENGTHS
 from nnefc.targets.machine.target import Target
 
-__all__ = ["LENGTHS", "byte_pair", "function_text", "use_riscv_vectors", "widened_product_name"]
-
-LENGTHS = (128, 256, 512, 1024)
-"""Bits of registers that code is made for."""
+__all__ = ["byte_pair", "function_text", "use_riscv_vectors", "widened_product_name"]
 
 _GRANULE = 64  # bits: scalable vectors have so many, times a number that is not known
 _ANY_REST = 3  # policy: what lies beyond the lanes may become anything
@@ -42,7 +40,7 @@ def byte_pair(target: Target, *operands: tirx.Expr) -> tirx.Expr:
 @functools.cache  # TVM refuses a second registration
 def use_riscv_vectors() -> None:
     """Make the operators known to TVM, and its code generator for CPUs, in this process."""
-    for bits in LENGTHS:
+    for bits in RISCV_LENGTHS:
         product, pair = f"{_PRODUCT}{bits}", f"{_PAIR}{bits}"
         register_pure_operator(product, "a sum and a product of int16", functools.partial(_product, bits))
         register_pure_operator(pair, "two products of int8", functools.partial(_pair, bits))

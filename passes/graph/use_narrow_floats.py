@@ -25,6 +25,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from nnefc.bindings import variables_read
 from nnefc.diagnostics import CompileError
 from nnefc.passes.graph.narrow_constants import weights_of
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, operands, shape_of
@@ -328,7 +329,7 @@ def at_the_ends(bindings: Sequence[Any], contractions: Collection[relax.Var], en
     if "first" in ends:
         after: set[relax.Var] = set()  # what a contraction went into
         for binding in bindings:
-            if any(read in after for read in _variables(binding.value)):
+            if any(read in after for read in variables_read(binding.value)):
                 after.add(binding.var)
             elif binding.var in contractions:
                 found.add(binding.var)
@@ -339,22 +340,8 @@ def at_the_ends(bindings: Sequence[Any], contractions: Collection[relax.Var], en
             if binding.var in contractions and binding.var not in before:
                 found.add(binding.var)
             if binding.var in contractions or binding.var in before:
-                before.update(_variables(binding.value))
+                before.update(variables_read(binding.value))
     return found
-
-
-def _variables(expr: relax.Expr) -> list[relax.Var]:
-    """What an expression reads, tuples' fields included."""
-    match expr:
-        case relax.Var():
-            return [expr]
-        case relax.Tuple():
-            return [var for field in expr.fields for var in _variables(field)]
-        case relax.TupleGetItem():
-            return _variables(expr.tuple_value)
-        case relax.Call():
-            return [var for arg in expr.args for var in _variables(arg)]
-    return []
 
 
 def _is_contraction(call: relax.Expr) -> bool:

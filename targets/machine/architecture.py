@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from nnefc.diagnostics import CompileError
 
-__all__ = ["ARCHITECTURES", "Architecture", "Vectors", "architecture_of"]
+__all__ = ["ARCHITECTURES", "RISCV_LENGTHS", "Architecture", "Vectors", "architecture_of"]
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,12 @@ class Architecture:
         return tuple(feature for feature in features if feature not in self.lengths)
 
 
-# Scalable vectors of RISC-V are at least so many bits; code for fixed lengths runs on longer ones too. Instructions
-# take groups of registers for one, as many as hold a line of a cache: fewer instructions, which take as many cycles.
-_RISCV_LENGTHS = (1024, 512, 256, 128)
+RISCV_LENGTHS = (1024, 512, 256, 128)
+"""Bits that scalable vectors of RISC-V have at least, the longest first: code for a fixed length runs on longer ones
+too."""
+
+# Instructions take groups of registers for one, as many as hold a line of a cache: fewer instructions, which take as
+# many cycles.
 _RISCV_GROUP_BYTES = 64
 
 
@@ -188,7 +191,7 @@ ARCHITECTURES = (
         required=("64bit", "m", "a", "f", "d"),
         attributes=("+m", "+a", "+f", "+d", "+c"),
         extensions=(
-            *(VectorExtension(("v", f"zvl{n}b"), _riscv_vectors(n)) for n in _RISCV_LENGTHS),
+            *(VectorExtension(("v", f"zvl{n}b"), _riscv_vectors(n)) for n in RISCV_LENGTHS),
             # no vectors: 32 scalar registers, which LLVM uses four at a time
             VectorExtension((), Vectors(16, 8, fused=True)),
         ),
