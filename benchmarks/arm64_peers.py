@@ -2,8 +2,8 @@
 
     python benchmarks/arm64_peers.py FOLDER
 
-Takes Debian's packages and wheels from PyPI, on Debian 12. Networks become ncnn's by `pnnx`, and LiteRT's by `onnx2tf`
-with TensorFlow; both programs are installed first, where they are found. Ten minutes.
+Takes Debian's packages and wheels from PyPI, on Debian 12. Networks become ncnn's by `pnnx` (20261020), and LiteRT's by
+`onnx2tf` (1.29.24) with TensorFlow (2.19.0); the programs are installed first, where they are found. Ten minutes.
 
     FOLDER/root/       Debian for 64-bit Arm: the C library, Python
     FOLDER/packages/   onnxruntime, ncnn, LiteRT, NumPy
@@ -20,11 +20,11 @@ from pathlib import Path
 
 import click
 import numpy as np
+from emulated import COUNTED
 from models.networks import write_twins
 
 _ROOT = Path(__file__).resolve().parents[1]
 
-NETWORKS = ("squeezenet", "mobilenet_v1", "mobilenet_v2", "shufflenet")
 _SYSTEM = (
     "libc6",
     "libgcc-s1",
@@ -42,7 +42,16 @@ _SYSTEM = (
 )
 """Of Debian 12, whose Python is 3.11."""
 
-_PACKAGES = ("numpy", "onnxruntime", "ncnn", "ai-edge-litert", "flatbuffers", "protobuf", "backports.strenum", "tqdm")
+_PACKAGES = (
+    "numpy==2.4.6",
+    "onnxruntime==1.32.0",
+    "ncnn==1.0.20261020",
+    "ai-edge-litert==2.3.0",
+    "flatbuffers==25.12.19",
+    "protobuf==7.36.2",
+    "backports.strenum==1.2.8",
+    "tqdm==4.70.1",
+)
 _PICTURES = "calibration_image_sample_data_20x128x128x3_float32.npy"
 """Random ones, that ranges are taken from, under the name that onnx2tf gives to those that it would fetch."""
 
@@ -50,6 +59,7 @@ _PICTURES = "calibration_image_sample_data_20x128x128x3_float32.npy"
 def system(folder: Path) -> None:
     """Debian's packages for 64-bit Arm, unpacked; lists of packages are kept apart from this machine's own."""
     state = folder / "apt"
+    shutil.rmtree(state, ignore_errors=True)
     for part in ("lists/partial", "cache/archives/partial"):
         (state / part).mkdir(parents=True, exist_ok=True)
     (state / "status").touch()
@@ -66,13 +76,15 @@ def system(folder: Path) -> None:
     _run([*apt, "update"], folder)
     _run([*apt, "download", *_SYSTEM], state)
     root = folder / "root"
-    root.mkdir(exist_ok=True)
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir()
     for package in sorted(state.glob("*.deb")):
         _run(["dpkg", "-x", str(package), str(root)], folder)
 
 
 def packages(folder: Path) -> None:
     """Wheels for 64-bit Arm, without what only other uses of them need."""
+    shutil.rmtree(folder / "packages", ignore_errors=True)  # pip leaves folders that are there
     platforms = [part for n in (17, 26, 27, 28, 34) for part in ("--platform", f"manylinux_2_{n}_aarch64")]
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--only-binary=:all:", "--python-version", "3.11"]
     _run([*command, *platforms, "--platform", "manylinux2014_aarch64", "--target", "packages", *_PACKAGES], folder)
@@ -103,7 +115,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     system(folder)
     packages(folder)
-    for network in NETWORKS:
+    for network in COUNTED:
         models(folder, network)
 
 

@@ -3,7 +3,7 @@
     python benchmarks/emulated.py [--peers FOLDER] [NETWORK ...]
 
 Emulators say nothing of time: results are compared, and instructions of one inference counted, of peers too if FOLDER
-has them, as `arm64_peers.py` makes it. Without names it takes NETWORKS and COUNTED, and writes
+has them, as `arm64_peers.py` makes it. Without names it takes NETWORKS and COUNTED, and, if there are peers, writes
 benchmarks/results/emulated.md. Rows are computed in as many processes as there are processors: counts are the same
 whatever else runs.
 """
@@ -24,7 +24,7 @@ import click
 import numpy as np
 import onnxruntime
 from conditions import Conditions, page, write_page
-from instructions import instructions, program, quantized
+from instructions import DATA, instructions, program, quantized
 from models.networks import NAMES, write_twins
 
 import nnefc
@@ -54,8 +54,8 @@ _COUNTED_HEAD = [
     "## Instructions",
     "",
     "Millions of instructions that one inference on one thread executes, as QEMU counts them: a measure of code, not",
-    "of time. Quantized networks have weights of int8 with a scale for each channel, and data of uint8; of int8 for",
-    "LiteRT.",
+    "of time. Quantized networks have weights of int8 with a scale for each channel, and data of int8; onnxruntime",
+    "runs them with data of uint8, too, and what executes fewer instructions counts.",
 ]
 
 _PEERS_HEAD = (
@@ -101,10 +101,10 @@ _ENGINES = {
     ("ncnn", "float16"): ("ncnn-fp16", ".ncnn.param"),
     ("LiteRT", "float32"): ("litert", ".tflite"),
     ("LiteRT", "int8"): ("litert", ".int8.tflite"),
-    ("onnxruntime", "float32"): ("onnxruntime", ".onnx"),
-    ("onnxruntime", "int8"): ("onnxruntime", ".int8.onnx"),
+    ("onnxruntime", "float32"): ("onnxruntime", ""),
+    ("onnxruntime", "int8"): ("onnxruntime", ""),
 }
-"""What of a peer computes with which numbers, see `peers/arm64_runs.py`, and its form of a network."""
+"""What of a peer computes with which numbers, see `peers/arm64_runs.py`, and the ending of its networks but ONNX's."""
 
 
 def _root(folder: Path, target: str, peers: Path) -> str:
@@ -126,15 +126,17 @@ def _of_peers(network: str, source: Path, target: str, numbers: str, peers: Path
         if peers is None or not engine or emulator[0] != _ARM64[0]:
             yield "–"
             continue
-        model = source if engine == "onnxruntime" else peers / "models" / f"{network}{ending}"
+        models = [peers / "models" / f"{network}{ending}"]
+        if engine == "onnxruntime":
+            models = [quantized(source, data) for data in DATA] if numbers == "int8" else [source]
         with tempfile.TemporaryDirectory(prefix="nnefc-root-") as folder:
             root = _root(Path(folder), target, peers)
             options = [part for each in _environment(peers) for part in ("-E", each)]
             there = (emulator[0], "-L", root, *emulator[3:], *options)
             script = _HERE / "peers" / "arm64_runs.py"
             python = peers / "root" / "usr" / "bin" / "python3.11"
-            command = [str(python), str(script), engine, str(model)]
-            yield f"{instructions(there, command, _MORE) / _MILLION:.0f}"
+            commands = [[str(python), str(script), engine, str(model)] for model in models]
+            yield f"{min(instructions(there, command, _MORE) for command in commands) / _MILLION:.0f}"
 
 
 def _environment(peers: Path) -> tuple[str, ...]:
@@ -152,7 +154,7 @@ def counted(network: str, model: Path, target: str, numbers: str, peers: Path | 
         artifact.export(path)
         command = [str(program("first_run", artifact.target.zig_target)), str(path), "1"]
         own = f"{instructions(emulator, command) / _MILLION:.0f}"
-    cells = [network, numbers, target, own, *_of_peers(network, source, target, numbers, peers)]
+    cells = [network, numbers, target, own, *_of_peers(network, model, target, numbers, peers)]
     return f"| {' | '.join(cells)} |"
 
 
@@ -211,7 +213,8 @@ def main(networks: tuple[str, ...], peers: Path | None) -> None:
         for network in dict.fromkeys(networks or (*NETWORKS, *COUNTED))
     }
     for network in networks or COUNTED:
-        quantized(models[network])  # once, before processes want it
+        for data in DATA:
+            quantized(models[network], data)  # once, before processes want it
     peers = peers and peers.absolute()
     runs = [(row, network, models[network], each.name) for network in networks or NETWORKS for each in MACHINES]
     counts = [
@@ -224,7 +227,7 @@ def main(networks: tuple[str, ...], peers: Path | None) -> None:
     lines = [*_HEAD, *_made(runs), *_COUNTED_HEAD, *of_peers, *_COUNTED_TABLE, *_made(counts)]
     conditions = Conditions.now()
     click.echo(page(TITLE, conditions, lines))
-    if not networks:
+    if peers and not networks:
         write_page("emulated", TITLE, conditions, lines)
 
 

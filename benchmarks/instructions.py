@@ -10,6 +10,7 @@ import functools
 import re
 import subprocess
 import tempfile
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,12 +26,14 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from nnefc.targets.link.toolchain import RUNTIME
 from nnefc.targets.link.zig import zig
 
-__all__ = ["Loop", "instructions", "loops", "program", "quantized"]
+__all__ = ["DATA", "Loop", "instructions", "loops", "program", "quantized"]
 
 _HERE = Path(__file__).parent
+DATA = ("int8", "uint8")  # of quantized networks; onnxruntime is faster with the one or the other
 _OPSET = 17  # quantized channel by channel
 _PICTURES = 2  # that ranges are taken from
 _ARM = 4  # bytes of an instruction of 64-bit Arm
+_LONGEST = 512 * _ARM  # bytes of QEMU's blocks, at most
 
 _folder = tempfile.TemporaryDirectory(prefix="nnefc-counting-", ignore_cleanup_errors=True)
 
@@ -94,17 +97,22 @@ def _blocks(emulator: Sequence[str], command: Sequence[str]) -> _Blocks:
 
 
 def _rounds(blocks: _Blocks) -> Counter[bytes]:
-    """How often each loop was executed, by its instructions."""
+    """How often each loop was executed, by its instructions.
+
+    The first round after other code lies in the block that this code begins.
+    """
     found: Counter[bytes] = Counter()
-    for first, (_, count) in blocks.items():
+    begins = sorted(blocks)
+    for number, first in enumerate(begins):
         code, place = b"", first
         while place in blocks and _target(code, place) is None:
             part, times = blocks[place]
-            if times < count:
+            if times < blocks[first][1]:
                 break
             code, place = code + part, place + len(part)
         if _target(code, place) == first:
-            found[code] += count
+            near = begins[bisect_left(begins, first - _LONGEST) : number + 1]
+            found[code] += sum(blocks[begin][1] for begin in near if first < begin + len(blocks[begin][0]))
     return found
 
 
@@ -158,16 +166,24 @@ class _Pictures(quantization.CalibrationDataReader):  # type: ignore[misc]
         return self._left.pop() if self._left else None
 
 
-def quantized(model: Path) -> Path:
-    """The same network with weights of int8, a scale for each channel, and data of uint8, beside the file."""
-    result = model.with_suffix(".int8.onnx")
+def quantized(model: Path, data: str = DATA[0]) -> Path:
+    """The same network with weights of int8, a scale for each channel, and data of int8 or uint8, beside the file."""
+    result = model.with_suffix(f".q{data}.onnx")
     if result.exists() and result.stat().st_mtime >= model.stat().st_mtime:
         return result
-    (data,) = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).get_inputs()
+    (given,) = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).get_inputs()
     newer, folded = (result.with_suffix(f".{name}.onnx") for name in ("newer", "folded"))
     onnx.save(version_converter.convert_version(onnx.load(model), _OPSET), newer)
     quant_pre_process(newer, folded, skip_symbolic_shape=True)  # scales and shifts go into the weights before them
-    quantization.quantize_static(folded, result, _Pictures(data.name, data.shape), per_channel=True)
+    types = {"int8": quantization.QuantType.QInt8, "uint8": quantization.QuantType.QUInt8}
+    quantization.quantize_static(
+        folded,
+        result,
+        _Pictures(given.name, given.shape),
+        per_channel=True,
+        activation_type=types[data],
+        weight_type=types["int8"],
+    )
     newer.unlink()
     folded.unlink()
     return result

@@ -68,7 +68,7 @@ _HEAD = [
 
 @dataclass(frozen=True)
 class Row:
-    """A loop, or all of a network on a core, weighted by how often each is executed."""
+    """A loop of a network on a core; its share is that of all instructions executed."""
 
     core: str
     numbers: str

@@ -95,6 +95,13 @@ def test_a_page_has_every_row_that_its_script_lists(path: Path) -> None:
     assert rows_listed(*PAGES[path.stem]) - table == set()
 
 
+@pytest.mark.parametrize("path", [path for path in WRITTEN if path.stem == "emulated"], ids=named)
+def test_instructions_are_counted_of_every_network_that_the_script_lists(path: Path) -> None:
+    _, has_table, table = path.read_text().partition("## Instructions")  # an older page has none
+    counted = {line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")}
+    assert not has_table or rows_listed("emulated.py", "COUNTED") <= counted
+
+
 @pytest.mark.parametrize("path", WRITTEN, ids=named)
 def test_a_page_says_when_of_which_commit_and_where_it_was_measured(path: Path) -> None:
     text = path.read_text()
