@@ -53,7 +53,8 @@ def _graphs(record: Record) -> Iterator[str]:
     ways, nodes = record["graphs"], record["nodes"]
     graphs, refused, doubtful = (record.total("graphs", what) for what in ("graphs", "refused", "doubtful"))
     yield f"{graphs:,} graphs of {sum(nodes.values()):,} nodes, of {len(nodes)} operators."
-    yield f"{refused:,} were refused: NNEF has no operation for them, or nothing says how large a result is."
+    yield f"{refused:,} were refused: NNEF has no operation for them, nothing says how large a result is, or operators"
+    yield "ask something of sizes that were left open, such as to be equal or multiples of a number."
     yield f"In {doubtful:,} onnxruntime agrees with the library against ONNX's reference."
     yield "Every other difference was mended; the least graphs that show them are in `tests/fuzz/corpus`."
     yield ""

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from emulation import MACHINES, refused_by
 from onnx import TensorProto, helper, numpy_helper
 from tvm import tirx
+from tvm.ir.expr import TensorLoad
 
 import nnefc
 from nnefc.backends import cpu
@@ -50,15 +51,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def mistaken(change: Callable[[tirx.For], tirx.For], kernel: str = "") -> Iterator[None]:
-    """Every kernel, or that of a rule, gets its loops changed after it has its schedule."""
+def mistaken(change: Callable[..., object], kernel: str = "", kind: type = tirx.For) -> Iterator[None]:
+    """Every kernel, or that of a rule, gets its loops, or other parts, changed after it has its schedule."""
     lower_kernel = cpu.lower_kernel
 
     def wrong(func: tirx.PrimFunc, *arguments: object) -> object:
         made = lower_kernel(func, *arguments)
         if kernel and str(func.attrs["nnefc.rule"]) != kernel:
             return made
-        return replace(made, func=tvm_ffi.structural_map(made.func, (tirx.For, change)))
+        return replace(made, func=tvm_ffi.structural_map(made.func, (kind, change)))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu, "lower_kernel", wrong)
@@ -115,6 +116,25 @@ def test_the_kernel_that_errs_is_named_and_what_it_computes(model: Path) -> None
         for _ in range(2):  # a session goes on after a failure
             with pytest.raises(RunError, match=r"in node 'mean' \(GlobalAveragePool\)"):
                 library.run({"x": X})
+
+
+def test_what_is_read_to_invert_its_bits_is_looked_at(tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("BitwiseNot", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.INT32, [37])],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, None)],
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
+
+    def beyond(load: TensorLoad) -> TensorLoad:
+        return tirx.BufferLoad(load.source, [index + 1 for index in load.indices])
+
+    with mistaken(beyond, kind=TensorLoad):
+        artifact = nnefc.compile(path, checked=True)
+    with artifact.load(threads=1) as library, pytest.raises(RunError, match=r"reads x\[37\], which has 37 items"):
+        library.run({"x": np.arange(37, dtype=np.int32)})
 
 
 @pytest.mark.parametrize("name", ["aarch64", "armv7"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +39,28 @@ class Record(dict[str, Any]):
         return _total(part, last)
 
     def add_to(self, path: Path) -> None:
-        """Add the numbers to those of a file, which is there whole at any time."""
-        (Record.of(path) + self).write(path)
+        """Add the numbers to those of a file, which is there whole at any time, whoever else adds to it."""
+        with _alone(path):
+            (Record.of(path) + self).write(path)
 
     def replace_in(self, path: Path) -> None:
         """Put what is under these names in the place of what a file says there."""
-        Record({**Record.of(path), **self}).write(path)
+        with _alone(path):
+            Record({**Record.of(path), **self}).write(path)
 
     def write(self, path: Path) -> None:
         """Write a file, whole or not at all."""
         beside = path.with_name(f".{path.name}.{os.getpid()}")
         beside.write_text(json.dumps(self, indent=1, sort_keys=True) + "\n")
         beside.replace(path)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """No other process changes a file in this context; a lock file beside it stays."""
+    with path.with_name(f".{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _sum(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ was found. Graphs run in a process of their own, so that one that crashes is a f
 from __future__ import annotations
 
 import collections
+import itertools
 import json
 import subprocess
 import sys
@@ -65,30 +66,39 @@ def work(seeds: range, steps: int, ways: Sequence[Way], alone: bool, found: Path
         print(json.dumps(about), flush=True)
         graphs = [graph_of(seed, steps, way) for seed in part]
         outcome = compare(graphs, way)
-        findings = [finding for finding in outcome.findings if write(finding, found)]
-        doubtful = [*outcome.doubtful, *(f.graph for f in outcome.findings if f not in findings)]
+        until = time.monotonic() + _PATIENCE / 2
+        written = [write(finding, found, until) for finding in outcome.findings]
+        findings = list(itertools.compress(outcome.findings, written))
+        errors = [f.graph for f, kept in zip(outcome.findings, written, strict=True) if not kept]
         about |= {
             "operators": collections.Counter(kind for graph in graphs for kind in graph.operators()),
             "agreed": outcome.agreed,
             "refused": outcome.refused,
-            "doubtful": [graph.operators() for graph in doubtful],
+            "doubtful": [graph.operators() for graph in (*outcome.doubtful, *errors)],
             "findings": [[f.graph.seed, f.what, f.peer] for f in findings],
             "validated": collections.Counter(outcome.validated),
         }
         print(json.dumps(about), flush=True)
 
 
-def write(finding: Finding, folder: Path) -> bool:
-    """Make a graph small and write it with what was found; False if it is the reference that errs in the small one."""
+def write(finding: Finding, folder: Path, until: float) -> bool:
+    """Make a graph small and write it with what was found; False if it is the reference that errs in the small one.
+
+    Args:
+        until: when nothing smaller is tried any more, in seconds of the monotonic clock.
+    """
     way = finding.way
-    small = shrunk(finding.graph, lambda candidate: bool(compare([candidate], way).findings))
+    small = shrunk(finding.graph, lambda one: time.monotonic() < until and bool(compare([one], way).findings))
     again = compare([small], way)
-    if again.doubtful or len(small.outputs) > 1:  # no output shows a difference alone: the reference errs in one
+    if again.doubtful:
         return False
+    if not again.findings:  # it is not found each time, or only with these sizes open
+        small = finding.graph
     folder.mkdir(parents=True, exist_ok=True)
     name = folder / f"{small.seed}-{way.name.replace(' ', '-')}"
     lines = [f"{way.name}: {finding.what}", *(f"small: {f.what}; peer: {f.peer or 'none'}" for f in again.findings)]
-    model = small.model(may_be_open(small) if way.open_sizes else ())
+    opened = may_be_open(small) if small.opened is None else small.opened
+    model = small.model(opened if way.open_sizes else ())
     name.with_suffix(".txt").write_text("\n".join([*lines, "", onnx.printer.to_text(model), ""]))
     onnx.save(model, name.with_suffix(".onnx"))
     np.savez(name.with_suffix(".npz"), **small.feeds())
@@ -130,11 +140,16 @@ def said_of(seeds: range, ways: Sequence[str], alone: bool, options: Sequence[st
         if last is None or "agreed" in last:
             raise click.ClickException(f"a process ended between graphs, with {process.returncode}: {text}")
         first, end = last["seeds"]
+        nothing = {"operators": {}, "agreed": 0, "refused": [], "doubtful": [], "validated": {}}
+        what = f"ended with {process.returncode}: {text[-600:]}"
         if end - first > 1:
-            yield from said_of(range(first, end), [last["way"]], True, options)
+            lines = list(said_of(range(first, end), [last["way"]], True, options))
+            if not any(line["findings"] for line in lines):  # the graphs are counted by themselves
+                together = [first, f"together with those to {end - 1}: {what}", ""]
+                lines.append(last | nothing | {"seeds": [end, end], "findings": [together]})
+            yield from sorted(lines, key=lambda line: not line["findings"])  # who reads them may stop after any
         else:
-            nothing = {"operators": {}, "agreed": 0, "refused": [], "doubtful": [], "validated": {}}
-            yield last | nothing | {"findings": [[first, f"ended with {process.returncode}: {text[-600:]}", ""]]}
+            yield last | nothing | {"findings": [[first, what, ""]]}
         seeds = range(end, seeds.stop)
 
 

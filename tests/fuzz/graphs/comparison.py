@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,8 @@ from nnefc.targets.machine.any_target import parse_any_target
 
 _KERNEL_BOUND = 1e-4
 """What a kernel's results may be from those of another order of its sums, over the largest of them."""
+_NOT_EQUAL = re.compile(r" is (\d+), but .* is (\d+)(?:: both are the same| by the other sizes)")
+"""What libraries say of sizes that they were compiled to take for equal; not that one is 1."""
 _KINDS = {"i": "integer", "u": "integer", "f": "float", "b": "boolean"}
 
 __all__ = ["Arrays", "Finding", "Outcome", "compare", "difference", "may_be_open"]
@@ -101,8 +104,8 @@ def compare(graphs: Sequence[Graph], way: Way) -> Outcome:
     except (nnefc.CompileError, nnefc.ModelWarning) as error:
         refused = str(error).partition("\n")[0]
     except nnefc.RunError as error:
-        if way.open_sizes and "bad argument" in str(error):
-            refused = str(error).partition("bad argument")[2]  # open sizes that meet known ones are taken for equal
+        if way.open_sizes and _meets_one(str(error)):
+            refused = str(error).partition("bad argument: ")[2]
         else:
             wrong = f"RunError: {error}"
     except Exception as error:  # whatever else is raised is what is looked for
@@ -122,6 +125,12 @@ def compare(graphs: Sequence[Graph], way: Way) -> Outcome:
     return Outcome(refused=(refused,)) if refused else Outcome(findings=(Finding(way, wrong, "", graph),))
 
 
+def _meets_one(message: str) -> bool:
+    """Whether a library refuses a size for one that it is taken to be equal to, of which one is 1 and is repeated."""
+    told = _NOT_EQUAL.search(message)
+    return told is not None and "1" in told.groups()
+
+
 def _by_itself(outcome: Outcome, beside: Graph) -> Outcome:
     """What is found of a graph is sought again in a library of its own; if not there, that of all graphs shows it."""
     if not outcome.findings:
@@ -135,12 +144,13 @@ def _by_itself(outcome: Outcome, beside: Graph) -> Outcome:
 def _judged(graph: Graph, results: Arrays, way: Way) -> Outcome:
     """What results of a graph are worth."""
     bounds = bounds_of(graph)
-    what = difference(results, bounds)
-    if not what:
+    wrong = {name: bound for name, bound in bounds.items() if difference(results, {name: bound})}
+    if not wrong:
         return Outcome(agreed=1)
+    what = difference(results, wrong)
     peer = _peer_results(graph)
-    side = "" if peer is None else "neither" if difference(peer, bounds) else "reference"
-    if peer is not None and side == "neither" and not difference(results, _around(peer, bounds)):
+    side = "" if peer is None else "neither" if difference(peer, wrong) else "reference"
+    if peer is not None and side == "neither" and not difference(results, _around(peer, wrong)):
         return Outcome(doubtful=(graph,))
     return Outcome(findings=(Finding(way, what, side, graph),))
 
@@ -170,7 +180,7 @@ def may_be_open(graph: Graph) -> frozenset[str]:
                 try:
                     load_network(source)
                 except nnefc.CompileError as error:
-                    refused = str(error)
+                    refused = str(error).partition("bad argument: ")[2]
                 except Exception:  # whatever else is raised is what is looked for
                     break
             said = " ".join([refused, *(str(each.message) for each in told)])

@@ -172,7 +172,7 @@ def work_guided(name: str, seconds: float, seed: int, memory: float, findings: P
 
 def supervise(name: str, minutes: float, seed: int, memory_gib: float, findings: Path, record: Path | None) -> int:
     """Start workers until the time is over; one that dies is a finding."""
-    findings.mkdir(parents=True, exist_ok=True)
+    set_aside(findings)
     start = time.time()
     end = start + 60 * minutes
     workers = 0
@@ -195,6 +195,18 @@ def supervise(name: str, minutes: float, seed: int, memory_gib: float, findings:
                     print((findings / "worker.log").read_text()[-2000:], file=sys.stderr)
                     return 1
     return summarize(findings, time.time() - start, workers, record)
+
+
+def set_aside(findings: Path) -> None:
+    """Make the folder of a run: what an earlier one counted goes, and what it found goes to `earlier` inside."""
+    earlier = findings / "earlier"
+    earlier.mkdir(parents=True, exist_ok=True)
+    for file in findings.glob("counts.*.json"):
+        file.unlink()
+    for file in (*findings.glob("*.txt"), *findings.glob("*.input")):
+        file.replace(earlier / file.name)
+    for name in ("current", "watchdog"):
+        (findings / name).unlink(missing_ok=True)
 
 
 def summarize(findings: Path, seconds: float, workers: int, record: Path | None) -> int:
