@@ -49,10 +49,19 @@ def network() -> tuple[Net, list[str]]:
     [(256, "", 1e-5), (512, "", 1e-5), (256, "fp16", 4e-3), (512, "fp16", 4e-3), (512, "bf16", 2e-2)],
 )
 def test_results_are_those_of_every_other_machine(bits: int, precision: str, error: float, tmp_path: Path) -> None:
-    emulated = machine(bits)
+    compare(*network(), machine(bits), precision, error, tmp_path)
+
+
+def test_half_floats_in_blocks_of_half_a_register_have_the_same_results(tmp_path: Path) -> None:
+    """As where a network's layers have 16 and 48 channels, and registers hold 32."""
+    net = Net(seed=22)
+    y = net.do("Relu", net.convolution(net.floats(1, 16, 7, 9), 16, 48))
+    compare(net, [net.convolution(y, 48, 16, size=1)], machine(512), "fp16", 4e-3, tmp_path)
+
+
+def compare(net: Net, results: list[str], emulated: Machine, precision: str, error: float, tmp_path: Path) -> None:
     if emulated.missing:
         pytest.skip(f"needs: {emulated.missing}")
-    net, results = network()
     model = net.model(results)
     onnx.save(model, tmp_path / "n.onnx")
     wanted = onnxruntime.InferenceSession(model.SerializeToString()).run(None, net.inputs)
