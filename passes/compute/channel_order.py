@@ -22,6 +22,7 @@ __all__ = [
     "gathered_filters",
     "merge_groups",
     "operands_of_groups",
+    "operands_read",
     "rearrange",
     "unarrange",
 ]
@@ -113,6 +114,13 @@ def operands_of_groups(order: Sequence[int], groups: int, terms: int) -> np.ndar
     for group, operands in enumerate(found):
         table[group, : len(operands)] = operands
     return table
+
+
+def operands_read(table: np.ndarray) -> np.ndarray:
+    """What groups read, by the `table` of :func:`operands_of_groups`. One with fewer operands than others reads its
+    last one again, by weights of zero: an operand of others may hold what is infinite."""
+    last = (table >= 0).sum(axis=1, keepdims=True) - 1
+    return np.take_along_axis(table, np.minimum(np.arange(table.shape[1]), last), axis=1)
 
 
 def gathered_filters(filters: np.ndarray, order: Sequence[int], table: np.ndarray, terms: int) -> np.ndarray:

@@ -17,6 +17,7 @@ from nnefc.passes.compute.channel_order import (
     gathered_filters,
     merge_groups,
     operands_of_groups,
+    operands_read,
 )
 from nnefc.passes.compute.convolution import (
     convolve,
@@ -235,19 +236,12 @@ def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sl
     table = layout.slots.reshape(groups, -1)
     if run > 1:
         runs = operands_of_groups(layout.order, groups, run)
-        merged, table = gathered_filters(merged, layout.order, runs, run), _runs_read(runs)
+        merged, table = gathered_filters(merged, layout.order, runs, run), operands_read(runs)
     packed = to_constant(pack_filter(merged, run, layouts.size, groups))
     packed = widened_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
     given = (to_constant(table), sliding.strides, sliding.dilation)
     result = layouts.kernel(convolve_gathered, source, packed, *given, name="convolution")
     return layouts.as_blocked(result, outputs, groups)
-
-
-def _runs_read(runs: np.ndarray) -> np.ndarray:
-    """Of `[groups, count]` runs that hold channels of each group, -1 for none: what a group reads. One with fewer runs
-    than others reads its last one again, by weights of zero: a run of others may hold what is infinite."""
-    last = (runs >= 0).sum(axis=1, keepdims=True) - 1
-    return np.take_along_axis(runs, np.minimum(np.arange(runs.shape[1]), last), axis=1)
 
 
 _LOOKED_UP = 1.4  # products that take as long as what is done for an entry of a table, where others are by lane
@@ -259,7 +253,7 @@ def _run_of_slots(layout: Blocked, groups: int, target: Target, size: int) -> in
 
     def time(run: int) -> float:
         runs = operands_of_groups(layout.order, groups, run)
-        read = np.asarray(layout.order).reshape(-1, run)[_runs_read(runs)]
+        read = np.asarray(layout.order).reshape(-1, run)[operands_read(runs)]
         return math.inf if FOREIGN in read else runs.shape[1] * (run + _LOOKED_UP)
 
     return min((size, target.lanes("float32"), 1) if target.by_lane else (1,), key=time)

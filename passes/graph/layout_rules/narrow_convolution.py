@@ -22,6 +22,7 @@ from nnefc.passes.compute.channel_order import (
     convolve_gathered,
     gathered_filters,
     operands_of_groups,
+    operands_read,
 )
 from nnefc.passes.compute.convolution import convolve, convolve_depthwise, convolve_wider, pack_filter
 from nnefc.passes.compute.depthwise_pairs import convolve_pairs, takes_pairs
@@ -29,7 +30,7 @@ from nnefc.passes.compute.depthwise_words import convolve_words, words_of
 from nnefc.passes.compute.dot_product import Multiplication, byte_product, multiplication_of, pair_product
 from nnefc.passes.compute.matrix_units import in_tiles
 from nnefc.passes.compute.window_sums import sum_blocks, sum_channels, sum_lanes, sum_windows
-from nnefc.passes.graph.blocked_layout import Blocked
+from nnefc.passes.graph.blocked_layout import FOREIGN, Blocked
 from nnefc.passes.graph.blocking import to_blocks
 from nnefc.passes.graph.choose_convolution import columns_to_add
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
@@ -170,13 +171,17 @@ def _operands(
     layouts: LayoutRewriter, data: relax.Expr, how: Multiplication, groups: int, inputs: int
 ) -> np.ndarray | None:
     """The packed operands that hold the channels of each group; None where they are in order, or are better brought
-    in order before, for a packed operand holds few that a group reads."""
+    in order before, for a packed operand holds few that a group reads, or a float of another tensor: that may be
+    infinite."""
     layout = layouts.layout_of(data)
     if layout is None or layout == Blocked.of(groups * inputs, layouts.size, groups):
         return None
     if how.terms == 1 or in_tiles(how, layouts.target):
         return None
     table = operands_of_groups(layout.order, groups, how.terms)
+    held = np.asarray(layout.order).reshape(-1, how.terms)[operands_read(table)]
+    if "float" in how.data and FOREIGN in held:
+        return None
     items = table.shape[1] * how.terms
     return table if items <= _MOST_READ * inputs and how.is_cut(items) else None
 
@@ -199,7 +204,7 @@ def _gathered(
         convolve_gathered,
         packed_data(layouts.builder, around, how),
         to_constant(pack_filter(arranged, 1, layouts.size, len(table))),
-        to_constant(np.maximum(table, 0)),
+        to_constant(operands_read(table)),
         sliding.strides,
         sliding.dilation,
         how.product,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from emulation import run_on, with_glibc
 from relax_programs import Case, Graph, Value, build, check, differences, program, summary, target
-from tvm import te
+from tvm import relax, te
 
 from nnefc.driver import compile_network
 from nnefc.passes.compute.channel_order import (
@@ -15,12 +17,15 @@ from nnefc.passes.compute.channel_order import (
     gathered_filters,
     merge_groups,
     operands_of_groups,
+    operands_read,
 )
+from nnefc.passes.compute.dot_product import multiplication_of
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.blocked_layout import EMPTY, FOREIGN, Blocked
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fold_permutations import FoldPermutations
-from nnefc.passes.graph.layout_rules.convolution import _run_of_slots, _runs_read
+from nnefc.passes.graph.layout_rules.convolution import _run_of_slots
+from nnefc.passes.graph.layout_rules.narrow_convolution import _operands
 from nnefc.passes.schedule.analysis import KernelAnalysis
 
 
@@ -300,13 +305,22 @@ def test_a_group_with_fewer_runs_than_another_reads_no_channel_of_another_tensor
     assert run == 4 and (runs >= 0).sum(axis=1).tolist() == [5, 4]
     data = np.where(np.asarray(order) == FOREIGN, np.inf, 1).reshape(-1, run)
     spread = gathered_filters(filters(6, 16), order, runs, run).reshape(2, 3, -1)
-    read = data[_runs_read(runs)].reshape(2, -1, 1)
+    read = data[operands_read(runs)].reshape(2, -1, 1)
     np.testing.assert_allclose((spread @ read).ravel(), filters(6, 16).sum(axis=1), rtol=1e-5)
 
 
 def test_runs_with_a_channel_of_another_tensor_are_read_slot_by_slot() -> None:
     order = (*range(8), *[FOREIGN] * 8, FOREIGN, *range(8, 16), *[EMPTY] * 7)
     assert _run_of_slots(Blocked(order), 2, target("cortex-a76"), 8) == 1
+
+
+def test_no_pair_of_half_floats_holds_a_channel_of_another_tensor() -> None:
+    """Of bytes, which are all finite, some may."""
+    machine, layout = target("znver5 -precision=bf16"), Blocked((*range(15), *[FOREIGN] * 17))
+    data, layouts = relax.Var("x"), SimpleNamespace(layout_of=lambda _: layout, size=16, target=machine)
+    halves, data_bytes = (multiplication_of(machine, dtype, dtype) for dtype in ("bfloat16", "int8"))
+    assert _operands(layouts, data, halves, 1, 15) is None
+    assert _operands(layouts, data, data_bytes, 1, 15) is not None
 
 
 def test_infinities_stay_among_the_channels_that_were_left_out() -> None:
