@@ -1,7 +1,7 @@
 """Sigmoids and 1 + erf in as many digits as results have that are rounded to bytes.
 
-The largest relative error of a sigmoid is 1.4e-4 over all arguments; the error of 1 + erf is 8e-4 and, times the
-argument, 4e-4, where a result has seldom less than a hundred steps in 1. A sigmoid takes nine instructions with
+The largest relative error of a sigmoid is 1.4e-4 over all arguments; that of 1 + erf has no bound where the argument is
+negative, and the error alone is small. A sigmoid takes nine instructions with
 AVX-512, and 14 with other vectors, for which :mod:`vector_math` has 18.
 """
 
@@ -19,7 +19,7 @@ from nnefc.passes.compute.vector_math import like, named, polynomial, typed
 from nnefc.passes.tir.expressions import in_parts
 from nnefc.passes.tir.pure_operators import register_pure_operator
 
-__all__ = ["one_and_erf", "sigmoid", "use_byte_functions"]
+__all__ = ["ONE_AND_ERF_ERROR", "TIMES_ARGUMENT", "one_and_erf", "sigmoid", "use_byte_functions"]
 
 _NAMES = {"sigmoid": "nnefc.sigmoid_of_bytes", "erf": "nnefc.one_and_erf_of_bytes"}
 _BY_SCALING = "_by_scaling"
@@ -38,7 +38,9 @@ _ROUNDING = 1.5 * 2**23 + 127
 _SIGMOID_RANGE = (-88.8, 87.0)  # at the ends the exponent is 255, of infinity, and 1
 
 _ERF = (2.2632744991897673, 0.1962009841208119)
-"""1 + erf(u) ≈ 2 sigmoid(u P(u²)): P, lowest power first, fitted alike; the error is 8e-4, and 4e-4 / |u|."""
+"""1 + erf(u) ≈ 2 sigmoid(u P(u²)): P, lowest power first, fitted alike."""
+ONE_AND_ERF_ERROR, TIMES_ARGUMENT = 8.3e-4, 4e-4
+"""The largest error of that beside the sigmoid's own, and of its product with u."""
 
 
 def sigmoid(x: tirx.Expr, scales: bool) -> tirx.Expr:

@@ -9,7 +9,8 @@
 Convolutions of one network often differ in how many channels they sum up, and in the size of the image. Numbers that
 have the same proportion in all of these functions are one argument. What divides all of them stays beside it, so that
 LLVM sees where vectors are aligned. What code is made of stays a number: loops that are unrolled or become vectors,
-divisors of what is computed for each element, buffers on the stack, and the operands of instructions.
+divisors of what is computed for each element, buffers on the stack, the operands of instructions, and lanes of vectors.
+Numbers that an argument does not hold stay as well.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ def _merged(kernels: Mapping[GlobalVar, _Shape], dtype: str) -> dict[GlobalVar, 
     """Kernels of one shape as calls of the first one; none if they are better left alone."""
     each = list(zip(*(kernel.numbers for kernel in kernels.values()), strict=True))
     arguments = list(dict.fromkeys(_reduced(values)[1] for values in each if len(set(values)) > 1))
-    if len(arguments) > _MOST_ARGUMENTS:
+    most = int(tirx.max_value(dtype).value)
+    if len(arguments) > _MOST_ARGUMENTS or any(not -most <= value <= most for values in arguments for value in values):
         return {}
     params = [tirx.Var(f"n{index}", dtype) for index in range(len(arguments))]
     left = iter(each)
@@ -175,7 +177,7 @@ def _changed(body: tirx.Stmt, number: _Number) -> tirx.Stmt:
             (Call, call),
             (tuple(_OF_COUNTS), quotient),
             (tirx.AttrStmt, attribute),
-            ((tirx.AllocBuffer, tirx.DeclBuffer, tirx.Ramp, tirx.Broadcast), as_it_is),
+            ((tirx.AllocBuffer, tirx.DeclBuffer, tirx.Ramp, tirx.Broadcast, tirx.Shuffle), as_it_is),
         ],
     )
 
@@ -184,7 +186,7 @@ def _without_sizes_of_views(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A flat function that does not say how many items its operands have: nothing asks for that any more."""
     found: list[tirx.Stmt | TensorLoad] = []
     tvm_ffi.structural_walk(func.body, ((tirx.DeclBuffer, tirx.BufferStore, TensorLoad), found.append))
-    flat = {
+    shaped = {
         place.buffer if isinstance(place, tirx.BufferStore) else place.source
         for place in found
         if hasattr(place, "indices") and len(place.indices) != 1
@@ -192,7 +194,7 @@ def _without_sizes_of_views(func: tirx.PrimFunc) -> tirx.PrimFunc:
     views = {
         view.buffer: tirx.decl_buffer((_ITEMS,), str(view.buffer.dtype), name=view.buffer.name)
         for view in found
-        if isinstance(view, tirx.DeclBuffer) and view.buffer not in flat
+        if isinstance(view, tirx.DeclBuffer) and view.buffer not in shaped
     }
     body = tvm_ffi.structural_map(func.body, (tirx.Var, lambda var: views.get(var, var)))
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)

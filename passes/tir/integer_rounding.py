@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import tirx
 
 from nnefc.passes.tir.pure_operators import register_pure_operator
+from nnefc.passes.tir.rounded_numbers import RoundedNumber
 
 __all__ = ["use_rounding", "with_integer_rounding"]
 
@@ -25,7 +26,6 @@ _VECTOR = 4  # lanes
 _LARGE = 12582912.0  # 3 · 2²²
 _LARGE_BITS = 0x4B400000
 _MOST = 2.0**21  # of what is rounded by a sum
-_LARGEST_BOUND = 1 << 20
 
 
 def with_integer_rounding(func: tirx.PrimFunc, features: Collection[str]) -> tirx.PrimFunc:
@@ -41,41 +41,15 @@ def with_integer_rounding(func: tirx.PrimFunc, features: Collection[str]) -> tir
 
 def _integer(expr: tirx.Expr, name: str) -> tirx.Expr | None:
     """A float expression of cut and rounded numbers as one of int32; None if it is something else."""
-    bounds: list[tuple[type, int]] = []
-    while isinstance(expr, tirx.Min | tirx.Max):
-        kind, (inner, bound) = type(expr), (expr.a, expr.b)
-        if _whole(bound) is None:
-            inner, bound = bound, inner
-        limit = _whole(bound)
-        if limit is None:
-            return None
-        bounds.append((kind, limit))
-        expr = inner
-    zero: int | None = 0
-    if isinstance(expr, tirx.Add):
-        inner, zero = expr.a, _whole(expr.b)
-        if zero is None:
-            inner, zero = expr.b, _whole(expr.a)
-        expr = inner
-    is_cut = {kind for kind, _ in bounds} == {tirx.Min, tirx.Max}
-    if zero is None or not is_cut or not isinstance(expr, tvm.ir.Call) or expr.op.name != "tirx.nearbyint":
+    rounded = RoundedNumber.of(expr)
+    if rounded is None:
         return None
-    made: tirx.Expr = tirx.call_intrin("int32", name, expr.args[0])
-    if zero:
-        made = tirx.call_intrin("int32", _SATURATED_SUM, made, tirx.const(zero, "int32"))
-    for kind, limit in reversed(bounds):
+    made: tirx.Expr = tirx.call_intrin("int32", name, rounded.number)
+    if rounded.zero:
+        made = tirx.call_intrin("int32", _SATURATED_SUM, made, tirx.const(rounded.zero, "int32"))
+    for kind, limit in rounded.limits:
         made = kind(made, tirx.const(limit, "int32"))
     return made
-
-
-def _whole(expr: tirx.Expr) -> int | None:
-    """A constant that is a small whole number."""
-    while isinstance(expr, tirx.Cast):
-        expr = expr.value
-    if not isinstance(expr, tirx.FloatImm | tirx.IntImm):
-        return None
-    value = float(expr.value)
-    return int(value) if value.is_integer() and abs(value) <= _LARGEST_BOUND else None
 
 
 @functools.cache  # TVM refuses a second registration

@@ -1,19 +1,21 @@
 """Round to integers by the conversion itself, where an instruction does both.
 
     int32(nearbyint(x))                             →     converted(x)
-    int32(max(min(nearbyint(x) + 3, 255), 0))       →     converted(max(-3, min(252, x))) + 3
-    uint8(int32(nearbyint(min(255, max(0, x)))))    →     uint8(min(255, uint32(converted(max(0, x)))))
+    int32(max(min(nearbyint(x) + 3, 255), 0))       →     converted(max(min(x, 252), -3)) + 3
+    uint8(int32(nearbyint(min(255, max(0, x)))))    →     uint8(min(uint32(converted(max(0, x))), 255))
+    uint8(int32(max(min(nearbyint(x), 255), 0)))    →     the same
 
 One instruction takes the place of three. What int32 does not hold becomes its least number on x86, 2³¹ without a sign,
 and the nearest one elsewhere: a limit of 255 that comes after the conversion cuts both as well, and vectors are cut to
-bytes while they become bytes.
+bytes while they become bytes. A minimum or maximum is its second operand where the other is NaN: limits that are second
+make the upper one of it. So do conversions that are cut afterwards, but for those of Arm, which make 0 of it: there the
+last of these lines keeps both limits before the conversion.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import tvm
 import tvm_ffi
@@ -21,6 +23,7 @@ from tvm import tirx
 
 from nnefc.passes.tir.expressions import in_parts, is_number
 from nnefc.passes.tir.pure_operators import register_pure_operator
+from nnefc.passes.tir.rounded_numbers import RoundedNumber, rounded_argument
 
 __all__ = ["use_rounding_conversions", "with_rounding_conversions"]
 
@@ -31,7 +34,6 @@ _NAMES = {
 }
 _CONVERTED = "nnefc.converted_"
 _MOST = 255
-_LARGEST = 1 << 20
 _X86 = {16: "llvm.x86.avx512.mask.cvtps2dq.512", 8: "llvm.x86.avx.cvt.ps2dq.256", 4: "llvm.x86.sse2.cvtps2dq"}
 """Instructions by lanes, and of how many lanes the one is that takes a mask."""
 _MASKED = 16
@@ -46,10 +48,11 @@ def with_rounding_conversions(func: tirx.PrimFunc, architecture: str, lanes: int
         lanes: of a register of float32.
     """
     converted = functools.partial(tirx.call_intrin, "int32", _NAMES[architecture].format(lanes=lanes))
+    nan_is_large = architecture != "aarch64"
 
     def change(cast: tirx.Cast) -> tirx.Expr:
         dtype = str(cast.expr_ty().dtype)
-        if dtype == "uint8" and (inner := _cut_to_bytes(cast.value)) is not None:
+        if dtype == "uint8" and (inner := _cut_to_bytes(cast.value, nan_is_large)) is not None:
             most = tirx.const(_MOST, "uint32")
             return tirx.Cast("uint8", tirx.Min(tirx.Cast("uint32", converted(inner)), most))
         if dtype != "int32":
@@ -57,8 +60,8 @@ def with_rounding_conversions(func: tirx.PrimFunc, architecture: str, lanes: int
         rounded = _rounded(cast)
         if rounded is not None:
             return converted(rounded)
-        cut = _cut_after(cast.value)
-        return cast if cut is None else cut.as_integer(converted)
+        number = RoundedNumber.of(cast.value)
+        return cast if number is None else _cut_before(number, converted)
 
     return tvm_ffi.structural_map(func, (tirx.Cast, change))
 
@@ -69,56 +72,32 @@ def _rounded(expr: tirx.Expr) -> tirx.Expr | None:
         return expr.args[0]
     if not isinstance(expr, tirx.Cast) or str(expr.expr_ty().dtype) != "int32":
         return None
-    inner = expr.value
-    is_call = isinstance(inner, tvm.ir.Call) and getattr(inner.op, "name", "") == "tirx.nearbyint"
-    return inner.args[0] if is_call and str(inner.expr_ty().dtype) == "float32" else None
+    return rounded_argument(expr.value)
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """A number that is rounded, moved by a whole one and cut to whole limits."""
-
-    number: tirx.Expr
-    zero: int
-    low: int
-    high: int
-
-    def as_integer(self, converted: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-        """Cut first, so that what is converted fits."""
-        low, high = (tirx.const(float(limit - self.zero), "float32") for limit in (self.low, self.high))
-        whole = converted(tirx.Min(high, tirx.Max(low, self.number)))
-        return whole + tirx.const(self.zero, "int32") if self.zero else whole
+def _cut_before(rounded: RoundedNumber, converted: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
+    """The same as int32, cut first, so that what is converted fits; limits are second, and take the place of NaN."""
+    number = rounded.number
+    for kind, limit in rounded.limits:
+        number = kind(number, tirx.const(float(limit - rounded.zero), "float32"))
+    whole = converted(number)
+    return whole + tirx.const(rounded.zero, "int32") if rounded.zero else whole
 
 
-def _cut_after(expr: tirx.Expr) -> _Cut | None:
-    """A float that is such a number."""
-    if not isinstance(expr, tirx.Max) or not isinstance(expr.a, tirx.Min):
-        return None
-    inner, low, high = expr.a.a, _whole(expr.b), _whole(expr.a.b)
-    zero: int | None = 0
-    if isinstance(inner, tirx.Add):
-        inner, zero = inner.a, _whole(inner.b)
-    is_call = isinstance(inner, tvm.ir.Call) and getattr(inner.op, "name", "") == "tirx.nearbyint"
-    if not is_call or low is None or high is None or zero is None or str(inner.expr_ty().dtype) != "float32":
-        return None
-    return _Cut(inner.args[0], zero, low, high)
+def _cut_to_bytes(expr: tirx.Expr, nan_is_large: bool) -> tirx.Expr | None:
+    """What `expr` is the rounded int32 of, cut to bytes, without the upper limit; NaN stays NaN.
 
-
-def _whole(expr: tirx.Expr) -> int | None:
-    """A constant that is a whole number, which float32 holds with those around it."""
-    while isinstance(expr, tirx.Cast):
-        expr = expr.value
-    if not isinstance(expr, tirx.FloatImm | tirx.IntImm) or not abs(expr.value) <= _LARGEST:
-        return None
-    return int(expr.value) if int(expr.value) == expr.value else None
-
-
-def _cut_to_bytes(expr: tirx.Expr) -> tirx.Expr | None:
-    """What `expr` is the rounded int32 of, cut to bytes, without the upper limit."""
+    Args:
+        nan_is_large: whether a conversion of NaN is, as the upper limit that it is with limits that are second.
+    """
     match _rounded(expr):
-        case tirx.Min(a=most, b=tirx.Max(a=least, b=_) as inner) if is_number(most, _MOST) and is_number(least, 0):
-            return inner
-    return None
+        case tirx.Min(a=most, b=tirx.Max(a=least, b=number)):
+            pass
+        case tirx.Max(a=tirx.Min(a=number, b=most), b=least) if nan_is_large:
+            pass
+        case _:
+            return None
+    return tirx.Max(least, number) if is_number(most, _MOST) and is_number(least, 0) else None
 
 
 @functools.cache  # TVM refuses a second registration

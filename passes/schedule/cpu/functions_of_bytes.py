@@ -3,26 +3,32 @@
     uint8(int32(round(min(max(x · sigmoid(x) · s, low), high))))         →   the same with `nnefc.sigmoid_of_bytes`
     uint8(int32(round(min(max(x · (1 + erf(u)) · s, low), high))))       →   x · 2 sigmoid_of_bytes(u P(u²)) · s
 
-A relative error of a factor is one of the product, of which 255 steps are kept at most: sigmoids of 12 correct bits
-move it by less than a twentieth of a step. Sums of functions and other numbers stay as they are, for what is added may
-cancel, but for 1 + tanh and 1 + erf, which are sigmoids themselves.
+A relative error of a factor is one of the product, of which 255 steps are kept, or 510 with a zero point: sigmoids of
+12 correct bits move it by less than a tenth of a step. Sums of functions and other numbers stay as they are, for what
+is added may cancel, but for 1 + tanh and 1 + erf, which are sigmoids themselves. That of erf is one but nearly, with an
+absolute error: it takes part where the other factors are known to leave that small, of x (1 + erf(x / √2)) down to 220
+steps in 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Collection, Sequence
 
 import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 
-from nnefc.passes.compute.byte_functions import one_and_erf, sigmoid
+from nnefc.passes.compute.byte_functions import ONE_AND_ERF_ERROR, TIMES_ARGUMENT, one_and_erf, sigmoid
 from nnefc.passes.tir.expressions import is_number
 
 __all__ = ["with_functions_of_bytes"]
 
 _SCALES = {"avx512f", "avx512dq"}
 _BYTES = ("uint8", "int8")
+_MOST = 255
+_LARGEST_ERROR = 1 / 16
+"""Of 1 + erf in a product, in steps."""
 
 
 def with_functions_of_bytes(func: tirx.PrimFunc, features: Collection[str]) -> tirx.PrimFunc:
@@ -40,8 +46,10 @@ def with_functions_of_bytes(func: tirx.PrimFunc, features: Collection[str]) -> t
 def _rounded(expr: tirx.Expr, scales: bool) -> tirx.Expr | None:
     """What becomes a byte, with such functions; None where nothing is rounded."""
     match expr:
-        case tirx.Cast() | tirx.Min() | tirx.Max() | tirx.Add():
-            return _of_first(expr, lambda inner: _rounded(inner, scales))
+        case tirx.Cast() | tirx.Min() | tirx.Max():
+            return _of_first(expr, _is_given, lambda inner: _rounded(inner, scales))
+        case tirx.Add():
+            return _of_first(expr, _is_zero_point, lambda inner: _rounded(inner, scales))
         case Call() if expr.op.name == "tirx.nearbyint":
             made = _cut(expr.args[0], scales)
             return None if made is None else tirx.nearbyint(made)
@@ -51,21 +59,23 @@ def _rounded(expr: tirx.Expr, scales: bool) -> tirx.Expr | None:
 def _cut(expr: tirx.Expr, scales: bool) -> tirx.Expr | None:
     """What is rounded, perhaps cut to limits before."""
     if isinstance(expr, tirx.Min | tirx.Max):
-        return _of_first(expr, lambda inner: _cut(inner, scales))
-    made = _product(expr, scales)
+        return _of_first(expr, _is_given, lambda inner: _cut(inner, scales))
+    made = _product(expr, scales, _erf_error(expr) <= _LARGEST_ERROR)
     return None if made.same_as(expr) else made
 
 
-def _of_first(expr: tirx.Expr, change: Callable[[tirx.Expr], tirx.Expr | None]) -> tirx.Expr | None:
-    """A conversion, or an operation with a constant, of something else; None where that is nothing."""
+def _of_first(
+    expr: tirx.Expr, is_second: Callable[[tirx.Expr], bool], change: Callable[[tirx.Expr], tirx.Expr | None]
+) -> tirx.Expr | None:
+    """A conversion, or an operation with such an operand, of something else; None where that is nothing."""
     if isinstance(expr, tirx.Cast):
         inner = change(expr.value)
         return None if inner is None else tirx.Cast(str(expr.expr_ty().dtype), inner)
     left, right = expr.a, expr.b
-    if _is_given(right):
+    if is_second(right):
         inner = change(left)
         return None if inner is None else type(expr)(inner, right)
-    if _is_given(left):
+    if is_second(left):
         inner = change(right)
         return None if inner is None else type(expr)(left, inner)
     return None
@@ -73,38 +83,97 @@ def _of_first(expr: tirx.Expr, change: Callable[[tirx.Expr], tirx.Expr | None]) 
 
 def _is_given(expr: tirx.Expr) -> bool:
     """Whether an expression is a number, or one that is read."""
+    return isinstance(_unconverted(expr), tirx.IntImm | tirx.FloatImm | TensorLoad)
+
+
+def _is_zero_point(expr: tirx.Expr) -> bool:
+    """Whether an expression is such a number, no larger than bytes are: the sum keeps the steps that they have."""
+    match _unconverted(expr):
+        case tirx.IntImm() | tirx.FloatImm() as number:
+            return bool(abs(number.value) <= _MOST)
+        case TensorLoad() as load:
+            return str(load.expr_ty().dtype) in _BYTES
+    return False
+
+
+def _unconverted(expr: tirx.Expr) -> tirx.Expr:
     while isinstance(expr, tirx.Cast):
         expr = expr.value
-    return isinstance(expr, tirx.IntImm | tirx.FloatImm | TensorLoad)
-
-
-def _product(expr: tirx.Expr, scales: bool) -> tirx.Expr:
-    """The same, with other functions among its factors."""
-    match expr:
-        case tirx.Mul():
-            return _rebuilt(expr, _product(expr.a, scales), _product(expr.b, scales))
-        case tirx.Div(b=tirx.FloatImm() as divisor) if divisor.value:
-            above = _product(expr.a, scales)
-            return expr if above.same_as(expr.a) else above * tirx.const(1 / float(divisor.value), "float32")
-        case Call() if expr.op.name == "tirx.sigmoid" and _is_single(expr):
-            return sigmoid(expr.args[0], scales)
-        case tirx.Add() if _is_single(expr):
-            for one, function in ((expr.a, expr.b), (expr.b, expr.a)):
-                if is_number(one, 1) and isinstance(function, Call):
-                    made = _one_and(function, scales)
-                    return expr if made is None else made
     return expr
 
 
-def _one_and(function: Call, scales: bool) -> tirx.Expr | None:
-    """The sum of 1 and a function, if it is a sigmoid."""
+def _product(expr: tirx.Expr, scales: bool, with_erf: bool) -> tirx.Expr:
+    """The same, with other functions among its factors; `with_erf`: in the place of 1 + erf, too."""
+    match expr:
+        case tirx.Mul():
+            return _rebuilt(expr, _product(expr.a, scales, with_erf), _product(expr.b, scales, with_erf))
+        case tirx.Div(b=tirx.FloatImm() as divisor) if divisor.value:
+            above = _product(expr.a, scales, with_erf)
+            return expr if above.same_as(expr.a) else above * tirx.const(1 / float(divisor.value), "float32")
+        case Call() if expr.op.name == "tirx.sigmoid" and _is_single(expr):
+            return sigmoid(expr.args[0], scales)
+    function = _beside_one(expr)
+    if function is None:
+        return expr
     match function.op.name:
         case "tirx.tanh":
             two = tirx.const(2.0, "float32")
             return two * sigmoid(two * function.args[0], scales)
-        case "tirx.erf":
+        case "tirx.erf" if with_erf:
             return one_and_erf(function.args[0], scales)
+    return expr
+
+
+def _beside_one(expr: tirx.Expr) -> Call | None:
+    """The call that an expression is the sum of with 1, float32."""
+    if isinstance(expr, tirx.Add) and _is_single(expr):
+        for one, function in ((expr.a, expr.b), (expr.b, expr.a)):
+            if is_number(one, 1) and isinstance(function, Call):
+                return function
     return None
+
+
+def _erf_error(expr: tirx.Expr) -> float:
+    """Of a product with 1 + erf as a sigmoid, in steps; infinite where the other factors are not known.
+
+    Those are numbers, and what the argument of erf is a multiple of.
+    """
+    number, factors = _factors(expr)
+    calls = [(place, call) for place, factor in enumerate(factors) if (call := _beside_one(factor)) is not None]
+    functions = [(place, call) for place, call in calls if call.op.name == "tirx.erf"]
+    if len(functions) != 1:
+        return math.inf
+    ((place, function),) = functions
+    rest = factors[:place] + factors[place + 1 :]
+    if not rest:
+        return abs(number) * ONE_AND_ERF_ERROR
+    slope, inner = _factors(function.args[0])
+    return abs(number / slope) * TIMES_ARGUMENT if slope and _are_same(rest, inner) else math.inf
+
+
+def _factors(expr: tirx.Expr) -> tuple[float, list[tirx.Expr]]:
+    """What a product is of: numbers, multiplied, and others."""
+    match expr:
+        case tirx.FloatImm():
+            return float(expr.value), []
+        case tirx.Mul():
+            (left, others), (right, more) = _factors(expr.a), _factors(expr.b)
+            return left * right, others + more
+        case tirx.Div(b=tirx.FloatImm() as divisor) if divisor.value:
+            above, others = _factors(expr.a)
+            return above / float(divisor.value), others
+    return 1.0, [expr]
+
+
+def _are_same(some: Sequence[tirx.Expr], others: Sequence[tirx.Expr]) -> bool:
+    """Whether these are the same expressions, in any order."""
+    left = list(others)
+    for expr in some:
+        place = next((place for place, other in enumerate(left) if tvm_ffi.structural_equal(expr, other)), None)
+        if place is None:
+            return False
+        del left[place]
+    return not left
 
 
 def _is_single(expr: tirx.Expr) -> bool:

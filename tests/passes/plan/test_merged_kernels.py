@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from emulation import MACHINES, run_on
+from emulation import MACHINES, Machine, run_on
 from small_networks import Net
 
 import nnefc
@@ -40,19 +41,29 @@ def functions(artifact: nnefc.Artifact) -> int:
     return len(module.functions)
 
 
-def test_results_are_those_of_functions_of_their_own(
-    network: tuple[Path, dict[str, np.ndarray], list[np.ndarray]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, inputs, expected = network
-    merged = nnefc.compile(path, "llvm", small=True)
+@pytest.fixture
+def compiled_apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, str], nnefc.Artifact]:
+    """Compiles with a function for each kernel."""
     begin = CpuBackend.__init__
 
     def without(self: CpuBackend, *given: object) -> None:
         begin(self, *given)  # type: ignore[arg-type]
         self.merges_kernels = False
 
-    monkeypatch.setattr(CpuBackend, "__init__", without)
-    apart = nnefc.compile(path, "llvm", small=True)
+    def compiled(path: Path, target: str) -> nnefc.Artifact:
+        with monkeypatch.context() as changed:
+            changed.setattr(CpuBackend, "__init__", without)
+            return nnefc.compile(path, target, small=True)
+
+    return compiled
+
+
+def test_results_are_those_of_functions_of_their_own(
+    network: tuple[Path, dict[str, np.ndarray], list[np.ndarray]],
+    compiled_apart: Callable[[Path, str], nnefc.Artifact],
+) -> None:
+    path, inputs, expected = network
+    merged, apart = nnefc.compile(path, "llvm", small=True), compiled_apart(path, "llvm")
     assert functions(merged) < 0.8 * functions(apart)
     results = merged.run(inputs)
     for own, other, right in zip(results.values(), apart.run(inputs).values(), expected, strict=True):
@@ -63,8 +74,38 @@ def test_results_are_those_of_functions_of_their_own(
 @pytest.mark.skipif(bool(WASM.missing), reason=f"needs: {WASM.missing}")
 def test_arguments_are_as_wide_as_pointers(
     network: tuple[Path, dict[str, np.ndarray], list[np.ndarray]],
+    compiled_apart: Callable[[Path, str], nnefc.Artifact],
 ) -> None:
     path, inputs, expected = network
-    found = run_on(WASM, nnefc.compile(path, WASM.target, small=True), inputs)
+    merged = nnefc.compile(path, WASM.target, small=True)
+    assert functions(merged) < 0.8 * functions(compiled_apart(path, WASM.target))
+    found = run_on(WASM, merged, inputs)
     for own, right in zip(found.values(), expected, strict=True):
         np.testing.assert_allclose(own, right, rtol=1e-4, atol=1e-5)
+
+
+INTEGERS = {"large": (10**10, 10**10 + 1), "negative": (-7, -10), "least": (-(2**63) + 1, -(2**62))}
+"""What is added to int64."""
+
+
+@pytest.mark.parametrize("machine", [None, WASM], ids=["host", "wasm32"])
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_integers_that_are_added_are_kept(
+    kind: str, machine: Machine | None, tmp_path: Path, compiled_apart: Callable[[Path, str], nnefc.Artifact]
+) -> None:
+    if machine is not None and machine.missing:
+        pytest.skip(f"needs: {machine.missing}")
+    net = Net(3)
+    x = net.given(np.arange(-20, 20, dtype=np.int64))
+    sums = [net.do("Add", x, net.constant(np.array(value, np.int64))) for value in INTEGERS[kind]]
+    path = tmp_path / "integers.onnx"
+    onnx.save(net.model([net.do("Mul", total, total) for total in sums]), path)
+    target = "llvm" if machine is None else machine.target
+    merged = nnefc.compile(path, target, small=True)
+    found = merged.run(net.inputs) if machine is None else run_on(machine, merged, net.inputs)
+    with np.errstate(over="ignore"):
+        totals = [np.arange(-20, 20, dtype=np.int64) + np.int64(value) for value in INTEGERS[kind]]
+        for own, total in zip(found.values(), totals, strict=True):
+            np.testing.assert_array_equal(own, total * total)
+    saved = functions(compiled_apart(path, target)) - functions(merged)
+    assert saved == (machine is None or kind == "negative")

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from emulation import Machine, run_on, with_glibc
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
 
@@ -46,3 +46,64 @@ def test_one_instruction_rounds_to_even(machine: Machine, instruction: str, othe
     assert instruction in words
     assert not others & words
     np.testing.assert_array_equal(run_on(machine, artifact, {"x": x})["y"], np.rint(x).astype(np.int32))
+
+
+LOW, HIGH, ZERO, STEP = -5.0, 9.0, 3.0, 0.25
+
+
+def limited(folder: Path, size: int) -> Path:
+    """Rounded numbers between limits: alone, with a zero point, and bytes."""
+    nodes = [
+        helper.make_node("Round", ["x"], ["r"]),
+        helper.make_node("Clip", ["r", "low", "high"], ["c"]),
+        helper.make_node("Cast", ["c"], ["alone"], to=TensorProto.INT32),
+        helper.make_node("Neg", ["x"], ["n"]),
+        helper.make_node("Round", ["n"], ["s"]),
+        helper.make_node("Add", ["s", "zero"], ["m"]),
+        helper.make_node("Clip", ["m", "low", "high"], ["d"]),
+        helper.make_node("Cast", ["d"], ["moved"], to=TensorProto.INT32),
+        helper.make_node("QuantizeLinear", ["x", "step", "nothing"], ["bytes"]),
+        helper.make_node("QuantizeLinear", ["x", "step", "seven"], ["moved_bytes"]),
+    ]
+    constants = [
+        numpy_helper.from_array(np.array(value, np.float32), name)
+        for name, value in (("low", LOW), ("high", HIGH), ("zero", ZERO), ("step", STEP))
+    ]
+    constants += [
+        numpy_helper.from_array(np.array(value, np.uint8), name) for name, value in (("nothing", 0), ("seven", 7))
+    ]
+    kinds = {"alone": TensorProto.INT32, "moved": TensorProto.INT32}
+    outputs = [
+        helper.make_tensor_value_info(name, kinds.get(name, TensorProto.UINT8), (size,))
+        for name in ("alone", "moved", "bytes", "moved_bytes")
+    ]
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (size,))]
+    path = folder / "limited.onnx"
+    graph = helper.make_graph(nodes, "limited", given, outputs, constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("machine", [None, A53, RV64], ids=["host", "a53", "rv64"])
+def test_what_is_no_number_is_between_the_limits_and_the_upper_one_of_bytes(
+    machine: Machine | None, tmp_path: Path
+) -> None:
+    if machine is not None and machine.missing:
+        pytest.skip(f"needs: {machine.missing}")
+    edges = [np.nan, -np.nan, np.inf, -np.inf, 3e38, -3e38, 2.0**31, -(2.0**31), *EDGES, *(-np.array(EDGES))]
+    x = np.array([*edges, *np.random.default_rng(2).normal(0, 40, 79)], np.float32)
+    path = limited(tmp_path, x.size)
+    if machine is None:
+        with nnefc.compile(path, "llvm").load() as loaded:
+            found = loaded.run({"x": x})
+    else:
+        found = run_on(machine, nnefc.compile(path, machine.target), {"x": x})
+    with np.errstate(over="ignore"):
+        steps = np.nan_to_num(np.rint(x / np.float32(STEP)), nan=np.inf)
+    np.testing.assert_array_equal(found["bytes"], np.clip(steps, 0, 255))
+    np.testing.assert_array_equal(found["moved_bytes"], np.clip(steps + 7, 0, 255))
+    numbers = ~np.isnan(x)  # ONNX does not say which integer the others are after Clip
+    for name, exact in (("alone", np.rint(x)), ("moved", np.rint(-x) + ZERO)):
+        np.testing.assert_array_equal(found[name][numbers], np.clip(exact[numbers], LOW, HIGH))
+        assert found[name].min() >= LOW
+        assert found[name].max() <= HIGH

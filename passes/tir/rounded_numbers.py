@@ -1,0 +1,69 @@
+"""Numbers that are rounded, moved by a zero point and cut to limits, as networks of bytes write them.
+
+max(min(nearbyint(x) + 3, 255), 0)     is     RoundedNumber(x, 3, ((Min, 255), (Max, 0)))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+from tvm import tirx
+
+__all__ = ["RoundedNumber", "rounded_argument"]
+
+_LARGEST = 1 << 20
+"""Of constants: float32 holds their sums, and those around them."""
+
+
+@dataclass(frozen=True)
+class RoundedNumber:
+    """A number between limits.
+
+    Attributes:
+        number: float32, what is rounded, to even.
+        zero: a whole number that is added to it then.
+        limits: minima and maxima with whole numbers, the first one first; of both kinds.
+    """
+
+    number: tirx.Expr
+    zero: int
+    limits: tuple[tuple[type[tirx.Min | tirx.Max], int], ...]
+
+    @classmethod
+    def of(cls, expr: tirx.Expr) -> RoundedNumber | None:
+        """A float expression as such a number; None if it is something else."""
+        limits: list[tuple[type[tirx.Min | tirx.Max], int]] = []
+        while isinstance(expr, tirx.Min | tirx.Max):
+            inner, limit = _with_whole(expr)
+            if limit is None:
+                return None
+            limits.append((type(expr), limit))
+            expr = inner
+        zero: int | None = 0
+        if isinstance(expr, tirx.Add):
+            expr, zero = _with_whole(expr)
+        number = rounded_argument(expr)
+        if number is None or zero is None or {kind for kind, _ in limits} != {tirx.Min, tirx.Max}:
+            return None
+        return cls(number, zero, tuple(reversed(limits)))
+
+
+def rounded_argument(expr: tirx.Expr) -> tirx.Expr | None:
+    """What is rounded to even, float32."""
+    is_call = isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") == "tirx.nearbyint"
+    return expr.args[0] if is_call and str(expr.expr_ty().dtype) == "float32" else None
+
+
+def _with_whole(expr: tirx.Min | tirx.Max | tirx.Add) -> tuple[tirx.Expr, int | None]:
+    """One operand, and the constant that is the other one."""
+    whole = _whole(expr.b)
+    return (expr.b, _whole(expr.a)) if whole is None else (expr.a, whole)
+
+
+def _whole(expr: tirx.Expr) -> int | None:
+    while isinstance(expr, tirx.Cast):
+        expr = expr.value
+    if not isinstance(expr, tirx.FloatImm | tirx.IntImm) or not abs(expr.value) <= _LARGEST:
+        return None
+    return int(expr.value) if int(expr.value) == expr.value else None
