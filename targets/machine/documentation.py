@@ -108,7 +108,9 @@ Arm contain some zeros for this, less than two such pages.
 ## WebAssembly
 
 A module imports no function. [`nnefc.mjs`](../targets/runtime/nnefc.mjs) loads it in Node.js and browsers:
-[how to](how-to/browser.md).
+[how to](how-to/browser.md). Trained values of a megabyte and more are a section at the end of the file, which the
+program writes into the module's memory; until then `nnefc_create` answers `NNEFC_BAD_WEIGHTS`. Other hosts than
+JavaScript do the same by [the layout of the sections](ABI.md#modules-of-webassembly).
 
 `wasm32-relaxed` adds relaxed SIMD, which engines have from 2023 on: multiply-adds, which an engine may round
 once or twice, so that the last bits of results differ between processors. A module for it is refused by engines
