@@ -24,7 +24,7 @@ import click
 import numpy as np
 import onnxruntime
 from conditions import Conditions, page, write_page
-from instructions import DATA, instructions, program, quantized
+from instructions import DATA, compiled, instructions, program, quantized
 from models.networks import NAMES, write_twins
 
 import nnefc
@@ -146,9 +146,7 @@ def _environment(peers: Path) -> tuple[str, ...]:
 def counted(network: str, model: Path, target: str, numbers: str, peers: Path | None) -> str:
     """A line of the table of instructions."""
     name, emulator, _ = _COUNTED_ON[target]
-    source = quantized(model) if numbers == "int8" else model
-    precision = " -precision=fp16" if numbers == "float16" else ""
-    artifact = nnefc.compile(source, name + precision)
+    artifact = compiled(model, name, numbers)
     with tempfile.TemporaryDirectory(prefix="nnefc-counted-") as folder:
         path = Path(folder) / "network.so"
         artifact.export(path)

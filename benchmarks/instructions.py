@@ -23,10 +23,11 @@ from onnx import version_converter
 from onnxruntime import quantization
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
+import nnefc
 from nnefc.targets.link.toolchain import RUNTIME
 from nnefc.targets.link.zig import zig
 
-__all__ = ["DATA", "Loop", "instructions", "loops", "program", "quantized"]
+__all__ = ["DATA", "Loop", "compiled", "instructions", "loops", "program", "quantized"]
 
 _HERE = Path(__file__).parent
 DATA = ("int8", "uint8")  # of quantized networks; onnxruntime is faster with the one or the other
@@ -164,6 +165,12 @@ class _Pictures(quantization.CalibrationDataReader):  # type: ignore[misc]
 
     def get_next(self) -> dict[str, np.ndarray] | None:
         return self._left.pop() if self._left else None
+
+
+def compiled(model: Path, target: str, numbers: str) -> nnefc.Artifact:
+    """A network in float32, float16 or int8 (see :func:`quantized`) for another processor."""
+    precision = " -precision=fp16" if numbers == "float16" else ""
+    return nnefc.compile(quantized(model) if numbers == "int8" else model, target + precision)
 
 
 def quantized(model: Path, data: str = DATA[0]) -> Path:

@@ -25,10 +25,8 @@ from pathlib import Path
 
 import click
 from conditions import Conditions, page, write_page
-from instructions import loops, program, quantized
+from instructions import compiled, loops, program, quantized
 from models.networks import NAMES, write_twins
-
-import nnefc
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -90,9 +88,7 @@ class Row:
 def rows(network: str, model: Path, core: str, numbers: str) -> list[Row]:
     """The main loops of a network that multiply, those executed most first."""
     processor, _ = _CORES[core]
-    source = quantized(model) if numbers == "int8" else model
-    precision = " -precision=fp16" if numbers == "float16" else ""
-    artifact = nnefc.compile(source, core + precision)
+    artifact = compiled(model, core, numbers)
     with tempfile.TemporaryDirectory(prefix="nnefc-loops-") as folder:
         path = Path(folder) / "network.so"
         artifact.export(path)
