@@ -9,23 +9,25 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import queue
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from nnefc.targets.machine.parsing import parse_target
 
-__all__ = ["build_peak", "bytes_per_second", "multiply_adds_per_second"]
+__all__ = ["MemoryReader", "build_peak", "bytes_per_second", "multiply_adds_per_second"]
 
 SUMS = 12  # a multiply-add takes 4 cycles, and at most two start in each
 ROUNDS = 1_000_000  # a few milliseconds
 REPEATS = 20
-LEAST_READ = 1 << 28  # bytes between two looks at the clock
+LEAST_READ = 1 << 29  # bytes between two looks at the clock
 
 SOURCE = """
 typedef float vector __attribute__((vector_size(BYTES)));
@@ -82,17 +84,52 @@ def multiply_adds_per_second(library: Path, threads: int) -> float:
     return sum(SUMS * (_width() // 4) * ROUNDS / seconds for seconds in best)
 
 
+class MemoryReader:
+    """An array that threads read from end to end, each a part on a processor of its own: it takes turns with engines.
+
+    It is read from the cache that it fits into, if any.
+    """
+
+    peer = "memory"
+
+    def __init__(self, library: Path, size: int, threads: int) -> None:
+        self._read = ctypes.CDLL(str(library)).read_all
+        self._read.argtypes, self._read.restype = (ctypes.c_long, ctypes.c_void_p, ctypes.c_long), ctypes.c_float
+        step = SUMS * _width()
+        self._part = max(1, size // threads // step) * step
+        self._passes = math.ceil(LEAST_READ / (self._part * threads))
+        self._share = size / (self._part * threads)
+        self._arrays = [np.ones(self._part + _width(), np.uint8) for _ in range(threads)]
+        processors = queue.SimpleQueue[int]()
+        for processor in sorted(os.sched_getaffinity(0))[:threads]:
+            processors.put(processor)
+        self._threads = ThreadPoolExecutor(threads, initializer=lambda: os.sched_setaffinity(0, {processors.get()}))
+
+    def time(self, seconds: float, least: int, processor: bool = False, most: float | None = None) -> list[float]:
+        """Read for so many seconds, and at least so many times: the seconds that `size` bytes took each time."""
+        times: list[float] = []
+        end = time.perf_counter() + seconds
+        while len(times) < least or time.perf_counter() < end:
+            start = time.perf_counter()
+            for done in [self._threads.submit(self._read_part, array) for array in self._arrays]:
+                done.result()
+            times.append((time.perf_counter() - start) / self._passes * self._share)
+        return times
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+    def _read_part(self, array: np.ndarray) -> None:
+        self._read(self._passes, array.ctypes.data + -array.ctypes.data % _width(), self._part // _width())
+
+
 def bytes_per_second(library: Path, size: int, threads: int) -> float:
-    """How fast an array of `size` bytes can be read, each thread a part: from the cache that it fits into, if any."""
-    read = ctypes.CDLL(str(library)).read_all
-    read.argtypes, read.restype = (ctypes.c_long, ctypes.c_void_p, ctypes.c_long), ctypes.c_float
-    step = SUMS * _width()
-    part = max(1, size // threads // step) * step
-    passes = math.ceil(LEAST_READ / part)
-    arrays = [np.ones(part + _width(), np.uint8) for _ in range(threads)]
-    starts = [array.ctypes.data + -array.ctypes.data % _width() for array in arrays]
-    best = _best_of_each_thread(lambda place: read(passes, starts[place], part // _width()), threads)
-    return sum(passes * part / seconds for seconds in best)
+    """How fast an array of `size` bytes can be read at best."""
+    reader = MemoryReader(library, size, threads)
+    try:
+        return size / min(reader.time(0, REPEATS))
+    finally:
+        reader.close()
 
 
 def _best_of_each_thread(run: Callable[[int], object], threads: int) -> list[float]:

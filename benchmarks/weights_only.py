@@ -21,7 +21,7 @@ import onnx
 from conditions import Watch, page, write_page
 from measure import REFERENCE, Plan, answers_of, compile_library, difference, start, take_turns
 from onnx import TensorProto, helper, numpy_helper
-from peak import build_peak, bytes_per_second
+from peak import MemoryReader, build_peak
 from report import table, time_spelled
 
 FOLDER = Path(__file__).resolve().parent.parent / "build" / "weights_only"
@@ -36,10 +36,10 @@ _MEMORY = 1 / 16  # of the machine's, as a model is held several times while it 
 _MICROSOFT = "com.microsoft"
 _EXPLANATION = (
     "A chain of {products} products, of {0} × {1} and {1} × {0} random weights in turns: {megabytes:.0f} MB of 4 bits,",
-    "where the caches of the last level hold {cache:.0f} MB. Medians of runs that both engines took in turns, in",
-    "milliseconds. *Level*: the model's `accuracy_level`; 4 lets engines round rows to 8 bits. *MB*: constants that",
-    "nnefc reads. *GB/s*: these over its time; *of memory*: over the speed at which an array of as many bytes is read",
-    "here on as many threads. *Difference*: of results, over the largest one.",
+    "where the caches of the last level hold {cache:.0f} MB. Medians in milliseconds, of runs that both engines and a",
+    "program that reads an array took in turns. *Level*: the model's `accuracy_level`; 4 lets engines round rows to 8",
+    "bits. *MB*: constants that nnefc reads. *memory*: the time that an array of as many bytes takes to be read on as",
+    "many threads; *of memory*: that over nnefc's time. *Difference*: of results, over the largest one.",
     "",
 )
 
@@ -88,8 +88,7 @@ class Row:
 
     Attributes:
         bytes: of nnefc's constants.
-        milliseconds: of a run, by engine.
-        memory: bytes a second that are read of an array as large.
+        milliseconds: of a run, by engine, and of reading an array as large.
         difference: of the results.
     """
 
@@ -97,13 +96,7 @@ class Row:
     threads: int
     bytes: int
     milliseconds: dict[str, float]
-    memory: float
     difference: float
-
-    @property
-    def rate(self) -> float:
-        """Bytes a second that nnefc reads."""
-        return self.bytes / (1e-3 * self.milliseconds["nnefc"])
 
 
 def model_of(kind: Kind, pairs: int) -> onnx.ModelProto:
@@ -145,12 +138,13 @@ def measure(kind: Kind, pairs: int, plan: Plan) -> list[Row]:
         try:
             answers = answers_of(workers, FOLDER)
             apart = difference(answers["nnefc"], answers[REFERENCE])
+            workers.append(MemoryReader(peak, size, threads))
             latency = take_turns(workers, plan)
         finally:
             for worker in workers:
                 worker.close()
         medians = {name: found.median for name, found in latency.items()}
-        rows.append(Row(kind, threads, size, medians, bytes_per_second(peak, size, threads), apart))
+        rows.append(Row(kind, threads, size, medians, apart))
     for file in (model, library, given):
         file.unlink()
     return rows
@@ -160,15 +154,17 @@ def body(rows: Sequence[Row], pairs: int, cache: int) -> list[str]:
     """The table, of chains of so many pairs on a machine with caches of so many bytes."""
     sizes = {"products": 2 * pairs, "megabytes": pairs * _PAIR_BYTES / 1e6, "cache": cache / 1e6}
     head = [line.format(*WIDTHS, **sizes) for line in _EXPLANATION]
-    columns = ["threads", "block", "zero points", "level", "MB", "nnefc", REFERENCE, "ratio", "GB/s", "of memory"]
-    return [*head, *table([*columns, "difference"], map(_cells, sorted(rows, key=lambda row: row.threads)))]
+    columns = ["threads", "block", "zero points", "level", "MB", "nnefc", REFERENCE, "ratio"]
+    columns += [MemoryReader.peer, "GB/s", "of memory", "difference"]
+    return [*head, *table(columns, map(_cells, sorted(rows, key=lambda row: row.threads)))]
 
 
 def _cells(row: Row) -> list[str]:
-    kind, own, other = row.kind, row.milliseconds["nnefc"], row.milliseconds[REFERENCE]
+    kind, (own, other, memory) = row.kind, (row.milliseconds[name] for name in ("nnefc", REFERENCE, MemoryReader.peer))
     stored = [str(row.threads), str(kind.block), "yes" if kind.zeros else "no", str(kind.level)]
     times = [f"{row.bytes / 1e6:.1f}", time_spelled(own), time_spelled(other), f"{other / own:.2f}"]
-    return [*stored, *times, f"{row.rate / 1e9:.1f}", f"{100 * row.rate / row.memory:.0f} %", f"{row.difference:.1e}"]
+    bound = [time_spelled(memory), f"{1e-6 * row.bytes / memory:.1f}", f"{100 * memory / own:.0f} %"]
+    return [*stored, *times, *bound, f"{row.difference:.1e}"]
 
 
 @click.command()
