@@ -27,7 +27,7 @@ __all__ = ["MemoryReader", "build_peak", "bytes_per_second", "multiply_adds_per_
 SUMS = 12  # a multiply-add takes 4 cycles, and at most two start in each
 ROUNDS = 1_000_000  # a few milliseconds
 REPEATS = 20
-LEAST_READ = 1 << 29  # bytes between two looks at the clock
+LEAST_READ = 1 << 28  # bytes between two looks at the clock
 
 SOURCE = """
 typedef float vector __attribute__((vector_size(BYTES)));
@@ -87,7 +87,7 @@ def multiply_adds_per_second(library: Path, threads: int) -> float:
 class MemoryReader:
     """An array that threads read from end to end, each a part on a processor of its own: it takes turns with engines.
 
-    It is read from the cache that it fits into, if any.
+    It is read from the cache that it fits into, if any. No thread waits for another one.
     """
 
     peer = "memory"
@@ -96,9 +96,9 @@ class MemoryReader:
         self._read = ctypes.CDLL(str(library)).read_all
         self._read.argtypes, self._read.restype = (ctypes.c_long, ctypes.c_void_p, ctypes.c_long), ctypes.c_float
         step = SUMS * _width()
+        self._size = size
         self._part = max(1, size // threads // step) * step
-        self._passes = math.ceil(LEAST_READ / (self._part * threads))
-        self._share = size / (self._part * threads)
+        self._passes = math.ceil(LEAST_READ / self._part)
         self._arrays = [np.ones(self._part + _width(), np.uint8) for _ in range(threads)]
         processors = queue.SimpleQueue[int]()
         for processor in sorted(os.sched_getaffinity(0))[:threads]:
@@ -106,28 +106,27 @@ class MemoryReader:
         self._threads = ThreadPoolExecutor(threads, initializer=lambda: os.sched_setaffinity(0, {processors.get()}))
 
     def time(self, seconds: float, least: int, processor: bool = False, most: float | None = None) -> list[float]:
-        """Read for so many seconds, and at least so many times: the seconds that `size` bytes took each time."""
-        times: list[float] = []
-        end = time.perf_counter() + seconds
-        while len(times) < least or time.perf_counter() < end:
-            start = time.perf_counter()
-            for done in [self._threads.submit(self._read_part, array) for array in self._arrays]:
-                done.result()
-            times.append((time.perf_counter() - start) / self._passes * self._share)
-        return times
+        """Read for so many seconds, each thread at least so many times: the seconds that `size` bytes take."""
+        readers = [self._threads.submit(self._bytes_per_second, array, seconds, least) for array in self._arrays]
+        return [self._size / sum(reader.result() for reader in readers)]
 
     def close(self) -> None:
         self._threads.shutdown()
 
-    def _read_part(self, array: np.ndarray) -> None:
-        self._read(self._passes, array.ctypes.data + -array.ctypes.data % _width(), self._part // _width())
+    def _bytes_per_second(self, array: np.ndarray, seconds: float, least: int) -> float:
+        first, count, times = array.ctypes.data + -array.ctypes.data % _width(), self._part // _width(), 0
+        start = time.perf_counter()
+        while times < least or time.perf_counter() < start + seconds:
+            self._read(self._passes, first, count)
+            times += 1
+        return times * self._passes * self._part / (time.perf_counter() - start)
 
 
 def bytes_per_second(library: Path, size: int, threads: int) -> float:
-    """How fast an array of `size` bytes can be read at best."""
+    """How fast an array of `size` bytes can be read, at best."""
     reader = MemoryReader(library, size, threads)
     try:
-        return size / min(reader.time(0, REPEATS))
+        return size / min(reader.time(0, 1)[0] for _ in range(REPEATS))
     finally:
         reader.close()
 
