@@ -35,6 +35,8 @@ def strassen_saving(left: Sequence[int], depth: int, columns: int, dtype: str, t
     costs, lanes = target.costs, target.lanes(dtype)
     if not target.maps_constants or math.prod(batch) != 1 or depth % (2 * lanes) or columns % (2 * lanes):
         return -math.inf
+    if target.block_lanes(dtype) > lanes:
+        return -math.inf  # its submatrices are made of blocks that are one vector
     vectors = depth * columns / lanes
     saved = rows * vectors * (1 / pair_speed(target) - 7 / 8) / costs.multiply_adds
     accesses = rows * (_SUM_ACCESSES * depth + _RESULT_ACCESSES * columns) / lanes

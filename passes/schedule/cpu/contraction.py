@@ -37,6 +37,7 @@ from nnefc.passes.schedule.cpu.tile_sizes import (
     choose_tile,
     choose_uneven_tile,
     loaded_together,
+    whole_blocks,
 )
 from nnefc.passes.schedule.joined_axes import with_joined_rows
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
@@ -116,7 +117,7 @@ class ContractionRule:
         terms = math.prod(sizes[axis] for axis in roles.reduced)
         vectors = sizes[vector] // lanes
         column = vector if vectors != 1 or len(roles.only_right) == 1 else roles.only_right[-2]
-        columns = vectors if column == vector else sizes[column]
+        columns = whole_blocks(vectors, target) if column == vector else sizes[column]
         rows = [axis for axis in roles.only_left if sizes[axis] != 1][-2:]
         outer_size, size = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
         tiled, spread = None, spreading(first.value)

@@ -29,6 +29,7 @@ __all__ = [
     "choose_tile",
     "choose_uneven_tile",
     "loaded_together",
+    "whole_blocks",
 ]
 
 _LOOP_CYCLES = 0.5  # of the loop itself, in a round
@@ -125,6 +126,17 @@ def choose_tile(
 
     candidates = [Tile(a, b, c) for a, b, c in product(*map(_divisors, (outer_extent, extent, columns)))]
     return max((tile for tile in candidates if tile.fits(target, steps, spread)), key=rank)
+
+
+def whole_blocks(columns: int, target: Target) -> int:
+    """How many of `columns` vectors tiles are chosen for, whose sides divide that.
+
+    Blocks of what levels of a library share may be several vectors of a level: 2, 4 or 8. The edge of a tile that has
+    as many columns, or a power of two less or more, does not cut them.
+    """
+    if target.block_bytes <= target.vector_bytes:
+        return columns
+    return next(count for count in (32, 16, 8, 4, 2, 1) if columns % count == 0)
 
 
 def choose_uneven_tile(

@@ -18,12 +18,20 @@ from nnefc.passes.graph.choose_convolution import Shape, blocks_to_add, columns_
 from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
-from nnefc.passes.schedule.cpu.tile_sizes import USUAL_EXTENTS, USUAL_PICTURES, Tile, choose_open_tile, choose_tile
+from nnefc.passes.schedule.cpu.tile_sizes import (
+    USUAL_EXTENTS,
+    USUAL_PICTURES,
+    Tile,
+    choose_open_tile,
+    choose_tile,
+    whole_blocks,
+)
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.schedule.schedules import OPEN_SIZES
 from nnefc.passes.tir.expressions import int64, substituted, variables_of
 from nnefc.passes.tir.remainders import tiled_axes
 from nnefc.sizes import OpenSize, Range, Size, dimension, ranges
+from nnefc.targets.machine.levels import with_levels
 from nnefc.targets.machine.target import Target
 
 SIZES = st.integers(1, 3000)
@@ -47,6 +55,14 @@ def test_a_tile_divides_the_sizes_and_fits_the_registers(outer: int, rows: int, 
 def test_more_registers_never_make_a_tile_smaller(outer: int, rows: int, columns: int) -> None:
     few, many = (choose_tile(outer, rows, columns, machine(registers)) for registers in (16, 32))
     assert many.outer_rows * many.rows * many.columns >= few.outer_rows * few.rows * few.columns
+
+
+def test_tiles_do_not_cut_the_blocks_that_levels_share() -> None:
+    for level in with_levels(target("x86-64")).levels:
+        block = level.block_lanes("float32") // level.lanes("float32")
+        for columns in range(block, 97, block):
+            found = choose_tile(1, 128, whole_blocks(columns, level), level).columns
+            assert columns % found == 0 and (found % block == 0 or block % found == 0), level.name
 
 
 @pytest.mark.parametrize(
