@@ -17,6 +17,7 @@ from nnefc.sizes import dimension
 __all__ = [
     "arrange",
     "arrange_array",
+    "chains_of_operands",
     "convolve_gathered",
     "gather_channels",
     "gathered_filters",
@@ -123,6 +124,35 @@ def operands_read(table: np.ndarray) -> np.ndarray:
     return np.take_along_axis(table, np.minimum(np.arange(table.shape[1]), last), axis=1)
 
 
+def chains_of_operands(table: np.ndarray, length: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The operands of each group as chains of `length` that lie one behind the other.
+
+    Args:
+        table: of :func:`operands_of_groups`.
+        count: of all operands, at least `length`.
+
+    Returns:
+        The first operand of each chain, `[groups, chains]`; and which operands of the group the chains bring,
+        `[groups, chains · length]`, -1 where one is not the group's. A group with fewer chains than others reads its
+        last one again.
+    """
+    firsts, brought = [], []
+    for row in table:
+        chains: list[int] = []
+        found: list[int] = []
+        for operand in map(int, row[row >= 0]):
+            if not chains or operand >= chains[-1] + length:
+                chains.append(min(operand, count - length))
+                found += [-1] * length
+            found[operand - chains[-1] - length] = operand
+        firsts.append(chains)
+        brought.append(found)
+    most = max(map(len, firsts))
+    first = [chains + chains[-1:] * (most - len(chains)) for chains in firsts]
+    held = [found + [-1] * (most * length - len(found)) for found in brought]
+    return np.array(first, np.int32), np.array(held, np.int32)
+
+
 def gathered_filters(filters: np.ndarray, order: Sequence[int], table: np.ndarray, terms: int) -> np.ndarray:
     """Filters `[O, I, *k]` with one item for each slot that a group reads: `[O, count · terms, *k]`, zero where a slot
     has no channel of the group.
@@ -154,29 +184,35 @@ def convolve_gathered(
     Args:
         data: `[N, blocks, *spatial, b]`, of numbers or of packed dot operands.
         weights: `[groups · O blocks, I, *k, r, b']`, as :func:`.convolution.pack_filter` makes them of blocks of r
-            channels. Channels come first: one after the other is then read in few rows of `data` at a time.
-        table: `[groups, I]`, where each group reads r slots in a row: the first one over r, which divides b.
+            channels. Channels come first: one after the other is then read in few rows of `data` at a time. If blocks
+            are read in chains, `[groups · O blocks, chains, blocks of a chain, *k, b, b']`.
+        table: `[groups, I]`, where each group reads r slots in a row: the first one over r, which divides b; or
+            `[groups, chains]`, the first block of each chain.
         product: of an item of the data and one of the weights.
 
     Returns:
         `[N, groups · O blocks, *spatial, b']`.
     """
-    outer, inputs, *kernel, together, lanes = weights.shape
-    rank, size = len(kernel), int(data.shape[-1]) // int(together)
+    rank = len(data.shape) - 3
+    outer, inputs, *chain, together, lanes = weights.shape
+    chain, kernel = chain[:-rank], chain[-rank:]
+    size = int(data.shape[-1]) // int(together)
     groups = int(table.shape[0])
     of_group = int(outer) // groups
     reach = [(int(k) - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     spatial = [(dimension(e) - r) // s + 1 for e, r, s in zip(data.shape[2 : 2 + rank], reach, strides, strict=True)]
     channel = te.reduce_axis((0, inputs), "channel")
+    links = [te.reduce_axis((0, length), "link") for length in chain]
     taps = [te.reduce_axis((0, length), f"k{axis}") for axis, length in enumerate(kernel)]
     inner = [te.reduce_axis((0, together), "inner")] if int(together) > 1 else []
 
     def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
         *position, lane = rest
         at = [p * s + t * d for p, s, t, d in zip(position, strides, taps, dilation, strict=True)]
-        place = table(0 if groups == 1 else o // of_group, channel)
+        place = sum(links, table(0 if groups == 1 else o // of_group, channel))
         (ri,) = inner or [tirx.const(0, "int32")]
         value = data(n, place // size, *at, place % size * together + ri)
-        return te.sum(product(value, weights(o, channel, *taps, ri, lane)), axis=[channel, *taps, *inner])
+        weight = weights(o, channel, *links, *taps, ri, lane)
+        return te.sum(product(value, weight), axis=[channel, *links, *taps, *inner])
 
     return te.compute((data.shape[0], outer, *spatial, lanes), element, name="convolution")

@@ -45,6 +45,7 @@ __all__ = [
     "is_widening",
     "multiplication_of",
     "of_halves",
+    "operator_of",
     "pair_product",
     "pair_speed",
     "spreading",
@@ -205,10 +206,16 @@ def terms_of(call: tirx.Expr) -> int:
     return PRODUCTS[call.op.name].terms
 
 
+def operator_of(total: tirx.Expr) -> str:
+    """The operator of a sum of dot products; "" for other sums."""
+    call = total.b if isinstance(total, tirx.Add) else total
+    return str(call.op.name) if is_dot_product(call) else ""
+
+
 def spreading(total: tirx.Expr) -> float:
     """What a sum takes to bring an operand in the form that is multiplied, in products of four lanes."""
-    call = total.b if isinstance(total, tirx.Add) else total
-    return PRODUCTS[call.op.name].spreading if is_dot_product(call) else 0.0
+    name = operator_of(total)
+    return PRODUCTS[name].spreading if name else 0.0
 
 
 def is_widening(expr: tirx.Expr) -> bool:

@@ -1,8 +1,9 @@
 """How many channels a block of the blocked layout has: as many as a vector has numbers, or more for narrow ones.
 
 A tile of a matrix unit reads 64 bytes of a pixel at once: 32 channels in bfloat16, or 64 bytes. Where bytes are
-multiplied by lanes of a vector, one of 16 bytes is loaded at once. What fills up the last block costs time too, as much
-in operations that have no use for this: that with the least cycles in all is chosen.
+multiplied by lanes of a vector, one of 16 bytes is loaded at once. Each group of a convolution begins a block. What
+fills up the last block costs time too, as much in operations that have no use for this: that with the least cycles in
+all is chosen.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from nnefc.element_types import bits_of
 from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.compute.dot_product import multiplication_of
 from nnefc.passes.compute.matrix_units import unit_of_product
-from nnefc.passes.graph.layout_rules.convolution import result_sizes, sliding_of
+from nnefc.passes.graph.layout_rules.convolution import groups_in_a_block, result_sizes, sliding_of
 from nnefc.passes.graph.packed_operands import NARROW
 from nnefc.passes.graph.rewriter import is_call, shape_of
+from nnefc.passes.schedule.cpu.tile_sizes import loaded_together
 from nnefc.sizes import Dimension, item_count, typical
 from nnefc.targets.machine.target import Target
 
@@ -42,6 +44,7 @@ def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
         wide = target.lanes("int8") // max(1, target.scale)  # an item of a vector's 128 bits
         sizes = [lanes, max(lanes, wide)] if _multiplies_bytes(mod, target) else [lanes]
         sizes += [target.lanes("float16")] * (target.lanes("float16") > lanes and _multiplies_halves(mod))
+        sizes += [target.lanes("float32")] * _may_be_one_vector(mod, target)
         return min(sizes, key=lambda size: sum(_cycles_by_lane(call, size, target) for call in _convolutions(mod)))
     if target.group > 1:
         sizes = [lanes, target.lanes("float16")] if _multiplies_halves(mod) else [lanes]
@@ -130,6 +133,15 @@ def _multiplies_halves(mod: tvm.IRModule) -> bool:
     return any(_type(call) == "float16" for call in _convolutions(mod))
 
 
+def _may_be_one_vector(mod: tvm.IRModule, target: Target) -> bool:
+    """Whether blocks of one vector of float32 come into question: of groups that would leave much of longer ones empty,
+    where nothing is narrower and a library has no other levels, whose vectors may be longer."""
+    calls = list(_convolutions(mod))
+    if target.block_lanes("float32") != target.lanes("float32") or any(_type(call) in NARROW for call in calls):
+        return False
+    return any(int(call.attrs.groups) > 1 and not _is_depthwise(call) for call in calls)
+
+
 def _terms(call: relax.Call, target: Target) -> int:
     """Products that are one step of a sum."""
     if _type(call) not in NARROW or _is_depthwise(call):
@@ -145,10 +157,17 @@ def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
     item = "float16" if _type(call) == "float16" else "int32"
     columns, terms = max(1, size // target.lanes(item)), _terms(call, target)
     lanes = target.lanes("float32") // max(1, target.scale)
-    vectors = steps * blocks(outputs, size) * columns
     if _is_depthwise(call):
-        return vectors * _VECTOR_CYCLES
-    return vectors * -(-inputs // terms) * (1 + 1 / (columns * min(lanes, size // terms)))
+        return steps * blocks(outputs, size) * columns * _VECTOR_CYCLES
+    groups = int(call.attrs.groups)
+    if groups > 1:  # several small ones fill a block with zeros between them; data are read in whole ones
+        merged = groups_in_a_block(outputs // groups, groups, size)
+        groups //= merged
+        inputs = blocks(inputs * merged, size) * size
+    vectors = steps * groups * blocks(outputs // groups, size) * columns
+    loads = 1 / (columns * min(lanes, size // terms))
+    together = loaded_together(target) if item == "int32" and terms == 1 else 1
+    return vectors * -(-inputs // terms) * (1 + loads / together)
 
 
 def _cycles_in_groups(call: relax.Call, size: int, target: Target) -> float:

@@ -133,7 +133,7 @@ def columns_to_add(height: int, width: int, vectors: int, target: Target, spread
 
     if isinstance(width, Size):
         return 0  # the last tile of an open width is made of smaller ones
-    if target.assembles_sums and not spread:
+    if target.assembles_sums and (target.by_lane or not spread):
         return 0  # the last tile may be smaller
 
     def cycles(extra: int) -> float:

@@ -8,7 +8,7 @@
 What is added must be a product of a vector and of one item, which `passes/tir/loaded_lanes.py` may have taken from a
 vector already. Short inner loops are written out; the next one is that of the assembler, often two rounds in one; those
 around it stay. Where a row of a filter is written out, neighbouring results share what is loaded. See
-`passes/tir/lane_code.py` and `passes/tir/wasm_code.py` for what the loop is made of.
+`passes/tir/lane_code.py`, `passes/tir/pair_code.py` and `passes/tir/wasm_code.py` for what the loop is made of.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer, detect_linear_equation
 
 from nnefc.element_types import bits_of
-from nnefc.passes.tir import lane_code, wasm_code
+from nnefc.passes.tir import lane_code, pair_code, wasm_code
 from nnefc.passes.tir.expressions import conditions_of, int64, is_number, substituted, variables_of
-from nnefc.passes.tir.lane_code import Code, Step
+from nnefc.passes.tir.lane_loops import Code, Step
 from nnefc.passes.tir.lane_products import OPERATORS, Product, product_of
 from nnefc.targets.machine.system import FileFormat
 from nnefc.targets.machine.target import Target
@@ -89,6 +89,8 @@ def _writer_for(target: Target) -> _Writer:
     def by_lane(
         steps: tuple[Step, ...], product: Product, right_step: int | None, once: bool, together: int
     ) -> Code | None:
+        if product.long:
+            return pair_code.code_of(product, steps, right_step, once)
         return lane_code.code_of(product, steps, right_step, once, together)
 
     def for_engines(

@@ -1,6 +1,7 @@
 """Instructions of 64-bit Arm that multiply a vector by a lane of another: of NEON, and of SVE.
 
-Those of SVE multiply each 128 bits of a vector by a lane of the same 128 bits of the other.
+Those of SVE multiply each 128 bits of a vector by a lane of the same 128 bits of the other. Older processors multiply
+bytes to numbers of 16 bits alone, from which several instructions make a sum: see `pair_code.py`.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ class Product:
     """An instruction that multiplies a vector by one item, and adds to another vector.
 
     Attributes:
-        text: its operands are the registers of a sum, of a vector, and of the one that holds the item, and its place.
+        text: its operands are the registers of a sum, of a vector, and of the one that holds the item, and its place;
+            "" where it takes several instructions.
         total: LLVM's type of the items of a sum.
         item: bytes of an item.
         low: registers that may hold an item.
         scale: of vectors of SVE, how many times 128 bits they have; else 0.
+        long: what names begin with of instructions that multiply bytes to numbers of 16 bits, `s` or `u`; else "".
+        joined: whether these have room for two products.
     """
 
     text: str
@@ -40,6 +44,8 @@ class Product:
     item: int
     low: int = REGISTERS
     scale: int = 0
+    long: str = ""
+    joined: bool = False
 
     @property
     def lanes(self) -> int:
@@ -72,6 +78,9 @@ _NEON = {
     "float16": Product("fmla v{}.8h, v{}.8h, v{}.h[{}]", "half", 2, _LOW),
     "nnefc.sdot": Product("sdot v{}.4s, v{}.16b, v{}.4b[{}]", "i32", 4),
     "nnefc.udot": Product("udot v{}.4s, v{}.16b, v{}.4b[{}]", "i32", 4),
+    "nnefc.smlal": Product("", "i32", 4, long="s", joined=True),
+    "nnefc.smull": Product("", "i32", 4, long="s"),
+    "nnefc.umull": Product("", "i32", 4, long="u"),
 }
 """By the type of floats, and by the operators of dot products."""
 

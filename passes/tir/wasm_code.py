@@ -25,7 +25,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from nnefc.passes.tir.lane_code import Code, Step
+from nnefc.passes.tir.lane_loops import Code, Step
 
 __all__ = ["code_of"]
 

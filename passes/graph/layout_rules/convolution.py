@@ -13,11 +13,11 @@ from tvm import relax
 from nnefc.passes.compute.blocked import blocks, multiply
 from nnefc.passes.compute.channel_order import (
     arrange_array,
+    chains_of_operands,
     convolve_gathered,
     gathered_filters,
     merge_groups,
     operands_of_groups,
-    operands_read,
 )
 from nnefc.passes.compute.convolution import (
     convolve,
@@ -232,31 +232,70 @@ def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sl
     layout = layouts.layout_of(data) or Blocked.of(sliding.groups * inputs, layouts.size)
     source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
     merged = merge_groups(filters, groups, together)
-    run = 1 if layouts.strict else _run_of_slots(layout, groups, layouts.target, layouts.size)
-    table = layout.slots.reshape(groups, -1)
-    if run > 1:
-        runs = operands_of_groups(layout.order, groups, run)
-        merged, table = gathered_filters(merged, layout.order, runs, run), operands_read(runs)
-    packed = to_constant(pack_filter(merged, run, layouts.size, groups))
-    packed = widened_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
+    reads = None if layouts.strict else _reads_of(layout, groups, layouts.target, layouts.size)
+    if reads is None:
+        packed, table = pack_filter(merged, 1, layouts.size, groups), layout.slots.reshape(groups, -1)
+    else:
+        own = gathered_filters(merged, layout.order, reads.held, reads.run)
+        packed, table = pack_filter(own, reads.run, layouts.size, groups), reads.first
+        if reads.chain > 1:
+            packed = packed.reshape(len(packed), -1, reads.chain, *packed.shape[2:])
+    weights = widened_for(layouts, to_constant(packed), _pixels(layouts, data, filters, sliding), layouts.target)
     given = (to_constant(table), sliding.strides, sliding.dilation)
-    result = layouts.kernel(convolve_gathered, source, packed, *given, name="convolution")
+    result = layouts.kernel(convolve_gathered, source, weights, *given, name="convolution")
     return layouts.as_blocked(result, outputs, groups)
 
 
 _LOOKED_UP = 1.4  # products that take as long as what is done for an entry of a table, where others are by lane
 
 
-def _run_of_slots(layout: Blocked, groups: int, target: Target, size: int) -> int:
-    """How many slots in a row a group reads at once, with zeros in its filters for those that are not its own: a whole
-    block, a vector, or one slot, by which takes least time. Nothing of another tensor is read: it may be infinite."""
+@dataclass(frozen=True)
+class _Reads:
+    """What groups read of blocked data, with zeros in their filters for slots that are not their own.
 
-    def time(run: int) -> float:
+    Attributes:
+        run: slots in a row that are read as one: a whole block, or a vector.
+        chain: runs in a row.
+        first: the first run of each chain, `[groups, chains]`.
+        held: the runs that are a group's own, `[groups, chains · chain]`; -1 for others.
+    """
+
+    run: int
+    chain: int
+    first: np.ndarray
+    held: np.ndarray
+
+    @property
+    def time(self) -> float:
+        """In products of one slot."""
+        return self.first.shape[1] * (self.chain * self.run + _LOOKED_UP)
+
+    def slots(self) -> np.ndarray:
+        """All that are read, `[groups, …]`."""
+        length = self.chain * self.run
+        return (self.first[..., None] * self.run + np.arange(length)).reshape(len(self.first), -1)
+
+
+def _reads_of(layout: Blocked, groups: int, target: Target, size: int) -> _Reads | None:
+    """What takes least time; None to read slot by slot. Nothing of another tensor is read: it may be infinite."""
+    if not target.by_lane:
+        return None
+    order = np.asarray(layout.order)
+    found = []
+    for run in sorted({size, target.lanes("float32")}):
         runs = operands_of_groups(layout.order, groups, run)
-        read = np.asarray(layout.order).reshape(-1, run)[operands_read(runs)]
-        return math.inf if FOREIGN in read else runs.shape[1] * (run + _LOOKED_UP)
+        for length in _lengths(runs) if run == size else [1]:
+            found.append(_Reads(run, length, *chains_of_operands(runs, length, len(order) // run)))
+    found = [reads for reads in found if FOREIGN not in order[reads.slots()]]
+    best = min(found, key=lambda reads: reads.time, default=None)
+    singly = len(layout.slots) // groups * (1 + _LOOKED_UP)
+    return best if best is not None and best.time < singly else None
 
-    return min((size, target.lanes("float32"), 1) if target.by_lane else (1,), key=time)
+
+def _lengths(runs: np.ndarray) -> list[int]:
+    """How many runs of some group lie one behind the other; and one."""
+    ends = (np.diff(runs, axis=1, append=-1) != 1) & (runs >= 0)
+    return sorted({1, *(int(n) for row in ends for n in np.diff(np.flatnonzero(row), prepend=-1))})
 
 
 def groups_in_a_block(outputs: int, groups: int, size: int) -> int:

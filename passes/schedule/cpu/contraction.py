@@ -22,7 +22,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.element_types import bits_of
 from nnefc.passes.compute.dot_instructions import HALF_PART, HALF_TOTAL
-from nnefc.passes.compute.dot_product import spreading
+from nnefc.passes.compute.dot_product import operator_of, spreading
 from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.cpu.block_sums import sum_block_by_block
 from nnefc.passes.schedule.cpu.half_sums import HALF_SUMS, type_of_sums
@@ -44,6 +44,7 @@ from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_blo
 from nnefc.passes.schedule.whole_tiles import goes_to_the_end, in_whole_tiles
 from nnefc.passes.tir.assembled_tiles import ASSEMBLED
 from nnefc.passes.tir.expressions import variables_of
+from nnefc.passes.tir.lane_products import product_of
 from nnefc.passes.tir.loaded_lanes import BY_LANE
 from nnefc.passes.tir.prefetched_panels import NEXT_PANEL
 from nnefc.passes.tir.shared_tiles import JOINED_ROWS
@@ -121,7 +122,10 @@ class ContractionRule:
         rows = [axis for axis in roles.only_left if sizes[axis] != 1][-2:]
         outer_size, size = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
         tiled, spread = None, spreading(first.value)
-        assembled = target.assembles_sums and not roles.steps and not spread
+        kind = _kind_of(first)
+        assembled = (
+            target.assembles_sums and not roles.steps and (not spread or product_of(kind, target.scale) is not None)
+        )
         streamed = bool(roles.steps) and not rows and target.vector_bytes == _CACHE_LINE
         if isinstance(size, Size):
             attrs = sch.mod["main"].attrs
@@ -134,8 +138,7 @@ class ContractionRule:
         if streamed:
             tile = Tile(1, 1, 1)  # one stream from memory: what the next one reads lies behind it
         elif tiled is None and assembled:
-            items = "float16" if type_of_sums(first) == "float16" else "float32"  # or dot products of as many bytes
-            tile, rest = choose_uneven_tile(outer_size, size, columns, target, items, column != vector)
+            tile, rest = choose_uneven_tile(outer_size, size, columns, target, kind, column != vector)
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, (rest,)) if rest else None
             if rest and tiled is None:
                 tile = choose_tile(outer_size, size, columns, target)
@@ -220,6 +223,14 @@ class ContractionRule:
         _unroll_and_vectorize(sch, start, sides)
         _write_back(sch, epilogue, outer[-1], lanes)
         return sch
+
+
+def _kind_of(step: Step) -> str:
+    """The kind of products in a sum, as `lane_products.product_of` takes it: dot products of as many bytes are chosen
+    tiles for as float32."""
+    if spreading(step.value):
+        return operator_of(step.value)
+    return "float16" if type_of_sums(step) == "float16" else "float32"
 
 
 def _tiled(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from tvm import s_tir, tirx
-from tvm.ir.expr import Call
+from tvm.ir.expr import Call, TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of
@@ -53,7 +53,7 @@ class FallbackRule:
             outer = sch.split(loops[-1], [parts, None])[:1]
         elif not _gathers_along(step, step.axes[-1]):
             outer = self._vectorize(sch, step, loops, target)
-        elif (partner := _partner(step)) is not None:
+        elif (partner := _partner(step)) is not None and not (target.by_lane and _looks_up(step)):
             outer = self._transpose(sch, step, loops, partner, target)
         else:
             outer = _bring_forward(sch, loops)[:-1]
@@ -126,6 +126,11 @@ def _gathers_along(step: Step, axis: Axis) -> bool:
             if not last.same_as(axis.var) and axis.var in variables_of([*outer, last]):
                 return True
     return False
+
+
+def _looks_up(step: Step) -> bool:
+    """Whether a step reads where a table says: what that is stays the same along the axes that the table has not."""
+    return any(isinstance(part, TensorLoad) for load in step.loads for index in load.indices for part in inside(index))
 
 
 def _partner(step: Step) -> int | None:

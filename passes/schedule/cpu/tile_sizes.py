@@ -13,8 +13,9 @@ from itertools import product
 
 import numpy as np
 
-from nnefc.passes.tir.lane_code import Step, code_of
-from nnefc.passes.tir.lane_products import product_of
+from nnefc.passes.tir import lane_code, pair_code
+from nnefc.passes.tir.lane_loops import Code, Step
+from nnefc.passes.tir.lane_products import Product, product_of
 from nnefc.sizes import Size, bounds, typical
 from nnefc.targets.machine.target import Target
 
@@ -140,14 +141,14 @@ def whole_blocks(columns: int, target: Target) -> int:
 
 
 def choose_uneven_tile(
-    outer_extent: int, extent: int, columns: int, target: Target, dtype: str = "float32", apart: bool = False
+    outer_extent: int, extent: int, columns: int, target: Target, kind: str = "float32", apart: bool = False
 ) -> tuple[Tile, int]:
     """The tile whose products take least, and the rows of the last one, which may be smaller; 0 where all are alike.
 
     Products by lane take as many instructions as `passes/tir/lane_code.py` writes: sums take all registers but a few.
 
     Args:
-        dtype: of items and sums, float32 or float16.
+        kind: of products, see :func:`.lane_products.product_of`.
         apart: whether columns are in blocks of their own, and the vectors of the next term behind those of this one.
     """
 
@@ -157,7 +158,7 @@ def choose_uneven_tile(
             return tile.cycles(target) / (rows * tile.columns) if tile.fits(target) else math.inf
         # rows that are not neighbours have pointers of their own
         products = 8 * tile.outer_rows * tile.rows * tile.columns
-        found = _by_lane(tile.outer_rows * tile.rows, tile.columns, 0 if apart else columns, target, dtype)
+        found = _by_lane(tile.outer_rows * tile.rows, tile.columns, 0 if apart else columns, target, kind)
         return found + (tile.outer_rows - 1) / products
 
     def rank(choice: tuple[Tile, int]) -> tuple[float, int]:
@@ -181,17 +182,17 @@ def loaded_together(target: Target) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _by_lane(rows: int, columns: int, pitch: int, target: Target, dtype: str) -> float:
+def _by_lane(rows: int, columns: int, pitch: int, target: Target, kind: str) -> float:
     """Instructions for each product of a tile, of a loop with several terms of a sum; infinite where it does not fit.
 
     Args:
         pitch: vectors of a row of B; 0 for columns that are apart. Long rows need pointers of their own: fewer terms
             are in a round.
-        dtype: see :func:`choose_uneven_tile`.
+        kind: see :func:`choose_uneven_tile`.
     """
-    instruction = product_of(dtype, target.scale)
+    instruction = product_of(kind, target.scale)
     assert instruction is not None
-    lanes, further = target.lanes(dtype), _APART if pitch == 0 else 1
+    lanes, further = instruction.lanes, _APART if pitch == 0 else 1
     sums = [(row, column) for row in range(rows) for column in range(columns)]
     if len(sums) > target.vector_registers - 2:
         return math.inf
@@ -202,10 +203,16 @@ def _by_lane(rows: int, columns: int, pitch: int, target: Target, dtype: str) ->
             for term in range(terms)
             for row, column in sums
         )
-        code = code_of(instruction, steps, terms * (pitch or 1) * target.vector_bytes, False, loaded_together(target))
+        code = _code_of(instruction, steps, terms * (pitch or 1) * target.vector_bytes, target)
         if code is not None:
             return code.instructions * waiting / len(steps)
     return math.inf
+
+
+def _code_of(product: Product, steps: tuple[Step, ...], right_step: int, target: Target) -> Code | None:
+    if product.long:
+        return pair_code.code_of(product, steps, right_step, False)
+    return lane_code.code_of(product, steps, right_step, False, loaded_together(target))
 
 
 def _divisors(extent: int) -> list[int]:

@@ -13,18 +13,18 @@ from tvm import relax, te
 from nnefc.driver import compile_network
 from nnefc.passes.compute.channel_order import (
     arrange_array,
+    chains_of_operands,
     convolve_gathered,
     gathered_filters,
     merge_groups,
     operands_of_groups,
-    operands_read,
 )
 from nnefc.passes.compute.dot_product import multiplication_of
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.blocked_layout import EMPTY, FOREIGN, Blocked
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fold_permutations import FoldPermutations
-from nnefc.passes.graph.layout_rules.convolution import _run_of_slots
+from nnefc.passes.graph.layout_rules.convolution import _reads_of
 from nnefc.passes.graph.layout_rules.narrow_convolution import _operands
 from nnefc.passes.schedule.analysis import KernelAnalysis
 
@@ -96,6 +96,21 @@ def test_groups_find_their_channels_in_the_operands_that_hold_them() -> None:
         np.testing.assert_allclose(
             spread[output, :, 0] @ read[group], weights[output, :, 0] @ by_channel[group], rtol=1e-5
         )
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 9])
+def test_chains_bring_every_operand_of_a_group_once(length: int) -> None:
+    rng = np.random.default_rng(length)
+    own = [np.sort(rng.choice(11, count, replace=False)) for count in (4, 7, 1, 11)]
+    table = np.full((4, 11), -1, np.int32)
+    for row, operands in zip(table, own, strict=True):
+        row[: len(operands)] = operands
+    first, held = chains_of_operands(table, length, 11)
+    read = (first[..., None] + np.arange(length)).reshape(4, -1)
+    assert read.min() >= 0 and read.max() < 11 and held.shape == read.shape
+    assert ((held == -1) | (held == read)).all()
+    for row, operands in zip(held, own, strict=True):
+        assert sorted(row[row >= 0].tolist()) == operands.tolist()
 
 
 # Recognizing permutations.
@@ -294,24 +309,24 @@ def test_shuffled_groups_have_the_same_values_by_lane() -> None:
 @pytest.mark.parametrize(("groups", "inputs"), [(4, 34), (3, 20), (2, 29)])
 def test_groups_read_several_slots_at_once_where_vectors_are_multiplied_by_lanes(groups: int, inputs: int) -> None:
     layout = Blocked.of(groups * inputs, 8)
-    assert _run_of_slots(layout, groups, target("cortex-a76"), 8) > 1
-    assert _run_of_slots(layout, groups, target("llvm"), 8) == 1
+    reads = _reads_of(layout, groups, target("cortex-a76"), 8)
+    assert reads is not None and reads.run > 1
+    assert _reads_of(layout, groups, target("llvm"), 8) is None
 
 
 def test_a_group_with_fewer_runs_than_another_reads_no_channel_of_another_tensor() -> None:
     order = (*[FOREIGN] * 8, *range(14), *[EMPTY] * 2, 14, 15, *[EMPTY] * 6, *range(16, 32))
-    run = _run_of_slots(Blocked(order), 2, target("cortex-a76"), 8)
-    runs = operands_of_groups(order, 2, run)
-    assert run == 4 and (runs >= 0).sum(axis=1).tolist() == [5, 4]
-    data = np.where(np.asarray(order) == FOREIGN, np.inf, 1).reshape(-1, run)
-    spread = gathered_filters(filters(6, 16), order, runs, run).reshape(2, 3, -1)
-    read = data[operands_read(runs)].reshape(2, -1, 1)
+    reads = _reads_of(Blocked(order), 2, target("cortex-a76"), 8)
+    assert reads is not None and not np.isin(order, FOREIGN)[reads.slots()].any()
+    data = np.where(np.asarray(order) == FOREIGN, np.inf, 1)
+    spread = gathered_filters(filters(6, 16), order, reads.held, reads.run).reshape(2, 3, -1)
+    read = data[reads.slots()].reshape(2, -1, 1)
     np.testing.assert_allclose((spread @ read).ravel(), filters(6, 16).sum(axis=1), rtol=1e-5)
 
 
 def test_runs_with_a_channel_of_another_tensor_are_read_slot_by_slot() -> None:
     order = (*range(8), *[FOREIGN] * 8, FOREIGN, *range(8, 16), *[EMPTY] * 7)
-    assert _run_of_slots(Blocked(order), 2, target("cortex-a76"), 8) == 1
+    assert _reads_of(Blocked(order), 2, target("cortex-a76"), 8) is None
 
 
 def test_no_pair_of_half_floats_holds_a_channel_of_another_tensor() -> None:

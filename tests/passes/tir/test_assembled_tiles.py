@@ -12,7 +12,8 @@ from emulation import run_on, with_glibc
 from small_networks import Net
 
 import nnefc
-from nnefc.passes.tir.lane_code import Code, Step, code_of
+from nnefc.passes.tir.lane_code import code_of
+from nnefc.passes.tir.lane_loops import Code, Step
 from nnefc.passes.tir.lane_products import Product, product_of
 
 _MACHINE = with_glibc("arm", "cortex-a76", "qemu-aarch64", "-cpu", "cortex-a76")

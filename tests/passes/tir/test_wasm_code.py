@@ -15,7 +15,7 @@ from small_networks import Net
 from test_assembled_tiles import convolved
 
 import nnefc
-from nnefc.passes.tir.lane_code import Step
+from nnefc.passes.tir.lane_loops import Step
 from nnefc.passes.tir.wasm_code import code_of
 
 (_MACHINE,) = (machine for machine in MACHINES if machine.name == "wasm32")
