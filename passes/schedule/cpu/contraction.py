@@ -73,6 +73,9 @@ _TERMS, _TERMS_SMALL = 27, 9
 """Of each sum, that assembler may be written out for: of a row of a filter and a block of channels, or of 3 x 3 x 3; of
 one block where the code is to be small, or comes over a network."""
 
+_BYTE = 8
+"""Bits of results of which all vectors of a row become one: 64-bit Arm has fewer instructions for two than for one."""
+
 _SHORT = 3
 """Rounds of the innermost loop that are written out on small cores."""
 
@@ -221,7 +224,8 @@ class ContractionRule:
             sch.unroll(reduced[-1])  # small cores take as long for a round as for some products
         start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one round
         _unroll_and_vectorize(sch, start, sides)
-        _write_back(sch, epilogue, outer[-1], lanes)
+        narrow = target.by_lane and bits_of(str(sch.get(epilogue).writes[0].source.dtype)) == _BYTE
+        _write_back(sch, epilogue, outer[-1], lanes * tile.columns if narrow else lanes)
         return sch
 
 
