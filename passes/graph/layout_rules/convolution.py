@@ -268,7 +268,8 @@ class _Reads:
     @property
     def time(self) -> float:
         """In products of one slot."""
-        return self.first.shape[1] * (self.chain * self.run + _LOOKED_UP)
+        chains: int = self.first.shape[1]
+        return chains * (self.chain * self.run + _LOOKED_UP)
 
     def slots(self) -> np.ndarray:
         """All that are read, `[groups, …]`."""
