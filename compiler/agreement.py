@@ -96,12 +96,17 @@ def covers(size: Dimension, part: Dimension) -> bool:
 def _least(difference: Dimension) -> Narrowed | None:
     """The smallest sizes of one dimension from which on a difference is not negative."""
     assert isinstance(difference, Size)
-    return _from_least(difference, lambda: bounds(difference)[0] >= 0, share=1)
+    own = list(_ranges_of(difference))
+    return _from_least(own[0], lambda: bounds(difference)[0] >= 0, share=1) if len(own) == 1 else None
 
 
 def _enough(difference: Size) -> Narrowed | None:
     """The smallest sizes of one dimension from which on there is no difference: no more than half of its range."""
-    return _from_least(difference, lambda: _is_nothing(substituted(difference, {})), share=2)
+    for var in _ranges_of(difference):
+        found = _from_least(var, lambda: _is_nothing(substituted(difference, {})), share=2)
+        if found is not None:
+            return found
+    return None
 
 
 def _up_to(difference: Size) -> Narrowed | None:
@@ -135,12 +140,9 @@ def _last_of_sign(difference: Dimension, var: tirx.Var) -> int:
     return bisect_left(range(values.most + 1), True, values.least, key=lambda size: is_over(size) != starts_over) - 1
 
 
-def _from_least(difference: Size, holds: Callable[[], bool], share: int) -> Narrowed | None:
-    """The smallest sizes of one dimension from which on a difference is as wanted, within a share of its range."""
-    own = _ranges_of(difference)
-    if len(own) != 1:
-        return None
-    ((var, values),) = own.items()
+def _from_least(var: tirx.Var, holds: Callable[[], bool], share: int) -> Narrowed | None:
+    """The smallest sizes of a dimension from which on a difference is as wanted, within a share of its range."""
+    values = range_of(var)
     below, enough = values.least, values.least + (values.most - values.least) // share
 
     def holds_from(least: int) -> bool:

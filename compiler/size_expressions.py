@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -121,4 +122,4 @@ def without_remainders(expr: tirx.Expr) -> tirx.Expr:
 
 def text(expr: tirx.Expr) -> str:
     """An expression as a user reads it."""
-    return str(expr).replace("T.int64(", "(")
+    return re.sub(r"T\.int64\((\d+)\)", r"\1", str(expr)).replace("T.int64(", "(")

@@ -24,6 +24,7 @@ from nnefc.sizes import (
     bounds,
     dimension,
     expression,
+    greatest,
     is_known,
     is_never,
     known_less,
@@ -125,8 +126,8 @@ def truncated(value: Quotient) -> Dimension:
 
 def whole_quotient(one: Dimension, other: Dimension) -> Dimension:
     """The quotient of integers, rounded towards zero: downwards where nothing is negative."""
-    if bounds(one)[0] >= 0 and bounds(other)[0] > 0:
-        return one // other
+    if bounds(other)[0] > 0:
+        return greatest(one, 0) // other - greatest(-one, 0) // other
     if bounds(other)[0] <= 0 <= bounds(other)[1]:
         raise ValueError("a size that may be 0 is divided by")
     return dimension(tirx.truncdiv(expression(one), expression(other)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,8 @@ def check_names(role: str, given: Mapping[str, Any], tensors: tuple[Tensor, ...]
     unknown = [name for name in given if name not in names]
     missing = [name for name in names if name not in given]
     if unknown:
-        raise RunError(f'the model has no {role} "{unknown[0]}"; its {role}s are {listed(tensors)}')
+        close = get_close_matches(str(unknown[0]), missing, 1)
+        end = f': did you mean "{close[0]}"? Its' if close else "; its"
+        raise RunError(f'the model has no {role} "{unknown[0]}"{end} {role}s are {listed(tensors)}')
     if complete and missing:
         raise RunError(f'{role} "{missing[0]}" is missing; the {role}s are {listed(tensors)}')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tvm import tirx
 
 import nnefc
-from nnefc.size_numbers import quotient, rounded, truncated
+from nnefc.size_numbers import quotient, rounded, truncated, whole_quotient
+from nnefc.sizes import Range, Size, ranges, substituted
 
 RNG = np.random.default_rng(7)
 
@@ -151,3 +154,30 @@ def test_constants_are_simple_fractions_of_integers(scale: float) -> None:
         product = quotient(size) * found
         assert truncated(product) == int(np.float32(size) * np.float32(scale))
         assert rounded(product) == np.rint(np.float32(size) * np.float32(scale))
+
+
+def test_quotients_of_integers_are_rounded_towards_zero(tmp_path: Path) -> None:
+    """`(w - 3) / 2 + 1` windows, as exporters calculate them, whatever the quotient is for fewer than three columns."""
+    nodes = [
+        node("Unsqueeze", "x zeros", "image"),
+        node("MaxPool", "image", "windows", kernel_shape=[3], strides=[2]),
+        node("Sub", "w three", "left"),
+        node("Div", "left two", "steps"),
+        node("Add", "steps one", "count"),
+        node("Mul", "h count", "all"),
+        node("Reshape", "all last", "target"),
+        node("Reshape", "windows target", "y"),
+    ]
+    constants = {"zeros": np.array([0]), "last": np.array([-1]), "two": np.array(2), "three": np.array(3)}
+    with pytest.warns(nnefc.ModelWarning, match="the size of 'columns' must be from 3 to 40"):
+        check(tmp_path, nodes, [(3, 4), (1, 17), (40, 3), (8, 8)], **constants)
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 7])
+def test_whole_quotients_are_those_of_c(divisor: int) -> None:
+    size = tirx.Var("size", "int64")
+    with ranges({size: Range(1, 40, 8)}):
+        found = whole_quotient(Size(size) - 20, divisor)
+        assert [substituted(found, {size: each}) for each in range(1, 41)] == [
+            int(math.trunc((each - 20) / divisor)) for each in range(1, 41)
+        ]
