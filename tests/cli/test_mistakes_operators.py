@@ -83,6 +83,13 @@ def test_the_producer_says_which_tool_wrote_an_operator(tmp_path: Path, producer
     assert f"hint: {tool} wrote it: " in refused(tmp_path, node, producer=producer)
 
 
+def test_operators_that_tf2onnx_left_as_they_were_are_said_to_be_of_tensorflow(tmp_path: Path) -> None:
+    found = refused(tmp_path, helper.make_node("Erfc", ["x"], ["y"]), producer="tf2onnx")
+    assert "hint: it is TensorFlow's, and tf2onnx found none of ONNX for it: Keras's exact GELU becomes it" in found
+    assert "did you mean" not in found
+    assert found.endswith(REGISTER)
+
+
 def test_maps_are_refused(tmp_path: Path) -> None:
     node = helper.make_node("DictVectorizer", ["x"], ["y"], domain="ai.onnx.ml", int64_vocabulary=[0, 1])
     kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None))

@@ -320,7 +320,9 @@ def test_names_and_numbers_of_inputs_are_checked(pair: Model) -> None:
         pair(a, a=a)
     with pytest.raises(RunError, match=f'the model has no input "c"; its inputs are {listed}'):
         pair(a, a, c=a)
-    many = [Tensor(f"past_key_values.{layer}.{part}", "float32", (1,)) for layer in range(9) for part in ("key", "value")]
+    many = [
+        Tensor(f"past_key_values.{layer}.{part}", "float32", (1,)) for layer in range(9) for part in ("key", "value")
+    ]
     with pytest.raises(RunError, match=r': did you mean "past_key_values\.7\.value"\? Its inputs are .* and 10 more'):
         check_names("input", {t.name.replace("7.v", "7_v"): a for t in many}, tuple(many), complete=True)
     with pytest.raises(RunError, match='the model has no output "product"; its outputs are sum'):

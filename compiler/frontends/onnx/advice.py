@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 from nnefc.frontends.onnx.extensions import DOMAIN
 
-__all__ = ["advice_on_data", "advice_on_operator", "made_by"]
+__all__ = ["advice_on_data", "advice_on_leftover", "advice_on_operator", "made_by"]
 
 _TEXT = "let the program prepare the text, and export the part of the pipeline that takes numbers"
 _OPERATORS: Mapping[tuple[str, str], str] = {
@@ -132,6 +132,21 @@ def advice_on_operator(domain: str, op_type: str) -> str | None:
         if re.fullmatch(pattern, domain):
             return f"{text}; {_REGISTER}"
     return _CUSTOM
+
+
+_INSTEAD: Mapping[str, str] = {
+    "Erfc": "Keras's exact GELU becomes it: take keras.activations.gelu(x, approximate=True), or "
+    "0.5 * x * (1 + tf.math.erf(x / 2**0.5))",
+}
+"""What to write in place of operators of TensorFlow."""
+
+
+def advice_on_leftover(op_type: str) -> str | None:
+    """A way out for an operator that a converter left as it was; None if the model is by no such converter."""
+    if _MADE_BY.get() != "tf2onnx" or not isinstance(op_type, str):
+        return None
+    instead = _INSTEAD.get(op_type, "compute it by other operators in the network")
+    return f"it is TensorFlow's, and tf2onnx found none of ONNX for it: {instead}; {_REGISTER}"
 
 
 def advice_on_data(names: Sequence[str], index: int, is_input: bool) -> str | None:

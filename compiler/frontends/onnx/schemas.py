@@ -12,7 +12,7 @@ import onnx
 import onnx.defs
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.onnx.advice import advice_on_operator
+from nnefc.frontends.onnx.advice import advice_on_leftover, advice_on_operator
 from nnefc.frontends.onnx.custom import custom_schema
 from nnefc.frontends.onnx.extensions import DOMAIN, EXTENSIONS
 from nnefc.frontends.onnx.model import NodeDef, Opsets
@@ -48,7 +48,8 @@ def schema_of(node: NodeDef, opsets: Opsets) -> Schema:
     version = opsets[node.domain]
     schema = _schema(node.op_type, version, node.domain)
     if schema is None:
-        hint = _nearest(node) or advice_on_operator(node.domain, node.op_type)
+        left = advice_on_leftover(node.op_type) if node.op_type not in _names(node.domain) else None
+        hint = left or _nearest(node) or advice_on_operator(node.domain, node.op_type)
         raise CompileError(f"{node.description}: {_unknown(node, version)}", hint=hint)
     newest = _NEWEST.get(node.domain, version)
     if version > newest:

@@ -179,5 +179,5 @@ def test_whole_quotients_are_those_of_c(divisor: int) -> None:
     with ranges({size: Range(1, 40, 8)}):
         found = whole_quotient(Size(size) - 20, divisor)
         assert [substituted(found, {size: each}) for each in range(1, 41)] == [
-            int(math.trunc((each - 20) / divisor)) for each in range(1, 41)
+            math.trunc((each - 20) / divisor) for each in range(1, 41)
         ]
