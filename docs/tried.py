@@ -37,7 +37,7 @@ _GRAPHS_TEXT = (
     "    make fuzz MINUTES=60",
     "",
     "Graphs of ONNX's operators with random attributes, types and shapes, compared with float64 within bounds that",
-    "follow from each graph. Up to sixteen are one library; one that is wrong is halved.",
+    "follow from each graph. Several graphs are one library; one that is wrong is halved.",
     "",
 )
 
@@ -51,16 +51,20 @@ def _readers(record: Mapping[str, Any]) -> Iterator[str]:
 
 def _graphs(record: Record) -> Iterator[str]:
     ways, nodes = record["graphs"], record["nodes"]
-    graphs, refused, doubtful = (record.total("graphs", what) for what in ("graphs", "refused", "doubtful"))
-    yield f"{graphs:,} graphs of {sum(nodes.values()):,} nodes, of {len(nodes)} operators."
+    graphs, runs, refused, doubtful = (
+        record.total("graphs", what) for what in ("graphs", "runs", "refused", "doubtful")
+    )
+    each = sum(nodes.values()) / max(graphs, 1)
+    yield f"{graphs:,} graphs of {sum(nodes.values()):,} nodes, {each:.1f} each, of {len(nodes)} operators."
+    yield f"{runs:,} runs: with one thread and with three, those of reproducible libraries on two kinds of processors."
     yield f"{refused:,} were refused: NNEF has no operation for them, nothing says how large a result is, or operators"
     yield "ask something of sizes that were left open, such as to be equal or multiples of a number."
     yield f"In {doubtful:,} onnxruntime agrees with the library against ONNX's reference."
     yield "Every other difference was mended; the least graphs that show them are in `tests/fuzz/corpus`."
     yield ""
-    yield from ("| compiled | graphs | of these refused |", "|---|---|---|")
+    yield from ("| compiled | graphs | of these refused | runs |", "|---|---|---|---|")
     for name, counts in sorted(ways.items()):
-        yield f"| {name} | {counts['graphs']:,} | {counts['refused']:,} |"
+        yield f"| {name} | {counts['graphs']:,} | {counts['refused']:,} | {counts['runs']:,} |"
     yield ""
     yield "| found and mended | compiled |"
     yield "|---|---|"

@@ -1,4 +1,7 @@
-"""Counts of what fuzzers tried: numbers by name, at any depth, that are added up in a file."""
+"""Counts of what fuzzers tried: numbers by name, at any depth, that are added up in a file.
+
+python tests/fuzz/record.py FILE …      moves the counts of other files to the record
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import click
 
 __all__ = ["RECORD", "Record"]
 
@@ -42,6 +47,13 @@ class Record(dict[str, Any]):
         """Add the numbers to those of a file, which is there whole at any time, whoever else adds to it."""
         with _alone(path):
             (Record.of(path) + self).write(path)
+
+    @classmethod
+    def move(cls, source: Path, path: Path) -> None:
+        """Add the numbers of a file to those of another, and remove it, while others may add to both."""
+        with _alone(source):
+            cls.of(source).add_to(path)
+            source.unlink()
 
     def replace_in(self, path: Path) -> None:
         """Put what is under these names in the place of what a file says there."""
@@ -77,3 +89,15 @@ def _total(part: Mapping[str, Any], name: str) -> int:
     return sum(
         _total(value, name) if isinstance(value, Mapping) else value * (key == name) for key, value in part.items()
     )
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+def main(files: tuple[Path, ...]) -> None:
+    """Move the counts of FILES, which fuzzers wrote elsewhere, to the record; who still adds to one begins it anew."""
+    for path in files:
+        Record.move(path, RECORD)
+
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,9 @@ Each seed makes one graph of ONNX's operators (:mod:`spaces`). Graphs of several
 a way that is drawn for them (:mod:`ways`), run, and compared with float64 within bounds that follow from each graph
 (:mod:`bounds`). What differs is made small and written to a folder (--found): the model as text, its inputs, and what
 was found. Graphs run in a process of their own, so that one that crashes is a finding as well.
+
+Any number of these may run at the same time with seeds of their own, some millions apart, and add to one record
+(--record). `python tests/fuzz/record.py FILE` moves what is in another one to that of the documentation.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import numpy as np
 import onnx
 
 TESTS = Path(__file__).resolve().parents[2]
-sys.path += [str(TESTS), str(TESTS / "targets"), str(TESTS / "fuzz")]
+sys.path += [str(TESTS / part) for part in ("", "targets", "fuzz", "cuda/emulator", "cuda/driver")]
 
 from comparison import Finding, compare, may_be_open  # noqa: E402
 from record import Record  # noqa: E402
@@ -35,8 +38,10 @@ from spaces import SPACES  # noqa: E402
 from walk import Graph, Walk  # noqa: E402
 from ways import WAYS, Way  # noqa: E402
 
-_BATCH = 400
+_BATCH = 1600
 """Graphs that a process runs: what compilers leave behind goes with it."""
+_LEAST = 3
+"""Nodes of a graph, unless there shall be fewer at most."""
 _PATIENCE = 600.0
 """Seconds for the graphs of a library, and for making one small if something is found."""
 
@@ -44,13 +49,16 @@ _PATIENCE = 600.0
 def graph_of(seed: int, steps: int, way: Way) -> Graph:
     """The graph of a seed, of operators that the way has."""
     walk = Walk(seed, f"s{seed}_", way.integers)
-    walk.take({name: make for name, make in SPACES.items() if name not in way.without}, 1 + seed % steps)
+    least = min(_LEAST, steps)
+    walk.take(
+        {name: make for name, make in SPACES.items() if name not in way.without}, least + seed % (steps - least + 1)
+    )
     return walk.graph()
 
 
 def libraries(seeds: range, ways: Sequence[Way], alone: bool) -> Iterator[tuple[range, Way]]:
     """The seeds whose graphs are one library, and its way."""
-    shares = np.array([way.share for way in ways], float)
+    shares = np.array([way.share / way.together for way in ways])
     while seeds:
         way = ways[int(np.random.default_rng(seeds[0]).choice(len(ways), p=shares / shares.sum()))]
         count = 1 if alone else way.together
@@ -191,8 +199,10 @@ def main(
             yield from said_of(range(first, first + _BATCH), ways, alone, options)
 
     for line in lines():
+        tried = line["seeds"][1] - line["seeds"][0]
         counts = {
-            "graphs": line["seeds"][1] - line["seeds"][0],
+            "graphs": tried,
+            "runs": (tried - len(line["refused"])) * WAYS[line["way"]].runs,
             "refused": len(line["refused"]),
             "doubtful": len(line["doubtful"]),
             "found": len(line["findings"]),

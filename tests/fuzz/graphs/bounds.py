@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from walk import Graph, Rejected, Step, evaluate
+from steps import Rejected, Step, evaluate
+from walk import Graph
 
 __all__ = ["Bounds", "bounds_of"]
 
@@ -47,7 +48,7 @@ _EXACT = frozenset((
     "Tile", "Expand", "DepthToSpace", "SpaceToDepth", "Trilu", "CenterCropPad", "ReverseSequence", "Gather",
     "GatherElements", "GatherND", "Compress", "Where", "Clip", "Relu", "Abs", "Neg", "Max", "Min", "MaxPool",
     "GlobalMaxPool", "ReduceMax", "ReduceMin", "TopK", "OneHot", "ConstantOfShape", "EyeLike", "Cast", "Sign",
-    "Ceil", "Floor", "Round", "Hardmax",
+    "Ceil", "Floor", "Round", "Hardmax", "Part", "Stack",
 ))
 # fmt: on
 """What computes no new floats."""
@@ -84,12 +85,16 @@ class Bounds:
 
 def bounds_of(graph: Graph) -> dict[str, Bounds]:
     """The bounds of each output, by its name."""
-    exact = {name: tensor.exact for name, tensor in graph.tensors.items()}
-    makers = {name: step for step in graph.steps for name in step.node.output}
+    exact: dict[str, Anything] = {name: tensor.exact for name, tensor in graph.tensors.items()}
+    for step in graph.steps:
+        if step.plain != (step,):
+            exact |= step.inside([exact[name] if name else None for name in step.inputs])
+    steps = [plain for step in graph.steps for plain in step.plain]
+    makers = {name: step for step in steps for name in step.node.output}
     scales: dict[str, Array] = {}
     for step in {id(makers[t.name]): makers[t.name] for t in graph.outputs}.values():
         scales |= _scales(step, exact)
-    moved = cache(lambda: _moved(graph, exact))
+    moved = cache(lambda: _moved(graph, steps, exact))
     return {t.name: Bounds(t.name, t.exact, _own(t.exact, scales.get(t.name)), moved) for t in graph.outputs}
 
 
@@ -99,15 +104,15 @@ def _own(exact: Anything, scale: Array | None) -> Array:
     return UNIT * 4 * np.abs(exact) + (_STEP_UNITS * UNIT * scale if scale is not None else 0) + 1e-30
 
 
-def _moved(graph: Graph, exact: Mapping[str, Anything]) -> dict[str, Array]:
+def _moved(graph: Graph, steps: Sequence[Step], exact: Mapping[str, Anything]) -> dict[str, Array]:
     """How far the items of each output move, by its name."""
     rng = np.random.default_rng(graph.seed)
     scales: dict[str, Array] = {}
-    for step in graph.steps:
+    for step in steps:
         scales |= _scales(step, exact)
     moved: dict[str, Array] = {t.name: np.zeros(t.shape) for t in graph.outputs}
     for _ in range(SAMPLES):
-        sample = _sample(graph, scales, rng)
+        sample = _sample(graph, steps, scales, rng)
         for name in moved:
             value = sample.get(name)
             if value is None or value.shape != exact[name].shape:
@@ -130,7 +135,7 @@ def _scales(step: Step, exact: Mapping[str, Anything]) -> dict[str, Array]:
     kind = step.node.op_type
     if kind in _EXACT:
         return {}
-    values: Sequence[Any | None] = [exact[name] if name else None for name in step.node.input]
+    values: Sequence[Any | None] = [exact[name] if name else None for name in step.inputs]
     found = {}
     magnitudes: list[Anything] | None = None
     if kind in _SUMS:
@@ -154,14 +159,16 @@ def _scales(step: Step, exact: Mapping[str, Anything]) -> dict[str, Array]:
     return found
 
 
-def _sample(graph: Graph, scales: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Anything]:
+def _sample(
+    graph: Graph, steps: Sequence[Step], scales: Mapping[str, Array], rng: np.random.Generator
+) -> dict[str, Anything]:
     """One evaluation with errors; results that follow from a refused step are missing."""
     values: dict[str, Anything] = {t.name: t.exact for t in (*graph.inputs, *graph.constants)}
-    for step in graph.steps:
-        if any(name and name not in values for name in step.node.input):
+    for step in steps:
+        if any(name and name not in values for name in step.inputs):
             continue
         try:
-            found = evaluate(step, [values[name] if name else None for name in step.node.input])
+            found = evaluate(step, [values[name] if name else None for name in step.inputs])
         except Rejected:
             continue
         for name, value in zip(step.node.output, found, strict=True):

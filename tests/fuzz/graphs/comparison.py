@@ -6,6 +6,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 from bounds import Bounds, bounds_of
+from emulated_networks import on_cuda
 from emulation import run_on
 from walk import Graph, joined
 from ways import Way
@@ -30,6 +32,12 @@ _KERNEL_BOUND = 1e-4
 """What a kernel's results may be from those of another order of its sums, over the largest of them."""
 _NOT_EQUAL = re.compile(r" is (\d+), but .* is (\d+)(?:: both are the same| by the other sizes)")
 """What libraries say of sizes that they were compiled to take for equal; not that one is 1."""
+_NARROWED = " must be .* operators"
+"""What a front end says of sizes that it narrows."""
+_ASKED = re.compile(
+    r"the sizes? of '(?P<name>[^']+)' must be (?:multiples of (?P<factor>\d+)|no less than (?P<least>\d+)"
+    r"|from (?P<low>\d+) to (?P<high>\d+)|(?P<only>\d+)) for"
+)
 _KINDS = {"i": "integer", "u": "integer", "f": "float", "b": "boolean"}
 
 __all__ = ["Arrays", "Finding", "Outcome", "compare", "difference", "may_be_open"]
@@ -87,8 +95,33 @@ def compare(graphs: Sequence[Graph], way: Way) -> Outcome:
 
     If something is wrong with the library, its halves are tried by themselves, down to single graphs.
     """
+    taken, refused = _taken(graphs, way)
+    outcome = Outcome(refused=tuple(refused))
+    return outcome + _compared(taken, way) if taken else outcome
+
+
+def _taken(graphs: Sequence[Graph], way: Way) -> tuple[list[Graph], list[str]]:
+    """The graphs that can be read in this way, with what is left open; and why the others cannot."""
     if way.open_sizes:
-        graphs = [graph if graph.opened is not None else replace(graph, opened=may_be_open(graph)) for graph in graphs]
+        return [replace(g, opened=may_be_open(g)) if g.opened is None else g for g in graphs], []
+    if not way.nnef or len(graphs) == 1:
+        return list(graphs), []
+    taken, refused = [], []
+    for graph in graphs:
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("error", nnefc.ModelWarning)
+            try:
+                _source(graph, way, Path(folder))
+            except (nnefc.CompileError, nnefc.ModelWarning) as error:
+                refused.append(str(error).partition("\n")[0])
+                continue
+            except Exception:  # whatever else is raised is found when it is compiled
+                pass
+        taken.append(graph)
+    return taken, refused
+
+
+def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
     graph = joined(graphs)
     validated: list[str] = []
     wrong = ""
@@ -96,9 +129,13 @@ def compare(graphs: Sequence[Graph], way: Way) -> Outcome:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", nnefc.ModelWarning)
-            results = _validate(graph, validated) if way.validates else run(graph, way)
+            if way.open_sizes:  # the sizes fit
+                warnings.filterwarnings("ignore", f".*{_NARROWED}", nnefc.ModelWarning)
+            results = [_validate(graph, validated)] if way.validates else run(graph, way)
             if way.twin is not None:
-                _check_bits(results, run(graph, way.twin), way.twin.name)
+                first, *others = [*results, *run(graph, way.twin)]
+                for other in others:
+                    _check_bits(first, other, f"{way.twin.name}, or other threads")
     except Wrong as error:
         wrong = str(error)
     except (nnefc.CompileError, nnefc.ModelWarning) as error:
@@ -113,12 +150,12 @@ def compare(graphs: Sequence[Graph], way: Way) -> Outcome:
     if not wrong and not refused:
         outcome = Outcome(validated=tuple(validated))
         for one in graphs:
-            own = _judged(one, {t.name: results[t.name] for t in one.outputs}, way)
+            own = _judged(one, [{t.name: found[t.name] for t in one.outputs} for found in results], way)
             outcome += own if len(graphs) == 1 else _by_itself(own, graph)
         return outcome
     if len(graphs) > 1:
         half = len(graphs) // 2
-        parts = compare(graphs[:half], way) + compare(graphs[half:], way)
+        parts = _compared(graphs[:half], way) + _compared(graphs[half:], way)
         if wrong and not parts.findings:
             return parts + Outcome(findings=(Finding(way, f"{wrong} [in none of the halves]", "", graph),))
         return parts
@@ -141,18 +178,25 @@ def _by_itself(outcome: Outcome, beside: Graph) -> Outcome:
     return again if again.findings else Outcome(findings=(replace(finding, what=what, graph=beside),))
 
 
-def _judged(graph: Graph, results: Arrays, way: Way) -> Outcome:
-    """What results of a graph are worth."""
+def _judged(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
+    """What the results of a graph are worth, each with another number of threads."""
     bounds = bounds_of(graph)
-    wrong = {name: bound for name, bound in bounds.items() if difference(results, {name: bound})}
-    if not wrong:
-        return Outcome(agreed=1)
-    what = difference(results, wrong)
-    peer = _peer_results(graph)
-    side = "" if peer is None else "neither" if difference(peer, wrong) else "reference"
-    if peer is not None and side == "neither" and not difference(results, _around(peer, wrong)):
-        return Outcome(doubtful=(graph,))
-    return Outcome(findings=(Finding(way, what, side, graph),))
+    first, *others = runs
+    for results in (first, *(other for other in others if not _are_same(first, other))):
+        wrong = {name: bound for name, bound in bounds.items() if difference(results, {name: bound})}
+        if not wrong:
+            continue
+        what = difference(results, wrong)
+        peer = _peer_results(graph)
+        side = "" if peer is None else "neither" if difference(peer, wrong) else "reference"
+        if peer is not None and side == "neither" and not difference(results, _around(peer, wrong)):
+            return Outcome(doubtful=(graph,))
+        return Outcome(findings=(Finding(way, what, side, graph),))
+    return Outcome(agreed=1)
+
+
+def _are_same(results: Arrays, others: Arrays) -> bool:
+    return all(value.tobytes() == others[name].tobytes() for name, value in results.items())
 
 
 def _around(peer: Arrays, bounds: Mapping[str, Bounds]) -> dict[str, Bounds]:
@@ -167,51 +211,98 @@ def _around(peer: Arrays, bounds: Mapping[str, Bounds]) -> dict[str, Bounds]:
 
 
 def may_be_open(graph: Graph) -> frozenset[str]:
-    """Sizes of a graph's inputs, by name, that its front end leaves open together: not such as constants ask for."""
+    """Sizes of a graph's inputs, by name, that its front end leaves open together, and that it may have then."""
     rng = np.random.default_rng(graph.seed)
-    names = [name for name in graph.sizes if rng.random() < 0.7]
+    sizes = {name: size for name, size in graph.sizes.items() if rng.random() < (0.2 if size == 1 else 0.7)}
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "graph.onnx"
-        while names:
-            onnx.save(graph.model(names), source)
-            refused = ""
-            with warnings.catch_warnings(record=True) as told:
-                warnings.simplefilter("always")
-                try:
-                    load_network(source)
-                except nnefc.CompileError as error:
-                    refused = str(error).partition("bad argument: ")[2]
-                except Exception:  # whatever else is raised is what is looked for
-                    break
-            said = " ".join([refused, *(str(each.message) for each in told)])
-            asked = [name for name in names if f"the size of '{name}' must be" in said]
-            if not asked and not refused:
+        while sizes:
+            onnx.save(graph.model(sizes), source)
+            closed = _not_open(source, sizes, graph)
+            if closed is None:
                 break
-            names = [name for name in names if name not in asked] if asked else names[: len(names) // 2]
-    return frozenset(names)
+            kept = list(sizes) if closed else list(sizes)[: len(sizes) // 2]
+            sizes = {name: sizes[name] for name in kept if name not in closed}
+    return frozenset(sizes)
 
 
-def run(graph: Graph, way: Way) -> Arrays:
-    """The results of one way, by output."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        source = folder / "graph.onnx"
-        onnx.save(graph.model(graph.opened or () if way.open_sizes else ()), source)
-        if way.nnef:
-            written = folder / "graph.nnef"
-            nnefc.convert(source, written, registry=way.registry)
-            source = written
+def _not_open(source: Path, sizes: Mapping[str, int], graph: Graph) -> set[str] | None:
+    """Which sizes a model cannot leave open, of which nothing is known if there are none; None if all can be."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", nnefc.ModelWarning)
+        try:
+            network = load_network(source)
+        except nnefc.CompileError as error:
+            return {name for name in sizes if re.search(rf"\b{name}\b", str(error))}
+        except Exception:  # whatever else is raised is found when it is compiled
+            return None
+    closed: set[str] = set()
+    for message in (str(each.message) for each in told):
+        asked = _ASKED.search(message)
+        if asked is None:
+            closed |= {name for name in sizes if re.search(rf"\b{name}\b", message)}
+        elif asked["name"] in sizes and not _fits(sizes[asked["name"]], asked):
+            closed.add(asked["name"])
+    values: dict[str, set[int]] = {}
+    names: dict[str, list[str]] = {}
+    for tensor in graph.inputs:
+        for axis, size in enumerate(network.input_shapes[tensor.name]):
+            own = f"{tensor.name}_{axis}"
+            if isinstance(size, int):
+                closed |= {own} if size != tensor.shape[axis] else set()
+                continue
+            same = next((d.name for d in network.open_dimensions if d.size == size), None)
+            if same is not None:
+                values.setdefault(same, set()).add(tensor.shape[axis])
+                names.setdefault(same, []).append(own)
+    for same, found in values.items():
+        if len(found) > 1:  # one of them is repeated
+            closed.update(name for name in names[same] if sizes[name] == 1)
+    return closed or None
+
+
+def _fits(size: int, asked: re.Match[str]) -> bool:
+    """Whether a size is one of those that a front end says that it must be."""
+    if asked["factor"]:
+        return size % int(asked["factor"]) == 0
+    if asked["only"]:
+        return size == int(asked["only"])
+    return int(asked["least"] or asked["low"]) <= size <= int(asked["high"] or size)
+
+
+def _source(graph: Graph, way: Way, folder: Path) -> Path:
+    """The file of a graph that is compiled, in a folder."""
+    source = folder / "graph.onnx"
+    onnx.save(graph.model(graph.opened or () if way.open_sizes else ()), source)
+    if not way.nnef:
+        return source
+    written = folder / "graph.nnef"
+    nnefc.convert(source, written, registry=way.registry)
+    return written
+
+
+def run(graph: Graph, way: Way) -> list[Arrays]:
+    """The results of one way, by output, with each number of threads."""
+    with tempfile.TemporaryDirectory() as name, on_cuda() if way.on_gpu else nullcontext():
+        source = _source(graph, way, Path(name))
         target = way.target if way.machine is None else way.machine.target
         artifact = nnefc.compile(source, target, **dict(way.options))  # type: ignore[arg-type]
         kinds = {tensor.name: tensor.dtype for tensor in artifact.inputs}  # NNEF has but one integer
         feeds = {name: value.astype(kinds[name]) for name, value in graph.feeds().items()}
         if way.machine is not None:
-            found = run_on(way.machine, artifact, feeds)
+            found = [run_on(way.machine, artifact, feeds)]
         else:
-            with artifact.load(threads=way.threads) as model:
-                found = model.run(feeds)
+            found = []
+            with artifact.load(threads=way.threads[0]) as model:
+                found.append(model.run(feeds))
+                for threads in way.threads[1:]:
+                    with model.session(threads=threads) as session:
+                        found.append(session.run(feeds))
     names = [tensor.name for tensor in graph.outputs]
-    return dict(zip(names, found.values(), strict=True)) if way.nnef else {name: found[name] for name in names}
+    return [
+        dict(zip(names, results.values(), strict=True)) if way.nnef else {name: results[name] for name in names}
+        for results in found
+    ]
 
 
 class Wrong(Exception):

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
-from walk import Graph, Step, Tensor, Walk, alone, widened
+from steps import Step
+from walk import Graph, Tensor, Walk, widened
 from ways import WAYS, Way
 
 __all__ = ["CORPUS", "Case", "read_case"]
@@ -61,6 +61,6 @@ def _graph(model: onnx.ModelProto) -> Graph:
     for tensor in model.graph.initializer:
         array = numpy_helper.to_array(tensor)
         constants.append(Tensor(tensor.name, array, widened(array)))
-    steps = [Step(node, ReferenceEvaluator(alone(node))) for node in model.graph.node]
+    steps = [Step(node) for node in model.graph.node]
     outputs = [Tensor(info.name, np.empty(0), np.empty(0)) for info in model.graph.output]
     return Graph(0, steps, inputs, constants, outputs, {}).with_values()

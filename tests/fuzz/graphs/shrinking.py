@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from walk import Graph, Rejected
+from steps import Rejected
+from walk import Graph
 
 __all__ = ["shrunk"]
 
@@ -36,14 +37,14 @@ def shrunk(graph: Graph, fails: Fails, most: int = 100) -> Graph:
         graph = smaller
     chunk = max(1, len(graph.steps) // 2)
     while chunk:
-        position = 0
+        position, went = 0, False
         while position < len(graph.steps):
             candidate = _without(graph, position, chunk)
             if len(candidate.steps) < len(graph.steps) and still(candidate):
-                graph = candidate
+                graph, went = candidate, True
             else:
                 position += chunk
-        chunk //= 2
+        chunk = chunk // 2 or int(went)
     return graph.with_values()
 
 
@@ -53,10 +54,10 @@ def _without(graph: Graph, position: int, count: int) -> Graph:
     kept = graph.steps[:position] + graph.steps[position + count :]
     gone = {name for step in removed for name in step.node.output}
     there = {name for step in kept for name in step.node.output}
-    needed = {name for step in kept for name in step.node.input} & gone
+    needed = {name for step in kept for name in step.inputs} & gone
     outputs = [t for t in graph.outputs if t.name not in gone]
     if len(outputs) < len(graph.outputs):
-        taken = {name for step in removed for name in step.node.input} & there
+        taken = {name for step in removed for name in step.inputs} & there
         outputs += [graph.tensors[name] for name in sorted(taken - {t.name for t in outputs})]
     inputs = [*graph.inputs, *(graph.tensors[name] for name in sorted(needed))]
     return _pruned(replace(graph, steps=kept, inputs=inputs, outputs=outputs))
@@ -69,7 +70,7 @@ def _pruned(graph: Graph) -> Graph:
     for step in reversed(graph.steps):
         if needed & set(step.node.output):
             steps.append(step)
-            needed |= set(step.node.input)
+            needed |= set(step.inputs)
     return replace(
         graph,
         steps=steps[::-1],

@@ -15,21 +15,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
+from onnx import helper, numpy_helper
+from steps import OPSET, Rejected, Step, evaluate
 
-__all__ = ["OPSET", "Graph", "Rejected", "Step", "Tensor", "Walk", "alone", "evaluate", "joined", "widened"]
+__all__ = ["Graph", "Tensor", "Walk", "element_type", "joined", "widened"]
 
-OPSET = 21
 LARGEST = 1e5
 """Of a value: sums of larger ones say little in float32."""
 MOST_ITEMS = 1 << 14
 
 Array = npt.NDArray[Any]
-
-
-class Rejected(Exception):
-    """The step makes no sense here."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +56,6 @@ class Tensor:
 
 
 @dataclass
-class Step:
-    """A node, with what evaluates it."""
-
-    node: onnx.NodeProto
-    evaluator: ReferenceEvaluator
-
-
-@dataclass
 class Graph:
     """A graph that a walk made.
 
@@ -91,9 +78,9 @@ class Graph:
     opened: frozenset[str] | None = None
 
     @property
-    def sizes(self) -> list[str]:
-        """The names of the inputs' sizes."""
-        return [f"{tensor.name}_{axis}" for tensor in self.inputs for axis in range(len(tensor.shape))]
+    def sizes(self) -> dict[str, int]:
+        """The inputs' sizes, by their names."""
+        return {f"{tensor.name}_{axis}": size for tensor in self.inputs for axis, size in enumerate(tensor.shape)}
 
     def model(self, opened: Collection[str] = ()) -> onnx.ModelProto:
         """The graph as a model that leaves these sizes of inputs open."""
@@ -128,7 +115,7 @@ class Graph:
         """
         tensors = {t.name: replace(t, exact=widened(t.array)) for t in (*self.inputs, *self.constants)}
         for step in self.steps:
-            values = [tensors[name].exact if name else None for name in step.node.input]
+            values = [tensors[name].exact if name else None for name in step.inputs]
             for name, value in zip(step.node.output, evaluate(step, values), strict=True):
                 tensors[name] = Tensor.of(name, value)
         return replace(
@@ -164,66 +151,6 @@ def widened(array: Array) -> Array:
     return array.astype(np.float64) if array.dtype == np.float32 else array
 
 
-def evaluate(step: Step, values: Iterable[Array | None]) -> list[Array]:
-    """The node's results for its inputs, None for those that are left out.
-
-    Raises:
-        Rejected: the reference cannot compute them.
-    """
-    feeds = {name: value for name, value in zip(step.node.input, values, strict=True) if name}
-    try:
-        with np.errstate(all="ignore"):
-            found = (
-                [_MENDED[step.node.op_type](step.node, *feeds.values())]
-                if step.node.op_type in _MENDED
-                else (step.evaluator.run(None, feeds))
-            )
-    except Exception as error:  # whatever the reference raises of what it does not take
-        raise Rejected(str(error)) from None
-    if any(not isinstance(value, np.ndarray | np.generic) for value in found):
-        raise Rejected("a result is not a tensor")
-    return [np.asarray(value) for value in found]
-
-
-def _lrn(node: onnx.NodeProto, x: Array) -> Array:
-    """Local response normalization, in which ONNX's reference loses channels."""
-    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    size = given["size"]
-    before = (size - 1) // 2
-    squares = np.pad(x * x, [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)])
-    sums = sum(squares[:, k : k + x.shape[1]] for k in range(size))
-    return x / (given.get("bias", 1.0) + given.get("alpha", 1e-4) / size * sums) ** given.get("beta", 0.75)
-
-
-def _lp_normalization(node: onnx.NodeProto, x: Array) -> Array:
-    """Division by a norm, of which ONNX's reference takes the first without magnitudes."""
-    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    axis, order = given.get("axis", -1), given.get("p", 2)
-    return x / np.linalg.norm(x, order, axis, keepdims=True)
-
-
-def _transposed_convolution(node: onnx.NodeProto, x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """A transposed convolution, of which ONNX's reference adds the first group's biases to all groups."""
-    plain = helper.make_node(node.op_type, node.input[:2], node.output)
-    plain.attribute.extend(node.attribute)
-    (found,) = ReferenceEvaluator(alone(plain)).run(None, dict(zip(plain.input, (x, weight), strict=True)))
-    return found if bias is None else found + bias.reshape(-1, *[1] * (x.ndim - 2))
-
-
-def _global_max_pool(_node: onnx.NodeProto, x: Array) -> Array:
-    """The largest value of each channel, of which ONNX's reference takes those of pictures only."""
-    return x.max(tuple(range(2, x.ndim)), keepdims=True)
-
-
-_MENDED: dict[str, Callable[..., Array]] = {
-    "ConvTranspose": _transposed_convolution,
-    "GlobalMaxPool": _global_max_pool,
-    "LRN": _lrn,
-    "LpNormalization": _lp_normalization,
-}
-"""What ONNX's reference computes otherwise than its text says."""
-
-
 @dataclass
 class Walk:
     """The state of a walk.
@@ -232,11 +159,13 @@ class Walk:
         seed: of all that is random in it.
         prefix: what the names of its tensors begin with.
         takes_integers: whether nodes take integers that are no indices.
+        most_inputs: of the graph.
     """
 
     seed: int
     prefix: str = ""
     takes_integers: bool = True
+    most_inputs: int = 6
     rng: np.random.Generator = field(init=False)
     tensors: list[Tensor] = field(default_factory=list)
     inputs: list[Tensor] = field(default_factory=list)
@@ -272,6 +201,8 @@ class Walk:
 
     def new_input(self, shape: Sequence[int], dtype: Any = np.float32) -> Tensor:
         """A new input of the graph with random values."""
+        if len(self.inputs) >= self.most_inputs:
+            raise Rejected("no tensor fits")
         tensor = self._tensor(f"x{len(self.inputs)}", self.random(shape, dtype))
         self.inputs.append(tensor)
         self.tensors.append(tensor)
@@ -281,11 +212,11 @@ class Walk:
         """Random values: normal floats, small integers, booleans."""
         kind = np.dtype(dtype)
         if kind.kind == "f":
-            return self.rng.standard_normal(shape).astype(kind)
+            return np.asarray(self.rng.standard_normal(shape), kind)
         if kind.kind == "b":
-            return self.rng.random(shape) < 0.5
+            return np.asarray(self.rng.random(shape) < 0.5)
         least = 0 if kind.kind == "u" else -9
-        return self.rng.integers(least, 10, shape).astype(kind)
+        return np.asarray(self.rng.integers(least, 10, shape), kind)
 
     def constant(self, value: npt.ArrayLike, dtype: Any = None) -> Tensor:
         """A new initializer."""
@@ -312,7 +243,7 @@ class Walk:
         ]
         if fitting and not self.chance(0.05):
             return fitting[-1 - min(int(self.rng.exponential(2.5)), len(fitting) - 1)]
-        if len(self.inputs) >= 6:
+        if len(self.inputs) >= self.most_inputs:
             raise Rejected("no tensor fits")
         rank = int(self.rng.choice([r for r in ranks if r <= 5] or ranks))
         shape = [self.size() for _ in range(rank)]
@@ -343,13 +274,24 @@ class Walk:
         Raises:
             Rejected: it makes no sense here; nothing was added.
         """
-        names = [f"{self.prefix}t{len(self.steps)}_{k}" for k in range(outputs)]
-        node = helper.make_node(operator, [t.name if t else "" for t in inputs], names, **attributes)
+        node = helper.make_node(operator, [t.name if t else "" for t in inputs], self.names(outputs), **attributes)
         try:
-            step = Step(node, ReferenceEvaluator(alone(node)))
+            step = Step(node)
         except Exception as error:  # an attribute that the reference does not take
             raise Rejected(str(error)) from None
-        values = evaluate(step, [t and t.exact for t in inputs])
+        return self.added(step, [t and t.exact for t in inputs])
+
+    def names(self, count: int) -> list[str]:
+        """Of the results of the next step."""
+        return [f"{self.prefix}t{len(self.steps)}_{k}" for k in range(count)]
+
+    def added(self, step: Step, inputs: Sequence[Array | None]) -> list[Tensor]:
+        """Add a step that has these inputs; its results.
+
+        Raises:
+            Rejected: as for :meth:`add`.
+        """
+        values = evaluate(step, inputs)
         for value in values:
             if value.dtype.kind not in "fiub" or not value.size:
                 raise Rejected("not a tensor that can be compared")
@@ -357,10 +299,17 @@ class Walk:
                 raise Rejected("too large")
             if value.dtype.kind == "f" and not (np.isfinite(value).all() and np.abs(value).max() < LARGEST):
                 raise Rejected("not finite")
-        found = [Tensor.of(name, value) for name, value in zip(names, values, strict=True)]
+        found = [Tensor.of(name, value) for name, value in zip(step.node.output, values, strict=True)]
         self.steps.append(step)
         self.tensors += found
         return found
+
+    def inside(self, name: str, given: Sequence[Tensor]) -> Walk:
+        """A walk that begins with these tensors, for a body of the next node; its constants are outside."""
+        walk = Walk(int(self.rng.integers(1 << 62)), f"{self.prefix}{name}{len(self.steps)}_", self.takes_integers, 0)
+        walk.constants = self.constants
+        walk.tensors += given
+        return walk
 
     def take(self, spaces: Mapping[str, Callable[[Walk], object]], count: int) -> None:
         """Take about `count` steps by random entries of a table."""
@@ -377,7 +326,7 @@ class Walk:
 
     def graph(self) -> Graph:
         """What was made: outputs are all tensors that no node takes."""
-        used = {name for step in self.steps for name in step.node.input}
+        used = {name for step in self.steps for name in step.inputs}
         made = {name for step in self.steps for name in step.node.output}
         outputs = [t for t in self.tensors if t.name in made and t.name not in used]
         inputs = [t for t in self.inputs if t.name in used]
@@ -386,14 +335,3 @@ class Walk:
 
     def _tensor(self, name: str, array: Array) -> Tensor:
         return Tensor(f"{self.prefix}{name}", array, widened(array))
-
-
-def alone(node: onnx.NodeProto) -> onnx.ModelProto:
-    """A model of the node alone, without types; float64 may be fed to it: the reference does not look at them."""
-    names = dict.fromkeys(name for name in node.input if name)
-    inputs, outputs = (
-        [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in part]
-        for part in (names, node.output)
-    )
-    graph = helper.make_graph([node], "node", inputs, outputs)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)

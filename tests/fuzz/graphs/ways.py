@@ -17,11 +17,12 @@ class Way:
         name: in reports.
         target: the machine, if it is this one or an older one of its kind.
         options: of :func:`nnefc.compile`.
-        threads: of the session.
+        threads: of the sessions, one after the other, on this machine.
         open_sizes: whether the inputs' sizes are left open.
         nnef: whether the graph is written as NNEF first.
         registry: of NNEF's operations, such as tract's; None for those of the standard alone.
         machine: another machine that is emulated; None for this one.
+        on_gpu: whether kernels are those of a GPU, which this machine plays.
         twin: another way whose results shall have the same bits.
         validates: whether it is not run, but computed after each pass, and each kernel after each of its steps.
         share: how often it is taken, beside the others.
@@ -33,17 +34,24 @@ class Way:
     name: str
     target: str = "native"
     options: tuple[tuple[str, object], ...] = ()
-    threads: int = 1
+    threads: tuple[int, ...] = (1, 3)
     open_sizes: bool = False
     nnef: bool = False
     registry: str | None = None
     machine: Machine | None = None
+    on_gpu: bool = False
     twin: Way | None = None
     validates: bool = False
     share: int = 2
     together: int = 16
     without: frozenset[str] = frozenset()
     integers: bool = True
+
+    @property
+    def runs(self) -> int:
+        """How often each graph is run."""
+        own = 1 if self.machine is not None or self.validates else len(self.threads)
+        return own + (self.twin.runs if self.twin is not None else 0)
 
     @property
     def missing(self) -> str:
@@ -67,6 +75,7 @@ _NOT_IN_NNEF = frozenset((
 # fmt: on
 """Operators that most graphs cannot have when they are written as NNEF."""
 
+_CONTROL = frozenset(("If", "Loop", "Scan"))
 _CHECKED = (("checked", True),)
 _SAME = (("reproducible", True),)
 
@@ -74,7 +83,7 @@ _SAME = (("reproducible", True),)
 def _reproducible(name: str, twin: Way, **more: object) -> Way:
     """A way whose results shall be the same on another machine."""
     same = replace(twin, name=name.partition(" ")[2], options=_SAME)
-    return Way(name, options=_SAME, threads=3, twin=same, together=8, **more)  # type: ignore[arg-type]
+    return Way(name, options=_SAME, twin=same, together=8, **more)  # type: ignore[arg-type]
 
 
 WAYS = {
@@ -82,15 +91,13 @@ WAYS = {
     for way in (
         Way("default", share=8),
         Way("strict", options=(("strict", True),)),
-        Way("threads", threads=3, share=4),
         Way("open", open_sizes=True, share=4, together=4),
-        Way("open threads", open_sizes=True, threads=2, together=4),
         Way("x86-64", "x86-64"),
         Way("x86-64-v3", "x86-64-v3"),
-        Way("nnef", nnef=True, without=_NOT_IN_NNEF, integers=False),
-        Way("nnef of tract", nnef=True, registry="tract_core", share=1),
+        Way("nnef", nnef=True, without=_NOT_IN_NNEF | _CONTROL, integers=False),
+        Way("nnef of tract", nnef=True, registry="tract_core", share=1, without=_CONTROL),
         Way("checked", options=_CHECKED),
-        Way("checked open", options=_CHECKED, open_sizes=True, threads=2, together=4),
+        Way("checked open", options=_CHECKED, open_sizes=True, together=4),
         _reproducible("reproducible x86-64-v2", Way("", "x86-64-v2")),
         _reproducible("reproducible open", Way("", "x86-64-v2", open_sizes=True), open_sizes=True),
         _reproducible("reproducible aarch64", Way("", machine=_BY_NAME["aarch64-opened"]), share=1),
@@ -99,6 +106,7 @@ WAYS = {
         Way("armv7", machine=_BY_NAME["armv7-opened"]),
         Way("riscv64gcv", machine=_VECTORS),
         Way("wasm32", machine=_BY_NAME["wasm32"]),
-        Way("passes", validates=True, share=1, together=2),
+        Way("cuda", on_gpu=True, threads=(1,), share=1),
+        Way("passes", validates=True, share=1, together=2, without=_CONTROL),
     )
 }

@@ -6,6 +6,7 @@ valid: the walk takes back what ONNX's reference refuses.
 
 from spaces import (
     contractions_space,
+    control_space,
     elementwise_space,
     indices_space,
     normalization_space,
@@ -19,6 +20,7 @@ from spaces.declared import SPACES
 __all__ = [
     "SPACES",
     "contractions_space",
+    "control_space",
     "elementwise_space",
     "indices_space",
     "normalization_space",

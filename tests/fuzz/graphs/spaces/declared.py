@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from walk import Rejected, Tensor, Walk
+from steps import Rejected
+from walk import Tensor, Walk
 
 __all__ = ["ANY", "BOOL", "I32", "I64", "INTEGERS", "SPACES", "F", "axes_of", "axis_of", "some", "space"]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from walk import Rejected, Walk
+from steps import Rejected
+from walk import Walk
 
 from spaces.declared import ANY, I32, I64, INTEGERS, F, axes_of, axis_of, some, space
 
@@ -132,7 +133,7 @@ def _depth_to_space(w: Walk, name: str) -> object:
     block = w.number(1, 3)
     x = (
         w.new_input((w.number(1, 2), block * block * w.number(1, 4), w.number(1, 6), w.number(1, 6)))
-        if len(w.inputs) < 5
+        if len(w.inputs) < w.most_inputs - 1
         else w.pick(ranks=[4])
     )
     return w.add(name, x, blocksize=block, **some(w, mode=w.one("DCR", "CRD")))

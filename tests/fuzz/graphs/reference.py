@@ -1,0 +1,289 @@
+"""Operators of which ONNX's reference says something else than their text, or takes long: one item after the other.
+
+Each function takes a node's attributes and its inputs, None for those that are left out, and gives its result in the
+type of the first input, for whole arrays at once.
+
+Source: ONNX's text of the operators, of operator set 21.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["OWN", "Attributes"]
+
+Array = npt.NDArray[Any]
+Attributes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A window that is moved over pictures; each number is of one of their axes.
+
+    Attributes:
+        kernel: how many items it takes.
+        strides: how far it is moved.
+        dilations: how far its items are from each other.
+        before: what is padded before the first item.
+        after: what is padded behind the last one.
+        places: how many it has.
+    """
+
+    kernel: Sequence[int]
+    strides: Sequence[int]
+    dilations: Sequence[int]
+    before: Sequence[int]
+    after: Sequence[int]
+    places: Sequence[int]
+
+    @classmethod
+    def of(cls, given: Attributes, sizes: Sequence[int]) -> _Window:
+        """The window of a pooling.
+
+        Raises:
+            ValueError: pictures of these sizes have no place for it.
+        """
+        ones = [1] * len(sizes)
+        kernel, mode = given["kernel_shape"], given.get("auto_pad", "NOTSET")
+        strides, dilations = given.get("strides", ones), given.get("dilations", ones)
+        spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+        if mode.startswith("SAME"):
+            places = [-(-size // stride) for size, stride in zip(sizes, strides, strict=True)]
+            padded = [
+                max(0, (count - 1) * stride + span - size)
+                for count, stride, span, size in zip(places, strides, spans, sizes, strict=True)
+            ]
+            before = [total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in padded]
+            after = [total - first for total, first in zip(padded, before, strict=True)]
+            return cls(kernel, strides, dilations, before, after, places)
+        pads = given.get("pads", [0, 0] * len(sizes)) if mode == "NOTSET" else [0, 0] * len(sizes)
+        before, after = pads[: len(sizes)], pads[len(sizes) :]
+        places = []
+        for size, stride, span, first, last in zip(sizes, strides, spans, before, after, strict=True):
+            room = size + first + last - span
+            if room < 0:
+                raise ValueError("the window is larger than the picture")
+            count = (-(-room // stride) if given.get("ceil_mode") else room // stride) + 1
+            places.append(count - ((count - 1) * stride >= size + first))  # none begins behind the picture
+        return cls(kernel, strides, dilations, before, after, places)
+
+    def over(self, x: Array, fill: float) -> Array:
+        """The items under the window at each place: [batch, channel, *places, *kernel]."""
+        spans = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
+        ends = [
+            (count - 1) * stride + span for count, stride, span in zip(self.places, self.strides, spans, strict=True)
+        ]
+        pads = [
+            (first, max(0, end - size - first)) for first, end, size in zip(self.before, ends, x.shape[2:], strict=True)
+        ]
+        padded = np.pad(x, [(0, 0), (0, 0), *pads], constant_values=fill)
+        moved = np.lib.stride_tricks.sliding_window_view(padded, spans, tuple(range(2, x.ndim)))  # type: ignore[call-overload]
+        places = [slice(0, (count - 1) * s + 1, s) for count, s in zip(self.places, self.strides, strict=True)]
+        items = [slice(None, None, d) for d in self.dilations]
+        found: Array = moved[(slice(None), slice(None), *places, *items)]
+        return found
+
+    def counts(self, sizes: Sequence[int], with_pads: bool) -> Array:
+        """How many items of the pictures, and of what they are padded with, are under the window at each place."""
+        found = np.ones(())
+        for axis, size in enumerate(sizes):
+            firsts = np.arange(self.places[axis]) * self.strides[axis] - self.before[axis]
+            items = firsts[:, None] + np.arange(self.kernel[axis]) * self.dilations[axis]
+            end = size + self.after[axis] if with_pads else size
+            inside = (items < end) & (with_pads | (items >= 0))
+            found = np.multiply.outer(found, inside.sum(1))
+        return found
+
+
+def _max_pool(given: Attributes, x: Array) -> Array:
+    items = _Window.of(given, x.shape[2:]).over(x, -np.inf)
+    return items.max(tuple(range(x.ndim, items.ndim)))
+
+
+def _average_pool(given: Attributes, x: Array) -> Array:
+    window = _Window.of(given, x.shape[2:])
+    items = window.over(x, 0)
+    counts = window.counts(x.shape[2:], bool(given.get("count_include_pad")))
+    return items.sum(tuple(range(x.ndim, items.ndim))) / counts
+
+
+def _lp_pool(given: Attributes, x: Array) -> Array:
+    order = given.get("p", 2)
+    items = np.abs(_Window.of(given, x.shape[2:]).over(x, 0)) ** order
+    return items.sum(tuple(range(x.ndim, items.ndim))) ** (1 / order)
+
+
+def _global_max_pool(_given: Attributes, x: Array) -> Array:
+    return x.max(tuple(range(2, x.ndim)), keepdims=True)
+
+
+def _transposed_convolution(given: Attributes, x: Array, weight: Array, bias: Array | None = None) -> Array:
+    """Each item of `x` times the weights, added up where they lie: strides apart, each weight a dilation further."""
+    sizes, kernel = x.shape[2:], weight.shape[2:]
+    ones, zeros = [1] * len(sizes), [0] * len(sizes)
+    strides, dilations = given.get("strides", ones), given.get("dilations", ones)
+    pads, further = given.get("pads", [*zeros, *zeros]), given.get("output_padding", zeros)
+    groups, outputs = given.get("group", 1), weight.shape[1]
+    parts = x.reshape(x.shape[0], groups, -1, *sizes)
+    weights = weight.reshape(groups, -1, outputs, *kernel)
+    whole = [
+        (size - 1) * s + (k - 1) * d + 1 + more
+        for size, s, k, d, more in zip(sizes, strides, kernel, dilations, further, strict=True)
+    ]
+    found = np.zeros((x.shape[0], groups, outputs, *whole), x.dtype)
+    for place in np.ndindex(*kernel):
+        reached = tuple(
+            slice(k * d, k * d + (size - 1) * s + 1, s)
+            for k, d, size, s in zip(place, dilations, sizes, strides, strict=True)
+        )
+        found[(..., *reached)] += np.einsum("ngc...,gco->ngo...", parts, weights[(..., *place)])
+    kept = tuple(
+        slice(first, size - last)
+        for size, first, last in zip(whole, pads[: len(sizes)], pads[len(sizes) :], strict=True)
+    )
+    result = found[(..., *kept)].reshape(x.shape[0], groups * outputs, *(part.stop - part.start for part in kept))
+    return result if bias is None else result + bias.reshape(-1, *ones)
+
+
+def _grid_sample(given: Attributes, x: Array, grid: Array) -> Array:
+    """Items of pictures [batch, channel, height, width] at places [batch, …, 2], from -1 to 1, the horizontal first."""
+    aligned, padding = bool(given.get("align_corners")), given.get("padding_mode", "zeros")
+    sizes = x.shape[2:]
+    places = [
+        (grid[..., 1 - axis] + 1) / 2 * (size - 1) if aligned else ((grid[..., 1 - axis] + 1) * size - 1) / 2
+        for axis, size in enumerate(sizes)
+    ]
+    if given.get("mode", "linear") == "nearest":
+        places = [np.rint(place) for place in places]
+    places = [_within(place, size, aligned, padding) for place, size in zip(places, sizes, strict=True)]
+    found = np.zeros((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
+    for corner in itertools.product((0, 1), repeat=2):
+        items = [np.floor(place).astype(np.int64) + further for place, further in zip(places, corner, strict=True)]
+        shares = [1 - np.abs(place - item) for place, item in zip(places, items, strict=True)]
+        inside = np.logical_and(*((item >= 0) & (item < size) for item, size in zip(items, sizes, strict=True)))
+        rows, columns = (np.clip(item, 0, size - 1) for item, size in zip(items, sizes, strict=True))
+        for number, picture in enumerate(x):
+            weights = np.where(inside, shares[0] * shares[1], 0)[number]
+            found[number] += weights * picture[:, rows[number], columns[number]]
+    return found
+
+
+def _within(place: Array, size: int, aligned: bool, padding: str) -> Array:
+    """Places of an axis, of which those outside are at the border, or are reflected by it; as they are for zeros."""
+    if padding == "zeros":
+        return place
+    if padding == "reflection":
+        low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
+        if low == high:
+            raise ValueError("nothing is between the borders")
+        further = np.mod(np.abs(place - low), 2 * (high - low))
+        place = low + np.minimum(further, 2 * (high - low) - further)
+    return np.clip(place, 0, size - 1)
+
+
+_ADDED: Mapping[str, np.ufunc] = {
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+
+def _scattered(given: Attributes, x: Array, places: tuple[Array, ...], updates: Array) -> Array:
+    found = x.copy()
+    reduction = given.get("reduction", "none")
+    if reduction == "none":
+        found[places] = updates
+    else:
+        _ADDED[reduction].at(found, places, updates)
+    return found
+
+
+def _scatter_elements(given: Attributes, x: Array, indices: Array, updates: Array) -> Array:
+    places = [*np.indices(indices.shape)]
+    places[given.get("axis", 0)] = indices
+    return _scattered(given, x, tuple(places), updates)
+
+
+def _scatter_nd(given: Attributes, x: Array, indices: Array, updates: Array) -> Array:
+    return _scattered(given, x, tuple(np.moveaxis(indices, -1, 0)), updates)
+
+
+def _lrn(given: Attributes, x: Array) -> Array:
+    size = given["size"]
+    before = (size - 1) // 2
+    squares = np.pad(x * x, [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)])
+    sums = sum(squares[:, k : k + x.shape[1]] for k in range(size))
+    found: Array = x / (given.get("bias", 1.0) + given.get("alpha", 1e-4) / size * sums) ** given.get("beta", 0.75)
+    return found
+
+
+def _lp_normalization(given: Attributes, x: Array) -> Array:
+    found: Array = x / np.linalg.norm(x, given.get("p", 2), given.get("axis", -1), keepdims=True)
+    return found
+
+
+def _group_normalization(given: Attributes, x: Array, scale: Array, bias: Array) -> Array:
+    parts = x.reshape(x.shape[0], given["num_groups"], -1)
+    apart = parts - parts.mean(-1, keepdims=True)
+    normal = apart / np.sqrt(parts.var(-1, keepdims=True) + given.get("epsilon", 1e-5))
+    channels = (-1, *[1] * (x.ndim - 2))
+    found: Array = normal.reshape(x.shape) * scale.reshape(channels) + bias.reshape(channels)
+    return found
+
+
+def _mean_variance_normalization(given: Attributes, x: Array) -> Array:
+    axes = tuple(given.get("axes", (0, 2, 3)))
+    found: Array = (x - x.mean(axes, keepdims=True)) / (x.std(axes, keepdims=True) + 1e-9)
+    return found
+
+
+def _gelu(given: Attributes, x: Array) -> Array:
+    if given.get("approximate", "none") == "tanh":
+        return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + np.vectorize(math.erf, otypes=[x.dtype])(x / np.sqrt(2)))
+
+
+def _hard_swish(_given: Attributes, x: Array) -> Array:
+    return x * np.clip(x / 6 + 0.5, 0, 1)
+
+
+def _mish(_given: Attributes, x: Array) -> Array:
+    return x * np.tanh(np.logaddexp(0, x))
+
+
+def _part(given: Attributes, x: Array) -> Array:
+    return np.take(x, given["place"], given["axis"])
+
+
+def _stack(_given: Attributes, *parts: Array) -> Array:
+    return np.stack(parts)
+
+
+OWN: Mapping[str, Callable[..., Array]] = {
+    "AveragePool": _average_pool,
+    "ConvTranspose": _transposed_convolution,
+    "Gelu": _gelu,
+    "GlobalMaxPool": _global_max_pool,
+    "GridSample": _grid_sample,
+    "GroupNormalization": _group_normalization,
+    "HardSwish": _hard_swish,
+    "LRN": _lrn,
+    "LpNormalization": _lp_normalization,
+    "LpPool": _lp_pool,
+    "MaxPool": _max_pool,
+    "MeanVarianceNormalization": _mean_variance_normalization,
+    "Mish": _mish,
+    "Part": _part,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "Stack": _stack,
+}
+"""By the operators' names; `Part` and `Stack`, which are none of ONNX, are what loops do to tensors."""

@@ -1,0 +1,152 @@
+"""Branches and loops with random bodies, which read tensors and constants from outside, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper
+from steps import Rejected, Step
+from walk import Tensor, Walk, element_type
+
+from spaces.declared import BOOL, I64, SPACES, axis_of, space
+
+_NOT_INSIDE = frozenset(("Compress", "If", "Loop", "NonZero", "Scan"))
+"""Bodies in bodies, and results whose sizes only the data tell."""
+
+
+@dataclass(frozen=True)
+class _Body:
+    """Steps that end in a tensor of a certain shape.
+
+    Attributes:
+        steps: that are needed for it.
+        result: the tensor.
+        more: another one on the way to it; None if there is none.
+    """
+
+    steps: Sequence[Step]
+    result: Tensor
+    more: Tensor | None
+
+    def graph(self, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> onnx.GraphProto:
+        """The body as a graph of a node's attribute."""
+        infos = (
+            [helper.make_tensor_value_info(t.name, element_type(t.array), t.shape) for t in part]
+            for part in (inputs, outputs)
+        )
+        return helper.make_graph([step.node for step in self.steps], name, *infos)
+
+
+def _body(w: Walk, name: str, given: Sequence[Tensor], like: Tensor) -> _Body:
+    """A random body, which reads the first of the tensors that are given, and whose result is like another tensor."""
+    walk = w.inside(name, given)
+    walk.take({kind: make for kind, make in SPACES.items() if kind not in _NOT_INSIDE}, w.number(1, 4))
+    made = walk.tensors[len(given) :]
+    fitting = [t for t in made if t.shape == like.shape and t.array.dtype == like.array.dtype]
+    for result in reversed(fitting):
+        steps, needed = [], {result.name}
+        for step in reversed(walk.steps):
+            if needed & set(step.node.output):
+                steps.append(step)
+                needed |= set(step.inputs)
+        if given[0].name in needed:
+            others = [t for t in made if t.name in needed and t is not result]
+            return _Body(steps[::-1], result, w.one(*others) if others else None)
+    raise Rejected("no result fits")
+
+
+def _node_with_bodies(w: Walk, node: onnx.NodeProto, inner: Sequence[Step]) -> list[Tensor]:
+    step = Step(node, inner)
+    values = {t.name: t.exact for t in (*w.tensors, *w.constants)}
+    return w.added(step, [values[name] if name else None for name in step.inputs])
+
+
+def _same(source: str, name: str) -> Step:
+    return Step(helper.make_node("Identity", [source], [name]))
+
+
+@space("If")
+def _branch(w: Walk, name: str) -> object:
+    x = w.pick()
+    condition = w.new_input((), BOOL)
+    bodies = [_body(w, side, [x, *w.tensors[-3:]], x) for side in ("a", "b")]
+    then, other = (body.graph(side, [], [body.result]) for side, body in zip("ab", bodies, strict=True))
+    (result,) = w.names(1)
+    node = helper.make_node(name, [condition.name], [result], then_branch=then, else_branch=other)
+    taken = bodies[0 if condition.array else 1]
+    return _node_with_bodies(w, node, [*taken.steps, _same(taken.result.name, result)])
+
+
+@space("Loop")
+def _loop(w: Walk, name: str) -> object:
+    start, count = w.pick(), w.number(1, 4)
+    prefix = f"{w.prefix}l{len(w.steps)}_"
+    state = Tensor(f"{prefix}state", start.array, start.exact)
+    body = _body(w, "l", [state, *w.tensors[-2:]], state)
+    number = Tensor(f"{prefix}number", np.array(0, I64), np.array(0, I64))
+    on, going = (Tensor(f"{prefix}{part}", np.array(True), np.array(True)) for part in ("on", "going"))
+    collected = [body.more] if body.more is not None and w.chance(0.6) else []
+    graph = body.graph("l", [number, on, state], [going, body.result, *collected])
+    graph.node.insert(0, helper.make_node("Identity", [on.name], [going.name]))
+    results = w.names(1 + len(collected))
+    trips = w.constant(count, I64)
+    node = helper.make_node(name, [trips.name, "", start.name], results, body=graph)
+    inner: list[Step] = []
+    last, parts = start.name, []
+    for trip in range(count):
+        names = {state.name: last, **_numbered(body, trip)}
+        inner += [step.renamed(names) for step in body.steps]
+        last = names[body.result.name]
+        parts += [names[each.name] for each in collected]
+    inner.append(_same(last, results[0]))
+    if collected:
+        inner.append(Step(helper.make_node("Stack", parts, results[1:])))
+    return _node_with_bodies(w, node, inner)
+
+
+@space("Scan")
+def _scan(w: Walk, name: str) -> object:
+    x = w.pick(ranks=range(1, 5))
+    axis, backwards = axis_of(w, x), w.number(0, 1)
+    count = x.shape[axis]
+    if count > 8:
+        raise Rejected("too many steps")
+    prefix = f"{w.prefix}s{len(w.steps)}_"
+    part = Tensor.of(f"{prefix}part", np.take(x.exact, -1 if backwards else 0, axis))
+    start = w.constant(w.random(part.shape))
+    state = Tensor(f"{prefix}state", start.array, start.exact)
+    body = _body(w, "s", [state, part], state)
+    collected = [body.more] if body.more is not None and w.chance(0.6) else []
+    graph = body.graph("s", [state, part], [body.result, *collected])
+    results = w.names(1 + len(collected))
+    node = helper.make_node(
+        name,
+        [start.name, x.name],
+        results,
+        body=graph,
+        num_scan_inputs=1,
+        scan_input_axes=[axis],
+        scan_input_directions=[backwards],
+    )
+    inner: list[Step] = []
+    last, parts = start.name, []
+    for trip in range(count):
+        taken = f"{prefix}part_{trip}"
+        place = count - 1 - trip if backwards else trip
+        inner.append(Step(helper.make_node("Part", [x.name], [taken], axis=axis, place=place)))
+        names = {state.name: last, part.name: taken, **_numbered(body, trip)}
+        inner += [step.renamed(names) for step in body.steps]
+        last = names[body.result.name]
+        parts += [names[each.name] for each in collected]
+    inner.append(_same(last, results[0]))
+    if collected:
+        inner.append(Step(helper.make_node("Stack", parts, results[1:])))
+    return _node_with_bodies(w, node, inner)
+
+
+def _numbered(body: _Body, trip: int) -> dict[str, str]:
+    """What a body makes in one of its trips has names of its own."""
+    return {name: f"{name}_{trip}" for step in body.steps for name in step.node.output}

@@ -1,0 +1,127 @@
+"""Nodes with what evaluates them: ONNX's reference, functions of their own (:mod:`reference`), or simpler steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+from reference import OWN
+
+__all__ = ["OPSET", "Rejected", "Step", "evaluate", "read_inside"]
+
+OPSET = 21
+
+Array = npt.NDArray[Any]
+
+
+class Rejected(Exception):
+    """The step makes no sense here."""
+
+
+class Step:
+    """A node, with what evaluates it.
+
+    Args:
+        node: what ONNX's reference raises of one that it does not take is raised.
+        inner: the steps that a node with bodies takes on these inputs, as if they were written one after the other.
+
+    Attributes:
+        node: in the graph.
+        inputs: what it reads, in its bodies too; "" for inputs that are left out.
+    """
+
+    def __init__(self, node: onnx.NodeProto, inner: Sequence[Step] = ()) -> None:
+        self.node = node
+        self.inputs: list[str] = [*node.input, *(name for name in read_inside(node) if name not in node.input)]
+        self._inner = tuple(inner)
+        self._own = OWN.get(node.op_type)
+        if self._own is not None:
+            self._attributes = {a.name: _attribute(a) for a in node.attribute}
+        elif not inner:
+            self._reference = ReferenceEvaluator(_alone(node, self.inputs))
+
+    @property
+    def plain(self) -> Sequence[Step]:
+        """The same as steps without bodies."""
+        return self._inner or (self,)
+
+    def values(self, inputs: Sequence[Array | None]) -> list[Any]:
+        """The results for the step's inputs, None for those that are left out; whatever fails is raised."""
+        if self._inner:
+            known = self.inside(inputs)
+            return [known[name] for name in self.node.output]
+        if self._own is not None:
+            return [self._own(self._attributes, *inputs)]
+        feeds = {name: value for name, value in zip(self.inputs, inputs, strict=True) if name}
+        found: list[Any] = self._reference.run(None, feeds)
+        return found
+
+    def inside(self, inputs: Sequence[Array | None]) -> dict[str, Any]:
+        """The values of all tensors of the plain steps, by name."""
+        known: dict[str, Any] = {name: value for name, value in zip(self.inputs, inputs, strict=True) if name}
+        for step in self.plain:
+            found = step.values([known[name] if name else None for name in step.inputs])
+            known |= zip(step.node.output, found, strict=True)
+        return known
+
+    def renamed(self, names: Mapping[str, str]) -> Step:
+        """The same step of other tensors."""
+        node = onnx.NodeProto()
+        node.CopyFrom(self.node)
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        return Step(node)
+
+
+def evaluate(step: Step, values: Iterable[Array | None]) -> list[Array]:
+    """The node's results for its inputs, None for those that are left out.
+
+    Raises:
+        Rejected: the reference cannot compute them.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            found = step.values(list(values))
+    except Exception as error:  # whatever the reference raises of what it does not take
+        raise Rejected(str(error)) from None
+    if any(not isinstance(value, np.ndarray | np.generic) for value in found):
+        raise Rejected("a result is not a tensor")
+    return [np.asarray(value) for value in found]
+
+
+def read_inside(node: onnx.NodeProto) -> Iterator[str]:
+    """The tensors from outside that a node's bodies read, each once."""
+    seen: set[str] = set()
+    for body in (a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH):
+        own = {info.name for info in body.input} | {tensor.name for tensor in body.initializer}
+        for part in body.node:
+            for name in (*part.input, *read_inside(part)):
+                if name and name not in own and name not in seen:
+                    seen.add(name)
+                    yield name
+            own.update(part.output)
+        for name in (info.name for info in body.output):
+            if name not in own and name not in seen:
+                seen.add(name)
+                yield name
+
+
+def _attribute(attribute: onnx.AttributeProto) -> Any:
+    value = helper.get_attribute_value(attribute)
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _alone(node: onnx.NodeProto, read: Sequence[str]) -> onnx.ModelProto:
+    """A model of the node alone, without types; float64 may be fed to it: the reference does not look at them."""
+    names = dict.fromkeys(name for name in read if name)
+    inputs, outputs = (
+        [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in part]
+        for part in (names, node.output)
+    )
+    graph = helper.make_graph([node], "node", inputs, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
