@@ -10,7 +10,7 @@ const model = await load(network);
 const inputs = model.inputs.map((tensor, i) => {
   const [path, shape] = files[i].split("@");
   const data = new tensor.array(new Uint8Array(readFileSync(path)).buffer);
-  return shape === undefined ? data : { data, shape: shape.split("x").map(Number) };
+  return shape === undefined ? data : { data, shape: shape === "" ? [] : shape.split("x").map(Number) };
 });
 const outputs = model.run(inputs);
 if (files.some((file) => file.includes("@"))) for (const { name } of model.outputs) console.log(outputs[name].shape.join(" "));

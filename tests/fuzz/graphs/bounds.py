@@ -56,6 +56,8 @@ _CANCELLING = frozenset(
     ("Gelu", "Mish", "HardSwish", "Softplus", "Celu", "Elu", "Selu", "Log", "Acosh", "Asinh", "Atanh")
 )
 """What subtracts numbers as large as its inputs, or as one, to give small results."""
+_SERIAL_UNITS = 1 / 8
+"""Further errors for each term of a sum: those of vectors' lanes are added one after the other."""
 _INNER = {"LSTM": 8.0, "GRU": 8.0, "RNN": 8.0}
 """How large the sums inside are, where results are bounded by activations."""
 
@@ -155,8 +157,21 @@ def _scales(step: Step, exact: Mapping[str, Anything]) -> dict[str, Array]:
             size = np.maximum(size, 0.05 * size.max(initial=0)) + _INNER.get(kind, 0.0)
             if kind in _CANCELLING:
                 size = size + 0.25 * np.abs(values[0]) + 0.1
-        found[name] = size
+        found[name] = size * (1 + _SERIAL_UNITS / _STEP_UNITS * _terms(step, values, value))
     return found
+
+
+def _terms(step: Step, values: Sequence[Any | None], result: Anything) -> float:
+    """About how many terms are added up for one of the results, if they are many."""
+    x, *others = values
+    match step.node.op_type:
+        case "LayerNormalization":
+            return float(others[0].size) if others[0] is not None else 0
+        case "GroupNormalization" | "InstanceNormalization" | "MeanVarianceNormalization":
+            return float(x.size) if x is not None else 0
+        case kind if kind.startswith("Reduce") and x is not None:
+            return float(x.size / result.size)
+    return 0
 
 
 def _sample(

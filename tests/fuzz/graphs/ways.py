@@ -25,7 +25,7 @@ class Way:
         on_gpu: whether kernels are those of a GPU, which this machine plays.
         twin: another way whose results shall have the same bits.
         validates: whether it is not run, but computed after each pass, and each kernel after each of its steps.
-        share: how often it is taken, beside the others.
+        share: of the graphs, beside the others; those that take long have small ones.
         together: how many graphs are one library.
         without: operators that the graphs shall not have.
         integers: whether they have tensors of integers.
@@ -42,7 +42,7 @@ class Way:
     on_gpu: bool = False
     twin: Way | None = None
     validates: bool = False
-    share: int = 2
+    share: float = 1
     together: int = 16
     without: frozenset[str] = frozenset()
     integers: bool = True
@@ -89,24 +89,24 @@ def _reproducible(name: str, twin: Way, **more: object) -> Way:
 WAYS = {
     way.name: way
     for way in (
-        Way("default", share=8),
-        Way("strict", options=(("strict", True),)),
-        Way("open", open_sizes=True, share=4, together=4),
-        Way("x86-64", "x86-64"),
-        Way("x86-64-v3", "x86-64-v3"),
-        Way("nnef", nnef=True, without=_NOT_IN_NNEF | _CONTROL, integers=False),
-        Way("nnef of tract", nnef=True, registry="tract_core", share=1, without=_CONTROL),
-        Way("checked", options=_CHECKED),
-        Way("checked open", options=_CHECKED, open_sizes=True, together=4),
+        Way("default", share=96, together=32),
+        Way("strict", options=(("strict", True),), share=16),
+        Way("open", open_sizes=True, share=12, together=8),
+        Way("x86-64", "x86-64", share=12),
+        Way("x86-64-v3", "x86-64-v3", share=12),
+        Way("nnef", nnef=True, without=_NOT_IN_NNEF | _CONTROL, integers=False, share=12),
+        Way("nnef of tract", nnef=True, registry="tract_core", share=8, without=_CONTROL),
+        Way("checked", options=_CHECKED, share=8),
+        Way("checked open", options=_CHECKED, open_sizes=True, share=2, together=8),
         _reproducible("reproducible x86-64-v2", Way("", "x86-64-v2")),
         _reproducible("reproducible open", Way("", "x86-64-v2", open_sizes=True), open_sizes=True),
-        _reproducible("reproducible aarch64", Way("", machine=_BY_NAME["aarch64-opened"]), share=1),
-        _reproducible("reproducible riscv64gcv", Way("", machine=_VECTORS), share=1),
-        Way("cortex-a76", machine=_A76),
-        Way("armv7", machine=_BY_NAME["armv7-opened"]),
-        Way("riscv64gcv", machine=_VECTORS),
-        Way("wasm32", machine=_BY_NAME["wasm32"]),
-        Way("cuda", on_gpu=True, threads=(1,), share=1),
-        Way("passes", validates=True, share=1, together=2, without=_CONTROL),
+        _reproducible("reproducible aarch64", Way("", machine=_BY_NAME["aarch64-opened"])),
+        _reproducible("reproducible riscv64gcv", Way("", machine=_VECTORS)),
+        Way("cortex-a76", machine=_A76, share=6),
+        Way("armv7", machine=_BY_NAME["armv7-opened"], share=6),
+        Way("riscv64gcv", machine=_VECTORS, share=4),
+        Way("wasm32", machine=_BY_NAME["wasm32"], share=6),
+        Way("cuda", on_gpu=True, threads=(1,), share=8),
+        Way("passes", validates=True, share=0.2, together=2, without=_CONTROL),
     )
 }
