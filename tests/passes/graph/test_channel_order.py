@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +23,7 @@ from nnefc.passes.compute.channel_order import (
 from nnefc.passes.compute.dot_product import multiplication_of
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.blocked_layout import EMPTY, FOREIGN, Blocked
+from nnefc.passes.graph.choose_blocks import channels_of_a_block
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fold_permutations import FoldPermutations
 from nnefc.passes.graph.layout_rules.convolution import _reads_of
@@ -312,6 +314,19 @@ def test_groups_read_several_slots_at_once_where_vectors_are_multiplied_by_lanes
     reads = _reads_of(layout, groups, target("cortex-a76"), 8)
     assert reads is not None and reads.run > 1
     assert _reads_of(layout, groups, target("llvm"), 8) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "channels", "size"),
+    [("cortex-a76", 34, 4), ("cortex-a53", 34, 4), ("aarch64-linux-gnu --multi", 34, 8)],
+)
+def test_blocks_are_one_vector_where_groups_would_leave_much_of_longer_ones_empty(
+    name: str, channels: int, size: int
+) -> None:
+    network = build([unit(4, channels, channels, 4, 2)]).network
+    machine = target(name.removesuffix(" --multi"))
+    machine = replace(machine, block_bytes=32) if name.endswith("--multi") else machine
+    assert channels_of_a_block(network.module, machine) == size
 
 
 def test_a_group_with_fewer_runs_than_another_reads_no_channel_of_another_tensor() -> None:
