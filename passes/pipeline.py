@@ -26,6 +26,7 @@ from nnefc.passes.backend import (
     OperandPlace,
     TimedKernel,
 )
+from nnefc.passes.compute.depthwise_rows import use_pairs_of_bytes
 from nnefc.passes.compute.depthwise_words import use_words
 from nnefc.passes.compute.dot_code import use_dot_products
 from nnefc.passes.compute.packed_items import use_packed_items
@@ -179,6 +180,7 @@ def use_own_operators() -> None:
     use_packed_items()
     use_two_digits()
     use_words()
+    use_pairs_of_bytes()
 
 
 def without_code(network: Network, receive: Receiver, place: Place) -> Lowered:

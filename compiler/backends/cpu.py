@@ -120,7 +120,7 @@ class CpuBackend(Backend):
         return GraphPasses(
             integers=[
                 ("compute in single", ComputeInSingle()),
-                ("compute in integers", ComputeInIntegers(strict, small=not target.hosted)),
+                ("compute in integers", ComputeInIntegers(strict, target.rounds_between_limits)),
                 ("fold moved constants", FoldConstants(keep=("dequantize",))),
                 ("narrow constants", NarrowConstants(target, strict)),
             ],

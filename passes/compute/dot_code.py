@@ -54,6 +54,12 @@ def _lowering(product: DotProduct) -> Callable[[tvm.ir.Call], tirx.Expr]:
         intrinsic = dict(product.intrinsics).get(lanes)
         if intrinsic is not None:
             return _instruction(product, intrinsic, lanes, *call.args)
+        least, of_least = min(product.intrinsics, default=(0, ""))
+        if least and lanes % least == 0:
+            parts = [list(range(first, first + least)) for first in range(0, lanes, least)]
+            vectors = [[tirx.Shuffle([arg], part) for arg in call.args] for part in parts]
+            made = [_instruction(product, of_least, least, *vector) for vector in vectors]
+            return tirx.Shuffle(made, list(range(lanes)))
         return _by_lanes(product, lanes, *call.args)
 
     return lower
@@ -214,9 +220,11 @@ def _instruction(
         name = _function(intrinsic, lanes if product.scalable else 0)
         return tirx.call_pure_extern(f"{product.sums}x{lanes}", name, total, left, right)
     bits = 32 // product.terms
-    if product.left == product.right and isinstance(left, tirx.Broadcast):
+    if product.left == product.right and not product.right_first and isinstance(left, tirx.Broadcast):
         left, right = right, left  # what LLVM takes for a lane of a vector comes last
     items = [tirx.reinterpret(f"int{bits}x{lanes * product.terms}", word) for word in (left, right)]
+    if product.right_first:
+        return tirx.call_llvm_pure_intrin(f"int32x{lanes}", intrinsic, *items[::-1], total)
     if product.accumulates:
         return tirx.call_llvm_pure_intrin(f"int32x{lanes}", intrinsic, total, *items)
     return total + tirx.call_llvm_pure_intrin(f"int32x{lanes}", intrinsic, *items)

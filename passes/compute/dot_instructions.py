@@ -6,6 +6,8 @@ instruction adds `Σ left[t] · right[t]` over the terms t of two of them to a s
     vpdpbusd(sum, left, right)    left: 4 × uint8, right: 4 × int8       AVX-512 VNNI, AVX-VNNI
     pmaddwd(sum, left, right)     left, right: 2 × int16                 SSE2, AVX2, AVX-512
     i32x4.dot(sum, left, right)   left, right: 2 × int16                 WebAssembly with SIMD128
+    relaxed_dot(sum, left, right) left: 4 × uint8 or int8, right: 4 × int8   WebAssembly with relaxed SIMD: what engines
+                                                                       do with eight bits is asked for when one loads
     sdot, udot(sum, left, right)  left, right: 4 × int8, 4 × uint8       64-bit Arm with dot products
     sve_sdot, sve_udot(…)         the same                           vectors of SVE, of a length that is known
     smull, umull(sum, …)          left, right: 4 × int8, 4 × uint8       Arm: products of 16 bits, added up in pairs
@@ -92,6 +94,7 @@ class DotProduct:
         joined: whether 16 bits hold the sum of two of its products.
         single: whether its operands are items, which are not packed.
         scalable: whether LLVM's function is one on vectors of scalable length.
+        right_first: whether LLVM's function has the right operand first, and the sum last.
     """
 
     name: str
@@ -104,6 +107,7 @@ class DotProduct:
     joined: bool = False
     single: bool = False
     scalable: bool = False
+    right_first: bool = False
 
     @property
     def terms(self) -> int:
@@ -137,6 +141,10 @@ PMADDWD = DotProduct(
     accumulates=False,
 )
 WASM_DOT = DotProduct("nnefc.wasm_dot", "int16", "int16", ((4, "llvm.wasm.dot"),), accumulates=False)
+_WASM_UDOT, _WASM_SDOT = (
+    DotProduct(name, data, "int8", ((4, "llvm.wasm.relaxed.dot.i8x16.i7x16.add.signed"),), right_first=True)
+    for name, data in (("nnefc.wasm_udot", "uint8"), ("nnefc.wasm_sdot", "int8"))
+)
 _SDOT = DotProduct("nnefc.sdot", "int8", "int8", ((4, "llvm.aarch64.neon.sdot.v4i32.v16i8"),))
 _UDOT = DotProduct("nnefc.udot", "uint8", "uint8", ((4, "llvm.aarch64.neon.udot.v4i32.v16i8"),))
 
@@ -207,6 +215,8 @@ _PRODUCTS = (
     _VPDPBUSD,
     PMADDWD,
     WASM_DOT,
+    _WASM_UDOT,
+    _WASM_SDOT,
     _SDOT,
     _UDOT,
     _SVE_SDOT,
@@ -230,6 +240,8 @@ MACHINES: tuple[tuple[str, frozenset[str], dict[str, DotProduct]], ...] = (
     ("x86_64", frozenset({"avx512vnni", "avx512vl"}), {"uint8": _VPDPBUSD, "int8": _VPDPBUSD}),
     ("x86_64", frozenset({"avxvnni"}), {"uint8": _VPDPBUSD, "int8": _VPDPBUSD}),
     ("x86_64", frozenset(), {"uint8": PMADDWD, "int8": PMADDWD}),
+    ("wasm32", frozenset({"relaxed-udot"}), {"uint8": _WASM_UDOT, "int8": _WASM_UDOT}),
+    ("wasm32", frozenset({"relaxed-sdot"}), {"uint8": WASM_DOT, "int8": _WASM_SDOT}),
     ("wasm32", frozenset(), {"uint8": WASM_DOT, "int8": WASM_DOT}),
     ("aarch64", frozenset({"sve256"}), {"uint8": _SVE_UDOT, "int8": _SVE_SDOT}),
     ("aarch64", frozenset({"sve512"}), {"uint8": _SVE_UDOT, "int8": _SVE_SDOT}),

@@ -140,10 +140,8 @@ def multiplication_of(target: Target, data: str, weights: str) -> Multiplication
 
 
 def pair_product(target: Target) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr] | None:
-    """The product of a byte and a weight, the lower half of an int32 whose upper half is zero; None for targets without
-    an instruction that multiplies pairs of 16 bits. It adds to the sum too; products of 32 bits take several steps."""
-    dot = {"x86_64": PMADDWD, "wasm32": WASM_DOT}.get(target.triple.split("-")[0])
-    return None if dot is None else lambda data, weights: dot(data.astype("int32"), weights)
+    """The sum of the products of two packed operands of 16 bits; None for targets without an instruction for it."""
+    return {"x86_64": PMADDWD, "wasm32": WASM_DOT}.get(target.triple.split("-")[0])
 
 
 def byte_product(target: Target) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr] | None:

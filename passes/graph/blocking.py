@@ -19,7 +19,7 @@ from nnefc.sizes import expression, may_exceed
 
 __all__ = ["seen_as", "to_blocks", "to_plain"]
 
-_TRANSPOSED = ("uint8", "int8", "int32")
+_TRANSPOSED = ("uint8", "int8", "int16", "int32")
 _ALONE = {FUSION: OpPattern.OPAQUE}
 
 

@@ -42,13 +42,12 @@ class ComputeInIntegers:
 
     Args:
         strict: leave them in floats.
-        small: for a machine with little memory: zero points are numbers in the code, for which the schedule rounds to
-            integers.
+        with_limits: whether limits and zero points are numbers in the code, for which the schedule rounds to integers.
     """
 
-    def __init__(self, strict: bool = False, small: bool = False) -> None:
+    def __init__(self, strict: bool = False, with_limits: bool = False) -> None:
         self._strict = strict
-        self._small = small
+        self._with_limits = with_limits
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
@@ -58,7 +57,7 @@ class ComputeInIntegers:
         mod = relax.transform.EliminateCommonSubexpr()(mod)
         if self._strict or not any(is_call(binding.value, "dequantize") for binding in bindings):
             return mod
-        return relax.transform.DeadCodeElimination()(_Rewriter(mod, self._small).transform())
+        return relax.transform.DeadCodeElimination()(_Rewriter(mod, self._with_limits).transform())
 
 
 def _is_narrow(expr: relax.Expr) -> bool:

@@ -21,15 +21,15 @@ class IntegerRewriter(Rewriter):
     """Rebuilds `main`, and knows of tensors which integers they stand for.
 
     Attributes:
-        small: see :class:`ComputeInIntegers`.
+        with_limits: see :class:`ComputeInIntegers`.
         old_result: the old function's variable of the call that is rewritten.
     """
 
     old_result: relax.Var
 
-    def __init__(self, mod: tvm.IRModule, small: bool) -> None:
+    def __init__(self, mod: tvm.IRModule, with_limits: bool) -> None:
         super().__init__(mod)
-        self.small = small
+        self.with_limits = with_limits
         self._sums: dict[relax.Expr, ScaledSum] = {}
         self._phases: dict[relax.Expr, tuple[ScaledSum, Interleaving]] = {}
 
@@ -209,8 +209,8 @@ class QuantizedSums:
     def _of_sum(self, sum_: ScaledSum, low: int, high: int) -> relax.Expr:
         """`Σ integers · factor`, rounded to steps of the grid, moved and cut."""
         steps = self._emit(sum_.times(1 / self._grid.scale.astype(np.float64)).dequantized())
-        whole = self._moved_and_cut(steps, low, high) if self._rewriter.small else self._cut_and_moved(steps, low, high)
-        return self._emit(relax.op.astype(whole, self._dtype))
+        cut = self._moved_and_cut if self._rewriter.with_limits else self._cut_and_moved
+        return self._emit(relax.op.astype(cut(steps, low, high), self._dtype))
 
     def _moved_and_cut(self, steps: relax.Expr, low: int, high: int) -> relax.Expr:
         """`int32(cut(round(x) + z))`."""

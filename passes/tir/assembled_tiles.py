@@ -27,6 +27,7 @@ from nnefc.passes.tir import lane_code, pair_code, wasm_code
 from nnefc.passes.tir.expressions import conditions_of, int64, is_number, substituted, variables_of
 from nnefc.passes.tir.lane_loops import Code, Step
 from nnefc.passes.tir.lane_products import OPERATORS, Product, product_of
+from nnefc.passes.tir.wasm_code import EngineProduct, engine_product_of
 from nnefc.targets.machine.system import FileFormat
 from nnefc.targets.machine.target import Target
 
@@ -70,35 +71,49 @@ class _Writer:
     """What writes loops for an instruction set.
 
     Attributes:
+        product: of the kind of product, the operator that the vector is read with, whether the item is the first
+            factor, and the bits of a sum: the instruction that computes it; None if there is none.
         code: of the steps of a round, the kind of their product, the bytes that the right items move on in a round if
             that is known, whether there is one round, and how many vectors one instruction loads; None if the loop
             cannot be written.
         rounds_at_once: of a loop that is not written out as a whole: how many may be one round, the best first.
-        scale: the target's.
     """
 
+    product: Callable[[str, str, bool, int], _Product | None]
     code: _Code
     rounds_at_once: tuple[int, ...]
-    scale: int = 0
 
 
-_Code = Callable[[tuple[Step, ...], Product, int | None, bool, int], Code | None]
+_Product = Product | EngineProduct
+_Code = Callable[[tuple[Step, ...], _Product, int | None, bool, int], Code | None]
 
 
 def _writer_for(target: Target) -> _Writer:
+    def lanes(kind: str, widening: str, _item_first: bool, bits: int) -> Product | None:
+        if widening or bits not in (_SHORT, _SHORT * target.scale):
+            return None  # a part of a register of SVE, whose loads are of whole ones
+        return product_of(kind, target.scale if bits > _SHORT else 0)
+
     def by_lane(
-        steps: tuple[Step, ...], product: Product, right_step: int | None, once: bool, together: int
+        steps: tuple[Step, ...], product: _Product, right_step: int | None, once: bool, together: int
     ) -> Code | None:
+        assert isinstance(product, Product)
         if product.long:
             return pair_code.code_of(product, steps, right_step, once)
         return lane_code.code_of(product, steps, right_step, once, together)
 
-    def for_engines(
-        steps: tuple[Step, ...], product: Product, _step: int | None, once: bool, _together: int
-    ) -> Code | None:
-        return wasm_code.code_of(steps, once, target.fused) if product == product_of("float32") else None
+    def in_engines(kind: str, widening: str, item_first: bool, bits: int) -> EngineProduct | None:
+        return engine_product_of(kind, widening, item_first, target.fused) if bits == _SHORT else None
 
-    return _Writer(for_engines, (8, 4, 2)) if target.format is FileFormat.WASM else _Writer(by_lane, (2,), target.scale)
+    def for_engines(
+        steps: tuple[Step, ...], product: _Product, _step: int | None, once: bool, _together: int
+    ) -> Code | None:
+        assert isinstance(product, EngineProduct)
+        return wasm_code.code_of(product, steps, once)
+
+    if target.format is FileFormat.WASM:
+        return _Writer(in_engines, for_engines, (8, 4, 2))
+    return _Writer(lanes, by_lane, (2,))
 
 
 def _nest(loop: tirx.Stmt) -> Iterator[tirx.For]:
@@ -118,7 +133,7 @@ def _loop(loop: tirx.For, body: tirx.Stmt, annotations: Mapping[str, object]) ->
 class _Added:
     """What a statement adds to a sum: the product of an item and of a vector."""
 
-    product: Product
+    product: _Product
     tensor: tirx.Var
     place: int
     left: tuple[tirx.Var, tirx.Expr]
@@ -132,7 +147,7 @@ def _assembled(nest: Sequence[tirx.For], writer: _Writer, texts: dict[str, None]
     annotations = {key: value for key, value in innermost.annotations.items() if key != ASSEMBLED}
     made: tirx.Stmt = _loop(innermost, innermost.body, annotations)
     parts = _straight(innermost.body)
-    found = None if parts is None else _added(parts, writer.scale)
+    found = None if parts is None else _added(parts, writer)
     text = ""
     if found and _is_of_one_kind(found) and all(is_number(loop.min, 0) for loop in nest):
         for depth in range(1, len(nest) + 1):
@@ -193,13 +208,12 @@ def _in_one_loop(
                 by_left, by_right = by_left * count, by_right * count
                 break
     first_left, first_right = min(x for _, x, _ in terms), min(y for _, _, y in terms)
-    item = one.product.item
-    step = int(by_right) * item if isinstance(by_right, tirx.IntImm) else None
+    step = int(by_right) * one.product.right_item if isinstance(by_right, tirx.IntImm) else None
     steps = tuple(Step(place, x - first_left, y - first_right) for place, x, y in terms)
     code = writer.code(steps, one.product, step, not loops, together)
     if code is None:
         return None
-    call = _call(code, one, (left, first_left), (right, first_right), rounds, (by_left, by_right), item)
+    call = _call(code, one, (left, first_left), (right, first_right), rounds, (by_left, by_right))
     if not isinstance(rounds, tirx.IntImm):  # what counts rounds begins with one
         call = tirx.IfThenElse(rounds > 0, call, None)
     return code, call
@@ -239,7 +253,7 @@ def _straight(stmt: tirx.Stmt) -> list[tirx.Stmt] | None:
     return parts if all(isinstance(part, tirx.Bind | tirx.BufferStore) for part in parts) else None
 
 
-def _added(parts: Sequence[tirx.Stmt], scale: int) -> list[_Added] | None:
+def _added(parts: Sequence[tirx.Stmt], writer: _Writer) -> list[_Added] | None:
     """What each statement adds; None where one does something else, or not in whole registers."""
     bound: dict[tirx.Var, tirx.Expr] = {}
     made: list[_Added] = []
@@ -249,32 +263,35 @@ def _added(parts: Sequence[tirx.Stmt], scale: int) -> list[_Added] | None:
         if isinstance(part, tirx.Bind):
             bound[part.var] = part.value
             continue
-        added = _of_store(part, bound, scale)
+        added = _of_store(part, bound, writer)
         if added is None:
             return None
         made.append(added)
     return made
 
 
-def _of_store(store: tirx.BufferStore, bound: dict[tirx.Var, tirx.Expr], scale: int) -> _Added | None:
+def _of_store(store: tirx.BufferStore, bound: dict[tirx.Var, tirx.Expr], writer: _Writer) -> _Added | None:
     found = _product(store.value)
     if found is None:
         return None
     kind, total, factors = found
     lanes = tvm.DataType(str(store.value.expr_ty().dtype))
     bits = int(lanes.lanes) * int(lanes.bits)
-    if bits not in (_SHORT, _SHORT * scale):
-        return None  # a part of a register of SVE, whose loads are of whole ones
-    product = product_of(kind, scale if bits > _SHORT else 0)
-    if product is None:
-        return None
-    place, before = _vector(tirx.BufferLoad(store.buffer, store.indices), product), _vector(total, product)
-    if place is None or before is None or not isinstance(place[1], tirx.IntImm):
-        return None
-    if not before[0].same_as(place[0]) or not tvm_ffi.structural_equal(before[1], place[1]):
-        return None
-    for one, other in (factors, factors[::-1]):
-        left, right = _item(one, bound), _vector(other, product)
+    for one, factor in (factors, factors[::-1]):
+        other, widening = _unwidened(factor)
+        product = writer.product(kind, widening, one is factors[0], bits)
+        if product is None:
+            continue
+        sums = [
+            _vector(vector, product.lanes, product.item)
+            for vector in (tirx.BufferLoad(store.buffer, store.indices), total)
+        ]
+        place, before = sums
+        if place is None or before is None or not isinstance(place[1], tirx.IntImm):
+            return None
+        if not before[0].same_as(place[0]) or not tvm_ffi.structural_equal(before[1], place[1]):
+            return None
+        left, right = _item(one, bound), _vector(other, product.lanes, product.right_item)
         if left is None or right is None or variables_of([left[1], right[1]]) & bound.keys():
             continue  # the loops must know all places
         return _Added(product, place[0], int(place[1]), left, right)
@@ -287,7 +304,8 @@ def _product(value: tirx.Expr) -> tuple[str, tirx.Expr, tuple[tirx.Expr, tirx.Ex
         name = str(getattr(value.op, "name", ""))
         if name == "nnefc.half_multiply_add":
             return "float16", value.args[0], (value.args[1], value.args[2])
-        return (name, value.args[0], (value.args[1], value.args[2])) if name in OPERATORS else None
+        known = name in OPERATORS or name in wasm_code.OPERATORS
+        return (name, value.args[0], (value.args[1], value.args[2])) if known else None
     if not isinstance(value, tirx.Add) or not str(value.expr_ty().dtype).startswith("float32x"):
         return None
     for total, product in ((value.a, value.b), (value.b, value.a)):
@@ -296,13 +314,20 @@ def _product(value: tirx.Expr) -> tuple[str, tirx.Expr, tuple[tirx.Expr, tirx.Ex
     return None
 
 
-def _vector(value: tirx.Expr, product: Product) -> tuple[tirx.Var, tirx.Expr] | None:
-    """The tensor of a vector, and the place of its first item."""
+def _unwidened(value: tirx.Expr) -> tuple[tirx.Expr, str]:
+    """A vector as it is in memory, and the operator that widens it, or ""."""
+    if isinstance(value, Call) and len(value.args) == 1:
+        return value.args[0], str(getattr(value.op, "name", ""))
+    return value, ""
+
+
+def _vector(value: tirx.Expr, lanes: int, item: int) -> tuple[tirx.Var, tirx.Expr] | None:
+    """The tensor of a vector of so many items of so many bytes, and the place of its first item."""
     if not isinstance(value, TensorLoad) or len(value.indices) != 1 or not isinstance(value.indices[0], tirx.Ramp):
         return None
     ramp = value.indices[0]
-    whole = int(ramp.lanes) == product.lanes and isinstance(ramp.stride, tirx.IntImm) and int(ramp.stride) == 1
-    return (value.source, ramp.base) if whole and bits_of(str(value.source.dtype)) == 8 * product.item else None
+    whole = int(ramp.lanes) == lanes and isinstance(ramp.stride, tirx.IntImm) and int(ramp.stride) == 1
+    return (value.source, ramp.base) if whole and bits_of(str(value.source.dtype)) == 8 * item else None
 
 
 def _item(value: tirx.Expr, bound: dict[tirx.Var, tirx.Expr]) -> tuple[tirx.Var, tirx.Expr] | None:
@@ -364,7 +389,6 @@ def _call(
     right: tuple[tirx.Expr, int],
     rounds: tirx.Expr,
     steps: tuple[tirx.Expr, tirx.Expr],
-    item: int,
 ) -> tirx.Stmt:
     def address(tensor: tirx.Var, place: tirx.Expr, beyond: int) -> tirx.Expr:
         index = place + tirx.const(beyond, str(place.expr_ty().dtype)) if beyond else place
@@ -374,5 +398,6 @@ def _call(
     lefts = [address(one.left[0], left[0], left[1] + begin) for begin in code.left]
     rights = [address(one.right[0], right[0], right[1] + begin) for begin in code.right]
     sums = address(one.tensor, int64(0), 0)
-    moved = [step.astype("int64") * item for step in steps]
+    sizes = (one.product.item, one.product.right_item)
+    moved = [step.astype("int64") * size for step, size in zip(steps, sizes, strict=True)]
     return tirx.Evaluate(tirx.call_extern("void", code.name, sums, *lefts, *rights, rounds, *moved))

@@ -48,6 +48,11 @@ class Product:
     joined: bool = False
 
     @property
+    def right_item(self) -> int:
+        """Bytes of an item of the vector in memory."""
+        return self.item
+
+    @property
     def lanes(self) -> int:
         """Items of a vector."""
         return self.size // self.item

@@ -10,6 +10,9 @@ and the nearest one elsewhere: a limit of 255 that comes after the conversion cu
 bytes while they become bytes. A minimum or maximum is its second operand where the other is NaN: limits that are second
 make the upper one of it. So do conversions that are cut afterwards, but for those of Arm, which make 0 of it: there the
 last of these lines keeps both limits before the conversion.
+
+Engines of WebAssembly take some eight instructions to convert what int32 may not hold. There, numbers between limits
+alone are rounded: the sum with 3 · 2²² has them in its lowest bits, rounded to even as all sums are.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ _NAMES = {
     "x86_64": "nnefc.converted_by_{lanes}",
     "aarch64": "nnefc.converted_to_even",
     "riscv64": "nnefc.converted_as_set",
+    "wasm32": "nnefc.converted_by_sum",
 }
+_BY_SUM = _NAMES["wasm32"]
 _CONVERTED = "nnefc.converted_"
 _MOST = 255
 _X86 = {16: "llvm.x86.avx512.mask.cvtps2dq.512", 8: "llvm.x86.avx.cvt.ps2dq.256", 4: "llvm.x86.sse2.cvtps2dq"}
@@ -39,6 +44,7 @@ _X86 = {16: "llvm.x86.avx512.mask.cvtps2dq.512", 8: "llvm.x86.avx.cvt.ps2dq.256"
 _MASKED = 16
 _ON_ARM = {1: ".i32.f32", 2: ".v2i32.v2f32", 4: ".v4i32.v4f32"}
 _CURRENT = 4  # direction of rounding: that of the thread, to even
+_LARGE, _LARGE_BITS = 12582912.0, 0x4B400000  # 3 · 2²²: with less than 2²² more or less, float32 are whole
 
 
 def with_rounding_conversions(func: tirx.PrimFunc, architecture: str, lanes: int) -> tirx.PrimFunc:
@@ -48,16 +54,16 @@ def with_rounding_conversions(func: tirx.PrimFunc, architecture: str, lanes: int
         lanes: of a register of float32.
     """
     converted = functools.partial(tirx.call_intrin, "int32", _NAMES[architecture].format(lanes=lanes))
-    nan_is_large = architecture != "aarch64"
+    nan_is_large, any_number = architecture != "aarch64", architecture != "wasm32"
 
     def change(cast: tirx.Cast) -> tirx.Expr:
         dtype = str(cast.expr_ty().dtype)
-        if dtype == "uint8" and (inner := _cut_to_bytes(cast.value, nan_is_large)) is not None:
+        if any_number and dtype == "uint8" and (inner := _cut_to_bytes(cast.value, nan_is_large)) is not None:
             most = tirx.const(_MOST, "uint32")
             return tirx.Cast("uint8", tirx.Min(tirx.Cast("uint32", converted(inner)), most))
         if dtype != "int32":
             return cast
-        rounded = _rounded(cast)
+        rounded = _rounded(cast) if any_number else None
         if rounded is not None:
             return converted(rounded)
         number = RoundedNumber.of(cast.value)
@@ -106,7 +112,7 @@ def use_rounding_conversions() -> None:
     lowerings: dict[str, Callable[[tvm.ir.Call], tirx.Expr]] = {
         _NAMES["x86_64"].format(lanes=lanes): functools.partial(_on_x86, lanes) for lanes in _X86
     }
-    lowerings |= {_NAMES["aarch64"]: _on_arm, _NAMES["riscv64"]: _on_riscv}
+    lowerings |= {_NAMES["aarch64"]: _on_arm, _NAMES["riscv64"]: _on_riscv, _BY_SUM: _by_sum}
     for name, lowering in lowerings.items():
         register_pure_operator(name, "a float32 rounded to int32", lowering)
 
@@ -147,3 +153,13 @@ def _on_riscv(call: tvm.ir.Call) -> tirx.Expr:
     if lanes == 1:
         return tirx.nearbyint(*call.args).astype(dtype)
     return tirx.call_llvm_pure_intrin(dtype, f"llvm.lrint.v{lanes}i32.v{lanes}f32", *call.args)
+
+
+def _by_sum(call: tvm.ir.Call) -> tirx.Expr:
+    """Of numbers that are small beside the one added."""
+    (x,) = call.args
+    lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
+    large, bits = tirx.const(_LARGE, "float32"), tirx.const(_LARGE_BITS, "int32")
+    if lanes > 1:
+        large, bits = tirx.Broadcast(large, lanes), tirx.Broadcast(bits, lanes)
+    return tirx.reinterpret(str(call.expr_ty().dtype), x + large) - bits

@@ -1,4 +1,4 @@
-"""Assembler of WebAssembly that adds products of vectors by single numbers to sums in an engine's registers.
+"""Assembler of WebAssembly that adds products of vectors by single items to sums in an engine's registers.
 
     sums of a tile of 6 × 2 vectors of float32, eight products each in a round:
 
@@ -15,7 +15,9 @@
 
 An engine's compiler keeps the order of instructions. LLVM changes it, so that more vectors are in use at a time than
 the engine has registers, and it does not know that addresses in a tensor do not overflow, so that it computes each
-apart. Here they are numbers in the loads, relative to a pointer into each factor.
+apart. Here they are numbers in the loads, relative to a pointer into each factor. Items are floats, or two numbers of
+16 bits, whose products `i32x4.dot_i16x8_s` adds up; vectors of bytes are widened to these while they are loaded. Or
+they are four bytes: `i32x4.relaxed_dot_i8x16_i7x16_add_s` takes the signed ones first.
 """
 
 from __future__ import annotations
@@ -24,25 +26,79 @@ import functools
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from nnefc.passes.tir.lane_loops import Code, Step
 
-__all__ = ["code_of"]
+__all__ = ["OPERATORS", "EngineProduct", "code_of", "engine_product_of"]
 
 _ITEM = 4  # bytes
-_VECTOR = "<4 x float>"
-_FUSED = ("{a}", "{b}", "local.get ${sum}", "f32x4.relaxed_madd", "local.set ${sum}")
-_PLAIN = ("local.get ${sum}", "{a}", "{b}", "f32x4.mul", "f32x4.add", "local.set ${sum}")
+_DOT, _OF_BYTES = "nnefc.wasm_dot", ("nnefc.wasm_udot", "nnefc.wasm_sdot")
+
+OPERATORS = frozenset({_DOT, *_OF_BYTES})
+"""Of TIR, whose calls are products."""
+
+
+@dataclass(frozen=True)
+class EngineProduct:
+    """Instructions that multiply a vector by one item, and add to another vector.
+
+    Attributes:
+        texts: they find the item at {a}, the vector at {b}, and the sum in the operand {sum}.
+        sum: LLVM's type of a sum.
+        load: the instruction that loads the vector.
+        right_item: bytes of an item of the vector in memory.
+    """
+
+    texts: tuple[str, ...]
+    sum: str = "<4 x float>"
+    load: str = "v128.load"
+    right_item: int = _ITEM
+
+    @property
+    def item(self) -> int:
+        """Bytes of the item, and of one of a sum."""
+        return _ITEM
+
+    @property
+    def lanes(self) -> int:
+        """Items of a sum."""
+        return 4
+
+
+_FUSED = EngineProduct(("{a}", "{b}", "local.get ${sum}", "f32x4.relaxed_madd", "local.set ${sum}"))
+_PLAIN = EngineProduct(("local.get ${sum}", "{a}", "{b}", "f32x4.mul", "f32x4.add", "local.set ${sum}"))
+_OF_PAIRS = ("{a}", "{b}", "i32x4.dot_i16x8_s", "local.get ${sum}", "i32x4.add", "local.set ${sum}")
+_PAIRS = {
+    "": EngineProduct(_OF_PAIRS, "<4 x i32>"),
+    "nnefc.widened_int8": EngineProduct(_OF_PAIRS, "<4 x i32>", "i16x8.load8x8_s", 2),
+    "nnefc.widened_uint8": EngineProduct(_OF_PAIRS, "<4 x i32>", "i16x8.load8x8_u", 2),
+}
+_ADDED = ("local.get ${sum}", "i32x4.relaxed_dot_i8x16_i7x16_add_s", "local.set ${sum}")
+_VECTOR_LAST, _VECTOR_FIRST = (
+    EngineProduct((*operands, *_ADDED), "<4 x i32>") for operands in (("{a}", "{b}"), ("{b}", "{a}"))
+)
+
+
+def engine_product_of(kind: str, widening: str, item_first: bool, fused: bool) -> EngineProduct | None:
+    """The instructions for a kind of product.
+
+    Args:
+        kind: the type of floats, or one of OPERATORS.
+        widening: the operator that the vector is read with, or "".
+        item_first: whether the operator's first factor is the item, and not the vector.
+        fused: whether an instruction multiplies floats and adds.
+    """
+    if kind == _DOT:
+        return _PAIRS.get(widening)
+    if kind in _OF_BYTES and not widening:
+        return _VECTOR_FIRST if item_first else _VECTOR_LAST
+    return (_FUSED if fused else _PLAIN) if kind == "float32" and not widening else None
 
 
 @functools.lru_cache(1024)
-def code_of(steps: tuple[Step, ...], once: bool, fused: bool) -> Code:
-    """The loop of these steps, with sums of float32.
-
-    Args:
-        once: whether there is one round.
-        fused: whether an instruction multiplies and adds.
-    """
+def code_of(product: EngineProduct, steps: tuple[Step, ...], once: bool) -> Code:
+    """The loop of these steps; `once`: whether there is one round."""
     sums = sorted({step.sum for step in steps})
     left, right = min(step.left for step in steps), min(step.right for step in steps)
     groups = list(_terms(steps))
@@ -54,10 +110,10 @@ def code_of(steps: tuple[Step, ...], once: bool, fused: bool) -> Code:
         line
         for group in groups
         for line in _products(
-            [Step(place[s.sum], s.left - left, s.right - right) for s in group], len(sums), pointers, fused
+            product, [Step(place[s.sum], s.left - left, s.right - right) for s in group], len(sums), pointers
         )
     ]
-    return _function(sums, held, lines, (left, right), once)
+    return _function(product, sums, held, lines, (left, right), once)
 
 
 def _terms(steps: Sequence[Step]) -> Iterator[list[Step]]:
@@ -70,7 +126,7 @@ def _terms(steps: Sequence[Step]) -> Iterator[list[Step]]:
     yield from groups.values()
 
 
-def _products(group: Sequence[Step], held: int, pointers: int, fused: bool) -> Iterator[str]:
+def _products(product: EngineProduct, group: Sequence[Step], held: int, pointers: int) -> Iterator[str]:
     """Instructions of one term of each sum.
 
     Those factors of which there are fewer are kept, in operands from `held + 1` on; the others are loaded one after the
@@ -87,41 +143,44 @@ def _products(group: Sequence[Step], held: int, pointers: int, fused: bool) -> I
         for n, step in enumerate(row):
             other = step.left if keeps_left else step.right
             one = (
-                _load(pointers, passing, not keeps_left, held if len(row) > 1 else None)
+                _load(product, pointers, passing, not keeps_left, held if len(row) > 1 else None)
                 if n == 0
                 else f"local.get ${held}"
             )
             two = f"local.get ${kept[other]}"
             if other not in loaded:
-                two = _load(pointers, other, keeps_left, kept[other] if uses[other] > 1 else None)
+                two = _load(product, pointers, other, keeps_left, kept[other] if uses[other] > 1 else None)
                 loaded.add(other)
-            for text in _FUSED if fused else _PLAIN:
-                yield text.format(a=one, b=two, sum=step.sum)
+            item, vector = (two, one) if keeps_left else (one, two)
+            for text in product.texts:
+                yield text.format(a=item, b=vector, sum=step.sum)
 
 
 def _distinct(items: Iterable[int]) -> list[int]:
     return list(dict.fromkeys(items))
 
 
-def _load(pointers: int, item: int, is_left: bool, into: int | None) -> str:
-    """Instructions that load a left number or a right vector, and keep it if it is used again."""
-    name = "v128.load32_splat" if is_left else "v128.load"
-    text = f"local.get ${pointers + (0 if is_left else 1)}\\0A{name} {item * _ITEM}:p2align=2"
+def _load(product: EngineProduct, pointers: int, number: int, is_left: bool, into: int | None) -> str:
+    """Instructions that load a left item or a right vector, and keep it if it is used again."""
+    name, size = ("v128.load32_splat", _ITEM) if is_left else (product.load, product.right_item)
+    text = f"local.get ${pointers + (0 if is_left else 1)}\\0A{name} {number * size}:p2align={size.bit_length() - 1}"
     return text if into is None else f"{text}\\0Alocal.tee ${into}"
 
 
-def _function(sums: Sequence[int], held: int, lines: Sequence[str], first: tuple[int, int], once: bool) -> Code:
+def _function(
+    product: EngineProduct, sums: Sequence[int], held: int, lines: Sequence[str], first: tuple[int, int], once: bool
+) -> Code:
     """LLVM's function around the instructions."""
-    count = len(sums)
-    results = ", ".join([_VECTOR] * (count + held))
+    count, vector = len(sums), product.sum
+    results = ", ".join([vector] * (count + held))
     constraints = ",".join(["=&r"] * (count + held) + ["r", "r"] + [str(n) for n in range(count)] + ["~{memory}"])
-    given = ", ".join(["ptr %a", "ptr %b", *(f"{_VECTOR} %s{n}" for n in range(count))])
+    given = ", ".join(["ptr %a", "ptr %b", *(f"{vector} %s{n}" for n in range(count))])
     text = ["begin:"]
     for n, number in enumerate(sums):
         text.append(f"  %p{n} = getelementptr inbounds i8, ptr %s, i32 {number * _ITEM}")
-        text.append(f"  %z{n} = load {_VECTOR}, ptr %p{n}, align {_ITEM}")
+        text.append(f"  %z{n} = load {vector}, ptr %p{n}, align {_ITEM}")
     text += ["  %da = trunc i64 %left to i32", "  %db = trunc i64 %right to i32", "  br label %round", "round:"]
-    text += [f"  %s{n} = phi {_VECTOR} [ %z{n}, %begin ], [ %r{n}, %round ]" for n in range(count)]
+    text += [f"  %s{n} = phi {vector} [ %z{n}, %begin ], [ %r{n}, %round ]" for n in range(count)]
     text += [f"  %{x} = phi ptr [ %{x}0, %begin ], [ %{x}1, %round ]" for x in "ab"]
     text.append("  %i = phi i64 [ %n, %begin ], [ %i1, %round ]")
     assembler = "\\0A".join(lines)
@@ -130,7 +189,7 @@ def _function(sums: Sequence[int], held: int, lines: Sequence[str], first: tuple
     text += [f"  %{x}1 = getelementptr i8, ptr %{x}, i32 %d{x}" for x in "ab"]
     text += ["  %i1 = sub i64 %i, 1", "  %more = icmp ne i64 %i1, 0"]
     text += [f"  br i1 {'false' if once else '%more'}, label %round, label %end", "end:"]
-    text += [f"  store {_VECTOR} %r{n}, ptr %p{n}, align {_ITEM}" for n in range(count)]
+    text += [f"  store {vector} %r{n}, ptr %p{n}, align {_ITEM}" for n in range(count)]
     inside = "\n".join([*text, "  ret void"])
     name = f"nnefc_sums_{hashlib.sha256(inside.encode()).hexdigest()[:16]}"
     given = "ptr %s, ptr %a0, ptr %b0, i64 %n, i64 %left, i64 %right"

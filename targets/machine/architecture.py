@@ -69,6 +69,7 @@ class Architecture:
         hosted: whether its machines have an operating system; those without one are microcontrollers.
         lengths: vector lengths that code may be made for, by names that LLVM does not know, each with processors, by
             LLVM's names, that all have it. Such code runs with no other length.
+        own: features that LLVM does not know, each with the one that it does, and that the code for it needs.
         unrolled: processors for which LLVM unrolls loops until their sums no longer fit into the registers, a regular
             expression: code for them is made for the general processor with their features.
     """
@@ -87,6 +88,7 @@ class Architecture:
     abi: str = ""
     unrolled: str = ""
     lengths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    own: Mapping[str, str] = field(default_factory=dict)
     hosted: bool = True
 
     def vectors(self, features: Set[str]) -> Vectors:
@@ -94,8 +96,8 @@ class Architecture:
         return next(e.vectors for e in self.extensions if set(e.features) <= features)
 
     def known_to_llvm(self, features: Iterable[str]) -> tuple[str, ...]:
-        """Those of a target's features that LLVM knows: all but lengths of vectors."""
-        return tuple(feature for feature in features if feature not in self.lengths)
+        """Those of a target's features that LLVM knows: all but lengths of vectors, and our own."""
+        return tuple(feature for feature in features if feature not in {*self.lengths, *self.own})
 
 
 RISCV_LENGTHS = (1024, 512, 256, 128)
@@ -210,7 +212,9 @@ ARCHITECTURES = (
         cpu="generic",
         required=("simd128",),
         # an engine that lacks a feature refuses the module: nothing is left to switch off
-        checked=("relaxed-simd", "atomics"),
+        checked=("relaxed-simd", "relaxed-udot", "relaxed-sdot", "atomics"),
+        # what the dot product of relaxed SIMD does with 8 bits where it is asked for 7 of an operand
+        own={"relaxed-udot": "relaxed-simd", "relaxed-sdot": "relaxed-simd"},
         attributes=("+simd128",),
         tuning=r".*",
         extensions=(

@@ -19,6 +19,7 @@ __all__ = [
     "features_of",
     "length_of_vectors",
     "llvm_config",
+    "own_features",
     "switched_off",
 ]
 
@@ -56,6 +57,13 @@ def length_of_vectors(
         )
     own = [length for length, cpus in lengths.items() if cpu in cpus and length not in asked]
     return (*named, *own, "")[0], (*rest, *["+sve"] * bool(named))
+
+
+def own_features(architecture: Architecture, attributes: tuple[str, ...]) -> tuple[set[str], tuple[str, ...]]:
+    """Those features asked for that LLVM does not know, and LLVM's attributes, with what they need."""
+    asked = [attribute[1:] for attribute in attributes if attribute[:1] == "+" and attribute[1:] in architecture.own]
+    rest = tuple(attribute for attribute in attributes if attribute[1:] not in architecture.own)
+    return set(asked), tuple(dict.fromkeys((*rest, *(f"+{architecture.own[name]}" for name in asked))))
 
 
 def switched_off(

@@ -197,6 +197,19 @@ NAMED_TARGETS = (
         attributes=("+relaxed-simd", "+atomics"),
         features=("relaxed-simd", "atomics"),
     ),
+    *(
+        NamedTarget(
+            f"wasm32-relaxed-{dot}{'-threads' * len(threads)}",
+            "wasm32-wasi",
+            "",
+            f"relaxed SIMD{' and threads' * len(threads)} where its dot product takes {sign} bytes",
+            "Node.js" if dot == "udot" else "code for it is made",
+            attributes=(f"+relaxed-{dot}", *(f"+{feature}" for feature in threads)),
+            features=("relaxed-simd", f"relaxed-{dot}", *threads),
+        )
+        for threads in ((), ("atomics",))
+        for dot, sign in (("udot", "unsigned"), ("sdot", "signed"))
+    ),
     NamedTarget(
         "aarch64-linux-android",
         "aarch64-linux-android",

@@ -13,9 +13,16 @@ from typing import Any
 from tvm.target import codegen
 
 from nnefc.diagnostics import CompileError
-from nnefc.targets.machine.architecture import ARCHITECTURES, architecture_of
+from nnefc.targets.machine.architecture import ARCHITECTURES, Architecture, architecture_of
 from nnefc.targets.machine.costs import microarchitecture_of
-from nnefc.targets.machine.llvm import checked_attributes, cpus_of, features_of, length_of_vectors, switched_off
+from nnefc.targets.machine.llvm import (
+    checked_attributes,
+    cpus_of,
+    features_of,
+    length_of_vectors,
+    own_features,
+    switched_off,
+)
 from nnefc.targets.machine.named import NAMED_TARGETS
 from nnefc.targets.machine.spellings import instead_of, near
 from nnefc.targets.machine.system import System, system_of, zig_target
@@ -203,9 +210,11 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
     if cpu == architecture.cpu:
         attributes = (*architecture.attributes, *attributes)
     length, attributes = length_of_vectors(name, architecture, cpu, attributes)
+    own, attributes = own_features(architecture, attributes)
     available = features_of(
         llvm_triple, cpu, checked_attributes(name, architecture, llvm_triple, cpu, attributes), architecture.abi
     )
+    available |= own
     if length in architecture.lengths:
         available |= {length}
     missing = [feature for feature in architecture.required if feature not in available]
@@ -243,7 +252,7 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
         costs=costs,
         threads=system.threads or _SHARED_MEMORY in features,
         hosted=system.hosted,
-        zig_cpu=_runtime_cpu(system, cpu, attributes, available),
+        zig_cpu=_runtime_cpu(system, cpu, attributes, available, _tried(architecture, own)),
         pointer_bits=architecture.pointer_bits,
         zig_target=zig_target(architecture.name, system),
         abi=architecture.abi,
@@ -255,11 +264,23 @@ _SHARED_MEMORY = "atomics"
 """The feature of WebAssembly that lets several instances of a module, each a thread, work on one memory."""
 
 
-def _runtime_cpu(system: System, cpu: str, attributes: tuple[str, ...], available: Set[str]) -> str:
-    """zig's name of the oldest processor that the runtime shall run on."""
+def _tried(architecture: Architecture, own: Set[str]) -> tuple[str, ...]:
+    """Features of LLVM's with the instructions that tell whether a machine has those of our own."""
+    return (*architecture.required, *sorted({architecture.own[name] for name in own})) if own else ()
+
+
+def _runtime_cpu(
+    system: System, cpu: str, attributes: tuple[str, ...], available: Set[str], tried: Sequence[str]
+) -> str:
+    """zig's name of the oldest processor that the runtime shall run on.
+
+    Args:
+        tried: features whose instructions the runtime tries out.
+    """
     if not system.hosted:
         return _zig_cpu(cpu, attributes, "vfp2sp" in available)
-    return f"baseline+{_SHARED_MEMORY}+bulk_memory" if _SHARED_MEMORY in available else "baseline"
+    memory = f"+{_SHARED_MEMORY}+bulk_memory" if _SHARED_MEMORY in available else ""
+    return _zig_cpu(f"baseline{memory}", tuple(f"+{name}" for name in tried), False)
 
 
 def _zig_cpu(cpu: str, attributes: tuple[str, ...], has_floats: bool) -> str:

@@ -38,10 +38,10 @@ _PAIR_BYTES, _PAIRS = 8, 5
 
 _ENGINE_SUMS = 13
 """Registers of an engine of WebAssembly that sums of integers, their operands, and what each of them is scaled by after
-the loop may take: the others hold products on their way, and limits."""
+the loop may take, where LLVM writes that: the others hold products on their way, and limits."""
 
-_ENGINE_PRODUCTS, _ENGINE_LATENCY = 1, 4
-"""Products of integers that it begins in a cycle, with what widens them, and cycles until the next addition."""
+_ENGINE_PRODUCTS, _ENGINE_PRODUCTS_SMALL, _ENGINE_LATENCY = 2, 1, 4
+"""Products of integers that it begins in a cycle, also where LLVM orders them, and cycles until the next addition."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Target:
         vector_registers: how many there are.
         kept_registers: of these, those that hold sums, their operands, and what is read behind their loop; where these
             need more, sums are spilled in each round. 0 if what is read behind takes none.
+        narrows_sums: whether sums may become bytes, two vectors of them at a time: see `narrows_pairs`.
         fused: whether one instruction multiplies and adds.
         by_lane: whether it multiplies a vector by any one lane of another.
         by_scalar: whether it multiplies a vector by a number from a register that is none of vectors.
@@ -97,6 +98,7 @@ class Target:
     zig_target: str
     costs: Costs
     kept_registers: int = 0
+    narrows_sums: bool = False
     fused: bool = True
     by_lane: bool = False
     by_scalar: bool = False
@@ -164,8 +166,10 @@ class Target:
         if count > 1:
             return replace(self, vector_registers=self.vector_registers // count)
         if self.format is FileFormat.WASM and dtype == "int32":
-            costs = replace(self.costs, multiply_adds=_ENGINE_PRODUCTS, latency=_ENGINE_LATENCY)
-            return replace(self, kept_registers=_ENGINE_SUMS, costs=costs)
+            kept, products = (_ENGINE_SUMS, _ENGINE_PRODUCTS_SMALL) if self.small else (0, _ENGINE_PRODUCTS)
+            costs = replace(self.costs, multiply_adds=products, latency=_ENGINE_LATENCY)
+            fused = bool({"relaxed-udot", "relaxed-sdot"} & set(self.features))
+            return replace(self, kept_registers=kept, fused=fused, narrows_sums=True, costs=costs)
         if self.hosted or "mve" in self.features or dtype != "int32":
             return self
         return replace(self, vector_bytes=_PAIR_BYTES, vector_registers=_PAIRS, fused=True)
@@ -274,16 +278,25 @@ class Target:
         return self.format is FileFormat.WASM
 
     @property
+    def rounds_between_limits(self) -> bool:
+        """Whether kernels shall have limits and zero points of integers as numbers in their code, for numbers between
+        limits that are known are rounded and converted in fewer instructions."""
+        return self.format is FileFormat.WASM or not self.hosted
+
+    @property
     def float_extremes(self) -> bool:
         """Whether one instruction takes the greater of two floats, which is no number where one of them is none."""
         return self.triple.startswith(("aarch64", "armv7a"))
 
     @property
     def converts_rounding(self) -> str | None:
-        """LLVM's name of the instruction set, if its instructions round float32 to even while they become int32."""
+        """LLVM's name of the instruction set, if its instructions round float32 to even while they become int32; on
+        WebAssembly they do so to numbers between limits."""
         name = self.triple.split("-")[0]
         known = (
-            name == "x86_64" or (name == "aarch64" and not self.scale) or (name == "riscv64" and "v" in self.features)
+            name in ("x86_64", "wasm32")
+            or (name == "aarch64" and not self.scale)
+            or (name == "riscv64" and "v" in self.features)
         )
         return name if known else None
 

@@ -88,7 +88,7 @@ export class Model {
 /** What went wrong: a file that is no network, inputs that do not fit, a failure of the network's code. */
 export class NnefcError extends Error {}
 
-export type Feature = "relaxed-simd" | "atomics";
+export type Feature = "relaxed-simd" | "relaxed-udot" | "relaxed-sdot" | "atomics";
 
 /** Whether this engine runs modules for targets with a feature. */
 export function supports(feature: Feature): boolean;

@@ -28,6 +28,19 @@ const PROBES = {
   ],
 };
 
+// A module with a function `dot`: four products of the same bytes, by i32x4.relaxed_dot_i8x16_i7x16_add_s.
+const DOT = [
+  0, 97, 115, 109, 1, 0, 0, 0, 1, 7, 1, 96, 2, 127, 127, 1, 127, 3, 2, 1, 0, 7, 7, 1, 3, 100, 111, 116, 0, 0, 10, 36, 1, 34,
+  0, 32, 0, 253, 15, 32, 1, 253, 15, 253, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 253, 147, 2, 253, 27, 0, 11,
+];
+
+// What it gives where the second byte has eight bits, and the sum of two products more than 16: engines may differ, and each one
+// does always the same.
+const DOTS = {
+  "relaxed-udot": [[127, 255, 4 * 127 * 255], [-128, 255, -4 * 128 * 255]],
+  "relaxed-sdot": [[127, -1, -4 * 127], [-128, -128, 4 * 128 * 128]],
+};
+
 /** What went wrong: a file that is no network, inputs that do not fit, a failure of the network's code. */
 export class NnefcError extends Error {
   name = "NnefcError";
@@ -36,11 +49,15 @@ export class NnefcError extends Error {
 /**
  * Whether this engine runs modules for targets with a feature.
  *
- * @param {"relaxed-simd" | "atomics"} feature of `nnefc targets`.
+ * @param {"relaxed-simd" | "relaxed-udot" | "relaxed-sdot" | "atomics"} feature of `nnefc targets`.
  */
 export function supports(feature) {
-  if (!(feature in PROBES)) throw new NnefcError(`unknown feature "${feature}": say one of ${Object.keys(PROBES).join(", ")}`);
-  return WebAssembly.validate(new Uint8Array(PROBES[feature]));
+  const known = { ...PROBES, ...DOTS };
+  if (!(feature in known)) throw new NnefcError(`unknown feature "${feature}": say one of ${Object.keys(known).join(", ")}`);
+  const module = new Uint8Array(PROBES[feature] ?? DOT);
+  if (!WebAssembly.validate(module) || feature in PROBES) return WebAssembly.validate(module);
+  const { dot } = new WebAssembly.Instance(new WebAssembly.Module(module)).exports;
+  return DOTS[feature].every(([first, second, sum]) => dot(first, second) === sum);
 }
 
 /** The first of the sources whose needs this engine meets. */

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from emulation import MACHINES, Machine, run_on
+from emulation import MACHINES, Machine, run_on, with_relaxed_simd
 from numpy_reference import convolve
 from onnx import helper, numpy_helper
 from small_networks import Net
@@ -49,6 +50,7 @@ def products(rng: np.random.Generator) -> Iterator[tuple[str, str, str, tuple[in
         rows, depth, columns = (int(n) for n in rng.integers(1, 50, 3))
         yield "MatMulInteger", data, weights, (rows, depth), (depth, columns), 1, False
         yield "MatMulInteger", data, weights, (4, 64), (64, 16), 1, True
+        yield "MatMulInteger", data, weights, (1, 72), (72, 40), 1, False
 
 
 def network(rng: np.random.Generator) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
@@ -102,9 +104,8 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3 -mattr=+avxvnni", "x86-64-v3"])
-def test_sums_of_windows_of_bytes_are_exact(target: str, tmp_path: Path) -> None:
-    """Of each channel by a filter of its own; their pixels are multiplied four at once, two, or one."""
+def windows(folder: Path) -> tuple[Path, dict[str, np.ndarray], list[np.ndarray]]:
+    """A network of filters of their own for each channel, its inputs, and what it computes."""
     rng, net, results, wanted = np.random.default_rng(5), Net(seed=5), [], []
     for kernel, strides, dilation, width, pads, data, weights in WINDOWS:
         x, w = items(rng, data, (1, 40, 11, width), False), items(rng, weights, (40, 1, *kernel), False)
@@ -112,14 +113,53 @@ def test_sums_of_windows_of_bytes_are_exact(target: str, tmp_path: Path) -> None
         attributes = {"group": 40, "pads": around, "strides": strides, "dilations": dilation}
         results.append(net.do("ConvInteger", net.given(x), net.constant(w), **attributes))
         wanted.append(convolve(x, w, strides, around, dilation, 40))
-    onnx.save(net.model(results), tmp_path / "windows.onnx")
+    onnx.save(net.model(results), folder / "windows.onnx")
+    return folder / "windows.onnx", net.inputs, wanted
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3 -mattr=+avxvnni", "x86-64-v3", "x86-64-v2"])
+def test_sums_of_windows_of_bytes_are_exact(target: str, tmp_path: Path) -> None:
+    """Their pixels are multiplied four at once, or two."""
+    network, inputs, wanted = windows(tmp_path)
     try:
-        model = nnefc.compile(tmp_path / "windows.onnx", target).load()
+        model = nnefc.compile(network, target).load()
     except nnefc.LoadError as error:
         pytest.skip(str(error))
     with model:
-        for found, exact in zip(model.run(net.inputs).values(), wanted, strict=True):
+        for found, exact in zip(model.run(inputs).values(), wanted, strict=True):
             np.testing.assert_array_equal(found, exact)
+
+
+def engine() -> Machine:
+    (machine,) = (one for one in MACHINES if one.name == "wasm32")
+    if machine.missing:
+        pytest.skip(f"needs: {machine.missing}")
+    return machine
+
+
+@pytest.mark.parametrize("target", ["wasm32-relaxed-udot", "wasm32-relaxed-sdot"])
+def test_relaxed_dot_products_of_bytes_are_exact_or_refused(target: str, tmp_path: Path) -> None:
+    machine = replace(engine(), command=with_relaxed_simd())
+    model, inputs = network(np.random.default_rng(22))
+    onnx.save(model, tmp_path / "sums.onnx")
+    artifact = nnefc.compile(tmp_path / "sums.onnx", target)
+    assert "i32x4.relaxed_dot_i8x16_i7x16_add_s" in code_of(model, target, tmp_path)
+    try:
+        found = run_on(machine, artifact, inputs)
+    except AssertionError as error:
+        assert f"lacks {target.removeprefix('wasm32-')}" in str(error)
+        return
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for output, wanted in zip(session.get_outputs(), session.run(None, inputs), strict=True):
+        np.testing.assert_array_equal(found[output.name], wanted, err_msg=output.name)
+
+
+def test_engines_sum_windows_of_bytes_exactly(tmp_path: Path) -> None:
+    machine = engine()
+    network, inputs, wanted = windows(tmp_path)
+    found = run_on(machine, nnefc.compile(network, machine.target), inputs)
+    for here, exact in zip(found.values(), wanted, strict=True):
+        np.testing.assert_array_equal(here, exact)
 
 
 def code_of(model: onnx.ModelProto, target: str, folder: Path) -> str:

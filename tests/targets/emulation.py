@@ -21,7 +21,7 @@ from nnefc.targets.link.toolchain import RUNTIME, TensorDescription
 from nnefc.targets.link.zig import zig
 from nnefc.targets.machine.system import FileFormat, format_of
 
-__all__ = ["MACHINES", "Machine", "refused_by", "run_on", "with_glibc"]
+__all__ = ["MACHINES", "Machine", "refused_by", "run_on", "with_glibc", "with_relaxed_simd"]
 
 _DTYPES = {"bool": np.dtype(np.bool_), "bfloat16": np.dtype(np.uint16)}
 _LIBRARIES = ("-lm", "-lpthread")
@@ -112,6 +112,16 @@ def run_on(machine: Machine, artifact: Artifact, inputs: Mapping[str, np.ndarray
             tensor.name: np.fromfile(Path(name) / f"out{i}", _dtype(tensor)).reshape(shape)
             for i, (tensor, shape) in enumerate(zip(artifact.outputs, shapes, strict=True))
         }
+
+
+def with_relaxed_simd() -> tuple[str, ...]:
+    """Node.js, which has it behind a flag in versions before 21."""
+    flagged = ("node", "--experimental-wasm-relaxed-simd")
+    return (
+        flagged
+        if subprocess.run([*flagged, "--eval", ""], capture_output=True, check=False).returncode == 0
+        else ("node",)
+    )
 
 
 def refused_by(machine: Machine, artifact: Artifact) -> str:

@@ -26,6 +26,7 @@ from nnefc.passes.compute.channel_order import (
 )
 from nnefc.passes.compute.convolution import convolve, convolve_depthwise, convolve_wider, pack_filter
 from nnefc.passes.compute.depthwise_pairs import convolve_pairs, takes_pairs
+from nnefc.passes.compute.depthwise_rows import convolve_rows, pack_rows
 from nnefc.passes.compute.depthwise_words import convolve_words, words_of
 from nnefc.passes.compute.dot_product import Multiplication, byte_product, multiplication_of, pair_product
 from nnefc.passes.compute.matrix_units import in_tiles
@@ -283,20 +284,17 @@ def _depthwise(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sli
         steps, name = (sliding.strides, sliding.dilation), "half_depthwise_convolution"
         made = layouts.kernel(convolve_depthwise, source, packed, *steps, how.product, name=name)
         return layouts.having(made, layout)
+    source, name = layouts.padded(data, before, after, padded.value), "integer_depthwise_convolution"
+    of_pairs = pair_product(layouts.target)
+    if of_pairs is not None:
+        packed = to_constant(arrange_array(pack_rows(filters), 0, layout.order, layouts.size))
+        steps = (sliding.strides, sliding.dilation, filters.shape[1:])
+        return layouts.having(layouts.kernel(convolve_rows, source, packed, *steps, of_pairs, name=name), layout)
     # wide ones take fewer instructions, and much of a small memory
     how = Multiplication(str(data.ty.dtype), "int32" if layouts.target.hosted else str(filters.dtype))
-    of_pairs = pair_product(layouts.target)
-    values = filters if of_pairs is None else filters.astype(np.int16).view(np.uint16)
-    packed = to_constant(arrange_array(values.astype(how.weights), 0, layout.order, layouts.size))
-    result = layouts.kernel(
-        convolve_depthwise,
-        layouts.padded(data, before, after, padded.value),
-        packed,
-        sliding.strides,
-        sliding.dilation,
-        of_pairs or byte_product(layouts.target) or how.product,
-        name="integer_depthwise_convolution",
-    )
+    packed = to_constant(arrange_array(filters.astype(how.weights), 0, layout.order, layouts.size))
+    product = byte_product(layouts.target) or how.product
+    result = layouts.kernel(convolve_depthwise, source, packed, sliding.strides, sliding.dilation, product, name=name)
     return layouts.having(result, layout)
 
 

@@ -224,8 +224,11 @@ class ContractionRule:
             sch.unroll(reduced[-1])  # small cores take as long for a round as for some products
         start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one round
         _unroll_and_vectorize(sch, start, sides)
-        narrow = target.by_lane and bits_of(str(sch.get(epilogue).writes[0].source.dtype)) == _BYTE
-        _write_back(sch, epilogue, outer[-1], lanes * tile.columns if narrow else lanes)
+        written = bits_of(str(sch.get(epilogue).writes[0].source.dtype))
+        at_once = tile.columns if target.by_lane and written == _BYTE else 1
+        if target.narrows_pairs and written < bits_of(first.dtype):
+            at_once = 2
+        _write_back(sch, epilogue, outer[-1], lanes * at_once)
         return sch
 
 

@@ -86,7 +86,7 @@ class Tile:
         kept = self._registers(target, spread) + _READ_BEHIND * self.columns
         waiting = costs.latency + (_SPILLED if 0 < target.kept_registers < kept else 0)
         cycles = max(work, loading, streaming, waiting) + _LOOP_CYCLES
-        return cycles * _TAKEN_APART if target.kept_registers and self.columns % 2 else cycles
+        return cycles * _TAKEN_APART if target.narrows_sums and self.columns % 2 else cycles
 
     def share(self, target: Target, steps: int = 0, spread: float = 0.0) -> float:
         """Of the peak, estimated."""

@@ -1,22 +1,21 @@
-"""Sums of floats on WebAssembly: the instructions of their innermost loops, and what networks with them compute."""
+"""Sums on WebAssembly: the instructions of their innermost loops, and what networks with them compute."""
 
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from emulation import MACHINES, run_on
+from emulation import MACHINES, run_on, with_relaxed_simd
 from small_networks import Net
 from test_assembled_tiles import convolved
 
 import nnefc
 from nnefc.passes.tir.lane_loops import Step
-from nnefc.passes.tir.wasm_code import code_of
+from nnefc.passes.tir.wasm_code import EngineProduct, code_of, engine_product_of
 
 (_MACHINE,) = (machine for machine in MACHINES if machine.name == "wasm32")
 
@@ -31,10 +30,17 @@ def steps(rows: int, columns: int, terms: int) -> tuple[Step, ...]:
     )
 
 
+def product_of(kind: str, widening: str, fused: bool) -> EngineProduct:
+    """One that there is."""
+    product = engine_product_of(kind, widening, True, fused)
+    assert product is not None
+    return product
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(6, 2), (2, 6), (1, 1), (7, 1), (5, 2)])
 @pytest.mark.parametrize("fused", [True, False])
 def test_each_factor_is_loaded_once_and_few_are_kept(rows: int, columns: int, fused: bool) -> None:
-    text = code_of(steps(rows, columns, 4), False, fused).text
+    text = code_of(product_of("float32", "", fused), steps(rows, columns, 4), False).text
     products = "f32x4.relaxed_madd" if fused else "f32x4.mul"
     assert text.count(products) == 4 * rows * columns
     assert len(re.findall(r"v128\.load ", text)) == 4 * columns
@@ -43,20 +49,28 @@ def test_each_factor_is_loaded_once_and_few_are_kept(rows: int, columns: int, fu
     assert len(operands) <= min(rows, columns) + 1
 
 
+@pytest.mark.parametrize(("widening", "load"), [("nnefc.widened_int8", "_s"), ("nnefc.widened_uint8", "_u")])
+def test_vectors_of_bytes_are_widened_while_they_are_loaded(widening: str, load: str) -> None:
+    text = code_of(product_of("nnefc.wasm_dot", widening, False), steps(5, 2, 2), False).text
+    assert text.count("i32x4.dot_i16x8_s") == text.count("i32x4.add") == 2 * 5 * 2
+    assert re.findall(rf"i16x8\.load8x8{load} (\d+)", text) == ["0", "8", "16", "24"]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(5, 2), (1, 3)])
+@pytest.mark.parametrize("item_first", [True, False])
+def test_relaxed_dot_products_take_signed_bytes_first(rows: int, columns: int, item_first: bool) -> None:
+    product = engine_product_of("nnefc.wasm_udot", "", item_first, True)
+    assert product is not None
+    text = code_of(product, steps(rows, columns, 1), False).text
+    first = re.findall(r"(load32_splat|v128\.load )", text)[0]
+    assert first == ("v128.load " if item_first else "load32_splat")
+    assert text.count("i32x4.relaxed_dot_i8x16_i7x16_add_s") == rows * columns
+
+
 def test_offsets_are_relative_to_the_first_item_that_is_read() -> None:
-    code = code_of((Step(0, 7, 12), Step(4, 9, 12)), True, True)
+    code = code_of(product_of("float32", "", True), (Step(0, 7, 12), Step(4, 9, 12)), True)
     assert (code.left, code.right) == ((7,), (12,))
     assert re.findall(r"load32_splat (\d+)", code.text) == ["0", "8"]
-
-
-def with_relaxed_simd() -> tuple[str, ...]:
-    """Node.js, which has it behind a flag in versions before 21."""
-    flagged = ("node", "--experimental-wasm-relaxed-simd")
-    return (
-        flagged
-        if subprocess.run([*flagged, "--eval", ""], capture_output=True, check=False).returncode == 0
-        else ("node",)
-    )
 
 
 @pytest.mark.parametrize("target", ["wasm32-wasi", "wasm32-relaxed"])
