@@ -288,8 +288,8 @@ def _depthwise(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sli
     of_pairs = pair_product(layouts.target)
     if of_pairs is not None:
         packed = to_constant(arrange_array(pack_rows(filters), 0, layout.order, layouts.size))
-        steps = (sliding.strides, sliding.dilation, filters.shape[1:])
-        return layouts.having(layouts.kernel(convolve_rows, source, packed, *steps, of_pairs, name=name), layout)
+        windows = (sliding.strides, sliding.dilation, filters.shape[1:])
+        return layouts.having(layouts.kernel(convolve_rows, source, packed, *windows, of_pairs, name=name), layout)
     # wide ones take fewer instructions, and much of a small memory
     how = Multiplication(str(data.ty.dtype), "int32" if layouts.target.hosted else str(filters.dtype))
     packed = to_constant(arrange_array(filters.astype(how.weights), 0, layout.order, layouts.size))
