@@ -93,7 +93,7 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
     if table is not None:
         return _with_offset(layouts, _gathered(layouts, padded, merged, sliding, how, table), filters, how)
     in_blocks = inputs % layouts.size == 0 or not how.is_cut(inputs) or in_tiles(how, layouts.target)
-    in_blocks |= layouts.target.by_lane and how.terms > 1  # loops over whole blocks are assembler
+    in_blocks |= layouts.target.by_lane and how.data in BYTES and how.terms > 1  # loops over whole ones are assembler
     if groups == 1 and inputs < layouts.size and layouts.layout_of(padded.data) is None:
         source = _few_channels(layouts, padded.data, sliding, how, value)
         in_blocks, wider = False, None
