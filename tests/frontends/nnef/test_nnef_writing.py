@@ -26,6 +26,8 @@ from nnefc.frontends.nnef import load as load_nnef
 from nnefc.frontends.onnx import load as load_onnx
 from nnefc.network import Network
 
+BOOL = onnx.TensorProto.BOOL
+
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_operations_of_the_standard_are_written_as_they_were_read(group: str, tmp_path: Path) -> None:
@@ -194,6 +196,15 @@ def test_integers_of_64_bits_are_said_to_be_read_as_32(tmp_path: Path) -> None:
     path = save(model(made), tmp_path)
     with pytest.warns(ModelWarning, match=r"read as 32 bits: 'x' \(int64\)"):
         nnefc.convert(path, tmp_path / "out.nnef")
+
+
+def test_truth_values_that_are_gathered_stay_such(tmp_path: Path) -> None:
+    indices = numpy_helper.from_array(np.array([2, 0]), "i")
+    made = graph([node("Gather", ["x", "i"], ["y"])], [info("x", (3, 2), BOOL)], [info("y", (2, 2), BOOL)], [indices])
+    nnefc.convert(save(model(made), tmp_path), tmp_path / "out.nnef")
+    assert "gather<logical>(x" in (tmp_path / "out.nnef" / "graph.nnef").read_text()
+    x = np.array([[True, False], [False, False], [True, True]])
+    assert np.array_equal(nnefc.compile(tmp_path / "out.nnef").run({"x": x})["y"], x[[2, 0]])
 
 
 def test_documents_grow_with_the_network(tmp_path: Path) -> None:

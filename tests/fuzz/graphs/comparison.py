@@ -32,8 +32,8 @@ _KERNEL_BOUND = 1e-4
 """What a kernel's results may be from those of another order of its sums, over the largest of them."""
 _NOT_EQUAL = re.compile(r" is (\d+), but .* is (\d+)(?:: both are the same| by the other sizes)")
 """What libraries say of sizes that they were compiled to take for equal; not that one is 1."""
-_NARROWED = " must be .* operators"
-"""What a front end says of sizes that it narrows."""
+_HARMLESS = ".*( must be .* operators|integers of NNEF have no width)"
+"""Warnings: of sizes, which graphs have; of 32 bits, which are enough where there is no arithmetic of integers."""
 _ASKED = re.compile(
     r"the sizes? of '(?P<name>[^']+)' must be (?:multiples of (?P<factor>\d+)|no less than (?P<least>\d+)"
     r"|from (?P<low>\d+) to (?P<high>\d+)|(?P<only>\d+)) for"
@@ -111,6 +111,7 @@ def _taken(graphs: Sequence[Graph], way: Way) -> tuple[list[Graph], list[str]]:
     for graph in graphs:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("error", nnefc.ModelWarning)
+            warnings.filterwarnings("ignore", _HARMLESS, nnefc.ModelWarning)
             try:
                 _source(graph, way, Path(folder))
             except (nnefc.CompileError, nnefc.ModelWarning) as error:
@@ -130,7 +131,7 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", nnefc.ModelWarning)
-            warnings.filterwarnings("ignore", f".*{_NARROWED}", nnefc.ModelWarning)  # the sizes fit
+            warnings.filterwarnings("ignore", _HARMLESS, nnefc.ModelWarning)
             results = [_validate(graph, validated)] if way.validates else run(graph, way)
             if way.twin is not None:
                 first, *others = [*results, *run(graph, way.twin)]

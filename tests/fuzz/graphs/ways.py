@@ -76,6 +76,9 @@ _NOT_IN_NNEF = frozenset((
 """Operators that most graphs cannot have when they are written as NNEF."""
 
 _CONTROL = frozenset(("If", "Loop", "Scan"))
+_NOT_IN_TRACT = frozenset(
+    ("ConvInteger", "CumSum", "GridSample", "Hardmax", "Mod", "NonZero", "Resize", "ReverseSequence")
+)
 _CHECKED = (("checked", True),)
 _SAME = (("reproducible", True),)
 
@@ -95,7 +98,7 @@ WAYS = {
         Way("x86-64", "x86-64", share=12),
         Way("x86-64-v3", "x86-64-v3", share=12),
         Way("nnef", nnef=True, without=_NOT_IN_NNEF | _CONTROL, integers=False, share=12),
-        Way("nnef of tract", nnef=True, registry="tract_core", share=8, without=_CONTROL),
+        Way("nnef of tract", nnef=True, registry="tract_core", share=8, without=_NOT_IN_TRACT | _CONTROL),
         Way("checked", options=_CHECKED, share=8),
         Way("checked open", options=_CHECKED, open_sizes=True, share=2, together=8),
         _reproducible("reproducible x86-64-v2", Way("", "x86-64-v2")),

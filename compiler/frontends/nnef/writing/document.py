@@ -27,7 +27,7 @@ from nnefc.frontends.nnef.declarations import (
     Tensor,
 )
 from nnefc.frontends.nnef.flat import Invocation
-from nnefc.frontends.nnef.types import ArrayType, TensorType
+from nnefc.frontends.nnef.types import ArrayType, TensorType, Type
 from nnefc.sizes import is_known
 
 __all__ = ["Document", "Unsayable", "Value", "content_of"]
@@ -260,7 +260,8 @@ class Document:
             given[parameter.name] = value
         assert not arguments, (operation, arguments)
         if declared.signature.generic and not content:
-            content = _content(given.values())
+            generic = (given[each.name] for each in declared.signature.parameters if _is_generic(each.type))
+            content = _content(generic)
         return self._add(declared, given, content)
 
     def _add(self, declared: Any, given: Mapping[str, Any], content: str) -> Any:
@@ -324,15 +325,18 @@ def _narrow(array: Array) -> Array:
     return array.astype(np.int32)
 
 
+def _is_generic(kind: Type) -> bool:
+    item = kind.item if isinstance(kind, ArrayType) else kind
+    return isinstance(item, TensorType) and item.content == "?"
+
+
 def _content(values: Any) -> str:
     """The content of the first tensor among arguments; of a number where there is no tensor."""
     flat: list[Any] = [item for value in values for item in (value if isinstance(value, list) else [value])]
     for value in flat:
-        if isinstance(value, Tensor) and value.content not in ("logical", "bool"):
+        if isinstance(value, Tensor):
             return value.content
     first = flat[0]
-    if isinstance(first, Tensor):
-        return first.content
     return "logical" if isinstance(first, bool) else "integer" if isinstance(first, int) else "scalar"
 
 
