@@ -69,9 +69,9 @@ _SPREAD_AT_ONCE = 2
 _MOST_CORES = 32
 """That a kernel shall have work for where it leaves a loop over tiles to one."""
 
-_TERMS, _TERMS_SMALL = 27, 9
+_TERMS, _TERMS_SMALL, _TERMS_OF_BYTES = 27, 9, 4
 """Of each sum, that assembler may be written out for: of a row of a filter and a block of channels, or of 3 x 3 x 3; of
-one block where the code is to be small, or comes over a network."""
+one block where the code is to be small, or comes over a network, and of half a one of bytes, which is as fast."""
 
 _BYTE = 8
 """Bits of results of which all vectors of a row become one: 64-bit Arm has fewer instructions for two than for one."""
@@ -219,6 +219,7 @@ class ContractionRule:
             sch.annotate(reduced[-1], BY_LANE, _SPREAD_AT_ONCE if spread else lanes_at_once)
         if assembled:
             terms = _TERMS if target.by_lane and not target.small else _TERMS_SMALL
+            terms = _TERMS_OF_BYTES if target.narrows_sums else terms
             sch.annotate(reduced[-1], ASSEMBLED, [loaded_together(target), terms])
         if not target.hosted and len(reduced) > 1 and trip_count(sch, reduced[-1]) <= _SHORT:
             sch.unroll(reduced[-1])  # small cores take as long for a round as for some products
