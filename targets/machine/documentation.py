@@ -80,9 +80,11 @@ states, integers, profiles.
   unless that costs it 2 % of its time, or 5 % on processors without multiply-adds. In two orders are filters of
   depthwise convolutions and of Winograd's algorithm where blocks differ, and bytes that are multiplied four at a time
   on one level and two at a time on another.
+- Matrix products of levels with narrower vectors than the newest one's have fewer tiles to choose from, and Strassen's
+  algorithm is for libraries for one processor.
 - The compilation takes as long as that of all levels, one after the other.
 
-A processor below all levels, as one of before 2009 is for `x86-64`, is refused by `nnefc_create`, as always: see
+[Each level beside a library for it alone](../benchmarks/results/znver5/levels.md). A processor below all levels, as one of before 2009 is for `x86-64`, is refused by `nnefc_create`, as always: see
 *checked at run time* above.
 
 ## The toolchain
