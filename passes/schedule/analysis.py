@@ -268,7 +268,7 @@ class Contraction:
     Attributes:
         only_left: spatial axes that index A and not B (rows, or pixels).
         only_right: spatial axes that index B and not A (columns, or output channels).
-        both: spatial axes that index both (a batch, or a depthwise channel).
+        both: spatial axes that index both (a batch, or a depthwise channel), or none (one of size 1).
         reduced: the axes summed over.
         All are positions among the step's axes.
         steps: instructions that an item of B is computed with; 0 if it is stored.
@@ -294,14 +294,13 @@ def _contraction_of(step: Step) -> Contraction | None:
     if step.spatial and step.spatial[-1].var in left and step.spatial[-1].var not in right:
         left, right = right, left
 
-    def indexing(in_left: bool, in_right: bool) -> tuple[int, ...]:
-        return _positions(
-            axis.is_spatial and (axis.var in left) == in_left and (axis.var in right) == in_right for axis in step.axes
-        )
+    def indexing(*sides: tuple[bool, bool]) -> tuple[int, ...]:
+        return _positions(axis.is_spatial and (axis.var in left, axis.var in right) in sides for axis in step.axes)
 
     reduced = _positions(axis.is_reduced for axis in step.axes)
     sums = 2 if any(is_of_two_digits(part) for part in inside(step.node.body.value)) else 1
-    return Contraction(indexing(True, False), indexing(False, True), indexing(True, True), reduced, steps, sums)
+    both = indexing((True, True), (False, False))
+    return Contraction(indexing((True, False)), indexing((False, True)), both, reduced, steps, sums)
 
 
 def _positions(flags: Iterable[bool]) -> tuple[int, ...]:

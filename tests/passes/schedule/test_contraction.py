@@ -241,6 +241,16 @@ def test_rows_whose_count_seems_to_be_less_than_none_are_tiled() -> None:
     assert made.attrs["nnefc.rule"] == "ContractionRule"
 
 
+def test_axes_of_size_one_that_no_factor_reads_are_loops_like_others() -> None:
+    """As of windows of which an image has one, where the batch is open."""
+    text = 'x["n", 1, 1, 7, 7, 64] -> y\ny = R.matmul(x, w)'
+    network = opened(network_of(program(text, w=np.ones((64, 96), np.float32))))
+    seen: dict[str, tvm.IRModule] = {}
+    with ranges({d.var: d.values for d in network.open_dimensions}):
+        lower(network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
+    assert "ContractionRule" in [f.attrs["nnefc.rule"] for f in seen["schedule"].functions.values()]
+
+
 def test_columns_that_a_cache_does_not_hold_are_few_in_a_tile_of_an_open_extent() -> None:
     """They are read again for each tile of rows, of which a row of a small image has one or two."""
     machine, n = target("llvm -mcpu=sapphirerapids"), tirx.Var("n", "int64")
