@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from emulated_networks import agree, on_cuda
+from onnx import TensorProto, helper
 from small_networks import NETWORKS, Net
 from tvm import relax, te
 
@@ -55,6 +57,22 @@ def test_an_index_out_of_range_fails_the_run_with_a_message(tmp_path: Path) -> N
         right = {**net.inputs, places: np.array([2, -3, 0], np.int64)}
         (found,) = network.run(right).values()
     np.testing.assert_array_equal(found, net.inputs["input1"][[2, 2, 0]])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16])
+def test_arithmetic_of_narrow_integers_wraps_around(dtype: type, tmp_path: Path) -> None:
+    """Before a result is divided or made a float, too: C computes with integers of 32 bits."""
+    x = np.random.default_rng(0).integers(1, np.iinfo(dtype).max, 64, dtype)
+    item = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    steps = [("Add", "xx", "a"), ("Mul", "ax", "m"), ("Sub", "xa", "d"), ("BitwiseNot", "m", "n"), ("Div", "dx", "q")]
+    nodes = [helper.make_node(name, [*given], [made]) for name, given, made in steps]
+    nodes += [helper.make_node("Cast", [name], [f"{name}_float"], to=TensorProto.FLOAT) for name in "amndq"]
+    given = [helper.make_tensor_value_info("x", item, x.shape)]
+    made = [helper.make_tensor_value_info(f"{name}_float", TensorProto.FLOAT, x.shape) for name in "amndq"]
+    graph = helper.make_graph(nodes, "narrow", given, made)
+    path = tmp_path / "network.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    agree(path, {"x": x}, checks=True)
 
 
 def test_quantized_networks_are_the_same_up_to_a_step(tmp_path: Path) -> None:

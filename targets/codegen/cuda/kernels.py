@@ -27,6 +27,7 @@ from nnefc.element_types import item_bytes
 from nnefc.sizes import Dimension, bounds, dimension, dimensions, greatest, item_count, substituted
 from nnefc.targets.codegen.attributes import NO_ALIAS, SYNCHRONIZED
 from nnefc.targets.codegen.cuda.formulas import C_REALS, Formula, Number, number_of
+from nnefc.targets.codegen.cuda.narrow_integers import with_narrow_integers
 from nnefc.targets.codegen.cuda.prelude import PRELUDE, with_own_prelude
 from nnefc.targets.codegen.cuda.quotients import with_plain_quotients
 from nnefc.targets.description.c_strings import c_string
@@ -301,7 +302,9 @@ def device_kernel(
         device = {gv: _with_plain_quotients(func, by_name[gv.name_hint]) for gv, func in device.items()}
     own_names = tuple((names[var], number_of(dimension(size), names)) for var, size in named)
     function = DeviceFunction(name, parameters, launches, tuple(names[size] for size in sizes), own_names)
-    return DeviceKernel(function, _FINISH(tvm.IRModule(device)), workspace_bytes)
+    finished = _FINISH(tvm.IRModule(device))
+    narrow = {gv: with_narrow_integers(func) for gv, func in finished.functions.items()}  # last: TVM drops such casts
+    return DeviceKernel(function, tvm.IRModule(narrow, finished.attrs), workspace_bytes)
 
 
 def _parameters(
