@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from tvm import tirx
 
+from nnefc.size_expressions import use_count
 from nnefc.sizes import (
     Dimension,
     Range,
@@ -58,6 +59,8 @@ __all__ = [
 
 _SIMPLE = 1024
 """The largest denominator of a fraction that a constant is taken for."""
+_FEW_USES = 4
+"""Uses of open dimensions in a dividend that is written twice where it may be negative: ranges simplify the result."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,10 +129,13 @@ def truncated(value: Quotient) -> Dimension:
 
 def whole_quotient(one: Dimension, other: Dimension) -> Dimension:
     """The quotient of integers, rounded towards zero: downwards where nothing is negative."""
-    if bounds(other)[0] > 0:
-        return greatest(one, 0) // other - greatest(-one, 0) // other
-    if bounds(other)[0] <= 0 <= bounds(other)[1]:
+    least, most = bounds(other)
+    if least <= 0 <= most:
         raise ValueError("a size that may be 0 is divided by")
+    if most < 0:
+        return -whole_quotient(one, -other)
+    if not may_exceed(0, one) or use_count(expression(one)) <= _FEW_USES:
+        return greatest(one, 0) // other - greatest(-one, 0) // other
     return dimension(tirx.truncdiv(expression(one), expression(other)))
 
 

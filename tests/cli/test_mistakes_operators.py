@@ -90,6 +90,11 @@ def test_operators_that_tf2onnx_left_as_they_were_are_said_to_be_of_tensorflow(t
     assert found.endswith(REGISTER)
 
 
+def test_operators_of_other_domains_are_not_said_to_be_of_tensorflow(tmp_path: Path) -> None:
+    node = helper.make_node("BertTokenizer", ["x"], ["y"], domain="ai.onnx.contrib")
+    assert "hint: it is of onnxruntime-extensions" in refused(tmp_path, node, producer="tf2onnx")
+
+
 def test_maps_are_refused(tmp_path: Path) -> None:
     node = helper.make_node("DictVectorizer", ["x"], ["y"], domain="ai.onnx.ml", int64_vocabulary=[0, 1])
     kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, None))

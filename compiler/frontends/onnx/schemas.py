@@ -48,7 +48,7 @@ def schema_of(node: NodeDef, opsets: Opsets) -> Schema:
     version = opsets[node.domain]
     schema = _schema(node.op_type, version, node.domain)
     if schema is None:
-        left = advice_on_leftover(node.op_type) if node.op_type not in _names(node.domain) else None
+        left = advice_on_leftover(node.op_type) if not node.domain and node.op_type not in _names("") else None
         hint = left or _nearest(node) or advice_on_operator(node.domain, node.op_type)
         raise CompileError(f"{node.description}: {_unknown(node, version)}", hint=hint)
     newest = _NEWEST.get(node.domain, version)

@@ -173,7 +173,7 @@ def test_quotients_of_integers_are_rounded_towards_zero(tmp_path: Path) -> None:
         check(tmp_path, nodes, [(3, 4), (1, 17), (40, 3), (8, 8)], **constants)
 
 
-@pytest.mark.parametrize("divisor", [1, 2, 7])
+@pytest.mark.parametrize("divisor", [1, 2, 7, -1, -3])
 def test_whole_quotients_are_those_of_c(divisor: int) -> None:
     size = tirx.Var("size", "int64")
     with ranges({size: Range(1, 40, 8)}):
@@ -181,3 +181,15 @@ def test_whole_quotients_are_those_of_c(divisor: int) -> None:
         assert [substituted(found, {size: each}) for each in range(1, 41)] == [
             math.trunc((each - 20) / divisor) for each in range(1, 41)
         ]
+
+
+def test_chains_of_whole_quotients_stay_short() -> None:
+    size = tirx.Var("size", "int64")
+    with ranges({size: Range(1, 1 << 20, 8)}):
+        found, exact = Size(size), 1_000_003
+        lengths = []
+        for _ in range(1000):
+            found, exact = whole_quotient(found - 3, 2), math.trunc((exact - 3) / 2)
+            lengths.append(len(str(found)))
+        assert max(lengths) < 2000
+        assert substituted(found, {size: 1_000_003}) == exact
