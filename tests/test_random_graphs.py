@@ -98,6 +98,31 @@ def test_results_that_are_wrong_in_one_item_are_told_from_rounding() -> None:
     assert "[3, 4]" in difference({name: rounded}, bounds)
 
 
+@pytest.mark.parametrize("operator", ["ReduceSum", "ReduceMean", "ReduceL1"])
+def test_an_item_that_a_long_sum_lacks_is_told_from_rounding(operator: str) -> None:
+    walk = Walk(14)
+    x = walk.new_input((1 << 14,))
+    walk.add(operator, x, keepdims=0)
+    (bound,) = bounds_of(walk.graph()).values()
+    lacking = int(np.argmin(np.abs(np.abs(x.exact) - 1)))
+    terms = np.abs(x.exact) if operator == "ReduceL1" else x.exact
+    count = terms.size if operator == "ReduceMean" else 1
+    assert difference({bound.name: np.asarray(terms.sum() / count, np.float32)}, {bound.name: bound}) == ""
+    wrong = np.asarray((terms.sum() - terms[lacking]) / count, np.float32)
+    assert difference({bound.name: wrong}, {bound.name: bound})
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 16])
+def test_equal_terms_may_be_added_one_after_the_other(lanes: int) -> None:
+    walk = Walk(15)
+    (x,) = walk.add("Expand", walk.constant(np.float32(0.1)), walk.integers(1 << 14))
+    walk.add("ReduceSum", x, keepdims=0)
+    bounds = bounds_of(walk.graph())
+    (name,) = bounds
+    found = np.cumsum(x.array.reshape(-1, lanes), 0)[-1].sum()
+    assert difference({name: np.asarray(found)}, bounds) == ""
+
+
 def test_nothing_is_asked_of_what_a_rounding_may_turn() -> None:
     walk = Walk(12)
     (halves,) = walk.add("Mul", walk.new_input((3,)), walk.constant(np.float32(0)))

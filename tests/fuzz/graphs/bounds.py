@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from onnx import helper
 from steps import Rejected, Step, evaluate
 from walk import Graph
 
@@ -56,8 +57,8 @@ _CANCELLING = frozenset(
     ("Gelu", "Mish", "HardSwish", "Softplus", "Celu", "Elu", "Selu", "Log", "Acosh", "Asinh", "Atanh")
 )
 """What subtracts numbers as large as its inputs, or as one, to give small results."""
-_SERIAL_UNITS = 1 / 8
-"""Further errors for each term of a sum: those of vectors' lanes are added one after the other."""
+_MOST_LANES = 16
+"""Parts of a sum at most whose terms are each added one after the other."""
 _INNER = {"LSTM": 8.0, "GRU": 8.0, "RNN": 8.0}
 """How large the sums inside are, where results are bounded by activations."""
 
@@ -145,6 +146,7 @@ def _scales(step: Step, exact: Mapping[str, Anything]) -> dict[str, Array]:
             magnitudes = evaluate(step, [np.abs(v) if v is not None and v.dtype == np.float64 else v for v in values])
         except Rejected:
             magnitudes = None
+    units = _serial_units(_terms(step, values))
     for k, name in enumerate(step.node.output):
         value = exact[name]
         if value.dtype.kind != "f":
@@ -157,21 +159,59 @@ def _scales(step: Step, exact: Mapping[str, Anything]) -> dict[str, Array]:
             size = np.maximum(size, 0.05 * size.max(initial=0)) + _INNER.get(kind, 0.0)
             if kind in _CANCELLING:
                 size = size + 0.25 * np.abs(values[0]) + 0.1
-        found[name] = size * (1 + _SERIAL_UNITS / _STEP_UNITS * _terms(step, values, value))
+        found[name] = size * (1 + units / _STEP_UNITS)
     return found
 
 
-def _terms(step: Step, values: Sequence[Any | None], result: Anything) -> float:
-    """About how many terms are added up for one of the results, if they are many."""
-    x, *others = values
-    match step.node.op_type:
+def _serial_units(terms: Array | None) -> float:
+    """The errors of sums whose terms are added one after the other, in units of the sum of the terms' magnitudes.
+
+    They are those that float32 makes of these terms: few if these are random, but each addition of a number to a sum
+    of the same ones is rounded to the same side.
+
+    Args:
+        terms: [sums, terms of one]; None if there are but few.
+    """
+    if terms is None or not terms.size:
+        return 0.0
+    count = terms.shape[1]
+    lengths = np.arange(1, count + 1)
+    most = 0.0
+    for items in (terms, np.abs(terms), terms * terms):  # of sums, of magnitudes, of squares
+        rounded = items.astype(np.float32)
+        apart = np.abs(np.cumsum(rounded, 1, dtype=np.float32) - np.cumsum(rounded, 1, dtype=np.float64))
+        # A lane has made the errors of its terms when it ends, and there are as many lanes as it is shorter.
+        errors = (apart * (count / lengths))[:, count // _MOST_LANES :].max(1)
+        most = max(most, float((errors / np.maximum(np.abs(items).sum(1), 1e-30)).max()))
+    return most / UNIT
+
+
+def _terms(step: Step, values: Sequence[Any | None]) -> Array | None:
+    """What is added up for each of the sums or means of a step, [sums, terms of one]; None if it has none of these."""
+    x = values[0]
+    kind = step.node.op_type
+    if x is None or x.dtype.kind != "f" or not x.ndim:
+        return None
+    given = {a.name: helper.get_attribute_value(a) for a in step.node.attribute}
+    match kind:
         case "LayerNormalization":
-            return float(others[0].size) if others[0] is not None else 0
-        case "GroupNormalization" | "InstanceNormalization" | "MeanVarianceNormalization":
-            return float(x.size) if x is not None else 0
-        case kind if kind.startswith("Reduce") and x is not None:
-            return float(x.size / result.size)
-    return 0
+            axes = range(given.get("axis", -1) % x.ndim, x.ndim)
+        case "GroupNormalization":
+            return np.asarray(x.reshape(x.shape[0] * given["num_groups"], -1))
+        case "InstanceNormalization":
+            axes = range(2, x.ndim)
+        case "MeanVarianceNormalization":
+            axes = given.get("axes", (0, 2, 3))
+        case _ if kind.startswith("Reduce"):
+            told = values[1] if len(values) > 1 and values[1] is not None else given.get("axes", ())
+            axes = np.asarray(told, int).reshape(-1)
+            if not len(axes):
+                axes = () if given.get("noop_with_empty_axes") else range(x.ndim)
+        case _:
+            return None
+    last = sorted(int(axis) % x.ndim for axis in axes)
+    count = int(np.prod([x.shape[axis] for axis in last]))
+    return np.asarray(np.moveaxis(x, last, range(-len(last), 0)).reshape(-1, count)) if last and count else None
 
 
 def _sample(
