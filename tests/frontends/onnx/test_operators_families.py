@@ -109,6 +109,10 @@ def matrices(rng: np.random.Generator) -> Cases:
         ("ij->", [(3, 4)]),
         ("bhid,bhjd->bhij", [(2, 2, 3, 4), (2, 2, 5, 4)]),
         ("i,j->ij", [(3,), (4,)]),
+        ("ebj,eji,be->bi", [(2, 3, 4), (2, 4, 5), (3, 2)]),
+        ("ij,jk,kl,lm->im", [(2, 7), (7, 3), (3, 6), (6, 2)]),
+        ("...ij,jk,i->...k", [(2, 3, 4), (4, 5), (3,)]),
+        ("ii,ij,j->", [(3, 3), (3, 4), (4,)]),
     ):
         cases.append(Case("Einsum", [real(rng, *shape) for shape in shapes], {"equation": equation}))
     cases += [

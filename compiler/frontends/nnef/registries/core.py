@@ -16,8 +16,9 @@ from nnefc.operators.activation import HardSwish, Silu, Softmax
 from nnefc.operators.base import Operand, dtype_of, rank_of, shape_of
 from nnefc.operators.casting import Cast
 from nnefc.operators.creation import Arange
+from nnefc.operators.einsum import Einsum
 from nnefc.operators.elementwise import apply
-from nnefc.operators.matrix import Einsum, MatMul
+from nnefc.operators.matrix import MatMul
 from nnefc.operators.normalization import RootMeanSquare
 from nnefc.operators.reduction import ArgExtreme, Product
 from nnefc.operators.shape import Expand, Transpose

@@ -23,8 +23,8 @@ from nnefc.frontends.nnef.registries.standard import as_standard
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, shape_of
 from nnefc.operators.casting import Cast
+from nnefc.operators.einsum import Einsum
 from nnefc.operators.elementwise import apply
-from nnefc.operators.matrix import Einsum
 from nnefc.operators.quantization import Dequantization
 from nnefc.operators.shape import Reshape, Transpose
 

@@ -34,9 +34,10 @@ from nnefc.operators.base import Operator
 from nnefc.operators.casting import Cast
 from nnefc.operators.convolution import TransposedConvolution
 from nnefc.operators.creation import Arange
+from nnefc.operators.einsum import Einsum
 from nnefc.operators.elementwise import Elementwise
 from nnefc.operators.indexing import Gather, GatherElements, GatherND, OneHot
-from nnefc.operators.matrix import Einsum, Triangle
+from nnefc.operators.matrix import Triangle
 from nnefc.operators.padding import Pad
 from nnefc.operators.reduction import ArgExtreme, Product
 from nnefc.operators.scatter import ScatterElements, ScatterND

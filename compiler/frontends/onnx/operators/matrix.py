@@ -13,7 +13,8 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
-from nnefc.operators.matrix import Determinant, Einsum, Gemm, MatMul, Triangle
+from nnefc.operators.einsum import Einsum
+from nnefc.operators.matrix import Determinant, Gemm, MatMul, Triangle
 
 __all__ = ["matmul"]
 

@@ -9,7 +9,8 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Result, Tensors, Weights, need_rank, operator
 from nnefc.frontends.pnnx.operators.elementwise import apply
-from nnefc.operators.matrix import Einsum, Gemm, MatMul
+from nnefc.operators.einsum import Einsum
+from nnefc.operators.matrix import Gemm, MatMul
 
 __all__ = ["linear"]
 
