@@ -31,7 +31,7 @@ _EXPLANATION = [
     "that in integers. *over peers*: the time of the fastest peer, onnxruntime in float32 or either one in integers,",
     "over that of nnefc in integers. Each peer in integers runs the file that is faster in it, of nnefc's quantizer or",
     "of onnxruntime's, and OpenVINO what is left of floats in float32 or bfloat16, whichever is faster; nnefc runs",
-    "that of its own. What a peer fails with is below. `benchmarks/network_accuracy.py` writes how exact they are;",
+    "that of its own. What a peer fails with is below. [How exact they are](../network_accuracy.md);",
     "[how to quantize](../../../docs/how-to/quantize.md).",
     "",
 ]
