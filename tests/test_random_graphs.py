@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
@@ -14,14 +15,17 @@ sys.path.insert(0, str(Path(__file__).parent / "fuzz" / "graphs"))
 
 import comparison
 from bounds import bounds_of
-from comparison import Arrays, compare, difference, may_be_open
+from comparison import Arrays, compare, difference
 from corpus import CORPUS, read_case
+from opening import may_be_open
 from record import Record
 from reference import OWN
 from shrinking import shrunk
 from spaces import SPACES
 from walk import Graph, Walk
 from ways import WAYS, Way
+
+import nnefc
 
 
 def graph_of(seed: int, steps: int) -> Graph:
@@ -32,12 +36,21 @@ def graph_of(seed: int, steps: int) -> Graph:
 
 @pytest.mark.parametrize(
     ("seed", "way"),
-    [(1, "default"), (2, "open"), (3, "x86-64"), (4, "nnef"), (5, "strict"), (6, "passes"), (8, "reproducible open")],
+    [
+        (1, "default"),
+        (2, "open"),
+        (3, "x86-64"),
+        (4, "nnef"),
+        (5, "strict"),
+        (6, "passes"),
+        (7, "cuda"),
+        (8, "reproducible open"),
+    ],
 )
 def test_graphs_agree_with_float64(seed: int, way: str) -> None:
     outcome = compare([graph_of(2 * seed, 3), graph_of(2 * seed + 1, 3)], WAYS[way])
     assert not outcome.findings
-    assert outcome.agreed + len(outcome.refused) + len(outcome.doubtful) == 2
+    assert outcome.agreed + len(outcome.refused) + len(outcome.doubtful) + outcome.counts["not judged"] == 2
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.txt")), ids=lambda path: path.stem)
@@ -67,6 +80,66 @@ def test_a_wrong_graph_is_told_from_others_in_its_library(monkeypatch: pytest.Mo
     outcome = compare(graphs, WAYS["default"])
     assert [finding.graph.seed for finding in outcome.findings] == [43]
     assert outcome.agreed == 4
+
+
+@pytest.mark.parametrize("first", ["right", "doubtful"])
+def test_results_with_another_number_of_threads_are_judged_too(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = graph_of(41, 2)
+    right = {tensor.name: tensor.array for tensor in graph.outputs}
+    doubtful = {name: np.asarray(value + 1, value.dtype) for name, value in right.items()}
+    wrong = {name: np.asarray(value + 7, value.dtype) for name, value in right.items()}
+    monkeypatch.setattr(comparison, "run", lambda *_: [doubtful if first == "doubtful" else right, wrong])
+    monkeypatch.setattr(comparison, "_peer_results", lambda _: doubtful)
+    (finding,) = compare([graph], WAYS["default"]).findings
+    assert finding.graph is graph
+
+
+def test_what_was_written_as_nnef_must_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(*_: object, **__: object) -> None:
+        raise nnefc.CompileError("no")
+
+    graph = graph_of(40, 2)
+    monkeypatch.setattr(nnefc, "compile", refusing)
+    assert [finding.what for finding in compare([graph], WAYS["nnef"]).findings] == [
+        "what was written is refused: error: no"
+    ]
+    assert compare([graph], WAYS["default"]).refused == ("error: no",)
+    monkeypatch.setattr(nnefc, "convert", refusing)
+    assert compare([graph], WAYS["nnef"]).refused == ("error: no",)
+
+
+def test_graphs_that_are_refused_only_beside_each_other_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = [graph_of(seed, 2) for seed in (40, 41)]
+
+    def run(graph: Graph, _: Way) -> list[Arrays]:
+        if len(graph.outputs) == sum(len(one.outputs) for one in graphs):
+            raise nnefc.CompileError("no")
+        return [{tensor.name: tensor.array for tensor in graph.outputs}]
+
+    monkeypatch.setattr(comparison, "run", run)
+    outcome = compare(graphs, WAYS["default"])
+    assert [finding.what for finding in outcome.findings] == ["refused: error: no [in none of the halves]"]
+
+
+def test_an_emulator_that_fails_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> list[Arrays]:
+        raise AssertionError("qemu-arm: /build/accel.c:12: translate: Assertion `host' failed.")
+
+    monkeypatch.setattr(comparison, "run", failing)
+    outcome = compare([graph_of(40, 2), graph_of(41, 2)], WAYS["armv7"])
+    assert outcome.counts == {"not run": 2}
+    assert not outcome.findings and not outcome.refused
+
+
+def test_graphs_of_whose_results_nothing_is_asked_do_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    walk = Walk(12)
+    (halves,) = walk.add("Mul", walk.new_input((3,)), walk.constant(np.float32(0)))
+    for part in (0.3, 0.2, 0.5):
+        (halves,) = walk.add("Add", halves, walk.constant(np.float32(part)))
+    (floor,) = walk.add("Floor", halves)
+    monkeypatch.setattr(comparison, "run", lambda *_: [{floor.name: 1 - floor.array}])
+    outcome = compare([walk.graph()], WAYS["default"])
+    assert (outcome.agreed, outcome.counts) == (0, {"not judged": 1})
 
 
 def test_a_library_that_fails_is_halved_to_the_graph_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,3 +246,25 @@ def test_counts_of_another_file_are_moved_to_a_record(tmp_path: Path) -> None:
     Record.move(other, one)
     assert Record.of(one) == {"graphs": {"open": {"graphs": 7}}}
     assert not other.exists()
+
+
+def test_a_record_is_not_moved_to_itself(tmp_path: Path) -> None:
+    path = tmp_path / "one.json"
+    Record({"graphs": 3}).add_to(path)
+    with pytest.raises(click.UsageError, match="is the record itself"):
+        Record.move(tmp_path / "." / "one.json", path)
+    assert Record.of(path) == {"graphs": 3}
+
+
+def test_counts_are_moved_once_if_the_file_cannot_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = tmp_path / "one.json", tmp_path / "other.json"
+    Record({"graphs": 4}).add_to(other)
+
+    def failing(_: Path) -> None:
+        raise OSError("no")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no"):
+        patch.setattr(Path, "unlink", failing)
+        Record.move(other, one)
+    assert not other.exists()
+    assert Record.of(one) == {"graphs": 4}

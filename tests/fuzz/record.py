@@ -50,10 +50,20 @@ class Record(dict[str, Any]):
 
     @classmethod
     def move(cls, source: Path, path: Path) -> None:
-        """Add the numbers of a file to those of another, and remove it, while others may add to both."""
+        """Add the numbers of a file to those of another, and remove it, while others may add to both.
+
+        It is renamed first: whatever ends this, no number is added twice.
+
+        Raises:
+            click.UsageError: both are the same file.
+        """
+        if source.resolve() == path.resolve():
+            raise click.UsageError(f"{source} is the record itself: say files that fuzzers wrote with --record")
+        taken = source.with_name(f".{source.name}.{os.getpid()}.moved")
         with _alone(source):
-            cls.of(source).add_to(path)
-            source.unlink()
+            source.replace(taken)
+        cls.of(taken).add_to(path)
+        taken.unlink()
 
     def replace_in(self, path: Path) -> None:
         """Put what is under these names in the place of what a file says there."""

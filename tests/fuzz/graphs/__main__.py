@@ -31,7 +31,8 @@ import onnx
 TESTS = Path(__file__).resolve().parents[2]
 sys.path += [str(TESTS / part) for part in ("", "targets", "fuzz", "cuda/emulator", "cuda/driver")]
 
-from comparison import Finding, compare, may_be_open  # noqa: E402
+from comparison import Finding, compare  # noqa: E402
+from opening import may_be_open  # noqa: E402
 from record import Record  # noqa: E402
 from shrinking import shrunk  # noqa: E402
 from spaces import SPACES  # noqa: E402
@@ -85,6 +86,7 @@ def work(seeds: range, steps: int, ways: Sequence[Way], alone: bool, found: Path
             "doubtful": [graph.operators() for graph in (*outcome.doubtful, *errors)],
             "findings": [[f.graph.seed, f.what, f.peer] for f in findings],
             "validated": collections.Counter(outcome.validated),
+            "counts": outcome.counts,
         }
         print(json.dumps(about), flush=True)
 
@@ -148,7 +150,7 @@ def said_of(seeds: range, ways: Sequence[str], alone: bool, options: Sequence[st
         if last is None or "agreed" in last:
             raise click.ClickException(f"a process ended between graphs, with {process.returncode}: {text}")
         first, end = last["seeds"]
-        nothing = {"operators": {}, "agreed": 0, "refused": [], "doubtful": [], "validated": {}}
+        nothing = {"operators": {}, "agreed": 0, "refused": [], "doubtful": [], "validated": {}, "counts": {}}
         what = f"ended with {process.returncode}: {text[-600:]}"
         if end - first > 1:
             lines = list(said_of(range(first, end), [last["way"]], True, options))
@@ -202,10 +204,11 @@ def main(
         tried = line["seeds"][1] - line["seeds"][0]
         counts = {
             "graphs": tried,
-            "runs": (tried - len(line["refused"])) * WAYS[line["way"]].runs,
+            "runs": (tried - len(line["refused"]) - line["counts"].get("not run", 0)) * WAYS[line["way"]].runs,
             "refused": len(line["refused"]),
             "doubtful": len(line["doubtful"]),
             "found": len(line["findings"]),
+            **line["counts"],
         }
         added = Record({"graphs": {line["way"]: counts}, "nodes": line["operators"], "validated": line["validated"]})
         record_ += added

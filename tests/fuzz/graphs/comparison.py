@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import onnxruntime
 from bounds import Bounds, bounds_of
 from emulated_networks import on_cuda
 from emulation import run_on
+from opening import drawn_sizes, may_be_open
 from walk import Graph, joined
 from ways import Way
 
@@ -34,14 +36,10 @@ _NOT_EQUAL = re.compile(r" is (\d+), but .* is (\d+)(?:: both are the same| by t
 """What libraries say of sizes that they were compiled to take for equal; not that one is 1."""
 _HARMLESS = ".*( must be .* operators|integers of NNEF have no width)"
 """Warnings: of sizes, which graphs have; of 32 bits, which are enough where there is no arithmetic of integers."""
-_ASKED = re.compile(
-    r"the sizes? of '(?P<name>[^']+)' must be (?:multiples of (?P<factor>\d+)|no less than (?P<least>\d+)"
-    r"|from (?P<low>\d+) to (?P<high>\d+)|(?P<only>\d+)) for"
-)
 _OF_EMULATOR = re.compile(r"qemu-\S+: .*: Assertion `")
 _KINDS = {"i": "integer", "u": "integer", "f": "float", "b": "boolean"}
 
-__all__ = ["Arrays", "Finding", "Outcome", "compare", "difference", "may_be_open"]
+__all__ = ["Arrays", "Finding", "Outcome", "compare", "difference"]
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
@@ -73,6 +71,10 @@ class Outcome:
         doubtful: those that agree with onnxruntime, but not with the reference, in which there are errors, too.
         findings: the others.
         validated: the passes and steps after which a graph, or one of its kernels, was computed and found right.
+        counts: what else is counted, by what it is: graphs "not run", for an error of the emulator's own, or "not
+            judged", as nothing is asked of any of their results; "items" of the results of graphs that agree, and
+            those "not asked"; "sizes" that were drawn to be left open, those "closed" again, and graphs "without open
+            sizes".
     """
 
     agreed: int = 0
@@ -80,15 +82,10 @@ class Outcome:
     doubtful: tuple[Graph, ...] = ()
     findings: tuple[Finding, ...] = ()
     validated: tuple[str, ...] = ()
+    counts: Counter[str] = field(default_factory=Counter)
 
     def __add__(self, other: Outcome) -> Outcome:
-        return Outcome(
-            self.agreed + other.agreed,
-            self.refused + other.refused,
-            self.doubtful + other.doubtful,
-            self.findings + other.findings,
-            self.validated + other.validated,
-        )
+        return Outcome(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(Outcome)))
 
 
 def compare(graphs: Sequence[Graph], way: Way) -> Outcome:
@@ -96,42 +93,57 @@ def compare(graphs: Sequence[Graph], way: Way) -> Outcome:
 
     If something is wrong with the library, its halves are tried by themselves, down to single graphs.
     """
-    taken, refused = _taken(graphs, way)
-    outcome = Outcome(refused=tuple(refused))
-    return outcome + _compared(taken, way) if taken else outcome
-
-
-def _taken(graphs: Sequence[Graph], way: Way) -> tuple[list[Graph], list[str]]:
-    """The graphs that can be read in this way, with what is left open; and why the others cannot."""
+    outcome = Outcome()
     if way.open_sizes:
-        return [replace(g, opened=may_be_open(g)) if g.opened is None else g for g in graphs], []
-    if not way.nnef or len(graphs) == 1:
-        return list(graphs), []
-    taken, refused = [], []
+        graphs, counts = _opened(graphs)
+        outcome += Outcome(counts=counts)
+    elif way.nnef and len(graphs) > 1:
+        graphs, refused = _written(graphs, way)
+        outcome += Outcome(refused=refused)
+    return outcome + _compared(graphs, way) if graphs else outcome
+
+
+def _opened(graphs: Sequence[Graph]) -> tuple[list[Graph], Counter[str]]:
+    """The graphs with what is left open in them, and how much that is of what was drawn."""
+    opened = [replace(g, opened=may_be_open(g)) if g.opened is None else g for g in graphs]
+    counts: Counter[str] = Counter()
+    for drawn, graph in ((len(drawn_sizes(g)), g) for g in opened):
+        left = len(graph.opened or ())
+        counts += Counter({"sizes": drawn, "closed": max(0, drawn - left), "without open sizes": int(left == 0)})
+    return opened, counts
+
+
+def _written(graphs: Sequence[Graph], way: Way) -> tuple[list[Graph], tuple[str, ...]]:
+    """The graphs that can be written in this way, and why the others cannot."""
+    written, refused = [], []
     for graph in graphs:
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-            warnings.simplefilter("error", nnefc.ModelWarning)
-            warnings.filterwarnings("ignore", _HARMLESS, nnefc.ModelWarning)
+        with tempfile.TemporaryDirectory() as folder, _strict_warnings():
             try:
                 _source(graph, way, Path(folder))
-            except (nnefc.CompileError, nnefc.ModelWarning) as error:
-                refused.append(str(error).partition("\n")[0])
+            except NotWritten as error:
+                refused.append(str(error))
                 continue
             except Exception:  # whatever else is raised is found when it is compiled
                 pass
-        taken.append(graph)
-    return taken, refused
+        written.append(graph)
+    return written, tuple(refused)
+
+
+@contextmanager
+def _strict_warnings() -> Iterator[None]:
+    """Warnings of models are errors, but for those that say nothing of what is compiled."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", nnefc.ModelWarning)
+        warnings.filterwarnings("ignore", _HARMLESS, nnefc.ModelWarning)
+        yield
 
 
 def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
     graph = joined(graphs)
     validated: list[str] = []
-    wrong = ""
-    refused = ""
+    wrong, refused, stopped = "", "", False
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", nnefc.ModelWarning)
-            warnings.filterwarnings("ignore", _HARMLESS, nnefc.ModelWarning)
+        with _strict_warnings():
             results = [_validate(graph, validated)] if way.validates else run(graph, way)
             if way.twin is not None:
                 first, *others = [*results, *run(graph, way.twin)]
@@ -139,8 +151,13 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
                     _check_bits(first, other, f"{way.twin.name}, or other threads")
     except Wrong as error:
         wrong = str(error)
+    except NotWritten as error:
+        refused = str(error)
     except (nnefc.CompileError, nnefc.ModelWarning) as error:
-        refused = str(error).partition("\n")[0]
+        if way.nnef:
+            wrong = f"what was written is refused: {error}"
+        else:
+            refused = str(error).partition("\n")[0]
     except nnefc.RunError as error:
         if way.open_sizes and _meets_one(str(error)):
             refused = str(error).partition("bad argument: ")[2]
@@ -148,8 +165,7 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
             wrong = f"RunError: {error}"
     except Exception as error:  # whatever else is raised is what is looked for
         wrong = f"{type(error).__name__}: {error}"
-        if _OF_EMULATOR.search(wrong):
-            wrong, refused = "", "the emulator ends with an error of its own"
+        stopped = _OF_EMULATOR.search(wrong) is not None
     if not wrong and not refused:
         outcome = Outcome(validated=tuple(validated))
         for one in graphs:
@@ -159,9 +175,12 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
     if len(graphs) > 1:
         half = len(graphs) // 2
         parts = _compared(graphs[:half], way) + _compared(graphs[half:], way)
-        if wrong and not parts.findings:
-            return parts + Outcome(findings=(Finding(way, f"{wrong} [in none of the halves]", "", graph),))
+        if not stopped and not parts.findings and not (refused and parts.refused):
+            what = f"{wrong or f'refused: {refused}'} [in none of the halves]"
+            return parts + Outcome(findings=(Finding(way, what, "", graph),))
         return parts
+    if stopped:
+        return Outcome(counts=Counter({"not run": 1}))
     return Outcome(refused=(refused,)) if refused else Outcome(findings=(Finding(way, wrong, "", graph),))
 
 
@@ -177,14 +196,16 @@ def _by_itself(outcome: Outcome, beside: Graph) -> Outcome:
         return outcome
     (finding,) = outcome.findings
     again = compare([finding.graph], finding.way)
-    what = f"{finding.what} [beside others]"
-    return again if again.findings else Outcome(findings=(replace(finding, what=what, graph=beside),))
+    if again.findings:
+        return replace(again, counts=Counter())  # they are counted with those of all graphs
+    return Outcome(findings=(replace(finding, what=f"{finding.what} [beside others]", graph=beside),))
 
 
 def _judged(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
     """What the results of a graph are worth, each with another number of threads."""
     bounds = bounds_of(graph)
     first, *others = runs
+    is_doubtful = False
     for results in (first, *(other for other in others if not _are_same(first, other))):
         wrong = {name: bound for name, bound in bounds.items() if difference(results, {name: bound})}
         if not wrong:
@@ -192,10 +213,25 @@ def _judged(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
         what = difference(results, wrong)
         peer = _peer_results(graph)
         side = "" if peer is None else "neither" if difference(peer, wrong) else "reference"
-        if peer is not None and side == "neither" and not difference(results, _around(peer, wrong)):
-            return Outcome(doubtful=(graph,))
-        return Outcome(findings=(Finding(way, what, side, graph),))
-    return Outcome(agreed=1)
+        if peer is None or side == "reference" or difference(results, _around(peer, wrong)):
+            return Outcome(findings=(Finding(way, what, side, graph),))
+        is_doubtful = True
+    if is_doubtful:
+        return Outcome(doubtful=(graph,))
+    items = sum(value.size for value in first.values())
+    spared = sum(_not_asked(first[name], bound) for name, bound in bounds.items())
+    if spared == items:
+        return Outcome(counts=Counter({"not judged": 1}))
+    return Outcome(agreed=1, counts=+Counter({"items": items, "not asked": spared}))
+
+
+def _not_asked(value: npt.NDArray[np.generic], bound: Bounds) -> int:
+    """Of how many items that are not the exact ones, but for the errors of the last step, nothing is asked."""
+    if value.shape != bound.exact.shape:
+        return value.size
+    apart = np.abs(value.astype(np.float64) - bound.exact.astype(np.float64))
+    near = apart <= bound.own
+    return 0 if near.all() else int((~near & ~np.isfinite(bound.allowed)).sum())
 
 
 def _are_same(results: Arrays, others: Arrays) -> bool:
@@ -213,74 +249,21 @@ def _around(peer: Arrays, bounds: Mapping[str, Bounds]) -> dict[str, Bounds]:
     return around
 
 
-def may_be_open(graph: Graph) -> frozenset[str]:
-    """Sizes of a graph's inputs, by name, that its front end leaves open together, and that it may have then."""
-    rng = np.random.default_rng(graph.seed)
-    sizes = {name: size for name, size in graph.sizes.items() if rng.random() < (0.2 if size == 1 else 0.7)}
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "graph.onnx"
-        while sizes:
-            onnx.save(graph.model(sizes), source)
-            closed = _not_open(source, sizes, graph)
-            if closed is None:
-                break
-            kept = list(sizes) if closed else list(sizes)[: len(sizes) // 2]
-            sizes = {name: sizes[name] for name in kept if name not in closed}
-    return frozenset(sizes)
-
-
-def _not_open(source: Path, sizes: Mapping[str, int], graph: Graph) -> set[str] | None:
-    """Which sizes a model cannot leave open, of which nothing is known if there are none; None if all can be."""
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always", nnefc.ModelWarning)
-        try:
-            network = load_network(source)
-        except nnefc.CompileError as error:
-            return {name for name in sizes if re.search(rf"\b{name}\b", str(error))}
-        except Exception:  # whatever else is raised is found when it is compiled
-            return None
-    closed: set[str] = set()
-    for message in (str(each.message) for each in told):
-        asked = _ASKED.search(message)
-        if asked is None:
-            closed |= {name for name in sizes if re.search(rf"\b{name}\b", message)}
-        elif asked["name"] in sizes and not _fits(sizes[asked["name"]], asked):
-            closed.add(asked["name"])
-    values: dict[str, set[int]] = {}
-    names: dict[str, list[str]] = {}
-    for tensor in graph.inputs:
-        for axis, size in enumerate(network.input_shapes[tensor.name]):
-            own = f"{tensor.name}_{axis}"
-            if isinstance(size, int):
-                closed |= {own} if size != tensor.shape[axis] else set()
-                continue
-            same = next((d.name for d in network.open_dimensions if d.size == size), None)
-            if same is not None:
-                values.setdefault(same, set()).add(tensor.shape[axis])
-                names.setdefault(same, []).append(own)
-    for same, found in values.items():
-        if len(found) > 1:  # one of them is repeated
-            closed.update(name for name in names[same] if sizes[name] == 1)
-    return closed or None
-
-
-def _fits(size: int, asked: re.Match[str]) -> bool:
-    """Whether a size is one of those that a front end says that it must be."""
-    if asked["factor"]:
-        return size % int(asked["factor"]) == 0
-    if asked["only"]:
-        return size == int(asked["only"])
-    return int(asked["least"] or asked["low"]) <= size <= int(asked["high"] or size)
-
-
 def _source(graph: Graph, way: Way, folder: Path) -> Path:
-    """The file of a graph that is compiled, in a folder."""
+    """The file of a graph that is compiled, in a folder.
+
+    Raises:
+        NotWritten: it cannot be written as NNEF.
+    """
     source = folder / "graph.onnx"
     onnx.save(graph.model(graph.opened or () if way.open_sizes else ()), source)
     if not way.nnef:
         return source
     written = folder / "graph.nnef"
-    nnefc.convert(source, written, registry=way.registry)
+    try:
+        nnefc.convert(source, written, registry=way.registry)
+    except (nnefc.CompileError, nnefc.ModelWarning) as error:
+        raise NotWritten(str(error).partition("\n")[0]) from None
     return written
 
 
@@ -306,6 +289,10 @@ def run(graph: Graph, way: Way) -> list[Arrays]:
         dict(zip(names, results.values(), strict=True)) if way.nnef else {name: results[name] for name in names}
         for results in found
     ]
+
+
+class NotWritten(Exception):
+    """A graph cannot be written as NNEF."""
 
 
 class Wrong(Exception):
