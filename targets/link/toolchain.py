@@ -291,6 +291,7 @@ def _compile_flags(description: LibraryDescription) -> list[str]:
     levels = ["-DNNEFC_LEVELS"] * bool(description.levels)
     levels += ["-DNNEFC_CHECKED"] * description.checked
     levels += ["-DNNEFC_REPRODUCIBLE", "-ffp-contract=off"] * description.reproducible
+    levels += ["-DNNEFC_RELAXED_DOT"] * bool({"relaxed-udot", "relaxed-sdot"} & set(description.cpu_features))
     small = ["-DNNEFC_SMALL", *["-DNNEFC_CALLED"] * description.is_called] if description.small else []
     return [*_COMPILE_FLAGS, sizes, *["-DNNEFC_TEXT"] * description.has_text, *states, *profile, *levels, *small]
 

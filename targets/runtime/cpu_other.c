@@ -7,19 +7,21 @@
 
 #if !defined(__x86_64__) && !defined(__i386__) && !defined(__aarch64__) && !defined(__arm__) && !defined(__riscv)
 
-#if defined(__wasm_relaxed_simd__)
-#include <wasm_simd128.h>
+#if defined(NNEFC_RELAXED_DOT)
+/* Without the header of intrinsics, which wants the compiler to be told of relaxed SIMD for all of a file. */
+typedef int8_t bytes __attribute__((vector_size(16)));
+typedef int32_t words __attribute__((vector_size(16)));
 
 /* Four products of the same bytes. */
-static int32_t dot(int first, int second) {
+__attribute__((target("simd128,relaxed-simd"))) static int32_t dot(int first, int second) {
     volatile int8_t left = (int8_t)first, right = (int8_t)second; /* no compiler knows what the engine will do */
-    v128_t sums = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(wasm_i8x16_splat(left), wasm_i8x16_splat(right), wasm_i32x4_const_splat(0));
-    return wasm_i32x4_extract_lane(sums, 0);
+    words sums = __builtin_wasm_relaxed_dot_i8x16_i7x16_add_s_i32x4((bytes){0} + left, (bytes){0} + right, (words){0});
+    return sums[0];
 }
 #endif
 
 bool nnefc_cpu_has(const char *feature) {
-#if defined(__wasm_relaxed_simd__)
+#if defined(NNEFC_RELAXED_DOT)
     if (strcmp(feature, "relaxed-udot") == 0) return dot(127, 255) == 4 * 127 * 255 && dot(-128, 255) == -4 * 128 * 255;
     if (strcmp(feature, "relaxed-sdot") == 0) return dot(127, -1) == -4 * 127 && dot(-128, -128) == 4 * 128 * 128;
 #endif

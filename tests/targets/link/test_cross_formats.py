@@ -142,6 +142,13 @@ def test_a_compiler_that_does_not_work_is_an_error(command: str, message: str, t
     assert not list(tmp_path.iterdir())
 
 
+def test_a_compiler_without_relaxed_simd_makes_the_trial_of_its_dot_product(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m ziglang cc -target wasm32-wasi -mcpu=baseline"
+    nnefc.compile(DIGITS, "wasm32-relaxed-udot").export(tmp_path / "digits.wasm", cc=command)
+    instruction = b"\xfd\x93\x02"  # i32x4.relaxed_dot_i8x16_i7x16_add_s, of which a network of floats has none
+    assert instruction in (tmp_path / "digits.wasm").read_bytes()
+
+
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs: gcc")
 def test_the_systems_compiler_can_stand_in_for_zig(tmp_path: Path) -> None:
     nnefc.compile(DIGITS).export(tmp_path / "digits.so", cc="gcc")
