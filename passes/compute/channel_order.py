@@ -23,7 +23,6 @@ __all__ = [
     "gathered_filters",
     "merge_groups",
     "operands_of_groups",
-    "operands_read",
     "rearrange",
     "unarrange",
 ]
@@ -117,13 +116,6 @@ def operands_of_groups(order: Sequence[int], groups: int, terms: int) -> np.ndar
     return table
 
 
-def operands_read(table: np.ndarray) -> np.ndarray:
-    """What groups read, by the `table` of :func:`operands_of_groups`. One with fewer operands than others reads its
-    last one again, by weights of zero: an operand of others may hold what is infinite."""
-    last = (table >= 0).sum(axis=1, keepdims=True) - 1
-    return np.take_along_axis(table, np.minimum(np.arange(table.shape[1]), last), axis=1)
-
-
 def chains_of_operands(table: np.ndarray, length: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The operands of each group as chains of `length` that lie one behind the other.
 
@@ -134,7 +126,7 @@ def chains_of_operands(table: np.ndarray, length: int, count: int) -> tuple[np.n
     Returns:
         The first operand of each chain, `[groups, chains]`; and which operands of the group the chains bring,
         `[groups, chains · length]`, -1 where one is not the group's. A group with fewer chains than others reads its
-        last one again.
+        last one again, by weights of zero: an operand of others may hold what is infinite.
     """
     firsts, brought = [], []
     for row in table:

@@ -15,9 +15,10 @@ from tvm import relax
 
 from nnefc.element_types import bits_of
 from nnefc.passes.compute.blocked import blocks
-from nnefc.passes.compute.dot_product import multiplication_of
+from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
 from nnefc.passes.compute.matrix_units import unit_of_product
 from nnefc.passes.graph.layout_rules.convolution import groups_in_a_block, result_sizes, sliding_of
+from nnefc.passes.graph.layout_rules.narrow_convolution import fills_blocks
 from nnefc.passes.graph.packed_operands import NARROW
 from nnefc.passes.graph.rewriter import is_call, shape_of
 from nnefc.passes.schedule.cpu.tile_sizes import loaded_together
@@ -146,7 +147,11 @@ def _terms(call: relax.Call, target: Target) -> int:
     """Products that are one step of a sum."""
     if _type(call) not in NARROW or _is_depthwise(call):
         return 1
-    return multiplication_of(target, str(call.args[0].ty.dtype), _type(call)).terms
+    return _multiplication(call, target).terms
+
+
+def _multiplication(call: relax.Call, target: Target) -> Multiplication:
+    return multiplication_of(target, str(call.args[0].ty.dtype), _type(call))
 
 
 def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
@@ -164,6 +169,8 @@ def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
         merged = groups_in_a_block(outputs // groups, groups, size)
         groups //= merged
         inputs = blocks(inputs * merged, size) * size
+    elif terms > 1 and fills_blocks(_multiplication(call, target), inputs, size, target):
+        inputs = blocks(inputs, size) * size
     vectors = steps * groups * blocks(outputs // groups, size) * columns
     loads = 1 / (columns * min(lanes, size // terms))
     together = loaded_together(target) if item == "int32" and terms == 1 else 1

@@ -19,10 +19,10 @@ from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.compute.channel_order import (
     arrange_array,
+    chains_of_operands,
     convolve_gathered,
     gathered_filters,
     operands_of_groups,
-    operands_read,
 )
 from nnefc.passes.compute.convolution import convolve, convolve_depthwise, convolve_wider, pack_filter
 from nnefc.passes.compute.depthwise_pairs import convolve_pairs, takes_pairs
@@ -40,11 +40,15 @@ from nnefc.passes.graph.layout_rules.summed_convolution import Padded, merged_gr
 from nnefc.passes.graph.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
+from nnefc.targets.machine.target import Target
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "fills_blocks"]
 
 _MOST_TAPS = 49
 """Of a window whose items are added up one by one."""
+
+_MOST_FILLED = 1.5
+"""Items of whole blocks for each channel, of which loops are assembler; more of them take longer than that saves."""
 
 _MOST_READ = 2
 """Items that a group reads for each channel of its own; a copy of the data costs less than more of them."""
@@ -93,7 +97,7 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
     if table is not None:
         return _with_offset(layouts, _gathered(layouts, padded, merged, sliding, how, table), filters, how)
     in_blocks = inputs % layouts.size == 0 or not how.is_cut(inputs) or in_tiles(how, layouts.target)
-    in_blocks |= layouts.target.by_lane and how.data in BYTES and how.terms > 1  # loops over whole ones are assembler
+    in_blocks |= fills_blocks(how, inputs, layouts.size, layouts.target)
     if groups == 1 and inputs < layouts.size and layouts.layout_of(padded.data) is None:
         source = _few_channels(layouts, padded.data, sliding, how, value)
         in_blocks, wider = False, None
@@ -112,6 +116,12 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
     else:
         result = layouts.kernel(convolve_wider, source, packed, *steps, wider, how.product, name=name)
     return _with_offset(layouts, layouts.as_blocked(result, outputs, groups), filters, how)
+
+
+def fills_blocks(how: Multiplication, inputs: int, size: int, target: Target) -> bool:
+    """Whether products of bytes by lane are of whole blocks of `size` channels, and not only of so many `inputs`."""
+    by_lane = target.by_lane and how.data in BYTES and how.terms > 1
+    return by_lane and blocks(inputs, size) * size <= _MOST_FILLED * inputs
 
 
 def _in_blocks(layouts: LayoutRewriter, data: relax.Expr, layout: Blocked, how: Multiplication) -> relax.Expr:
@@ -181,11 +191,17 @@ def _operands(
     if how.terms == 1 or in_tiles(how, layouts.target):
         return None
     table = operands_of_groups(layout.order, groups, how.terms)
-    held = np.asarray(layout.order).reshape(-1, how.terms)[operands_read(table)]
+    held = np.asarray(layout.order).reshape(-1, how.terms)[_operands_read(table, layout, how)]
     if "float" in how.data and FOREIGN in held:
         return None
     items = table.shape[1] * how.terms
     return table if items <= _MOST_READ * inputs and how.is_cut(items) else None
+
+
+def _operands_read(table: np.ndarray, layout: Blocked, how: Multiplication) -> np.ndarray:
+    """What each group reads, one by one: as many operands as the others."""
+    first, _ = chains_of_operands(table, 1, len(layout.order) // how.terms)
+    return first
 
 
 def _gathered(
@@ -206,7 +222,7 @@ def _gathered(
         convolve_gathered,
         packed_data(layouts.builder, around, how),
         to_constant(pack_filter(arranged, 1, layouts.size, len(table))),
-        to_constant(operands_read(table)),
+        to_constant(_operands_read(table, layout, how)),
         sliding.strides,
         sliding.dilation,
         how.product,

@@ -27,7 +27,7 @@ from nnefc.passes.graph.choose_blocks import channels_of_a_block
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fold_permutations import FoldPermutations
 from nnefc.passes.graph.layout_rules.convolution import _reads_of
-from nnefc.passes.graph.layout_rules.narrow_convolution import _operands
+from nnefc.passes.graph.layout_rules.narrow_convolution import _operands, fills_blocks
 from nnefc.passes.schedule.analysis import KernelAnalysis
 
 
@@ -314,6 +314,15 @@ def test_groups_read_several_slots_at_once_where_vectors_are_multiplied_by_lanes
     reads = _reads_of(layout, groups, target("cortex-a76"), 8)
     assert reads is not None and reads.run > 1
     assert _reads_of(layout, groups, target("llvm"), 8) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "filled"),
+    [("cortex-a53", 24, True), ("cortex-a53", 16, True), ("cortex-a53", 4, False), ("x86-64-v3", 24, False)],
+)
+def test_blocks_of_bytes_are_filled_up_where_that_adds_at_most_half(name: str, inputs: int, filled: bool) -> None:
+    machine = target(name)
+    assert fills_blocks(multiplication_of(machine, "int8", "int8"), inputs, 16, machine) == filled
 
 
 @pytest.mark.parametrize(
