@@ -37,6 +37,7 @@ from nnefc.targets.machine.target import Target
 __all__ = [
     "Multiplication",
     "accumulated",
+    "accumulates",
     "byte_product",
     "convert",
     "half_multiply_add",
@@ -208,6 +209,12 @@ def operator_of(total: tirx.Expr) -> str:
     """The operator of a sum of dot products; "" for other sums."""
     call = total.b if isinstance(total, tirx.Add) else total
     return str(call.op.name) if is_dot_product(call) else ""
+
+
+def accumulates(total: tirx.Expr) -> bool:
+    """Whether a sum is one of dot products by an instruction that adds to it."""
+    name = operator_of(total)
+    return bool(name) and PRODUCTS[name].accumulates
 
 
 def spreading(total: tirx.Expr) -> float:

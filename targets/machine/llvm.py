@@ -59,11 +59,27 @@ def length_of_vectors(
     return (*named, *own, "")[0], (*rest, *["+sve"] * bool(named))
 
 
-def own_features(architecture: Architecture, attributes: tuple[str, ...]) -> tuple[set[str], tuple[str, ...]]:
-    """Those features asked for that LLVM does not know, and LLVM's attributes, with what they need."""
-    asked = [attribute[1:] for attribute in attributes if attribute[:1] == "+" and attribute[1:] in architecture.own]
+def own_features(
+    name: str, architecture: Architecture, attributes: tuple[str, ...]
+) -> tuple[set[str], tuple[str, ...]]:
+    """The feature asked for that LLVM does not know, if any, and LLVM's attributes, with what it needs.
+
+    Raises:
+        CompileError: one is switched off, or several are asked for, of which no machine has two.
+    """
+    off = next((each[1:] for each in attributes if each[:1] == "-" and each[1:] in architecture.own), None)
+    if off is not None:
+        raise CompileError(
+            f"target {name!r} switches off {off}, which no machine is said to have", hint=f"leave out -{off}"
+        )
+    asked = [each[1:] for each in attributes if each[:1] == "+" and each[1:] in architecture.own]
+    if len(set(asked)) > 1:
+        raise CompileError(
+            f"target {name!r} has {' and '.join(sorted(set(asked)))}, of which no machine has two",
+            hint="say one of these",
+        )
     rest = tuple(attribute for attribute in attributes if attribute[1:] not in architecture.own)
-    return set(asked), tuple(dict.fromkeys((*rest, *(f"+{architecture.own[name]}" for name in asked))))
+    return set(asked), tuple(dict.fromkeys((*rest, *(f"+{architecture.own[each]}" for each in asked))))
 
 
 def switched_off(

@@ -210,7 +210,7 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
     if cpu == architecture.cpu:
         attributes = (*architecture.attributes, *attributes)
     length, attributes = length_of_vectors(name, architecture, cpu, attributes)
-    own, attributes = own_features(architecture, attributes)
+    own, attributes = own_features(name, architecture, attributes)
     available = features_of(
         llvm_triple, cpu, checked_attributes(name, architecture, llvm_triple, cpu, attributes), architecture.abi
     )

@@ -59,7 +59,7 @@ class Target:
         vector_registers: how many there are.
         kept_registers: of these, those that hold sums, their operands, and what is read behind their loop; where these
             need more, sums are spilled in each round. 0 if what is read behind takes none.
-        narrows_sums: whether sums may become bytes, two vectors of them at a time: see `narrows_pairs`.
+        narrows_sums: whether sums are of integers that may become bytes, and `narrows_pairs` holds for the machine.
         fused: whether one instruction multiplies and adds.
         by_lane: whether it multiplies a vector by any one lane of another.
         by_scalar: whether it multiplies a vector by a number from a register that is none of vectors.
@@ -160,16 +160,19 @@ class Target:
             group=self.group // less,
         )
 
-    def for_sums(self, dtype: str, count: int = 1) -> Target:
-        """The same machine, with the registers that hold sums of `dtype`, for integers may have others than floats;
-        a vector of sums takes `count` of them."""
+    def for_sums(self, dtype: str, count: int = 1, accumulates: bool = False) -> Target:
+        """The same machine, with the registers that hold sums of `dtype`, for integers may have others than floats.
+
+        Args:
+            count: of registers that a vector of sums takes.
+            accumulates: whether what is summed up are dot products by an instruction that adds to the sum.
+        """
         if count > 1:
             return replace(self, vector_registers=self.vector_registers // count)
         if self.format is FileFormat.WASM and dtype == "int32":
             kept, products = (_ENGINE_SUMS, _ENGINE_PRODUCTS_SMALL) if self.small else (0, _ENGINE_PRODUCTS)
             costs = replace(self.costs, multiply_adds=products, latency=_ENGINE_LATENCY)
-            fused = bool({"relaxed-udot", "relaxed-sdot"} & set(self.features))
-            return replace(self, kept_registers=kept, fused=fused, narrows_sums=True, costs=costs)
+            return replace(self, kept_registers=kept, fused=accumulates, narrows_sums=self.narrows_pairs, costs=costs)
         if self.hosted or "mve" in self.features or dtype != "int32":
             return self
         return replace(self, vector_bytes=_PAIR_BYTES, vector_registers=_PAIRS, fused=True)

@@ -22,7 +22,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.element_types import bits_of
 from nnefc.passes.compute.dot_instructions import HALF_PART, HALF_TOTAL
-from nnefc.passes.compute.dot_product import operator_of, spreading
+from nnefc.passes.compute.dot_product import accumulates, operator_of, spreading
 from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.cpu.block_sums import sum_block_by_block
 from nnefc.passes.schedule.cpu.half_sums import HALF_SUMS, type_of_sums
@@ -71,7 +71,7 @@ _MOST_CORES = 32
 
 _TERMS, _TERMS_SMALL, _TERMS_OF_BYTES = 27, 9, 4
 """Of each sum, that assembler may be written out for: of a row of a filter and a block of channels, or of 3 x 3 x 3; of
-one block where the code is to be small, or comes over a network, and of half a one of bytes, which is as fast."""
+one block where the code is to be small, or comes over a network; there of bytes, four steps, which are as fast."""
 
 _BYTE = 8
 """Bits of results of which all vectors of a row become one: 64-bit Arm has fewer instructions for two than for one."""
@@ -90,7 +90,7 @@ class ContractionRule:
         roles = step.contraction
         if roles is None or not roles.only_right:
             return None
-        machine, target = target, target.for_sums(step.dtype, roles.sums)
+        machine, target = target, target.for_sums(step.dtype, roles.sums, accumulates(step.value))
         vector = roles.only_right[-1]
         lanes = _vector_length(step, vector, target.lanes(type_of_sums(step)))
         if lanes == 1 or any(axis > vector for axis in (*roles.only_left, *roles.both)):
@@ -227,15 +227,15 @@ class ContractionRule:
         _unroll_and_vectorize(sch, start, sides)
         written = bits_of(str(sch.get(epilogue).writes[0].source.dtype))
         at_once = tile.columns if target.by_lane and written == _BYTE else 1
-        if target.narrows_pairs and written < bits_of(first.dtype):
+        if target.narrows_pairs and written < bits_of(first.dtype) and tile.columns % 2 == 0:
             at_once = 2
         _write_back(sch, epilogue, outer[-1], lanes * at_once)
         return sch
 
 
 def _kind_of(step: Step) -> str:
-    """The kind of products in a sum, as `lane_products.product_of` takes it: dot products of as many bytes are chosen
-    tiles for as float32."""
+    """The kind of products in a sum, as `lane_products.product_of` takes it. Dot products of one instruction count as
+    those of float32, which take as many registers."""
     if spreading(step.value):
         return operator_of(step.value)
     return "float16" if type_of_sums(step) == "float16" else "float32"

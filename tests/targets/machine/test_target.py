@@ -34,6 +34,8 @@ from nnefc.targets.machine.parsing import parse_target
         ("llvm -mattr=+avx2,", "not of the form", ""),
         ("llvm -mcpu=pentium", "lacks 64bit", ""),
         ("llvm -mtriple=aarch64-linux-gnu -mattr=-neon", "lacks neon", ""),
+        ("llvm -mtriple=wasm32-wasi -mattr=-relaxed-udot", "switches off relaxed-udot", "leave out -relaxed-udot"),
+        ("llvm -mtriple=wasm32-wasi -mattr=+relaxed-udot,+relaxed-sdot", "of which no machine has two", "one of these"),
     ],
 )
 def test_wrong_targets_are_errors_that_say_what_is_meant(text: str, message: str, hint: str) -> None:
