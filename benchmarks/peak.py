@@ -18,6 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import click
 import numpy as np
 
 from nnefc.targets.machine.parsing import parse_target
@@ -93,6 +94,9 @@ class MemoryReader:
     peer = "memory"
 
     def __init__(self, library: Path, size: int, threads: int) -> None:
+        processors = sorted(os.sched_getaffinity(0))
+        if threads > len(processors):
+            raise click.ClickException(f"{threads} threads read memory, and there are {len(processors)} processors")
         self._read = ctypes.CDLL(str(library)).read_all
         self._read.argtypes, self._read.restype = (ctypes.c_long, ctypes.c_void_p, ctypes.c_long), ctypes.c_float
         step = SUMS * _width()
@@ -100,10 +104,10 @@ class MemoryReader:
         self._part = max(1, size // threads // step) * step
         self._passes = math.ceil(LEAST_READ / self._part)
         self._arrays = [np.ones(self._part + _width(), np.uint8) for _ in range(threads)]
-        processors = queue.SimpleQueue[int]()
-        for processor in sorted(os.sched_getaffinity(0))[:threads]:
-            processors.put(processor)
-        self._threads = ThreadPoolExecutor(threads, initializer=lambda: os.sched_setaffinity(0, {processors.get()}))
+        free = queue.SimpleQueue[int]()
+        for processor in processors[:threads]:
+            free.put(processor)
+        self._threads = ThreadPoolExecutor(threads, initializer=lambda: os.sched_setaffinity(0, {free.get()}))
 
     def time(self, seconds: float, least: int, processor: bool = False, most: float | None = None) -> list[float]:
         """Read for so many seconds, each thread at least so many times: the seconds that `size` bytes take."""

@@ -39,7 +39,8 @@ _EXPLANATION = (
     "where the caches of the last level hold {cache:.0f} MB. Medians in milliseconds, of runs that both engines and a",
     "program that reads an array took in turns. *Level*: the model's `accuracy_level`; 4 lets engines round rows to 8",
     "bits. *MB*: constants that nnefc reads. *memory*: the time that an array of as many bytes takes to be read on as",
-    "many threads; *of memory*: that over nnefc's time. *Difference*: of results, over the largest one.",
+    "many threads, and *GB/s* its speed; *of memory*: that time over nnefc's. *Difference*: of results, over the",
+    "largest one.",
     "",
 )
 
