@@ -25,8 +25,8 @@ _NAME = "nnefc.pair_of_bytes"
 
 
 def _paired(kernel: Sequence[int]) -> int:
-    """The axis of a filter whose taps are taken two at a time."""
-    return next((axis for axis, size in enumerate(kernel) if size > 1), 0)
+    """The axis of a filter whose taps are taken two at a time: of those that need least pairs, the first."""
+    return min(range(len(kernel)), key=lambda axis: ceil_div(kernel[axis], 2) / kernel[axis])
 
 
 def pack_rows(filters: np.ndarray) -> np.ndarray:
