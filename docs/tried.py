@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-FUZZ = HERE.parent / "tests" / "fuzz"
-sys.path.insert(0, str(FUZZ))
+TESTS = HERE.parent / "tests"
+FUZZ = TESTS / "fuzz"
+sys.path += [str(part) for part in (TESTS, TESTS / "targets", FUZZ, FUZZ / "graphs")]
 
 from record import RECORD, Record  # noqa: E402
+from ways import WAYS  # noqa: E402
 
 __all__ = ["PAGE", "page"]
 
@@ -51,29 +53,52 @@ def _readers(record: Mapping[str, Any]) -> Iterator[str]:
 
 def _graphs(record: Record) -> Iterator[str]:
     ways, nodes = record["graphs"], record["nodes"]
-    graphs, runs, refused, doubtful = (
-        record.total("graphs", what) for what in ("graphs", "runs", "refused", "doubtful")
+    graphs, runs, refused, stopped, doubtful = (
+        record.total("graphs", what) for what in ("graphs", "runs", "refused", "not run", "doubtful")
     )
     each = sum(nodes.values()) / max(graphs, 1)
     yield f"{graphs:,} graphs of {sum(nodes.values()):,} nodes, {each:.1f} each, of {len(nodes)} operators."
-    yield f"{runs:,} runs: with one thread and with three, those of reproducible libraries on two kinds of processors."
+    yield f"{runs:,} runs: with one thread and with three, once where another machine or a GPU is emulated (\\*),"
+    yield "and those of reproducible libraries for two kinds of processors, with the same bits."
     yield f"{refused:,} were refused: NNEF has no operation for them, nothing says how large a result is, or operators"
     yield "ask something of sizes that were left open, such as to be equal or multiples of a number."
+    if stopped:
+        yield f"{stopped:,} were not run: the emulator ended with an error of its own."
     yield f"In {doubtful:,} onnxruntime agrees with the library against ONNX's reference."
+    yield from _asked(record)
+    yield from _left_open(record)
     yield "Every other difference was mended; the least graphs that show them are in `tests/fuzz/corpus`."
     yield ""
     yield from ("| compiled | graphs | of these refused | runs |", "|---|---|---|---|")
     for name, counts in sorted(ways.items()):
-        yield f"| {name} | {counts['graphs']:,} | {counts['refused']:,} | {counts['runs']:,} |"
+        mark = " \\*" if name in WAYS and WAYS[name].is_emulated else ""
+        own = counts["graphs"] - counts.get("without open sizes", 0)
+        yield f"| {name}{mark} | {own:,} | {counts['refused']:,} | {counts['runs']:,} |"
     yield ""
     yield "| found and mended | compiled |"
     yield "|---|---|"
     for path in sorted((FUZZ / "corpus").glob("*.txt")):
         what, way, *_ = path.read_text(encoding="utf-8").splitlines()
         yield f"| {what.removeprefix('# ')} | {way.removeprefix('# way: ')} |"
-    validated = record["validated"]
-    yield ""
-    yield f"After {sum(validated.values()):,} passes and steps of kernels the results were computed and found right."
+    validated = sum(record["validated"].values())
+    if validated:
+        yield from ("", f"After {validated:,} passes and steps of kernels the results were computed and found right.")
+
+
+def _asked(record: Record) -> Iterator[str]:
+    """Of what share of the results nothing is asked, where that was counted."""
+    items, spared, graphs = (record.total("graphs", what) for what in ("items", "not asked", "not judged"))
+    if items:
+        yield f"Of {items:,} items of results, nothing is asked of {spared / items:.2%}, which roundings or comparisons"
+        yield f"before them may turn, nor of any item of {graphs:,} graphs."
+
+
+def _left_open(record: Record) -> Iterator[str]:
+    """How many sizes were left open of those that were drawn for it, where that was counted."""
+    sizes, closed, without = (record.total("graphs", what) for what in ("sizes", "closed", "without open sizes"))
+    if sizes:
+        yield f"Of {sizes:,} sizes of inputs that were drawn to be left open, {closed:,} were closed again: operators ask"
+        yield f"something of them. {without:,} graphs had no open size then, and are not among the table's graphs."
 
 
 def _runtime(record: Mapping[str, Any]) -> Iterator[str]:

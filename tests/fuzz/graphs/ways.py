@@ -54,6 +54,11 @@ class Way:
         return own + (self.twin.runs if self.twin is not None else 0)
 
     @property
+    def is_emulated(self) -> bool:
+        """Whether another machine, or a GPU, is played for it."""
+        return self.machine is not None or self.on_gpu or (self.twin is not None and self.twin.is_emulated)
+
+    @property
     def missing(self) -> str:
         """What has to be installed for it; "" if nothing."""
         return next((way.machine.missing for way in (self, self.twin) if way and way.machine), "")
