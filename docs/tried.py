@@ -97,8 +97,8 @@ def _left_open(record: Record) -> Iterator[str]:
     """How many sizes were left open of those that were drawn for it, where that was counted."""
     sizes, closed, without = (record.total("graphs", what) for what in ("sizes", "closed", "without open sizes"))
     if sizes:
-        yield f"Of {sizes:,} sizes of inputs that were drawn to be left open, {closed:,} were closed again: operators ask"
-        yield f"something of them. {without:,} graphs had no open size then, and are not among the table's graphs."
+        yield f"Of {sizes:,} sizes of inputs that were drawn to be left open, {closed:,} were closed again:"
+        yield f"operators ask something of them. {without:,} graphs had no open size then, and are not in the table."
 
 
 def _runtime(record: Mapping[str, Any]) -> Iterator[str]:

@@ -67,6 +67,8 @@ class Tensor:
 
 
 MOST_LISTED = 8
+MOST_COMPARED = 100
+"""Characters of names that are looked at for one that was meant: the time grows with their square."""
 
 
 def listed(tensors: Sequence[object]) -> str:
@@ -83,8 +85,9 @@ def check_names(role: str, given: Mapping[str, Any], tensors: tuple[Tensor, ...]
     unknown = [name for name in given if name not in names]
     missing = [name for name in names if name not in given]
     if unknown:
-        close = get_close_matches(str(unknown[0]), missing, 1)
-        end = f': did you mean "{close[0]}"? Its' if close else "; its"
+        beginnings = {name[:MOST_COMPARED]: name for name in missing}
+        close = get_close_matches(str(unknown[0])[:MOST_COMPARED], beginnings, 1)
+        end = f': did you mean "{beginnings[close[0]]}"? Its' if close else "; its"
         raise RunError(f'the model has no {role} "{unknown[0]}"{end} {role}s are {listed(tensors)}')
     if complete and missing:
         raise RunError(f'{role} "{missing[0]}" is missing; the {role}s are {listed(tensors)}')

@@ -127,7 +127,7 @@ Bytes are multiplied in pairs of 16 bits, by `i32x4.dot_i16x8_s`: exactly, on al
 SIMD is defined for 7 bits of one operand. What it does with 8 bits is an engine's choice, which the specification wants
 to be the same throughout a program. So it can be tried out: `wasm32-relaxed-udot` is for engines where it is the exact
 product of unsigned and signed bytes, as with AVX-VNNI, and `wasm32-relaxed-sdot` for those where it is that of signed
-ones, as on Arm. Networks of bytes have 1.6 to 1.9 times the speed with the first. `supports` of the loader tells which
+ones, as on Arm. Networks of bytes are faster on these. `supports` of the loader tells which
 an engine is, and a session is refused elsewhere.
 
 ## Microcontrollers

@@ -52,10 +52,13 @@ export class NnefcError extends Error {
  * @param {"relaxed-simd" | "relaxed-udot" | "relaxed-sdot" | "atomics"} feature of `nnefc targets`.
  */
 export function supports(feature) {
-  const known = { ...PROBES, ...DOTS };
-  if (!(feature in known)) throw new NnefcError(`unknown feature "${feature}": say one of ${Object.keys(known).join(", ")}`);
-  const module = new Uint8Array(PROBES[feature] ?? DOT);
-  if (!WebAssembly.validate(module) || feature in PROBES) return WebAssembly.validate(module);
+  if (Object.hasOwn(PROBES, feature)) return WebAssembly.validate(new Uint8Array(PROBES[feature]));
+  if (!Object.hasOwn(DOTS, feature)) {
+    const known = Object.keys({ ...PROBES, ...DOTS }).join(", ");
+    throw new NnefcError(`unknown feature "${feature}": say one of ${known}`);
+  }
+  const module = new Uint8Array(DOT);
+  if (!WebAssembly.validate(module)) return false;
   const { dot } = new WebAssembly.Instance(new WebAssembly.Module(module)).exports;
   return DOTS[feature].every(([first, second, sum]) => dot(first, second) === sum);
 }

@@ -327,6 +327,9 @@ def test_names_and_numbers_of_inputs_are_checked(pair: Model) -> None:
         check_names("input", {t.name.replace("7.v", "7_v"): a for t in many}, tuple(many), complete=True)
     with pytest.raises(RunError, match='the model has no output "product"; its outputs are sum'):
         pair.run({"a": a, "b": a}, out={"product": a})
+    long = Tensor("a" * 1_000_000, "float32", (1,))
+    with pytest.raises(RunError, match='did you mean "aaa'):
+        check_names("input", {"b" + "a" * 1_000_000: 0}, (long,), complete=True)
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1025, 1.5, "2", True])

@@ -169,11 +169,42 @@ def test_the_first_module_is_loaded_that_the_engine_can_run(digits: Path) -> Non
         f'const lacking = {{ source: "none.wasm", needs: "relaxed-simd" }}, plain = "{digits}";'
         "const { supports } = await import(" + json.dumps((RUNTIME / "nnefc.mjs").as_uri()) + ");"
         "const model = await load(supports('relaxed-simd') ? [plain] : [lacking, plain]);"
-        "let message; try { supports('simd') } catch (error) { message = error.message }"
-        "console.log(JSON.stringify([model.target, supports('atomics'), message]))"
+        "const messages = ['simd', 'toString'].map((name) => {"
+        "  try { supports(name) } catch (error) { return error.message } });"
+        "console.log(JSON.stringify([model.target, supports('atomics'), ...messages]))"
     )
     known = "relaxed-simd, atomics, relaxed-udot, relaxed-sdot"
-    assert found == ["wasm32-wasi", True, f'unknown feature "simd": say one of {known}']
+    messages = [f'unknown feature "{name}": say one of {known}' for name in ("simd", "toString")]
+    assert found == ["wasm32-wasi", True, *messages]
+
+
+@pytest.mark.parametrize(
+    ("dot", "features"),
+    [
+        ("(a, b) => 4 * a * (b & 255)", ["relaxed-udot"]),
+        ("(a, b) => 4 * a * ((b << 24) >> 24)", ["relaxed-sdot"]),
+        ("(a, b) => 2 * Math.max(-32768, Math.min(32767, 2 * a * (b & 255)))", []),
+        ("(a, b) => 2 * Math.max(-32768, Math.min(32767, 2 * a * ((b << 24) >> 24)))", []),
+    ],
+    ids=["unsigned", "signed", "unsigned, saturated", "signed, saturated"],
+)
+def test_dot_products_of_bytes_are_told_by_their_sums(dot: str, features: list[str]) -> None:
+    found = answer(
+        "const { supports } = await import(" + json.dumps((RUNTIME / "nnefc.mjs").as_uri()) + ");"
+        "WebAssembly.validate = () => true; WebAssembly.Module = class {};"
+        f"WebAssembly.Instance = class {{ exports = {{ dot: {dot} }} }};"
+        "console.log(JSON.stringify(['relaxed-udot', 'relaxed-sdot'].filter(supports)))"
+    )
+    assert found == features
+
+
+@pytest.mark.parametrize("feature", ["relaxed-udot", "relaxed-sdot"])
+def test_engines_without_relaxed_dot_products_support_none(feature: str) -> None:
+    found = answer(
+        "const { supports } = await import(" + json.dumps((RUNTIME / "nnefc.mjs").as_uri()) + ");"
+        f"WebAssembly.validate = () => false; console.log(JSON.stringify(supports('{feature}')))"
+    )
+    assert found is False
 
 
 def test_a_module_comes_from_a_server(digits: Path) -> None:
