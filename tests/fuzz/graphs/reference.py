@@ -1,4 +1,4 @@
-"""Operators of which ONNX's reference says something else than their text, or takes long: one item after the other.
+"""Operators in NumPy that ONNX's reference evaluates otherwise than the standard's text says, or slowly.
 
 Each function takes a node's attributes and its inputs, None for those that are left out, and gives its result in the
 type of the first input, for whole arrays at once.

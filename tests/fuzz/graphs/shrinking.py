@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from steps import Rejected
+from steps import Rejected, needed_for
 from walk import Graph
 
 __all__ = ["shrunk"]
@@ -65,15 +65,10 @@ def _without(graph: Graph, position: int, count: int) -> Graph:
 
 def _pruned(graph: Graph) -> Graph:
     """Without what no output needs."""
-    needed = {t.name for t in graph.outputs}
-    steps = []
-    for step in reversed(graph.steps):
-        if needed & set(step.node.output):
-            steps.append(step)
-            needed |= set(step.inputs)
+    steps, needed = needed_for((t.name for t in graph.outputs), graph.steps)
     return replace(
         graph,
-        steps=steps[::-1],
+        steps=steps,
         inputs=[t for t in graph.inputs if t.name in needed],
         constants=[t for t in graph.constants if t.name in needed],
     )

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from reference import OWN
 
-__all__ = ["OPSET", "Rejected", "Step", "evaluate", "read_inside"]
+__all__ = ["OPSET", "Rejected", "Step", "evaluate", "needed_for", "read_inside"]
 
 OPSET = 21
 
@@ -76,6 +76,17 @@ class Step:
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names.get(name, name) for name in node.output]
         return Step(node)
+
+
+def needed_for(names: Iterable[str], steps: Sequence[Step]) -> tuple[list[Step], set[str]]:
+    """The steps that tensors of these names need, in order, and the names of all tensors that they read or make so."""
+    needed = set(names)
+    kept = []
+    for step in reversed(steps):
+        if needed & set(step.node.output):
+            kept.append(step)
+            needed |= set(step.inputs)
+    return kept[::-1], needed
 
 
 def evaluate(step: Step, values: Iterable[Array | None]) -> list[Array]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx import helper
-from steps import Rejected, Step
+from steps import Rejected, Step, needed_for
 from walk import Tensor, Walk, element_type
 
 from spaces.declared import BOOL, I64, SPACES, axis_of, space
@@ -47,14 +47,10 @@ def _body(w: Walk, name: str, given: Sequence[Tensor], like: Tensor) -> _Body:
     made = walk.tensors[len(given) :]
     fitting = [t for t in made if t.shape == like.shape and t.array.dtype == like.array.dtype]
     for result in reversed(fitting):
-        steps, needed = [], {result.name}
-        for step in reversed(walk.steps):
-            if needed & set(step.node.output):
-                steps.append(step)
-                needed |= set(step.inputs)
+        steps, needed = needed_for([result.name], walk.steps)
         if given[0].name in needed:
             others = [t for t in made if t.name in needed and t is not result]
-            return _Body(steps[::-1], result, w.one(*others) if others else None)
+            return _Body(steps, result, w.one(*others) if others else None)
     raise Rejected("no result fits")
 
 
@@ -94,17 +90,7 @@ def _loop(w: Walk, name: str) -> object:
     results = w.names(1 + len(collected))
     trips = w.constant(count, I64)
     node = helper.make_node(name, [trips.name, "", start.name], results, body=graph)
-    inner: list[Step] = []
-    last, parts = start.name, []
-    for trip in range(count):
-        names = {state.name: last, **_numbered(body, trip)}
-        inner += [step.renamed(names) for step in body.steps]
-        last = names[body.result.name]
-        parts += [names[each.name] for each in collected]
-    inner.append(_same(last, results[0]))
-    if collected:
-        inner.append(Step(helper.make_node("Stack", parts, results[1:])))
-    return _node_with_bodies(w, node, inner)
+    return _node_with_bodies(w, node, _unrolled(body, collected, state, start, [{}] * count, results))
 
 
 @space("Scan")
@@ -131,22 +117,41 @@ def _scan(w: Walk, name: str) -> object:
         scan_input_axes=[axis],
         scan_input_directions=[backwards],
     )
-    inner: list[Step] = []
+    taken = [f"{prefix}part_{trip}" for trip in range(count)]
+    places = range(count - 1, -1, -1) if backwards else range(count)
+    split = [
+        Step(helper.make_node("Part", [x.name], [each], axis=axis, place=place))
+        for each, place in zip(taken, places, strict=True)
+    ]
+    trips = [{part.name: each} for each in taken]
+    return _node_with_bodies(w, node, [*split, *_unrolled(body, collected, state, start, trips, results)])
+
+
+def _unrolled(
+    body: _Body,
+    collected: Sequence[Tensor],
+    state: Tensor,
+    start: Tensor,
+    trips: Sequence[Mapping[str, str]],
+    results: Sequence[str],
+) -> list[Step]:
+    """The steps of all trips of a body, each with names of its own for what it makes.
+
+    Args:
+        collected: tensors of the body, of which all trips together are a result.
+        state: what the body reads of the trip before, and of the first one `start`.
+        trips: what else the body reads in each of them, by its name in the body.
+        results: the names of the last state, and of what is collected.
+    """
+    steps: list[Step] = []
     last, parts = start.name, []
-    for trip in range(count):
-        taken = f"{prefix}part_{trip}"
-        place = count - 1 - trip if backwards else trip
-        inner.append(Step(helper.make_node("Part", [x.name], [taken], axis=axis, place=place)))
-        names = {state.name: last, part.name: taken, **_numbered(body, trip)}
-        inner += [step.renamed(names) for step in body.steps]
+    for trip, read in enumerate(trips):
+        own = {name: f"{name}_{trip}" for step in body.steps for name in step.node.output}
+        names = {state.name: last, **read, **own}
+        steps += [step.renamed(names) for step in body.steps]
         last = names[body.result.name]
         parts += [names[each.name] for each in collected]
-    inner.append(_same(last, results[0]))
+    steps.append(_same(last, results[0]))
     if collected:
-        inner.append(Step(helper.make_node("Stack", parts, results[1:])))
-    return _node_with_bodies(w, node, inner)
-
-
-def _numbered(body: _Body, trip: int) -> dict[str, str]:
-    """What a body makes in one of its trips has names of its own."""
-    return {name: f"{name}_{trip}" for step in body.steps for name in step.node.output}
+        steps.append(Step(helper.make_node("Stack", parts, results[1:])))
+    return steps
