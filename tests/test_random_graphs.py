@@ -185,6 +185,16 @@ def test_an_item_that_a_long_sum_lacks_is_told_from_rounding(operator: str) -> N
     assert difference({bound.name: wrong}, {bound.name: bound})
 
 
+def test_the_mean_of_equal_items_is_not_exact() -> None:
+    walk = Walk(16)
+    (x,) = walk.add("Expand", walk.constant(np.float32(1.7)), walk.integers(2, 51))
+    walk.add("LayerNormalization", x, walk.constant(walk.random((51,))), axis=-1, epsilon=0.1)
+    bounds = bounds_of(walk.graph())
+    (name,) = bounds
+    assert difference({name: np.full((2, 51), 1e-6, np.float32)}, bounds) == ""
+    assert bounds[name].own.max() < 1e-4
+
+
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 def test_equal_terms_may_be_added_one_after_the_other(lanes: int) -> None:
     walk = Walk(15)

@@ -53,6 +53,9 @@ _EXACT = frozenset((
 ))
 # fmt: on
 """What computes no new floats."""
+_NORMALIZATIONS = frozenset(
+    ("GroupNormalization", "InstanceNormalization", "LayerNormalization", "MeanVarianceNormalization")
+)
 _CANCELLING = frozenset(
     ("Gelu", "Mish", "HardSwish", "Softplus", "Celu", "Elu", "Selu", "Log", "Acosh", "Asinh", "Atanh")
 )
@@ -159,8 +162,25 @@ def _scales(step: Step, exact: Mapping[str, Anything]) -> dict[str, Array]:
             size = np.maximum(size, 0.05 * size.max(initial=0)) + _INNER.get(kind, 0.0)
             if kind in _CANCELLING:
                 size = size + 0.25 * np.abs(values[0]) + 0.1
+        if kind in _NORMALIZATIONS and k == 0:
+            size = size + _lost_to_means(step, values)
         found[name] = size * (1 + units / _STEP_UNITS)
     return found
+
+
+def _lost_to_means(step: Step, values: Sequence[Any]) -> Array:
+    """How large the mean that is subtracted from each item is, over the deviation that the difference is divided by."""
+    x, *others = values
+    terms = _terms(step, values)
+    places = _terms(step, [np.arange(x.size, dtype=np.float64).reshape(x.shape), *others])
+    lost = np.zeros(x.shape)
+    if terms is None or places is None:
+        return lost
+    given = {a.name: helper.get_attribute_value(a) for a in step.node.attribute}
+    means = np.abs(terms).mean(1) / np.sqrt(terms.var(1) + given.get("epsilon", 1e-5))
+    factor = np.abs(others[0]).max(initial=0) if others and others[0] is not None else 1.0
+    lost.reshape(-1)[places.astype(int)] = factor * means[:, None]
+    return lost
 
 
 def _serial_units(terms: Array | None) -> float:
