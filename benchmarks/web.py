@@ -51,9 +51,9 @@ DOTS = ("relaxed-udot", "relaxed-sdot")  # one of which an engine may have, for 
 _TOLERANCE = 1e-3  # of the largest value, in float32
 _EXPLANATION = [
     f"Medians of runs in milliseconds, of nnefc for {' and '.join(f'`{t}`' for t in TARGETS.values())} and of {PEER}",
-    "with its backend for processors; networks of bytes have relaxed dot products where the engine's are exact.",
-    "*times*: as fast as onnxruntime-web, with relaxed SIMD. *first result*: from the",
-    "model's file to its first result, the engine being loaded. *code*: what is loaded besides trained values, in",
+    "with its backend for processors; networks of bytes have relaxed dot products where those of Node.js are exact.",
+    "*for*: the target of *nnefc relaxed*. *times*: as fast as onnxruntime-web, with relaxed SIMD. *first result*:",
+    "from the model's file to its first result, the engine being loaded. *code*: what is loaded besides trained values, in",
     "kilobytes; of onnxruntime-web its module of WebAssembly. Quantized networks have weights of int8 with a scale for",
     "each channel, and data of int8, or of uint8 for onnxruntime-web where it is faster so; BERT has 4 layers",
     "of width 256, and 128 tokens.",
@@ -65,12 +65,14 @@ Measure = Callable[[dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Engine:
-    """What is measured: an engine with its model's file, and the bytes that it is besides trained values."""
+    """What is measured: an engine with its model's file, the bytes that it is besides trained values, and nnefc's
+    target."""
 
     name: str
     kind: str
     file: Path
     code: int
+    target: str = ""
 
 
 @dataclass
@@ -109,13 +111,13 @@ def engines(network: str, numbers: str, packages: Path, folder: Path) -> list[En
     """Those of one model; nnefc's are compiled, and onnxruntime-web has each form of it."""
     model = model_of(network, numbers)
     made = []
-    dot = next((dot for dot in DOTS if numbers == "int8" and _supports(node_in(packages), dot)), "")
+    dot = next((dot for dot in DOTS if numbers == "int8" and _supports(command_of(node_in(packages)), dot)), "")
     for name, known in TARGETS.items():
         target = known.replace("relaxed", dot) if dot else known
         file = folder / f"{model.stem}.{target}.wasm"
         artifact = nnefc.compile(model, target)
         artifact.export(file)
-        made.append(Engine(name, "nnefc", file, file.stat().st_size - artifact.description.constant_bytes))
+        made.append(Engine(name, "nnefc", file, file.stat().st_size - artifact.description.constant_bytes, target))
     (module,) = (packages / "node_modules/onnxruntime-web/dist").glob("ort-wasm-simd-threaded.wasm")
     forms = [model_of(network, data) for data in DATA] if numbers == "int8" else [model]
     return [*made, *(Engine(form.name, "onnxruntime", form, module.stat().st_size) for form in forms)]
@@ -146,9 +148,7 @@ def in_node(packages: Path, job: dict[str, Any]) -> dict[str, Any]:
     dist = packages / "node_modules/onnxruntime-web/dist"
     loaders = {"nnefc": RUNTIME / "nnefc.mjs", "onnxruntime": dist / "ort.node.min.mjs"}
     given = {**job, "file": str(job["file"]), "loader": loaders[job["engine"]].as_uri()}
-    node = node_in(packages)
-    flags = [] if _supports(node, "relaxed-simd") else ["--experimental-wasm-relaxed-simd"]
-    command = [node, *flags, str(HERE / "node.mjs"), json.dumps(given)]
+    command = [*command_of(node_in(packages)), str(HERE / "node.mjs"), json.dumps(given)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode:
         raise click.ClickException(f"{job['engine']} failed: {done.stderr[-1000:]}")
@@ -156,10 +156,15 @@ def in_node(packages: Path, job: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def command_of(node: str) -> tuple[str, ...]:
+    """Node.js with relaxed SIMD, which older versions have behind a flag."""
+    return (node,) if _supports((node,), "relaxed-simd") else (node, "--experimental-wasm-relaxed-simd")
+
+
 @cache
-def _supports(node: str, feature: str) -> bool:
+def _supports(node: tuple[str, ...], feature: str) -> bool:
     program = f'import {{ supports }} from "{(RUNTIME / "nnefc.mjs").as_uri()}"; console.log(supports("{feature}"))'
-    done = subprocess.run([node, "--input-type=module", "--eval", program], capture_output=True, text=True, check=True)
+    done = subprocess.run([*node, "--input-type=module", "--eval", program], capture_output=True, text=True, check=True)
     return done.stdout.strip() == "true"
 
 
@@ -225,11 +230,12 @@ def row(
     times = [f"{one.time:.1f}" for one in (plain, relaxed, peer)]
     firsts = [f"{one.first:.0f}" for one in (plain, peer)]
     codes = [f"{choices[i].code / 1000:.0f}" for i in (0, 2)]
+    times.insert(2, f"`{choices[1].target}`")
     return [network, numbers, place, str(threads), *times, f"{peer.time / relaxed.time:.2f}", *firsts, *codes]
 
 
 _COLUMNS = [
-    *("network", "numbers", "in", "threads", "nnefc", "nnefc relaxed", "onnxruntime-web", "times"),
+    *("network", "numbers", "in", "threads", "nnefc", "nnefc relaxed", "for", "onnxruntime-web", "times"),
     *("first result", "onnxruntime-web's", "code", "onnxruntime-web's"),
 ]
 
