@@ -30,7 +30,7 @@ __all__ = [
 _FAR = 255  # bytes from a pointer of a load that is not a multiple of its size
 POINTERS = 8
 MOST_LOADED = 4  # vectors that one instruction loads, into registers that follow each other
-_AHEAD = 8  # products that a load is moved ahead of
+_AHEAD = 8  # instructions that are no loads, which a load is moved ahead of at most
 _LOOP = 2  # instructions that count rounds
 
 
@@ -54,7 +54,7 @@ class Code:
             `left`) and of the right ones (one for each of `right`), the number of rounds, and how many bytes further
             the left and the right items are in the next round.
         left, right: the items that these addresses are of.
-        instructions: of a round.
+        instructions: of a round; on WebAssembly without those that LLVM writes, which count rounds and move pointers.
     """
 
     name: str
@@ -165,7 +165,7 @@ def covering(groups: Sequence[Sequence[int]], product: Product) -> Iterator[tupl
 
 
 def _ahead(lines: Sequence[Line]) -> list[Line]:
-    """The same with loads some products earlier, as far as their registers are not in use."""
+    """The same with loads some instructions earlier, as far as their registers are not in use."""
     made: list[Line] = []
     for line in lines:
         place = len(made)

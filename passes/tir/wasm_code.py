@@ -194,4 +194,5 @@ def _function(
     name = f"nnefc_sums_{hashlib.sha256(inside.encode()).hexdigest()[:16]}"
     given = "ptr %s, ptr %a0, ptr %b0, i64 %n, i64 %left, i64 %right"
     head = f"define linkonce_odr hidden void @{name}({given}) alwaysinline nounwind"
-    return Code(name, f"\n{head} {{\n{inside}\n}}\n", (first[0],), (first[1],), len(lines))
+    instructions = sum(line.count("\\0A") + 1 for line in lines)
+    return Code(name, f"\n{head} {{\n{inside}\n}}\n", (first[0],), (first[1],), instructions)

@@ -39,9 +39,13 @@ def _steps(rows: int, columns: int, terms: int, pitch: int) -> tuple[Step, ...]:
 @pytest.mark.parametrize("once", [False, True])
 def test_all_products_are_added_up(name: str, rows: int, columns: int, terms: int, pitch: int, once: bool) -> None:
     """Two of the least and the largest bytes have room in 16 bits, if weights are not -128."""
+    _check(name, _steps(rows, columns, terms, pitch), 4 * columns * terms * 4, once)
+
+
+def _check(name: str, steps: tuple[Step, ...], right_step: int, once: bool) -> None:
+    """By sums of the least and the largest bytes."""
     product, rng = _product(name), np.random.default_rng(1)
-    steps = _steps(rows, columns, terms, pitch)
-    move = (4 * (max(step.left for step in steps) + 1), 4 * columns * terms * 4)
+    move = (4 * (max(step.left for step in steps) + 1), right_step)
     code = code_of(product, steps, move[1], once)
     assert code is not None
     rounds = 1 if once else _ROUNDS
@@ -59,6 +63,17 @@ def test_all_products_are_added_up(name: str, rows: int, columns: int, terms: in
     assert {number: total.tolist() for number, total in found.items()} == {
         number: total.tolist() for number, total in expected.items()
     }
+
+
+def test_sums_may_have_terms_of_different_numbers_from_any_place_on() -> None:
+    """As borders of pictures leave them out."""
+    steps = tuple(step for step in _steps(2, 2, 5, 5) if step.left not in (0, 4, 5) and step.right != 12)
+    assert steps[0].left > 0 and steps[0].right > 0
+    counts = {sum(step.sum == number for step in steps) for number in (0, 4, 8, 12)}
+    assert counts == {2, 3, 4}
+    for name in ("smlal", "umull"):
+        _check(name, steps, 160, once=False)
+        _check(name, steps, 160, once=True)
 
 
 def test_loads_and_copies_are_few_beside_products() -> None:
