@@ -54,9 +54,9 @@ _EXPLANATION = [
     "with its backend for processors; networks of bytes have relaxed dot products where those of Node.js are exact.",
     "*for*: the target of *nnefc relaxed*. *times*: as fast as onnxruntime-web, with relaxed SIMD. *first result*:",
     "from the model's file to its first result, the engine being loaded. *code*: what is loaded besides trained",
-    "values, in kilobytes; of onnxruntime-web its module of WebAssembly. Quantized networks have weights of int8 with a",
-    "scale for each channel, and data of int8, or of uint8 for onnxruntime-web where it is faster so; BERT has 4 layers",
-    "of width 256, and 128 tokens.",
+    "values, in kilobytes; of onnxruntime-web its module of WebAssembly. Quantized networks have weights of int8 with",
+    "a scale for each channel, and data of int8, or of uint8 for onnxruntime-web where it is faster so; BERT has 4",
+    "layers of width 256, and 128 tokens.",
     "",
 ]
 
