@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, te
 
 from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.dot_operands import pack_dot_matrix
@@ -22,6 +22,7 @@ from nnefc.passes.compute.matrix_units import filled, in_tiles
 from nnefc.passes.graph.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
+from nnefc.sizes import Size, dimension
 from nnefc.targets.machine.target import Target
 
 __all__ = ["PackNarrowMatmul"]
@@ -64,9 +65,15 @@ class _Packer(Rewriter):
         source = packed_data(self.builder, self._padded_rows(converted(self.builder, left, how), how), how)
         # tiles of the last rows are shorter
         padded = rows if in_tiles(how, self._target) else padded_rows(rows, self._target.vector_registers)
+        # an open size has another variable in the kernel: assembler by lane reads no rows that are limited one by one
+        of_data = self._target.by_lane and isinstance(rows, Size) and shape_of(source)[-2] == rows
+
+        def multiplied(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+            return multiply_packed(a, b, columns, dimension(a.shape[-2]) if of_data else padded, how.product)
+
         product = emit_te(
             self.builder,
-            lambda a, b: multiply_packed(a, b, columns, padded, how.product),
+            multiplied,
             source,
             packed,
             name="integer_matmul",

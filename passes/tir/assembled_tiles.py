@@ -24,6 +24,7 @@ from tvm.sym import Analyzer, detect_linear_equation
 
 from nnefc.element_types import bits_of
 from nnefc.passes.tir import lane_code, pair_code, wasm_code
+from nnefc.passes.tir.bound_offsets import named_value
 from nnefc.passes.tir.expressions import conditions_of, int64, is_number, substituted, variables_of
 from nnefc.passes.tir.lane_loops import Code, Step
 from nnefc.passes.tir.lane_products import OPERATORS, Product, product_of
@@ -292,7 +293,11 @@ def _of_store(store: tirx.BufferStore, bound: dict[tirx.Var, tirx.Expr], writer:
         if not before[0].same_as(place[0]) or not tvm_ffi.structural_equal(before[1], place[1]):
             return None
         left, right = _item(one, bound), _vector(other, product.lanes, product.right_item)
-        if left is None or right is None or variables_of([left[1], right[1]]) & bound.keys():
+        if left is None or right is None:
+            continue
+        named = {var: named_value(value) for var, value in bound.items() if named_value(value) is not value}
+        left, right = ((tensor, substituted(place, named)) for tensor, place in (left, right))
+        if variables_of([left[1], right[1]]) & bound.keys():
             continue  # the loops must know all places
         return _Added(product, place[0], int(place[1]), left, right)
     return None

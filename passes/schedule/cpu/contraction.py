@@ -31,6 +31,7 @@ from nnefc.passes.schedule.cpu.tile_sizes import (
     FEW,
     USUAL_EXTENTS,
     USUAL_PICTURES,
+    Spread,
     Tile,
     choose_few_rows,
     choose_open_tile,
@@ -132,11 +133,12 @@ class ContractionRule:
         streamed = bool(roles.steps) and not rows and target.vector_bytes == _CACHE_LINE
         if isinstance(size, Size):
             attrs = sch.mod["main"].attrs
+            in_form = Spread(spread, kind) if spread and not roles.steps else None
             if FEW in attrs:
-                tile, smaller = choose_few_rows(columns, target)
+                tile, smaller = choose_few_rows(columns, target, in_form)
             else:
                 usual = USUAL_PICTURES if JOINED_ROWS in attrs else USUAL_EXTENTS
-                tile, smaller = choose_open_tile(size, columns, typical(terms), target, roles.steps, usual)
+                tile, smaller = choose_open_tile(size, columns, typical(terms), target, roles.steps, usual, in_form)
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, smaller)
         if streamed:
             tile = Tile(1, 1, 1)  # one stream from memory: what the next one reads lies behind it

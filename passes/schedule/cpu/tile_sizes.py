@@ -24,6 +24,7 @@ __all__ = [
     "FEW_ROWS",
     "USUAL_EXTENTS",
     "USUAL_PICTURES",
+    "Spread",
     "Tile",
     "choose_few_rows",
     "choose_open_tile",
@@ -182,13 +183,14 @@ def loaded_together(target: Target) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _by_lane(rows: int, columns: int, pitch: int, target: Target, kind: str) -> float:
+def _by_lane(rows: int, columns: int, pitch: int, target: Target, kind: str, rows_apart: bool = False) -> float:
     """Instructions for each product of a tile, of a loop with several terms of a sum; infinite where it does not fit.
 
     Args:
         pitch: vectors of a row of B; 0 for columns that are apart. Long rows need pointers of their own: fewer terms
             are in a round.
         kind: see :func:`choose_uneven_tile`.
+        rows_apart: whether rows of A are, so that each needs a pointer of its own.
     """
     instruction = product_of(kind, target.scale)
     assert instruction is not None
@@ -199,7 +201,11 @@ def _by_lane(rows: int, columns: int, pitch: int, target: Target, kind: str) -> 
     waiting = max(target.costs.latency * target.costs.multiply_adds / len(sums), 1.0)
     for terms in (_TERMS, _FEWER_TERMS):
         steps = tuple(
-            Step((row * columns + column) * lanes, row * terms + term, (term * (pitch or 1) + column * further) * lanes)
+            Step(
+                (row * columns + column) * lanes,
+                row * (_APART if rows_apart else terms) + term,
+                (term * (pitch or 1) + column * further) * lanes,
+            )
             for term in range(terms)
             for row, column in sums
         )
@@ -219,8 +225,35 @@ def _divisors(extent: int) -> list[int]:
     return [d for d in range(1, min(typical(extent), _MOST_ROWS) + 1) if extent % d == 0]
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Products of operands that are brought in form before.
+
+    Attributes:
+        cost: see `spread` of :meth:`Tile.cycles`.
+        kind: of products, see :func:`.lane_products.product_of`.
+    """
+
+    cost: float
+    kind: str
+
+    def fits(self, tile: Tile, target: Target) -> bool:
+        """Whether the registers hold a tile: by lane as `passes/tir/pair_code.py` writes it, wherever its rows are."""
+        if not tile.fits(target, 0, self.cost):
+            return False
+        if not target.by_lane or product_of(self.kind, target.scale) is None:
+            return True
+        return math.isfinite(_by_lane(tile.rows, tile.columns, 0, target, self.kind, True))
+
+
 def choose_open_tile(
-    extent: Size, columns: int, terms: int, target: Target, steps: int = 0, usual: range = USUAL_EXTENTS
+    extent: Size,
+    columns: int,
+    terms: int,
+    target: Target,
+    steps: int = 0,
+    usual: range = USUAL_EXTENTS,
+    spread: Spread | None = None,
 ) -> tuple[Tile, tuple[int, ...]]:
     """The best tile of one row of an open extent, and the rows of the smaller tiles for what is left of it.
 
@@ -229,28 +262,40 @@ def choose_open_tile(
         terms: of a sum.
         steps: see :meth:`Tile.cycles`.
         usual: extents that the tile is chosen for, as far as this one may have them.
+        spread: where operands are brought in form before, how.
     """
     step = next(d for d in (32, 16, 8, 4, 2, 1) if extent % d == 0)
     least, most = (min(max(bound, usual.start), usual.stop - 1) for bound in bounds(extent))
     first = -(-least // step) * step
-    return _best_for(range(first, max(most, first) + 1, step), tuple(_divisors(columns)), terms, target, steps)
+    return _best_for(range(first, max(most, first) + 1, step), tuple(_divisors(columns)), terms, target, steps, spread)
 
 
-def choose_few_rows(columns: int, target: Target) -> tuple[Tile, tuple[int, ...]]:
+def choose_few_rows(columns: int, target: Target, spread: Spread | None = None) -> tuple[Tile, tuple[int, ...]]:
     """The same of few rows, each number of which has a tile of its own: B is read once."""
     *smaller, rows = FEW_ROWS
     tiles = [Tile(1, rows, count) for count in _divisors(columns)]
-    best = max((tile for tile in tiles if tile.fits(target)), key=lambda tile: tile.share(target))
+    best = max(
+        [tile for tile in tiles if _fits(tile, target, 0, spread)],
+        key=lambda tile: tile.share(target, 0, _cost(spread)),
+    )
     return best, tuple(reversed(smaller))
+
+
+def _fits(tile: Tile, target: Target, steps: int, spread: Spread | None) -> bool:
+    return tile.fits(target, steps) if spread is None else spread.fits(tile, target)
+
+
+def _cost(spread: Spread | None) -> float:
+    return 0.0 if spread is None else spread.cost
 
 
 @lru_cache(maxsize=1024)
 def _best_for(
-    extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int
+    extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int, spread: Spread | None
 ) -> tuple[Tile, tuple[int, ...]]:
     """The tile, and the smaller ones, that come closest to the best of all tiles for each of these extents."""
-    candidates = _candidates(columns, target, steps)
-    found = _cycles(extents, columns, terms, target, steps)
+    candidates = _candidates(columns, target, steps, spread)
+    found = _cycles(extents, columns, terms, target, steps, spread)
     weights = np.array([_HALVED if _is_halved_image(n) else _USUAL if n % 8 == 0 else 1 for n in extents])
     excess = found / found.min(axis=0) @ weights / weights.sum()
     code = [1 + _CODE * sum(smaller) * tile.columns for tile, smaller in candidates]
@@ -263,9 +308,11 @@ def _is_halved_image(extent: int) -> bool:
 
 
 @lru_cache
-def _candidates(columns: tuple[int, ...], target: Target, steps: int) -> list[tuple[Tile, tuple[int, ...]]]:
+def _candidates(
+    columns: tuple[int, ...], target: Target, steps: int, spread: Spread | None
+) -> list[tuple[Tile, tuple[int, ...]]]:
     tiles = [Tile(1, rows, count) for rows, count in product(range(1, _MOST_ROWS + 1), columns)]
-    return [(tile, sizes) for tile in tiles if tile.fits(target, steps) for sizes in _smaller_than(tile.rows)]
+    return [(tile, sizes) for tile in tiles if _fits(tile, target, steps, spread) for sizes in _smaller_than(tile.rows)]
 
 
 def _smaller_than(rows: int) -> list[tuple[int, ...]]:
@@ -284,17 +331,19 @@ def _smaller_than(rows: int) -> list[tuple[int, ...]]:
     return sorted(descending)
 
 
-def _cycles(extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int) -> np.ndarray:
+def _cycles(
+    extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int, spread: Spread | None
+) -> np.ndarray:
     """Of all rows of each extent and one vector of columns, by each candidate: see `passes/tir/remainders.py`.
 
     All columns of a tile are read again for each tile of rows, from a cache of which they fill no more than half.
     """
-    candidates = _candidates(columns, target, steps)
-    numbers = _numbers(extents, columns, target, steps)
+    candidates = _candidates(columns, target, steps, spread)
+    numbers = _numbers(extents, columns, target, steps, spread)
     cycles = np.zeros((len(candidates), len(numbers)))
     for row, (tile, smaller) in zip(cycles, candidates, strict=True):
         sizes = (tile.rows, *smaller)
-        row[: len(sizes)] = [_tile_cycles(rows, tile.columns, terms, target, steps) for rows in sizes]
+        row[: len(sizes)] = [_tile_cycles(rows, tile.columns, terms, target, steps, _cost(spread)) for rows in sizes]
     total = np.zeros(numbers[0].shape)
     for number, cost in zip(numbers, cycles.T, strict=True):
         total += number * cost[:, None]
@@ -303,9 +352,11 @@ def _cycles(extents: range, columns: tuple[int, ...], terms: int, target: Target
 
 
 @lru_cache
-def _numbers(extents: range, columns: tuple[int, ...], target: Target, steps: int) -> list[np.ndarray]:
+def _numbers(
+    extents: range, columns: tuple[int, ...], target: Target, steps: int, spread: Spread | None
+) -> list[np.ndarray]:
     """How many tiles of its first size each candidate computes each extent in, how many of its second, and so on."""
-    candidates = _candidates(columns, target, steps)
+    candidates = _candidates(columns, target, steps, spread)
     most = max(len(smaller) for _, smaller in candidates)
     sizes = [(tile.rows, *smaller, *[0] * (most + 1 - len(smaller))) for tile, smaller in candidates]
     rows, count = np.array(sizes)[:, :, None], np.array(extents)
@@ -322,12 +373,12 @@ def _numbers(extents: range, columns: tuple[int, ...], target: Target, steps: in
 
 
 @lru_cache(maxsize=4096)
-def _tile_cycles(rows: int, columns: int, terms: int, target: Target, steps: int) -> float:
+def _tile_cycles(rows: int, columns: int, terms: int, target: Target, steps: int, spread: float) -> float:
     """Of one tile; none without rows."""
     if not rows:
         return 0.0
     costs, line = target.costs, columns * target.vector_bytes
     panel = 2 * terms * line
     waiting = _NOT_HIDDEN * line / costs.bytes_per_cycle(panel) if panel > costs.l1_bytes else 0.0
-    step = Tile(1, rows, columns).cycles(target, steps) + waiting
+    step = Tile(1, rows, columns).cycles(target, steps, spread) + waiting
     return terms * step + _TILE_CYCLES + _REGISTER_CYCLES * rows * columns

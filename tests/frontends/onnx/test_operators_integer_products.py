@@ -119,6 +119,33 @@ def test_sums_of_pairs_of_rows_are_exact_on_arm(family: Family, tmp_path: Path) 
     check(cases, [[results[f"y{i}_0"]] for i in range(len(cases))], wanted)
 
 
+def test_open_rows_are_summed_up_in_assembler_on_arm(tmp_path: Path) -> None:
+    """By few and by many: each number of rows of a tile has a loop of its own."""
+    machine = with_glibc("a53", "cortex-a53", "qemu-aarch64", "-cpu", "cortex-a53")
+    if machine.missing:
+        pytest.skip(f"needs: {machine.missing}")
+    rng = np.random.default_rng(15)
+    w = rng.integers(-127, 128, (36, 24)).astype(np.int8)
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+        "product",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.INT8, ("rows", 36))],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT32, ("rows", 24))],
+        [onnx.numpy_helper.from_array(w, "w")],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "model.onnx")
+    artifact = compile_network(load_network(tmp_path / "model.onnx"), parse_target(machine.target))
+    artifact.emit("asm", tmp_path)
+    text = "".join(path.read_text() for path in tmp_path.glob("kernels*.s"))
+    assembler = re.findall(r"//APP\n(.*?)//NO_APP", text, re.DOTALL)
+    assert sum("smlal2" in part for part in assembler) >= 3
+    for rows in (1, 3, 7, 19):
+        x = rng.integers(-128, 128, (rows, 36)).astype(np.int8)
+        found = run_on(machine, artifact, {"x": x})
+        np.testing.assert_array_equal(found["y"], x.astype(np.int32) @ w.astype(np.int32))
+
+
 _DEPTHWISE = (
     # data, kernel, pads, strides, dilations
     ((2, 19, 7, 6), (3, 3), [1, 1, 1, 1], [1, 1], [1, 1]),
