@@ -97,9 +97,13 @@ def test_a_page_has_every_row_that_its_script_lists(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in WRITTEN if path.stem == "emulated"], ids=named)
 def test_instructions_are_counted_of_every_network_that_the_script_lists(path: Path) -> None:
-    _, has_table, table = path.read_text().partition("## Instructions")  # an older page has none
-    counted = {line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")}
-    assert not has_table or rows_listed("emulated.py", "COUNTED") <= counted
+    _, _, table = path.read_text().partition("## Instructions")
+    rows = [[cell.strip() for cell in line.split("|")] for line in table.splitlines() if line.startswith("| ")]
+    counted: dict[str, set[tuple[str, str]]] = {}
+    for _, network, numbers, target, *_ in rows[1:]:
+        counted.setdefault(network, set()).add((numbers, target))
+    assert rows_listed("emulated.py", "COUNTED") == counted.keys()
+    assert len(set(map(frozenset, counted.values()))) == 1  # all with the same
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=named)
