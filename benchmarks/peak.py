@@ -127,7 +127,8 @@ class MemoryReader:
 
 
 def bytes_per_second(library: Path, size: int, threads: int) -> float:
-    """How fast an array of `size` bytes can be read, at best."""
+    """How fast an array of `size` bytes can be read, at best; of a network without trained values, a byte."""
+    size = max(size, 1)
     reader = MemoryReader(library, size, threads)
     try:
         return size / min(reader.time(0, 1)[0] for _ in range(REPEATS))
