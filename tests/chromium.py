@@ -23,6 +23,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",  # containers lack what it needs
+    "--no-zygote",  # whose children's time would not count as this process's
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--no-first-run",
