@@ -29,11 +29,12 @@ from tvm import sym, tirx
 from tvm.ir.expr import Call, StringImm, TensorLoad
 from tvm.target import codegen
 
+from nnefc.targets.codegen.cpu.expressions import IF_THEN_ELSE, inside, rebuilt
+
 __all__ = ["Checks", "counted_checks", "with_checks"]
 
 _FAILED = "nnefc_check_failed"  # of the runtime: notes a failure
 _RUN_FAILED = "nnefc_run_failed"  # of the runtime: whether something has failed
-_IF_THEN_ELSE = ("prim.if_then_else", "tirx.if_then_else")
 _LIKELY = "tirx.likely"
 _ADDRESS = "tirx.address_of"
 _LLVM = "tirx.call_llvm_intrin"
@@ -190,7 +191,7 @@ class _Kernel:
                 return value
             case TensorLoad():
                 return self._load(value)
-            case Call() if _name(value) in _IF_THEN_ELSE:
+            case Call() if _name(value) in IF_THEN_ELSE:
                 condition, then, rest = value.args
                 then = self._under(condition, lambda: self._value(then))
                 rest = self._under(tirx.Not(condition), lambda: self._value(rest))
@@ -206,7 +207,7 @@ class _Kernel:
                 return tirx.Let(value.var, self._value(value.value), self._value(value.body))
         if isinstance(value, _QUOTIENTS) and _is_integer(value, any_lanes=True):
             return self._quotient(value)
-        return _rebuilt(value, self._value)
+        return rebuilt(value, self._value)
 
     def _load(self, load: TensorLoad) -> tirx.Expr:
         (place,) = load.indices
@@ -304,7 +305,7 @@ class _Kernel:
     def _may_overflow(self, index: tirx.Expr) -> bool:
         """Whether a sum or product in an index may be beyond its type, by the ranges of what it is computed from."""
         limit = 1 << (int(tvm.DataType(_dtype(index)).bits) - 1)
-        for part in _inside(index):
+        for part in inside(index):
             if isinstance(part, _SUMS):
                 bound = self._analyzer.const_int_bound(part)
                 if bound.max_value >= min(limit, _SURE) or bound.min_value < -min(limit, _SURE):
@@ -417,8 +418,8 @@ def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
 def _is_pure(expr: tirx.Expr) -> bool:
     """Whether an expression is always the same number: it reads no memory, and calls nothing."""
     return not any(
-        isinstance(part, TensorLoad) or (isinstance(part, Call) and _name(part) not in (*_IF_THEN_ELSE, _LIKELY))
-        for part in _inside(expr)
+        isinstance(part, TensorLoad) or (isinstance(part, Call) and _name(part) not in (*IF_THEN_ELSE, _LIKELY))
+        for part in inside(expr)
     )
 
 
@@ -433,64 +434,6 @@ def _known_part(value: tirx.Expr) -> tirx.Expr:
     if isinstance(value, Call) and _name(value) == _LLVM and len(value.args) == 3:
         return value.args[2]
     return value
-
-
-def _inside(expr: tirx.Expr) -> Iterator[tirx.Expr]:
-    """The expression and all of those inside."""
-    waiting = [expr]
-    while waiting:
-        part = waiting.pop()
-        yield part
-        waiting += _operands(part)
-
-
-def _operands(expr: tirx.Expr) -> list[tirx.Expr]:
-    match expr:
-        case tirx.IntImm() | tirx.FloatImm() | tirx.Var() | StringImm():
-            return []
-        case Call():
-            return [arg for arg in expr.args if isinstance(arg, tirx.Expr)]
-        case TensorLoad():
-            return list(expr.indices)
-        case tirx.Select():
-            return [expr.condition, expr.true_value, expr.false_value]
-        case tirx.Cast() | tirx.Broadcast():
-            return [expr.value]
-        case tirx.Ramp():
-            return [expr.base, expr.stride]
-        case tirx.Shuffle():
-            return list(expr.vectors)
-        case tirx.Let():
-            return [expr.value, expr.body]
-        case tirx.Not() | tirx.BitwiseNot():
-            return [expr.a]
-    return [expr.a, expr.b] if hasattr(expr, "b") else []
-
-
-def _rebuilt(expr: tirx.Expr, change: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """The expression with `change` applied to each one right inside it; itself if nothing changes."""
-    before = _operands(expr)
-    after = [change(part) for part in before]
-    if all(new.same_as(old) for new, old in zip(after, before, strict=True)):
-        return expr
-    match expr:
-        case Call():
-            made = iter(after)
-            args = [next(made) if isinstance(arg, tirx.Expr) else arg for arg in expr.args]
-            return Call(expr.op, args, expr.attrs, ret_ty=expr.ty)
-        case TensorLoad():
-            return tirx.BufferLoad(expr.source, after)
-        case tirx.Select():
-            return tirx.Select(*after)
-        case tirx.Cast():
-            return tirx.Cast(_dtype(expr), *after)
-        case tirx.Broadcast():
-            return tirx.Broadcast(*after, expr.lanes)
-        case tirx.Ramp():
-            return tirx.Ramp(*after, expr.lanes)
-        case tirx.Shuffle():
-            return tirx.Shuffle(after, expr.indices)
-    return type(expr)(*after)
 
 
 def _in_type(expr: tirx.Expr, dtype: str) -> tirx.Expr:

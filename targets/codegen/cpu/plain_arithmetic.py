@@ -10,14 +10,15 @@ first form; what is behind a fence they do not look into.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.targets.codegen.cpu.plain_functions import FUNCTIONS
+from nnefc.targets.codegen.cpu.expressions import IF_THEN_ELSE, rebuilt
+from nnefc.targets.codegen.cpu.plain_functions import FUNCTIONS, Kept
 
 __all__ = ["check_functions", "with_fences", "with_plain_conversions", "with_plain_functions"]
 
@@ -82,22 +83,94 @@ def with_plain_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def with_plain_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A function in vectors without functions of a C library for float32 and float16."""
+    """A function in vectors without functions of a C library for float32 and float16.
 
-    def replaced(call: tvm.ir.Call) -> tirx.Expr:
-        name = _name(call)
-        if name not in _OF_LIBRARIES or not _is_float(call):
-            return call
-        scalar, lanes = _scalar(call)
-        if scalar == "float16":
+    y[i] = sin(x[i])     →     a[0] = … x[i] …; b[0] = … a[0] …; y[i] = … b[0] …
+
+    What they are computed by comes before the statement that they are in. Where that reads memory under a condition,
+    what comes before does, too.
+    """
+    if not _functions_in(func.body):
+        return func
+
+    def plain(stmt: tirx.Stmt) -> tirx.Stmt:
+        keep = Kept()
+
+        def change(expr: tirx.Expr) -> tirx.Expr:
+            return _plain(expr, keep, ()) if _functions_in(expr) else expr
+
+        match stmt:
+            case tirx.BufferStore():
+                made = tirx.BufferStore(stmt.buffer, change(stmt.value), list(map(change, stmt.indices)))
+            case tirx.Bind():
+                made = tirx.Bind(stmt.var, change(stmt.value))
+            case tirx.Evaluate():
+                made = tirx.Evaluate(change(stmt.value))
+            case tirx.IfThenElse():
+                made = tirx.IfThenElse(change(stmt.condition), stmt.then_case, stmt.else_case)
+        return tirx.SeqStmt([*keep.statements, made]) if keep.statements else made
+
+    def flat(stmt: tirx.SeqStmt) -> tirx.Stmt:
+        parts = [inner for part in stmt.seq for inner in (part.seq if isinstance(part, tirx.SeqStmt) else [part])]
+        return tirx.SeqStmt(parts) if len(parts) > len(stmt.seq) else stmt
+
+    changed = (tirx.BufferStore, tirx.Bind, tirx.Evaluate, tirx.IfThenElse)
+    made = tvm_ffi.structural_map(func, [(changed, plain), (tirx.SeqStmt, flat)])
+    left = _functions_in(made.body)
+    if left:
+        raise AssertionError(f"{left[0]} is called where nothing can be computed before it")
+    return made
+
+
+def _plain(expr: tirx.Expr, keep: Kept, conditions: Sequence[tirx.Expr]) -> tirx.Expr:
+    """An expression without functions of a C library.
+
+    Args:
+        conditions: under which it is computed; without functions.
+    """
+
+    def change(part: tirx.Expr) -> tirx.Expr:
+        return _plain(part, keep, conditions)
+
+    match expr:
+        case tvm.ir.Call() if _is_function(expr):
+            operands = list(map(change, _operands(expr)))
+            scalar, lanes = _scalar(expr)
             single = _as_type("float32", lanes)
-            wide = [operand.astype(single) for operand in _operands(call)]
-            if name in FUNCTIONS:
-                return FUNCTIONS[name](*wide).astype(_as_type(scalar, lanes))
-            return replaced(tirx.call_intrin(single, f"tirx.{name}", *wide)).astype(_as_type(scalar, lanes))
-        return call.op.get_attr(_LOWERING)(call) if name in _OWN else FUNCTIONS[name](*_operands(call))
+            if _name(expr) in FUNCTIONS:
+                wide = [_under(conditions, operand).astype(single) for operand in operands]
+                return FUNCTIONS[_name(expr)](keep, *wide).astype(_as_type(scalar, lanes))
+            call = tirx.call_intrin(single, f"tirx.{_name(expr)}", *(operand.astype(single) for operand in operands))
+            return call.op.get_attr(_LOWERING)(call).astype(_as_type(scalar, lanes))
+        case tvm.ir.Call() if getattr(expr.op, "name", "") in IF_THEN_ELSE:
+            condition, then, other = expr.args
+            condition = change(condition)
+            then = _plain(then, keep, (condition, *conditions))
+            return tirx.if_then_else(condition, then, _plain(other, keep, (tirx.Not(condition), *conditions)))
+        case tirx.Let() if _functions_in(expr.body):  # what comes before does not have the name
+            value = keep(_under(conditions, change(expr.value)))
+            named = tvm_ffi.structural_map(expr.body, (tirx.Var, lambda var: value if var.same_as(expr.var) else var))
+            return change(named)
+    return rebuilt(expr, change)
 
-    return tvm_ffi.structural_map(func, (tvm.ir.Call, replaced))
+
+def _under(conditions: Sequence[tirx.Expr], value: tirx.Expr) -> tirx.Expr:
+    """A value where these conditions hold, of which each holds where the next ones do; else 0."""
+    for condition in conditions:
+        value = tirx.if_then_else(condition, value, tirx.const(0, str(value.expr_ty().dtype)))
+    return value
+
+
+def _functions_in(node: tirx.Stmt | tirx.Expr) -> list[str]:
+    """The names of functions of a C library that are called in statements or an expression."""
+    found: list[str] = []
+
+    def look(call: tvm.ir.Call) -> None:
+        if _is_function(call):
+            found.append(_name(call))
+
+    tvm_ffi.structural_walk(node, (tvm.ir.Call, look))
+    return found
 
 
 def check_functions(funcs: Iterable[tirx.PrimFunc]) -> None:
@@ -110,9 +183,8 @@ def check_functions(funcs: Iterable[tirx.PrimFunc]) -> None:
     found: dict[tuple[str, str], None] = {}
 
     def look(call: tvm.ir.Call) -> None:
-        name = _name(call)
-        if name in _OF_LIBRARIES and _is_float(call):
-            scalar, _ = _scalar(call)
+        if _is_function(call):
+            name, (scalar, _) = _name(call), _scalar(call)
             if scalar == "float64" or (name not in _OWN and name not in FUNCTIONS):
                 found[name, scalar] = None
 
@@ -140,5 +212,6 @@ def _operands(call: tvm.ir.Call) -> list[tirx.Expr]:
     return [operand for operand in call.args if not isinstance(operand, tvm.ir.StringImm)]
 
 
-def _is_float(call: tvm.ir.Call) -> bool:
-    return _scalar(call)[0] in _FLOATS
+def _is_function(call: tvm.ir.Call) -> bool:
+    """Whether it calls a function of a C library, of floats."""
+    return _name(call) in _OF_LIBRARIES and _scalar(call)[0] in _FLOATS

@@ -4,9 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm
+import tvm_ffi
 from onnx import TensorProto, helper, save
+from tir_programs import function
+from tvm import tirx
+from tvm.ir.expr import TensorLoad
 
 import nnefc
+from nnefc.targets.codegen.cpu.plain_arithmetic import with_plain_functions
+from nnefc.targets.codegen.cpu.plain_functions import FUNCTIONS
 
 _UNARY = {
     "Acos": np.arccos, "Acosh": np.arccosh, "Asin": np.arcsin, "Asinh": np.arcsinh, "Atan": np.arctan, "Cos": np.cos,
@@ -68,3 +75,54 @@ def test_odd_functions_keep_the_sign_of_zero(values: np.ndarray, results: dict[s
 def test_power_is_rounded_to_nearest(values: np.ndarray, results: dict[str, np.ndarray]) -> None:
     with np.errstate(all="ignore"):
         _is_nearest(results["Pow"], values.astype(np.float64) ** results["y"].astype(np.float64))
+
+
+def nodes_in(func: tirx.PrimFunc, kind: type) -> list[tvm.ir.Node]:
+    found: list[tvm.ir.Node] = []
+    tvm_ffi.structural_walk(func, (kind, found.append))
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_values_have_no_names_which_tvm_would_put_their_values_in_the_place_of(name: str) -> None:
+    operands = "X[i], X[i + 1]" if name in ("atan2", "pow") else "X[i]"
+    plain = with_plain_functions(
+        function(f"""
+            X: T.Buffer((99,)), Y: T.Buffer((99,)), i: T.int64
+            Y[i] = T.{name}({operands})
+        """)
+    )
+    assert not nodes_in(plain, tirx.Let)
+    assert len(nodes_in(plain, tirx.BufferStore)) < 50
+
+
+IN_A_BRANCH = """
+    X: T.Buffer((99,)), Y: T.Buffer((99,)), i: T.int64
+    Y[i] = T.if_then_else(i < 9, T.if_then_else(i < 3, T.sin(X[i]), X[5]), T.float32(0))
+"""
+
+
+def test_memory_is_read_under_the_conditions_of_the_statement() -> None:
+    plain = with_plain_functions(function(IN_A_BRANCH))
+    *kept, last = nodes_in(plain, tirx.BufferStore)
+    reads = [store for store in kept if any(load.source.name == "X" for load in nodes_in(store.value, TensorLoad))]
+    assert len(reads) == 1
+    read = str(reads[0].value)
+    assert read.index("i < T.int64(9)") < read.index("i < T.int64(3)") < read.index("X[i]")
+    assert "X[5]" in str(last.value) and "X[i]" not in str(last.value)
+
+
+SQUARES = """
+    X: T.Buffer((99,)), Y: T.Buffer((99,)), i: T.int64
+    Y[i] = X[i] * X[i]
+"""
+
+
+def test_names_that_functions_are_called_with_are_kept_too() -> None:
+    func = function(SQUARES)
+    var = tirx.Var("v", "float32")
+    named = tirx.Let(var, func.body.value, tirx.sin(var) + var)
+    store = tirx.BufferStore(func.body.buffer, named, func.body.indices)
+    plain = with_plain_functions(tirx.PrimFunc(func.params, store, func.ret_type, func.attrs))
+    assert not nodes_in(plain, tirx.Let)
+    assert len([load for load in nodes_in(plain, TensorLoad) if load.source.name == "X"]) == 2
