@@ -53,8 +53,9 @@ def _readers(record: Mapping[str, Any]) -> Iterator[str]:
 
 def _graphs(record: Record) -> Iterator[str]:
     ways, nodes = record["graphs"], record["nodes"]
-    graphs, runs, refused, stopped, doubtful = (
-        record.total("graphs", what) for what in ("graphs", "runs", "refused", "not run", "doubtful")
+    graphs, runs, refused, stopped, doubtful, states, ended = (
+        record.total("graphs", what)
+        for what in ("graphs", "runs", "refused", "not run", "doubtful", "states", "ended the peer")
     )
     each = sum(nodes.values()) / max(graphs, 1)
     yield f"{graphs:,} graphs of {sum(nodes.values()):,} nodes, {each:.1f} each, of {len(nodes)} operators."
@@ -64,7 +65,12 @@ def _graphs(record: Record) -> Iterator[str]:
     yield "ask something of sizes that were left open, such as to be equal or multiples of a number."
     if stopped:
         yield f"{stopped:,} were not run: the emulator ended with an error of its own."
-    yield f"In {doubtful:,} onnxruntime agrees with the library against ONNX's reference."
+    if doubtful:
+        yield f"In {doubtful:,} onnxruntime agrees with the library against ONNX's reference."
+    if states:
+        yield f"{states:,} inputs were states, which outputs update in three runs one after the other."
+    if ended:
+        yield f"{ended:,} ended onnxruntime's process when it was asked for its results."
     yield from _asked(record)
     yield from _left_open(record)
     yield "Every other difference was mended; the least graphs that show them are in `tests/fuzz/corpus`."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent / "fuzz"))
 sys.path.insert(0, str(Path(__file__).parent / "fuzz" / "graphs"))
 
 import comparison
+import peer
 from bounds import bounds_of
 from comparison import Arrays, compare, difference
 from corpus import CORPUS, read_case
@@ -45,6 +47,7 @@ def graph_of(seed: int, steps: int) -> Graph:
         (6, "passes"),
         (7, "cuda"),
         (8, "reproducible open"),
+        (9, "states"),
     ],
 )
 def test_graphs_agree_with_float64(seed: int, way: str) -> None:
@@ -89,9 +92,28 @@ def test_results_with_another_number_of_threads_are_judged_too(first: str, monke
     doubtful = {name: np.asarray(value + 1, value.dtype) for name, value in right.items()}
     wrong = {name: np.asarray(value + 7, value.dtype) for name, value in right.items()}
     monkeypatch.setattr(comparison, "run", lambda *_: [doubtful if first == "doubtful" else right, wrong])
-    monkeypatch.setattr(comparison, "_peer_results", lambda _: doubtful)
+    monkeypatch.setattr(comparison, "peer_results", lambda *_: doubtful)
     (finding,) = compare([graph], WAYS["default"]).findings
     assert finding.graph is graph
+
+
+def test_a_peer_computes_in_a_process_of_its_own() -> None:
+    graph = graph_of(41, 2)
+    found = peer.peer_results(graph.model(), graph.feeds())
+    assert not isinstance(found, str)
+    assert difference(found, bounds_of(graph)) == ""
+
+
+def test_a_peer_that_ends_its_process_is_counted_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = graph_of(41, 2)
+    wrong = {tensor.name: np.asarray(tensor.array + 7, tensor.array.dtype) for tensor in graph.outputs}
+    monkeypatch.setattr(comparison, "run", lambda *_: [wrong])
+    for status, said in ((-11, peer.ENDED), (3, peer.REFUSED)):
+        done = subprocess.CompletedProcess([], status)
+        monkeypatch.setattr(peer.subprocess, "run", lambda *_, done=done, **__: done)
+        outcome = compare([graph], WAYS["default"])
+        assert [finding.peer for finding in outcome.findings] == [said]
+        assert outcome.counts["ended the peer"] == (said == peer.ENDED)
 
 
 def test_what_was_written_as_nnef_must_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +255,7 @@ def test_what_the_reference_does_not_evaluate_is_what_onnxruntime_computes(kind:
         walk.take({kind: SPACES[kind]}, 3)
         graph = walk.graph()
         assert kind in graph.operators()
-        found = comparison._peer_results(graph)
+        found = peer.results_here(graph.model().SerializeToString(), graph.feeds())
         assert found is not None
         assert difference(found, bounds_of(graph)) == ""
 

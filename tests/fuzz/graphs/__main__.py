@@ -36,6 +36,7 @@ from opening import may_be_open  # noqa: E402
 from record import Record  # noqa: E402
 from shrinking import shrunk  # noqa: E402
 from spaces import SPACES  # noqa: E402
+from states import kept_of  # noqa: E402
 from walk import Graph, Walk  # noqa: E402
 from ways import WAYS, Way  # noqa: E402
 
@@ -106,7 +107,11 @@ def write(finding: Finding, folder: Path, until: float) -> bool:
         small = finding.graph
     folder.mkdir(parents=True, exist_ok=True)
     name = folder / f"{small.seed}-{way.name.replace(' ', '-')}"
-    lines = [f"{way.name}: {finding.what}", *(f"small: {f.what}; peer: {f.peer or 'none'}" for f in again.findings)]
+    lines = [
+        f"{way.name}: {finding.what}",
+        *(f"small: {f.what}; peer: {f.peer or 'not asked'}" for f in again.findings),
+    ]
+    lines += [f"states: {' '.join(f'{x}={y}' for x, y in kept_of(small).items())}"] if way.states else []
     opened = may_be_open(small) if small.opened is None else small.opened
     model = small.model(opened if way.open_sizes else ())
     name.with_suffix(".txt").write_text("\n".join([*lines, "", onnx.printer.to_text(model), ""]))
@@ -217,7 +222,7 @@ def main(
         refusals.update(f"{line['way']}: {reason}" for reason in line["refused"])
         doubtful.update(kind for kinds in line["doubtful"] for kind in kinds)
         for number, what, peer in line["findings"]:
-            click.echo(f"seed {number}, {line['way']}, peer {peer or 'refuses'}: {what[:300]}")
+            click.echo(f"seed {number}, {line['way']}, peer {peer or 'not asked'}: {what[:300]}")
         if time.monotonic() - started > 60 * minutes:
             break
     spent = time.monotonic() - started

@@ -14,19 +14,21 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime
 from bounds import Bounds, bounds_of
 from emulated_networks import on_cuda
 from emulation import run_on
 from opening import drawn_sizes, may_be_open
+from peer import ENDED, peer_results
+from states import in_run, kept_of, with_variables, written_out
 from walk import Graph, joined
-from ways import Way
+from ways import RUNS_OF_STATES, Way
 
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.comparison.kernels import kernel_steps
 from nnefc.comparison.passes import check_plain, outputs_after_each
 from nnefc.formats import load_network
+from nnefc.loader.session import Session
 from nnefc.passes.backend import MEMORY_BUDGET
 from nnefc.targets.machine.any_target import parse_any_target
 
@@ -51,7 +53,7 @@ class Finding:
     Attributes:
         way: how the graph was compiled.
         what: the difference or the error.
-        peer: whose side onnxruntime takes: "reference", "neither", or "" if it does not take the graph.
+        peer: whose side onnxruntime takes: "reference", "neither", or why it takes none; "" if it was not asked.
         graph: that shows it.
     """
 
@@ -72,9 +74,9 @@ class Outcome:
         findings: the others.
         validated: the passes and steps after which a graph, or one of its kernels, was computed and found right.
         counts: what else is counted, by what it is: graphs "not run", for an error of the emulator's own, or "not
-            judged", as nothing is asked of any of their results; "items" of the results of graphs that agree, and
-            those "not asked"; "sizes" that were drawn to be left open, those "closed" again, and graphs "without open
-            sizes".
+            judged", as nothing is asked of any of their results, or that "ended the peer" when it was asked; "items"
+            of the results of graphs that agree, and those "not asked"; "sizes" that were drawn to be left open, those
+            "closed" again, and graphs "without open sizes"; "states" of graphs.
     """
 
     agreed: int = 0
@@ -97,7 +99,10 @@ def compare(graphs: Sequence[Graph], way: Way) -> Outcome:
     if way.open_sizes:
         graphs, counts = _opened(graphs)
         outcome += Outcome(counts=counts)
-    elif way.nnef and len(graphs) > 1:
+    if way.states:
+        graphs = [replace(g, kept=kept_of(g)) if g.kept is None else g for g in graphs]
+        outcome += Outcome(counts=Counter({"states": sum(len(g.kept or ()) for g in graphs)}))
+    if way.nnef and len(graphs) > 1:
         graphs, refused = _written(graphs, way)
         outcome += Outcome(refused=refused)
     return outcome + _compared(graphs, way) if graphs else outcome
@@ -169,7 +174,7 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
     if not wrong and not refused:
         outcome = Outcome(validated=tuple(validated))
         for one in graphs:
-            own = _judged(one, [{t.name: found[t.name] for t in one.outputs} for found in results], way)
+            own = _judged(one, [{name: found[name] for name in _results_of(one, way)} for found in results], way)
             outcome += own if len(graphs) == 1 else _by_itself(own, graph)
         return outcome
     if len(graphs) > 1:
@@ -197,13 +202,14 @@ def _by_itself(outcome: Outcome, beside: Graph) -> Outcome:
     (finding,) = outcome.findings
     again = compare([finding.graph], finding.way)
     if again.findings:
-        return replace(again, counts=Counter())  # they are counted with those of all graphs
-    return Outcome(findings=(replace(finding, what=f"{finding.what} [beside others]", graph=beside),))
+        return replace(again, counts=outcome.counts)  # others are counted with those of all graphs
+    return replace(outcome, findings=(replace(finding, what=f"{finding.what} [beside others]", graph=beside),))
 
 
 def _judged(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
     """What the results of a graph are worth, each with another number of threads."""
-    bounds = bounds_of(graph)
+    plain = written_out(graph, graph.kept or {}) if way.states else graph
+    bounds = bounds_of(plain)
     first, *others = runs
     is_doubtful = False
     for results in (first, *(other for other in others if not _are_same(first, other))):
@@ -211,10 +217,11 @@ def _judged(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
         if not wrong:
             continue
         what = difference(results, wrong)
-        peer = _peer_results(graph)
-        side = "" if peer is None else "neither" if difference(peer, wrong) else "reference"
-        if peer is None or side == "reference" or difference(results, _around(peer, wrong)):
-            return Outcome(findings=(Finding(way, what, side, graph),))
+        peer = peer_results(plain.model(), plain.feeds())
+        side = peer if isinstance(peer, str) else "neither" if difference(peer, wrong) else "reference"
+        if isinstance(peer, str) or side == "reference" or difference(results, _around(peer, wrong)):
+            counts = Counter({"ended the peer": 1} if side == ENDED else {})
+            return Outcome(findings=(Finding(way, what, side, graph),), counts=counts)
         is_doubtful = True
     if is_doubtful:
         return Outcome(doubtful=(graph,))
@@ -264,6 +271,8 @@ def _source(graph: Graph, way: Way, folder: Path) -> Path:
         nnefc.convert(source, written, registry=way.registry)
     except (nnefc.CompileError, nnefc.ModelWarning) as error:
         raise NotWritten(str(error).partition("\n")[0]) from None
+    if way.states:
+        with_variables(written, graph, graph.kept or {})
     return written
 
 
@@ -274,21 +283,35 @@ def run(graph: Graph, way: Way) -> list[Arrays]:
         target = way.target if way.machine is None else way.machine.target
         artifact = nnefc.compile(source, target, **dict(way.options))  # type: ignore[arg-type]
         kinds = {tensor.name: tensor.dtype for tensor in artifact.inputs}  # NNEF has but one integer
-        feeds = {name: value.astype(kinds[name]) for name, value in graph.feeds().items()}
+        feeds = {name: value.astype(kinds[name]) for name, value in graph.feeds().items() if name in kinds}
         if way.machine is not None:
             found = [run_on(way.machine, artifact, feeds)]
         else:
             found = []
             with artifact.load(threads=way.threads[0]) as model:
-                found.append(model.run(feeds))
+                found.append(_in_turn(model, feeds, way))
                 for threads in way.threads[1:]:
                     with model.session(threads=threads) as session:
-                        found.append(session.run(feeds))
-    names = [tensor.name for tensor in graph.outputs]
+                        found.append(_in_turn(session, feeds, way))
+    names = _results_of(graph, way)
     return [
         dict(zip(names, results.values(), strict=True)) if way.nnef else {name: results[name] for name in names}
         for results in found
     ]
+
+
+def _results_of(graph: Graph, way: Way) -> list[str]:
+    """The names of what a graph gives in one way: with states, of each of its runs."""
+    names = [tensor.name for tensor in graph.outputs]
+    return [in_run(name, number) for number in range(RUNS_OF_STATES) for name in names] if way.states else names
+
+
+def _in_turn(session: nnefc.Model | Session, feeds: Arrays, way: Way) -> Arrays:
+    """The results of one run, or with states of several one after the other."""
+    if not way.states:
+        return session.run(feeds)
+    runs = [session.run(feeds) for _ in range(RUNS_OF_STATES)]
+    return {in_run(name, number): value for number, results in enumerate(runs) for name, value in results.items()}
 
 
 class NotWritten(Exception):
@@ -363,18 +386,3 @@ def difference(results: Arrays, bounds: Mapping[str, Bounds]) -> str:
                 f"{int(wrong.sum())} of {wrong.size} items"
             )
     return ""
-
-
-def _peer_results(graph: Graph) -> Arrays | None:
-    """onnxruntime's results; None if it does not take the graph."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    try:
-        session = onnxruntime.InferenceSession(
-            graph.model().SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-        found = session.run([t.name for t in graph.outputs], graph.feeds())
-    except Exception:  # onnxruntime has many kinds of errors, of which none matters here
-        return None
-    return {t.name: value for t, value in zip(graph.outputs, found, strict=True)}

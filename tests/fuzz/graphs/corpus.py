@@ -3,6 +3,7 @@
 # what was wrong
 # way: in which it was found
 # open: names of the inputs' sizes that are left open, as INPUT_AXIS
+# states: inputs that are states, and the outputs that these are in the next run, as INPUT=OUTPUT
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def read_case(path: Path) -> Case:
         (said if line.startswith("#") else lines).append(line)
     about = dict(line.removeprefix("# ").split(": ", 1) for line in said[1:])
     opened = frozenset(about.get("open", "").split())
-    graph = replace(_graph(onnx.parser.parse_model("\n".join(lines))), opened=opened)
+    kept = dict(pair.split("=") for pair in about["states"].split()) if "states" in about else None
+    graph = replace(_graph(onnx.parser.parse_model("\n".join(lines))), opened=opened, kept=kept)
     return Case(said[0].removeprefix("# "), WAYS[about["way"]], graph)
 
 

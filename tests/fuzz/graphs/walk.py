@@ -67,6 +67,7 @@ class Graph:
         outputs: what is compared.
         tensors: all tensors by name, those between steps too.
         opened: the sizes of inputs that models may leave open, by their names; None where nobody looked yet.
+        kept: the inputs that are states in some ways, and the outputs that each of them is in the next run; so, too.
     """
 
     seed: int
@@ -76,6 +77,7 @@ class Graph:
     outputs: list[Tensor]
     tensors: dict[str, Tensor]
     opened: frozenset[str] | None = None
+    kept: Mapping[str, str] | None = None
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -122,6 +124,7 @@ class Graph:
             self,
             tensors=tensors,
             opened=None,
+            kept=None,
             inputs=[tensors[t.name] for t in self.inputs],
             outputs=[tensors[t.name] for t in self.outputs],
         )
@@ -135,7 +138,8 @@ def joined(graphs: Sequence[Graph]) -> Graph:
     parts = [[part for graph in graphs for part in getattr(graph, name)] for name in _PARTS]
     tensors = {name: tensor for graph in graphs for name, tensor in graph.tensors.items()}
     opened = frozenset[str]().union(*(graph.opened or () for graph in graphs))
-    return Graph(first.seed, *parts, tensors, opened)
+    kept = {x: y for graph in graphs for x, y in (graph.kept or {}).items()}
+    return Graph(first.seed, *parts, tensors, opened, kept)
 
 
 _PARTS = ("steps", "inputs", "constants", "outputs")

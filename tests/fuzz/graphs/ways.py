@@ -6,7 +6,10 @@ from dataclasses import dataclass, replace
 
 from emulation import MACHINES, Machine, with_glibc
 
-__all__ = ["WAYS", "Way"]
+__all__ = ["RUNS_OF_STATES", "WAYS", "Way"]
+
+RUNS_OF_STATES = 3
+"""Runs of a graph that has states, one after the other."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class Way:
         threads: of the sessions, one after the other, on this machine.
         open_sizes: whether the inputs' sizes are left open.
         nnef: whether the graph is written as NNEF first.
+        states: whether some inputs are variables that outputs update, and it is run several times.
         registry: of NNEF's operations, such as tract's; None for those of the standard alone.
         machine: another machine that is emulated; None for this one.
         on_gpu: whether kernels are those of a GPU, which this machine plays.
@@ -37,6 +41,7 @@ class Way:
     threads: tuple[int, ...] = (1, 3)
     open_sizes: bool = False
     nnef: bool = False
+    states: bool = False
     registry: str | None = None
     machine: Machine | None = None
     on_gpu: bool = False
@@ -51,6 +56,7 @@ class Way:
     def runs(self) -> int:
         """How often each graph is run."""
         own = 1 if self.machine is not None or self.validates else len(self.threads)
+        own *= RUNS_OF_STATES if self.states else 1
         return own + (self.twin.runs if self.twin is not None else 0)
 
     @property
@@ -104,11 +110,13 @@ WAYS = {
         Way("x86-64-v3", "x86-64-v3", share=12),
         Way("nnef", nnef=True, without=_NOT_IN_NNEF | _CONTROL, integers=False, share=12),
         Way("nnef of tract", nnef=True, registry="tract_core", share=8, without=_NOT_IN_TRACT | _CONTROL),
+        Way("states", nnef=True, states=True, without=_NOT_IN_NNEF | _CONTROL, integers=False, share=8),
         Way("checked", options=_CHECKED, share=8),
         Way("checked open", options=_CHECKED, open_sizes=True, share=2, together=8),
         _reproducible("reproducible x86-64-v2", Way("", "x86-64-v2")),
         _reproducible("reproducible open", Way("", "x86-64-v2", open_sizes=True), open_sizes=True),
         _reproducible("reproducible aarch64", Way("", machine=_BY_NAME["aarch64-opened"])),
+        _reproducible("reproducible cortex-a76", Way("", machine=_A76)),
         _reproducible("reproducible riscv64gcv", Way("", machine=_VECTORS)),
         Way("cortex-a76", machine=_A76, share=6),
         Way("armv7", machine=_BY_NAME["armv7-opened"], share=6),
