@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -83,10 +84,22 @@ class Multiplication:
         """Products that are one step of the sum."""
         return 1 if self.dot is None else self.dot.terms
 
-    def is_cut(self, items: int) -> bool:
-        """Whether a sum of so many products can be made in parts that are short enough for its type."""
-        steps, longest = -(-items // self.terms), self._longest
-        return not longest or steps <= longest or any(steps % n == 0 for n in range(longest // 4, longest + 1))
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether sums are to be made in parts that are short enough for their type."""
+        return self._longest > 0
+
+    def is_cut(self, *steps: int) -> bool:
+        """Whether a sum over axes of so many steps, the last one varying fastest, can be made in such parts, if it is
+        to be."""
+        longest, inner = self._longest, 1
+        if not longest or math.prod(steps) <= longest:
+            return True
+        for size in reversed(steps):
+            if any(size % n == 0 and longest // 4 <= inner * n <= longest for n in range(1, size + 1)):
+                return True
+            inner *= size
+        return False
 
     @property
     def _longest(self) -> int:
@@ -100,7 +113,7 @@ class Multiplication:
 
     def filled(self, items: int) -> int:
         """`items`, or as many as there are with zeros after them: whole steps, in parts if that is needed."""
-        unit = self.terms if self.is_cut(items) else self.terms * self._longest // 2
+        unit = self.terms if self.is_cut(-(-items // self.terms)) else self.terms * self._longest // 2
         return -(-items // unit) * unit
 
     def of_values(self, weights: np.ndarray) -> Multiplication:

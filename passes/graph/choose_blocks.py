@@ -17,7 +17,8 @@ from nnefc.element_types import bits_of
 from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
 from nnefc.passes.compute.matrix_units import unit_of_product
-from nnefc.passes.graph.layout_rules.convolution import groups_in_a_block, result_sizes, sliding_of
+from nnefc.passes.graph.layout_rules.convolution import result_sizes, sliding_of
+from nnefc.passes.graph.layout_rules.group_reads import groups_in_a_block
 from nnefc.passes.graph.layout_rules.narrow_convolution import fills_blocks
 from nnefc.passes.graph.packed_operands import NARROW
 from nnefc.passes.graph.rewriter import is_call, shape_of
@@ -169,7 +170,7 @@ def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
         merged = groups_in_a_block(outputs // groups, groups, size)
         groups //= merged
         inputs = blocks(inputs * merged, size) * size
-    elif terms > 1 and fills_blocks(_multiplication(call, target), inputs, size, target):
+    elif _type(call) in NARROW and fills_blocks(_multiplication(call, target), inputs, size, target):
         inputs = blocks(inputs, size) * size
     vectors = steps * groups * blocks(outputs // groups, size) * columns
     loads = 1 / (columns * min(lanes, size // terms))

@@ -11,14 +11,7 @@ import numpy as np
 from tvm import relax
 
 from nnefc.passes.compute.blocked import blocks, multiply
-from nnefc.passes.compute.channel_order import (
-    arrange_array,
-    chains_of_operands,
-    convolve_gathered,
-    gathered_filters,
-    merge_groups,
-    operands_of_groups,
-)
+from nnefc.passes.compute.channel_order import arrange_array, convolve_gathered
 from nnefc.passes.compute.convolution import (
     convolve,
     convolve_depthwise,
@@ -26,7 +19,7 @@ from nnefc.passes.compute.convolution import (
     pack_filter,
     scale_inputs,
 )
-from nnefc.passes.compute.dot_product import multiplication_of
+from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
 from nnefc.passes.compute.winograd import (
     Tile,
     multiply_tiles,
@@ -36,9 +29,10 @@ from nnefc.passes.compute.winograd import (
     transform_input,
     transform_output,
 )
-from nnefc.passes.graph.blocked_layout import FOREIGN, Blocked
+from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.choose_convolution import blocks_to_add, columns_to_add
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
+from nnefc.passes.graph.layout_rules.group_reads import Reads, merged_groups, reads_of, slot_by_slot
 from nnefc.passes.graph.narrow_constants import weights_of, widened_for
 from nnefc.passes.graph.packed_operands import packed_data, packed_weights
 from nnefc.passes.graph.patterns import OpPattern
@@ -46,7 +40,6 @@ from nnefc.passes.graph.rewriter import constant as to_constant
 from nnefc.passes.graph.rewriter import is_call, shape_of
 from nnefc.passes.graph.use_narrow_floats import HalfSums, powers_for
 from nnefc.sizes import item_count, typical
-from nnefc.targets.machine.target import Target
 
 __all__ = [
     "RULES",
@@ -54,7 +47,6 @@ __all__ = [
     "Winograd",
     "convolution",
     "filters_of",
-    "groups_in_a_block",
     "integers",
     "result_sizes",
     "sliding_of",
@@ -227,82 +219,21 @@ def _depthwise(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, s
 def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
     """Each group, or several small ones, reads its channels wherever they are and begins a block in the result."""
     outputs, inputs = filters.shape[:2]
-    together = 1 if layouts.strict else groups_in_a_block(outputs // sliding.groups, sliding.groups, layouts.size)
-    groups = sliding.groups // together
     layout = layouts.layout_of(data) or Blocked.of(sliding.groups * inputs, layouts.size)
     source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
-    merged = merge_groups(filters, groups, together)
-    reads = None if layouts.strict else _reads_of(layout, groups, layouts.target, layouts.size)
-    if reads is None:
-        packed, table = pack_filter(merged, 1, layouts.size, groups), layout.slots.reshape(groups, -1)
+    how = Multiplication("float32", str(filters.dtype))
+    if layouts.strict:
+        merged, groups = filters, sliding.groups
+        reads: Reads | None = slot_by_slot(layout, groups)
     else:
-        own = gathered_filters(merged, layout.order, reads.held, reads.run)
-        packed, table = pack_filter(own, reads.run, layouts.size, groups), reads.first
-        if reads.chain > 1:
-            packed = packed.reshape(len(packed), -1, reads.chain, *packed.shape[2:])
-    weights = widened_for(layouts, to_constant(packed), _pixels(layouts, data, filters, sliding), layouts.target)
-    given = (to_constant(table), sliding.strides, sliding.dilation)
+        merged, groups = merged_groups(filters, sliding.groups, layouts.size)
+        reads = reads_of(layout, groups, how, filters.shape[2:], layouts.target, layouts.size)
+    assert reads is not None  # of float32, slot by slot at least
+    packed = to_constant(reads.pack(merged, layout, how, layouts.size))
+    weights = widened_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
+    given = (to_constant(reads.first), sliding.strides, sliding.dilation)
     result = layouts.kernel(convolve_gathered, source, weights, *given, name="convolution")
     return layouts.as_blocked(result, outputs, groups)
-
-
-_LOOKED_UP = 1.4  # products that take as long as what is done for an entry of a table, where others are by lane
-
-
-@dataclass(frozen=True)
-class _Reads:
-    """What groups read of blocked data, with zeros in their filters for slots that are not their own.
-
-    Attributes:
-        run: slots in a row that are read as one: a whole block, or a vector.
-        chain: runs in a row.
-        first: the first run of each chain, `[groups, chains]`.
-        held: the runs that are a group's own, `[groups, chains · chain]`; -1 for others.
-    """
-
-    run: int
-    chain: int
-    first: np.ndarray
-    held: np.ndarray
-
-    @property
-    def time(self) -> float:
-        """In products of one slot."""
-        chains: int = self.first.shape[1]
-        return chains * (self.chain * self.run + _LOOKED_UP)
-
-    def slots(self) -> np.ndarray:
-        """All that are read, `[groups, …]`."""
-        length = self.chain * self.run
-        return (self.first[..., None] * self.run + np.arange(length)).reshape(len(self.first), -1)
-
-
-def _reads_of(layout: Blocked, groups: int, target: Target, size: int) -> _Reads | None:
-    """What takes least time; None to read slot by slot. Nothing of another tensor is read: it may be infinite."""
-    if not target.by_lane:
-        return None
-    order = np.asarray(layout.order)
-    found = []
-    for run in sorted({size, target.lanes("float32")}):
-        runs = operands_of_groups(layout.order, groups, run)
-        for length in _lengths(runs) if run == size else [1]:
-            found.append(_Reads(run, length, *chains_of_operands(runs, length, len(order) // run)))
-    found = [reads for reads in found if FOREIGN not in order[reads.slots()]]
-    best = min(found, key=lambda reads: reads.time, default=None)
-    singly = len(layout.slots) // groups * (1 + _LOOKED_UP)
-    return best if best is not None and best.time < singly else None
-
-
-def _lengths(runs: np.ndarray) -> list[int]:
-    """How many runs of some group lie one behind the other; and one."""
-    ends = (np.diff(runs, axis=1, append=-1) != 1) & (runs >= 0)
-    return sorted({1, *(int(n) for row in ends for n in np.diff(np.flatnonzero(row), prepend=-1))})
-
-
-def groups_in_a_block(outputs: int, groups: int, size: int) -> int:
-    """How many groups fit into the blocks that one needs: with zeros for what they do not share they cost the same."""
-    room = blocks(outputs, size) * size
-    return next(count for count in range(room // outputs, 0, -1) if groups % count == 0)
 
 
 def _by_winograd(

@@ -17,13 +17,7 @@ from tvm import relax, te, tirx
 
 from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.blocked import blocks
-from nnefc.passes.compute.channel_order import (
-    arrange_array,
-    chains_of_operands,
-    convolve_gathered,
-    gathered_filters,
-    operands_of_groups,
-)
+from nnefc.passes.compute.channel_order import arrange_array, convolve_gathered
 from nnefc.passes.compute.convolution import convolve, convolve_depthwise, convolve_wider, pack_filter
 from nnefc.passes.compute.depthwise_pairs import convolve_pairs, takes_pairs
 from nnefc.passes.compute.depthwise_rows import convolve_rows, pack_rows
@@ -31,12 +25,13 @@ from nnefc.passes.compute.depthwise_words import convolve_words, words_of
 from nnefc.passes.compute.dot_product import Multiplication, byte_product, multiplication_of, pair_product
 from nnefc.passes.compute.matrix_units import in_tiles
 from nnefc.passes.compute.window_sums import sum_blocks, sum_channels, sum_lanes, sum_windows
-from nnefc.passes.graph.blocked_layout import FOREIGN, Blocked
+from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.blocking import to_blocks
 from nnefc.passes.graph.choose_convolution import columns_to_add
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout_rules.convolution import Sliding, integers, result_sizes, split_padding
-from nnefc.passes.graph.layout_rules.summed_convolution import Padded, merged_groups, summed_convolution
+from nnefc.passes.graph.layout_rules.group_reads import merged_groups, reads_of
+from nnefc.passes.graph.layout_rules.summed_convolution import Padded, summed_convolution
 from nnefc.passes.graph.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 from nnefc.passes.graph.rewriter import constant as to_constant
@@ -93,15 +88,15 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
         return _window_sums(layouts, padded.data, filters, sliding, how, value)
     merged, groups = merged_groups(filters, sliding.groups, layouts.size)
     outputs, inputs = merged.shape[:2]
-    table = _operands(layouts, padded.data, how, groups, inputs)
-    if table is not None:
-        return _with_offset(layouts, _gathered(layouts, padded, merged, sliding, how, table), filters, how)
-    in_blocks = inputs % layouts.size == 0 or not how.is_cut(inputs) or in_tiles(how, layouts.target)
-    in_blocks |= fills_blocks(how, inputs, layouts.size, layouts.target)
+    in_blocks: bool | None = False
+    wider: int | None = None
     if groups == 1 and inputs < layouts.size and layouts.layout_of(padded.data) is None:
         source = _few_channels(layouts, padded.data, sliding, how, value)
-        in_blocks, wider = False, None
     else:
+        in_blocks = _by_whole_blocks(how, merged, layouts)
+        gathered = _gathered(layouts, padded, merged, groups, sliding, how, in_blocks is None)
+        if gathered is not None:
+            return _with_offset(layouts, gathered, filters, how)
         data = _in_blocks(layouts, padded.data, Blocked.of(groups * inputs, layouts.size, groups), how)
         sizes = (1, *result_sizes(layouts.plain_shape(padded.data)[2:], filters.shape[2:], sliding))
         added = _columns_to_add(layouts, sizes[-2:], outputs, how) if groups == 1 else 0
@@ -119,9 +114,22 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
 
 
 def fills_blocks(how: Multiplication, inputs: int, size: int, target: Target) -> bool:
-    """Whether products of bytes by lane are of whole blocks of `size` channels, and not only of so many `inputs`."""
-    by_lane = target.by_lane and how.data in BYTES and how.terms > 1
+    """Whether products by lane are of whole blocks of `size` channels, and not only of so many `inputs`."""
+    by_lane = target.by_lane and how.dot is not None and how.data in (*BYTES, "float16")
     return by_lane and blocks(inputs, size) * size <= _MOST_FILLED * inputs
+
+
+def _by_whole_blocks(how: Multiplication, filters: np.ndarray, layouts: LayoutRewriter) -> bool | None:
+    """Whether sums over channels in order go through whole blocks, and not only to the last channel of a group; None
+    where they cannot be made in parts that are short enough."""
+    inputs, *kernel = filters.shape[1:]
+    if in_tiles(how, layouts.target):
+        return True
+    whole = how.is_cut(blocks(inputs, layouts.size), *kernel, layouts.size // how.terms)
+    if inputs % layouts.size and not fills_blocks(how, inputs, layouts.size, layouts.target):
+        if how.is_cut(*kernel, -(-inputs // how.terms)):
+            return False
+    return True if whole else None
 
 
 def _in_blocks(layouts: LayoutRewriter, data: relax.Expr, layout: Blocked, how: Multiplication) -> relax.Expr:
@@ -179,56 +187,41 @@ def _with_offset(layouts: LayoutRewriter, result: relax.Var, filters: np.ndarray
     return layouts.like(result, layouts.builder.emit(relax.op.add(result, layouts.laid_out(shift, layout))))
 
 
-def _operands(
-    layouts: LayoutRewriter, data: relax.Expr, how: Multiplication, groups: int, inputs: int
-) -> np.ndarray | None:
-    """The packed operands that hold the channels of each group; None where they are in order, or are better brought
-    in order before, for a packed operand holds few that a group reads, or a float of another tensor: that may be
-    infinite."""
-    layout = layouts.layout_of(data)
-    if layout is None or layout == Blocked.of(groups * inputs, layouts.size, groups):
-        return None
-    if how.terms == 1 or in_tiles(how, layouts.target):
-        return None
-    table = operands_of_groups(layout.order, groups, how.terms)
-    held = np.asarray(layout.order).reshape(-1, how.terms)[_operands_read(table, layout, how)]
-    if "float" in how.data and FOREIGN in held:
-        return None
-    items = table.shape[1] * how.terms
-    return table if items <= _MOST_READ * inputs and how.is_cut(items) else None
-
-
-def _operands_read(table: np.ndarray, layout: Blocked, how: Multiplication) -> np.ndarray:
-    """What each group reads, one by one: as many operands as the others."""
-    first, _ = chains_of_operands(table, 1, len(layout.order) // how.terms)
-    return first
-
-
 def _gathered(
     layouts: LayoutRewriter,
     padded: Padded,
     filters: np.ndarray,
+    groups: int,
     sliding: Sliding,
     how: Multiplication,
-    table: np.ndarray,
-) -> relax.Var:
-    """Each group reads the packed operands that hold its channels, wherever they are; others' items count as zero."""
-    layout = layouts.layout_of(padded.data)
-    assert layout is not None
-    data = converted(layouts.builder, padded.data, how)
+    too_long: bool,
+) -> relax.Var | None:
+    """Each group reads its channels wherever they are, and others' count as zero; None where they are in order, or are
+    better brought in order before, for few of what a group would read are its own.
+
+    Args:
+        too_long: whether sums over channels in order are, for the type that they are made in.
+    """
+    in_order = Blocked.of(groups * filters.shape[1], layouts.size, groups)
+    layout = layouts.layout_of(padded.data) or in_order
+    if in_tiles(how, layouts.target) or (layout == in_order and not too_long):
+        return None
+    reads = reads_of(layout, groups, how, filters.shape[2:], layouts.target, layouts.size)
+    if reads is None or reads.items > _MOST_READ * filters.shape[1]:
+        return None
+    data = _in_blocks(layouts, padded.data, layout, how)
     around = layouts.padded(data, sliding.before, sliding.after, padded.value + how.offset)
-    arranged = packed_weights(gathered_filters(filters, layout.order, table, how.terms), 1, how)
     result = layouts.kernel(
         convolve_gathered,
         packed_data(layouts.builder, around, how),
-        to_constant(pack_filter(arranged, 1, layouts.size, len(table))),
-        to_constant(_operands_read(table, layout, how)),
+        to_constant(reads.pack(filters, layout, how, layouts.size)),
+        to_constant(reads.first),
         sliding.strides,
         sliding.dilation,
         how.product,
         name="integer_convolution",
     )
-    return layouts.as_blocked(result, filters.shape[0], len(table))
+    return layouts.as_blocked(result, filters.shape[0], groups)
 
 
 def _taps_as_channels(

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from nnefc.passes.compute.channel_order import merge_groups
 from nnefc.passes.compute.convolution import pack_filter
 from nnefc.passes.compute.lane_sums import convolve_lanes, convolve_rows, filled_up, in_tiles, pack_rows
 from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.blocking import seen_as, to_blocks
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter
-from nnefc.passes.graph.layout_rules.convolution import Sliding, groups_in_a_block, result_sizes
+from nnefc.passes.graph.layout_rules.convolution import Sliding, result_sizes
+from nnefc.passes.graph.layout_rules.group_reads import merged_groups
 from nnefc.passes.graph.rewriter import constant as to_constant
 from nnefc.passes.graph.rewriter import shape_of
 from nnefc.sizes import ceil_div, is_known
 
-__all__ = ["Padded", "merged_groups", "summed_convolution"]
+__all__ = ["Padded", "summed_convolution"]
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,6 @@ class Padded:
 
     data: relax.Expr
     value: int = 0
-
-
-def merged_groups(filters: np.ndarray, groups: int, size: int) -> tuple[np.ndarray, int]:
-    """Filters of fewer groups that say the same, with zeros between groups that fit into one block; and how many."""
-    together = groups_in_a_block(filters.shape[0] // groups, groups, size)
-    return merge_groups(filters, groups // together, together), groups // together
 
 
 def summed_convolution(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr:

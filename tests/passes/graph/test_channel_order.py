@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from emulation import run_on, with_glibc
 from relax_programs import Case, Graph, Value, build, check, differences, program, summary, target
-from tvm import relax, te
+from tvm import te
 
 from nnefc.driver import compile_network
 from nnefc.passes.compute.channel_order import (
@@ -20,15 +19,17 @@ from nnefc.passes.compute.channel_order import (
     merge_groups,
     operands_of_groups,
 )
-from nnefc.passes.compute.dot_product import multiplication_of
+from nnefc.passes.compute.dot_instructions import HALF_PART
+from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.blocked_layout import EMPTY, FOREIGN, Blocked
 from nnefc.passes.graph.choose_blocks import channels_of_a_block
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.fold_permutations import FoldPermutations
-from nnefc.passes.graph.layout_rules.convolution import _reads_of
-from nnefc.passes.graph.layout_rules.narrow_convolution import _operands, fills_blocks
+from nnefc.passes.graph.layout_rules.group_reads import reads_of
+from nnefc.passes.graph.layout_rules.narrow_convolution import fills_blocks
 from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.cpu.partial_sums import part_of_sum
 
 
 def values(*shape: int, seed: int = 0) -> np.ndarray:
@@ -308,12 +309,32 @@ def test_shuffled_groups_have_the_same_values_by_lane() -> None:
     assert not differences(built.expected, run_on(machine, artifact, built.inputs))
 
 
+FLOATS = Multiplication("float32", "float32")
+
+
 @pytest.mark.parametrize(("groups", "inputs"), [(4, 34), (3, 20), (2, 29)])
-def test_groups_read_several_slots_at_once_where_vectors_are_multiplied_by_lanes(groups: int, inputs: int) -> None:
-    layout = Blocked.of(groups * inputs, 8)
-    reads = _reads_of(layout, groups, target("cortex-a76"), 8)
-    assert reads is not None and reads.run > 1
-    assert _reads_of(layout, groups, target("llvm"), 8) is None
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_groups_read_several_slots_at_once_where_vectors_are_multiplied_by_lanes(
+    groups: int, inputs: int, dtype: str
+) -> None:
+    layout, arm, others = Blocked.of(groups * inputs, 8), target("cortex-a76"), target("llvm")
+    how, elsewhere = (
+        FLOATS if dtype == "float32" else multiplication_of(machine, dtype, dtype) for machine in (arm, others)
+    )
+    reads = reads_of(layout, groups, how, (3, 3), arm, 8)
+    assert reads is not None and reads.run > how.terms
+    reads = reads_of(layout, groups, elsewhere, (3, 3), others, 8)
+    assert reads is not None and reads.run == elsewhere.terms
+
+
+@pytest.mark.parametrize("inputs", [64, 88, 136, 184, 8 * 37])
+def test_sums_of_half_floats_are_made_in_parts_whatever_the_number_of_blocks(inputs: int) -> None:
+    """A block is read twice, by weights of zero, where that gives the blocks a divisor."""
+    machine = target("cortex-a76 -precision=fp16")
+    how = multiplication_of(machine, "float16", "float16")
+    reads = reads_of(Blocked.of(inputs, 8), 1, how, (1, 1), machine, 8)
+    assert reads is not None and reads.run == 8 and reads.items <= inputs + 32
+    assert part_of_sum(list(reads.steps((1, 1), how)), HALF_PART, HALF_PART // 4) or reads.items <= HALF_PART
 
 
 @pytest.mark.parametrize(
@@ -340,7 +361,7 @@ def test_blocks_are_one_vector_where_groups_would_leave_much_of_longer_ones_empt
 
 def test_a_group_with_fewer_runs_than_another_reads_no_channel_of_another_tensor() -> None:
     order = (*[FOREIGN] * 8, *range(14), *[EMPTY] * 2, 14, 15, *[EMPTY] * 6, *range(16, 32))
-    reads = _reads_of(Blocked(order), 2, target("cortex-a76"), 8)
+    reads = reads_of(Blocked(order), 2, FLOATS, (1, 1), target("cortex-a76"), 8)
     assert reads is not None and not np.isin(order, FOREIGN)[reads.slots()].any()
     data = np.where(np.asarray(order) == FOREIGN, np.inf, 1)
     spread = gathered_filters(filters(6, 16), order, reads.held, reads.run).reshape(2, 3, -1)
@@ -350,16 +371,16 @@ def test_a_group_with_fewer_runs_than_another_reads_no_channel_of_another_tensor
 
 def test_runs_with_a_channel_of_another_tensor_are_read_slot_by_slot() -> None:
     order = (*range(8), *[FOREIGN] * 8, FOREIGN, *range(8, 16), *[EMPTY] * 7)
-    assert _reads_of(Blocked(order), 2, target("cortex-a76"), 8) is None
+    reads = reads_of(Blocked(order), 2, FLOATS, (1, 1), target("cortex-a76"), 8)
+    assert reads is not None and reads.run == 1
 
 
 def test_no_pair_of_half_floats_holds_a_channel_of_another_tensor() -> None:
     """Of bytes, which are all finite, some may."""
     machine, layout = target("znver5 -precision=bf16"), Blocked((*range(15), *[FOREIGN] * 17))
-    data, layouts = relax.Var("x"), SimpleNamespace(layout_of=lambda _: layout, size=16, target=machine)
     halves, data_bytes = (multiplication_of(machine, dtype, dtype) for dtype in ("bfloat16", "int8"))
-    assert _operands(layouts, data, halves, 1, 15) is None
-    assert _operands(layouts, data, data_bytes, 1, 15) is not None
+    assert reads_of(layout, 1, halves, (1, 1), machine, 16) is None
+    assert reads_of(layout, 1, data_bytes, (1, 1), machine, 16) is not None
 
 
 def test_infinities_stay_among_the_channels_that_were_left_out() -> None:

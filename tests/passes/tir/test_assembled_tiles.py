@@ -49,7 +49,8 @@ def test_neighbouring_vectors_are_loaded_together(
 
 @pytest.mark.parametrize(("precision", "error"), [("fp16", 5e-3), ("fp32", 1e-5)])
 def test_a_network_is_nearly_the_same(precision: str, error: float, tmp_path: Path) -> None:
-    """Depthwise, strided and pointwise convolutions of odd sizes, residuals, limits, poolings, parts of a tensor."""
+    """Depthwise, strided, grouped and pointwise convolutions of odd sizes, residuals, limits, poolings, shuffled
+    groups, parts of a tensor, a sum over a prime number of blocks."""
     if _MACHINE.missing:
         pytest.skip(f"needs: {_MACHINE.missing}")
     net = Net(seed=3)
@@ -63,7 +64,12 @@ def test_a_network_is_nearly_the_same(precision: str, error: float, tmp_path: Pa
     y = net.do("Relu", convolved(net, x, 24, 16, 1))
     parts = [net.do("Relu", convolved(net, y, 16, 33, 1)), net.do("Relu", convolved(net, y, 16, 32, 3))]
     y = convolved(net, net.do("Concat", *parts, axis=1), 65, 10, 1)
-    onnx.save(net.model([y, x]), tmp_path / "network.onnx")
+    z = net.do("Relu", convolved(net, x, 24, 60, 1, groups=4))
+    apart, order = (net.constant(np.array(sizes)) for sizes in ([1, 4, 15, 6, 6], [1, 60, 6, 6]))
+    z = net.do("Transpose", net.do("Reshape", z, apart), perm=[0, 2, 1, 3, 4])
+    z = net.do("Relu", convolved(net, net.do("Reshape", z, order), 60, 88, 3, 2, 4))
+    z = convolved(net, z, 88, 9, 1)
+    onnx.save(net.model([y, x, z]), tmp_path / "network.onnx")
     nnefc.compile(tmp_path / "network.onnx", "llvm").export(tmp_path / "network.so")
     with nnefc.load(tmp_path / "network.so") as model:
         expected = model(*net.inputs.values())
