@@ -62,6 +62,7 @@ MOVES = (
     "reshape",
     "squeeze",
     "strided_slice",
+    "take",
 )
 """Operators each of whose results is one of the operands' values, or zero: narrowed before or after, it is the same."""
 
