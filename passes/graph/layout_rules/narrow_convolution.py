@@ -126,9 +126,9 @@ def _by_whole_blocks(how: Multiplication, filters: np.ndarray, layouts: LayoutRe
     if in_tiles(how, layouts.target):
         return True
     whole = how.is_cut(blocks(inputs, layouts.size), *kernel, layouts.size // how.terms)
-    if inputs % layouts.size and not fills_blocks(how, inputs, layouts.size, layouts.target):
-        if how.is_cut(*kernel, -(-inputs // how.terms)):
-            return False
+    fills = inputs % layouts.size == 0 or fills_blocks(how, inputs, layouts.size, layouts.target)
+    if not fills and how.is_cut(*kernel, -(-inputs // how.terms)):
+        return False
     return True if whole else None
 
 
