@@ -149,7 +149,7 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
     nnefc_outside outside;
     if (!nnefc_pool_enter(engine->pool, &outside)) {
 #ifdef NNEFC_TEXT
-        nnefc_texts_abandon();
+        nnefc_texts_abandon(&engine->texts);
 #endif
         nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "%s", nnefc_pool_error(engine->pool));
         nnefc_pool_clear(engine->pool);
@@ -164,17 +164,18 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
     int32_t result = nnefc_this_model.call(inputs, outputs, engine->state, engine->workspace, engine->constants);
 #endif
     nnefc_pool_leave(outside);
+    bool failed = result != 0 || nnefc_pool_failed(engine->pool);
 #ifdef NNEFC_OPEN
 #ifdef NNEFC_TEXT
-    if (engine->status != NNEFC_OK) nnefc_texts_abandon();
+    if (engine->status != NNEFC_OK) nnefc_texts_abandon(&engine->texts);
 #endif
     if (engine->status != NNEFC_OK) return engine->status;
-    nnefc_sizes_counted(&engine->sizes);
+    if (!failed) nnefc_sizes_counted(&engine->sizes); /* else it may have ended before it wrote them */
 #endif
 #ifdef NNEFC_TEXT
-    nnefc_texts_end(&engine->texts, given, OUTPUT_SHAPES, result != 0 || nnefc_pool_failed(engine->pool));
+    nnefc_texts_end(&engine->texts, given, OUTPUT_SHAPES, failed);
 #endif
-    if (result == 0 && !nnefc_pool_failed(engine->pool)) return NNEFC_OK;
+    if (!failed) return NNEFC_OK;
     const char *reason = nnefc_pool_error(engine->pool);
     if (*reason != '\0')
         nnefc_fail(NNEFC_KERNEL_ERROR, error, "the network's code failed: %s", reason);

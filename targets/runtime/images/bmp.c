@@ -27,7 +27,7 @@ static nnefc_image_status read_header(nnefc_bytes file, header *head) {
     head->bits = nnefc_little16(file, is_old ? 24 : 28);
     head->pixels = nnefc_little32(file, 10);
     head->palette = 14 + size, head->step = is_old ? 3 : 4;
-    if ((!is_old && size < 40) || size > 256 || head->width == 0 || head->height == 0) return NNEFC_IMAGE_BROKEN;
+    if ((!is_old && size < 40) || size > 256) return NNEFC_IMAGE_BROKEN;
     if (kind == RLE8 || kind == RLE4) return NNEFC_IMAGE_UNSUPPORTED;
     if (kind != PLAIN && kind != MASKS && kind != MASKS_ALPHA) return NNEFC_IMAGE_UNSUPPORTED;
     bool is_five = head->bits == 16;
@@ -36,7 +36,7 @@ static nnefc_image_status read_header(nnefc_bytes file, header *head) {
     head->colours = is_old ? 0 : nnefc_little32(file, 46);
     if (head->bits <= 8 && (head->colours == 0 || head->colours > 1u << head->bits)) head->colours = 1u << head->bits;
     bool known = head->bits == 1 || head->bits == 4 || head->bits == 8 || head->bits == 16 || head->bits == 24 || head->bits == 32;
-    return known && head->width <= NNEFC_MOST_PIXELS / head->height ? NNEFC_IMAGE_READ : NNEFC_IMAGE_BROKEN;
+    return known && nnefc_picture_fits(head->width, head->height, head->bits) ? NNEFC_IMAGE_READ : NNEFC_IMAGE_BROKEN;
 }
 
 static bool put_pixel(nnefc_bytes file, const header *head, size_t row, size_t x, uint8_t *rgb) {

@@ -7,7 +7,7 @@
 enum { RGB, BGR, GRAY };
 
 bool nnefc_picture_begin(nnefc_picture *picture, uint32_t width, uint32_t height) {
-    if (width == 0 || height == 0 || width > NNEFC_MOST_PIXELS / height) return false;
+    if (!nnefc_picture_fits(width, height, 24)) return false;
     picture->width = width, picture->height = height;
     picture->rgb = nnefc_text_allocate((uint64_t)width * height * 3);
     return picture->rgb != NULL;

@@ -59,7 +59,7 @@ static bool read_frame(nnefc_jpeg *jpeg, nnefc_bytes segment) {
     jpeg->height = nnefc_big16(segment, 1), jpeg->width = nnefc_big16(segment, 3);
     uint32_t count = segment.data[5];
     if (count == 0 || count > NNEFC_JPEG_PARTS || segment.size < 6 + 3 * (size_t)count) return false;
-    if (jpeg->width == 0 || jpeg->height == 0 || jpeg->width > NNEFC_MOST_PIXELS / jpeg->height) return false;
+    if (!nnefc_picture_fits(jpeg->width, jpeg->height, 24)) return false;
     /* A coefficient block takes a bit at least, save in progressive scans, where one code can leave out 32,767. */
     uint64_t blocks = (uint64_t)quotient_up(jpeg->width, 32) * quotient_up(jpeg->height, 32);
     if (blocks > (uint64_t)jpeg->file.size * 8 * (jpeg->is_progressive ? 1 << 12 : 1)) return false;

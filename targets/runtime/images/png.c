@@ -143,8 +143,8 @@ static bool read_pixels(const header *head, nnefc_bytes packed, nnefc_picture *p
 
 nnefc_image_status nnefc_read_png(nnefc_bytes file, nnefc_picture *picture) {
     header head = {0};
-    if (!read_header(file, &head) || head.width == 0 || head.height == 0) return NNEFC_IMAGE_BROKEN;
-    if (head.width > NNEFC_MOST_PIXELS / head.height) return NNEFC_IMAGE_BROKEN;
+    if (!read_header(file, &head)) return NNEFC_IMAGE_BROKEN;
+    if (!nnefc_picture_fits(head.width, head.height, head.channels * head.depth)) return NNEFC_IMAGE_BROKEN;
     uint8_t *joined = malloc(file.size);
     if (joined == NULL) return NNEFC_IMAGE_BROKEN;
     nnefc_bytes packed = {joined, join(file, &head, joined)};

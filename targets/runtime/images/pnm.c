@@ -61,7 +61,7 @@ nnefc_image_status nnefc_read_pnm(nnefc_bytes file, nnefc_picture *picture) {
     size_t at = 2, channels = kind == 3 || kind == 6 ? 3 : 1;
     if (!number(file, &at, false, &width) || !number(file, &at, false, &height)) return NNEFC_IMAGE_BROKEN;
     if (kind != 1 && kind != 4 && (!number(file, &at, false, &most) || most == 0 || most > 65535)) return NNEFC_IMAGE_BROKEN;
-    if (width == 0 || height == 0 || width > NNEFC_MOST_PIXELS / height) return NNEFC_IMAGE_BROKEN;
+    if (!nnefc_picture_fits(width, height, 24)) return NNEFC_IMAGE_BROKEN;
     at++; /* one space, and then the samples */
     size_t row = kind == 4 ? ((size_t)width + 7) / 8 : width * channels * (most > 255 ? 2u : 1u);
     if (kind <= 3) row = width * channels; /* characters, at least */

@@ -69,7 +69,6 @@ static nnefc_image_status read_header(const file_order *file, header *head) {
     uint32_t count = number16(file, at);
     if (at + 2 + 12 * (size_t)count > file->bytes.size) return NNEFC_IMAGE_BROKEN;
     for (uint32_t i = 0; i < count; i++) read_field(file, at + 2 + 12 * (size_t)i, head);
-    if (head->width == 0 || head->height == 0 || head->width > NNEFC_MOST_PIXELS / head->height) return NNEFC_IMAGE_BROKEN;
     if (head->channels == 0 || head->channels > 8 || head->rows == 0) return NNEFC_IMAGE_BROKEN;
     uint32_t bits = head->bits, how = head->compression;
     bool fits = bits == 1 || bits == 4 || bits == 8 || bits == 16;
@@ -79,7 +78,7 @@ static nnefc_image_status read_header(const file_order *file, header *head) {
         return NNEFC_IMAGE_UNSUPPORTED;
     if (head->colour == RGB && (head->channels < 3 || bits < 8)) return NNEFC_IMAGE_BROKEN;
     if (head->colour == PALETTE && (bits > 8 || head->map.count < 3u << bits)) return NNEFC_IMAGE_BROKEN;
-    return NNEFC_IMAGE_READ;
+    return nnefc_picture_fits(head->width, head->height, head->channels * bits) ? NNEFC_IMAGE_READ : NNEFC_IMAGE_BROKEN;
 }
 
 static bool unpack_bits(nnefc_bytes in, uint8_t *out, size_t room) {
@@ -176,9 +175,10 @@ static bool read_strip(const file_order *file, const header *head, uint32_t stri
     size_t first = (size_t)strip * head->rows, stride = ((size_t)head->width * head->channels * head->bits + 7) / 8;
     size_t rows = head->height - first < head->rows ? head->height - first : head->rows;
     nnefc_bytes in = nnefc_bytes_from(file->bytes, value(file, head->offsets, strip));
-    uint32_t size = value(file, head->sizes, strip);
+    size_t size = value(file, head->sizes, strip), room = rows * stride, most = 4 * room + 256;
+    if (size > most) size = most; /* nobody packs so badly; and strips that share bytes cost no more than the picture */
     if (size < in.size) in.size = size;
-    if (!unpack(head, in, data, rows * stride)) return false;
+    if (!unpack(head, in, data, room)) return false;
     for (size_t y = 0; y < rows; y++) {
         if (head->predictor == 2) undo_predictor(head, data + y * stride);
         put_row(file, head, data + y * stride, picture->rgb + 3 * (first + y) * picture->width);

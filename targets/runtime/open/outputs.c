@@ -12,26 +12,30 @@ static const nnefc_description *const description = &nnefc_this_model.descriptio
 bool nnefc_outputs_init(nnefc_outputs *outputs) {
     size_t inputs = description->input_count, count = description->output_count; /* no rooms of 0 bytes: those may be null */
     outputs->own = calloc(count + 1, sizeof *outputs->own);
+    outputs->reserved = calloc(count + 1, sizeof *outputs->reserved);
     outputs->wanted = calloc(count + 1, sizeof *outputs->wanted);
     outputs->pointers = calloc(count + 1, sizeof *outputs->pointers);
     outputs->inputs = calloc(inputs + 1, sizeof *outputs->inputs);
     outputs->input_shapes = calloc(inputs + 1, sizeof *outputs->input_shapes);
-    return outputs->own != NULL && outputs->wanted != NULL && outputs->pointers != NULL && outputs->inputs != NULL &&
-           outputs->input_shapes != NULL;
+    return outputs->own != NULL && outputs->reserved != NULL && outputs->wanted != NULL && outputs->pointers != NULL &&
+           outputs->inputs != NULL && outputs->input_shapes != NULL;
 }
 
 void nnefc_outputs_free(nnefc_outputs *outputs) {
-    for (uint32_t i = 0; outputs->own != NULL && i < description->output_count; i++)
-        nnefc_free_aligned(outputs->own[i].memory);
+    for (uint32_t i = 0; i < description->output_count; i++) {
+        if (outputs->own != NULL) nnefc_free_aligned(outputs->own[i].memory);
+        if (outputs->reserved != NULL) nnefc_free_aligned(outputs->reserved[i].memory);
+    }
     free(outputs->own);
+    free(outputs->reserved);
     free(outputs->wanted);
     free(outputs->pointers);
     free(outputs->inputs);
     free(outputs->input_shapes);
 }
 
-bool nnefc_outputs_grow(nnefc_outputs *outputs, uint32_t output, uint64_t bytes) {
-    nnefc_own_output *own = &outputs->own[output];
+/* Makes memory at least so large; its elements are gone if it has to grow. False if there is none. */
+static bool grow(nnefc_own_output *own, uint64_t bytes) {
     if (bytes <= own->bytes) return true;
     nnefc_free_aligned(own->memory);
     own->bytes = 0;
@@ -40,6 +44,17 @@ bool nnefc_outputs_grow(nnefc_outputs *outputs, uint32_t output, uint64_t bytes)
     memset(own->memory, 0, (size_t)bytes); /* the system finds the pages now, and not in a run */
     own->bytes = bytes;
     return true;
+}
+
+bool nnefc_outputs_reserve(nnefc_outputs *outputs, uint32_t output, uint64_t bytes) {
+    return bytes <= outputs->own[output].bytes || grow(&outputs->reserved[output], bytes);
+}
+
+/* Makes the memory of an output for a run at least so large; it is what was reserved, if that is larger. */
+static bool fit(nnefc_outputs *outputs, uint32_t output, uint64_t bytes) {
+    nnefc_own_output *own = &outputs->own[output], *reserved = &outputs->reserved[output], before = *own;
+    if (reserved->bytes > before.bytes) *own = *reserved, *reserved = before;
+    return grow(own, bytes);
 }
 
 /* Says how large an output is; the caller's memory for it must be fit for that. */
@@ -71,7 +86,7 @@ nnefc_status nnefc_outputs_place(nnefc_outputs *outputs, uint32_t part, const ui
     for (uint32_t i = 0; i < description->output_count && status == NNEFC_OK; i++) {
         if (parts[i] != part) continue;
         nnefc_output *given = &outputs->given[i];
-        if (given->memory == NULL && !nnefc_outputs_grow(outputs, i, bytes[i]))
+        if (given->memory == NULL && !fit(outputs, i, bytes[i]))
             return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for the %llu bytes of output \"%.200s\"",
                               (unsigned long long)bytes[i], description->outputs[i].name);
         if (given->memory == NULL) given->data = outputs->own[i].memory;

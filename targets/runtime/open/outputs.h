@@ -14,6 +14,7 @@ typedef struct nnefc_own_output {
 
 typedef struct nnefc_outputs {
     nnefc_own_output *own;       /* one for each output; never smaller than before */
+    nnefc_own_output *reserved;  /* what changes places with it when the next run begins: the last results stay until then */
     uint64_t *wanted;            /* bytes of each output */
     void **pointers;             /* room for one to each output */
     const void **inputs;         /* room for one to each input */
@@ -30,7 +31,7 @@ void nnefc_outputs_free(nnefc_outputs *outputs);
  * caller's or the session's; `pointers` has it then. `bytes` and `shapes` are those of all outputs, one after the other. */
 nnefc_status nnefc_outputs_place(nnefc_outputs *outputs, uint32_t part, const uint64_t *bytes, const int64_t *shapes, char *error);
 
-/* Makes the memory of an output at least so large; its elements are gone if it has to grow. False if there is no memory. */
-bool nnefc_outputs_grow(nnefc_outputs *outputs, uint32_t output, uint64_t bytes);
+/* Makes memory for an output of so many bytes, which runs find. False if there is none. */
+bool nnefc_outputs_reserve(nnefc_outputs *outputs, uint32_t output, uint64_t bytes);
 
 #endif

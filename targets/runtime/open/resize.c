@@ -24,8 +24,8 @@ const int64_t *nnefc_output_shape(const nnefc_session *session, uint32_t output)
 }
 
 /* Makes memory of the session's for outputs of so many bytes. */
-static nnefc_status grow(nnefc_session *session, uint32_t output, uint64_t bytes) {
-    if (nnefc_outputs_grow(&session->outputs, output, bytes)) return NNEFC_OK;
+static nnefc_status reserve(nnefc_session *session, uint32_t output, uint64_t bytes) {
+    if (nnefc_outputs_reserve(&session->outputs, output, bytes)) return NNEFC_OK;
     return nnefc_fail(NNEFC_OUT_OF_MEMORY, session->error, "no memory for the %llu bytes of output \"%.200s\"",
                       (unsigned long long)bytes, description->outputs[output].name);
 }
@@ -39,7 +39,7 @@ nnefc_status nnefc_reserve(nnefc_session *session, const int64_t *sizes, int32_t
     uint64_t *bytes = session->outputs.wanted;
     nnefc_status status = nnefc_engine_reserve(session->engine, sizes, bytes, session->error);
     for (uint32_t i = 0; i < description->output_count && outputs == 1 && status == NNEFC_OK; i++)
-        status = grow(session, i, bytes[i]);
+        status = reserve(session, i, bytes[i]);
     return done(session, status);
 }
 

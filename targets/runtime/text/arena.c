@@ -16,7 +16,12 @@ struct nnefc_text_block {
 
 NNEFC_PER_THREAD(arena_of_thread)
 
-bool nnefc_text_arena_use(nnefc_text_arena *arena) { return nnefc_per_thread_set(&arena_of_thread, arena); }
+bool nnefc_text_arena_use(nnefc_text_arena *arena, nnefc_text_arena **outside) {
+    *outside = nnefc_per_thread_get(&arena_of_thread);
+    return nnefc_per_thread_set(&arena_of_thread, arena);
+}
+
+void nnefc_text_arena_leave(nnefc_text_arena *outside) { nnefc_per_thread_set(&arena_of_thread, outside); }
 
 /* Adds a block of so many bytes; false if there is no memory. */
 static bool add(nnefc_text_arena *arena, uint64_t bytes) {

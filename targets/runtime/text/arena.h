@@ -18,8 +18,10 @@ void nnefc_text_arena_reset(nnefc_text_arena *arena);
 
 void nnefc_text_arena_free(nnefc_text_arena *arena);
 
-/* What nnefc_text_allocate takes memory from on the calling thread, from now on; null for nothing. False if there is no
- * memory to note that, which there is for null. */
-bool nnefc_text_arena_use(nnefc_text_arena *arena);
+/* What nnefc_text_allocate takes memory from on the calling thread, until nnefc_text_arena_leave is given what it was `outside`;
+ * null for nothing. False if there is no memory to note that. */
+bool nnefc_text_arena_use(nnefc_text_arena *arena, nnefc_text_arena **outside);
+
+void nnefc_text_arena_leave(nnefc_text_arena *outside);
 
 #endif

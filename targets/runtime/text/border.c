@@ -54,7 +54,7 @@ nnefc_status nnefc_texts_begin(nnefc_texts *texts, const void *const *inputs, vo
                                char *error) {
     nnefc_status status = NNEFC_OK;
     nnefc_text_arena_reset(&texts->arena);
-    if (!nnefc_text_arena_use(&texts->arena))
+    if (!nnefc_text_arena_use(&texts->arena, &texts->outside))
         return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory to tell the thread from others");
     for (uint32_t i = 0; i < description->input_count && status == NNEFC_OK; i++) {
         const nnefc_tensor *tensor = &description->inputs[i];
@@ -71,7 +71,7 @@ nnefc_status nnefc_texts_begin(nnefc_texts *texts, const void *const *inputs, vo
         bool is_text = description->outputs[i].type == NNEFC_STRING && is_placed(i);
         if (is_text && texts->outputs[i] == NULL) status = no_memory(size / sizeof(nnefc_string), error);
     }
-    if (status != NNEFC_OK) nnefc_texts_abandon();
+    if (status != NNEFC_OK) nnefc_texts_abandon(texts);
     return status;
 }
 
@@ -80,10 +80,10 @@ void *nnefc_texts_place(nnefc_texts *texts, uint32_t output, void *given, uint64
     return texts->outputs[output] = is_text ? nnefc_text_allocate(bytes / sizeof(nnefc_string) * sizeof(nnefc_text)) : given;
 }
 
-void nnefc_texts_abandon(void) { nnefc_text_arena_use(NULL); }
+void nnefc_texts_abandon(nnefc_texts *texts) { nnefc_text_arena_leave(texts->outside); }
 
 void nnefc_texts_end(nnefc_texts *texts, void *const *outputs, const int64_t *shapes, bool failed) {
-    nnefc_texts_abandon();
+    nnefc_texts_abandon(texts);
     for (uint32_t i = 0; i < description->output_count; i++) {
         const nnefc_tensor *tensor = &description->outputs[i];
         uint64_t count = tensor->bytes / sizeof(nnefc_string);

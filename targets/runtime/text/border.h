@@ -9,6 +9,7 @@
 
 typedef struct nnefc_texts {
     nnefc_text_arena arena;
+    nnefc_text_arena *outside; /* of a run that the thread of this run is in besides, for it waits there; null for none */
     const void **inputs; /* what the network's code gets in place of what the caller gives */
     void **outputs;
 } nnefc_texts;
@@ -29,7 +30,7 @@ nnefc_status nnefc_texts_begin(nnefc_texts *texts, const void *const *inputs, vo
 void *nnefc_texts_place(nnefc_texts *texts, uint32_t output, void *given, uint64_t bytes);
 
 /* Ends a run of which nothing comes out. */
-void nnefc_texts_abandon(void);
+void nnefc_texts_abandon(nnefc_texts *texts);
 
 /* Ends it. `shapes` are those of all outputs, one after the other; null where the description has them. The outputs become
  * what the network has made, or empty if it has failed; those that have no memory yet stay without. */

@@ -81,6 +81,38 @@ def test_strings_that_the_data_select(tmp_path: Path) -> None:
     check(proto, tmp_path, *feeds)
 
 
+class String(ctypes.Structure):
+    """nnefc_string."""
+
+    _fields_ = (("data", ctypes.c_char_p), ("size", ctypes.c_size_t))
+
+
+def test_a_failed_run_writes_no_strings_beyond_the_output(tmp_path: Path) -> None:
+    """It fails before it has found how many there are; the run before had more."""
+    nodes = [
+        node("Cast", "x", "numbers", to=INT64),
+        node("Greater", "numbers zero", "holds"),
+        node("Compress", "x holds", "kept", axis=0),
+    ]
+    proto = model_of(nodes, {"x": (STRING, ["n"])}, {"kept": STRING}, zero=np.array(0))
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    nnefc.compile(tmp_path / "model.onnx").export(tmp_path / "model.so")
+    library, session = ctypes.CDLL(str(tmp_path / "model.so")), ctypes.c_void_p()
+    assert library.nnefc_create(None, ctypes.byref(session)) == 0
+    kept = (String * 64)()
+
+    def run(*items: bytes) -> int:
+        shape, strings = ctypes.c_int64(len(items)), (String * len(items))(*((item, len(item)) for item in items))
+        assert library.nnefc_resize(session, (ctypes.c_void_p * 1)(ctypes.addressof(shape))) == 0
+        lists = ((ctypes.c_void_p * 1)(ctypes.addressof(tensor)) for tensor in (strings, kept))
+        return int(library.nnefc_run(session, *lists))
+
+    assert run(*64 * [b"1"]) == 0
+    assert run(b"1", b"abc", b"2", b"3") == 5  # NNEFC_KERNEL_ERROR
+    assert [string.size for string in kept] == 4 * [0] + 60 * [1]
+    assert library.nnefc_destroy(session) == 0
+
+
 def test_strings_go_round_a_loop_and_through_a_choice(tmp_path: Path) -> None:
     """The loop turns a row as often as an input says, and a branch has strings of its own."""
     turned = helper.make_graph(

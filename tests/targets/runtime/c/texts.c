@@ -147,14 +147,17 @@ static void round_of(const void *lower, const void *keys, const void *machine) {
 int main(int count, char **paths) {
     if (count != 4) return 2;
     void *tables[] = {file(paths[1]), file(paths[2]), file(paths[3])};
-    nnefc_text_arena arena = {NULL, 0, 1 << 20};
-    nnefc_text_arena_use(&arena);
+    nnefc_text_arena arena = {NULL, 0, 1 << 20}, inner = {NULL, 0, 1 << 10}, *outside, *none;
+    check(nnefc_text_arena_use(&arena, &none) && none == NULL, "an arena of nobody's");
+    nnefc_text_arena_use(&inner, &outside); /* of a run within a run */
+    nnefc_text_arena_leave(outside);
     for (int i = 0; i < ROUNDS; i++) {
         nnefc_text_arena_reset(&arena);
         round_of(tables[0], tables[1], tables[2]);
     }
     check(nnefc_text_allocate(1 << 21) == NULL && failures == 1, "more memory than there may be");
     check(nnefc_text_new(UINT64_MAX) == NULL && nnefc_text_new(UINT64_MAX / 2) == NULL, "more than any memory");
+    nnefc_text_arena_leave(none);
     nnefc_text_arena_free(&arena);
     for (int i = 0; i < 3; i++) free(tables[i]);
     puts("ok");
