@@ -57,6 +57,7 @@ from nnefc.passes.tir.loop_pointers import with_loop_pointers
 from nnefc.passes.tir.matrix_tiles import tile_calls
 from nnefc.passes.tir.rolled_loops import with_rolled_loops
 from nnefc.passes.tir.rounding_conversions import use_rounding_conversions, with_rounding_conversions
+from nnefc.passes.tir.turned_loads import use_turned_loads
 from nnefc.sizes import is_known
 from nnefc.targets.codegen.attributes import CHECKED
 from nnefc.targets.codegen.cpu.objects import MachineCode
@@ -96,6 +97,7 @@ class CpuBackend(Backend):
         use_rounding_conversions()
         use_float_extremes()
         use_lane_sums()
+        use_turned_loads()
         use_byte_functions()
 
     def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:

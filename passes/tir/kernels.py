@@ -37,6 +37,7 @@ from nnefc.passes.tir.shared_tiles import JOINED_ROWS, with_shared_tiles
 from nnefc.passes.tir.size_ranges import with_decided_extremes, within_ranges
 from nnefc.passes.tir.sizes import Size, size_of, tensor_bytes
 from nnefc.passes.tir.streamed_panels import with_streamed_panels
+from nnefc.passes.tir.turned_loads import with_turned_loads
 from nnefc.passes.tir.whole_vectors import with_whole_vectors
 from nnefc.passes.tir.workspace import with_workspace_parameters
 from nnefc.sizes import bounds, dimension, expression, is_known, substituted
@@ -191,6 +192,7 @@ def _passes(
     yield "loaded lanes", with_loaded_lanes
     rest = tirx.ForKind.SERIAL if sizes else tirx.ForKind.UNROLLED
     yield "whole vectors", lambda body: with_whole_vectors(body, rest)
+    yield "turned loads", with_turned_loads
     yield "aligned frames", with_aligned_frames
 
 

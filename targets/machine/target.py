@@ -33,6 +33,9 @@ KEPT_WIDE = ("first", "last")
 _WIDEN_HALVES = ("f16c", "avx512f", "vfp4", "fp-armv8", "zvfhmin")
 """Features with instructions that convert vectors of float16 to float32; all of 64-bit Arm has them."""
 
+_LANES_TURNED = 8
+"""Of shorter vectors, a convolution in small groups gains little."""
+
 _PAIR_BYTES, _PAIRS = 8, 5
 """Of registers for integers and addresses, two at a time: of 13, some hold what is multiplied, and where it is."""
 
@@ -257,6 +260,11 @@ class Target:
     def rounds_products_once(self) -> bool:
         """Whether a multiply-add rounds once: engines of WebAssembly may round the product too."""
         return self.fused and self.format is not FileFormat.WASM
+
+    @property
+    def turns_lanes(self) -> bool:
+        """Whether one instruction brings the lanes of a vector, of eight floats or more, into any known order."""
+        return self.triple.startswith("x86_64") and self.lanes("float32") >= _LANES_TURNED
 
     @property
     def maps_constants(self) -> bool:

@@ -20,6 +20,7 @@ from nnefc.passes.compute.convolution import (
     scale_inputs,
 )
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
+from nnefc.passes.compute.turned_lanes import convolve_turned, turned_filters
 from nnefc.passes.compute.winograd import (
     Tile,
     multiply_tiles,
@@ -136,6 +137,9 @@ def convolution(
         return _by_winograd(layouts, data, filters, sliding, winograd)
     layout = layouts.layout_of(data)
     aligned = groups == 1 or (inputs % layouts.size == 0 and outputs // groups % layouts.size == 0)
+    turned = None if aligned else _turned(layouts, data, filters, sliding)
+    if turned is not None:
+        return turned
     if not aligned or (layout is not None and layout != Blocked.of(groups * inputs, layouts.size)):
         return _gathered(layouts, data, filters, sliding)
     few = inputs < layouts.size and layout is None
@@ -234,6 +238,27 @@ def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sl
     given = (to_constant(reads.first), sliding.strides, sliding.dilation)
     result = layouts.kernel(convolve_gathered, source, weights, *given, name="convolution")
     return layouts.as_blocked(result, outputs, groups)
+
+
+def _turned(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr | None:
+    """Groups that are a small part of a vector, of which each lane reads its own: the result has the data's layout.
+
+    None if there are others, or no data whose groups lie side by side.
+    """
+    outputs, inputs = filters.shape[:2]
+    lanes, target = layouts.target.lanes("float32"), layouts.target
+    if outputs != sliding.groups * inputs or lanes % inputs or 2 * inputs > lanes or not target.turns_lanes:
+        return None
+    layout = layouts.layout_of(data) or Blocked.of(outputs, layouts.size)
+    packed = turned_filters(filters, layout.order, layouts.size)
+    if packed is None:
+        return None
+    source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
+    weights = widened_for(layouts, to_constant(packed), _pixels(layouts, data, filters, sliding), target)
+    result = layouts.kernel(
+        convolve_turned, source, weights, sliding.strides, sliding.dilation, name="grouped_convolution"
+    )
+    return layouts.having(result, layout)
 
 
 def _by_winograd(

@@ -5,6 +5,8 @@ for n, c, y in parallel:
         acc[x, lanes] = start
         for the window: acc[x, :] = combine(acc[x, :], A[window, :])
         C = epilogue(acc)
+
+Convolutions in small groups are such windows too, in which a lane reads those of its group by turns.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from nnefc.passes.schedule.schedules import (
 from nnefc.passes.schedule.whole_tiles import in_whole_tiles
 from nnefc.passes.tir.expressions import is_number
 from nnefc.passes.tir.sizes import Size
+from nnefc.passes.tir.turned_loads import is_turned
 from nnefc.sizes import is_known, item_count
 from nnefc.targets.machine.target import Target
 
@@ -38,6 +41,9 @@ __all__ = ["WindowsRule"]
 _LARGEST_UNROLLED = 16
 """Positions of a window that are written out, up to 4 × 4: code of larger ones falls out of the cache of decoded
 instructions, and saves no more than a loop's branch in several loads."""
+
+_LARGEST_TURNED = 40
+"""Positions of a row of the filter and turns in groups that are written out: rows of five in groups of eight."""
 
 _RESULTS_AT_ONCE = 7
 """Neighbouring results, which share the filter and most of their windows. As many as keep multiply-adds going that take
@@ -70,15 +76,18 @@ class WindowsRule:
         if WHOLE_BLOCKS in step.node.annotations or (narrows and int(channels.size) == 2 * lanes):
             registers = registers * lanes // int(channels.size)
             lanes = int(channels.size)
-        if not all(_ends_with(region, channels.var) for region in (*step.reads, *step.writes)):
+        turned = _is_turned(step, channels.var)
+        if not all(_ends_with(region, channels.var) for region in (*(() if turned else step.reads), *step.writes)):
             return None
         room = registers // 2
         if target.group > 1:  # what the window holds takes registers, for no operand comes from memory
             lanes, room = _in_groups(step, lanes, room, target)
         at_once = min(_RESULTS_AT_ONCE, room) if registers >= 8 else 1
-        return self._schedule(kernel.schedule(), step, lanes, at_once)
+        return self._schedule(kernel.schedule(), step, lanes, at_once, turned)
 
-    def _schedule(self, sch: s_tir.Schedule, step: Step, lanes: int, most_at_once: int) -> s_tir.Schedule | None:
+    def _schedule(
+        self, sch: s_tir.Schedule, step: Step, lanes: int, most_at_once: int, turned: bool
+    ) -> s_tir.Schedule | None:
         block, count = sch.get_sblock(step.name), len(step.spatial)
         epilogue = epilogue_into_one_block(sch, block)
         if epilogue is None:
@@ -104,6 +113,10 @@ class WindowsRule:
         if is_known(window_size) and window_size <= _LARGEST_UNROLLED:
             for loop in window:
                 sch.unroll(loop)
+        elif turned:  # neighbouring results share what is read by one turn
+            short = trip_count(sch, *window[-2:]) <= _LARGEST_TURNED
+            for loop in window[-2:] if short else window[-2:-1]:
+                sch.unroll(loop)
         if type_of_sums(step) != step.dtype and is_known(window_size) and window_size <= HALF_PART:
             sch.annotate(block, HALF_SUMS, True)
         start = sch.decompose_reduction(block, window[0])
@@ -113,6 +126,13 @@ class WindowsRule:
             if at_once > 1:
                 sch.unroll(others[-1])
         return sch
+
+
+def _is_turned(step: Step, lane: tirx.Var) -> bool:
+    """Whether one tensor is read by turns, the channels of a group after each other, and all others by the lane."""
+    places = [load.indices[-1] for load in step.loads if not load.source.same_as(step.result)]
+    turns = [place for place in places if is_turned(place) and place.a.same_as(lane)]
+    return len(turns) == 1 and sum(place.same_as(lane) for place in places) == len(places) - 1
 
 
 def _in_groups(step: Step, lanes: int, room: int, target: Target) -> tuple[int, int]:
