@@ -38,6 +38,7 @@ from nnefc.passes.graph.fuse import fuse
 from nnefc.passes.graph.group_parts import GroupParts
 from nnefc.passes.graph.join_local_response import JoinLocalResponse
 from nnefc.passes.graph.own_sizes import OwnSizes
+from nnefc.passes.legalize.differences import PlainDifferences
 from nnefc.passes.legalize.element_wise import ELEMENT_WISE
 from nnefc.passes.legalize.lower_rows import LowerRows
 from nnefc.passes.legalize.lower_scans import LowerScans
@@ -108,6 +109,7 @@ def computations(own: GraphPasses, modules: Sequence[tvm.IRModule]) -> list[Name
         ("lower scans", LowerScans(own.scans)),
         # Phase 4. Every other operation becomes a computation of its own.
         ("legalize", relax.transform.LegalizeOps(legalizations(own.computations))),
+        ("plain differences", PlainDifferences()),
         ("own sizes", OwnSizes()),
         ("fold packed constants", FoldConstants()),
         # Phase 5. Join element-wise operations with what produces their operands; equal kernels become one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +12,9 @@ from tvm import relax, te, tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
-from nnefc.operators.dtypes import HALF_FLOATS, is_float, numpy_dtype
+from nnefc.operators.dtypes import HALF_FLOATS, STORAGE, is_float, numpy_dtype, widened
 from nnefc.operators.elementwise import compute
-from nnefc.operators.functions import converted
+from nnefc.operators.functions import converted, item_dtype
 
 __all__ = ["BitCast", "Cast", "cast_array"]
 
@@ -29,12 +30,15 @@ class Cast(Operator):
         source: the operand's element type, where the program keeps it in another one.
         saturate: whether narrow floats become the largest number where one is too large, else infinity or no number.
         rounding: of powers of two (float8_e8m0fnu): "up", "down" or "nearest". Others are rounded to even.
+        limits: whether reals beyond an integer type become its least or largest value, and what is not a number 0.
+            They are not defined else.
     """
 
     dtype: str
     source: str | None = None
     saturate: bool = True
     rounding: str = "up"
+    limits: bool = False
 
     def shape(self, x: Shape) -> Shape:
         """That of the operand."""
@@ -44,8 +48,9 @@ class Cast(Operator):
         source, dtype = self.source or dtype_of(x), self.dtype
         if source == dtype:
             return x
+        limited = self.limits and is_float(source) and dtype.startswith(("int", "uint")) and dtype not in STORAGE
         if isinstance(x, np.ndarray):
-            return cast_array(x, dtype, self.saturate, self.rounding)
+            return _limited_known(x, dtype) if limited else cast_array(x, dtype, self.saturate, self.rounding)
         if source in _FORMATS:
             x, source = at.emit(_widened(at, x, source)), "float32"
         if dtype in _FORMATS:
@@ -54,6 +59,8 @@ class Cast(Operator):
             return compute(at, lambda item: self._code(form, item), wide, name="narrow", dtype=dtype)
         if dtype in _BITS:
             return compute(at, lambda item: _low_bits(item, *_BITS[dtype]), x, name="narrow", dtype=dtype)
+        if limited:
+            return compute(at, lambda item: _limited(item, dtype), x, name="cast", dtype=dtype)
         if dtype == "bool" or (is_float(source) and dtype in ("int8", "uint8", "int16", "uint16")):
             return compute(at, lambda item: converted(item, dtype), x, name="cast", dtype=dtype)
         if is_float(source) and not is_float(dtype):
@@ -65,6 +72,22 @@ class Cast(Operator):
             return _power_code(form, item, self.saturate, self.rounding)
         # Four bits have no room for what is not a number.
         return _code(form, item, self.saturate or self.dtype == "float4_e2m1fn")
+
+
+def _limited(item: tirx.Expr, dtype: str) -> tirx.Expr:
+    """A real as an integer, within the integer type."""
+    real, ends = item.astype(widened(item_dtype(item))), np.iinfo(dtype)
+    low, high = (tirx.const(float(end), item_dtype(real)) for end in (ends.min, ends.max + 1))
+    inner = tirx.Select(tirx.isnan(real), tirx.const(0, dtype), converted(real, dtype))
+    return tirx.Select(real >= high, tirx.max_value(dtype), tirx.Select(real <= low, tirx.min_value(dtype), inner))
+
+
+def _limited_known(array: Array, dtype: str) -> Array:
+    ends = np.iinfo(dtype)
+    real = np.nan_to_num(array.astype(np.float64), nan=0, posinf=math.inf, neginf=-math.inf)
+    inside = (real > ends.min) & (real < float(ends.max + 1))
+    whole = np.where(inside, real, 0).astype(dtype)
+    return np.where(inside, whole, np.where(real > 0, ends.max, ends.min).astype(dtype))
 
 
 _BITS = {"int4": (4, True), "uint4": (4, False), "int2": (2, True), "uint2": (2, False)}
@@ -176,8 +199,8 @@ def cast_array(array: Array, dtype: str, saturate: bool = True, rounding: str = 
 
 
 def _powers_known(array: Array, saturate: bool, rounding: str) -> Array:
-    mantissa, exponent = np.frexp(array)
-    code = exponent.astype(np.int64) - 1 + 127
+    mantissa, exponent = np.frexp(np.abs(array))
+    code = np.where(array == 0, 0, exponent.astype(np.int64) - 1 + 127)
     code += {"up": mantissa > 0.5, "nearest": mantissa >= 0.75}.get(rounding, np.zeros(array.shape, bool))
     code = np.clip(code, 0, 254) if saturate else np.where(code > 254, 255, np.maximum(code, 0))
     code = np.where(np.isinf(array), 254 if saturate else 255, code)

@@ -302,7 +302,8 @@ class AdvancedIndex(Operator):
 
 @dataclass(frozen=True)
 class OneHot(Operator):
-    """`values[1]` at the index along a new dimension, `values[0]` elsewhere. Negative indices count from the end.
+    """`values[1]` at the index along a new dimension, `values[0]` elsewhere. Negative indices count from the end; reals
+    are cut to integers.
 
     Attributes:
         depth: the size of the new dimension; an index out of its range has no hot position.
@@ -323,9 +324,9 @@ class OneHot(Operator):
             return zeros(shape, numpy_dtype(dtype_of(values)))
 
         def element(tensors: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
-            index = tensors[1](*place[: self.axis], *place[self.axis + 1 :])
-            front = tirx.Select(index < _like(index, 0), index + _like(index, self.depth), index)
-            return tirx.Select(front == place[self.axis].astype(str(index.ty)), tensors[0](1), tensors[0](0))
+            index = tensors[1](*place[: self.axis], *place[self.axis + 1 :]).astype("int64")
+            front = tirx.Select(index < 0, index + _like(index, self.depth), index)
+            return tirx.Select(front == place[self.axis].astype("int64"), tensors[0](1), tensors[0](0))
 
         return at.elements(shape, element, values, indices, name="one_hot")
 

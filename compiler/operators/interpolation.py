@@ -118,7 +118,7 @@ def _half_pixel_symmetric(axis: Scaling, at: Real) -> Real:
 
 
 def _pytorch_half_pixel(axis: Scaling, at: Real) -> Real:
-    return _unless_one(axis, lambda: at * 0 - 0.5, lambda: _half_pixel(axis, at))
+    return _unless_one(Scaling(axis.results, axis.results, 1.0), lambda: at * 0, lambda: _half_pixel(axis, at))
 
 
 def _align_corners(axis: Scaling, at: Real) -> Real:

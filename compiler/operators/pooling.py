@@ -261,7 +261,8 @@ class LpPool(_Pool):
 
     Attributes:
         p: the norm.
-        signed: whether powers keep the signs of their items, as in PyTorch.
+        signed: whether powers keep the signs of their items, as in PyTorch. A last window that is not whole has the
+            mean of its own positions there, times those of a whole one.
     """
 
     p: float = 2.0
@@ -274,6 +275,11 @@ class LpPool(_Pool):
         def power(value: tirx.Expr) -> tirx.Expr:
             return value * value if self.p == 2 else _power(value if self.signed else tirx.abs(value), self.p)
 
+        if self.signed and window != self.window:
+            powers = at.elements(shape_of(x), lambda tensors, index: power(tensors[0](*index)), x, name="powers")
+            means = at.apply(AveragePool(self.window, self.ceil), at.bound(powers))
+            count = np.array(math.prod(window.size)).astype(dtype_of(x))
+            return p_root(at, relax.op.multiply(means, at.expr(count)), self.p)
         sums = at.compute(_reduced(window, result, te.sum, _zero, "lp_pool", power), x, name="lp_pool")
         return p_root(at, sums, self.p)
 

@@ -16,19 +16,12 @@ from tvm import relax, te, tirx
 from nnefc.agreement import agree_all, covers
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.functions import FUNCTIONS
 from nnefc.operators.indexing import from_the_front, tuples_from_the_front
 from nnefc.operators.statements import T, each, looped, report
 from nnefc.sizes import is_known
 
 __all__ = ["ScatterElements", "ScatterND", "TensorScatter"]
-
-
-def _largest(old: Any, new: Any) -> Any:
-    return tirx.Or(old, new) if _is_bool(old) else tirx.Select(new > old, new, old)
-
-
-def _smallest(old: Any, new: Any) -> Any:
-    return tirx.And(old, new) if _is_bool(old) else tirx.Select(new < old, new, old)
 
 
 def _sum(old: Any, new: Any) -> Any:
@@ -47,8 +40,8 @@ _COMBINE: Mapping[str, Callable[[Any, Any], Any]] = {
     "none": lambda _old, new: new,
     "add": _sum,
     "mul": _product,
-    "max": _largest,
-    "min": _smallest,
+    "max": FUNCTIONS["maximum"].scalar,
+    "min": FUNCTIONS["minimum"].scalar,
 }
 
 

@@ -8,10 +8,12 @@ With the operands in the other order it is the item itself, at the same cost.
     maximum(x, y)        →      x if x > y or isnan(x) else y
     not_equal(x, y)      →      x != y or isnan(x) or isnan(y)
     where(c, x, y)       →      x if c else y                    (TVM's own compares c, as an integer, with 0)
+    multiply(x, 0)       →      x * zeros[0]                     (TVM's own is 0, even where x is infinite)
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -51,6 +53,14 @@ def _where(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 def _not_equal(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return _computed(builder, call, FUNCTIONS["not_equal"])
+
+
+def _multiply(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    if any(
+        is_constant(operand) and array_of(operand).size == 1 and not array_of(operand).all() for operand in call.args
+    ):
+        return _computed(builder, call, operator.mul)
+    return call.op.get_attr("FLegalize")(builder, call)
 
 
 def _extremum(name: str, of_numbers: Callable[..., tirx.Expr]) -> _Legalization:
@@ -97,6 +107,7 @@ ELEMENT_WISE: Mapping[str, _Legalization] = {
     "relax.clip": _clip,
     "relax.maximum": _extremum("maximum", tirx.Max),
     "relax.minimum": _extremum("minimum", tirx.Min),
+    "relax.multiply": _multiply,
     "relax.not_equal": _not_equal,
     "relax.where": _where,
 }

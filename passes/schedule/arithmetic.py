@@ -9,6 +9,7 @@ from tvm.ir.expr import Call
 
 from nnefc.passes.compute.dot_product import is_dot_product, terms_of
 from nnefc.passes.schedule.schedules import open_sizes_of
+from nnefc.passes.tir.expressions import is_number
 
 __all__ = ["arithmetic_of"]
 
@@ -21,12 +22,17 @@ def arithmetic_of(kernel: tirx.PrimFunc) -> int:
     """
     if open_sizes_of(kernel):
         return 0
-    body = tvm_ffi.structural_map(kernel.body, (Call, _term_by_term))
+    body = tvm_ffi.structural_map(kernel.body, [(Call, _term_by_term), (tirx.Mul, _without_sign)])
     counted = tirx.PrimFunc(kernel.params, body, kernel.ret_type, kernel.attrs)
     try:
         return int(tvm.s_tir.analysis.estimate_tir_flops(tvm.IRModule({"main": counted})))
     except (tvm.error.InternalError, ValueError, TypeError, OverflowError):
         return 0
+
+
+def _without_sign(product: tirx.Mul) -> tirx.Expr:
+    """Of an item with the other sign the item, which takes no operation: see `passes/legalize/differences.py`."""
+    return product.a if is_number(product.b, -1) else product
 
 
 def _term_by_term(call: Call) -> tirx.Expr:

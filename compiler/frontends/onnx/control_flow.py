@@ -153,7 +153,7 @@ def _unrolled(
 def _stacked(ctx: Context, items: SequenceOf[Value], body: Subgraph, index: int, axis: int) -> Value:
     """The items of output `index` of a body, of all iterations, along a new axis."""
     if not items:
-        return _no_iterations(body, index)
+        return _no_iterations(body, index, axis)
     first = items[0]
     axis = _axis(axis, first.rank + 1)
     for item in items:
@@ -168,13 +168,14 @@ def _stacked(ctx: Context, items: SequenceOf[Value], body: Subgraph, index: int,
     return _joined(ctx, [_expanded(ctx, item, axis) for item in items], axis)
 
 
-def _no_iterations(graph: Any, index: int) -> Value:
+def _no_iterations(graph: Any, index: int, axis: int) -> Value:
     """The scan output of a loop without iterations: no items, of the declared type."""
     declared = graph.graph.outputs[index].type
     if not isinstance(declared, TensorType) or not declared.dtype:
         raise CompileError("it has no iterations, and its body does not declare the types of its scan outputs")
     shape = tuple(size if isinstance(size, int) else 0 for size in declared.shape or ())
-    return Value.empty((0, *shape), declared.dtype)
+    axis = _axis(axis, len(shape) + 1)
+    return Value.empty((*shape[:axis], 0, *shape[axis:]), declared.dtype)
 
 
 def _expanded(ctx: Context, value: Value, axis: int) -> Value:

@@ -133,8 +133,8 @@ def _slice(attributes: _Attributes, operands: _Operands) -> Array | None:
     axes = axes or attributes.get("axes") or list(range(len(starts)))
     parts = [slice(None)] * data.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps or [1] * len(starts), strict=True):
-        if step < 0 and end < -data.shape[axis]:
-            end = None
+        if step < 0:
+            start, end = max(start, -data.shape[axis]), None if end < -data.shape[axis] else end
         parts[axis] = slice(start, end, step)
     return data[tuple(parts)]
 
@@ -307,9 +307,11 @@ def _folded(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 def _reduce(function: Callable[..., Any]) -> Callable[[_Attributes, _Operands], Array | None]:
     def rule(attributes: _Attributes, operands: _Operands) -> Array | None:
         data, axes = operands[0], _axes(attributes, operands)
-        if data is None:
+        if data is None or (axes is None and len(operands) > 1 and operands[1] is not None):
             return None
-        along = tuple(range(data.ndim)) if axes is None else tuple(axes)
+        if not axes and attributes.get("noop_with_empty_axes"):
+            return data
+        along = tuple(axes or range(data.ndim))
         made: Array = function(data, axis=along, keepdims=bool(attributes.get("keepdims", 1)))
         return made
 

@@ -340,6 +340,7 @@ def normalization() -> list[Case]:
     for rank, x in ((1, LINE), (2, PLANE), (3, SPACE)):
         cases += [
             case(f"nn.BatchNorm{rank}d", x, num_features=4, eps=1e-3),
+            case(f"nn.BatchNorm{rank}d", x, num_features=4, track_running_stats=False),
             case(f"nn.InstanceNorm{rank}d", x, num_features=4, affine=True),
             case(f"nn.InstanceNorm{rank}d", x, num_features=4, track_running_stats=True),
         ]
@@ -375,6 +376,8 @@ def pooling() -> list[Case]:
             *each(f"F.avg_pool{rank}d nn.AvgPool{rank}d", x, **average, ceil_mode=True, count_include_pad=False),
             *each(f"F.lp_pool{rank}d", x.abs(), norm_type=3.0, kernel_size=2),
             *each(f"nn.LPPool{rank}d", x.abs(), norm_type=2.0, kernel_size=2, stride=3),
+            case(f"nn.LPPool{rank}d", x.abs(), norm_type=2.0, kernel_size=3, stride=2, ceil_mode=True),
+            *(case(f"F.lp_pool{rank}d", x, norm_type=sign * float("inf"), kernel_size=2) for sign in (1, -1)),
             *each(f"F.adaptive_avg_pool{rank}d nn.AdaptiveAvgPool{rank}d", x, output_size=targets),
             *each(f"F.adaptive_max_pool{rank}d nn.AdaptiveMaxPool{rank}d", x, output_size=targets),
             *each(f"F.adaptive_avg_pool{rank}d nn.AdaptiveMaxPool{rank}d", x, output_size=(1,) * rank),

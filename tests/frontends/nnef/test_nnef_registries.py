@@ -82,6 +82,12 @@ CASES: dict[str, tuple[str, tuple[int, ...], Function]] = {
         )
         for mode, coordinates in [("linear", "half_pixel"), ("nearest", "asymmetric"), ("cubic", "align_corners")]
     },
+    "resizing by less than an item": (
+        "y = tract_core_resize(x, scales = [1.0, 1.0, 1.15, 2.0], interpolator = 'linear', "
+        "coord_transformer = 'half_pixel', nearest_mode = 'floor');",
+        (1, 1, 4, 3),
+        by_onnx("Resize", NONE, np.array([1, 1, 1.15, 2], np.float32), mode="linear"),
+    ),
     "resizing to sizes that follow from others": (
         """s = tract_core_shape_of(x);
         h = squeeze(slice(s, axes = [0], begin = [2], end = [3]), axes = [0]);

@@ -101,6 +101,17 @@ CASES: dict[str, tuple[str, str, tuple[int, ...], Callable[[np.ndarray], np.ndar
         (6,),
         lambda x: np.trunc(x) * 3 + 1,
     ),
+    "numbers beyond an integer type": (
+        "",
+        "i = tract_core_cast(x * 1e10, to = 'i32'); u = tract_core_cast(x * 300.0, to = 'u8');"
+        "n = tract_core_cast((x - x) / (x - x), to = 'i8'); f = tract_core_cast(i, to = 'f32');"
+        "y = f + tract_core_cast(u, to = 'f32') + tract_core_cast(n, to = 'f32');",
+        (9,),
+        lambda x: (
+            np.clip(np.trunc(x.astype(np.float64) * 1e10), -(2**31), 2**31 - 1).astype(np.float32)
+            + np.clip(np.trunc(x * np.float32(300)), 0, 255)
+        ),
+    ),
     "half floats are rounded": (
         "",
         "h = tract_core_cast(x, to = 'f16'); y = tract_core_cast(h * h, to = 'f32');",

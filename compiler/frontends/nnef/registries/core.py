@@ -56,7 +56,7 @@ _functions()
 
 @_CORE.operator("fragment tract_core_cast<?>(input: tensor<?>, to: string = '') -> (output: tensor<?>)", sizes=True)
 def _cast(context: Context, args: Arguments) -> Value:
-    """Reals become integers without what is behind the point. Without a type it is that of `graph.quant`."""
+    """Reals become integers towards zero, within their type. Without a type it is that of `graph.quant`."""
     if not args.to:
         return args.input
     at, dtype = context.at, dtype_named(args.to)
@@ -69,7 +69,7 @@ def _cast(context: Context, args: Arguments) -> Value:
         if not isinstance(value, np.ndarray):
             return at.apply(Cast("int64"), value)
         return of_items([int(item) for item in value.reshape(-1)], value.shape)
-    return at.apply(Cast(dtype), value)
+    return at.apply(Cast(dtype, limits=True), value)
 
 
 @_CORE.operator("fragment tract_core_external<?>(datum_type: string, shape: integer[]) -> (output: tensor<?>)")

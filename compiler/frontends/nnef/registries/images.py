@@ -71,7 +71,7 @@ def _resized(context: Context, args: Arguments, interpolation: Interpolation) ->
         Scaling.between(size, wanted) if factor is None else Scaling(size, wanted, factor)
         for size, wanted, factor in zip(shape, sizes, factors, strict=True)
     )
-    changed = tuple((axis, each) for axis, each in enumerate(between) if sizes[axis] != shape[axis])
+    changed = tuple((axis, each) for axis, each in enumerate(between) if not each.keeps_positions)
     return at.apply(Resize(changed, interpolation), x)
 
 

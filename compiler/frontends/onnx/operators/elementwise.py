@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
+from nnefc.frontends.onnx.operators.casting import converted
 from nnefc.frontends.onnx.operators.tensors import (
     dtype_of,
     fail,
@@ -16,6 +17,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
+from nnefc.operators.dtypes import STORAGE, is_float
 from nnefc.operators.elementwise import Clip, Elementwise, Where
 from nnefc.operators.shape import Reshape
 from nnefc.operators.strings import TextEqual
@@ -49,7 +51,6 @@ _UNARY: dict[str, tuple[str, tuple[int, ...]]] = {
     "Reciprocal": ("reciprocal", (1, 6, 13)),
     "BitwiseNot": ("bitwise_not", (18,)),
     "Not": ("logical_not", (1,)),
-    "IsNaN": ("isnan", (9, 13, 20)),
 }
 _BINARY: dict[str, tuple[str, tuple[int, ...]]] = {
     "Add": ("add", (1, 6, 7, 13, 14)),
@@ -127,9 +128,19 @@ for _table, _lower in ((_UNARY, _lower_unary), (_BINARY, _lower_binary), (_CHAIN
         operator(_name, since=_since)(_lower_equal if _name == "Equal" else _lower)
 
 
+def _comparable(ctx: Context, x: Value) -> Value:
+    """Narrow floats, which programs keep as codes, as numbers."""
+    return converted(ctx, x, "float32") if is_float(x.dtype) and x.dtype in STORAGE else x
+
+
+@operator("IsNaN", since=(9, 13, 20))
+def _is_nan(ctx: Context, node: Node) -> Any:
+    return ctx.apply(Elementwise("isnan"), _comparable(ctx, input_at(node, 0)))
+
+
 @operator("IsInf", since=(10, 20))
 def _is_inf(ctx: Context, node: Node) -> Value:
-    x = input_at(node, 0)
+    x = _comparable(ctx, input_at(node, 0))
     match bool(node.attributes["detect_negative"]), bool(node.attributes["detect_positive"]):
         case False, False:
             return known(ctx, np.zeros(shape_of(x), bool))

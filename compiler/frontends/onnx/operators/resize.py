@@ -20,7 +20,7 @@ from nnefc.operators.base import check_size
 from nnefc.operators.interpolation import COORDINATES, ROUNDINGS, Interpolation, Scaling
 from nnefc.operators.resize import Resize
 from nnefc.size_numbers import quotient
-from nnefc.sizes import Dimension, scaled
+from nnefc.sizes import Dimension, scaled, typical
 
 __all__: list[str] = []
 
@@ -115,7 +115,9 @@ def _scales_of(node: Node, sizes: list[int], items: list[int]) -> tuple[list[flo
 @operator("Upsample", since=(1, 7, 9, 10))
 @operator("Resize", since=(10,))
 def _upsample(ctx: Context, node: Node) -> Any:
-    """Versions before 11: positions are divided by the scale, and nearest is the item before."""
+    """Versions before 11: positions are divided by the scale; of the items beside one, that before is nearest, or that
+    behind if there are to be fewer items.
+    """
     x = input_at(node, 0)
     shape = shape_of(x)
     if node.op_type == "Upsample" and node.version == 1:
@@ -136,5 +138,12 @@ def _upsample(ctx: Context, node: Node) -> Any:
         sizes = [scaled(length, scale) for length, scale in zip(shape, scales, strict=True)]
         scalings = [Scaling(*each) for each in zip(shape, sizes, scales, strict=True)]
     check_size(sizes)
-    resized = tuple((axis, scaling) for axis, scaling in enumerate(scalings) if scaling.results != scaling.items)
-    return ctx.apply(Resize(resized, Interpolation(mode, "asymmetric")), x)
+    if list(sizes) == list(shape):  # these versions do not say what happens then; others copy
+        return x
+    resized = [(axis, scaling) for axis, scaling in enumerate(scalings) if not scaling.keeps_positions]
+    if mode != "nearest":
+        return ctx.apply(Resize(tuple(resized), Interpolation(mode, "asymmetric")), x)
+    for rounding, shrinks in (("floor", False), ("ceil", True)):
+        axes = tuple(each for each in resized if (typical(each[1].results) < typical(each[1].items)) == shrinks)
+        x = ctx.apply(Resize(axes, Interpolation(mode, "asymmetric", rounding)), x) if axes else x
+    return x

@@ -201,10 +201,12 @@ def _positions(
 def _taken(start: int, end: int, step: int, size: int) -> tuple[int, int]:
     """The first position that a slice takes of a dimension, and how many it takes."""
     if is_known(start, end, step, size):
-        places = range(*slice(start, end, step).indices(size))
+        # Backwards, what begins before the first position begins there, other than in Python.
+        places = range(*slice(max(start, -size) if step < 0 else start, end, step).indices(size))
         return places.start, len(places)
-    least_place, most = (0, size) if step > 0 else (-1, size - 1)
-    first, stop = (_place(place, size, least_place, most) for place in (start, end))
+    first, stop = (_place(place, size, 0, size) for place in (start, end))
+    if step < 0:
+        first, stop = _place(start, size, least(0, size - 1), size - 1), _place(end, size, -1, size - 1)
     count = ceil_div(stop - first, step) if step > 0 else ceil_div(first - stop, -step)
     return first, greatest(count, 0)
 

@@ -67,10 +67,10 @@ for _rank in (1, 2, 3):
         momentum: float | None = None,
         track_running_stats: bool = True,
     ) -> Result:
-        if not track_running_stats:
-            return _instance_norm(at, input, None, None, eps, over_batch=True)
         shape = (num_features,)
         weight, bias = (weights.take("weight", shape), weights.take("bias", shape)) if affine else (None, None)
+        if not track_running_stats:
+            return _instance_norm(at, input, weight, bias, eps, over_batch=True)
         mean, variance = weights.take("running_mean", shape), weights.take("running_var", shape)
         return _batch_norm(at, input, mean, variance, weight, bias, eps)
 

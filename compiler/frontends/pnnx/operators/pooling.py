@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Sizes, need_real, operator, spatial
 from nnefc.operators.base import check_size
+from nnefc.operators.elementwise import apply
 from nnefc.operators.pooling import AdaptivePool, ArgMaxPool, AveragePool, LpPool, MaxPool
 from nnefc.operators.shape import Squeeze, Unsqueeze
 from nnefc.operators.window import Window
@@ -96,6 +98,11 @@ def _declare_norm(rank: int) -> None:
             raise CompileError("'norm_type' must not be 0")
         x, restored = _batched(at, input, rank)
         window = _window(rank, kernel_size, stride)
+        if math.isinf(norm_type):
+            sign = math.copysign(1, norm_type)
+            sizes = apply(at, "multiply", apply(at, "abs", x), at.number(sign, x))
+            largest = at.apply(MaxPool(window, ceil_mode), sizes)
+            return restored(apply(at, "multiply", largest, at.number(sign, x)))
         return restored(LpPool(window, ceil_mode, norm_type, signed=True).lower(at, x))
 
 
