@@ -17,6 +17,8 @@ from nnefc.diagnostics import CompileError
 from nnefc.kernel_calls import call_te
 from nnefc.operators.base import Emitter, Operand, Operator, dtype_of, is_empty, rank_of, shape_of
 from nnefc.operators.counts import counted
+from nnefc.operators.dtypes import is_float
+from nnefc.operators.functions import truth
 from nnefc.operators.indexing import Gather
 from nnefc.operators.shape import Reshape, Transpose
 from nnefc.operators.statements import T, looped
@@ -50,12 +52,9 @@ def _positions(at: Emitter, x: Operand, limit: Dimension, name: str) -> Operand:
     if key in places:
         return places[key]
 
-    def holds(item: Any) -> Any:
-        return item if dtype_of(x) == "bool" else item != tirx.const(0, dtype_of(x))
-
     def write(source: Any, found: Any, count: Any) -> None:
         count[0] = _int64(0)
-        with T.serial(0, expression(limit)) as place, T.If(holds(source[place])), T.Then():
+        with T.serial(0, expression(limit)) as place, T.If(truth(source[place])), T.Then():
             found[count[0]] = place
             count[0] = count[0] + 1
 
@@ -190,9 +189,10 @@ def _compare(x: Any, a: Any, b: Any, state: Any, width: Any, dtype: str) -> None
             state[0] = tirx.call_extern("int32", "nnefc_text_order", left, right).astype("int64")
             return
         less, more = left < right, left > right
-        if dtype.startswith(("float", "bfloat")):
-            less = tirx.any(less, tirx.all(left == left, right != right))
-            more = tirx.any(more, tirx.all(left != left, right == right))
+        if is_float(dtype):
+            left_is_none, right_is_none = tirx.isnan(left), tirx.isnan(right)
+            less = tirx.any(less, tirx.all(tirx.Not(left_is_none), right_is_none))
+            more = tirx.any(more, tirx.all(left_is_none, tirx.Not(right_is_none)))
         state[0] = tirx.Select(less, _int64(-1), tirx.Select(more, _int64(1), _int64(0)))
 
 

@@ -96,24 +96,32 @@ class Window:
         for axis, (size, reach, stride, (before, after)) in enumerate(axes):
             span = size + before + after
             if known_less(span, reach):
-                raise CompileError(
-                    f"the window covers {reach} positions, but dimension {axis} of {list(sizes)} has {span} with "
-                    f"its padding ({before}, {after})"
-                )
+                raise self._misfit(axis, sizes)
             found.append((span - reach) // stride + 1)
         return tuple(found)
+
+    def _misfit(self, axis: int, sizes: Sequence[int]) -> CompileError:
+        before, after = self.padding[axis]
+        return CompileError(
+            f"the window covers {self.reach[axis]} positions, but dimension {axis} of {list(sizes)} has "
+            f"{sizes[axis] + before + after} with its padding ({before}, {after})"
+        )
 
     def covering(self, sizes: Sequence[int]) -> Window:
         """The window with as much more padding after each dimension as a last window that is not whole needs.
 
         This is what ONNX and PyTorch call the mode "ceil": the last window begins inside the tensor or its padding
-        before; one that would begin behind them is left out.
+        before; one that would begin behind them is left out. It may be the only one.
+
+        Raises:
+            CompileError: not even such a window begins inside.
         """
-        self.results(sizes)
         padding = []
         axes = zip(sizes, self.reach, self.stride, self.padding, strict=True)
-        for size, reach, stride, (before, after) in axes:
+        for axis, (size, reach, stride, (before, after)) in enumerate(axes):
             last = ceil_div(size + before + after - reach, stride)
+            if known_less(last, 0):
+                raise self._misfit(axis, sizes)
             if is_known(last, size, before):
                 last -= last * stride >= size + before
             else:

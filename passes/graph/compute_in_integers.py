@@ -26,6 +26,7 @@ from nnefc.passes.graph.layout_rules.convolution import Sliding, integers, slidi
 from nnefc.passes.graph.layout_rules.deconvolution import Interleaving, phases_of
 from nnefc.passes.graph.quantized import Grid, Quantized, ScaledSum, axis_after_reshape, grid_of
 from nnefc.passes.graph.rewriter import array_of, constant, is_call, is_constant, shape_of
+from nnefc.passes.graph.shifts import shifts_round
 
 __all__ = ["MOST_PRODUCTS", "ComputeInIntegers"]
 
@@ -252,7 +253,8 @@ def _added(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
         return rewriter.summed(one.plus(two), call)
     if value is None or broadcast_shapes(shape_of(left), value.shape) != shape_of(left):
         return None
-    return rewriter.summed(_with_bias(rewriter, one, value)) if rewriter.is_product(left) else None
+    biased = _with_bias(rewriter, one, value) if rewriter.is_product(left) else None
+    return None if biased is None else rewriter.summed(biased)
 
 
 def _added_to_phases(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
@@ -267,13 +269,16 @@ def _added_to_phases(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr 
             return None
         if value.size > 1:
             value = np.concatenate([value] * way.count, axis)
-        return rewriter.interleaved(_with_bias(rewriter, phases, value), way)
+        biased = _with_bias(rewriter, phases, value)
+        return None if biased is None else rewriter.interleaved(biased, way)
     return None
 
 
-def _with_bias(rewriter: IntegerRewriter, sum_: ScaledSum, value: np.ndarray) -> ScaledSum:
-    """A sum and constants: added as integers, where they are whole steps of the sum."""
+def _with_bias(rewriter: IntegerRewriter, sum_: ScaledSum, value: np.ndarray) -> ScaledSum | None:
+    """A sum and constants: added as integers, where they are whole steps of the sum; None where that would round."""
     (data, factor), *others = sum_.terms
+    if shifts_round(_shift_of(rewriter, sum_), value, "float32"):
+        return None
     steps = value / factor
     whole = np.rint(steps)
     if not others and not sum_.shift.any() and _are_steps(steps, whole):
@@ -284,6 +289,16 @@ def _with_bias(rewriter: IntegerRewriter, sum_: ScaledSum, value: np.ndarray) ->
         biased = rewriter.builder.emit(relax.op.add(data, constant(whole.astype(np.int32))))
         return ScaledSum(((biased, factor),), sum_.shift)
     return ScaledSum(sum_.terms, sum_.shift + value)
+
+
+def _shift_of(rewriter: IntegerRewriter, sum_: ScaledSum) -> np.ndarray:
+    """The constants that are added to a sum already, as integers or not."""
+    (data, factor), *others = sum_.terms
+    added = None if others else rewriter.definition(data)
+    if not is_call(added, "add") or not is_constant(added.args[1]):
+        return sum_.shift
+    shift: np.ndarray = sum_.shift + array_of(added.args[1]) * factor
+    return shift
 
 
 def _are_steps(steps: np.ndarray, whole: np.ndarray) -> bool:

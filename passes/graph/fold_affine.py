@@ -6,9 +6,9 @@
 
 This is how inference-time batch normalization disappears (Jacob et al., 2018, section 3.2). `s` and `t` hold one value
 for each output channel, or one for all. Where no convolution comes before, of several multiplications and additions by
-constants one of each is left. A divisor that is the same for all, such as the 6 of a hard swish, becomes a
-number, which is in the code, where it is divided by in less time (`passes/tir/known_divisors.py`). Other numbers stay
-operands, so that layers that differ in them share a kernel.
+constants one of each is left; additions that round stay (`shifts_round`). A divisor that is the same for all, such as
+the 6 of a hard swish, becomes a number, which is in the code, where it is divided by in less time
+(`passes/tir/known_divisors.py`). Other numbers stay operands, so that layers that differ in them share a kernel.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tvm import relax
 
 from nnefc.passes.graph.origins import joined_name
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
+from nnefc.passes.graph.shifts import shifts_round
 
 __all__ = ["FoldAffine"]
 
@@ -55,6 +56,8 @@ class _Folder(Rewriter):
                 folded = self._shifted(left, -value)
         if folded is None and is_call(call, "divide") and value.size == 1 and value.ndim and value.item() != 0:
             return relax.op.divide(left, constant(value.reshape(())))  # TVM refuses to divide by the number 0
+        if folded is None and is_call(call, "multiply") and not value.ndim and value == 0:
+            return relax.op.multiply(left, constant(value.reshape(1)))  # TVM takes a product with the number 0 for 0
         return call if folded is None else folded
 
     def _scaled(self, expr: relax.Expr, scale: np.ndarray) -> relax.Expr | None:
@@ -72,6 +75,8 @@ class _Folder(Rewriter):
             made = relax.Call(source.op, [source.args[0], constant(scaled)], source.attrs)
             return self.builder.emit(made, joined_name(expr.name, self.builder.rewritten))
         if is_call(source, "add") and is_constant(source.args[1]):
+            if self._rounds(source.args[0], array_of(source.args[1])):
+                return None
             shift = array_of(source.args[1]) * scale
             inner = (
                 None
@@ -106,9 +111,20 @@ class _Folder(Rewriter):
         if is_call(source, *_CONVOLUTIONS):
             return relax.op.add(expr, constant(shift))
         if self.used_once(expr) and is_call(source, "add") and is_constant(source.args[1]):
-            joined = array_of(source.args[1]) + shift
+            joined = array_of(source.args[1]).astype(np.float64) + shift
+            largest = float(ml_dtypes.finfo(shift.dtype).max)  # type: ignore[no-untyped-call]
+            if self._rounds(expr, shift) or (np.abs(joined) > largest).any():
+                return None
             return relax.op.add(source.args[0], constant(joined.astype(shift.dtype)))
         return None
+
+    def _rounds(self, expr: relax.Expr, shift: np.ndarray) -> bool:
+        """Whether `expr + shift` is there to round, after an addition or a subtraction of another constant."""
+        source = self.definition(expr)
+        if not is_call(source, "add", "subtract") or not is_constant(source.args[1]):
+            return False
+        before = array_of(source.args[1])
+        return shifts_round(before if is_call(source, "add") else -before, shift, shift.dtype)
 
 
 def _by_output_channel(scale: np.ndarray, weights: np.ndarray) -> np.ndarray | None:

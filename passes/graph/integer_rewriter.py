@@ -9,6 +9,7 @@ from tvm import relax
 from nnefc.passes.graph.layout_rules.deconvolution import Interleaving
 from nnefc.passes.graph.quantized import Grid, Quantized, ScaledSum, quantized_of
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
+from nnefc.passes.graph.shifts import shifts_round
 
 __all__ = ["MOVING", "NARROW", "IntegerRewriter", "QuantizedSums"]
 
@@ -79,7 +80,10 @@ class IntegerRewriter(Rewriter):
         return var
 
     def affine_of(self, expr: relax.Expr) -> ScaledSum | None:
-        """A tensor as a sum or floats, times constants plus constants, if nobody else reads what is between."""
+        """A tensor as a sum or floats, times constants plus constants, if nobody else reads what is between.
+
+        None where additions are there to round.
+        """
         factor, shift = np.ones(()), np.zeros(())
         while self.used_once(expr) and str(expr.ty.dtype) == "float32":
             call = self.definition(expr)
@@ -98,16 +102,19 @@ class IntegerRewriter(Rewriter):
                     factor = factor * value
                 case "relax.divide" if value.all():
                     factor = factor / value
-                case "relax.add":
-                    shift = shift + value * factor
-                case "relax.subtract":
-                    shift = shift - value * factor
+                case "relax.add" | "relax.subtract":
+                    more = value if is_call(call, "add") else -value
+                    if shifts_round(more, _unscaled(shift, factor), "float32"):
+                        return None
+                    shift = shift + more * factor
                 case _:
                     break
             expr = data
         if not factor.shape and factor == 1 and not shift.any():
             return None
         sum_ = self.sum_of(expr) or ScaledSum(((expr, np.ones(())),), np.zeros(()))
+        if shifts_round(sum_.shift, _unscaled(shift, factor), "float32"):
+            return None
         made = sum_.times(factor)
         return ScaledSum(made.terms, made.shift + shift)
 
@@ -139,6 +146,10 @@ class IntegerRewriter(Rewriter):
     def minus(self, sums: relax.Expr, less: np.ndarray) -> relax.Expr:
         """Sums in int32 less constants, which may be zero."""
         return self.builder.emit(relax.op.add(sums, constant(-less.astype(np.int32)))) if less.any() else sums
+
+
+def _unscaled(shift: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    return shift / np.where(factor == 0, 1, factor)
 
 
 class QuantizedSums:

@@ -145,6 +145,25 @@ def test_items_that_differ(axis: int | None, in_order: int, tmp_path: Path) -> N
     check(proto, tmp_path, {"n": "1..40"}, feeds)
 
 
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
+def test_what_is_not_a_number_is_an_item_and_not_zero(kind: int, tmp_path: Path) -> None:
+    """As NumPy has it: it is the last item, and there is one of it."""
+    nodes = [
+        node("Cast", "x", "z", to=kind),
+        node("Unique", "z", "narrow first which often", sorted=1),
+        node("Cast", "narrow", "y", to=TensorProto.FLOAT),
+        node("NonZero", "z", "places"),
+    ]
+    outputs = {"y": TensorProto.FLOAT, **dict.fromkeys(("first", "which", "often", "places"), TensorProto.INT64)}
+    path = tmp_path / "model.onnx"
+    onnx.save(model_of(nodes, {"x": [6]}, outputs), path)
+    x = np.array([2, np.nan, 1, 0, -np.nan, 2], np.float32)
+    wanted = [*np.unique(x, return_index=True, return_inverse=True, return_counts=True), np.array(np.nonzero(x))]
+    with nnefc.compile(path).load() as library:
+        for result, expected in zip(library.run({"x": x}).values(), wanted, strict=True):
+            np.testing.assert_array_equal(result, expected)
+
+
 def test_items_that_a_condition_keeps(tmp_path: Path) -> None:
     """Two results of one size that the data tell, and one of another."""
     nodes = [

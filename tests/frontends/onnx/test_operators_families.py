@@ -88,6 +88,11 @@ def windows(rng: np.random.Generator) -> Cases:
         cases.append(Case("AveragePool", [x], {**pool, "count_include_pad": 1}))
         cases.append(Case("AveragePool", [x], {**pool, "ceil_mode": 1}))
         cases.append(Case("LpPool", [x], {**pool, "p": 2}))
+        smaller = real(rng, 1, 2, *[2] * rank)  # than the window, which is a last one that is not whole
+        alone = {"kernel_shape": [3] * rank, "strides": [2] * rank, "ceil_mode": 1}
+        cases.append(Case("MaxPool", [smaller], alone, outputs=2))
+        cases += [Case("AveragePool", [smaller], {**alone, "count_include_pad": count}) for count in (0, 1)]
+        cases.append(Case("LpPool", [smaller], {**alone, "p": 2}))
     cases += [Case(op, [real(rng, 2, 3, 5, 4)]) for op in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")]
     return cases
 

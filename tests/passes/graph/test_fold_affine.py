@@ -133,6 +133,17 @@ KEPT = {
         c = R.multiply(b, S)""",
     "a division by zero": """x[1, 2, 4, 4] -> b
         b = R.divide(x, NONE)""",
+    "a large constant that rounds": """x[1, 2, 4, 4] -> b
+        a = R.add(x, MAGIC)
+        b = R.subtract(a, MAGIC)""",
+    "a scale behind it, and a zero point": """x[1, 2, 4, 4] -> d
+        a = R.multiply(x, SIX)
+        b = R.add(a, MAGIC)
+        c = R.add(b, LESS)
+        d = R.multiply(c, HALF)""",
+    "two shifts whose sum is too large": """x[1, 2, 4, 4] -> b
+        a = R.add(x, HUGEST)
+        b = R.add(a, HUGEST)""",
     "a filter that is no constant": """x[1, 2, 4, 4]; w[3, 2, 1, 1] -> b
         a = R.nn.conv2d(x, w)
         b = R.multiply(a, S)""",
@@ -157,6 +168,9 @@ VALUES = {
     "SS": S * S,
     "TS1": T * S + ONE,
     "HUGE": np.float32(1e30),
+    "HUGEST": np.float32(3e38),
+    "MAGIC": np.float32(1.5 * 2**23),
+    "LESS": np.float32(128 - 1.5 * 2**23),
     "T_S1": T - S + ONE,
     "N": -T * S + ONE,
 }

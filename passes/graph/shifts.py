@@ -1,0 +1,30 @@
+"""Constants that are added one after the other, and when they may be added up before.
+
+A large constant that is added and subtracted again rounds, because sums have no more digits than their type:
+
+    a = x + 12582912            # 1.5 · 2²³: float32 has no fractions there
+    b = a - 12582912            # x, rounded to the nearest integer
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+__all__ = ["shifts_round"]
+
+_SMALLEST_STEP = 1 / 16
+"""Of numbers that are meant to be rounded to it; what smaller ones lose are the errors of floats."""
+
+
+def shifts_round(one: np.ndarray, other: np.ndarray, dtype: str | np.dtype[np.generic]) -> bool:
+    """Whether adding one constant and then another to numbers of type `dtype` is not adding their sum.
+
+    So it is where they cancel in all places, and where they do for the most part in any, and the distance between
+    numbers of their size is no mere error.
+    """
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    larger, total = np.maximum(np.abs(one), np.abs(other)), np.abs(one + other)
+    step = larger * float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+    all_cancel = (larger > 0).all() and (total <= step).all()
+    return bool(all_cancel or ((2 * total < larger) & (step >= _SMALLEST_STEP)).any())
