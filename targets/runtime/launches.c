@@ -102,13 +102,15 @@ void nnefc_launch_stop(nnefc_pool *pool) { publish(pool, (nnefc_job){.pieces = 0
 
 void nnefc_launch_each(nnefc_pool *pool, nnefc_parallel_body body, void *data) {
     nnefc_job job = {.body = body, .data = data, .tasks = (int32_t)pool->threads, .pieces = pool->threads};
-    if (pool->parallel_for != NULL) {
-        run_tasks(&job, 0, job.tasks);
-        return;
-    }
     uint64_t announced = publish(pool, job, NNEFC_WORKERS_OWN_ONLY);
-    do_pieces(pool, &pool->slots[0], announced, 1);
+    uint32_t own = pool->parallel_for != NULL ? pool->threads : 1; /* workers without a thread of theirs */
+    for (uint32_t i = 0; i < own; i++) do_pieces(pool, &pool->slots[i], announced, 1);
     nnefc_wait_for_end(pool, announced);
+}
+
+static int do_nothing(int task, nnefc_parallel_environment *environment, void *data) {
+    (void)task, (void)environment, (void)data;
+    return 0;
 }
 
 void nnefc_take_part(nnefc_slot *own) {
@@ -151,6 +153,10 @@ int nnefc_pool_launch(nnefc_worker *worker, nnefc_parallel_body body, void *data
         job.tasks = each == 0 ? 1 : nnefc_pieces_of(rounds, pool->threads, each);
     }
     if (alone || job.tasks == 1) return run_alone(worker, &job);
+    /* Epochs come again after 2^32 launches, in which a worker need not have done a piece. All do one in the middle and at the end
+     * of these, so that no slot has an epoch of so long ago. */
+    uint32_t epoch = nnefc_epoch_of(atomic_load_explicit(&pool->announced, memory_order_relaxed)) + 1;
+    if ((epoch & INT32_MAX) == 0) nnefc_launch_each(pool, do_nothing, NULL);
     uint32_t most = pool->threads * NNEFC_MOST_PIECES;
     job.pieces = (uint32_t)job.tasks < most ? (uint32_t)job.tasks : most;
     uint64_t announced;

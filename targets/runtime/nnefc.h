@@ -21,9 +21,9 @@
  * the calling thread. A session serves one call at a time: a second call from another thread returns NNEFC_BUSY and does
  * nothing.
  *
- * Subnormal numbers are treated as zero during a run, in all threads of the session and in the calling thread, unless
- * nnefc_options.keep_subnormals is set; nnefc_run restores the calling thread's mode. RISC-V and WebAssembly always keep
- * them.
+ * During a run subnormal numbers are treated as zero, unless nnefc_options.keep_subnormals is set, results are rounded to the
+ * nearest, and no exception is trapped: in all threads of the session and in the calling thread, whose own mode nnefc_run
+ * restores. RISC-V and WebAssembly always keep subnormal numbers.
  *
  * Memory. nnefc_create allocates all memory of the session; nnefc_run allocates nothing, but for strings that it makes and
  * for sizes that only the data tell (the C library itself may set up a few bytes for a thread that calls for the first time).

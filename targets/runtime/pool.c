@@ -10,7 +10,7 @@ static void *worker_main(void *argument) {
     nnefc_pool *pool = own->worker.pool;
     if (!nnefc_pool_set_current(&own->worker)) atomic_store(&pool->refused, true);
     if (own->processor >= 0 && !nnefc_run_only_on(own->processor)) atomic_store(&pool->refused, true);
-    nnefc_keep_subnormals(pool->keep_subnormals);
+    nnefc_set_own_float_mode(pool->keep_subnormals);
     if (own->processor < 0) nnefc_may_be_brought(&own->movable);
     nnefc_take_part(own);
     nnefc_pool_set_current(NULL);

@@ -57,8 +57,8 @@ typedef struct nnefc_outside {
 } nnefc_outside;
 
 /* A pool of so many threads, each with a scratch stack of so many bytes; null if memory or threads cannot be had. The options say
- * whose threads these are, and where they run. Its threads, and who enters it, take subnormal numbers for zero unless the options
- * say that they are kept. */
+ * whose threads these are, and where they run. Its threads, and who enters it, compute in the mode of float_mode.h, with subnormal
+ * numbers if the options say so. */
 nnefc_pool *nnefc_pool_create(const nnefc_options *options, uint32_t threads, uint64_t scratch_bytes);
 
 /* Joins the threads and frees everything; in a forked child, where there are none, only frees. */
@@ -68,7 +68,7 @@ void nnefc_pool_destroy(nnefc_pool *pool);
  * memory for that. */
 bool nnefc_pool_enter(nnefc_pool *pool, nnefc_outside *outside);
 
-/* Ends what nnefc_pool_enter began: the thread's treatment of subnormal numbers is the caller's again. */
+/* Ends what nnefc_pool_enter began: the thread computes with reals as the caller wants again. */
 void nnefc_pool_leave(nnefc_outside outside);
 
 /* The calling thread's worker; null outside of a run. */

@@ -23,7 +23,7 @@ bool nnefc_pool_enter_as(nnefc_pool *pool, uint32_t index, nnefc_outside *outsid
         nnefc_worker_fail(worker, "no memory to tell the thread from others");
         return false;
     }
-    nnefc_keep_subnormals(pool->keep_subnormals);
+    nnefc_set_own_float_mode(pool->keep_subnormals);
     return true;
 }
 

@@ -46,7 +46,7 @@ void nnefc_pool_destroy(nnefc_pool *pool) {
 bool nnefc_pool_enter(nnefc_pool *pool, nnefc_outside *outside) {
     *outside = (nnefc_outside){.worker = nnefc_pool_current(), .float_mode = nnefc_float_mode()};
     if (!SET_CURRENT(&pool->worker)) return false;
-    nnefc_keep_subnormals(pool->keep_subnormals);
+    nnefc_set_own_float_mode(pool->keep_subnormals);
     return true;
 }
 

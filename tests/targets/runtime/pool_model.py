@@ -12,14 +12,14 @@ every thread goes on by its next step, until no new state is found. On the way t
 
 Steps are taken one after the other (sequential consistency), for the source orders all but counters and hints so. A
 thread that watches may see what it waits for, or give up, after any number of looks. A child that is forked has the
-thread alone that forks, and all memory as it is at that moment.
+thread alone that forks, and all memory as it is at that moment. Epochs come again after a few launches.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 __all__ = ["MISTAKES", "STEPS", "Launch", "Setting", "Violation", "explore"]
@@ -103,6 +103,8 @@ class State(NamedTuple):
 
 Step = Callable[["Setting", State, int], Iterator[State]]
 
+EPOCHS = 8
+
 STEPS: dict[str, list[str]] = {}
 """By functions in C, their accesses in the order of the source."""
 
@@ -128,6 +130,7 @@ MISTAKES = {
     "frees before it joins": "nnefc_pool_destroy",
     "joins in a child": "nnefc_pool_destroy",
     "launches in a child": "nnefc_pool_launch",
+    "has not all take part now and then": "nnefc_pool_launch",
 }
 """Seeded mistakes, by what they are, and the function in C that would have them: each must be found."""
 
@@ -205,7 +208,7 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
         "nnefc_wake_workers: load sleepers" if setting.mistake == "looks for sleepers first" else "publish: write job"
     )
     first = "publish: store announced" if setting.mistake == "announces before the job" else first
-    word = state.threads[thread].word._replace(epoch=state.announced.epoch + 1)
+    word = state.threads[thread].word._replace(epoch=(state.announced.epoch + 1) % EPOCHS)
     yield _at(state, thread, first, word=word)
 
 
@@ -691,6 +694,17 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     yield _at(state, thread, "ended")._replace(freed=True)
 
 
+def _with_launches_for_all(setting: Setting) -> list[Launch]:
+    """All launches: before some of the setting's, one in which each thread does its piece."""
+    launches: list[Launch] = []
+    for launch in setting.launches:
+        epoch = len(launches) + 1
+        if epoch % (EPOCHS // 2) == 0 and setting.mistake != "has not all take part now and then":
+            launches.append(Launch(setting.workers + 1, workers_own_only=True, caller_own_only=True))
+        launches.append(launch)
+    return launches
+
+
 @dataclass(frozen=True)
 class Explored:
     """How many states there are, and how many steps from one to another."""
@@ -706,6 +720,7 @@ def explore(setting: Setting, most: int = 10_000_000) -> Explored:
         Violation: with the steps that lead to it.
     """
     count = setting.workers + 1
+    setting = replace(setting, launches=_with_launches_for_all(setting))
     begin = Thread("launched: load announced")
     first = State((Thread(_LAUNCH), *(begin,) * setting.workers), (Range(),) * count, ((0, 0),) * count)
     came_from: dict[State, tuple[State, str] | None] = {first: None}

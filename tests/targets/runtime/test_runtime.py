@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes.util import find_library
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ from runtime_samples import (
 )
 
 _FLUSHES = platform.machine() in ("x86_64", "AMD64", "aarch64", "arm64")  # whether the processor can
+
+_UPWARD = {"x86_64": 0x800, "aarch64": 0x400000, "riscv64": 3}
+"""FE_UPWARD of <fenv.h>."""
 
 OK, BAD_ARGUMENT, WRONG_ABI, UNSUPPORTED_CPU, OUT_OF_MEMORY, KERNEL_ERROR, BUSY = range(7)
 
@@ -325,6 +329,20 @@ def test_the_callers_treatment_of_subnormal_numbers_comes_back(sample: Sample, k
     assert sample.run(session) == OK
     assert np.float32(half[0]) * np.float32(0.5) != 0  # NumPy computes in this thread
     assert sample.dll.nnefc_destroy(session) == OK
+
+
+@pytest.mark.skipif(platform.machine() not in _UPWARD, reason="needs: a processor whose modes are known here")
+def test_results_do_not_depend_on_the_callers_rounding(sample: Sample, session: c_void_p) -> None:
+    sample.x[:] = np.random.default_rng(1).standard_normal(1024)
+    assert sample.run(session) == OK
+    right, libm, upward = sample.y.copy(), ctypes.CDLL(find_library("m")), _UPWARD[platform.machine()]
+    assert libm.fesetround(upward) == 0
+    try:
+        status, mode = sample.run(session), libm.fegetround()
+    finally:
+        libm.fesetround(0)
+    assert (status, mode) == (OK, upward)
+    np.testing.assert_array_equal(sample.y, right)
 
 
 def test_another_number_for_subnormals_is_refused(sample: Sample) -> None:

@@ -6,21 +6,23 @@ import itertools
 import re
 
 import pytest
-from pool_model import MISTAKES, STEPS, Launch, Setting, Violation, explore
+from pool_model import EPOCHS, MISTAKES, STEPS, Launch, Setting, Violation, explore
 
 from nnefc.targets.link.toolchain import RUNTIME
 
 WARM_UP = Launch(2, workers_own_only=True, caller_own_only=True)
+AGAIN = [WARM_UP, *(EPOCHS - 1) * [Launch(1, workers_own_only=True)], Launch(2)]
 
 SETTINGS = {
     "one worker": Setting(1, [WARM_UP, Launch(3), Launch(2, workers_own_only=True)], forks=True),
     "one worker, which is stopped": Setting(1, [Launch(2), Launch(3)], stops=True),
+    "one worker, epochs that come again": Setting(1, AGAIN),
     "two workers": Setting(2, [Launch(2, workers_own_only=True)], forks=True),
     "two workers, more pieces": Setting(2, [Launch(3), Launch(2, workers_own_only=True)]),
     "two workers, which are stopped": Setting(2, [Launch(3)], stops=True),
     "one worker, more launches": Setting(1, [WARM_UP, *[Launch(n) for n in (4, 2, 5, 1)]], forks=True, stops=True),
 }
-QUICK = list(SETTINGS)[:3]
+QUICK = list(SETTINGS)[:4]
 
 ACCESSES = {
     r"pool->job = ": "write job",
@@ -95,6 +97,10 @@ def test_every_order_of_steps_does_each_piece_once_and_ends(name: str) -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_found(mistake: str) -> None:
-    workers, launches = (2, [Launch(1)]) if mistake == "wakes one" else (1, [Launch(3), Launch(2, True)])
+    workers, launches = 1, [Launch(3), Launch(2, True)]
+    if mistake == "wakes one":
+        workers, launches = 2, [Launch(1)]
+    if mistake == "has not all take part now and then":
+        launches = AGAIN
     with pytest.raises(Violation):
         explore(Setting(workers, launches, forks="child" in mistake, stops="brought" in mistake, mistake=mistake))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
+import subprocess
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from runtime_samples import folder, link, object_of
+from runtime_samples import C_SOURCES, ZIG_CC, folder, link, object_of
 
 from nnefc.loader import Model, load
-from nnefc.targets.link.toolchain import LibraryDescription, TensorDescription
+from nnefc.targets.link.toolchain import RUNTIME, LibraryDescription, TensorDescription
 
 MOST = 5000
 LOOP = LibraryDescription(
@@ -133,3 +134,12 @@ def test_a_slow_launching_thread_gets_little() -> None:
 
 def test_one_thread_cuts_nothing() -> None:
     assert run(1, 1000) == (1, 1)
+
+
+def test_launches_do_not_take_each_other_for_the_last_one_of_their_epoch(tmp_path: Path) -> None:
+    parts = ("pool", "pool_workers", "launches", "waiting", "stopped", "pieces", "per_thread", "processors", "system")
+    sources = [C_SOURCES / "epochs.c", *(RUNTIME / f"{part}.c" for part in parts)]
+    command = [*ZIG_CC, "-pthread", f"-I{RUNTIME}", *map(str, sources), "-o", str(tmp_path / "epochs")]
+    subprocess.run(command, check=True)
+    done = subprocess.run([tmp_path / "epochs"], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
