@@ -32,10 +32,17 @@ static uint64_t probe(void) {
     return syscall(HWPROBE, &pair, 1, 0, NULL, 0) == 0 && pair.key == HWPROBE_EXTENSIONS ? pair.value : 0;
 }
 
-static bool has_vectors(void) { return getauxval(AT_HWCAP) >> ('v' - 'a') & 1; }
+/* Whether there are vectors of version 1.0: those of 0.7.1, for which some systems set the same bit, refuse a type of vectors whose
+ * tail and masked elements are agnostic. The instructions are `vsetvli t0, zero, e8, m1, ta, ma` and `csrr %0, vtype`, in numbers
+ * for assemblers that are not told of vectors; the type's sign says that it was refused. */
+static bool has_vectors(void) {
+    if (!(getauxval(AT_HWCAP) >> ('v' - 'a') & 1)) return false;
+    long type;
+    __asm__ volatile(".4byte 0x0c0072d7\n\tcsrr %0, 0xc21" : "=r"(type) : : "t0");
+    return type >= 0;
+}
 
-/* Length of a vector register in bits. The instruction is `csrr %0, vlenb`, in numbers for assemblers that are not told
- * of vectors. */
+/* Length of a vector register in bits. The instruction is `csrr %0, vlenb`. */
 static unsigned long vector_bits(void) {
     unsigned long bytes;
     __asm__ volatile("csrr %0, 0xc22" : "=r"(bytes));

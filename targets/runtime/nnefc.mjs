@@ -198,23 +198,12 @@ class Library {
 export class Model {
   #library;
   #session;
-  #addresses; // of the tensors inside, then of the two lists of them; of a network with open sizes, see #runSized
+  #addresses = []; // of the tensors inside, then of the two lists of them; of a network with open sizes, see #runSized
   #room; // the bytes at each of these addresses, of a network with open sizes
   #texts = []; // addresses of the bytes of strings, of the last run
 
   constructor(library) {
     this.#library = library;
-    const made = library.allocate(4);
-    library.count(1);
-    try {
-      library.check(library.functions.nnefc_create(0, made), 0);
-      this.#session = library.uint32(made);
-    } catch (error) {
-      library.count(-1);
-      throw error;
-    } finally {
-      library.functions.free(made);
-    }
     this.name = library.name;
     this.target = library.target;
     this.compiler = library.compiler;
@@ -224,13 +213,30 @@ export class Model {
     this.workspaceBytes = library.workspaceBytes;
     this.constantBytes = library.constantBytes;
     this.dimensions = library.dimensions;
+    const made = library.allocate(4);
+    library.count(1);
+    try {
+      library.check(library.functions.nnefc_create(0, made), 0);
+      this.#session = library.uint32(made);
+      this.#makeLists();
+    } catch (error) {
+      if (this.#session === undefined) library.count(-1);
+      else this.close();
+      throw error;
+    } finally {
+      library.functions.free(made);
+    }
+  }
+
+  // Makes memory for the tensors, and lists of it.
+  #makeLists() {
+    const library = this.#library, tensors = [...this.inputs, ...this.outputs];
     if (library.isOpen) {
       this.#addresses = [...this.inputs, null].map(() => 0);
       this.#room = this.#addresses.map(() => 0);
       return;
     }
-    const tensors = [...this.inputs, ...this.outputs];
-    this.#addresses = tensors.map((tensor) => library.allocate(tensor.bytes));
+    for (const tensor of tensors) this.#addresses.push(library.allocate(tensor.bytes));
     const lists = library.allocate(4 * tensors.length);
     tensors.forEach((_, i) => library.view().setUint32(lists + 4 * i, this.#addresses[i], true));
     this.#addresses.push(lists);

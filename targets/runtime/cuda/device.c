@@ -12,13 +12,14 @@
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static nnefc_cuda_device *devices;
-static _Atomic(nnefc_process *) owner; /* the process that has used the driver; null for none; never freed */
+static _Atomic(nnefc_process *) owner; /* the process that has asked for the driver; null for none */
+static atomic_bool is_used;            /* whether it has got it, or is about to */
 
 static const nnefc_cuda_module *const module = &nnefc_cuda_this_module;
 
 nnefc_status nnefc_cuda_check_process(char *error) {
     nnefc_process *process = atomic_load(&owner);
-    if (process == NULL) {
+    if (process == NULL || (!atomic_load(&is_used) && !nnefc_process_is_own(process))) { /* a parent that got none is no matter */
         nnefc_process *own = nnefc_process_create();
         if (own == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a session");
         if (atomic_compare_exchange_strong(&owner, &process, own))
@@ -26,9 +27,16 @@ nnefc_status nnefc_cuda_check_process(char *error) {
         else
             nnefc_process_free(own); /* another thread was faster, and `process` is its mark */
     }
-    if (nnefc_process_is_own(process)) return NNEFC_OK;
-    return nnefc_fail(NNEFC_NO_DEVICE, error, "this process was forked from one that used the GPU: NVIDIA's driver does not "
-                      "work in it; start a new process instead");
+    if (!nnefc_process_is_own(process))
+        return nnefc_fail(NNEFC_NO_DEVICE, error, "this process was forked from one that used the GPU: NVIDIA's driver does not "
+                          "work in it; start a new process instead");
+    atomic_store(&is_used, true);
+    return NNEFC_OK;
+}
+
+/* When the library is unloaded, or the process ends, while threads may still ask for a GPU that was found. */
+__attribute__((destructor)) static void forget_process(void) {
+    if (!atomic_load(&is_used)) nnefc_process_free(atomic_exchange(&owner, NULL));
 }
 
 /* "sm_80, sm_90" */
@@ -76,10 +84,8 @@ static nnefc_status check_capability(CUdevice device, char *error) {
 /* The driver's handle of a GPU that can run the network. */
 static nnefc_status find(int64_t number, CUdevice *device, char *error) {
     nnefc_status status = nnefc_cuda_driver_open(error);
-    if (status != NNEFC_OK) {
-        atomic_store(&owner, 0); /* nobody has used it */
-        return status;
-    }
+    atomic_store(&is_used, status == NNEFC_OK);
+    if (status != NNEFC_OK) return status;
     int count = 0;
     status = nnefc_cuda_check(nnefc_cuda.init(0), "starting NVIDIA's driver", error);
     if (status == NNEFC_OK) status = nnefc_cuda_check(nnefc_cuda.device_count(&count), "counting the GPUs", error);

@@ -12,9 +12,8 @@
 
 nnefc_model nnefc_this_model;
 
-enum { NOT_CHOSEN, BEING_CHOSEN, CHOSEN };
-
-static atomic_int state;
+static const nnefc_model *_Atomic chosen; /* by the first thread; null before */
+static atomic_bool is_copied;
 
 static bool can_run(const nnefc_description *level) {
     for (uint32_t i = 0; i < level->cpu_feature_count; i++)
@@ -41,11 +40,10 @@ static const nnefc_model *best(void) {
 }
 
 void nnefc_choose_level(void) {
-    int found = NOT_CHOSEN;
-    if (atomic_load_explicit(&state, memory_order_acquire) == CHOSEN) return;
-    if (atomic_compare_exchange_strong(&state, &found, BEING_CHOSEN)) {
-        memcpy(&nnefc_this_model, best(), sizeof nnefc_this_model);
-        atomic_store_explicit(&state, CHOSEN, memory_order_release);
-    }
-    while (atomic_load_explicit(&state, memory_order_acquire) != CHOSEN) nnefc_cpu_relax();
+    if (atomic_load_explicit(&is_copied, memory_order_acquire)) return;
+    const nnefc_model *found = NULL, *own = best();
+    if (atomic_compare_exchange_strong(&chosen, &found, own)) found = own;
+    /* Other threads may write the same at the same time: none waits for another, which might be missing in a forked child. */
+    memcpy(&nnefc_this_model, found, sizeof nnefc_this_model);
+    atomic_store_explicit(&is_copied, true, memory_order_release);
 }

@@ -164,6 +164,22 @@ def test_no_workers_are_left_of_a_module_that_cannot_be_loaded(threaded: Path) -
     assert found[0] == 2 and "version 0 of nnefc's interface" in found[1]
 
 
+def test_nothing_is_left_of_a_session_without_memory_for_its_tensors(digits: Path) -> None:
+    found = answer(
+        "const { instantiate } = WebAssembly; let left = 9, held = 0, destroyed = 0;"
+        "WebAssembly.instantiate = async (...given) => {"
+        " const { exports } = await instantiate(...given); return { exports: {"
+        "  ...exports,"
+        "  malloc: (bytes) => (left-- > 0 ? (held++, exports.malloc(bytes)) : 0),"
+        "  free: (address) => { held -= address !== 0; exports.free(address); },"
+        "  nnefc_destroy: (session) => { destroyed++; return exports.nnefc_destroy(session); } } }; };"
+        f'const m = await load("{digits}"), before = held, messages = [];'
+        "for (left of [1, 2, 3]) try { m.session(); } catch (error) { messages.push(error.message); }"
+        "console.log(JSON.stringify([messages, held - before, destroyed]))"
+    )
+    assert found == [[f"no memory for {size} bytes" for size in (256, 40, 8)], 0, 3]
+
+
 def test_the_first_module_is_loaded_that_the_engine_can_run(digits: Path) -> None:
     found = answer(
         f'const lacking = {{ source: "none.wasm", needs: "relaxed-simd" }}, plain = "{digits}";'

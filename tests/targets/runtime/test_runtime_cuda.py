@@ -516,11 +516,23 @@ try:
 except nnefc.LoadError as error:
     print(error)
 """
+LOAD_AGAIN = """
+import sys
+from pathlib import Path
+import nnefc
+for count in range(120):
+    try:
+        nnefc.load(sys.argv[1])
+    except nnefc.LoadError:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = pages if count < 20 else before
+print(pages - before)
+"""
 
 
-def load_with(folder: Path) -> str:
+def load_with(folder: Path, program: str = LOAD) -> str:
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder)}
-    command = [sys.executable, "-c", LOAD, str(cuda_library())]
+    command = [sys.executable, "-c", program, str(cuda_library())]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -532,6 +544,12 @@ def test_a_machine_without_a_driver(tmp_path: Path) -> None:
     text = load_with(tmp_path)
     assert "no device: NVIDIA's driver cannot be opened (" in text
     assert "install it, or run on a machine with a GPU of NVIDIA's" in text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs: /proc")
+def test_nothing_is_left_of_loads_without_a_driver(tmp_path: Path) -> None:
+    (tmp_path / "libcuda.so.1").write_bytes(b"")
+    assert int(load_with(tmp_path, LOAD_AGAIN)) < 50
 
 
 def test_a_driver_that_lacks_a_function(tmp_path: Path) -> None:
