@@ -353,7 +353,16 @@ def _not_equal(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
 
 
 def _comparison(scalar: Scalar) -> Scalar:
-    return lambda x, y: scalar(x.astype("int8"), y.astype("int8")) if _kind(x) == "bool" else scalar(x, y)
+    def of_floats(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
+        # An integer, for TVM takes `not x < y` for `y <= x`, which differ where one is not a number.
+        return tirx.NE(scalar(x, y).astype("int8"), tirx.const(0, "int8"))
+
+    return _by_kind(bool=lambda x, y: scalar(x.astype("int8"), y.astype("int8")), int=scalar, float=of_floats)
+
+
+def _equal(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
+    """Of floats two comparisons, of which LLVM makes one: TVM knows that `x == x`, even of what is not a number."""
+    return tirx.all(tirx.LE(x, y), tirx.GE(x, y)) if _kind(x) == "float" else tirx.EQ(x, y)
 
 
 def _only_float(scalar: Scalar, otherwise: bool) -> Scalar:
@@ -416,7 +425,7 @@ FUNCTIONS: Mapping[str, Function] = {
         "The bits of `x` moved right by `y`; the sign is repeated.",
         _shift(_all_sign, tirx.shift_right), _shift_known(np.right_shift), None, 3,
     ),
-    "equal": _compares("==", tirx.EQ, np.equal, _op.equal),
+    "equal": _compares("==", _equal, np.equal, _op.equal),
     "not_equal": _compares("!=", _not_equal, np.not_equal, _op.not_equal, 2),
     "less": _compares("<", operator.lt, np.less, _op.less),
     "less_equal": _compares("<=", operator.le, np.less_equal, _op.less_equal),

@@ -8,7 +8,8 @@ With the operands in the other order it is the item itself, at the same cost.
     maximum(x, y)        →      x if x > y or isnan(x) else y
     not_equal(x, y)      →      x != y or isnan(x) or isnan(y)
     where(c, x, y)       →      x if c else y                    (TVM's own compares c, as an integer, with 0)
-    multiply(x, 0)       →      x * zeros[0]                     (TVM's own is 0, even where x is infinite)
+    x * 0, 0 / x         →      x * zeros[0], zeros[0] / x       (TVM's own are 0, even where x is infinite, or 0)
+    x < y                →      int(x < y) ≠ 0                   (of TVM's own, `not x < y` is taken for `y <= x`)
 """
 
 from __future__ import annotations
@@ -51,16 +52,23 @@ def _where(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return _kernel(builder, call, call.args, tirx.Select)
 
 
-def _not_equal(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    return _computed(builder, call, FUNCTIONS["not_equal"])
+def _comparison(name: str) -> _Legalization:
+    return lambda builder, call: _computed(builder, call, FUNCTIONS[name])
 
 
-def _multiply(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    if any(
-        is_constant(operand) and array_of(operand).size == 1 and not array_of(operand).all() for operand in call.args
-    ):
-        return _computed(builder, call, operator.mul)
-    return call.op.get_attr("FLegalize")(builder, call)
+def _factor(scalar: Callable[..., tirx.Expr]) -> _Legalization:
+    """Of a product or a quotient."""
+
+    def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        if any(_is_zero(operand) for operand in call.args):
+            return _computed(builder, call, scalar)
+        return call.op.get_attr("FLegalize")(builder, call)
+
+    return legalize
+
+
+def _is_zero(operand: relax.Expr) -> bool:
+    return is_constant(operand) and array_of(operand).size == 1 and not array_of(operand).all()
 
 
 def _extremum(name: str, of_numbers: Callable[..., tirx.Expr]) -> _Legalization:
@@ -102,13 +110,16 @@ def _kernel(
     return call_te(builder, compute, *args, name=name)
 
 
+_COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+
 ELEMENT_WISE: Mapping[str, _Legalization] = {
     "relax.nn.relu": _relu,
     "relax.clip": _clip,
     "relax.maximum": _extremum("maximum", tirx.Max),
     "relax.minimum": _extremum("minimum", tirx.Min),
-    "relax.multiply": _multiply,
-    "relax.not_equal": _not_equal,
+    "relax.multiply": _factor(operator.mul),
+    "relax.divide": _factor(operator.truediv),
+    **{f"relax.{name}": _comparison(name) for name in _COMPARISONS},
     "relax.where": _where,
 }
 """How `relax.transform.LegalizeOps` makes computations of these operators."""

@@ -152,3 +152,28 @@ def test_sums_are_rounded_before_anything_is_taken_away(tmp_path: Path) -> None:
             found = library.run(feeds)
         for name, array in zip("abce", wanted, strict=True):
             np.testing.assert_array_equal(found[name], array, err_msg=f"{name} {options}")
+
+
+def test_what_is_not_a_number_is_neither_less_nor_equal(tmp_path: Path) -> None:
+    """In one kernel, of which TVM's own simplifications turn comparisons around."""
+    nodes = [
+        node("Neg", ["x"], ["n"]),
+        node("Less", ["n", "w"], ["less"]),
+        node("GreaterOrEqual", ["n", "w"], ["not_less"]),
+        node("Equal", ["n", "n"], ["same"]),
+        node("Not", ["less"], ["a"]),
+        node("Or", ["less", "not_less"], ["b"]),
+        node("Not", ["same"], ["c"]),
+        node("Where", ["a", "n", "w"], ["d"]),
+        node("Div", ["nothing", "n"], ["e"]),
+    ]
+    x, w = real(1, NAN, INF, -INF, 0, NAN), real(NAN, 2, INF, 1, 0, NAN)
+    kinds = dict(zip("abcde", [TensorProto.BOOL] * 3 + [TensorProto.FLOAT] * 2, strict=True))
+    outputs = [info(name, [6], kind) for name, kind in kinds.items()]
+    made = model(nodes, [info("x", [6]), info("w", [6])], outputs, [tensor("nothing", 0)])
+    path = save(made, tmp_path)
+    wanted = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(list(kinds), {"x": x, "w": w})
+    with nnefc.compile(path).load() as library:
+        found = library.run({"x": x, "w": w})
+    for name, array in zip(kinds, wanted, strict=True):
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
