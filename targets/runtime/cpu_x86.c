@@ -4,6 +4,7 @@
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 enum cpu_register { EAX, EBX, ECX, EDX };
 
 /* Where the processor says so: a leaf, a subleaf, a register. Small numbers: without pointers, the table below needs no relocations. */
-enum where { BASIC_C, MORE_B, MORE_C, MORE_D, LATER_A, LATER_D, APX_B, AMD_C };
+enum where { BASIC_C, MORE_B, MORE_C, MORE_D, LATER_A, LATER_D, APX_B, AVX10_B, AMD_C, PLACES };
 
 static const struct {
     uint32_t leaf;
@@ -27,6 +28,7 @@ static const struct {
     [LATER_A] = {7, 1, EAX},
     [LATER_D] = {7, 1, EDX},
     [APX_B] = {0x29, 0, EBX},
+    [AVX10_B] = {0x24, 0, EBX},
     [AMD_C] = {0x80000001u, 0, ECX},
 };
 
@@ -110,18 +112,22 @@ static uint32_t read_xcr0(void) {
 }
 #endif
 
-typedef struct answer {
-    uint32_t in[4];
-} answer;
+/* What the processor has said in each place, and 2^32; 0 where it was not asked, which takes microseconds under hypervisors. */
+static atomic_uint_least64_t answers[PLACES];
 
-/* What the processor says of itself; zeros if it does not know the question. */
-static answer ask(uint32_t leaf, uint32_t subleaf) {
-    answer a = {{0}};
-    return NNEFC_CPUID(leaf, subleaf, &a.in[EAX], &a.in[EBX], &a.in[ECX], &a.in[EDX]) ? a : (answer){{0}};
+/* What the processor says in a place; 0 if it does not know the question. */
+static uint32_t ask(enum where where) {
+    uint64_t answer = atomic_load_explicit(&answers[where], memory_order_relaxed);
+    if (answer != 0) return (uint32_t)answer;
+    uint32_t in[4];
+    bool known = NNEFC_CPUID(places[where].leaf, places[where].subleaf, &in[EAX], &in[EBX], &in[ECX], &in[EDX]);
+    answer = UINT64_C(1) << 32 | (known ? in[places[where].in] : 0);
+    atomic_store_explicit(&answers[where], answer, memory_order_relaxed);
+    return (uint32_t)answer;
 }
 
 static uint32_t saved_state(void) {
-    if (!(ask(1, 0).in[ECX] >> 27 & 1)) return 0; /* the system has not enabled XGETBV */
+    if (!(ask(BASIC_C) >> 27 & 1)) return 0; /* the system has not enabled XGETBV */
     uint32_t state = NNEFC_XGETBV();
 #if defined(__APPLE__)
     if ((state & AVX_BITS) == AVX_BITS) state |= state_bits[AVX512_STATE]; /* macOS begins to save it when a thread first uses it */
@@ -129,19 +135,16 @@ static uint32_t saved_state(void) {
     return state;
 }
 
-static uint32_t avx10_version(void) { return ask(0x24, 0).in[EBX] & 0xff; }
-
 bool nnefc_cpu_has(const char *feature) {
     uint32_t state = saved_state();
     bool known = false;
     for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
         if (strcmp(feature, features[i].name) != 0) continue;
-        answer a = ask(places[features[i].where].leaf, places[features[i].where].subleaf);
         uint32_t needed = state_bits[features[i].state];
-        if (!(a.in[places[features[i].where].in] >> features[i].bit & 1) || (state & needed) != needed) return false;
+        if (!(ask(features[i].where) >> features[i].bit & 1) || (state & needed) != needed) return false;
         known = true;
     }
-    return known && (strcmp(feature, "avx10.2") != 0 || avx10_version() >= 2);
+    return known && (strcmp(feature, "avx10.2") != 0 || (ask(AVX10_B) & 0xff) >= 2);
 }
 
 #if defined(__x86_64__) && defined(__linux__)
