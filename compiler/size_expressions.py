@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import tirx
 
 __all__ = [
+    "by_positive",
     "factors_of",
     "has_remainder",
     "has_sum_as_factor",
@@ -102,6 +103,13 @@ def of_positive(quotient: tirx.FloorDiv) -> tirx.Expr:
             return quotient
     rounded_up = tirx.floordiv(above + tirx.IntImm("int64", divisor - 1), tirx.IntImm("int64", divisor))
     return tirx.IntImm("int64", 0) - rounded_up
+
+
+def by_positive(remainder: tirx.FloorMod) -> tirx.Expr:
+    """`x % -c` as `x - (x + c - 1) // c * c`, which TVM reckons with."""
+    if not isinstance(remainder.b, tirx.IntImm) or int(remainder.b) > 0:
+        return remainder
+    return remainder.a + of_positive(tirx.FloorDiv(remainder.a, remainder.b)) * -remainder.b
 
 
 def has_remainder(expr: tirx.Expr) -> bool:

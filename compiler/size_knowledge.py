@@ -16,6 +16,7 @@ from tvm import tirx
 from tvm.sym import Analyzer, ProofStrength
 
 from nnefc.size_expressions import (
+    by_positive,
     factors_of,
     has_remainder,
     has_sum_as_factor,
@@ -110,6 +111,7 @@ class Known:
                 self._bind(var, _UNKNOWN)
         simple = self._ordered(self._analyzer.simplify(expr))
         positive = tvm_ffi.structural_map(simple, (tirx.FloorDiv, of_positive))
+        positive = tvm_ffi.structural_map(positive, (tirx.FloorMod, by_positive))
         if not positive.same_as(simple):
             simple = self._ordered(self._analyzer.simplify(positive))
         if self.sums:

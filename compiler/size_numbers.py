@@ -15,9 +15,11 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
+import tvm_ffi
 from tvm import tirx
 
 from nnefc.size_expressions import use_count
+from nnefc.size_knowledge import known
 from nnefc.sizes import (
     Dimension,
     Range,
@@ -42,11 +44,14 @@ __all__ = [
     "Truth",
     "all_hold",
     "both",
+    "choice_of",
     "chosen",
+    "each_choice",
     "either",
     "elementwise",
     "equal",
     "integer_parts",
+    "is_negative_unless",
     "less",
     "less_or_equal",
     "negated",
@@ -244,7 +249,59 @@ def chosen(truth: Truth, one: Any, other: Any) -> Any:
         return Quotient(chosen(truth, a.above, b.above), chosen(truth, a.below, b.below))
     if isinstance(one, bool | Condition):
         return either(both(truth, one), both(negated(truth), other))
-    return one if one == other else dimension(tirx.Select(truth.expr, expression(one), expression(other)))
+    if one == other or _is_same_where_equal(truth.expr, one, other):
+        return other
+    return dimension(tirx.Select(truth.expr, expression(one), expression(other)))
+
+
+def _is_same_where_equal(condition: tirx.Expr, one: Dimension, other: Dimension) -> bool:
+    """Whether `n` where `c = 0`, else `n - c`, is always the latter; and the like."""
+    match condition:
+        case tirx.EQ(a=a, b=b):
+            apart, difference = dimension(a) - dimension(b), one - other
+            return difference == apart or difference == -apart
+    return False
+
+
+def choice_of(value: Any) -> tuple[Condition, Dimension, Dimension] | None:
+    """The condition and both values of a size that is one of two; never that sizes differ, but that they are equal."""
+    if not isinstance(value, Size) or not isinstance(value.expr, tirx.Select):
+        return None
+    choice = value.expr
+    one, other = dimension(choice.true_value), dimension(choice.false_value)
+    match choice.condition:
+        case tirx.NE(a=a, b=b) | tirx.Not(a=tirx.EQ(a=a, b=b)):
+            return Condition(tirx.EQ(a, b)), other, one
+    return Condition(choice.condition), one, other
+
+
+def each_choice(function: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    """A function of two numbers, computed of each value of those that are one of two, if they are by one condition."""
+    found = [choice_of(one), choice_of(other)]
+    conditions = [each[0] for each in found if each is not None]
+    if not conditions:
+        return function(one, other)
+    same, opposite = (known().simplified(condition) for condition in (conditions[0].expr, tirx.Not(conditions[0].expr)))
+    pairs = []
+    for value, choice in zip((one, other), found, strict=True):
+        if choice is None:
+            pairs.append((value, value))
+        elif tvm_ffi.structural_equal(known().simplified(choice[0].expr), same):
+            pairs.append(choice[1:])
+        elif tvm_ffi.structural_equal(known().simplified(choice[0].expr), opposite):
+            pairs.append(choice[:0:-1])
+        else:
+            return function(one, other)
+    return chosen(conditions[0], *(function(*pair) for pair in zip(*pairs, strict=True)))
+
+
+def is_negative_unless(condition: Condition, size: Dimension) -> bool:
+    """Whether a size is negative where a condition does not hold: that both are equal whose difference it is."""
+    match condition.expr:
+        case tirx.EQ(a=a, b=b):
+            apart = dimension(a) - dimension(b)
+            return not may_exceed(size, 0) and (size == apart or size == -apart)
+    return False
 
 
 def either(one: Truth, other: Truth) -> Truth:

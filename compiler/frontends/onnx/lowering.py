@@ -344,7 +344,7 @@ def _of_sizes(
         if operand is not None and array is None:
             return None
         arrays.append(array)
-    made = computed(node.op_type, attributes, arrays)
+    made = computed(node.op_type, {"num_outputs": len(node.outputs)} | dict(attributes), arrays)
     if made is None:
         return None
     dtype = result_type(node.op_type, attributes, [value.dtype for value in given])

@@ -10,6 +10,7 @@ with it as with others.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any, TypeAlias
@@ -23,6 +24,7 @@ from nnefc.size_numbers import (
     Quotient,
     both,
     chosen,
+    each_choice,
     either,
     elementwise,
     equal,
@@ -79,6 +81,7 @@ def computed(op_type: str, attributes: _Attributes, operands: _Operands) -> list
     """What an operator of ai.onnx makes of tensors of sizes; None if that is not known at compile time.
 
     Args:
+        attributes: with `num_outputs` of a `Split`, which older versions of it do not have.
         operands: arrays of objects, or of numbers where all is known; None for one that is not given.
     """
     rule = _RULES.get(op_type)
@@ -233,11 +236,18 @@ def _tile(_: _Attributes, operands: _Operands) -> Array | None:
 
 
 def _split(attributes: _Attributes, operands: _Operands) -> list[Array] | None:
+    """Parts of given sizes, or as many equal ones as there are outputs, of which the last may be smaller."""
     data, axis = operands[0], attributes.get("axis", 0)
     given = operands[1] if len(operands) > 1 else attributes.get("split")
-    if data is None or given is None or np.asarray(given).dtype == object:
+    if data is None:
         return None
-    return list(np.split(data, np.cumsum(given)[:-1], axis))
+    if given is None:
+        count = attributes["num_outputs"]
+        given = [-(-data.shape[axis] // count)] * count
+    sizes = np.asarray(given)
+    if sizes.dtype == object:
+        return None
+    return list(np.split(data, np.cumsum(sizes)[:-1], axis))
 
 
 def _scatter(
@@ -338,13 +348,13 @@ _RULES: Mapping[str, _Rule] = {
     "ScatterElements": _scatter(_write_elements),
     "ScatterND": _scatter(_write_items),
     "CumSum": _cumulated,
-    "Add": _items(lambda a, b: a + b),
-    "Sub": _items(lambda a, b: a - b),
-    "Mul": _items(lambda a, b: a * b),
+    "Add": _items(lambda a, b: each_choice(operator.add, a, b)),
+    "Sub": _items(lambda a, b: each_choice(operator.sub, a, b)),
+    "Mul": _items(lambda a, b: each_choice(operator.mul, a, b)),
     "Div": _items(_quotient_of),
     "Mod": _rest_of,
     "Pow": _items(_power),
-    "Neg": _items(lambda a: -a),
+    "Neg": _items(lambda a: each_choice(operator.mul, a, -1) if isinstance(a, Size) else -a),
     "Abs": _items(lambda a: _larger(a, -a)),
     "Max": _items(_larger),
     "Min": _items(_smaller),

@@ -38,7 +38,8 @@ def note_integers(
     for index, result in enumerate(results):
         if isinstance(result, Value) and result.expr is not None and _may_be_sizes(result):
             given = tuple(operand for operand in operands if operand is None or isinstance(operand, Value))
-            ctx.origins.setdefault(result.expr, Origin(node.op_type, attributes, given, index))
+            known = {"num_outputs": len(results)} | dict(attributes)
+            ctx.origins.setdefault(result.expr, Origin(node.op_type, known, given, index))
 
 
 def _may_be_sizes(value: AnyValue) -> bool:

@@ -173,6 +173,50 @@ def test_quotients_of_integers_are_rounded_towards_zero(tmp_path: Path) -> None:
         check(tmp_path, nodes, [(3, 4), (1, 17), (40, 3), (8, 8)], **constants)
 
 
+def test_shapes_are_split(tmp_path: Path) -> None:
+    """In equal parts, and in parts of given sizes."""
+    nodes = [
+        node("Split", "s", "rows columns", num_outputs=2),
+        node("Concat", "rows columns rows", "three", axis=0),
+        node("Split", "three parts", "first last", axis=0),
+        node("Concat", "columns last rows", "all", axis=0),
+        node("ReduceProd", "all", "n", keepdims=0),
+        node("Div", "n h", "fewer"),
+        node("Range", "zero fewer one", "y_int"),
+        node("Cast", "y_int", "y", to=FLOAT),
+    ]
+    check(tmp_path, nodes, [(3, 4), (1, 17), (8, 2)], parts=np.array([1, 2]))
+
+
+def test_pixels_that_fill_up_blocks_are_cut_off_again(tmp_path: Path) -> None:
+    """As dilated convolutions of TensorFlow are exported: a large number says that nothing is cut off."""
+    nodes = [
+        node("Mod", "w three", "rest"),
+        node("Sub", "three rest", "missing"),
+        node("Mod", "missing three", "more"),
+        node("Concat", "zeros1 zeros1 zeros1 more", "pads", axis=0),
+        node("Pad", "x pads", "wider"),
+        node("Shape", "wider", "s2"),
+        node("Gather", "s2 one1", "w2"),
+        node("Div", "w2 three", "thirds"),
+        node("Concat", "minus three thirds", "blocks", axis=0),
+        node("Reshape", "wider blocks", "in_blocks"),
+        node("Reshape", "in_blocks s2", "joined"),
+        node("Equal", "more zeros1", "is_none"),
+        node("Cast", "is_none", "none", to=INT),
+        node("Not", "is_none", "is_some"),
+        node("Cast", "is_some", "some", to=INT),
+        node("Mul", "none far", "to_the_end"),
+        node("Neg", "some", "minus_some"),
+        node("Mul", "minus_some more", "less"),
+        node("Add", "to_the_end less", "end"),
+        node("Slice", "joined zeros1 end one1", "cut"),
+        node("Add", "cut x", "y"),
+    ]
+    constants = {"zeros1": [0], "one1": [1], "three": [3], "minus": [-1], "far": [(1 << 31) - 1]}
+    check(tmp_path, nodes, [(3, 4), (1, 17), (40, 3), (8, 8)], **{k: np.array(v) for k, v in constants.items()})
+
+
 @pytest.mark.parametrize("divisor", [1, 2, 7, -1, -3])
 def test_whole_quotients_are_those_of_c(divisor: int) -> None:
     size = tirx.Var("size", "int64")

@@ -50,7 +50,7 @@ from nnefc.operators.shape import (
 )
 from nnefc.operators.unpooling import Fold
 from nnefc.operators.window import Window
-from nnefc.size_numbers import chosen, less, quotient
+from nnefc.size_numbers import choice_of, chosen, is_negative_unless, less, quotient
 from nnefc.sizes import Dimension, Size, ceil_div, greatest, is_known, known_less, least, may_exceed
 
 __all__: list[str] = []
@@ -213,6 +213,16 @@ def _taken(start: int, end: int, step: int, size: int) -> tuple[int, int]:
 
 def _place(place: int, size: int, lowest: int, highest: int) -> int:
     """A position of a slice, counted from the front and within the dimension."""
+    choice = choice_of(place)
+    if choice is not None:  # of `-c`, or a large number where `c` is 0
+        condition, one, other = choice
+        last = (
+            greatest(least(other + size, highest), lowest)
+            if is_negative_unless(condition, other)
+            else _place(other, size, lowest, highest)
+        )
+        found: Dimension = chosen(condition, _place(one, size, lowest, highest), last)
+        return found
     if is_known(place):  # to the end is often said with a number that cannot be reckoned with
         place = min(max(place, -_FAR), _FAR)
     if known_less(place, 0):
