@@ -18,10 +18,13 @@ from tvm.relax.utils import gen_call_tir_inputs
 
 from nnefc.sizes import open_variables, variables
 
-__all__ = ["CAPTURED", "call_te", "emit_te", "kept_apart"]
+__all__ = ["CAPTURED", "TYPICAL", "call_te", "emit_te", "kept_apart"]
 
 CAPTURED = "nnefc.captured_sizes"
 """Attribute of a kernel: the names of the open dimensions that it has from elsewhere than from its operands' shapes."""
+
+TYPICAL = "nnefc.typical"
+"""Annotation of a loop whose length the data tell: how many iterations it has for usual data."""
 
 
 def call_te(

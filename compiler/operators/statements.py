@@ -17,10 +17,11 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from nnefc.kernel_calls import TYPICAL
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of, zeros
 from nnefc.sizes import Dimension, expression, greatest, typical
 
-__all__ = ["INDEPENDENT", "UPDATES", "Failure", "Result", "T", "each", "looped", "report"]
+__all__ = ["INDEPENDENT", "UPDATES", "Failure", "Result", "T", "each", "looped", "report", "told"]
 
 Result: TypeAlias = tuple[Shape, str]
 """Shape and element type of what a kernel writes."""
@@ -102,6 +103,11 @@ def each(count: Dimension, work: Dimension) -> Any:
     if typical(work) >= _PARALLEL_WORK and typical(count) > 1:
         return T.parallel(0, trips)
     return T.serial(0, trips, annotations={INDEPENDENT: True})
+
+
+def told(count: Any, usual: int) -> Any:
+    """A loop of as many iterations as the data tell, and how many these usually are."""
+    return T.serial(0, count, annotations={TYPICAL: max(1, usual)})
 
 
 def report(message: str) -> None:

@@ -11,13 +11,15 @@ from tvm import relax, te, tirx
 
 from nnefc.agreement import agree_all
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
 from nnefc.operators.padding import FoldPadding, Pad
 from nnefc.operators.pooling import window_counts
-from nnefc.operators.reducers import largest, least
+from nnefc.operators.statements import T, each, looped
 from nnefc.operators.window import Window
 
 __all__ = ["Fold", "MaxUnpool", "SampleWindows", "SpreadWindows"]
+
+_ZERO = tirx.const(0, "int64")
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def _sources(
 class MaxUnpool(Operator):
     """Each item at the position where a pooling found it; zeros elsewhere. ONNX `MaxUnpool`.
 
-    Of several items at one position the largest stays.
+    Of several items at one position the last stays. What lies outside of the item's own channel is left out.
 
     Attributes:
         sizes: the spatial sizes that positions count in, after batch and channels.
@@ -160,30 +162,36 @@ class MaxUnpool(Operator):
             raise CompileError(f"'output_shape' {list(self.result)} does not fit the input {list(x)}")
         return self.result
 
-    def lower(self, at: Emitter, x: Operand, index: Operand) -> relax.Expr:
-        """Gathered: each result looks for the items of its own image that were taken from its place."""
+    def lower(self, at: Emitter, x: Operand, index: Operand) -> Operand:
+        """Scattered: the items of a channel are written one after the other."""
         shape = shape_of(x)
         target = self.shape(shape, shape_of(index))
-        plane, items = math.prod(self.sizes), math.prod(shape[2:])
+        if is_empty((*shape, *target)):
+            return zeros(target, at.number(0, x).dtype)
+        planes, plane, items, room = (math.prod(part) for part in (shape[:2], self.sizes, shape[2:], target[2:]))
 
-        def unpool(x: te.Tensor, index: te.Tensor) -> te.Tensor:
-            source = te.reduce_axis((0, items), "source")
+        def write(x: Any, index: Any, out: Any) -> None:
+            with each(planes, planes * room) as line, T.serial(0, room) as place:
+                out[line * room + place] = tirx.const(0, out.dtype)
+            with each(planes, planes * items * 4) as line, T.serial(0, items) as item:
+                position = T.bind(index[line * items + item].astype("int64") - line * plane)
+                with T.If(tirx.all(position >= 0, position < plane)), T.Then():
+                    self._place(out, line * room, position, target[2:], x[line * items + item])
 
-            def item(n: Any, c: Any, *at_: Any) -> Any:
-                flat: Any = tirx.const(0, "int64")
-                for i, size in zip(at_, self.sizes, strict=True):
-                    flat = flat * size + i.astype("int64")
-                inside = tirx.all(*(i < size for i, size in zip(at_, self.sizes, strict=True)))
-                places = _unravel(source.var, shape[2:])
-                place: Any = (n * shape[1] + c).astype("int64") * plane
-                hit = tirx.all(inside, index(n, c, *places) == place + flat)
-                return largest(tirx.if_then_else(hit, x(n, c, *places), least(x.dtype)), axis=source)
+        return looped(at, write, [x, index], [(target, dtype_of(x))], "max_unpool")[0]
 
-            best = te.compute(target, item, name="unpool")
-            low, zero = least(x.dtype), tirx.const(0, x.dtype)
-            return te.compute(target, lambda *i: tirx.Select(best(*i) == low, zero, best(*i)), name="unpool_zeros")
-
-        return at.compute(unpool, x, index, name="max_unpool")
+    def _place(self, out: Any, first: Any, position: Any, target: Shape, value: Any) -> None:
+        """Write an item to a position that counts in `sizes`, in an image of the sizes `target`."""
+        if target == self.sizes:
+            out[first + position] = value
+            return
+        places = _unravel(position, self.sizes)
+        here: Any = _ZERO
+        for place, size in zip(places, target, strict=True):
+            here = here * size + place
+        inside = [place < size for place, size in zip(places, target, strict=True)]
+        with T.If(tirx.all(*inside)), T.Then():
+            out[first + here] = value
 
 
 @dataclass(frozen=True)

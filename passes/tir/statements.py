@@ -6,6 +6,7 @@ import math
 
 from tvm import s_tir, tirx
 
+from nnefc.kernel_calls import TYPICAL
 from nnefc.passes.tir.sizes import size_of
 from nnefc.sizes import is_size, typical
 
@@ -13,10 +14,11 @@ __all__ = ["rounds_of", "values_of"]
 
 
 def rounds_of(stmt: tirx.Stmt) -> float:
-    """How often the innermost statements run, at most, for typical sizes; without end, where that is not known."""
+    """How often the innermost statements run, at most, for typical sizes and data; infinite where nobody knows."""
     match stmt:
         case tirx.For():
-            return (typical(size_of(stmt.extent)) if is_size(stmt.extent) else math.inf) * rounds_of(stmt.body)
+            told = math.inf if TYPICAL not in stmt.annotations else int(stmt.annotations[TYPICAL])
+            return (typical(size_of(stmt.extent)) if is_size(stmt.extent) else told) * rounds_of(stmt.body)
         case tirx.While():
             return math.inf
         case tirx.SeqStmt():

@@ -93,6 +93,9 @@ def windows(rng: np.random.Generator) -> Cases:
         cases.append(Case("MaxPool", [smaller], alone, outputs=2))
         cases += [Case("AveragePool", [smaller], {**alone, "count_include_pad": count}) for count in (0, 1)]
         cases.append(Case("LpPool", [smaller], {**alone, "p": 2}))
+    pooled, places = real(rng, 2, 1, 2, 2), ints(0, 7, 14, 11, 21, 18, 24, 31).reshape(2, 1, 2, 2)
+    pooled[0, 0, 0, 1] = -np.inf
+    cases.append(Case("MaxUnpool", [pooled, places], {"kernel_shape": [2, 2], "strides": [2, 2]}))
     cases += [Case(op, [real(rng, 2, 3, 5, 4)]) for op in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")]
     return cases
 
@@ -253,6 +256,10 @@ def images(rng: np.random.Generator) -> Cases:
     attributes = {"mode": "avg", "output_height": 2, "output_width": 3, "sampling_ratio": 2}
     cases.append(Case("RoiAlign", [x, rois, batches], attributes))
     cases.append(Case("RoiAlign", [x, rois, batches], {**attributes, "sampling_ratio": 0, "spatial_scale": 0.5}))
+    beyond = np.array([[-30, -20, 60, 50], [2, 1, 300, 2], [4, 3, 1, 1]], np.float32)
+    for half_pixel in ("half_pixel", "output_half_pixel"):
+        given = {**attributes, "sampling_ratio": 0, "coordinate_transformation_mode": half_pixel}
+        cases.append(Case("RoiAlign", [x, beyond, ints(0, 0, 0)], given))
     whole = np.array([[0, 0, 0, 3, 4], [0, 2.4, 1.6, 11, 3], [0, -3, 2, 1, 2], [0, 7, 7, 9, 9]], np.float32)
     cases.append(Case("MaxRoiPool", [x, whole], {"pooled_shape": [2, 3]}))
     cases.append(Case("MaxRoiPool", [x, whole * 2], {"pooled_shape": [3, 7], "spatial_scale": 0.25}))
@@ -276,6 +283,27 @@ def signals(rng: np.random.Generator) -> Cases:
         operands = [real(rng, 2, 20, 1), number(3), window, None if window is not None else number(6)]
         cases.append(Case("STFT", operands, {"onesided": onesided}, frozenset({1, 3})))
     return cases
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.uint8])
+def test_the_largest_and_smallest_of_a_line_are_as_numpy_sorts_them(dtype: type[np.generic]) -> None:
+    """NaN is larger than all numbers; of equal items the first comes first."""
+    rng = np.random.default_rng(2)
+    x = rng.integers(0, 9, (3, 50)).astype(dtype)
+    if x.dtype.kind == "f":
+        x[rng.random(x.shape) < 0.2] = np.nan
+    cases = [
+        Case("TopK", [x, ints(k)], {"largest": largest}, frozenset({1}), outputs=2)
+        for largest, k in product((0, 1), (1, 2, 7, 50))
+    ]
+    keys = np.where(np.isnan(x), 10, x).astype(np.float64)
+    wanted = []
+    for case in cases:
+        given = case.inputs[1]
+        assert given is not None
+        order = np.argsort(-keys if case.attributes["largest"] else keys, kind="stable")[:, : given[0]]
+        wanted.append([np.take_along_axis(x, order, 1), order])
+    check(cases, compiled(cases, OPSET), wanted)
 
 
 FAMILIES = [elementwise, windows, matrices, reductions, shapes, normalizations, recurrent, images, signals]

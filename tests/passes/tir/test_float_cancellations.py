@@ -31,8 +31,18 @@ NODES = [
     node("Equal", ["x", "x"], ["h"]),
     node("Cast", ["h"], ["equals itself"], to=1),
     node("Mul", ["x", "none"], ["times zero"]),
+    node("Less", ["x", "ten"], ["i"]),
+    node("Not", ["i"], ["j"]),
+    node("Cast", ["j"], ["not less"], to=1),
+    node("Equal", ["x", "z"], ["k"]),
+    node("Not", ["k"], ["l"]),
+    node("Cast", ["l"], ["not equal"], to=1),
+    node("Or", ["i", "k"], ["m"]),
+    node("Not", ["m"], ["n"]),
+    node("Cast", ["n"], ["neither"], to=1),
 ]
 RESULTS = ["rounded", "in steps", "rounded by data", "negated", "less itself", "equals itself", "times zero"]
+RESULTS += ["not less", "not equal", "neither"]
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -14,7 +14,8 @@ from nnefc.frontends.onnx.operators.tensors import (
     is_float,
     settled,
 )
-from nnefc.operators.detection import GridSample, RoiAlign, RoiPool
+from nnefc.operators.detection import GridSample
+from nnefc.operators.regions import RoiAlign, RoiPool
 from nnefc.operators.suppression import NonMaxSuppression
 
 __all__: list[str] = []
