@@ -4,10 +4,11 @@ Bins are products of rows and columns, and what a row or a column counts in one 
 
     for each region, along both axes:
         list for each bin the positions that it reads, and their weights
-    for each region and channel, for each bin:
+    for each region and channel, for each row of bins:
         for 16 columns at a time:
             sums[column] = Σ weight[row] · x[row, column]      over the rows that are listed
-            result += Σ weight[column] · sums[column]          over the columns that are listed
+        for each bin:
+            result = Σ weight[column] · sums[column]           over the columns that are listed
 
 So each bin costs what it covers, however large the regions are. Positions come from the data: whatever they are,
 nothing outside a tensor is read.
@@ -35,6 +36,9 @@ __all__ = ["Regions", "RoiAlign", "RoiPool", "clamped"]
 
 _LANES = 16
 """Columns that are added up side by side."""
+
+_COLUMNS = 64
+"""Columns whose sums over the rows of a bin are kept for the bins beside it."""
 
 _FARTHEST = float(1 << 30)
 """How far from the input edges of regions may be, in items; others are moved there."""
@@ -128,6 +132,27 @@ class _Axis:
         return self.first + bin_ * _FIELDS + field
 
 
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Sums over the rows of a bin, of `_COLUMNS` columns, from `first` up to `behind`; or what is the largest there.
+
+    Attributes:
+        items: the sums.
+        first, behind: places of one number each.
+        start: the sum of nothing.
+    """
+
+    items: Any
+    first: Any
+    behind: Any
+    start: Any
+
+
+def _usual(axis: _Axis) -> int:
+    """How many positions a bin has in usual regions: of half the input."""
+    return 2 + typical(axis.size) // (2 * axis.bins)
+
+
 class _Pooled(Regions):
     """What poolings of regions have in common.
 
@@ -214,52 +239,71 @@ class _Pooled(Regions):
     def _pool(self, x: Any, plane: Any, out: Any, line: Any, axes: Sequence[_Axis], work: str) -> None:
         """All bins of a region of one channel."""
         rows, columns = axes
+        sums = _Sums(
+            T.buffer_proxy(T.alloc_buffer((_COLUMNS,), work, scope="local")), _counter(), _counter(),
+            tirx.const(0, work) if self.average else least(work),
+        )  # fmt: skip
         total = _counter(work)
-        start = tirx.const(0, work) if self.average else least(work)
-        with T.serial(0, rows.bins) as row, T.serial(0, columns.bins) as column:
-            total[0] = start
-            self._gather(x, plane, axes, (row, column), total, start, work)
-            made = self._finished(total[0], axes, (row, column))
-            out[(line * rows.bins + row) * columns.bins + column] = made.astype(out.dtype)
+        with T.serial(0, rows.bins) as row:
+            sums.first[0] = _int64(0)
+            sums.behind[0] = _int64(-1)
+            with T.serial(0, columns.bins) as column:
+                total[0] = sums.start
+                self._gather(x, plane, axes, (row, column), sums, total)
+                made = self._finished(total[0], axes, (row, column))
+                out[(line * rows.bins + row) * columns.bins + column] = made.astype(out.dtype)
 
-    def _gather(
-        self, x: Any, plane: Any, axes: Sequence[_Axis], bin_: Sequence[Any], total: Any, start: Any, work: str
-    ) -> None:
+    def _gather(self, x: Any, plane: Any, axes: Sequence[_Axis], bin_: Sequence[Any], sums: _Sums, total: Any) -> None:
         """Add what lies in a bin to `total`."""
-        rows, columns = axes
-        sums = T.buffer_proxy(T.alloc_buffer((_LANES,), work, scope="local"))
+        columns = axes[1]
         (top, bottom), (left, right) = (
             tuple(T.bind(axis.table[axis.of(place, field)]) for field in (_FIRST, _BEHIND))
             for axis, place in zip(axes, bin_, strict=True)
         )
-        usual = [2 + typical(axis.size) // (2 * axis.bins) for axis in axes]
         with T.If(tirx.all(top < bottom, left < right)), T.Then():
             begin = T.bind(columns.positions[left])
             behind = T.bind(columns.positions[right - 1] + 1)
-            last = T.bind(plane + rows.positions[bottom - 1] * columns.size)
-
-            def add_rows(first: Any, lanes: Any) -> None:
-                with T.serial(0, _LANES) as lane:
-                    sums[lane] = start
-                with told(bottom - top, usual[0]) as step:
-                    here = T.bind(plane + rows.positions[top + step] * columns.size + first)
-                    weights = [T.bind(buffer[top + step]) for buffer in rows.weights]
-                    with T.serial(0, lanes) as lane:
-                        item = self._weighted(x[here + lane].astype(work), weights)
-                        sums[lane] = self._joined(sums[lane], item)
-
-            with told(tirx.floordiv(behind - begin + (_LANES - 1), _LANES), 1) as strip:
-                first = T.bind(begin + strip * _LANES)
-                with T.If(last + first + _LANES <= x.shape[0]):
-                    with T.Then():
-                        add_rows(first, _LANES)
-                    with T.Else():
-                        add_rows(first, tirx.min(behind - first, _int64(_LANES)))
-                with told(right - left, usual[1]) as step:
-                    lane = T.bind(columns.positions[left + step] - first)
-                    with T.If(tirx.all(lane >= 0, lane < _LANES)), T.Then():
+            end = T.bind(
+                tirx.max(behind, columns.positions[columns.table[columns.of(columns.bins - 1, _BEHIND)] - 1] + 1)
+            )
+            with told(tirx.floordiv(behind - begin + (_COLUMNS - 1), _COLUMNS), 1) as strip:
+                first = T.bind(begin + strip * _COLUMNS)
+                last = T.bind(tirx.min(behind, first + _COLUMNS))
+                there = tirx.all(first >= sums.first[0], last <= sums.behind[0])
+                with T.If(tirx.Not(there)), T.Then():
+                    sums.first[0] = first
+                    sums.behind[0] = tirx.min(end, first + _COLUMNS)
+                    self._add_rows(x, plane, axes, (top, bottom), sums)
+                with told(right - left, _usual(columns)) as step:
+                    column = T.bind(columns.positions[left + step])
+                    with T.If(tirx.all(column >= first, column < last)), T.Then():
                         weights = [buffer[left + step] for buffer in columns.weights]
-                        total[0] = self._joined(total[0], self._weighted(sums[lane], weights))
+                        item = self._weighted(sums.items[column - sums.first[0]], weights)
+                        total[0] = self._joined(total[0], item)
+
+    def _add_rows(self, x: Any, plane: Any, axes: Sequence[_Axis], listed: Sequence[Any], sums: _Sums) -> None:
+        """Let the sums be those of the rows that are listed, in the columns from `first` up to `behind`."""
+        rows, columns = axes
+        top, bottom = listed
+        count = T.bind(sums.behind[0] - sums.first[0])
+
+        def add(part: Any, lanes: Any) -> None:
+            with T.serial(0, _LANES) as lane:
+                sums.items[part * _LANES + lane] = sums.start
+            with told(bottom - top, _usual(rows)) as step:
+                here = T.bind(plane + rows.positions[top + step] * columns.size + sums.first[0] + part * _LANES)
+                weights = [T.bind(buffer[top + step]) for buffer in rows.weights]
+                with T.serial(0, lanes) as lane:
+                    item = self._weighted(x[here + lane].astype(sums.items.dtype), weights)
+                    sums.items[part * _LANES + lane] = self._joined(sums.items[part * _LANES + lane], item)
+
+        with told(tirx.floordiv(count + (_LANES - 1), _LANES), 2) as part:
+            last = plane + rows.positions[bottom - 1] * columns.size + sums.first[0] + (part + 1) * _LANES
+            with T.If(last <= x.shape[0]):
+                with T.Then():
+                    add(part, _LANES)
+                with T.Else():
+                    add(part, tirx.min(count - part * _LANES, _int64(_LANES)))
 
     def _joined(self, one: Any, other: Any) -> Any:
         return one + other if self.average else tirx.max(one, other)
@@ -313,7 +357,7 @@ class RoiPool(_Pooled):
             end = first - tirx.floordiv(-(_int64(bin_) + 1) * span, axis.bins)
             items = T.bind(tirx.max(tirx.min(end, expression(axis.size)) - begin, _int64(0)))
             axis.table[axis.of(bin_, _FIRST)] = used[0]
-            with told(items, 1 + typical(axis.size) // (2 * axis.bins)) as item:
+            with told(items, _usual(axis)) as item:
                 axis.positions[used[0] + item] = begin + item
             used[0] = used[0] + items
             axis.table[axis.of(bin_, _BEHIND)] = used[0]
@@ -380,7 +424,7 @@ class RoiAlign(_Pooled):
             none_before = T.bind(used[0])
             axis.table[axis.of(bin_, _FIRST)] = none_before
             inside[0] = _int64(0)
-            with told(number, self.samples or 1 + typical(axis.size) // (2 * axis.bins)) as sample:
+            with told(number, self.samples or _usual(axis)) as sample:
                 forward = first + sample
                 # In the order of their positions.
                 sample_number = tirx.Select(width < real(0), _int64(samples) - 1 - forward, forward)
