@@ -45,6 +45,7 @@ __all__ = [
     "is_dot_product",
     "is_half_product",
     "is_widening",
+    "lane_type_of",
     "multiplication_of",
     "of_halves",
     "operator_of",
@@ -108,8 +109,8 @@ class Multiplication:
 
     @property
     def lane(self) -> str:
-        """A type of the size that a sum has in a vector."""
-        return "float16" if self.dot is HALF_PRODUCT else "int32"
+        """A type as many of which are in a vector as sums are: single factors may be half as wide as these."""
+        return self.dot.left if self.dot is not None and self.dot.single else "int32"
 
     def filled(self, items: int) -> int:
         """`items`, or as many as there are with zeros after them: whole steps, in parts if that is needed."""
@@ -222,6 +223,12 @@ def operator_of(total: tirx.Expr) -> str:
     """The operator of a sum of dot products; "" for other sums."""
     call = total.b if isinstance(total, tirx.Add) else total
     return str(call.op.name) if is_dot_product(call) else ""
+
+
+def lane_type_of(total: tirx.Expr, dtype: str) -> str:
+    """The same of a sum of `dtype`: see :attr:`Multiplication.lane`."""
+    product = PRODUCTS.get(operator_of(total))
+    return product.left if product is not None and product.single else dtype
 
 
 def accumulates(total: tirx.Expr) -> bool:

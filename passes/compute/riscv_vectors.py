@@ -24,6 +24,7 @@ __all__ = ["byte_pair", "function_text", "use_riscv_vectors", "widened_product_n
 
 _GRANULE = 64  # bits: scalable vectors have so many, times a number that is not known
 _ANY_REST = 3  # policy: what lies beyond the lanes may become anything
+_SUM, _MOST = 32, 8  # bits of a sum, and registers that are one vector at most
 _PRODUCT, _PAIR = "nnefc.riscv_product_", "nnefc.riscv_pair_"
 
 
@@ -80,7 +81,7 @@ def function_text(call: tvm.ir.Call) -> str:
 
 def _lanes(bits: int) -> list[int]:
     """Of vectors that such functions are for."""
-    return [lanes for lanes in (4, 8, 16, 32) if lanes * _GRANULE >= bits]
+    return [lanes for lanes in (4, 8, 16, 32, 64) if bits <= lanes * _GRANULE and lanes * _SUM <= bits * _MOST]
 
 
 def _least(bits: int, lanes: int) -> int:

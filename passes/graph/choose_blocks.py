@@ -49,7 +49,7 @@ def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
         sizes += [target.lanes("float32")] * _may_be_one_vector(mod, target)
         return min(sizes, key=lambda size: sum(_cycles_by_lane(call, size, target) for call in _convolutions(mod)))
     if target.group > 1:
-        sizes = [lanes, target.lanes("float16")] if _multiplies_halves(mod) else [lanes]
+        sizes = [lanes, target.lanes("float16")] if _multiplies_narrow(mod) else [lanes]
         return min(sizes, key=lambda size: sum(_cycles_in_groups(call, size, target) for call in _convolutions(mod)))
     calls = [call for call in _convolutions(mod) if target.tiles]
     widest = max((_TILE_BYTES * 8 // bits_of(_type(call)) for call in calls if _is_in_tiles(call, target)), default=0)
@@ -135,6 +135,10 @@ def _multiplies_halves(mod: tvm.IRModule) -> bool:
     return any(_type(call) == "float16" for call in _convolutions(mod))
 
 
+def _multiplies_narrow(mod: tvm.IRModule) -> bool:
+    return any(_type(call) in NARROW for call in _convolutions(mod))
+
+
 def _may_be_one_vector(mod: tvm.IRModule, target: Target) -> bool:
     """Whether blocks of one vector of float32 come into question: of groups that would leave much of longer ones empty,
     where nothing is narrower and a library has no other levels, whose vectors may be longer."""
@@ -185,7 +189,7 @@ def _cycles_in_groups(call: relax.Call, size: int, target: Target) -> float:
     steps = _number(item_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
     if _is_depthwise(call):
         return steps * blocks(outputs, size) * size / target.lanes("float32") * _VECTOR_CYCLES
-    lane = "float16" if _type(call) == "float16" else "float32"
+    lane = "float16" if _type(call) in NARROW else "float32"
     columns = max(
         1, target.lanes(lane) // size
     )  # of a tile: as many as make a whole group, which an item is loaded for

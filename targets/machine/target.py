@@ -39,6 +39,9 @@ _LANES_TURNED = 8
 _PAIR_BYTES, _PAIRS = 8, 5
 """Of registers for integers and addresses, two at a time: of 13, some hold what is multiplied, and where it is."""
 
+_LARGEST_GROUP = 8
+"""Registers that an instruction takes for one, at most."""
+
 _ENGINE_SUMS = 13
 """Registers of an engine of WebAssembly that sums of integers, their operands, and what each of them is scaled by after
 the loop may take, where LLVM writes that: the others hold products on their way, and limits."""
@@ -154,13 +157,16 @@ class Target:
         return max(self.lanes(dtype), self.block_bytes * 8 // bits_of(dtype))
 
     def for_vectors(self, size: int) -> Target:
-        """The same machine, of whose vectors `size` bytes are used: where they are groups, it has more smaller ones."""
-        less = max(1, min(self.vector_bytes // size, self.group)) if size else 1  # sums may be wider than vectors
+        """The same machine, with vectors of `size` bytes: where they are groups of registers, more smaller or fewer
+        larger ones."""
+        if not self.by_scalar or not size:
+            return self
+        group = min(max(1, self.group * size // self.vector_bytes), _LARGEST_GROUP)
         return replace(
             self,
-            vector_bytes=self.vector_bytes // less,
-            vector_registers=self.vector_registers * less,
-            group=self.group // less,
+            vector_bytes=self.vector_bytes // self.group * group,
+            vector_registers=self.vector_registers * self.group // group,
+            group=group,
         )
 
     def for_sums(self, dtype: str, count: int = 1, accumulates: bool = False) -> Target:

@@ -22,7 +22,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.element_types import bits_of
 from nnefc.passes.compute.dot_instructions import HALF_PART, HALF_TOTAL
-from nnefc.passes.compute.dot_product import accumulates, operator_of, spreading
+from nnefc.passes.compute.dot_product import accumulates, lane_type_of, operator_of, spreading
 from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.cpu.block_sums import sum_block_by_block
 from nnefc.passes.schedule.cpu.half_sums import HALF_SUMS, type_of_sums
@@ -77,6 +77,9 @@ one block where the code is to be small, or comes over a network; there of bytes
 _BYTE = 8
 """Bits of results of which all vectors of a row become one: 64-bit Arm has fewer instructions for two than for one."""
 
+_WRITTEN_OUT = 16
+"""Products of vectors that one round of a loop has, where LLVM writes no round out that is not the last."""
+
 _SHORT = 3
 """Rounds of the innermost loop that are written out on small cores."""
 
@@ -93,7 +96,7 @@ class ContractionRule:
             return None
         machine, target = target, target.for_sums(step.dtype, roles.sums, accumulates(step.value))
         vector = roles.only_right[-1]
-        lanes = _vector_length(step, vector, target.lanes(type_of_sums(step)))
+        lanes = _vector_length(step, vector, target.lanes(lane_type_of(step.value, step.dtype)))
         if lanes == 1 or any(axis > vector for axis in (*roles.only_left, *roles.both)):
             return None
         target = target.for_vectors(lanes * bits_of(type_of_sums(step)) // 8)
@@ -142,7 +145,7 @@ class ContractionRule:
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, smaller)
         if streamed:
             tile = Tile(1, 1, 1)  # one stream from memory: what the next one reads lies behind it
-        elif tiled is None and assembled:
+        elif tiled is None and (assembled or (target.by_scalar and not roles.steps)):
             tile, rest = choose_uneven_tile(outer_size, size, columns, target, kind, column != vector)
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, (rest,)) if rest else None
             if rest and tiled is None:
@@ -210,6 +213,8 @@ class ContractionRule:
             if roles.steps:
                 sch.unroll(reduced[-1])  # items of one word, which then move by known numbers of bits
             keep_totals_aligned(sch, fused, target)
+        if target.by_scalar and not roles.steps and not halves:  # of halves, LLVM would spill sums
+            reduced[-1] = _several_rounds(sch, reduced[-1], tile)
         if streamed:
             sch.annotate(fused, STREAMED, target.costs.l1_bytes // _SHARE_AHEAD)
         if apart is not None:
@@ -345,6 +350,17 @@ def _schedule_parts(
     sides = sum(trip_count(sch, loop) > 1 for loop in tile)
     _unroll_and_vectorize(sch, sch.decompose_reduction(parts, reduced[0]), sides)
     return reduced
+
+
+def _several_rounds(sch: s_tir.Schedule, loop: LoopRV, tile: Tile) -> LoopRV:
+    """The loop over several rounds of `loop`, written out, where one has few products beside what the loop takes."""
+    rounds, products = trip_count(sch, loop), tile.outer_rows * tile.rows * tile.columns
+    for count in (4, 2):
+        if is_known(rounds) and rounds % count == 0 and products * count <= _WRITTEN_OUT:
+            outer, inner = sch.split(loop, [None, count])
+            sch.unroll(inner)
+            return outer
+    return loop
 
 
 def _unroll_and_vectorize(sch: s_tir.Schedule, block: SBlockRV, unrolled: int) -> None:

@@ -82,7 +82,7 @@ class WindowsRule:
         room = registers // 2
         if target.group > 1:  # what the window holds takes registers, for no operand comes from memory
             lanes, room = _in_groups(step, lanes, room, target)
-        at_once = min(_RESULTS_AT_ONCE, room) if registers >= 8 else 1
+        at_once = min(_RESULTS_AT_ONCE, room) if registers >= 8 or target.group > 1 else 1
         return self._schedule(kernel.schedule(), step, lanes, at_once, turned)
 
     def _schedule(
