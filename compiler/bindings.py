@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from tvm import relax
 
 __all__ = ["variables_read"]
 
 
-def variables_read(expr: relax.Expr) -> Iterator[relax.Var]:
+def variables_read(expr: relax.Expr) -> list[relax.Var]:
     """The variables that the value of a binding reads, each as often as it does."""
-    match expr:
-        case relax.Var():
-            yield expr
-        case relax.Tuple():
-            for field in expr.fields:
-                yield from variables_read(field)
-        case relax.TupleGetItem():
-            yield from variables_read(expr.tuple_value)
-        case relax.Call():
-            for arg in expr.args:
-                yield from variables_read(arg)
+    kind = type(expr)
+    found = _READ.get(kind)  # all passes ask it of all bindings: each class is looked up once
+    if found is None:
+        found = _READ[kind] = _read_by(kind)
+    return found(expr)
+
+
+_READ: dict[type, Callable[[relax.Expr], list[relax.Var]]] = {}
+
+
+def _read_by(kind: type) -> Callable[[relax.Expr], list[relax.Var]]:
+    """How to find those of an expression of a class."""
+    if issubclass(kind, relax.Var):
+        return lambda expr: [expr]
+    if issubclass(kind, relax.Tuple):
+        return lambda expr: [var for field in expr.fields[:] for var in variables_read(field)]
+    if issubclass(kind, relax.TupleGetItem):
+        return lambda expr: variables_read(expr.tuple_value)
+    if issubclass(kind, relax.Call):
+        return lambda expr: [var for arg in expr.args[:] for var in variables_read(arg)]
+    return lambda _expr: []

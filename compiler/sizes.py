@@ -200,16 +200,16 @@ def expression(size: Dimension) -> tirx.Expr:
 
 def dimension(expr: int | tirx.Expr | Size) -> Dimension:
     """What TVM says about the size of a dimension: an `int` where it is known."""
-    if isinstance(expr, int | Size):
+    if isinstance(expr, int):
         return expr
     if isinstance(expr, tirx.IntImm):
-        return int(expr)
-    return _made(expr)
+        return int(expr.value)
+    return expr if isinstance(expr, Size) else _made(expr)
 
 
 def dimensions(exprs: Iterable[int | tirx.Expr | Size]) -> tuple[Dimension, ...]:
     """A shape as TVM says it."""
-    return tuple(map(dimension, exprs))
+    return tuple(map(dimension, exprs[:] if isinstance(exprs, tvm_ffi.Array) else exprs))
 
 
 def broadcast(one: Dimension, other: Dimension) -> Dimension:

@@ -15,13 +15,12 @@ A float32 constant that 16 bits hold exactly is kept in 16 bits, wherever it cam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import ml_dtypes
 import numpy as np
 import tvm
 from tvm import relax, te, tirx, topi
 
+from nnefc.bindings import variables_read
 from nnefc.passes.graph.expression_size import kernel_size
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized import Grid, Quantized, quantized_of
@@ -96,25 +95,12 @@ def narrow_weights(func: relax.Function) -> set[relax.Var]:
     """Variables that hold weights of contractions, stored in a narrower type, and are read as nothing else."""
     bindings = [binding for block in func.body.blocks for binding in block.bindings]
     found = {b.var for b in bindings if not is_constant(b.value) and weights_of(b.value) is not None}
+    if not found:
+        return found
     for expr in (*(binding.value for binding in bindings), func.body.body):
         weights = expr.args[1] if is_call(expr, "matmul", *_CONVOLUTIONS, *_TRANSPOSED) else None
-        found -= {operand for operand in _tensors(expr) if weights is None or not operand.same_as(weights)}
+        found -= {operand for operand in variables_read(expr) if weights is None or not operand.same_as(weights)}
     return found
-
-
-def _tensors(expr: relax.Expr) -> Iterator[relax.Expr]:
-    """All tensors that an expression names, one inside the other."""
-    match expr:
-        case relax.Call():
-            for arg in expr.args:
-                yield from _tensors(arg)
-        case relax.Tuple():
-            for field in expr.fields:
-                yield from _tensors(field)
-        case relax.TupleGetItem():
-            yield from _tensors(expr.tuple_value)
-        case _:
-            yield expr
 
 
 def _rows(table: te.Tensor, indices: te.Tensor, axis: int, mode: str) -> te.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
@@ -60,14 +61,14 @@ def constant(value: np.ndarray) -> GenericConst:
 
 def shape_of(expr: relax.Expr) -> tuple[Any, ...]:
     """The sizes of a tensor; front ends leave no symbolic ones."""
-    return dimensions(expr.ty.shape)
+    return dimensions(expr.ty.shape.values)
 
 
 def operands(call: relax.Call) -> list[relax.Expr]:
     """The tensors that a call reads, those inside tuples included."""
     found: list[relax.Expr] = []
-    for arg in call.args:
-        found += list(arg.fields) if isinstance(arg, relax.Tuple) else [arg]
+    for arg in call.args[:]:  # a part of a list of TVM's is a list of Python's, much sooner than by its iterator
+        found += arg.fields[:] if isinstance(arg, relax.Tuple) else [arg]
     return found
 
 
@@ -83,8 +84,8 @@ class Rewriter:
         main = mod.get_global_var("main")
         rest = {gv: func for gv, func in mod.functions.items() if gv.name_hint != main.name_hint}
         self.builder = NamingBuilder(tvm.IRModule(rest, attrs=mod.attrs))
-        self._old_uses = _count_uses(self.old)
         self._uses: Counter[relax.Var] = Counter()
+        self._not_counted: list[tuple[relax.Var, relax.Var]] = []
         self._new: dict[relax.Var, relax.Expr] = {}
         self._computations: dict[object, tuple[tvm.ir.GlobalVar, list[relax.TensorType]]] = {}
 
@@ -104,7 +105,7 @@ class Rewriter:
                         if not new.same_as(old):
                             self._new[old] = new
                         if isinstance(new, relax.Var):
-                            self._uses[new] += self._old_uses[old]
+                            self._not_counted.append((new, old))
                 result = self.builder.emit_output(self.result(func.body.body))
             self.builder.emit_func_output(result)
         return self.builder.finalize()
@@ -160,8 +161,10 @@ class Rewriter:
     def replaced(self, expr: relax.Expr) -> relax.Expr:
         """`expr` with the new function's variables."""
         match expr:
+            case relax.Var():
+                return self._new.get(expr, expr)
             case relax.Tuple():
-                old = list(expr.fields)
+                old = expr.fields[:]
                 fields = [self.replaced(field) for field in old]
                 return (
                     expr if all(new is field for new, field in zip(fields, old, strict=True)) else relax.Tuple(fields)
@@ -173,13 +176,11 @@ class Rewriter:
                     return expr
                 return source.fields[expr.index] if isinstance(source, relax.Tuple) else source[expr.index]
             case relax.Call():
-                old = list(expr.args)
+                old = expr.args[:]
                 args = [self.replaced(arg) for arg in old]
                 if all(new is arg for new, arg in zip(args, old, strict=True)):
                     return expr
                 return relax.Call(expr.op, args, expr.attrs, expr.ty_args, expr.span)
-            case relax.Var():
-                return self._new.get(expr, expr)
         return expr
 
     def definition(self, expr: relax.Expr) -> relax.Expr | None:
@@ -188,7 +189,15 @@ class Rewriter:
 
     def used_once(self, expr: relax.Expr) -> bool:
         """Whether the variable `expr` of the new function has no more than one user."""
+        for new, old in self._not_counted:
+            self._uses[new] += self._old_uses[old]
+        self._not_counted.clear()
         return self._uses[expr] <= 1
+
+    @cached_property
+    def _old_uses(self) -> Counter[relax.Var]:
+        """How many users the variables of the old function have."""
+        return _count_uses(self.old)
 
     def _bind(self, binding: relax.Binding) -> relax.Expr:
         old = binding.value

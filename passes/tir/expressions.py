@@ -96,9 +96,9 @@ def _parts_by_class(expr: tirx.Expr) -> Callable[[tirx.Expr], list[tirx.Expr]]:
     """How to find them in an expression of this one's class."""
     match expr:
         case Call():
-            return lambda expr: [arg for arg in expr.args if isinstance(arg, tirx.Expr)]
+            return lambda expr: [arg for arg in expr.args[:] if isinstance(arg, tirx.Expr)]
         case TensorLoad():
-            return lambda expr: list(expr.indices)
+            return lambda expr: expr.indices[:]
         case tirx.Select():
             return lambda expr: [expr.condition, expr.true_value, expr.false_value]
         case tirx.Cast() | tirx.Broadcast():

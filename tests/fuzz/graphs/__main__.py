@@ -12,6 +12,7 @@ Any number of these may run at the same time with seeds of their own, some milli
 from __future__ import annotations
 
 import collections
+import gc
 import itertools
 import json
 import subprocess
@@ -71,6 +72,8 @@ def libraries(seeds: range, ways: Sequence[Way], alone: bool) -> Iterator[tuple[
 def work(seeds: range, steps: int, ways: Sequence[Way], alone: bool, found: Path) -> None:
     """Run the graphs of some seeds, and print two lines of JSON for each library: what it is, what became of it."""
     warnings.simplefilter("ignore")
+    gc.freeze()  # what was imported stays
+    gc.disable()
     for part, way in libraries(seeds, ways, alone):
         about: dict[str, Any] = {"seeds": [part.start, part.stop], "way": way.name}
         print(json.dumps(about), flush=True)
@@ -90,6 +93,7 @@ def work(seeds: range, steps: int, ways: Sequence[Way], alone: bool, found: Path
             "counts": outcome.counts,
         }
         print(json.dumps(about), flush=True)
+        gc.collect()
 
 
 def write(finding: Finding, folder: Path, until: float) -> bool:
