@@ -6,7 +6,7 @@ dequantize(q, s, z)     =      (q - z) · s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import tvm
@@ -53,14 +53,14 @@ def _each(
 ) -> relax.Expr:
     """`element(item, scale, zero)` of each item; parameters of the whole tensor that are known are part of the code."""
     x, *parameters = call.args
-    axis = int(call.attrs.axis) % len(shape_of(x))
+    axis = int(call.attrs.axis)  # of no meaning where all items have the same parameters, as that of a scalar
     fixed = [is_constant(parameter) and not shape_of(parameter) for parameter in parameters]
 
     def compute(x: te.Tensor, *tensors: te.Tensor) -> te.Tensor:
         def item(*index: tirx.Var) -> tirx.Expr:
             rest = iter(tensors)
             values = [
-                _value(p) if is_fixed else _at(next(rest), index[axis])
+                _value(p) if is_fixed else _at(next(rest), index, axis)
                 for p, is_fixed in zip(parameters, fixed, strict=True)
             ]
             return element(x(*index), *values)
@@ -75,8 +75,8 @@ def _value(parameter: relax.Expr) -> tirx.Expr:
     return tirx.const(array_of(parameter)[()].item(), str(parameter.ty.dtype))
 
 
-def _at(parameter: te.Tensor, place: tirx.Var) -> tirx.Expr:
-    return parameter(place) if len(parameter.shape) else parameter()
+def _at(parameter: te.Tensor, index: Sequence[tirx.Var], axis: int) -> tirx.Expr:
+    return parameter(index[axis]) if len(parameter.shape) else parameter()
 
 
 QUANTIZATION: Mapping[str, _Legalization] = {"relax.quantize": _quantize, "relax.dequantize": _dequantize}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from steps import Rejected
 from walk import Walk
 
 from spaces.contractions_space import window_of
@@ -45,4 +46,7 @@ def _multiply_integers(w: Walk, name: str) -> object:
 
 @space("DynamicQuantizeLinear")
 def _quantize_dynamically(w: Walk, name: str) -> object:
-    return w.add(name, w.pick(ranks=range(1, 4)), outputs=3)
+    x = w.pick(ranks=range(1, 4))
+    if not x.exact.any():
+        raise Rejected("the standard divides by zero, and all answer otherwise")
+    return w.add(name, x, outputs=3)
