@@ -32,7 +32,6 @@ from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.schedule.schedules import scalars_of
 from nnefc.passes.tir.announced_rounds import with_announced_rounds
 from nnefc.passes.tir.exact_doubles import with_exact_doubles
-from nnefc.passes.tir.float_cancellations import with_float_cancellations
 from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.passes.tir.named_sizes import named_sizes
 from nnefc.passes.tir.narrow_indices import MOST_ELEMENTS, with_narrow_indices
@@ -118,7 +117,7 @@ class CudaBackend(Backend):
     def _on_device(self, kernel: KernelUse) -> tuple[tirx.PrimFunc, DeviceKernel]:
         """A kernel with its schedule, and its launches."""
         target = self.target if kernel.aligned else replace(self.target, load_bytes=1)
-        func = with_float_cancellations(scheduled(kernel.kernel, CUDA_RULES, target))
+        func = scheduled(kernel.kernel, CUDA_RULES, target)
         if kernel.sizes:
             func = with_narrow_indices(func, scalars_of(func))
         func = with_exact_doubles(with_safe_remainders(func))

@@ -23,7 +23,6 @@ from nnefc.passes.tir.bound_offsets import with_bound_offsets
 from nnefc.passes.tir.bound_quotients import with_bound_quotients
 from nnefc.passes.tir.cut_loops import with_cut_loops
 from nnefc.passes.tir.expressions import IF_THEN_ELSE, variables_of
-from nnefc.passes.tir.float_cancellations import with_float_cancellations
 from nnefc.passes.tir.hidden_ends import with_ends_shown, without_ends
 from nnefc.passes.tir.lane_sums import with_lane_sums
 from nnefc.passes.tir.loaded_lanes import with_loaded_lanes
@@ -116,7 +115,6 @@ def lower_kernel(
         frames: what it may have on the stack.
         observe: if there is one, called after each pass with its name and the kernel as it is then.
     """
-    func = with_float_cancellations(func)
     func, own = with_workspace_parameters(func if frames.scratch else with_serial_loops(func))
     every = [*sizes, *(var for var, _ in named_sizes(func))]
     compact = with_ends_shown(_COMPACT(tvm.IRModule({"main": without_ends(func)}))["main"])

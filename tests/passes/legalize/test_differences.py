@@ -40,18 +40,26 @@ NODES = [
     node("Or", ["i", "k"], ["m"]),
     node("Not", ["m"], ["n"]),
     node("Cast", ["n"], ["neither"], to=1),
+    node("GreaterOrEqual", ["x", "ten"], ["o"]),
+    node("Or", ["i", "o"], ["p"]),
+    node("Cast", ["p"], ["less or not"], to=1),
+    node("Where", ["j", "x", "z"], ["chosen"]),
+    node("Div", ["none", "x"], ["of zero"]),
+    node("Div", ["x", "less itself"], ["by zero"]),
 ]
 RESULTS = ["rounded", "in steps", "rounded by data", "negated", "less itself", "equals itself", "times zero"]
-RESULTS += ["not less", "not equal", "neither"]
+RESULTS += ["not less", "not equal", "neither", "less or not", "chosen", "of zero", "by zero"]
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_floats_that_cancel_keep_their_roundings_and_nan(tmp_path: Path, strict: bool) -> None:
+@pytest.mark.parametrize("way", ["default", "strict", "reproducible"])
+def test_floats_that_cancel_keep_their_roundings_and_nan(tmp_path: Path, way: str) -> None:
     constants = [tensor(name, value) for name, value in CONSTANTS.items()]
     made = model(NODES, [info("x", [6]), info("z", [6])], [info(name, [6]) for name in RESULTS], constants)
     feeds = {"x": X, "z": np.full(6, MAGIC)}
     wanted = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
-    with compile_network(loaded(made, tmp_path), parse_target("llvm"), strict=strict).load() as library:
+    target = parse_target("llvm")
+    target = target.made_reproducible() if way == "reproducible" else target
+    with compile_network(loaded(made, tmp_path), target, strict=way == "strict").load() as library:
         found = library.run(feeds)
     for name, expected in zip(RESULTS, wanted, strict=True):
         np.testing.assert_array_equal(found[name], expected, err_msg=name)
