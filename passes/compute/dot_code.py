@@ -98,13 +98,14 @@ def _long_products(product: DotProduct, functions: tuple[str, str]) -> Callable[
 
 def _pairs_of_bytes(words: tirx.Expr) -> list[tirx.Expr]:
     """The first two bytes of each of four words, and the other two, int8x8."""
-    if isinstance(words, tirx.Broadcast):
-        shifted = [words.value, words.value >> tirx.const(16, "int32")]
-        halves: list[tirx.Expr] = [tirx.Broadcast(half.astype("int16"), 4) for half in shifted]
-    else:  # one instruction makes both
-        pairs = tirx.reinterpret("int16x8", words)
-        halves = [tirx.Shuffle([pairs], list(range(half, 8, 2))) for half in (0, 1)]
-    return [tirx.reinterpret("int8x8", half) for half in halves]
+    halves = []
+    for shift in (0, 16):
+        if isinstance(words, tirx.Broadcast):
+            half: tirx.Expr = tirx.Broadcast((words.value >> tirx.const(shift, "int32")).astype("int16"), 4)
+        else:
+            half = (words >> tirx.Broadcast(tirx.const(shift, "int32"), 4)).astype("int16x4")
+        halves.append(tirx.reinterpret("int8x8", half))
+    return halves
 
 
 def _multiplied_halves(call: tvm.ir.Call) -> tirx.Expr:
