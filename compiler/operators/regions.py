@@ -293,7 +293,7 @@ class _Pooled(Regions):
             with told(bottom - top, _usual(rows)) as step:
                 here = T.bind(plane + rows.positions[top + step] * columns.size + sums.first[0] + part * _LANES)
                 weights = [T.bind(buffer[top + step]) for buffer in rows.weights]
-                with T.serial(0, lanes) as lane:
+                with T.serial(0, lanes) if isinstance(lanes, int) else told(lanes, _LANES) as lane:
                     item = self._weighted(x[here + lane].astype(sums.items.dtype), weights)
                     sums.items[part * _LANES + lane] = self._joined(sums.items[part * _LANES + lane], item)
 

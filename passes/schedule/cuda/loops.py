@@ -30,6 +30,7 @@ from nnefc.targets.machine.cuda_target import CudaTarget
 __all__ = ["LoopsRule"]
 
 _MOST_SERIAL_WORK = 1 << 14  # rounds that a thread may go through by itself; from there on, the host is faster
+_MANY_THREADS = 1 << 10  # unless there are so many
 
 
 class LoopsRule:
@@ -99,12 +100,12 @@ def _rounds(loops: Sequence[tirx.For]) -> Size:
 
 
 def _is_serial(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For]) -> bool:
-    """Whether each of the threads that share a statement has much work."""
+    """Whether each of the threads that share a statement has much work, and these are few."""
     rounds = rounds_of(nest[-1].body if nest else stmt)
     for loop in nest:
         if not any(loop.same_as(other) for other in shared):
             rounds *= typical(size_of(loop.extent))
-    return rounds > _MOST_SERIAL_WORK
+    return rounds == math.inf or (rounds > _MOST_SERIAL_WORK and typical(_rounds(shared)) < _MANY_THREADS)
 
 
 def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For], target: CudaTarget) -> tirx.Stmt:
