@@ -77,10 +77,11 @@ def test_what_is_not_zero_goes_through_a_network(rows: int | str, tmp_path: Path
     assert str(artifact.outputs[0]) == "y: float32[nonzero, 9]"
 
 
-def test_boxes_that_remain(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", [20, (1 << 63) - 1], ids=["20", "all"])
+def test_boxes_that_remain(tmp_path: Path, most: int) -> None:
     """Suppression in a detector: the boxes and the scores of what remains, with equal scores among them."""
     constants = {
-        "most": np.array([20], np.int64),
+        "most": np.array([most], np.int64),
         "overlap": np.array([0.5], np.float32),
         "score": np.array([0.3], np.float32),
     }

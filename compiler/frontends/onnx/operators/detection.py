@@ -17,6 +17,7 @@ from nnefc.frontends.onnx.operators.tensors import (
 from nnefc.operators.detection import GridSample
 from nnefc.operators.regions import RoiAlign, RoiPool
 from nnefc.operators.suppression import NonMaxSuppression
+from nnefc.sizes import MAX_ITEMS
 
 __all__: list[str] = []
 
@@ -71,7 +72,7 @@ def _non_max_suppression(ctx: Context, node: Node) -> Any:
         None if value is None or value.array is None else float(value.array.reshape(-1)[0]) for value in given
     )
     suppression = NonMaxSuppression(
-        None if told[0] is not None else int(most or 0),
+        None if told[0] is not None else int(min(most or 0, MAX_ITEMS)),  # PyTorch says the greatest int64
         None if told[1] is not None else overlap or 0.0,
         least,
         bool(node.attributes["center_point_box"]),
