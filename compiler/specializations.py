@@ -137,7 +137,7 @@ def _shapes_at(network: Network, sizes: Sizes) -> dict[str, tuple[int | OpenSize
         own = next((dimension for dimension in opened if dimension.size == size), None)
         if own is None:  # follows from others
             return OpenSize(max(0, bounds(known)[0]))
-        return OpenSize(own.least, own.most if own.most < LARGEST else None, own.multiple, own.typical)
+        return OpenSize(own.least, None if own.most == LARGEST else own.most, own.multiple, own.typical)
 
     with ranges(network.ranges):
         return {name: tuple(map(given, shape)) for name, shape in network.input_shapes.items()}

@@ -249,6 +249,20 @@ def test_sums_of_what_is_known_and_what_is_open(tmp_path: Path) -> None:
             np.testing.assert_allclose(library(**values), session.run(None, values)[0], rtol=1e-4, atol=1e-5)
 
 
+def test_what_stays_open_has_the_whole_range_that_was_given(tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.INT8, ["n", "m"])],
+        [helper.make_tensor_value_info("y", TensorProto.INT8, None)],
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    artifact = nnefc.compile(path, shape={"n": "1..8", "m": "1..4000000"}, specialize=[{"n": 1}])
+    with artifact.load(threads=1) as library:
+        assert (library(np.ones((1, 1_500_000), np.int8)) == -1).all()
+
+
 @pytest.mark.parametrize("only", [False, True])
 def test_programs_with_open_sizes_write_the_sizes_that_the_data_tell(only: bool, counting: Path) -> None:
     artifact = nnefc.compile(counting, specialize=[{"w": 8}, {"n": 3, "w": 5}], only_specialized=only)

@@ -6,15 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import numpy as np
-
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.assumed_sizes import Assumed, SeenInside
 from nnefc.frontends.onnx.bodies import leaves, rebuilt, structure, told_inside
 from nnefc.frontends.onnx.branch_forms import NO_FORMS, Forms, one_item
 from nnefc.frontends.onnx.operator import Context, Subgraph
 from nnefc.frontends.onnx.size_values import sizes_array
-from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Value
+from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Value, same_values
 from nnefc.narrowing import Narrowed
 from nnefc.network import Body, Choice
 from nnefc.operators.counts import before_the_run, counted
@@ -263,6 +261,4 @@ def _failing(ctx: Context, graph: Subgraph, error: CompileError, like: list[AnyV
 
 def _agreed(a: Value, b: Value, result: Value) -> Value:
     """The result of a choice, or what both branches have in its place if that is the same thing."""
-    if a is b:
-        return a
-    return a if a.array is not None and b.array is not None and np.array_equal(a.array, b.array) else result
+    return a if a is b or same_values(a.array, b.array) else result

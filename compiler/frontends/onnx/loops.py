@@ -19,7 +19,7 @@ from nnefc.frontends.onnx.operator import Context
 from nnefc.frontends.onnx.size_values import sizes_array
 from nnefc.frontends.onnx.sizes_of_data import sizes_of
 from nnefc.frontends.onnx.stacks import stacked
-from nnefc.frontends.onnx.values import AnyValue, Array, Sequence, Stacked, Value
+from nnefc.frontends.onnx.values import AnyValue, Array, Sequence, Stacked, Value, same_values
 from nnefc.narrowing import Narrowed
 from nnefc.network import Loop
 from nnefc.operators.counts import counted
@@ -85,7 +85,7 @@ def repeat(ctx: Context, loop: Repetition) -> tuple[list[AnyValue], list[Value]]
             states = list(loop.states)
             states[other.index] = stacked(ctx, other.before, other.like)
             return repeat(ctx, replace(loop, states=states))
-        changed = [k for k in settled if not _same(body.settled_after[k], settled[k])]
+        changed = [k for k, array in settled.items() if not same_values(body.settled_after[k], array)]
         for k in changed:
             del settled[k]
         more = found(growths, body.changes, body.sizes_after)
@@ -340,10 +340,6 @@ class _LoopBody:
         items = first_of(ctx.at, ctx.expr(room), item_count(shape))
         made: Value = ctx.apply(Reshape(shape), replace(room, shape=(item_count(shape),), expr=items))
         return replace(made, dtype=room.dtype)
-
-
-def _same(a: Array | None, b: Array) -> bool:
-    return a is not None and a.dtype == b.dtype and np.array_equal(a, b, equal_nan=b.dtype.kind == "f")
 
 
 def _shaped(ctx: Context, value: Value, shape: tuple[int, ...]) -> Value:

@@ -16,7 +16,7 @@ from nnefc.frontends.onnx.ordering import in_topological_order
 from nnefc.frontends.onnx.tensors import read_sparse_tensor, read_tensor
 from nnefc.frontends.onnx.tolerance import with_all_imports
 from nnefc.frontends.onnx.types import ValueInfo, read_type
-from nnefc.frontends.onnx.values import Array, SparseTensor
+from nnefc.frontends.onnx.values import Array, SparseTensor, same_values
 
 __all__ = ["read_function", "read_model", "read_proto"]
 
@@ -204,7 +204,8 @@ class _Reader:
             self.warnings.append(f"{what} has an initializer without a name, which nothing can read")
             return
         if name in found:
-            if not _same_values(found[name], value):
+            both = (item.dense() if isinstance(item, SparseTensor) else item for item in (found[name], value))
+            if not same_values(*both):
                 raise CompileError(
                     f"{what} has two initializers '{name}' with different values",
                     hint="give one of them another name, or remove it",
@@ -361,14 +362,6 @@ def _binding(entries: Iterable[Any], what: str) -> dict[str, str]:
             raise CompileError(f"{what} assigns to '{entry.key}' twice")
         found[entry.key] = entry.value
     return found
-
-
-def _same_values(one: Array | SparseTensor, other: Array | SparseTensor) -> bool:
-    left, right = (item.dense() if isinstance(item, SparseTensor) else item for item in (one, other))
-    same_type = (left.dtype, left.shape) == (right.dtype, right.shape)
-    return same_type and (
-        left.tolist() == right.tolist() if left.dtype == object else left.tobytes() == right.tobytes()
-    )
 
 
 def _distinct(names: Iterable[str], kind: str, what: str) -> None:

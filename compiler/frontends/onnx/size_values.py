@@ -49,6 +49,8 @@ _TYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "f
 """Element types that tensors of sizes may have, by their numbers in ONNX."""
 _COMPARISONS = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or"})
 _MOST_ITEMS = 1 << 12
+_UNLIMITED = float(np.finfo(np.float32).max)
+"""What `Clip` limits to where it does not limit, in versions that have its bounds as attributes."""
 
 
 def sizes_array(items: Sequence[Any], shape: Sequence[int]) -> Array:
@@ -180,9 +182,9 @@ def _quotient_of(one: Any, other: Any) -> Any:
 
 
 def _rest_of(attributes: _Attributes, operands: _Operands) -> Array | None:
-    """With the sign of the divisor, or with `fmod` that of the dividend."""
+    """With the sign of the divisor, or with `fmod` that of the dividend; no divisor may be 0."""
     left, right = operands[:2]
-    if left is None or right is None:
+    if left is None or right is None or any(low <= 0 <= high for low, high in map(bounds, right.flat)):
         return None
     if attributes.get("fmod") and min(bounds(item)[0] for part in (left, right) for item in part.flat) < 0:
         return None
@@ -204,10 +206,14 @@ def _smaller(one: Any, other: Any) -> Any:
     return chosen(less(one, other), one, other) if isinstance(one, Quotient) else least(one, other)
 
 
-def _clip(_: _Attributes, operands: _Operands) -> Array | None:
+def _clip(attributes: _Attributes, operands: _Operands) -> Array | None:
     data, low, high = [*operands, None, None][:3]
     if data is None:
         return None
+    if attributes.get("min", -_UNLIMITED) > -_UNLIMITED:
+        low = sizes_array([quotient(attributes["min"])], ())
+    if attributes.get("max", _UNLIMITED) < _UNLIMITED:
+        high = sizes_array([quotient(attributes["max"])], ())
     data = data if low is None else elementwise(_larger)(data, low)
     return data if high is None else np.asarray(elementwise(_smaller)(data, high))
 

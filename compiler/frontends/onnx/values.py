@@ -27,6 +27,7 @@ __all__ = [
     "Value",
     "dtype_name",
     "numpy_dtype",
+    "same_values",
 ]
 
 Array: TypeAlias = "npt.NDArray[Any]"
@@ -164,6 +165,13 @@ class SparseTensor:
         result = np.zeros(int(np.prod(self.shape, dtype=np.int64)), self.values.dtype)
         result[self.indices] = self.values
         return result.reshape(self.shape)
+
+
+def same_values(one: Array | None, other: Array | None) -> bool:
+    """Whether both are known and can stand for each other: 0.0 and -0.0 cannot, a NaN can for its like."""
+    if one is None or other is None or (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    return one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes()
 
 
 AnyValue: TypeAlias = "Value | Sequence | Stacked | Optional | Map"

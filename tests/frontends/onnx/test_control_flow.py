@@ -125,18 +125,27 @@ def test_only_one_branch_runs(tmp_path: Path) -> None:
 
 
 def test_branches_may_give_what_is_there_already(tmp_path: Path) -> None:
-    """Inputs, constants, a value of the graph around, the same twice."""
-    then = graph([node("Neg", ["x"], ["t"])], [], [info(n) for n in ("x_", "w_", "t", "t2", "h_")], name="then")
-    then.node.extend([node("Identity", [a], [b]) for a, b in [("x", "x_"), ("w", "w_"), ("t", "t2"), ("h", "h_")]])
-    other = graph([], [], [info(f"{n}o") for n in "abcde"], name="else")
+    """Inputs, constants, a value of the graph around, the same twice, zeros of both signs."""
+    names = [("x", "x_"), ("w", "w_"), ("t", "t2"), ("h", "h_"), ("zero", "z")]
+    then = graph([node("Neg", ["x"], ["t"])], [], [info(n) for n in ("x_", "w_", "t", "t2", "h_", "z")], name="then")
+    then.node.extend([node("Identity", [a], [b]) for a, b in names])
+    other = graph([], [], [info(f"{n}o") for n in "abcdef"], name="else")
     other.node.extend(
-        [node("Identity", [a], [f"{b}o"]) for a, b in zip(["h", "w", "x", "w", "h"], "abcde", strict=True)]
+        [node("Identity", [a], [f"{b}o"]) for a, b in zip(["h", "w", "x", "w", "h", "minus"], "abcdef", strict=True)]
     )
     proto = model(
-        [node("Tanh", ["x"], ["h"]), node("If", ["condition"], list("abcde"), then_branch=then, else_branch=other)],
+        [
+            node("Tanh", ["x"], ["h"]),
+            node("If", ["condition"], list("abcdef"), then_branch=then, else_branch=other),
+            node("Reciprocal", ["f"], ["infinite"]),
+        ],
         [info("x"), info("condition", (1,), BOOL)],
-        [info(n) for n in "abcde"],
-        [tensor("w", RNG.standard_normal((2, 3)))],
+        [info(n) for n in (*"abcde", "infinite")],
+        [
+            tensor("w", RNG.standard_normal((2, 3))),
+            tensor("zero", np.zeros((2, 3))),
+            tensor("minus", np.full((2, 3), -0.0)),
+        ],
     )
     agrees(proto, tmp_path, *({"x": X, "condition": np.array([c])} for c in (True, False)))
 
@@ -331,7 +340,7 @@ def test_convolutions_in_a_loop_and_in_a_branch(tmp_path: Path) -> None:
 
 
 def test_states_that_no_round_changes_are_known_in_the_body(tmp_path: Path) -> None:
-    """The body can reshape by a state; one that only looks so is computed."""
+    """The body can reshape by a state; one that only looks so, or changes its sign alone, is computed."""
     nodes = [
         GO,
         node("Reshape", ["s0", "s1"], ["r"]),
@@ -340,13 +349,17 @@ def test_states_that_no_round_changes_are_known_in_the_body(tmp_path: Path) -> N
         node("Mul", ["u", "s2"], ["t0"]),
         node("Identity", ["s1"], ["t1"]),
         node("Add", ["s2", "s2"], ["t2"]),
+        node("Neg", ["s3"], ["t3"]),
     ]
     states = {"s1": info("s1", (1,), INT64)}
     proto = model(
-        [node("Loop", ["m", "", "x", "flat", "one"], ["y", "f", "o"], body=body(nodes, 3, **states))],
+        [
+            node("Loop", ["m", "", "x", "flat", "one", "zero"], ["y", "f", "o", "z"], body=body(nodes, 4, **states)),
+            node("Reciprocal", ["z"], ["infinite"]),
+        ],
         [info("x"), info("m", (), INT64)],
-        [info("y"), info("f", (1,), INT64), info("o", ())],
-        [tensor("flat", [6], np.int64), tensor("back", [2, 3], np.int64), tensor("one", 1)],
+        [info("y"), info("f", (1,), INT64), info("o", ()), info("infinite", ())],
+        [tensor("flat", [6], np.int64), tensor("back", [2, 3], np.int64), tensor("one", 1), tensor("zero", 0)],
     )
     agrees(proto, tmp_path, *({"x": X, "m": np.int64(m)} for m in (0, 1, 3)))
 

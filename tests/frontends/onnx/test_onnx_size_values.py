@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import tirx
 
 import nnefc
+from nnefc.frontends.onnx.size_values import computed, sizes_array
 from nnefc.size_numbers import quotient, rounded, truncated, whole_quotient
 from nnefc.sizes import Range, Size, ranges, substituted
 
@@ -25,7 +26,13 @@ def node(op_type: str, inputs: str, outputs: str, **attributes: Any) -> onnx.Nod
     return helper.make_node(op_type, ["" if i == "_" else i for i in inputs.split()], outputs.split(), **attributes)
 
 
-def check(folder: Path, nodes: Sequence[onnx.NodeProto], shapes: Sequence[tuple[int, int]], **constants: Any) -> None:
+def check(
+    folder: Path,
+    nodes: Sequence[onnx.NodeProto],
+    shapes: Sequence[tuple[int, int]],
+    opset: int = 18,
+    **constants: Any,
+) -> None:
     """A library of a model with the input `x`, a matrix of any size, and the output `y` gives what onnxruntime gives.
 
     `s` is the shape, `h` and `w` are its items.
@@ -45,7 +52,7 @@ def check(folder: Path, nodes: Sequence[onnx.NodeProto], shapes: Sequence[tuple[
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
     path = folder / "model.onnx"
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     path.write_bytes(model.SerializeToString())
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     with nnefc.compile(path, shape={"rows": "1..40", "columns": "1..40"}).load() as library:
@@ -215,6 +222,25 @@ def test_pixels_that_fill_up_blocks_are_cut_off_again(tmp_path: Path) -> None:
     ]
     constants = {"zeros1": [0], "one1": [1], "three": [3], "minus": [-1], "far": [(1 << 31) - 1]}
     check(tmp_path, nodes, [(3, 4), (1, 17), (40, 3), (8, 8)], **{k: np.array(v) for k, v in constants.items()})
+
+
+def test_sizes_are_limited_by_bounds_that_are_attributes(tmp_path: Path) -> None:
+    nodes = [
+        node("Cast", "s", "reals", to=FLOAT),
+        node("Clip", "reals", "more", min=2.0),
+        node("Clip", "more", "few", min=0.0, max=8.5),
+        node("Cast", "few", "sizes", to=INT),
+        node("ConstantOfShape", "sizes", "y"),
+    ]
+    check(tmp_path, nodes, SHAPES, opset=10)
+
+
+def test_remainders_of_sizes_that_may_be_0_are_not_sizes() -> None:
+    size = tirx.Var("size", "int64")
+    with ranges({size: Range(1, 40, 8)}):
+        rests = [computed("Mod", {}, [np.array([40]), sizes_array([Size(size) - k], (1,))]) for k in (0, 1)]
+    assert rests[0] is not None
+    assert rests[1] is None
 
 
 @pytest.mark.parametrize("divisor", [1, 2, 7, -1, -3])
