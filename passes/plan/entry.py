@@ -110,7 +110,7 @@ def entry_function(
     if program.parts:
         parameters.append(run := byte_pointer("run"))
         parts = Parts(program, table, run)
-    writer = _Writer(signatures, memory, dict(all_counts(program)), parts, timed, symbols, more, checked)
+    writer = _Writer(signatures, memory, list(all_counts(program)), parts, timed, symbols, more, checked)
     body += writer.statements(program, plan, areas)
     for place, (output, axis) in enumerate(counted):
         size = expression(program.outputs[output].shape[axis])
@@ -131,7 +131,7 @@ class _Writer:
         self,
         signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]],
         memory: Memory,
-        counts: Mapping[Buffer, Count],
+        counts: Iterable[tuple[Buffer, Count]],
         parts: Parts | None,
         timed: list[Step] | None,
         symbols: Mapping[GlobalVar, str] | None,
@@ -140,7 +140,9 @@ class _Writer:
     ) -> None:
         self._signatures = signatures
         self._memory = memory
-        self._counts = counts
+        self._counts: dict[Buffer, list[Count]] = {}
+        for buffer, count in counts:
+            self._counts.setdefault(buffer, []).append(count)
         self._parts = parts
         self._timed = timed
         self._symbols = symbols or {}
@@ -179,11 +181,9 @@ class _Writer:
         The run ends where a kernel has refused a size: what has that size would not have the room that steps need.
         """
         made: list[tirx.Stmt] = []
-        for buffer in buffers:
-            if buffer not in self._counts:
-                continue
-            count = self._counts[buffer].var
-            if self._counts[buffer].limit == 0:  # of a kernel that checks: nothing has to wait for what it says
+        for buffer, each in ((own, each) for own in buffers for each in self._counts.get(own, ())):
+            count = each.var
+            if each.limit == 0:  # of a kernel that checks: nothing has to wait for what it says
                 made.append(tirx.Bind(count, int64(0)))
                 continue
             declared, value = self._memory.item(area_of(plan.places[buffer], areas).address, "int64")

@@ -6,7 +6,7 @@ A step is a call of a kernel; or one of two programs, by a condition; or a progr
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -125,8 +125,8 @@ class Program:
     """All steps in order, and which buffers the network's results are.
 
     Bodies of choices and loops are programs too; the constants and kernels of all are those of the outermost. The
-    counts are sizes that only the data tell, by the buffers that have them; the views are buffers that lie in others,
-    so many bytes from where these begin.
+    counts are sizes that only the data tell, by the buffers that have them, several where equal kernels became one;
+    the views are buffers that lie in others, so many bytes from where these begin.
     """
 
     steps: tuple[Step | ChoiceStep | LoopStep, ...]
@@ -136,7 +136,7 @@ class Program:
     new_states: tuple[Buffer, ...]
     constants: tuple[np.ndarray, ...]
     kernels: dict[tvm.ir.GlobalVar, tirx.PrimFunc]
-    counts: Mapping[Buffer, Count] = field(default_factory=dict)
+    counts: Mapping[Buffer, tuple[Count, ...]] = field(default_factory=dict)
     views: Mapping[Buffer, tuple[Buffer, int]] = field(default_factory=dict)
 
     @property
@@ -182,14 +182,18 @@ def kernel_steps(program: Program) -> Iterator[Step]:
 
 def all_counts(program: Program) -> Iterator[tuple[Buffer, Count]]:
     """The sizes that only the data tell, with the buffers that have them, in the order in which they become known."""
+
+    def of(buffers: Iterable[Buffer]) -> Iterator[tuple[Buffer, Count]]:
+        return ((buffer, count) for buffer in buffers for count in program.counts.get(buffer, ()))
+
     if not program.steps:
-        yield from program.counts.items()
+        yield from of(program.counts)
         return
-    yield from ((buffer, program.counts[buffer]) for buffer in program.borders if buffer in program.counts)
+    yield from of(program.borders)
     for step in program.steps:
         for body in () if isinstance(step, Step) else step.bodies:
             yield from all_counts(body)
-        yield from ((buffer, program.counts[buffer]) for buffer in step.writes if buffer in program.counts)
+        yield from of(step.writes)
 
 
 def called_with_items(program: Program, alignment: int) -> Iterator[tvm.ir.GlobalVar]:
@@ -226,7 +230,8 @@ def program_of(network: Network, earlier: Pool | None = None) -> Program:
 def _counted_before(program: Program) -> tuple[Step | ChoiceStep | LoopStep, ...]:
     """The steps, in an order in which each comes after those that compute sizes that it needs."""
     writers: dict[Buffer, int] = {buffer: i for i, step in enumerate(program.steps) for buffer in step.writes}
-    counters = {count.var: writers[buffer] for buffer, count in program.counts.items() if buffer in writers}
+    found = ((buffer, count) for buffer, counts in program.counts.items() for count in counts)
+    counters = {count.var: writers[buffer] for buffer, count in found if buffer in writers}
     ordered: dict[int, None] = {}
     for last in range(len(program.steps)):
         waiting = [last]
@@ -260,7 +265,7 @@ def face_of(network: Network) -> Program:
     params = [_border(Kind.INPUT, index, param) for index, param in enumerate(main.params)]
     outputs = [Buffer(Kind.WORKSPACE, i, _shape(ty), str(ty.dtype)) for i, ty in enumerate(result_types(main)[:count])]
     inputs = len(network.inputs)
-    counts = {Buffer(Kind.WORKSPACE, count + i, (), "int64"): each for i, each in enumerate(network.all_counts)}
+    counts = {Buffer(Kind.WORKSPACE, count + i, (), "int64"): (each,) for i, each in enumerate(network.all_counts)}
     return Program((), tuple(params[:inputs]), tuple(params[inputs:]), tuple(outputs), (), (), {}, counts)
 
 
@@ -363,6 +368,9 @@ class _Reader:
         results = self.buffers(self._main.body.body)
         end = len(results) - len(self._counts)
         count = end - len(self._states)
+        counts: dict[Buffer, tuple[Count, ...]] = {}
+        for buffer, each in zip(results[end:], self._counts, strict=True):
+            counts[buffer] = (*counts.get(buffer, ()), each)
         program = Program(
             steps=tuple(self._steps),
             inputs=self._inputs,
@@ -371,7 +379,7 @@ class _Reader:
             new_states=tuple(results[count:end]),
             constants=(),
             kernels={},
-            counts=dict(zip(results[end:], self._counts, strict=True)),
+            counts=counts,
         )
         return replace(program, steps=_counted_before(program)) if program.counts else program
 

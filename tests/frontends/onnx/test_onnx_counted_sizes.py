@@ -333,6 +333,18 @@ def test_one_size_may_be_counted_twice(tmp_path: Path) -> None:
         library.run({"x": np.ones(3, np.float32), "w": -np.ones(3, np.float32)})
 
 
+def test_equal_things_may_be_counted(tmp_path: Path) -> None:
+    """The kernels become one, as equal ones do in networks with bytes; the sizes do not."""
+    nodes = [
+        node("NonZero", "x", "a"),
+        node("NonZero", "x", "b"),
+        node("Transpose", "b", "back"),
+        node("Cast", "x", "bytes", to=TensorProto.INT8),
+    ]
+    outputs = {"a": TensorProto.INT64, "back": TensorProto.INT64, "bytes": TensorProto.INT8}
+    check(model_of(nodes, {"x": (4, 5)}, outputs), tmp_path, None, [{"x": some(4, 5, part)} for part in (0.3, 1, 0)])
+
+
 def test_what_is_counted_may_have_to_be_a_number(tmp_path: Path) -> None:
     """Every third item, as rows of three columns: a multiple; and as one row: a number."""
     nodes = [
