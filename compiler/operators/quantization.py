@@ -252,10 +252,8 @@ def _narrow_product(at: Emitter, a: Operand, b: Operand, a_zero: Operand | None,
         result = _arithmetic(at, "subtract", result, less)
     if b_zero is None:
         return result
-    moved = _sum_over(at, a, [rank_of(a) - 1])
-    if origin is not None:
-        depth = np.array(shape_of(a)[-1], np.int32)
-        moved = _arithmetic(at, "subtract", moved, _arithmetic(at, "multiply", origin, depth))
+    items = a if origin is None else _arithmetic(at, "subtract", _wide(at, a), origin)
+    moved = _sum_over(at, items, [rank_of(a) - 1])
     return _arithmetic(at, "subtract", result, _arithmetic(at, "multiply", moved, _wide(at, b_zero)))
 
 

@@ -9,6 +9,7 @@ from tvm import te, tirx
 
 from nnefc.element_types import bits_of
 from nnefc.passes.compute.blocked import blocks
+from nnefc.sizes import dimension
 
 __all__ = ["pack_dot_matrix", "packed_array", "packed_dot_operands"]
 
@@ -34,12 +35,13 @@ def packed_dot_operands(data: te.Tensor) -> te.Tensor:
         *place, word = index
         return _joined([data(*place, word * terms + term) for term in range(terms)], bits)
 
-    return te.compute((*outer, int(size) // terms), element, name="dot_operands")
+    return te.compute((*outer, dimension(size) // terms), element, name="dot_operands")
 
 
 def pack_dot_matrix(matrix: te.Tensor, size: int, terms: int) -> te.Tensor:
     """`[…, K, N]` → packed `[…, N / size, K / terms, size]`, filled up with zeros, at run time."""
     *batch, depth, columns = matrix.shape
+    is_whole = dimension(depth) % terms == 0, dimension(columns) % size == 0
     bits = bits_of(str(matrix.dtype))
 
     def element(*index: tirx.Var) -> tirx.Expr:
@@ -48,12 +50,12 @@ def pack_dot_matrix(matrix: te.Tensor, size: int, terms: int) -> te.Tensor:
         items = []
         for term in range(terms):
             row = word * terms + term
-            inside = ([row < depth] if int(depth) % terms else []) + ([column < columns] if int(columns) % size else [])
+            inside = ([] if is_whole[0] else [row < depth]) + ([] if is_whole[1] else [column < columns])
             item = matrix(*outer, row, column)
             items.append(tirx.if_then_else(tirx.all(*inside), item, tirx.const(0, matrix.dtype)) if inside else item)
         return _joined(items, bits)
 
-    shape = (*batch, blocks(int(columns), size), blocks(int(depth), terms), size)
+    shape = (*batch, blocks(dimension(columns), size), blocks(dimension(depth), terms), size)
     return te.compute(shape, element, name="pack_dot_operands")
 
 

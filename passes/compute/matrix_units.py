@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from nnefc.passes.compute.dot_product import Multiplication, is_dot_product
+from nnefc.sizes import is_known
 from nnefc.targets.machine.target import Target
 
 __all__ = ["UNITS", "MatrixUnit", "filled", "in_tiles", "unit_of", "unit_of_product"]
@@ -81,6 +82,6 @@ def in_tiles(how: Multiplication, target: Target) -> bool:
 def filled(how: Multiplication, items: int, target: Target) -> int:
     """`items` of a sum, or as many as there are with zeros after them: whole steps, and no short tiles."""
     steps, unit = how.filled(items) // how.terms, unit_of_product(how, target)
-    if unit is not None and steps > unit.terms and unit.part(steps) < unit.terms * 3 / 4:
+    if unit is not None and is_known(steps) and steps > unit.terms and unit.part(steps) < unit.terms * 3 / 4:
         steps = -(-steps // unit.terms) * unit.terms
     return steps * how.terms

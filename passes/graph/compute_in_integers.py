@@ -27,6 +27,7 @@ from nnefc.passes.graph.layout_rules.deconvolution import Interleaving, phases_o
 from nnefc.passes.graph.quantized import Grid, Quantized, ScaledSum, axis_after_reshape, grid_of
 from nnefc.passes.graph.rewriter import array_of, constant, is_call, is_constant, shape_of
 from nnefc.passes.graph.shifts import shifts_round
+from nnefc.sizes import may_exceed
 
 __all__ = ["MOST_PRODUCTS", "ComputeInIntegers"]
 
@@ -212,7 +213,7 @@ def _product(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
     if left is None or len(shape_of(left.data)) < 2:
         return None
     depth = shape_of(left.data)[-1]
-    if len(shape_of(call.args[1])) < 2 or depth >= MOST_PRODUCTS:
+    if len(shape_of(call.args[1])) < 2 or may_exceed(depth, MOST_PRODUCTS - 1):
         return None
     found = rewriter.weights(call.args[1])
     if found is not None and found[1].axis in (None, found[0].ndim - 1):
@@ -222,18 +223,20 @@ def _product(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
         factor = scaling.scale.astype(np.float64) * np.float64(left.grid.scale)
         return rewriter.summed(ScaledSum(((sums, factor),), np.zeros(())))
     right = rewriter.computed(call.args[1])
-    return None if right is None else _computed_product(rewriter, left, right, depth)
+    return None if right is None else _computed_product(rewriter, left, right)
 
 
-def _computed_product(rewriter: IntegerRewriter, left: Quantized, right: Quantized, depth: int) -> relax.Expr:
-    """`Σ (a - u)(b - v) = Σ ab - u Σ b - v Σ a + n u v` of two tensors that are computed."""
+def _computed_product(rewriter: IntegerRewriter, left: Quantized, right: Quantized) -> relax.Expr:
+    """`Σ (a - u)(b - v) = Σ ab - u Σ b - v Σ (a - u)` of two tensors that are computed."""
     sums = rewriter.builder.emit(relax.op.matmul(left.data, right.data, out_dtype="int32"))
-    for this, other, axis in ((right, left, -2), (left, right, -1)):
-        if other.grid.zero:
-            along = relax.op.sum(relax.op.astype(this.data, "int32"), [axis], keepdims=True)
-            less = rewriter.builder.emit(relax.op.multiply(along, relax.const(int(other.grid.zero), "int32")))
+    zeros = int(left.grid.zero), int(right.grid.zero)
+    for data, zero, times, axis in ((right.data, 0, zeros[0], -2), (left.data, *zeros, -1)):
+        if times:
+            items = relax.op.astype(data, "int32")
+            centred = relax.op.subtract(items, relax.const(zero, "int32")) if zero else items
+            along = relax.op.sum(centred, [axis], keepdims=True)
+            less = rewriter.builder.emit(relax.op.multiply(along, relax.const(times, "int32")))
             sums = rewriter.builder.emit(relax.op.subtract(sums, less))
-    sums = rewriter.minus(sums, np.asarray(-depth * left.grid.zero * right.grid.zero))
     factor = np.float64(left.grid.scale) * np.float64(right.grid.scale)
     return rewriter.summed(ScaledSum(((sums, np.asarray(factor)),), np.zeros(())))
 

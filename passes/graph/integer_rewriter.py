@@ -178,7 +178,7 @@ class QuantizedSums:
             return self.of(call.args[0], max(low, self._step(0.0)), high)
         if is_call(call, "clip"):
             least, most = (self._step(float(bound.value)) for bound in call.args[1:])
-            return self.of(call.args[0], min(max(low, least), most), max(min(high, most), least))
+            return self.of(call.args[0], min(max(least, low), high), max(min(most, high), low))
         if is_call(call, *MOVING) and self._rewriter.used_once(expr):
             inner = self.of(call.args[0], low, high)
             return None if inner is None else self._emit(relax.Call(call.op, [inner, *call.args[1:]], call.attrs))

@@ -227,9 +227,12 @@ class _Narrower(Rewriter):
         whole = constant(_centred(source))
         wide = self.builder.emit(relax.op.astype(whole, "float32"))
         product = self.builder.emit(relax.Call(call.op, [call.args[0], wide], call.attrs, call.ty_args, call.span))
-        last = rank - 1 if is_call(call, "matmul") else 1
-        spread = [-1 if axis == last else 1 for axis in range(rank)] if source.grid.axis is not None else [1]
-        return relax.op.multiply(product, constant(source.grid.scale.reshape(spread)))
+        scale = source.grid.scale.reshape(-1)
+        if source.grid.axis is not None:
+            last = rank - 1 if is_call(call, "matmul") else 1
+            groups = int(call.attrs.groups) if is_call(call, *_TRANSPOSED) else 1  # they have the same scales
+            scale = np.tile(scale, groups).reshape([-1 if axis == last else 1 for axis in range(rank)])
+        return relax.op.multiply(product, constant(scale))
 
 
 def _annotated(func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -9,9 +9,11 @@ up for that: 128 times the sum of each column of W.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import tvm
-from tvm import relax, te
+from tvm import relax, te, topi
 
 from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.dot_operands import pack_dot_matrix
@@ -22,7 +24,7 @@ from nnefc.passes.compute.matrix_units import filled, in_tiles
 from nnefc.passes.graph.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
-from nnefc.sizes import Size, dimension
+from nnefc.sizes import Dimension, Size, dimension, expression, is_known
 from nnefc.targets.machine.target import Target
 
 __all__ = ["PackNarrowMatmul"]
@@ -92,7 +94,7 @@ class _Packer(Rewriter):
         return emit_te(
             self.builder,
             lambda a, b: multiply_lanes(a, b, columns),
-            self._with_zeros(left, missing),
+            self._with_zeros(left, lambda _: missing),
             constant(packed),
             name="integer_matmul",
             attrs={FUSION: OpPattern.OUT_FUSABLE},
@@ -111,14 +113,21 @@ class _Packer(Rewriter):
 
     def _padded_rows(self, left: relax.Expr, how: Multiplication) -> relax.Expr:
         """`left` with zeros after each row, so that it can be packed whole."""
-        return self._with_zeros(left, filled(how, shape_of(left)[-1], self._target) - shape_of(left)[-1])
+        return self._with_zeros(left, lambda depth: filled(how, depth, self._target) - depth)
 
-    def _with_zeros(self, left: relax.Expr, missing: int) -> relax.Expr:
-        """`left` with zeros after each row."""
-        if not missing:
+    def _with_zeros(self, left: relax.Expr, missing: Callable[[Dimension], Dimension]) -> relax.Expr:
+        """`left` with as many zeros after each row as are missing in it."""
+        *outer, depth = shape_of(left)
+        if missing(depth) == 0:
             return left
-        widths = [0, 0] * (len(shape_of(left)) - 1) + [0, missing]
-        return self.builder.emit(relax.op.nn.pad(left, widths))
+        if is_known(depth):
+            return self.builder.emit(relax.op.nn.pad(left, [0, 0] * len(outer) + [0, missing(depth)]))
+        after = [0] * len(outer)
+
+        def padded(t: te.Tensor) -> te.Tensor:
+            return topi.nn.pad(t, [0] * len(t.shape), [*after, expression(missing(dimension(t.shape[-1])))])
+
+        return emit_te(self.builder, padded, left, name="pad")
 
     def _column_sums(self, right: relax.Expr, factor: int) -> relax.Expr:
         """`factor` times the sum of each column."""

@@ -103,6 +103,37 @@ def test_sums_are_exact_by_the_instructions_of_every_target(name: str, family: F
     check(cases, [[results[f"y{i}_0"]] for i in range(len(cases))], wanted)
 
 
+@pytest.mark.parametrize("name", ["llvm", TILES])
+def test_products_of_open_sizes_are_exact(name: str, tmp_path: Path) -> None:
+    """Rows, columns and what is summed up; of integers as they are, and of what stands for reals."""
+    if "avx512" in name and "avx512f" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("needs: a machine with AVX-512")
+    nodes = [
+        helper.make_node("MatMulInteger", ["a", "b", "u", "v"], ["sums"]),
+        helper.make_node("DequantizeLinear", ["a", "s", "u"], ["p"]),
+        helper.make_node("DequantizeLinear", ["b", "s", "v"], ["q"]),
+        helper.make_node("MatMul", ["p", "q"], ["reals"]),
+        helper.make_node("QuantizeLinear", ["reals", "t", "v"], ["steps"]),
+    ]
+    values = {"u": np.uint8(128), "v": np.int8(3), "s": np.float32(0.5), "t": np.float32(4096)}
+    info, types = helper.make_tensor_value_info, onnx.TensorProto
+    inputs = [info("a", types.UINT8, [1, "n", "k"]), info("b", types.INT8, [1, "k", "n"])]
+    outputs = [info("sums", types.INT32, None), info("steps", types.INT8, None)]
+    constants = [numpy_helper.from_array(np.asarray(value), key) for key, value in values.items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    network = load_network(tmp_path / "model.onnx", shape={"n": "1..512", "k": "1..600"})
+    rng = np.random.default_rng(4)
+    with compile_network(network, parse_target(name)).load(threads=2) as library:
+        for rows, depth in ((1, 1), (7, 13), (40, 130)):
+            a, b = whole_range(rng, (1, rows, depth), "uint8"), whole_range(rng, (1, depth, rows), "int8")
+            wanted = (a.astype(np.int64) - 128) @ (b.astype(np.int64) - 3)
+            results = library.run({"a": a, "b": b})
+            np.testing.assert_array_equal(results["sums"], wanted)
+            np.testing.assert_array_equal(results["steps"], np.clip(np.rint(wanted / 16384) + 3, -128, 127))
+
+
 @pytest.mark.parametrize("family", [convolutions, products])
 def test_sums_of_pairs_of_rows_are_exact_on_arm(family: Family, tmp_path: Path) -> None:
     """By `smmla` and `ummla`."""

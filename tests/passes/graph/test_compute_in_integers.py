@@ -304,6 +304,9 @@ LAYERS: dict[str, Callable[[Graph, str], str]] = {
     "convolution": lambda g, x: g.conv(x, 8, 21, 3, pads=[1, 2, 0, 1], dilations=[1, 2]),
     "depthwise": lambda g, x: g.node("Relu", g.conv(x, 8, 8, 3, 8, pads=[1, 1, 1, 1])),
     "clipped": lambda g, x: g.node("Clip", g.conv(x, 8, 9, 1), g.array(np.float32(-0.7)), g.array(np.float32(0.9))),
+    "clipped apart": lambda g, x: g.node(
+        "Relu", g.node("Clip", g.conv(x, 8, 9, 1), g.array(np.float32(-0.9)), g.array(np.float32(-0.7)))
+    ),
     "sum": lambda g, x: g.node("Add", x, g.conv(x, 8, 8, 1)),
     "twice": lambda g, x: g.node("Add", x, x),
     "pool": lambda g, x: g.node("MaxPool", x, kernel_shape=[2, 3], pads=[0, 1, 0, 1]),

@@ -109,6 +109,20 @@ def test_libraries_hold_little_more_than_their_models(kind: str, machine: str, t
     np.testing.assert_allclose(artifact.run({"x": x, "i": i})["y"], expected, rtol=1e-4, atol=2e-5)
 
 
+def test_groups_of_transposed_convolutions_have_the_same_scales(tmp_path: Path) -> None:
+    w = Weights("int8 axis")
+    node = helper.make_node("ConvTranspose", ["x", w.add("k", 16, 16, 2, 2, axis=1)], ["y"], group=2)
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 3, 4])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    x = np.random.default_rng(5).standard_normal((1, 16, 3, 4)).astype(np.float32)
+    graph = helper.make_graph([*w.nodes, node], "g", inputs, outputs, w.narrow)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    y = nnefc.compile(tmp_path / "model.onnx").run({"x": x})["y"]
+    np.testing.assert_allclose(y, session.run(None, {"x": x})[0], rtol=1e-4, atol=2e-5)
+
+
 def _bytes(mod: tvm.IRModule) -> int:
     calls = [b.value for block in mod["main"].body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
     return sum(array_of(o).nbytes for call in calls for o in operands(call) if is_constant(o))
