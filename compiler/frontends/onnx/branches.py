@@ -66,10 +66,7 @@ def choose(
     one, two = (
         _Path(graph, possible_ranges(where), forms) for graph, where in ((then, truth), (other, negated(truth)))
     )
-    try:
-        first, second = _branches(ctx, one, two, _possible)
-    except _CountedInside:
-        first, second = _branches(ctx, one, two, partial(_computed, condition=condition, then=then))
+    first, second = _lowered(ctx, condition, one, two)
     _share(first.assumed, second.assumed)
     common = forms.common(first.outputs, second.outputs)
     if common is not forms:
@@ -162,6 +159,21 @@ class _Path:
     def outputs(self, ctx: Context) -> list[AnyValue]:
         """What it gives."""
         return self.forms.of(ctx, ctx.run_graph(self.graph, []))
+
+
+def _lowered(ctx: Context, condition: Value, one: _Path, other: _Path) -> tuple[_Branch, _Branch]:
+    """Both branches, chosen or computed; see `choose`.
+
+    Choices inside others are lowered again with these: those that must be computed are not tried twice.
+    """
+    if len(ctx.at.frames) == 1 and not ctx.at.chosen_by:  # no choice is around this one
+        ctx.computed_choices.clear()
+    if one.graph.source not in ctx.computed_choices:
+        try:
+            return _branches(ctx, one, other, _possible)
+        except _CountedInside:
+            ctx.computed_choices.add(one.graph.source)
+    return _branches(ctx, one, other, partial(_computed, condition=condition, then=one.graph))
 
 
 def _branches(

@@ -118,6 +118,10 @@ class _Bound:
     change: Callable[[AnyValue], AnyValue] | None = None
 
     @property
+    def source(self) -> object:
+        return self.graph
+
+    @property
     def name(self) -> str:
         return self.graph.name
 

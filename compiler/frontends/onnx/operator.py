@@ -51,7 +51,11 @@ class Subgraph(Protocol):
 
     Attributes:
         size: how many nodes it has, with those of the graphs in it.
+        source: what is the same each time that its node is lowered.
     """
+
+    @property
+    def source(self) -> object: ...
 
     @property
     def name(self) -> str: ...
@@ -150,6 +154,7 @@ class Context:
         warnings: what the user should know of the model, in sentences.
         labels: what the columns of tensors stand for, by the tensors' names.
         origins: how small tensors of integers were computed, by their variables; see `sizes_of_data`.
+        computed_choices: the first graphs, by `Subgraph.source`, of choices of which both branches are computed.
     """
 
     start: InitVar[relax.BlockBuilder]
@@ -161,6 +166,7 @@ class Context:
     warnings: list[str] = field(default_factory=list)
     labels: dict[str, tuple[int | str, ...]] = field(default_factory=dict)
     origins: dict[relax.Expr, Origin] = field(default_factory=dict)
+    computed_choices: set[object] = field(default_factory=set)
     _draws: int = 0
     _budget: Budget = field(default_factory=Budget)
     _constants: dict[object, tuple[Array, relax.Expr]] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from onnx_models import BOOL, FLOAT, INT64, graph, info, loaded, model, node, te
 
 from nnefc.diagnostics import CompileError, ModelWarning
 from nnefc.driver import compile_network
+from nnefc.frontends.onnx.operator import Context
 from nnefc.loader import Model, RunError
 from nnefc.network import Choice, Loop, Network
 from nnefc.targets.machine.parsing import parse_target
@@ -148,6 +149,28 @@ def test_branches_may_give_what_is_there_already(tmp_path: Path) -> None:
         ],
     )
     agrees(proto, tmp_path, *({"x": X, "condition": np.array([c])} for c in (True, False)))
+
+
+def test_choices_inside_others_with_sizes_that_the_data_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each inside the branch of another one: not every one doubles how often the innermost is lowered."""
+    depth, lowered, run_graph = 8, [], Context.run_graph
+    last = graph([node("NonZero", ["x"], ["n"]), node("Cast", ["n"], ["e"], to=FLOAT)], [], [info("e", None)])
+    for k in range(depth):
+        then = graph([node("Add", ["x", f"c{k}"], [f"t{k}"])], [], [info(f"t{k}", None)])
+        nodes = [
+            node("Greater", ["sum", f"c{k}"], [f"b{k}"]),
+            node("If", [f"b{k}"], [f"y{k}"], then_branch=then, else_branch=last),
+        ]
+        last = graph(nodes, [], [info(f"y{k}", None)])
+    proto = model(
+        [node("ReduceSum", ["x"], ["sum"], keepdims=0), *last.node],
+        [info("x")],
+        [info(f"y{depth - 1}", (2, "found"))],
+        [tensor(f"c{k}", k) for k in range(depth)],
+    )
+    monkeypatch.setattr(Context, "run_graph", lambda *args: (lowered.append(args), run_graph(*args))[1])
+    agrees(proto, tmp_path, *({"x": np.full((2, 3), total / 6, np.float32)} for total in (9, 3.5, -1, 0)))
+    assert len(lowered) <= 4 * depth**2
 
 
 def test_a_loop_ends_by_a_condition_after_many_rounds(tmp_path: Path) -> None:
