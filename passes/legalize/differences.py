@@ -1,10 +1,12 @@
-"""Differences of floats as sums, for TVM takes them for those of real numbers.
+"""Differences of floats as sums, and negated comparisons as integers, for TVM takes floats for real numbers.
 
     (x + y) - y      →      (x + y) + y * -1
+    not x < y        →      int(x < y) == 0
 
-TVM's analyzer makes `x` of the first one, and 0 of `x - x`, wherever it meets them in a kernel. Of floats both are
-other numbers: sums are rounded, which programs use that round by adding a large number and taking it away, and what is
-infinite or no number has no difference of 0. LLVM and compilers for GPUs make one subtraction of the second form.
+TVM's analyzer makes `x` of the first one, 0 of `x - x`, and `y <= x` of the last one, wherever it meets them in a
+kernel. Of floats these are others: sums are rounded, which programs use that round by adding a large number and taking
+it away; what is infinite or no number has no difference of 0; what is no number is neither less nor more than any. LLVM
+and compilers for GPUs make one subtraction, and one comparison, of the second forms.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ __all__ = ["PlainDifferences"]
 
 @tvm.transform.module_pass(opt_level=0, name="PlainDifferences")
 class PlainDifferences:
-    """All kernels without differences of floats."""
+    """All kernels without differences of floats, and without negations of their comparisons."""
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        changes = [(tirx.Sub, _sum), (tirx.Not, _negation)]
         changed = {
-            gv: tvm_ffi.structural_map(func, (tirx.Sub, _sum)) if isinstance(func, tirx.PrimFunc) else func
+            gv: tvm_ffi.structural_map(func, changes) if isinstance(func, tirx.PrimFunc) else func
             for gv, func in mod.functions.items()
         }
         return tvm.IRModule(changed, mod.attrs)
@@ -37,3 +40,19 @@ def _sum(node: tirx.Sub) -> tirx.Expr:
     if isinstance(node.b, tirx.FloatImm):
         return tirx.Add(node.a, tirx.const(-node.b.value, dtype))
     return tirx.Add(node.a, tirx.Mul(node.b, tirx.const(-1, dtype)))
+
+
+_COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
+
+
+def _negation(node: tirx.Not) -> tirx.Expr:
+    if not _compares_floats(node.a):
+        return node
+    return tirx.EQ(node.a.astype("int8"), tirx.const(0, "int8"))
+
+
+def _compares_floats(condition: tirx.Expr) -> bool:
+    """Whether a condition is a comparison of floats, or joins such."""
+    if isinstance(condition, tirx.And | tirx.Or):
+        return _compares_floats(condition.a) or _compares_floats(condition.b)
+    return isinstance(condition, _COMPARISONS) and is_float(str(condition.a.expr_ty().dtype))

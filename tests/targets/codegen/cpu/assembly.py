@@ -34,7 +34,7 @@ DIALECTS = {
     ),
     "arm": Dialect(r"vfma\.f32\s+q\d+.*", r"(vld1|vst1|vldmia|vstmia|vldr|vstr)\S*\s.*\[?sp\b.*", r"b\w*"),
     "riscv64": Dialect(r"fmadd\.s\s.*", r"(fsw|flw)\s.*\(sp\)", r"(b\w+|j)"),
-    "riscv64v": Dialect(r"vfmacc\.v[fv]\s.*", r"(vs\dr|vl\dr|vse|vle)\S*\s.*\(sp\)", r"(b\w+|j)"),
+    "riscv64v": Dialect(r"vfm(acc|add)\.v[fv]\s.*", r"(vs\dr|vl\dr|vse|vle)\S*\s.*\(sp\)", r"(b\w+|j)"),
 }
 
 
