@@ -239,13 +239,13 @@ def test_sequences_of_a_length_that_is_open(tmp_path: Path) -> None:
         node("ConcatFromSequence", "more", "w", axis=0),
     ]
     proto = model_of(nodes, {"x": ["n", 5]}, dict.fromkeys("yzvw", FLOAT) | {"at": FLOAT})
-    artifact = check(proto, tmp_path, None, [{"x": some(rows, 5, 0.1)} for rows in (30, 20, 12)])
+    artifact = check(proto, tmp_path, None, [{"x": some(rows, 5, 0.04)} for rows in (30, 20, 12)])
     with artifact.load() as library, pytest.raises(RunError, match="out of range"):
         library.run({"x": np.ones((3, 5), np.float32)})
 
 
 def test_a_position_that_the_data_tell_in_a_known_sequence(tmp_path: Path) -> None:
-    check(model_of(MAPPED, {"x": [20, 5]}, {"at": FLOAT}), tmp_path, None, [{"x": some(20, 5, 0.1)} for _ in range(3)])
+    check(model_of(MAPPED, {"x": [20, 5]}, {"at": FLOAT}), tmp_path, None, [{"x": some(20, 5, 0.04)} for _ in range(3)])
 
 
 def test_a_sequence_of_a_length_that_is_open_as_an_output(tmp_path: Path) -> None:
