@@ -96,7 +96,7 @@ def _asked(record: Record) -> Iterator[str]:
     items, spared, graphs = (record.total("graphs", what) for what in ("items", "not asked", "not judged"))
     if items:
         yield f"Of {items:,} items of results, nothing is asked of {spared / items:.2%}, which roundings or comparisons"
-        yield f"before them may turn, nor of any item of {graphs:,} graphs."
+        yield f"before them may turn, nor of any item of {graphs:,} graphs." if graphs else "before them may turn."
 
 
 def _left_open(record: Record) -> Iterator[str]:

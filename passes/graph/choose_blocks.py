@@ -8,7 +8,7 @@ all is chosen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import tvm
 from tvm import relax
@@ -45,11 +45,11 @@ def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
     if target.by_lane:
         wide = target.lanes("int8") // max(1, target.scale)  # an item of a vector's 128 bits
         sizes = [lanes, max(lanes, wide)] if _multiplies_bytes(mod, target) else [lanes]
-        sizes += [target.lanes("float16")] * (target.lanes("float16") > lanes and _multiplies_halves(mod))
+        sizes += [target.lanes("float16")] * (target.lanes("float16") > lanes and _multiplies(mod, ["float16"]))
         sizes += [target.lanes("float32")] * _may_be_one_vector(mod, target)
         return min(sizes, key=lambda size: sum(_cycles_by_lane(call, size, target) for call in _convolutions(mod)))
     if target.group > 1:
-        sizes = [lanes, target.lanes("float16")] if _multiplies_narrow(mod) else [lanes]
+        sizes = [lanes, target.lanes("float16")] if _multiplies(mod, NARROW) else [lanes]
         return min(sizes, key=lambda size: sum(_cycles_in_groups(call, size, target) for call in _convolutions(mod)))
     calls = [call for call in _convolutions(mod) if target.tiles]
     widest = max((_TILE_BYTES * 8 // bits_of(_type(call)) for call in calls if _is_in_tiles(call, target)), default=0)
@@ -131,12 +131,8 @@ def _multiplies_bytes(mod: tvm.IRModule, target: Target) -> bool:
     return any(_terms(call, target) == target.lanes("int8") // target.lanes("int32") for call in _convolutions(mod))
 
 
-def _multiplies_halves(mod: tvm.IRModule) -> bool:
-    return any(_type(call) == "float16" for call in _convolutions(mod))
-
-
-def _multiplies_narrow(mod: tvm.IRModule) -> bool:
-    return any(_type(call) in NARROW for call in _convolutions(mod))
+def _multiplies(mod: tvm.IRModule, dtypes: Collection[str]) -> bool:
+    return any(_type(call) in dtypes for call in _convolutions(mod))
 
 
 def _may_be_one_vector(mod: tvm.IRModule, target: Target) -> bool:

@@ -56,8 +56,6 @@ class _Folder(Rewriter):
                 folded = self._shifted(left, -value)
         if folded is None and is_call(call, "divide") and value.size == 1 and value.ndim and value.item() != 0:
             return relax.op.divide(left, constant(value.reshape(())))  # TVM refuses to divide by the number 0
-        if folded is None and is_call(call, "multiply") and not value.ndim and value == 0:
-            return relax.op.multiply(left, constant(value.reshape(1)))  # TVM takes a product with the number 0 for 0
         return call if folded is None else folded
 
     def _scaled(self, expr: relax.Expr, scale: np.ndarray) -> relax.Expr | None:
