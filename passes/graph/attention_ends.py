@@ -110,17 +110,32 @@ class _Reader:
         ends = np.maximum.accumulate(np.where(rows, places + 1, 0).max(1))
         firsts = np.minimum.accumulate(np.where(rows, places, rows.shape[1]).min(1)[::-1])[::-1]
         if ends.min() < rows.shape[1]:
-            self._ends.append(self._table(ends))
+            self._ends.append(self._by_query(ends, rows.shape[1]))
         if firsts.max() > 0:
-            self._firsts.append(self._table(firsts))
+            self._firsts.append(self._by_query(firsts, rows.shape[1]))
+
+    def _by_query(self, values: np.ndarray, keys: int) -> tirx.Expr:
+        """Numbers by the query, of which none falls: an expression where they rise by one between two limits.
+
+        Limits are left out that follow from the number of keys.
+        """
+        low, high = int(values[0]), int(values[-1])
+        if low == high:
+            return tirx.IntImm("int64", low)
+        rise = int(np.argmax(values > low))
+        start = int(values[rise]) - rise
+        line = np.arange(len(values)) + start
+        if not np.array_equal(np.clip(line, low, high), values):
+            return self._table(values)
+        limit = QUERY + start
+        if line[0] < low and low > 0:
+            limit = tirx.max(limit, tirx.IntImm("int64", low))
+        if line[-1] > high and high < keys:
+            limit = tirx.min(limit, tirx.IntImm("int64", high))
+        return limit
 
     def _table(self, values: np.ndarray) -> tirx.Expr:
-        """One of some numbers by the query: an expression where they go up by one, as far as there are keys."""
-        base = int(values[0])
-        for start in (base, int(values[-1]) - len(values) + 1):
-            line = np.arange(len(values)) + start
-            if np.array_equal(np.clip(line, values.min(), values.max()), values):
-                return QUERY + start if len(values) > 1 else tirx.IntImm("int64", base)
+        """One of some numbers by the query."""
         buffer = tirx.decl_buffer((len(values),), "int64", f"ends{len(self._operands)}")
         self._operands.append((Operand(constant(values.astype(np.int64)), False), buffer))
         return tirx.BufferLoad(buffer, [QUERY])

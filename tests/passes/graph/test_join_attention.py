@@ -5,20 +5,22 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
 import numpy as np
 import pytest
 from relax_programs import Case, Graph, Value, build, check, program, summary, target
-from tvm import relax
+from tvm import relax, tirx
+from tvm.sym import Analyzer
 
 from nnefc.backends import backend_of
 from nnefc.passes.graph.attention_ends import with_ends
-from nnefc.passes.graph.attention_terms import heads_sharing, terms_of
+from nnefc.passes.graph.attention_terms import QUERY, heads_sharing, terms_of
 from nnefc.passes.graph.find_attention import find_attention
 from nnefc.passes.graph.join_attention import JoinAttention
 from nnefc.passes.pipeline import lower
+from nnefc.passes.tir.expressions import substituted
 
 _rng = np.random.default_rng(5)
 
@@ -152,6 +154,11 @@ def hidden_by_constants(graph: Graph, q: Value, k: Value, v: Value, kind: str) -
         seen = _rng.random((queries, keys)) > 0.9
         seen[:, :7] = False
         seen[5] = False
+    elif kind == "prefix":
+        seen[:, :90] = True
+    elif kind == "clamped":
+        first = np.clip(np.arange(queries) + past - 60, 20, 50)[:, np.newaxis]
+        seen = (np.arange(keys) >= first) & (np.arange(keys) < first + 30)
     low = np.float32(-np.inf if kind == "chance" else np.finfo(np.float32).min)
     scores = graph.matmul(q, graph.transpose(k, (0, 2, 1)))
     if kind == "chosen":
@@ -163,7 +170,7 @@ def hidden_by_constants(graph: Graph, q: Value, k: Value, v: Value, kind: str) -
 
 def test_hidden_keys_are_left_out_by_blocks() -> None:
     made = []
-    for kind in ("causal", "chosen", "window", "chance"):
+    for kind in ("causal", "chosen", "window", "chance", "prefix", "clamped"):
         for queries, keys in ((130, 130), (70, 300)):
             q, k, v = numbers(2, queries, 16), numbers(2, keys, 16), numbers(2, keys, 12)
             build_one = functools.partial(hidden_by_constants, kind=kind)
@@ -184,6 +191,52 @@ def test_what_a_constant_hides_limits_the_keys_of_a_tile(kind: str, ends: int, f
     assert (len(limited.ends), len(limited.firsts)) == (ends, firsts)
     tables = len(limited.operands) - len(terms.operands)
     assert tables == (2 if kind == "chance" else 0)
+
+
+def limits_of(seen: np.ndarray) -> tuple[list[list[int]], list[list[int]], int]:
+    """The limits of the keys of each query that a constant sets, and how many of them are tables."""
+    queries, keys = seen.shape
+
+    def masked(graph: Graph, q: Value, k: Value, v: Value) -> Value:
+        scores = where(graph, graph.constant(seen), graph.matmul(q, k), minus_infinity(graph))
+        return graph.matmul(graph.softmax(scores, 1), v)
+
+    with np.errstate(invalid="ignore"):
+        module = build([Case([numbers(queries, 3), numbers(3, keys), numbers(keys, 3)], masked)]).network.module
+    program, (found,) = find_attention(module["main"], {})
+    terms = terms_of(found, program, {})
+    assert terms is not None
+    limited = with_ends(terms)
+    arrays = {buffer: operand.expr.value.numpy() for operand, buffer in limited.operands[len(terms.operands) :]}
+
+    def at(limit: tirx.Expr, query: int) -> int:
+        load = functools.partial(substituted_load, arrays)
+        return int(Analyzer().simplify(substituted(limit, {QUERY: tirx.IntImm("int64", query)}, load)))
+
+    ends, firsts = ([[at(x, query) for query in range(queries)] for x in xs] for xs in (limited.ends, limited.firsts))
+    return ends, firsts, len(arrays)
+
+
+def substituted_load(arrays: Mapping[tirx.Var, np.ndarray], buffer: tirx.Var, index: Sequence[tirx.Expr]) -> tirx.Expr:
+    return tirx.IntImm("int64", int(arrays[buffer][int(index[0])]))
+
+
+def test_limits_that_stay_the_same_at_their_ends_leave_out_what_no_query_sees() -> None:
+    """As those of prefixes that all see, and of windows that stop moving."""
+    rng = np.random.default_rng(8)
+    keys = np.arange(40)
+    for trial in range(40):
+        queries = int(rng.integers(2, 50))
+        steps = rng.integers(0, 3, (2, queries)) if trial % 4 == 0 else np.ones((2, queries), np.int64)
+        rising = np.cumsum(steps, axis=1) - rng.integers(0, 40, (2, 1))
+        limits = np.sort(rng.integers(0, 36, (2, 2)), axis=1)
+        first, last = (np.clip(x, *limit) for x, limit in zip(rising, limits, strict=True))
+        last = np.maximum(last, first)
+        seen = (keys >= first[:, np.newaxis]) & (keys <= last[:, np.newaxis])
+        ends, firsts, tables = limits_of(seen)
+        assert tables == 0 or trial % 4 == 0
+        assert [np.clip(x, 0, 40).tolist() for x in ends] == [(last + 1).tolist()]
+        assert [np.clip(x, 0, 40).tolist() for x in firsts] == ([first.tolist()] if first.any() else [])
 
 
 def test_a_low_number_hides_nothing_where_a_row_has_no_other() -> None:
