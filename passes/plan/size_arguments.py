@@ -7,6 +7,9 @@ Deep in a network, sizes are quotients of its open dimensions by large numbers. 
 quotients alone is written with the quotient by their common divisor, less what is taken from each of them: with
 s = h // 4 - 2 for h // 4 - 2 and h // 4 - 1. Then it is plain how its sizes follow from each other; and kernels that
 differ in that quotient alone, and in no range, are one.
+
+A kernel with a size that is negative does nothing: see :func:`nnefc.sizes.named`. What stands for a size may be
+negative only where all results of the kernel have no items then.
 """
 
 from __future__ import annotations
@@ -16,13 +19,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm_ffi
-from tvm import tirx
+from tvm import s_tir, tirx
 
 from nnefc.passes.graph.own_sizes import SHAPES
 from nnefc.passes.schedule.schedules import OPEN_SIZES, open_sizes_of
 from nnefc.passes.tir.expressions import int64
-from nnefc.sizes import Dimension, bounds, dimension, expression, named
-from nnefc.sizes import variables as size_variables
+from nnefc.sizes import Dimension, bounds, dimension, expression, least, named, substituted
 
 __all__ = ["SizeArguments", "with_size_arguments"]
 
@@ -50,9 +52,8 @@ class _Quotient:
         return tirx.floordiv(dividend, int64(divisor)) if divisor > 1 else dividend
 
     def less(self, number: int) -> _Quotient:
-        """The quotient less a number, if that is still a size."""
-        lower = _Quotient(self.var, self.added - number * self.divisor, self.divisor)
-        return lower if bounds(lower.value)[0] >= 0 else self
+        """The quotient less a number."""
+        return _Quotient(self.var, self.added - number * self.divisor, self.divisor)
 
 
 def with_size_arguments(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, SizeArguments]:
@@ -82,7 +83,7 @@ def with_size_arguments(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, SizeArgumen
 
     own = tvm_ffi.structural_map(bare, (tirx.FloorDiv, renamed)) if common else bare
     own = tvm_ffi.structural_map(own, (tirx.Sub, shortened)) if taken else own
-    own = tvm_ffi.structural_map(own, (tirx.Sub, _without_steps_back)) if common else own
+    own = tvm_ffi.structural_map(own, ((tirx.Add, tirx.Sub), _without_steps_back)) if common else own
     arguments = [(expression(names.get(var, dimension(var))), value) for var, value in values.items()]
     return own.with_attr(OPEN_SIZES, [size for size, _ in arguments]), tuple(arguments)
 
@@ -112,14 +113,23 @@ def _common_quotients(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Map
     only_quotients = {var: quotients for var, quotients in found.items() if len(quotients) == uses[var] > 0}
     common = {var: _common(quotients) for var, quotients in only_quotients.items()}
     always = {var: max(numbers) for var, numbers in taken.items() if len(numbers) == len(found[var]) > 0}
-    return {var: quotient.less(always.get(var, 0)) for var, quotient in common.items() if quotient.divisor > 1}
+    return {
+        var: _as_size(func, quotient, always.get(var, 0)) for var, quotient in common.items() if quotient.divisor > 1
+    }
+
+
+def _as_size(func: tirx.PrimFunc, quotient: _Quotient, taken: int) -> _Quotient:
+    """A quotient less what a kernel takes from it if that may stand for a size, else one that is a size."""
+    lower = quotient.less(taken)
+    if bounds(lower.value)[0] >= 0:
+        return lower
+    if _may_stand(func, quotient.var, -quotient.added):
+        return quotient
+    return quotient.less(bounds(quotient.value)[0])
 
 
 def _taken_always(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Mapping[tirx.Var, int]:
-    """The variables that a number is taken from wherever a kernel uses them, and the largest of these numbers.
-
-    Where the rest may be negative, a kernel does nothing: only one whose results have no items then may be so.
-    """
+    """The variables that a number is taken from wherever a kernel uses them, and the largest of these numbers."""
     uses = dict.fromkeys(variables, 0)
     taken: dict[tirx.Var, list[int]] = {var: [] for var in variables}
 
@@ -134,9 +144,36 @@ def _taken_always(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Mapping
     if variables:
         tvm_ffi.structural_walk(func, [(tirx.Sub, note_difference), (tirx.Var, note_use)])
     found = {var: max(numbers) for var, numbers in taken.items() if len(numbers) == uses[var] > 0}
-    shapes = [param.shape for param in func.params if isinstance(param.ty, tirx.BufferType)]
-    shown = {var for shape in shapes for size in shape for var in size_variables(size)}
-    return {var: n for var, n in found.items() if var in shown or bounds(dimension(var))[0] >= n}
+    return {var: n for var, n in found.items() if _may_stand(func, var, n)}
+
+
+def _may_stand(func: tirx.PrimFunc, var: tirx.Var, first: int) -> bool:
+    """Whether a kernel may do nothing where a variable is less than `first`.
+
+    Either no run has a tensor of such a shape there, one with a negative dimension, or all results have no items.
+    """
+    if bounds(dimension(var))[0] >= first:
+        return True
+    below = named(str(var.name), least(dimension(var), first - 1))
+
+    def most(tensor: tirx.Var) -> int:
+        """Of the tensor's least dimension."""
+        return min((bounds(substituted(dimension(size), {var: below}))[1] for size in tensor.shape), default=1)
+
+    results = _written(func)
+    never = any(most(tensor) < 0 for tensor in func.params)
+    return never or (len(results) > 0 and all(most(result) <= 0 for result in results))
+
+
+def _written(func: tirx.PrimFunc) -> list[tirx.Var]:
+    """The parameters of a kernel that it writes."""
+    tensors: list[tirx.Var] = []
+
+    def note(block: s_tir.SBlock) -> None:
+        tensors.extend(region.source for region in block.writes)
+
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, note))
+    return [param for param in func.params if any(param.same_as(tensor) for tensor in tensors)]
 
 
 def _common(quotients: Sequence[_Quotient]) -> _Quotient:
@@ -146,13 +183,20 @@ def _common(quotients: Sequence[_Quotient]) -> _Quotient:
     return _Quotient(first.var, first.added, math.gcd(*numbers))
 
 
-def _without_steps_back(node: tirx.Sub) -> tirx.Expr:
-    """`s + 2 - 2` as `s`, and `s + 2 - 1` as `s + 1`."""
+def _without_steps_back(node: tirx.Add | tirx.Sub) -> tirx.Expr:
+    """`s + 2 - 2` as `s`, `s + 2 - 1` and `s - 1 + 2` as `s + 1`."""
+    if str(node.expr_ty().dtype) != "int64":
+        return node
     match node.a, node.b:
-        case tirx.Add(a=size, b=tirx.IntImm() as added), tirx.IntImm() as taken if int(added) >= int(taken):
+        case tirx.Add(a=size, b=tirx.IntImm() as added), tirx.IntImm() as taken if isinstance(node, tirx.Sub):
             left = int(added) - int(taken)
-            return size + int64(left) if left else size
-    return node
+        case tirx.Sub(a=size, b=tirx.IntImm() as taken), tirx.IntImm() as added if isinstance(node, tirx.Add):
+            left = int(added) - int(taken)
+        case _:
+            return node
+    if left == 0:
+        return size
+    return size + int64(left) if left > 0 else size - int64(-left)
 
 
 def _quotient(node: tirx.Expr) -> _Quotient | None:

@@ -1,14 +1,18 @@
 """Random networks against NumPy; the seeds are fixed, other ones may be tried at will."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from random_cut_networks import random_cut_case
 from random_networks import random_case
 from random_open_networks import random_open_case
 from random_structures import bytes_case, structures_case, tokens_case
 from relax_programs import Case, check, target
 
+import nnefc
 from nnefc.driver import compile_network
 
 
@@ -57,3 +61,17 @@ def test_random_networks_of_open_sizes_have_the_same_values(seed: int, name: str
                 assert result.shape == expected.shape
                 scale = max(1.0, float(np.abs(expected).max(initial=0)))
                 np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4 * scale, err_msg=f"{n, h, w}")
+
+
+@pytest.mark.parametrize("seed", [2, 8, 9, 27, 33])
+def test_random_networks_that_cut_more_than_there_is_have_the_same_values(seed: int, tmp_path: Path) -> None:
+    case = random_cut_case(seed, steps=9)
+    onnx.save(case.model, tmp_path / "cut.onnx")
+    rng = np.random.default_rng(seed)
+    with nnefc.compile(tmp_path / "cut.onnx").load(threads=1) as model:
+        for width in (*range(1, 12), 29):
+            x = rng.standard_normal((2, case.channels, width)).astype(np.float32)
+            for result, expected in zip(model.run({"t0": x}).values(), case.expected(x), strict=True):
+                assert result.shape == expected.shape
+                scale = max(1.0, float(np.abs(expected).max(initial=0)))
+                np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4 * scale, err_msg=f"{width}")

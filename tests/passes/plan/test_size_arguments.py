@@ -101,3 +101,22 @@ def test_what_is_only_written_may_be_negative_but_no_size(least: int, stands_for
         func = te.create_prim_func([result], "int64").with_attr(OPEN_SIZES, [h])
         ((_, value),) = with_size_arguments(func)[1]
         assert plain(expression(value)) == stands_for
+
+
+@pytest.mark.parametrize(
+    ("result", "operand", "stands_for"),
+    [
+        (lambda h: tirx.max(h - 2, 0), lambda h: tirx.max(h - 2, 0), "h - 2"),  # no items: nothing is to be done
+        (lambda h: tirx.max(h - 2, 0) + 3, lambda h: tirx.max(h - 2, 0), "h"),
+        (lambda h: 1, lambda h: tirx.max(h - 2, 0), "h"),
+        (lambda h: h - 1, lambda h: h - 4, "h - 4"),  # of which no run has less than 0
+        (lambda h: (h - 5) // 4 + 1, lambda h: (h - 5) // 4 + 1, "(h - 5) // 4"),
+        (lambda h: (h - 5) // 4 + 4, lambda h: (h - 5) // 4 + 1, "(h - 1) // 4"),
+        (lambda h: (h - 9) // 4 + 4, lambda h: (h - 9) // 4 + 2, "(h - 1) // 4"),
+    ],
+)
+def test_kernels_with_results_have_no_negative_sizes(result: object, operand: object, stands_for: str) -> None:
+    h = tirx.Var("h", "int64")
+    with ranges({h: Range(1, 4096, 224)}):
+        ((_, value),) = with_size_arguments(kernel(h, (result(h), 4), (operand(h), 4)))[1]
+    assert plain(expression(value)) == stands_for
