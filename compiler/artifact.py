@@ -83,6 +83,7 @@ class Artifact:
         code: the network's code: for CPUs a `MachineCode`, for GPUs a `CudaCode`.
         trials: of `--precision auto`: all precisions that were tried, in turn.
         checks: how many checks its kernels have, and how many were proved to be needless; None where there are none.
+        files: the names of files beside the model that it was compiled from, or would have been if they were there.
     """
 
     description: LibraryDescription
@@ -92,6 +93,7 @@ class Artifact:
     _constants: Constants | None
     trials: tuple[Trial, ...] = ()
     checks: Checks | None = None
+    files: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         face = f"{listed(self.inputs)} -> {listed(self.outputs)}"

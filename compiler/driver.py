@@ -252,7 +252,8 @@ def compile(
                 operators=None if said is None else said.operators(),
                 checked=said.places() if checked and said is not None else None,
             )
-            return replace(artifact, description=replace(artifact.description, source=source.result()))
+            described = replace(artifact.description, source=source.result())
+            return replace(artifact, description=described, files=network.files)
 
 
 def quantization_of(

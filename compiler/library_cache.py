@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import onnx
-from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+import numpy as np
 
 from nnefc.artifact import compiler_version
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile as compile_model
-from nnefc.formats import format_of
-from nnefc.frontends.onnx.reading import read_proto
+from nnefc.frontends.nnef.archive import DOCUMENT
 from nnefc.loader import Model
 from nnefc.loader import load as load_library
+from nnefc.operators.custom import FORMATS, custom_operators
 from nnefc.provenance import source_digest
+from nnefc.targets.link.outputs import write_together
 from nnefc.targets.machine.any_target import parse_any_target
 
-__all__ = ["cached_library", "load_model"]
+__all__ = ["load_model"]
 
 _FOLDER_VARIABLE = "NNEFC_CACHE"
 
@@ -38,59 +39,88 @@ def load_model(
 ) -> Model:
     """Compile a model and load its library.
 
+    What is dumped is compiled anew, and so is all that has operators of the user's, whose code may be anywhere, or
+    options of types that the compiler does not know: their libraries are not kept.
+
     Args:
         model, target, options: as of `nnefc.compile`.
         cache: a folder that keeps libraries; None: the one that the environment variable NNEFC_CACHE names, or none.
         load: options of `nnefc.load`.
     """
     folder = cache or os.environ.get(_FOLDER_VARIABLE)
-    if not folder:
+    said = _said(options) if folder else None
+    if not folder or said is None:
         return compile_model(model, target, **options).load(**load)
-    return load_library(cached_library(model, target, options, folder), **load)
+    return load_library(_cached_library(Path(model), target, options, said, Path(folder)), **load)
 
 
-def cached_library(
-    model: str | os.PathLike[str], target: str, options: Mapping[str, Any], folder: str | os.PathLike[str]
-) -> Path:
+def _cached_library(model: Path, target: str, options: Mapping[str, Any], said: str, folder: Path) -> Path:
     """The library of a model, compiled if the folder does not have it.
 
-    It is known again by the contents of the model's files, the target with its features, the options and the version of
-    the compiler. Processes may share a folder: libraries are written whole or not at all. Nothing is ever removed.
-
-    Args:
-        model, target, options: as of `nnefc.compile`.
-        folder: made if it is not there.
+    It is known again by the contents of the model's files, the target with its features, the options, as `said`, and
+    the version of the compiler. Which files beside the model are read follows from the contents of those before: a list
+    of their names is kept for what else is known. Processes may share a folder: files are written whole or not at all.
+    Nothing is ever removed.
 
     Raises:
         CompileError: the model cannot be read or compiled, or the folder cannot be written.
     """
-    path, machine = Path(model), parse_any_target(target)
-    said = [compiler_version(), repr(machine), repr(sorted(options.items())), source_digest(path, _beside(path))]
-    name = hashlib.sha256("\n".join(said).encode()).hexdigest()[:_DIGITS]
-    library = Path(folder) / f"{path.stem[:40]}-{name}{machine.format.suffix}"
-    if not library.exists():
-        try:
-            library.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CompileError(f"cannot write to {folder}: {error.strerror}") from error
-        compile_model(path, target, **options).export(library)
-    return library
+    machine = parse_any_target(target)
+    document = model / DOCUMENT
+    known = [compiler_version(), repr(machine), said, source_digest(document if document.is_file() else model)]
+    listed = folder / f"files-{_digest(known)}.json"
+
+    def library(source: str) -> Path:
+        return folder / f"{model.stem[:40]}-{_digest([*known, source])}{machine.format.suffix}"
+
+    if listed.exists():
+        found = library(source_digest(model, json.loads(listed.read_text(encoding="utf-8"))))
+        if found.exists():
+            return found
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CompileError(f"cannot write to {folder}: {error.strerror}") from error
+    artifact = compile_model(model, target, **options)
+    made = library(artifact.description.source)
+    artifact.export(made)
+    write_together(folder, lambda new: (new / listed.name).write_text(json.dumps(artifact.files), encoding="utf-8"))
+    return made
 
 
-def _beside(path: Path) -> set[str]:
-    """The files with constants that an ONNX model refers to; the compiler refuses those that are not in its folder."""
-    if path.is_dir() or format_of(path).name != "ONNX":
-        return set()
-    names = {ExternalDataInfo(tensor).location for tensor in _tensors(read_proto(path).graph)}
-    inside = {name for name in names if not Path(name).is_absolute() and ".." not in Path(name).parts}
-    return {name for name in inside if (path.parent / name).is_file()}
+def _digest(lines: list[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:_DIGITS]
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """The trained values in other files, of the graph and of those in its attributes."""
-    attributes = [attribute for node in graph.node for attribute in node.attribute]
-    values = [*graph.initializer, *(attribute.t for attribute in attributes)]
-    yield from (tensor for tensor in values if uses_external_data(tensor))
-    for attribute in attributes:
-        for inner in (attribute.g, *attribute.graphs):
-            yield from _tensors(inner)
+def _said(options: Mapping[str, Any]) -> str | None:
+    """Options as text that differs where they do; None where they do not tell what is compiled."""
+    if options.get("dump") or options.get("operators") or any(map(custom_operators, FORMATS)):
+        return None
+    given = {name: value for name, value in options.items() if name != "progress"}
+    calibrate = given.get("calibrate")
+    try:
+        if isinstance(calibrate, str | os.PathLike):
+            given["calibrate"] = np.fromfile(calibrate, np.uint8)
+        return _text(given)
+    except (OSError, TypeError):  # the compiler says what is wrong
+        return None
+
+
+def _text(value: Any) -> str:
+    """A value as text.
+
+    Raises:
+        TypeError: it is of no type that options have.
+    """
+    match value:
+        case None | bool() | int() | float() | str():
+            return repr(value)
+        case Mapping():
+            return f"{{{', '.join(sorted(f'{_text(key)}: {_text(item)}' for key, item in value.items()))}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(_text, value))}]"
+        case np.ndarray() | np.generic() if value.dtype.hasobject:
+            return f"{value.shape} {_text(value.tolist())}"
+        case np.ndarray() | np.generic():
+            return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+    raise TypeError

@@ -232,7 +232,7 @@ class Network:
     of `outputs`, then the states' new values, in the order of `states`, then one int64 for each of `counts`. Trained
     values are `tvm.ir.GenericConst`.
     `variables` are the model's names of its trained values; passes change the values, so that the names alone survive.
-    `files` are the names of files that the model refers to, relative to its folder.
+    `files` are the names of files beside the model that were looked for, relative to its folder; some may not be there.
     `controls` are the choices and loops that `main` calls.
     `labels` are what the columns of outputs stand for, by the outputs' names.
     `texts` are the names of inputs and outputs that are strings: in the module they are int64, the handles of texts.

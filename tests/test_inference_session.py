@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
 from nnefc import library_cache
+from nnefc.frontends.nnef.tensor_file import write_tensor
 from nnefc.inference_session import get_available_providers
 
 CPU = ["CPUExecutionProvider"]
@@ -200,6 +201,48 @@ def test_weights_in_other_files_count(tmp_path: Path, compiled: Any) -> None:
         (y,) = nnefc.InferenceSession(path, cache=cache).run(["y"], given())
         np.testing.assert_allclose(y, given()["x"] * 2 @ weights, rtol=1e-5)
     assert len(compiled) == 2
+
+
+def test_values_that_numpy_prints_alike_are_others(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    sum (float[2000] x, float[2000] m) => (float[2000] y) { y = Add (x, m) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "sum.onnx")
+    many = np.zeros(2000, np.float32)
+    for changed in (0, 7):
+        many[1000] = changed
+        session = nnefc.InferenceSession(tmp_path / "sum.onnx", cache=tmp_path / "cache", values={"m": many})
+        np.testing.assert_array_equal(session.run(None, {"x": np.zeros(2000, np.float32)})[0], many)
+
+
+def test_options_are_known_by_what_they_say(tmp_path: Path) -> None:
+    data = tmp_path / "images.npz"
+    said = library_cache._said
+    seen = []
+    for value in (1, 2):
+        np.savez(data, x=np.full(3, value))
+        seen.append(said({"calibrate": data}))
+    assert len({*seen, said({"calibrate": {"x": np.full(3, 1)}}), said({}), said({"strict": True})}) == 5
+    assert said({"progress": object(), "strict": True}) == said({"strict": True})
+    assert len({said({"values": {"a": np.array(["x", last], object)}}) for last in "yz"}) == 2
+    for unknown in ({"calibrate": tmp_path / "none"}, {"operators": ["own.py"]}, {"dump": "d"}, {"shape": {1, 2}}):
+        assert said(unknown) is None
+
+
+def test_tensors_beside_a_document_count(tmp_path: Path, compiled: Any) -> None:
+    document = tmp_path / "net" / "graph.nnef"
+    document.parent.mkdir()
+    document.write_text(
+        "version 1.0; graph g(x) -> (y) { x = external<scalar>(shape = [1, 2]); "
+        "w = variable<scalar>(shape = [1, 2], label = 'w'); y = mul(x, w); }"
+    )
+    sources = set()
+    for weight, model in ((1, document), (9, document), (9, document), (1, document.parent), (2, document.parent)):
+        write_tensor(document.with_name("w.dat"), np.full((1, 2), weight, np.float32))
+        session = nnefc.InferenceSession(model, cache=tmp_path / "cache")
+        np.testing.assert_array_equal(session.run(None, {"x": np.ones((1, 2), np.float32)})[0], [[weight] * 2])
+        sources.add(session.get_modelmeta().custom_metadata_map["source"])
+    assert len(compiled) == 4  # the third is known again
+    assert len(sources) == 3  # a folder and its document are the same model
 
 
 def test_files_outside_the_folder_are_not_read(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from nnefc.diagnostics import CompileError
 
-__all__ = ["ModelFiles", "open_model"]
+__all__ = ["DOCUMENT", "ModelFiles", "open_model"]
 
 DOCUMENT = "graph.nnef"
 QUANTIZATION = "graph.quant"
@@ -56,6 +56,10 @@ class ModelFiles(Protocol):
     @property
     def document(self) -> str:
         """The name of the document, as messages show it."""
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The names of all files asked for so far, also of those that are not there, sorted; none of an archive."""
 
     def find(self, name: str) -> Bytes | None:
         """The content of a file, mapped rather than copied where possible, or None if there is none of that name."""
@@ -137,8 +141,16 @@ def _safe(name: str) -> bool:
 
 @dataclass(frozen=True)
 class _Folder:
+    """Files in a folder: the model's own, or one that begins with `inside` there, whose names go to the same set."""
+
     root: Path
     path: Path
+    inside: str = ""
+    names: set[str] = field(default_factory=set)
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        return tuple(sorted(self.names))
 
     @property
     def document(self) -> str:
@@ -150,6 +162,7 @@ class _Folder:
     def find(self, name: str) -> Bytes | None:
         if not _safe(name):
             raise CompileError(f"the file name '{name}' leads out of the model's folder '{self.root}'")
+        self.names.add(str(PurePosixPath(self.inside, name)))
         path = self.root / name
         if not path.is_file():
             return None
@@ -175,7 +188,7 @@ class _Folder:
 
     def inner(self, label: str) -> ModelFiles | None:
         if self.find(f"{label}/{DOCUMENT}") is not None:
-            return _Folder(self.root / label, self.root / label / DOCUMENT)
+            return _Folder(self.root / label, self.root / label / DOCUMENT, f"{self.inside}{label}/", self.names)
         return _inner_archive(self, label)
 
 
@@ -202,6 +215,7 @@ class _Archive:
         self._path = path
         self._bytes = np.frombuffer(content if isinstance(content, mmap.mmap) else content.getbuffer(), np.uint8)
         self._members: dict[str, tuple[int, int]] = {}
+        self.asked: tuple[str, ...] = ()
         content.seek(0)
         try:
             with tarfile.open(fileobj=content, mode="r:", tarinfo=_Member) as archive:

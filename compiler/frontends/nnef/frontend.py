@@ -111,6 +111,7 @@ def load(
                 return replace(network, open_dimensions=opened)
 
         network, narrowing = narrowed(build)
+        network = replace(network, files=files.asked)
     for text in narrowing.notes.values():
         warn(f"{Path(path).name}: {text}")
     return network

@@ -58,6 +58,18 @@ def test_folders_and_documents_are_read(tmp_path):
             assert files.quantization() is None
 
 
+def test_folders_know_what_was_asked_for(tmp_path):
+    (tmp_path / "part").mkdir()
+    (tmp_path / "graph.nnef").write_text(TEXT)
+    (tmp_path / "part" / "graph.nnef").write_text(TEXT)
+    with open_model(tmp_path) as files:
+        assert files.asked == ()
+        files.find("./w.dat")
+        files.inner("part").find("w.dat")
+        assert files.inner("none") is None
+        assert {"w.dat", "part/graph.nnef", "part/w.dat", "none.nnef.tgz"} <= set(files.asked)
+
+
 def test_several_compressed_parts_are_one_archive(tmp_path):
     whole = tar(MEMBERS)
     (tmp_path / "m.tgz").write_bytes(gzip.compress(whole[:1000]) + gzip.compress(whole[1000:]))
