@@ -48,6 +48,7 @@ def graph_of(seed: int, steps: int) -> Graph:
         (7, "cuda"),
         (8, "reproducible open"),
         (9, "states"),
+        (10, "special values"),
     ],
 )
 def test_graphs_agree_with_float64(seed: int, way: str) -> None:

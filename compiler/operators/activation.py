@@ -165,27 +165,37 @@ class Binarizer(_Activation):
 
 @dataclass(frozen=True)
 class ThresholdedRelu(_Activation):
-    """`x` where it is above `threshold`, else `value`."""
+    """`x` where it is above `threshold`, else `value`.
+
+    Attributes:
+        keeps_nan: whether what is no number stays so, as in PyTorch; it is not above the threshold in ONNX.
+    """
 
     threshold: float
     value: float = 0.0
+    keeps_nan: bool = True
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        # In this order for NaN.
-        return _each(
-            at,
-            x,
-            lambda x: tirx.Select(x <= number(self.threshold, x), number(self.value, x), x),
-            "thresholded_relu",
-        )
+        def element(x: tirx.Expr) -> tirx.Expr:
+            threshold, value = number(self.threshold, x), number(self.value, x)
+            if self.keeps_nan:
+                return tirx.Select(x <= threshold, value, x)
+            return tirx.Select(x > threshold, x, value)
+
+        return _each(at, x, element, "thresholded_relu")
 
 
 @dataclass(frozen=True)
 class Shrink(_Activation):
-    """`x - bias` above `limit`, `x + bias` below `-limit`, else 0. ONNX `Shrink`, PyTorch's hard and soft shrink."""
+    """`x - bias` above `limit`, `x + bias` below `-limit`, else 0. ONNX `Shrink`, PyTorch's hard and soft shrink.
+
+    Attributes:
+        keeps_nan: whether what is no number stays so, as in PyTorch; it is beyond no limit in ONNX.
+    """
 
     bias: float
     limit: float
+    keeps_nan: bool = True
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
         dtype = dtype_of(x)
@@ -197,6 +207,9 @@ class Shrink(_Activation):
 
         def real(x: tirx.Expr) -> tirx.Expr:
             low, high, bias = number(-self.limit, x), number(self.limit, x), number(self.bias, x)
+            if not self.keeps_nan:
+                beyond = tirx.Select(x > high, x - bias, number(0, x))
+                return tirx.Select(x < low, x + bias, beyond)
             inside = tirx.all(x >= low, x <= high)
             return tirx.Select(inside, number(0, x), tirx.Select(x < low, x + bias, x - bias))
 

@@ -353,11 +353,16 @@ def _not_equal(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
 
 
 def _comparison(scalar: Scalar) -> Scalar:
-    def of_floats(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
-        # An integer, for TVM takes `not x < y` for `y <= x`, which differ where one is not a number.
-        return tirx.NE(scalar(x, y).astype("int8"), tirx.const(0, "int8"))
+    return _by_kind(
+        bool=lambda x, y: scalar(x.astype("int8"), y.astype("int8")),
+        int=scalar,
+        float=lambda x, y: _not_negated(scalar(x, y)),
+    )
 
-    return _by_kind(bool=lambda x, y: scalar(x.astype("int8"), y.astype("int8")), int=scalar, float=of_floats)
+
+def _not_negated(comparison: tirx.Expr) -> tirx.Expr:
+    """A comparison of floats by an integer: TVM takes `not x < y` for `y <= x`, which differs for what is no number."""
+    return tirx.NE(comparison.astype("int8"), tirx.const(0, "int8"))
 
 
 def _equal(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
@@ -366,7 +371,7 @@ def _equal(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
 
 
 def _only_float(scalar: Scalar, otherwise: bool) -> Scalar:
-    return lambda x: scalar(x) if _kind(x) == "float" else tirx.const(otherwise)
+    return lambda x: _not_negated(scalar(x)) if _kind(x) == "float" else tirx.const(otherwise)
 
 
 def _infinite(x: tirx.Expr) -> tirx.Expr:

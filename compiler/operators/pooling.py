@@ -113,7 +113,7 @@ def _itself(x: tirx.Expr) -> tirx.Expr:
 
 @dataclass(frozen=True)
 class MaxPool(_Pool):
-    """The largest item of each window; positions outside never win.
+    """The largest item of each window; positions outside, and what is no number, never win.
 
     ONNX `MaxPool`, `torch.nn.functional.max_pool2d`; NNEF `max_pool` with the border "ignore".
     """

@@ -23,8 +23,8 @@ def most(dtype: Any) -> tirx.Expr:
     return tirx.const(math.inf, dtype) if is_float(str(dtype)) else tirx.max_value(dtype)
 
 
-# TE's own maximum starts from the least finite number. This one may lose what is not a number.
-largest = te.comm_reducer(lambda a, b: tirx.max(a, b), least, name="largest")
+# TE's own maximum starts from the least finite number. In this one, of windows, what is not a number never wins.
+largest = te.comm_reducer(lambda a, b: tirx.Select(b > a, b, a), least, name="largest")
 
 
 def more_extreme(maximum: bool) -> Callable[[Any, Any], tirx.Expr]:

@@ -45,7 +45,7 @@ def _windowed(
 
 
 def max_pool(data: te.Tensor, window: Window) -> te.Tensor:
-    """The largest value under the window; positions outside never win."""
+    """The largest value under the window; positions outside, and what is no number, never win."""
     taps = _taps(window)
     shape = (*data.shape[:2], *_results(data, window), *data.shape[2 + window.rank :])
     low = least(data.dtype)

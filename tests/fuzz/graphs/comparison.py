@@ -19,6 +19,7 @@ from emulated_networks import on_cuda
 from emulation import run_on
 from opening import drawn_sizes, may_be_open
 from peer import ENDED, peer_results
+from special import special_difference, with_special_values
 from states import in_run, kept_of, with_variables, written_out
 from walk import Graph, joined
 from ways import RUNS_OF_STATES, Way
@@ -102,10 +103,19 @@ def compare(graphs: Sequence[Graph], way: Way) -> Outcome:
     if way.states:
         graphs = [replace(g, kept=kept_of(g)) if g.kept is None else g for g in graphs]
         outcome += Outcome(counts=Counter({"states": sum(len(g.kept or ()) for g in graphs)}))
+    if way.special:
+        graphs, counts = _with_special(graphs)
+        outcome += Outcome(counts=counts)
     if way.nnef and len(graphs) > 1:
         graphs, refused = _written(graphs, way)
         outcome += Outcome(refused=refused)
     return outcome + _compared(graphs, way) if graphs else outcome
+
+
+def _with_special(graphs: Sequence[Graph]) -> tuple[list[Graph], Counter[str]]:
+    """The graphs with special values in their inputs, and of how many nothing says what they give then."""
+    found = [g if g.special else with_special_values(g) for g in graphs]
+    return [g for g in found if g is not None], +Counter({"not judged": found.count(None)})
 
 
 def _opened(graphs: Sequence[Graph]) -> tuple[list[Graph], Counter[str]]:
@@ -208,6 +218,8 @@ def _by_itself(outcome: Outcome, beside: Graph) -> Outcome:
 
 def _judged(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
     """What the results of a graph are worth, each with another number of threads."""
+    if way.special:
+        return _judged_special(graph, runs, way)
     plain = written_out(graph, graph.kept or {}) if way.states else graph
     bounds = bounds_of(plain)
     first, *others = runs
@@ -230,6 +242,21 @@ def _judged(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
     if spared == items:
         return Outcome(counts=Counter({"not judged": 1}))
     return Outcome(agreed=1, counts=+Counter({"items": items, "not asked": spared}))
+
+
+def _judged_special(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
+    """What results of special values are worth: a finding is what neither the reference nor onnxruntime gives."""
+    exact = {tensor.name: tensor.exact for tensor in graph.outputs}
+    what = next(filter(None, (special_difference(results, exact) for results in runs)), "")
+    if not what:
+        return Outcome(agreed=1)
+    peer = peer_results(graph.model(), graph.feeds())
+    if isinstance(peer, str):
+        return Outcome(doubtful=(graph,), counts=Counter({"ended the peer": 1} if peer == ENDED else {}))
+    what = next(filter(None, (special_difference(results, exact, peer) for results in runs)), "")
+    if not what:
+        return Outcome(doubtful=(graph,))
+    return Outcome(findings=(Finding(way, what, "neither" if special_difference(peer, exact) else "reference", graph),))
 
 
 def _not_asked(value: npt.NDArray[np.generic], bound: Bounds) -> int:

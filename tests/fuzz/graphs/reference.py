@@ -104,7 +104,8 @@ class _Window:
 
 def _max_pool(given: Attributes, x: Array) -> Array:
     items = _Window.of(given, x.shape[2:]).over(x, -np.inf)
-    return items.max(tuple(range(x.ndim, items.ndim)))
+    found: Array = np.fmax.reduce(items, tuple(range(x.ndim, items.ndim)), initial=-np.inf)  # no NaN wins
+    return found
 
 
 def _average_pool(given: Attributes, x: Array) -> Array:

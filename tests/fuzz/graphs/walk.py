@@ -68,6 +68,7 @@ class Graph:
         tensors: all tensors by name, those between steps too.
         opened: the sizes of inputs that models may leave open, by their names; None where nobody looked yet.
         kept: the inputs that are states in some ways, and the outputs that each of them is in the next run; so, too.
+        special: whether special values were put into its inputs.
     """
 
     seed: int
@@ -78,6 +79,7 @@ class Graph:
     tensors: dict[str, Tensor]
     opened: frozenset[str] | None = None
     kept: Mapping[str, str] | None = None
+    special: bool = False
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -139,7 +141,7 @@ def joined(graphs: Sequence[Graph]) -> Graph:
     tensors = {name: tensor for graph in graphs for name, tensor in graph.tensors.items()}
     opened = frozenset[str]().union(*(graph.opened or () for graph in graphs))
     kept = {x: y for graph in graphs for x, y in (graph.kept or {}).items()}
-    return Graph(first.seed, *parts, tensors, opened, kept)
+    return Graph(first.seed, *parts, tensors, opened, kept, first.special)
 
 
 _PARTS = ("steps", "inputs", "constants", "outputs")

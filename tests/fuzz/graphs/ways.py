@@ -28,6 +28,7 @@ class Way:
         machine: another machine that is emulated; None for this one.
         on_gpu: whether kernels are those of a GPU, which this machine plays.
         twin: another way whose results shall have the same bits.
+        special: whether inputs hold infinities, zeros and what is no number.
         validates: whether it is not run, but computed after each pass, and each kernel after each of its steps.
         share: of the graphs, beside the others; those that take long have small ones.
         together: how many graphs are one library.
@@ -46,6 +47,7 @@ class Way:
     machine: Machine | None = None
     on_gpu: bool = False
     twin: Way | None = None
+    special: bool = False
     validates: bool = False
     share: float = 1
     together: int = 16
@@ -90,6 +92,10 @@ _CONTROL = frozenset(("If", "Loop", "Scan"))
 _NOT_IN_TRACT = frozenset(
     ("ConvInteger", "CumSum", "GridSample", "Hardmax", "Mod", "NonZero", "Resize", "ReverseSequence")
 )
+_TIMES_ZERO = frozenset(("Conv", "ConvTranspose", "GridSample", "Resize"))
+"""Operators of which nothing says whether they multiply what is no number by 0."""
+_TO_INTEGERS = frozenset(("Cast", "DynamicQuantizeLinear", "QuantizeLinear"))
+"""Operators that make integers of floats; nothing says which one is made of what is no number."""
 _CHECKED = (("checked", True),)
 _SAME = (("reproducible", True),)
 
@@ -98,6 +104,12 @@ def _reproducible(name: str, twin: Way, **more: object) -> Way:
     """A way whose results shall be the same on another machine."""
     same = replace(twin, name=name.partition(" ")[2], options=_SAME)
     return Way(name, options=_SAME, twin=same, together=8, **more)  # type: ignore[arg-type]
+
+
+def _special(name: str, **more: object) -> Way:
+    """A way whose inputs hold special values."""
+    together = 16 if "machine" in more else 32
+    return Way(name, special=True, together=together, without=_TIMES_ZERO | _TO_INTEGERS, **more)  # type: ignore[arg-type]
 
 
 WAYS = {
@@ -111,6 +123,10 @@ WAYS = {
         Way("nnef", nnef=True, without=_NOT_IN_NNEF | _CONTROL, integers=False, share=12),
         Way("nnef of tract", nnef=True, registry="tract_core", share=8, without=_NOT_IN_TRACT | _CONTROL),
         Way("states", nnef=True, states=True, without=_NOT_IN_NNEF | _CONTROL, integers=False, share=8),
+        _special("special values", share=24),
+        _special("special values on x86-64-v2", target="x86-64-v2", options=(("strict", True),), share=8),
+        _special("special values on cortex-a76", machine=_A76, share=2),
+        _special("special values on wasm32", machine=_BY_NAME["wasm32"], share=2),
         Way("checked", options=_CHECKED, share=8),
         Way("checked open", options=_CHECKED, open_sizes=True, share=2, together=8),
         _reproducible("reproducible x86-64-v2", Way("", "x86-64-v2")),

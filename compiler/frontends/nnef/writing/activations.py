@@ -114,22 +114,26 @@ def _mish(document: Document, operator: Mish, x: Any) -> Any:
 
 @says(ThresholdedRelu)
 def _thresholded_relu(document: Document, operator: ThresholdedRelu, x: Any) -> Any:
-    below = document.call("le", x=x, y=float(operator.threshold))
-    return document.call("select", condition=below, true_value=float(operator.value), false_value=x)
+    threshold, value = float(operator.threshold), float(operator.value)
+    if operator.keeps_nan:
+        below = document.call("le", x=x, y=threshold)
+        return document.call("select", condition=below, true_value=value, false_value=x)
+    above = document.call("gt", x=x, y=threshold)
+    return document.call("select", condition=above, true_value=x, false_value=value)
 
 
 @says(Shrink)
 def _shrink(document: Document, operator: Shrink, x: Any) -> Any:
     bias, limit = float(operator.bias), float(operator.limit)
-    above, below = document.call("ge", x=x, y=-limit), document.call("le", x=x, y=limit)
-    nearer = document.call(
-        "select",
-        condition=document.call("lt", x=x, y=-limit),
-        true_value=document.call("add", x=x, y=bias),
-        false_value=document.call("sub", x=x, y=bias),
-    )
-    inside = document.call("and", x=above, y=below)
-    return document.call("select", condition=inside, true_value=0.0, false_value=nearer)
+    below = document.call("lt", x=x, y=-limit)
+    less, more = document.call("sub", x=x, y=bias), document.call("add", x=x, y=bias)
+    if operator.keeps_nan:
+        outside = document.call("select", condition=below, true_value=more, false_value=less)
+        inside = document.call("and", x=document.call("ge", x=x, y=-limit), y=document.call("le", x=x, y=limit))
+        return document.call("select", condition=inside, true_value=0.0, false_value=outside)
+    above = document.call("gt", x=x, y=limit)
+    nearer = document.call("select", condition=above, true_value=less, false_value=0.0)
+    return document.call("select", condition=below, true_value=more, false_value=nearer)
 
 
 @says(Triangle)

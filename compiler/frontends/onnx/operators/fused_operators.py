@@ -38,7 +38,7 @@ _ACTIVATIONS: dict[str, Callable[..., Operator]] = {
     "Softplus": activation.Softplus,
     "Softsign": activation.Softsign,
     "Tanh": lambda: Elementwise("tanh"),
-    "ThresholdedRelu": lambda alpha=1.0: activation.ThresholdedRelu(alpha),
+    "ThresholdedRelu": lambda alpha=1.0: activation.ThresholdedRelu(alpha, keeps_nan=False),
 }
 """By their parameters, in order."""
 

@@ -1,0 +1,68 @@
+"""Graphs whose inputs hold special values of IEEE 754: no numbers, infinities and zeros of both signs.
+
+Bounds (:mod:`bounds`) say what cancellation may take from numbers, and say nothing where there are none. Here it is
+looked at what kind of value each item is, and where it is a number, whether it is about the right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+from steps import Rejected
+from walk import Graph, Tensor
+
+__all__ = ["special_difference", "with_special_values"]
+
+Arrays = Mapping[str, npt.NDArray[np.generic]]
+
+_VALUES = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0], np.float32)
+_SHARES = np.array([0.4, 0.2, 0.2, 0.1, 0.1])
+_NEAR = 0.05
+"""How far numbers may be from those of the reference, over them or a small part of the largest number of the tensor."""
+
+
+def with_special_values(graph: Graph) -> Graph | None:
+    """The graph with special values among those of its inputs; None if nothing says what it gives for them."""
+    rng = np.random.default_rng([graph.seed, 1])
+    inputs = [_disturbed(tensor, rng) for tensor in graph.inputs]
+    try:
+        return replace(replace(graph, inputs=inputs).with_values(), special=True)
+    except Rejected:
+        return None
+
+
+def special_difference(results: Arrays, *expected: Arrays) -> str:
+    """How results differ in kinds of values, or in numbers by far, from all that are expected; "" if they do not."""
+    for name, exact in expected[0].items():
+        value = results[name]
+        others = [other[name] for other in expected if other[name].shape == value.shape]
+        if not others:
+            return f"{name} has the shape {value.shape}, not {exact.shape}"
+        wrong = np.logical_and.reduce([_wrong(value, other) for other in others])
+        if wrong.any():
+            where = tuple(int(k) for k in np.argwhere(wrong)[0])
+            told = " nor ".join(repr(other[where]) for other in others)
+            return f"{name}{list(where)} is {value[where]!r}, not {told}; {int(wrong.sum())} of {wrong.size} items"
+    return ""
+
+
+def _disturbed(tensor: Tensor, rng: np.random.Generator) -> Tensor:
+    if not tensor.is_float:
+        return tensor
+    array = tensor.array.copy()
+    count = int(rng.integers(1, max(2, array.size // 4 + 1)))
+    array.reshape(-1)[rng.integers(0, array.size, count)] = rng.choice(_VALUES, count, p=_SHARES)
+    return replace(tensor, array=array)
+
+
+def _wrong(value: npt.NDArray[np.generic], exact: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
+    if exact.dtype.kind != "f":
+        return np.asarray(value != exact)
+    with np.errstate(all="ignore"):
+        numbers, right = value.astype(np.float64), exact.astype(np.float32).astype(np.float64)
+        largest = np.abs(right[np.isfinite(right)]).max(initial=0)
+        near = np.abs(numbers - right) <= _NEAR * np.maximum(np.abs(right), _NEAR * largest) + 1e-6
+    return np.asarray(~(near | (numbers == right) | (np.isnan(numbers) & np.isnan(right))))
