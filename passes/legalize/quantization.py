@@ -1,18 +1,14 @@
-"""`quantize` and `dequantize`: between floats and integers with a scale and a zero point.
-
-quantize(x, s, z)       =      cut(round(x / s) + z)          rounded to even, cut to the range of the result's type
-dequantize(q, s, z)     =      (q - z) · s
-"""
+"""`quantize` and `dequantize` as computations, with what they know of their parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-import tvm
 from tvm import relax, te, tirx
 
 from nnefc.kernel_calls import call_te
+from nnefc.passes.compute.quantized_items import dequantized, quantized
 from nnefc.passes.graph.rewriter import array_of, is_constant, shape_of
 
 __all__ = ["QUANTIZATION"]
@@ -22,53 +18,38 @@ _Legalization: TypeAlias = "Callable[[relax.BlockBuilder, relax.Call], relax.Exp
 
 def _quantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     dtype = str(call.attrs.out_dtype)
-    low, high = (tirx.const(int(limit(dtype).value), "float32") for limit in (tvm.tirx.min_value, tvm.tirx.max_value))
-
-    def element(item: tirx.Expr, scale: tirx.Expr, zero: tirx.Expr) -> tirx.Expr:
-        rounded = tirx.nearbyint(item / scale)
-        moved = rounded if _is_zero(call.args[2]) else rounded + zero.astype("float32")
-        return tirx.max(tirx.min(moved, high), low).astype("int32").astype(dtype)
-
-    return _each(builder, call, element, "quantize")
+    return _each(builder, call, lambda item, scale, zero: quantized(item, scale, zero, dtype), "quantize")
 
 
 def _dequantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    def element(item: tirx.Expr, scale: tirx.Expr, zero: tirx.Expr) -> tirx.Expr:
-        wide = item.astype("int32")
-        moved = wide if _is_zero(call.args[2]) else wide - zero.astype("int32")
-        return moved.astype("float32") * scale
-
-    return _each(builder, call, element, "dequantize")
-
-
-def _is_zero(zero: relax.Expr) -> bool:
-    return is_constant(zero) and not array_of(zero).any()
+    return _each(builder, call, dequantized, "dequantize")
 
 
 def _each(
     builder: relax.BlockBuilder,
     call: relax.Call,
-    element: Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr],
+    element: Callable[[tirx.Expr, tirx.Expr, tirx.Expr | None], tirx.Expr],
     name: str,
 ) -> relax.Expr:
     """`element(item, scale, zero)` of each item; parameters of the whole tensor that are known are part of the code."""
-    x, *parameters = call.args
+    data, *parameters = call.args
     axis = int(call.attrs.axis)  # of no meaning where all items have the same parameters, as that of a scalar
     fixed = [is_constant(parameter) and not shape_of(parameter) for parameter in parameters]
+    no_zero = is_constant(parameters[1]) and not array_of(parameters[1]).any()
 
     def compute(x: te.Tensor, *tensors: te.Tensor) -> te.Tensor:
         def item(*index: tirx.Var) -> tirx.Expr:
             rest = iter(tensors)
-            values = [
+            scale, zero = (
                 _value(p) if is_fixed else _at(next(rest), index, axis)
                 for p, is_fixed in zip(parameters, fixed, strict=True)
-            ]
-            return element(x(*index), *values)
+            )
+            return element(x(*index), scale, None if no_zero else zero)
 
         return te.compute(x.shape, item, name=name)
 
     computed = [parameter for parameter, is_fixed in zip(parameters, fixed, strict=True) if not is_fixed]
-    return call_te(builder, compute, x, *computed, name=name)
+    return call_te(builder, compute, data, *computed, name=name)
 
 
 def _value(parameter: relax.Expr) -> tirx.Expr:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from relax_programs import Case, Graph, Value, check, program, summary, target
+from tvm import relax
 
 from nnefc.passes.graph.assign_layouts import AssignLayouts
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
@@ -184,6 +185,19 @@ def positive(graph: Graph, x: Value) -> Value:
     return graph.binary("add", graph.unary("abs", x), graph.constant(bound))
 
 
+def in_integers(graph: Graph, x: Value, axis: int) -> Value:
+    """Quantized and dequantized, with a scale and a zero point for each position of an axis."""
+    size = x.shape[axis]
+    along = [size if n == axis else 1 for n in range(4)]
+    scales = (np.arange(size, dtype=np.float32) % 5 + 1) / 40
+    zeros = np.arange(size).astype(np.int8) - 2
+    codes = np.rint(x.array / scales.reshape(along)) + zeros.reshape(along)
+    parameters = graph.constant(scales).expr, graph.constant(zeros).expr, axis
+    narrow = graph.emit(relax.op.quantize(x.expr, *parameters, "int8"), np.clip(codes, -128, 127).astype(np.int8))
+    wide = (narrow.array.astype(np.float64) - zeros.reshape(along)) * scales.reshape(along)
+    return graph.emit(relax.op.dequantize(narrow.expr, *parameters, "float32"), wide)
+
+
 FUNCTIONS = {
     "log": lambda g, x: g.unary("log", positive(g, x)),
     "rsqrt": lambda g, x: g.unary("rsqrt", positive(g, x)),
@@ -206,6 +220,8 @@ FUNCTIONS = {
     "local response": lambda g, x: g.local_response(g.unary("sigmoid", x), 2, 2, 1.0, 1.0, 0.5),
     "mean over no dimension": lambda g, x: g.reduce("mean", x, []),
     "softmax": lambda g, x: g.softmax(x, 1),
+    "quantized by channel": lambda g, x: in_integers(g, x, 1),
+    "quantized by column": lambda g, x: in_integers(g, x, 3),
 }
 
 
