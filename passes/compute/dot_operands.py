@@ -9,7 +9,7 @@ from tvm import te, tirx
 
 from nnefc.element_types import bits_of
 from nnefc.passes.compute.blocked import blocks
-from nnefc.sizes import dimension
+from nnefc.sizes import Dimension, dimension
 
 __all__ = ["pack_dot_matrix", "packed_array", "packed_dot_operands"]
 
@@ -38,10 +38,13 @@ def packed_dot_operands(data: te.Tensor) -> te.Tensor:
     return te.compute((*outer, dimension(size) // terms), element, name="dot_operands")
 
 
-def pack_dot_matrix(matrix: te.Tensor, size: int, terms: int) -> te.Tensor:
-    """`[…, K, N]` → packed `[…, N / size, K / terms, size]`, filled up with zeros, at run time."""
+def pack_dot_matrix(matrix: te.Tensor, size: int, terms: int, rows: Dimension) -> te.Tensor:
+    """`[…, K, N]` → packed `[…, N / size, rows / terms, size]`, filled up with zeros, at run time.
+
+    `rows` is a multiple of `terms`, and no less than K.
+    """
     *batch, depth, columns = matrix.shape
-    is_whole = dimension(depth) % terms == 0, dimension(columns) % size == 0
+    is_whole = dimension(depth) == rows, dimension(columns) % size == 0
     bits = bits_of(str(matrix.dtype))
 
     def element(*index: tirx.Var) -> tirx.Expr:
@@ -55,7 +58,7 @@ def pack_dot_matrix(matrix: te.Tensor, size: int, terms: int) -> te.Tensor:
             items.append(tirx.if_then_else(tirx.all(*inside), item, tirx.const(0, matrix.dtype)) if inside else item)
         return _joined(items, bits)
 
-    shape = (*batch, blocks(dimension(columns), size), blocks(dimension(depth), terms), size)
+    shape = (*batch, blocks(dimension(columns), size), rows // terms, size)
     return te.compute(shape, element, name="pack_dot_operands")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.passes.compute.blocked import block_array, blocks, multiply
-from nnefc.sizes import Dimension, Size, broadcast, dimension, dimensions
+from nnefc.sizes import Dimension, Size, broadcast, dimension, dimensions, is_known
 
 __all__ = ["multiply_packed", "pack_right", "pack_right_array", "padded_rows", "smallest_block"]
 
@@ -28,18 +28,20 @@ def pack_right_array(right: np.ndarray, size: int) -> np.ndarray:
     return np.moveaxis(block_array(right, 1, size), 0, 1)
 
 
-def pack_right(right: te.Tensor, size: int) -> te.Tensor:
-    """`[…, K, N]` → `[…, N / size, K, size]`, at run time."""
+def pack_right(right: te.Tensor, size: int, rows: Dimension | None = None) -> te.Tensor:
+    """`[…, K, N]` → `[…, N / size, rows, size]`, filled up with zeros, at run time; `rows` are K or more."""
     *batch, depth, columns = right.shape
+    rows = dimension(depth) if rows is None else rows
+    is_whole = dimension(depth) == rows, dimension(columns) % size == 0
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, block, k, lane = index
         column = block * size + lane
-        if dimension(columns) % size == 0:
-            return right(*outer, k, column)
-        return tirx.if_then_else(column < columns, right(*outer, k, column), tirx.const(0, right.dtype))
+        inside = ([] if is_whole[0] else [k < depth]) + ([] if is_whole[1] else [column < columns])
+        item = right(*outer, k, column)
+        return tirx.if_then_else(tirx.all(*inside), item, tirx.const(0, right.dtype)) if inside else item
 
-    return te.compute((*batch, blocks(dimension(columns), size), depth, size), element, name="pack_right")
+    return te.compute((*batch, blocks(dimension(columns), size), rows, size), element, name="pack_right")
 
 
 def multiply_packed(
@@ -58,7 +60,9 @@ def multiply_packed(
         product: of an item of `left` and one of `packed`.
     """
     *left_batch, height, depth = left.shape
-    *right_batch, count, _, size = packed.shape
+    *right_batch, count, steps, size = packed.shape
+    if is_known(dimension(depth), dimension(steps)) and dimension(depth) != dimension(steps):
+        raise ValueError(f"sums of {depth} products have {steps} packed factors")
     batch = _broadcast(left_batch, right_batch)
     k = te.reduce_axis((0, depth), "k")
 

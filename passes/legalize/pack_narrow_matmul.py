@@ -107,9 +107,13 @@ class _Packer(Rewriter):
             return constant(pack_right_array(packed_weights(np.pad(weights, [(0, more), (0, 0)]), 0, how), size))
         if str(right.ty.dtype) != how.weights:
             right = self.builder.emit(relax.op.astype(right, how.weights))
-        if how.terms == 1:
-            return emit_te(self.builder, lambda t: pack_right(t, size), right, name="pack_right")
-        return emit_te(self.builder, lambda t: pack_dot_matrix(t, size, how.terms), right, name="pack_dot_operands")
+
+        def packed(t: te.Tensor) -> te.Tensor:
+            rows = filled(how, dimension(t.shape[-2]), self._target)
+            return pack_right(t, size, rows) if how.terms == 1 else pack_dot_matrix(t, size, how.terms, rows)
+
+        name = "pack_right" if how.terms == 1 else "pack_dot_operands"
+        return emit_te(self.builder, packed, right, name=name)
 
     def _padded_rows(self, left: relax.Expr, how: Multiplication) -> relax.Expr:
         """`left` with zeros after each row, so that it can be packed whole."""

@@ -10,12 +10,16 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from relax_programs import program
 from runtime_samples import ZIG_CC
 from small_networks import Net
 
 import nnefc
 from nnefc.artifact import Artifact
 from nnefc.diagnostics import CompileError
+from nnefc.passes.graph.rewriter import is_call, shape_of
+from nnefc.passes.legalize.pack_narrow_matmul import PackNarrowMatmul
+from nnefc.passes.pipeline import use_own_operators
 from nnefc.targets.link.toolchain import RUNTIME
 from nnefc.targets.machine.parsing import parse_target
 
@@ -90,6 +94,24 @@ def test_rows_of_open_number_are_multiplied_in_tiles(target: str, tmp_path: Path
             data = np.random.default_rng(rows).standard_normal((rows, 70)).astype(np.float32)
             wanted = data.astype(ml_dtypes.bfloat16).astype(np.float64) @ rounded
             np.testing.assert_allclose(model(data), wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", [_TILES, "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n2", "x86-64-v4"])
+@pytest.mark.parametrize("depth", [20, 68, 197])
+def test_two_matrices_have_the_same_number_of_dot_operands(depth: int, target: str) -> None:
+    """Short tiles get zeros: rows of the left matrix, and columns of the right one, be this computed or of any rank."""
+    use_own_operators()
+    module = program(
+        f"""a: uint8[2, 16, {depth}]; b: int8[2, {depth}, 32] -> y, z
+            y = R.matmul(a, b, out_dtype="int32")
+            z = R.matmul(a, W, out_dtype="int32")""",
+        W=np.ones((2, depth, 32), np.int8),
+    )
+    bindings = PackNarrowMatmul(parse_target(target))(module)["main"].body.blocks[0].bindings
+    calls = [binding.value for binding in bindings if is_call(binding.value, "call_tir")]
+    products = [call.args[1].fields for call in calls if call.args[0].name_hint.startswith("integer_matmul")]
+    assert len(products) == 2
+    assert all(shape_of(left)[-1] == shape_of(right)[-2] for left, right in products)
 
 
 def test_targets_without_the_unit_are_not_emulated() -> None:
