@@ -196,11 +196,15 @@ class SizeValues(_Formula):
         return self.items
 
     def item(self, index: Sequence[Any], numbers: Sequence[Any]) -> Any:
-        """The last one, unless it is one before."""
-        number: Any = expression(0)
-        for axis, place in enumerate(index):
-            number += place * math.prod(self.shape()[axis + 1 :])
-        chosen = numbers[-1]
-        for other in reversed(range(len(numbers) - 1)):
-            chosen = tirx.Select(number == other, numbers[other], chosen)
-        return chosen
+        """Halves are chosen between, so that the expression is as deep as the count has digits."""
+        place: Any = expression(0)
+        for axis, number in enumerate(index):
+            place += number * math.prod(self.shape()[axis + 1 :])
+
+        def one_of(first: int, last: int) -> Any:
+            if last - first == 1:
+                return numbers[first]
+            middle = (first + last) // 2
+            return tirx.Select(place < middle, one_of(first, middle), one_of(middle, last))
+
+        return one_of(0, len(numbers))

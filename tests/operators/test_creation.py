@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +13,21 @@ from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
 from nnefc.network import Network, OpenDimension
 from nnefc.operators.base import Emitter, Operator, build_main
-from nnefc.operators.creation import Arange, Eye, Full, Linspace
+from nnefc.operators.creation import Arange, Eye, Full, Linspace, SizeValues
 from nnefc.operators.elementwise import Elementwise
 from nnefc.sizes import Range, Size, ranges
 from nnefc.targets.machine.any_target import parse_any_target
 
 N = tirx.Var("n", "int64")
 OPEN = OpenDimension("n", N, Range(1, 200, 16))
+
+
+def counts(n: Any, count: int) -> np.ndarray:
+    """A matrix of so many different sizes, of two columns if there is more than one."""
+    made = np.empty(count, object)
+    made[:] = [n * place + 1 for place in range(count)]
+    return made.reshape(-1, min(count, 2))
+
 
 CASES: list[tuple[Callable[[int], Operator], Callable[[int], np.ndarray]]] = [
     (lambda n: Arange(0, n, 1, "int64"), lambda n: np.arange(n)),
@@ -28,6 +37,8 @@ CASES: list[tuple[Callable[[int], Operator], Callable[[int], np.ndarray]]] = [
     (lambda n: Full((n, 3, n // 2 + 1), 2.5, "float32"), lambda n: np.full((n, 3, n // 2 + 1), np.float32(2.5))),
     (lambda n: Eye(n, n + 1, "float32", -1), lambda n: np.eye(n, n + 1, -1, np.float32)),
     (lambda n: Eye(4, n, "bool"), lambda n: np.eye(4, n, dtype=bool)),
+    (lambda n: SizeValues(counts(n, 1), "int32"), lambda n: counts(n, 1).astype(np.int32)),
+    (lambda n: SizeValues(counts(n, 1024), "int64"), lambda n: counts(n, 1024).astype(np.int64)),
 ]
 
 

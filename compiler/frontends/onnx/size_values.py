@@ -10,9 +10,10 @@ with it as with others.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,7 +49,10 @@ _Rule: TypeAlias = Callable[[_Attributes, _Operands], "Array | list[Array] | Non
 _TYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64", 16: "bfloat16"}
 """Element types that tensors of sizes may have, by their numbers in ONNX."""
 _COMPARISONS = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or"})
-_MOST_ITEMS = 1 << 12
+_MOST_ITEMS = 1 << 8
+"""Of an operand and of a result: kernels compute larger ones of these."""
+_MOST_FACTORS = 62
+"""Of a power: one of more is beyond 64 bits, save where it is 0 or 1."""
 _UNLIMITED = float(np.finfo(np.float32).max)
 """What `Clip` limits to where it does not limit, in versions that have its bounds as attributes."""
 
@@ -95,12 +99,26 @@ def computed(op_type: str, attributes: _Attributes, operands: _Operands) -> list
         return None
     if made is None:
         return None
-    return [np.asarray(array, object) for array in (made if isinstance(made, list) else [made])]
+    results = [np.asarray(array, object) for array in (made if isinstance(made, list) else [made])]
+    return results if all(array.size <= _MOST_ITEMS for array in results) else None
+
+
+def _limited(count: int) -> None:
+    """Raises an error before so many items are made if they are too many."""
+    if count > _MOST_ITEMS:
+        raise ValueError(f"{count} items of sizes are computed at run time")
+
+
+def _itemwise(function: Callable[..., Any], *arrays: Array) -> Array:
+    """The function on all items of arrays, which broadcast."""
+    _limited(math.prod(np.broadcast_shapes(*(array.shape for array in arrays))))
+    made: Array = elementwise(function)(*arrays)
+    return made
 
 
 def _exact(array: Array) -> Array:
     """Reals as quotients; other arrays as they are."""
-    return elementwise(lambda item: quotient(item))(array) if array.dtype.kind == "f" else array
+    return _itemwise(lambda item: quotient(item), array) if array.dtype.kind == "f" else array
 
 
 def _cast(attributes: _Attributes, operands: _Operands) -> Array | None:
@@ -116,7 +134,7 @@ def _cast(attributes: _Attributes, operands: _Operands) -> Array | None:
             return truncated(number) if isinstance(number, Quotient) else number
         return quotient(number)
 
-    return np.asarray(elementwise(lambda value: item(value))(data), object)
+    return _itemwise(lambda value: item(value), data)
 
 
 def _gather(attributes: _Attributes, operands: _Operands) -> Array | None:
@@ -188,13 +206,13 @@ def _rest_of(attributes: _Attributes, operands: _Operands) -> Array | None:
         return None
     if attributes.get("fmod") and min(bounds(item)[0] for part in (left, right) for item in part.flat) < 0:
         return None
-    return np.asarray(left.astype(object) % right.astype(object), object)
+    return _itemwise(lambda a, b: a % b, left.astype(object), right.astype(object))
 
 
 def _power(one: Any, other: Any) -> Any:
     exponent = int(float(other)) if isinstance(other, Quotient) else int(other)
-    if exponent < 0 or exponent != (float(other) if isinstance(other, Quotient) else other):
-        raise ValueError("only powers of sizes by positive integers are sizes")
+    if not 0 <= exponent <= _MOST_FACTORS or exponent != (float(other) if isinstance(other, Quotient) else other):
+        raise ValueError("only powers of sizes by small positive integers are sizes")
     return reduce(lambda x, y: x * y, [one] * exponent, quotient(1) if isinstance(one, Quotient) else 1)
 
 
@@ -214,8 +232,8 @@ def _clip(attributes: _Attributes, operands: _Operands) -> Array | None:
         low = sizes_array([quotient(attributes["min"])], ())
     if attributes.get("max", _UNLIMITED) < _UNLIMITED:
         high = sizes_array([quotient(attributes["max"])], ())
-    data = data if low is None else elementwise(_larger)(data, low)
-    return data if high is None else np.asarray(elementwise(_smaller)(data, high))
+    data = data if low is None else _itemwise(_larger, data, low)
+    return data if high is None else _itemwise(_smaller, data, high)
 
 
 def _range(_: _Attributes, operands: _Operands) -> Array | None:
@@ -226,6 +244,7 @@ def _range(_: _Attributes, operands: _Operands) -> Array | None:
     count = ceil_div(limit - start, step) if step > 0 else ceil_div(start - limit, -step)
     if isinstance(count, Size):
         return None
+    _limited(count)
     return sizes_array([start + step * place for place in range(count)], (max(count, 0),))
 
 
@@ -233,12 +252,17 @@ def _expand(_: _Attributes, operands: _Operands) -> Array | None:
     data, shape = operands[:2]
     if data is None or shape is None or shape.dtype == object:
         return None
-    return np.broadcast_to(data, np.broadcast_shapes(data.shape, tuple(map(int, shape))))
+    target = np.broadcast_shapes(data.shape, tuple(map(int, shape)))
+    _limited(math.prod(target))
+    return np.broadcast_to(data, target)
 
 
 def _tile(_: _Attributes, operands: _Operands) -> Array | None:
     data, repeats = operands[:2]
-    return None if data is None or repeats is None or repeats.dtype == object else np.tile(data, repeats)
+    if data is None or repeats is None or repeats.dtype == object:
+        return None
+    _limited(data.size * math.prod(map(int, repeats)))
+    return np.tile(data, repeats)
 
 
 def _split(attributes: _Attributes, operands: _Operands) -> list[Array] | None:
@@ -272,8 +296,24 @@ def _scatter(
     return rule
 
 
+def _beside(data: Array, indices: Array, axis: int) -> Array:
+    """The places of the data that indices along an axis mean: beside it there are as many as there are indices.
+
+    NumPy repeats a single index for all places, and its functions get no others here.
+    """
+    if data.ndim != indices.ndim:
+        raise ValueError("indices of elements have as many dimensions as the data")
+    along = range(data.ndim)[axis]
+    if any(each != along and indices.shape[each] > data.shape[each] for each in range(data.ndim)):
+        raise ValueError("indices of elements are no more than the data")
+    return data[tuple(slice(None if each == along else size) for each, size in enumerate(indices.shape))]
+
+
 def _write_elements(made: Array, indices: Array, updates: Array, attributes: _Attributes) -> None:
-    np.put_along_axis(made, indices, updates, attributes.get("axis", 0))
+    if updates.shape != indices.shape:
+        raise ValueError("each index has one update")
+    axis = attributes.get("axis", 0)
+    np.put_along_axis(_beside(made, indices, axis), indices, updates, axis)
 
 
 def _write_items(made: Array, indices: Array, updates: Array, _: _Attributes) -> None:
@@ -284,7 +324,8 @@ def _gather_elements(attributes: _Attributes, operands: _Operands) -> Array | No
     data, indices = operands[:2]
     if data is None or indices is None or indices.dtype == object:
         return None
-    return np.take_along_axis(data, indices, attributes.get("axis", 0))
+    axis = attributes.get("axis", 0)
+    return np.take_along_axis(_beside(data, indices, axis), indices, axis)
 
 
 def _cumulated(attributes: _Attributes, operands: _Operands) -> Array | None:
@@ -302,9 +343,7 @@ def _items(function: Callable[..., Any]) -> _Rule:
         if len(arrays) < len(operands):
             return None
         count = function.__code__.co_argcount
-        whole = elementwise(function)
-        made: Array = whole(*arrays) if len(arrays) == count else reduce(whole, arrays)
-        return made
+        return _itemwise(function, *arrays) if len(arrays) == count else reduce(partial(_itemwise, function), arrays)
 
     return rule
 

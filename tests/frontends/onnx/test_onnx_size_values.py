@@ -243,6 +243,56 @@ def test_remainders_of_sizes_that_may_be_0_are_not_sizes() -> None:
     assert rests[1] is None
 
 
+def test_indices_of_elements_mean_their_own_place_alone() -> None:
+    """NumPy would repeat a single index along the rest of the data."""
+    data, index = np.array([[2, 3], [4, 5]], object), np.array([[1]])
+    for axis, found, row in ((0, 4, [[2, 3], [99, 5]]), (1, 3, [[2, 99], [4, 5]])):
+        gathered = computed("GatherElements", {"axis": axis}, [data, index])
+        scattered = computed("ScatterElements", {"axis": axis}, [data, index, np.array([[99]])])
+        assert gathered is not None and gathered[0].tolist() == [[found]]
+        assert scattered is not None and scattered[0].tolist() == row
+    assert computed("GatherElements", {"axis": 0}, [data, np.zeros((1, 3), int)]) is None
+    assert computed("ScatterElements", {}, [data, np.array([[0, 1]]), np.array([[9]])]) is None
+
+
+def test_tensors_that_sizes_are_spread_to_are_computed_at_run_time(tmp_path: Path) -> None:
+    nodes = [
+        node("Expand", "h square", "rows"),
+        node("Tile", "s many", "pairs"),
+        node("Reshape", "pairs square", "tiled"),
+        node("Add", "rows tiled", "sum"),
+        node("Cast", "sum", "reals", to=FLOAT),
+        node("ReduceSum", "x", "total", keepdims=0),
+        node("Min", "total low", "least"),
+        node("Max", "least low", "unit"),
+        node("Mul", "reals unit", "y"),
+    ]
+    check(tmp_path, nodes, SHAPES[:2], low=np.float32(1), square=np.array([256, 256]), many=np.array([1 << 15]))
+
+
+@pytest.mark.parametrize(
+    ("op_type", "operands"),
+    [
+        ("Expand", ["n", np.array([1 << 40, 1 << 20])]),
+        ("Tile", ["n", np.array([1 << 40])]),
+        ("Range", ["n", "n + 2**40", np.array(1)]),
+        ("Pow", ["n", np.array(1 << 40)]),
+        ("Add", [np.arange(1 << 8).reshape(-1, 1).astype(object), np.arange(1 << 8).astype(object)]),
+        ("Mod", [np.arange(1 << 8).reshape(-1, 1).astype(object), np.arange(1, 1 << 8).astype(object)]),
+        (
+            "Max",
+            [np.arange(16).astype(object).reshape([16 if a == each else 1 for a in range(5)]) for each in range(5)],
+        ),
+    ],
+)
+def test_results_of_many_items_are_refused_before_they_are_made(op_type: str, operands: list[Any]) -> None:
+    size = tirx.Var("size", "int64")
+    with ranges({size: Range(1, 40, 8)}):
+        named = {"n": sizes_array([Size(size)], (1,)), "n + 2**40": sizes_array([Size(size) + (1 << 40)], (1,))}
+        given = [named[operand] if isinstance(operand, str) else operand for operand in operands]
+        assert computed(op_type, {}, given) is None
+
+
 @pytest.mark.parametrize("divisor", [1, 2, 7, -1, -3])
 def test_whole_quotients_are_those_of_c(divisor: int) -> None:
     size = tirx.Var("size", "int64")
