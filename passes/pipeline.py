@@ -261,7 +261,7 @@ def lower(
     place = place or Place()
     program = program_of(network, place.pool)
     if backend.patches:
-        program = in_patches(program)
+        program = in_patches(program, place.pool)
     open_dimensions = [d.var for d in network.open_dimensions] + [c.var for c in network.unlimited_counts]
     results = {step.kernel: len(step.writes) for step in kernel_steps(program)}
     unaligned = set(called_with_items(program, backend.alignment))

@@ -12,6 +12,7 @@ equal sizes, which are most, share their kernels.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from tvm.ir import GlobalVar
 
 from nnefc.element_types import item_bytes
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
-from nnefc.passes.plan.program import Buffer, Kind, Program, Step
+from nnefc.passes.plan.program import Buffer, Kind, Pool, Program, Step
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.passes.schedule.in_place import InPlace, in_place_of
@@ -53,8 +54,12 @@ _NEARLY = 1.1
 """What it says of arithmetic may be more than there is by this factor: parts at the borders have fewer rows."""
 
 
-def in_patches(program: Program) -> Program:
-    """The program, its first layers in parts where all sizes are known and that makes the workspace much smaller."""
+def in_patches(program: Program, pool: Pool) -> Program:
+    """The program, its first layers in parts where all sizes are known and that makes the workspace much smaller.
+
+    Args:
+        pool: names of the kernels in the library.
+    """
     if not program.is_straight:
         return program
     analyses = {gv: KernelAnalysis(func) for gv, func in program.kernels.items()}
@@ -78,7 +83,7 @@ def in_patches(program: Program) -> Program:
     if least > wanted or least >= plan.workspace_bytes:
         return program
     best = min((plan for size, plan in found if size <= least * _NEAR), key=lambda plan: (plan.added, len(plan.parts)))
-    return _Writer(program, best).program()
+    return _Writer(program, best, pool).program()
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,17 +284,17 @@ def _added(
 
 def _size(program: Program, in_place: Mapping[GlobalVar, InPlace], plan: _Plan) -> int:
     """The workspace without those of kernels."""
-    changed = _Writer(program, plan, named=False).program()
+    changed = _Writer(program, plan).program()
     return plan_memory(changed, in_place, {}).workspace_bytes
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """Writes a program with some of its steps in parts; `named` says whether with their kernels."""
+    """Writes a program with some of its steps in parts; with their kernels if there is a pool of names for these."""
 
     old: Program
     plan: _Plan
-    named: bool = True
+    names: Pool | None = None
     _kernels: dict[GlobalVar, tirx.PrimFunc] = field(default_factory=dict)
     _alike: dict[object, list[GlobalVar]] = field(default_factory=dict)
     _views: dict[Buffer, tuple[Buffer, int]] = field(default_factory=dict)
@@ -354,26 +359,23 @@ class _Writer:
         held: Mapping[tirx.Var, int],
     ) -> GlobalVar:
         """The kernel of a part; one for all that compute the same."""
-        if not self.named:
+        if self.names is None:
             return GlobalVar("part") if held else gv
-        return self._one_of(gv, kernel.part(rows, held))
+        return self._one_of(gv, kernel.part(rows, held), self.names)
 
     def _copy(self, source: Buffer, target: Buffer) -> GlobalVar:
         """The kernel that writes a part between the other rows of its tensor."""
-        if not self.named:
+        if self.names is None:
             return GlobalVar("copy")
-        return self._one_of(GlobalVar("copy"), write_rows(source.shape, target.shape, source.dtype))
+        return self._one_of(GlobalVar("copy"), write_rows(source.shape, target.shape, source.dtype), self.names)
 
-    def _one_of(self, gv: GlobalVar, func: tirx.PrimFunc) -> GlobalVar:
+    def _one_of(self, gv: GlobalVar, func: tirx.PrimFunc, names: Pool) -> GlobalVar:
         nameless = func.without_attr("global_symbol")
         alike = self._alike.setdefault(tvm_ffi.structural_hash(nameless), [])
         for other in alike:
             if tvm_ffi.structural_equal(self._kernels[other].without_attr("global_symbol"), nameless):
                 return other
-        name, number = f"{gv.name_hint}_rows", 0
-        while any(str(known.name_hint) == f"{name}{number}" for known in self._kernels):
-            number += 1
-        own = GlobalVar(f"{name}{number}")
+        own = GlobalVar(names.free_name(f"{gv.name_hint}_rows{number}" for number in itertools.count()))
         self._kernels[own] = func
         alike.append(own)
         return own

@@ -5,6 +5,7 @@ A step is a call of a kernel; or one of two programs, by a condition; or a progr
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -311,15 +312,18 @@ class Pool:
             if tvm_ffi.structural_equal(_nameless(self.kernels[other]), nameless):
                 own_sizes = open_sizes_of(self.kernels[other])
                 return other, tuple((size, value) for size, (_, value) in zip(own_sizes, sizes, strict=True))
-        name, number = str(var.name_hint), 0
-        while name in self._names:
-            number += 1
-            name = f"{var.name_hint}_again{number}"
-        own = var if number == 0 else tvm.ir.GlobalVar(name)
-        self._names.add(name)
+        hint = str(var.name_hint)
+        name = self.free_name(itertools.chain([hint], (f"{hint}_again{number}" for number in itertools.count(1))))
+        own = var if name == hint else tvm.ir.GlobalVar(name)
         self.kernels[own] = func
         alike.append(own)
         return own, sizes
+
+    def free_name(self, names: Iterable[str]) -> str:
+        """The first of these names that no kernel in the library has; one has it from now on."""
+        free = next(name for name in names if name not in self._names)
+        self._names.add(free)
+        return free
 
 
 _CalledKernel = tuple[tvm.ir.GlobalVar, SizeArguments]

@@ -60,7 +60,7 @@ def _widened(half: tirx.Expr) -> tirx.Expr:
 def _narrowed(single: tirx.Expr) -> tirx.Expr:
     def of(bits: tirx.Expr) -> tirx.Expr:
         sign, rest = (bits >> _int(16)) & _int(0x8000), bits & _int(0x7FFFFFFF)
-        even = rest + _int(0x0FFF) + ((rest >> _int(13)) & _int(1))
+        even = tirx.Min(rest, _int(_INFINITY)) + _int(0x0FFF) + ((rest >> _int(13)) & _int(1))  # without overflow
         normal = (even - _int(_REBIAS)) >> _int(13)
         shifted = tirx.reinterpret("float32", rest) + tirx.const(0.5, "float32")
         tiny = tirx.reinterpret("int32", shifted) - _int(_HALF)

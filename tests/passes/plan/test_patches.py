@@ -168,6 +168,26 @@ def test_few_plans_of_memory_are_made_however_many_choices_there_are(
     assert 1 <= made <= 9
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"specialize": [{"n": 2}, {"n": 3}]}, id="specialize"),
+        pytest.param({"target": "x86-64", "multi": True}, id="multi", marks=pytest.mark.slow),
+    ],
+)
+def test_programs_of_one_library_have_parts_of_their_own(options: dict[str, Any], tmp_path: Path) -> None:
+    """Batches, so that parts are copied between the rows of others."""
+    net = Graph(2, 3, 64, 64)
+    x = net.node("Relu", net.conv("x", 3, 16, 3, pads=[1, 1, 1, 1]))
+    result = net.node("MaxPool", net.conv(x, 16, 8, 3, pads=[1, 1, 1, 1]), kernel_shape=[4, 4], strides=[4, 4])
+    if "specialize" in options:
+        net.shape = ("n", 3, 64, 64)
+    model = net.write(result, tmp_path / "net.onnx")
+    whole, patches = nnefc.compile(model), nnefc.compile(model, patches=True, **options)
+    x = random().standard_normal((2, 3, 64, 64)).astype(np.float32)
+    np.testing.assert_allclose(patches.run({"x": x})[result], whole.run({"x": x})[result], rtol=1e-5, atol=1e-4)
+
+
 def test_a_network_without_images_stays_as_it_is(tmp_path: Path) -> None:
     net = Graph(5, 64)
     result = net.node("MatMul", "x", net.constant(np.eye(64, dtype=np.float32)))

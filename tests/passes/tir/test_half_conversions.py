@@ -42,7 +42,8 @@ def test_numbers_are_rounded_to_float16_as_ieee_754_says() -> None:
     near = np.concatenate([np.nextafter(places, np.float32(side)) for side in (-np.inf, np.inf)])
     bits = np.random.default_rng(0).integers(0, 1 << 32, 9999, dtype=np.uint64).astype(np.uint32).view(np.float32)
     some = np.array([np.inf, np.nan, 0, 1e-45, 65536, 3e38], np.float32)
-    x = np.concatenate([places, near, bits, some])
+    payloads = np.array([0x7F800001, 0x7FFFEFFF, 0x7FFFF000, 0x7FFFFFFF], np.uint32).view(np.float32)
+    x = np.concatenate([places, near, bits, some, payloads])
     x = np.concatenate([x, -x])
     network = network_of(program(f'x[{x.size}] -> y\ny = R.astype(x, "float16")'))
     with np.errstate(over="ignore"):
