@@ -313,7 +313,7 @@ class Softmax(_Activation):
 
     Attributes:
         axes: in ascending order; without any each item is a group of its own.
-        logarithm: whether the result is its logarithm, of one axis.
+        logarithm: whether the result is its logarithm.
     """
 
     axes: Shape
@@ -324,8 +324,12 @@ class Softmax(_Activation):
             make = relax.op.nn.log_softmax if self.logarithm else relax.op.nn.softmax
             return make(at.expr(x), self.axes[0])
         if not self.axes:
-            return np.ones(shape_of(x), at.number(1, x).dtype)
+            return np.full(shape_of(x), 0 if self.logarithm else 1, at.number(1, x).dtype)
         data, axes = at.expr(x), list(self.axes)
         largest = at.emit(relax.op.max(data, axis=axes, keepdims=True))
-        powers = at.emit(relax.op.exp(at.emit(relax.op.subtract(data, largest))))
-        return relax.op.divide(powers, at.emit(relax.op.sum(powers, axis=axes, keepdims=True)))
+        less = at.emit(relax.op.subtract(data, largest))
+        powers = at.emit(relax.op.exp(less))
+        total = at.emit(relax.op.sum(powers, axis=axes, keepdims=True))
+        if self.logarithm:
+            return relax.op.subtract(less, at.emit(relax.op.log(total)))
+        return relax.op.divide(powers, total)

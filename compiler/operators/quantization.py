@@ -330,12 +330,14 @@ class _Scaled(Operator):
     def _parameters(self, at: Emitter, x: Shape, scale: Operand, zero: Operand | None, dtype: str) -> list[Any] | None:
         """Scale, zero point and axis as `relax.op.quantize` and `dequantize` take them, which passes know.
 
-        None where they do not: unless both are known, float32 and an integer type, of the whole tensor or along a
-        dimension.
+        None where they do not: unless both are known, float32 and integers in the range of `dtype`, of the whole
+        tensor or along a dimension.
         """
         zero = np.zeros(shape_of(scale), dtype) if zero is None else zero
         known = isinstance(scale, np.ndarray) and isinstance(zero, np.ndarray) and scale.dtype == np.float32
         if not known or self.block or not x:
+            return None
+        if not np.can_cast(zero.dtype, dtype) and not np.array_equal(zero, zero.astype(dtype)):
             return None
         shape = () if self.axis is None else shape_of(scale)
         return [*(at.expr(at.reshaped(one, shape)) for one in (scale, zero)), -1 if self.axis is None else self.axis]

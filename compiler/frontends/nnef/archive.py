@@ -223,6 +223,8 @@ class _Archive:
                     self._add(member)
         except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
             raise CompileError(f"'{path}' is not a valid tar archive: {error}") from None
+        except RecursionError:  # one for each header that says more of the next one
+            raise CompileError(f"'{path}' is not a valid tar archive: hundreds of headers for one member") from None
         self._folder = self._find_folder()
 
     def _add(self, member: tarfile.TarInfo) -> None:

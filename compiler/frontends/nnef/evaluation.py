@@ -35,8 +35,6 @@ MAX_DEPTH = 2_000
 MAX_OPERATIONS = 100_000
 MAX_STEPS = 2_000_000
 
-_FRAMES_A_FRAGMENT = 64
-_FRAMES_AN_EXPRESSION = 100_000
 _MAX_NOTES = 6
 
 
@@ -79,11 +77,7 @@ def evaluate(
         externals = ExternalShapes(chosen, shapes or {})
         return _Evaluator(document, chosen, environment, annotations, externals, limits, expand).graph()
 
-    try:
-        return call_with_deep_stack(run, _FRAMES_AN_EXPRESSION + _FRAMES_A_FRAGMENT * max_depth)
-    except RecursionError:
-        hint = "Break up expressions with many thousand operators in a row."
-        raise CompileError(f"'{document.source.file}' is nested too deeply to be evaluated", hint=hint) from None
+    return call_with_deep_stack(run, document.source.file, max_depth)
 
 
 @dataclass(frozen=True)

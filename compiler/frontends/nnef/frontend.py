@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from nnefc.frontends.nnef.allowances import allowing
 from nnefc.frontends.nnef.archive import ModelFiles, open_model
 from nnefc.frontends.nnef.checking import choose_graph
 from nnefc.frontends.nnef.declarations import STANDARD, Operation, nearest_name
+from nnefc.frontends.nnef.deep_stack import call_with_deep_stack
 from nnefc.frontends.nnef.dynamic.interpreter import Limits
 from nnefc.frontends.nnef.dynamic.network import dynamic_network
 from nnefc.frontends.nnef.evaluation import MAX_DEPTH, MAX_OPERATIONS, MAX_STEPS, evaluate, keep_whole
@@ -183,7 +185,8 @@ def read_document(files: ModelFiles, dialect: str | None, pedantic: bool, needs_
     if pedantic:
         return parse(files.text(), files.document, _dialect_of(dialect))
     document = parse(*document_text(files), _dialect_of(dialect))
-    document, notes = as_meant(document, lambda label: _number_of(files, label, needs_values))
+    read = partial(as_meant, document, lambda label: _number_of(files, label, needs_values))
+    document, notes = call_with_deep_stack(read, files.document)
     _warn_of(notes, files)
     return document
 

@@ -7,7 +7,7 @@ y = batch_normalization(…, epsilon = eps);                  with the number th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nnefc.frontends.nnef import syntax
@@ -49,29 +49,19 @@ class _Reading:
             and isinstance(assignment.value, syntax.Invocation)
             and assignment.value.name in ("constant", "variable")
         }
-        return tuple(replace(each, value=self._read(each.value)) for each in body) if self._made else body
+        return syntax.rewritten(body, self._read) if self._made else body
 
-    def _read(self, part: Any) -> Any:
-        """A part of the tree with invocations whose arguments are numbers; the same if nothing changes."""
-        if isinstance(part, tuple):
-            made = tuple(self._read(each) for each in part)
-            return part if all(one is other for one, other in zip(part, made, strict=True)) else made
-        if not is_dataclass(part):
-            return part
-        if isinstance(part, syntax.Invocation):
-            types = self._types(part)
-            given = tuple(
-                self._argument(argument, types.get(argument.name if argument.name is not None else place))
-                for place, argument in enumerate(part.arguments)
-            )
-            if any(one is not other for one, other in zip(given, part.arguments, strict=True)):
-                part = replace(part, arguments=given)
-        changed = {
-            item.name: made
-            for item in fields(part)
-            if (made := self._read(getattr(part, item.name))) is not getattr(part, item.name)
-        }
-        return replace(part, **changed) if changed else part
+    def _read(self, node: Any) -> Any:
+        """An invocation with numbers for its arguments, if there are such; other nodes as they are."""
+        if not isinstance(node, syntax.Invocation):
+            return node
+        types = self._types(node)
+        given = tuple(
+            self._argument(argument, types.get(argument.name if argument.name is not None else place))
+            for place, argument in enumerate(node.arguments)
+        )
+        changed = any(one is not other for one, other in zip(given, node.arguments, strict=True))
+        return replace(node, arguments=given) if changed else node
 
     def _argument(self, argument: syntax.Argument, wanted: Type | None) -> syntax.Argument:
         value = argument.value

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Generator
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from nnefc.diagnostics import Location
 from nnefc.frontends.nnef.types import Dialect, Type
@@ -39,8 +39,10 @@ __all__ = [
     "Unary",
     "identifiers_of",
     "parts_of",
+    "rewritten",
 ]
 
+_Part = TypeVar("_Part")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -298,6 +300,26 @@ def parts_of(part: object) -> Generator[object, None, None]:
         elif is_dataclass(node):
             yield node
             waiting.extend(getattr(node, item.name) for item in fields(node))
+
+
+def rewritten(part: _Part, change: Callable[[Any], Any]) -> _Part:
+    """A part of the tree, or several, with what `change` makes of each node, then of those in it.
+
+    It is the same where nothing changes. As deep as the tree: see `call_with_deep_stack`.
+    """
+    if isinstance(part, tuple):
+        made = tuple(rewritten(each, change) for each in part)
+        return part if all(one is other for one, other in zip(part, made, strict=True)) else made  # type: ignore[return-value]
+    if not is_dataclass(part):
+        return part
+    node = change(part)
+    changed = {
+        item.name: made
+        for item in fields(node)
+        if (made := rewritten(getattr(node, item.name), change)) is not getattr(node, item.name)
+    }
+    result: _Part = replace(node, **changed) if changed else node
+    return result
 
 
 def identifiers_of(target: Target) -> list[Identifier]:

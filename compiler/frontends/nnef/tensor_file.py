@@ -26,6 +26,7 @@ __all__ = ["ItemType", "StoredTensor", "parse_tensor", "read_tensor", "write_ten
 _MAGIC = b"\x4e\xef"
 _FINAL_HEADER = struct.Struct("<2sBBII8III19I")
 _MAX_RANK = 8
+_MAX_PROVISIONAL_RANK = 32
 
 
 class ItemType(Enum):
@@ -226,6 +227,8 @@ def _provisional_header(data: npt.NDArray[np.uint8]) -> _Header:
     length, rank = struct.unpack_from("<II", data.data, 4)
     if rank > (len(data) - 16) // 4:
         raise _Malformed(f"its rank is {rank}, more than the file has room for")
+    if rank > _MAX_PROVISIONAL_RANK:
+        raise _Malformed(f"its rank is {rank}, more than {_MAX_PROVISIONAL_RANK}")
     sizes = struct.unpack_from(f"<{rank}I", data.data, 12)
     at = 12 + 4 * rank
     code, bits, text_bytes = struct.unpack_from("<BBH", data.data, at)

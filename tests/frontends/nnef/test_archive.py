@@ -107,6 +107,14 @@ def test_sizes_beyond_the_archive_are_refused(tmp_path):
         pass
 
 
+def test_headers_that_speak_of_each_other_without_end_are_refused(tmp_path):
+    header = tarfile.TarInfo("././@LongLink")
+    header.type = tarfile.GNUTYPE_LONGNAME
+    (tmp_path / "m.tar").write_bytes(header.tobuf(tarfile.GNU_FORMAT) * 2000 + tar(MEMBERS))
+    with pytest.raises(CompileError, match="headers for one member"), open_model(tmp_path / "m.tar"):
+        pass
+
+
 def test_compressed_bombs_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "MIN_UNPACKED_BYTES", 1 << 20)
     (tmp_path / "m.tgz").write_bytes(gzip.compress(tar([("graph.nnef", bytes(1 << 24))])))

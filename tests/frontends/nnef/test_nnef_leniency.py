@@ -70,6 +70,14 @@ BREACHES = {
         "the fragment 'sqr' is left out",
         "is an operation of the standard",
     ),
+    "a fragment of the standard with another body": (
+        "extension KHR_enable_fragment_definitions; extension KHR_enable_operator_expressions;"
+        "fragment sqr_1(x: tensor<scalar>) -> (y: tensor<scalar>) { y = sqr(x) / x; }"
+        "fragment sqr(x: tensor<scalar>) -> (y: tensor<scalar>) { y = 2.0 * x ^ 2.0; }",
+        "m, v = moments(stack([x, x + 2.0], axis = 0), axes = [0]); y = sqr_1(x) + squeeze(v - 1.0, axes = [0]);",
+        "the fragment 'sqr' is taken, not the standard's operation",
+        "is an operation of the standard",
+    ),
 }
 
 
@@ -91,6 +99,15 @@ def test_a_clear_breach_is_a_warning(name: str, tmp_path: Path) -> None:
     with pytest.warns(ModelWarning), pytest.raises(CompileError):
         outline(tmp_path)
         outline(tmp_path, pedantic=True)
+
+
+def test_a_long_expression_beside_a_constant_is_read(tmp_path: Path) -> None:
+    total = " + ".join(["c"] * 2_000)
+    (tmp_path / "graph.nnef").write_text(
+        "version 1.0; extension KHR_enable_operator_expressions; graph g(x) -> (y) { x = external<scalar>(shape = [1]);"
+        f"c = constant<scalar>(shape = [1], value = [1.0]); y = x + {total}; }}"
+    )
+    assert outline(tmp_path).operations["add"] == 2_000
 
 
 def test_another_fragment_of_a_name_of_the_standard_is_an_error(tmp_path: Path) -> None:

@@ -54,6 +54,12 @@ CASES: dict[str, tuple[str, str, tuple[int, ...], Callable[[np.ndarray], np.ndar
     ),
     "a name has the value of its last assignment": ("", "a = x; a = a + 1.0; y = a;", (4,), lambda x: x + 1),
     "attributes by position, and one number for an array": ("", "y = softmax(x, 1);", (2, 5), lambda x: _softmax(x, 1)),
+    "logarithms of a softmax over two axes, and over none": (
+        "",
+        "y = tract_core_log_softmax(x, axes = [1, 2]) + tract_core_log_softmax(x, axes = []);",
+        (2, 3, 5),
+        lambda x: x - np.log(np.exp(x).sum((1, 2), keepdims=True)),
+    ),
     "an attribute that is a tensor": (
         "fragment cut( x: tensor<scalar>, first: tensor<scalar> ) -> ( y: tensor<scalar> )"
         "{ y = slice(x, axes = [1], begin = [first], end = [first + 2], stride = [1]); }",
@@ -423,6 +429,71 @@ def test_an_entry_that_does_not_fit_its_tensor_is_refused(tmp_path: Path) -> Non
     )
     with pytest.raises(CompileError, match=r"'y' has the shape \[2, 4\], for which \[3\] scales"):
         nnefc.compile(folder)
+
+
+ENTRIES = {
+    "linear_quantize(min = 0.5, max = 1.5, bits = 8)": (1 / 255, -254, "int8"),
+    "linear_quantize(min = -0.5, max = 1.5, bits = 8)": (2 / 255, -63, "int8"),
+    "linear_quantize(min = -1.5, max = -0.5, bits = 8)": (1 / 255, 254, "int8"),
+    "zero_point_linear_quantize(zero_point = -3, scale = 0.1, bits = 8, signed = false)": (0.1, -3, "uint8"),
+    "zero_point_linear_quantize(zero_point = 300, scale = 0.1, bits = 8, signed = true)": (0.1, 300, "int8"),
+}
+"""Steps, zero points and integers that tract itself has for them."""
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_zero_may_be_no_integer_of_a_quantized_tensor(entry: str, tmp_path: Path) -> None:
+    scale, zero, dtype = ENTRIES[entry]
+    body = "x = external(shape = [1, 7]); q = tract_core_cast(x); y = tract_core_cast(q, to = 'f32'); z = copy(y);"
+    folder = model(tmp_path, body)
+    (folder / "graph.quant").write_text(f'"q": {entry};')
+    x = np.float32([[-40, -0.7, 0.2, 0.61, 1.2, 1.4, 33]])
+    limits = np.iinfo(dtype)
+    codes = np.clip(np.rint(x / scale) + zero, limits.min, limits.max)
+    np.testing.assert_allclose(computed(folder, x), (codes - zero) * scale, rtol=1e-6)
+    with nnefc.compile(folder, output_tensors=("q",)).load() as network:
+        made = np.asarray(network(x))
+    assert made.dtype == dtype
+    np.testing.assert_array_equal(made, codes)
+
+
+def test_scales_inside_arrays_say_their_dimension(tmp_path: Path) -> None:
+    folder = model(
+        tmp_path, "x = external(shape = [2, 2]); q = tract_core_cast(x); y = tract_core_cast(q, to = 'f32');"
+    )
+    (folder / "graph.quant").write_text(
+        '"q": zero_point_linear_quantize(scale = [[0.5, 2.0]], zero_point = 0, bits = 8, signed = true);'
+    )
+    np.testing.assert_array_equal(computed(folder, np.float32([[0.6, 0.6], [1.4, 1.4]])), [[0.5, 0], [1.5, 2]])
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("linear_quantize(min = 1.0, max = 1.0, bits = 8)", "'y' in graph.quant.*a step must be a positive number"),
+        ("zero_point_linear_quantize(scale = 1.0, zero_point = 20000000, bits = 8)", "'y' in graph.quant.*up to 167"),
+        ("zero_point_linear_quantize(scale = [[1.0, 2.0], [3.0, 4.0]], zero_point = 0, bits = 8)", "more than one dim"),
+    ],
+)
+def test_an_entry_that_says_nothing_is_refused(entry: str, message: str, tmp_path: Path) -> None:
+    folder = model(tmp_path, "x = external(shape = [2, 2]); y = tract_core_cast(x);")
+    (folder / "graph.quant").write_text(f'"y": {entry};')
+    with pytest.raises(CompileError, match=message):
+        load(folder)
+
+
+def test_positions_have_64_bits(tmp_path: Path) -> None:
+    """As in tract."""
+    body = """x = external(shape = [1, 1, 4]); a = argmax_reduce(x, axes = [2]); b = argmin_reduce(x, axes = [2]);
+    m, y = max_pool_with_index(x, size = [1, 1, 4], padding = [(0, 0), (0, 0), (0, 0)]);"""
+    folder = model(tmp_path, body)
+    with nnefc.compile(folder, output_tensors=("a", "b", "y")).load() as network:
+        made = network.run({"x": np.float32([[[3, 1, 4, 1]]])})
+    assert {name: (str(value.dtype), value.item()) for name, value in made.items()} == {
+        "a": ("int64", 2),
+        "b": ("int64", 1),
+        "y": ("int64", 2),
+    }
 
 
 def test_a_buffer_of_the_largest_size_limits_a_symbol(tmp_path: Path) -> None:

@@ -143,6 +143,7 @@ def test_provisional_files_of_the_nnef_package_are_read():
         (final(bits=0, data=b""), "cannot be 0 bits wide"),
         (provisional()[:-4], "holds 20 bytes of data"),
         (provisional(code=7), "item type 7 is unknown"),
+        (provisional((1,) * 100), "rank is 100"),
         (provisional((4,), 8, 1, b"abcd", algorithm=b"\xff\xfe"), "not ASCII"),
     ],
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "file",

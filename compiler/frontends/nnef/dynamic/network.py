@@ -41,8 +41,6 @@ __all__ = ["dynamic_network"]
 
 _CACHES = ("tract_transformers_dyn_kv_cache", "tract_transformers_quantized_dyn_kv_cache")
 _ALWAYS = ("standard", "tract_core")
-_FRAMES_A_FRAGMENT = 64
-_FRAMES_AN_EXPRESSION = 100_000
 
 
 @dataclass
@@ -113,11 +111,7 @@ def dynamic_network(
     with leaving_open(opened, shapes):
         network = _Network(files, _quantization(files), shape, random_weights)
         build = partial(_built, document, graph, network, symbols, limits, outputs, keeps_states)
-        try:
-            made = call_with_deep_stack(build, _FRAMES_AN_EXPRESSION + _FRAMES_A_FRAGMENT * limits.depth)
-        except RecursionError:
-            hint = "Break up expressions with many thousand operators in a row."
-            raise CompileError(f"'{document.source.file}' is nested too deeply to be evaluated", hint=hint) from None
+        made = call_with_deep_stack(build, document.source.file, limits.depth)
         present = _present(opened, symbols.absent, made.module)
         return replace(made, open_dimensions=present, scenarios=assertions.scenarios)
 

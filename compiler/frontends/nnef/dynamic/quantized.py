@@ -21,12 +21,16 @@ from nnefc.frontends.nnef.dynamic.values import Array, Value, is_tensor
 from nnefc.frontends.nnef.quantization import Quantization as Entries
 from nnefc.frontends.nnef.quantization import QuantizedBy
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, rank_of, shape_of
+from nnefc.operators.dtypes import STORAGE
 from nnefc.operators.quantization import RANGES, Dequantization, Quantization
 
-__all__ = ["QuantizedTensors"]
+__all__ = ["QuantizedTensors", "zero_points"]
 
 _FACTORS = {"conv": ("input", "filter"), "deconv": ("input", "filter"), "linear": ("input", "filter")}
 """By the operations that have a bias: what is multiplied before that is added."""
+
+_FURTHEST = 1 << 24
+"""Float32 counts so far."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +38,15 @@ class _Grid:
     """What integers stand for: `(item - zero) * scale`.
 
     Attributes:
-        scale, zero: float32 and the integers' type, of one item or one for each along an axis.
+        scale, zero: float32 and integers, of one item or one for each along an axis.
         dtype: of the integers.
+        axis: the dimension along which they differ, if the entry says it.
     """
 
     scale: Array
     zero: Array
     dtype: str
+    axis: int | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Grid) and self.dtype == other.dtype and _same(self, other)
@@ -49,7 +55,7 @@ class _Grid:
 
 
 def _same(one: _Grid, other: _Grid) -> bool:
-    return np.array_equal(one.scale, other.scale) and np.array_equal(one.zero, other.zero)
+    return one.axis == other.axis and np.array_equal(one.scale, other.scale) and np.array_equal(one.zero, other.zero)
 
 
 class QuantizedTensors:
@@ -79,7 +85,7 @@ class QuantizedTensors:
             return value
         axis = _axis(name, grid, shape_of(value))
         if numpy_dtype(dtype_of(value)).kind in "iu":
-            codes: Operand = value.astype(grid.dtype) if isinstance(value, np.ndarray) else value
+            codes: Operand = _stored(name, grid, value) if isinstance(value, np.ndarray) else value
         elif grid.dtype in RANGES:
             codes = at.apply(Quantization(axis=axis, dtype=grid.dtype), value, grid.scale, grid.zero)
         else:
@@ -94,7 +100,7 @@ class QuantizedTensors:
 
     def rounded(self, value: Operand, scale: float, zero: int, dtype: str) -> Operand:
         """What integers of 8 bits stand for that are nearest to reals."""
-        grid = _Grid(np.array(scale, np.float32), np.array(zero, dtype), dtype)
+        grid = _Grid(np.array(scale, np.float32), zero_points(zero, dtype), dtype)
         codes = self._at.apply(Quantization(dtype=dtype), value, grid.scale, grid.zero)
         return self._standing_for(codes, grid, None)
 
@@ -114,7 +120,7 @@ class QuantizedTensors:
     def input_dtype(self, name: str) -> str | None:
         """The type of the integers that an input is given as; None for others."""
         grid = self._grids.get(name)
-        return None if grid is None or grid.dtype not in RANGES else str(grid.zero.dtype)
+        return None if grid is None or grid.dtype not in RANGES else _kept_as(grid.dtype)
 
     def arguments(self, name: str, given: Mapping[str, Value]) -> Mapping[str, Value]:
         """The arguments of a call: a bias of integers becomes what these stand for."""
@@ -134,36 +140,74 @@ class QuantizedTensors:
         return next((grid for known, grid, _ in self._known if known is value), None)
 
 
+def _stored(name: str, grid: _Grid, codes: Array) -> Array:
+    """The integers of a file, in the type that the entry says."""
+    dtype = _kept_as(grid.dtype)
+    low, high = RANGES.get(grid.dtype, (np.iinfo(np.int32).min, np.iinfo(np.int32).max))
+    if codes.size and not low <= codes.min() <= codes.max() <= high:
+        raise CompileError(f"'{name}' has integers that are not {grid.dtype}, as its entry in graph.quant says")
+    return codes.astype(dtype)
+
+
+def _kept_as(dtype: str) -> str:
+    """The type that integers have in the library."""
+    return STORAGE.get(dtype, dtype) if dtype in RANGES else "int32"
+
+
 def _grid(name: str, by: QuantizedBy) -> _Grid:
-    """What an entry says.
+    """What an entry says. Those of limits have signed integers in tract, and zero in the middle, cut off.
 
     Raises:
-        CompileError: the entry is of an operation that tract does not have.
+        CompileError: the entry is of an operation that tract does not have, or says nothing that can be computed.
     """
     arguments = by.arguments
-    bits, signed = int(arguments["bits"]), bool(arguments.get("signed", False))
-    dtype = f"{'' if signed else 'u'}int{bits}"
-    if by.operation.name == "zero_point_linear_quantize":
-        return _of_lists(arguments["scale"], arguments["zero_point"], "int32" if bits == 32 else dtype)
-    if by.operation.name != "linear_quantize":
-        raise CompileError(f"'{name}' is quantized by '{by.operation.name}', which tract's dialect does not have")
-    low, high = (np.asarray(arguments[each], np.float64) for each in ("min", "max"))
-    scale = (high - low) / (2.0**bits - 1)
-    return _of_lists(scale, np.round(-low / scale), dtype)
+    bits = int(arguments["bits"])
+    try:
+        with np.errstate(all="ignore"):
+            if by.operation.name == "zero_point_linear_quantize":
+                sign = "" if bits == 32 or arguments.get("signed", False) else "u"
+                return _of_lists(arguments["scale"], arguments["zero_point"], f"{sign}int{bits}")
+            if by.operation.name == "linear_quantize":
+                low, high = (np.asarray(arguments[each], np.float32) for each in ("min", "max"))
+                scale = (high - low) / np.float32(2.0**bits - 1)
+                return _of_lists(scale, np.trunc(-(low + high) / 2 / scale), f"int{bits}")
+    except CompileError as error:
+        raise CompileError(f"the entry of '{name}' in graph.quant, '{by}': {error.message}") from None
+    raise CompileError(f"'{name}' is quantized by '{by.operation.name}', which tract's dialect does not have")
 
 
 def _of_lists(scale: Any, zero: Any, dtype: str) -> _Grid:
-    scales, zeros = np.squeeze(np.asarray(scale, np.float32)), np.squeeze(np.asarray(zero, np.int64))
-    scales, zeros = np.broadcast_arrays(scales, zeros)
-    return _Grid(np.array(scales), np.array(zeros).astype(dtype if dtype in RANGES else "int32"), dtype)
+    scales, zeros = np.broadcast_arrays(np.asarray(scale, np.float32), np.asarray(zero, np.float64))
+    if not (np.isfinite(scales) & (scales > 0)).all():
+        raise CompileError("a step must be a positive number")
+    axes = [axis for axis, size in enumerate(scales.shape) if size > 1]
+    if len(axes) > 1:
+        raise CompileError(f"{list(scales.shape)} scales differ along more than one dimension")
+    own = (-1,) if axes else ()
+    axis = axes[0] if axes and scales.ndim > 1 else None
+    return _Grid(np.array(scales).reshape(own), zero_points(zeros, dtype).reshape(own), dtype, axis)
+
+
+def zero_points(values: Any, dtype: str) -> Array:
+    """Zero points in the type of their integers, or as int32 where one is beyond its range: tract has such, too.
+
+    Raises:
+        CompileError: one is no integer, or needs more than 24 bits.
+    """
+    points = np.asarray(values, np.float64)
+    if not (points == np.rint(points)).all() or (np.abs(points) > _FURTHEST).any():
+        raise CompileError(f"zero points must be integers up to {_FURTHEST}")
+    low, high = RANGES.get(dtype, (-_FURTHEST, _FURTHEST))
+    fits = dtype in RANGES and low <= points.min() and points.max() <= high
+    return points.astype(_kept_as(dtype) if fits else "int32")
 
 
 def _axis(name: str, grid: _Grid, shape: tuple[int, ...]) -> int | None:
-    """The dimension along which scales differ, the first of their size; None for one scale."""
+    """The dimension along which scales differ, the first of their size unless they say it; None for one scale."""
     if grid.scale.ndim == 0:
         return None
-    if grid.scale.ndim == 1:
-        for axis, size in enumerate(shape):
-            if size == grid.scale.size:
-                return axis
+    axes = range(len(shape)) if grid.axis is None else range(grid.axis, grid.axis + 1)
+    for axis in axes:
+        if axis < len(shape) and shape[axis] == grid.scale.size:
+            return axis
     raise CompileError(f"'{name}' has the shape {list(shape)}, for which {list(grid.scale.shape)} scales are given")

@@ -16,6 +16,7 @@ import re
 import numpy as np
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.nnef.dynamic.quantized import zero_points
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.dynamic.values import Value
 from nnefc.frontends.nnef.registries.core import product_along
@@ -104,7 +105,7 @@ def _real(context: Context, value: Value, scale: float, zero: int) -> Operand:
         return operand
     if dtype_of(operand) not in ("int8", "uint8"):
         operand = at.apply(Cast("int32"), operand)
-    zeros = np.array(zero, dtype_of(operand))
+    zeros = zero_points(zero, dtype_of(operand))
     return at.apply(Dequantization(), at.expr(operand), np.array(scale, np.float32), zeros)
 
 
@@ -121,5 +122,5 @@ def _result(context: Context, args: Arguments, made: Operand, type_name: str) ->
         return value if found[1] else context.quantized.codes_of(value)
     at = context.at
     quotient = apply(at, "round", apply(at, "divide", made, at.number(args.c_scale, made)))
-    codes = apply(at, "add", at.apply(Cast("int32"), quotient), np.array(args.c0, np.int32))
+    codes = apply(at, "add", at.apply(Cast("int32"), quotient), zero_points(args.c0, "int32"))
     return made if found[1] else codes

@@ -13,8 +13,10 @@ from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.activation import Softmax
 from nnefc.operators.base import Operand, dtype_of, is_empty, numpy_dtype, rank_of, shape_of
+from nnefc.operators.casting import Cast
 from nnefc.operators.elementwise import apply
 from nnefc.operators.matrix import MatMul
+from nnefc.operators.reduction import ArgExtreme
 from nnefc.operators.shape import Concat, Reshape, Slice, Tile, Transpose
 from nnefc.sizes import Dimension, bounds, ceil_div, greatest, is_known, least
 
@@ -149,7 +151,20 @@ def _max_pool(context: Context, args: Arguments) -> Value:
 
 @_STANDARD.operator(f"fragment max_pool_with_index{_POOL}(output: tensor<scalar>, index: tensor<integer>)")
 def _max_pool_with_index(context: Context, args: Arguments) -> Value:
-    return as_standard(context, "max_pool_with_index", args, border="ignore")
+    """Integers have 64 bits."""
+    largest, index = as_standard(context, "max_pool_with_index", args, border="ignore")
+    return [largest, context.at.apply(Cast("int64"), index)]
+
+
+for _name, _largest in (("argmax_reduce", True), ("argmin_reduce", False)):
+
+    @_STANDARD.operator(f"fragment {_name}(input: tensor<scalar>, axes: integer[]) -> (output: tensor<integer>)")
+    def _arg_extreme(context: Context, args: Arguments, largest: bool = _largest) -> Operand:
+        """Integers have 64 bits."""
+        axes, rank = tuple(sorted(args.axes)), rank_of(args.input)
+        if len(set(axes)) < len(axes) or any(not 0 <= axis < rank for axis in axes):
+            raise CompileError(f"the axes {args.axes} must name different dimensions among {rank}")
+        return context.at.apply(ArgExtreme(axes, keepdims=True, largest=largest, dtype="int64"), args.input)
 
 
 @_STANDARD.operator(
