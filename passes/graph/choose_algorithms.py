@@ -233,13 +233,11 @@ def _by_winograd(
 def _product(call: relax.Call, definitions: Mapping[relax.Var, relax.Expr], target: Target) -> Iterator[Candidate]:
     left, right = call.args
     factor = constant_factor(definitions.get(right, right), len(shape_of(left)), target)
-    if (
-        factor is None
-        or str(left.ty.dtype) != str(factor.dtype)
-        or 0 in shape_of(left)
-        or not is_known(*shape_of(left))
-    ):
+    if factor is None or str(left.ty.dtype) != str(factor.dtype) or 0 in shape_of(left):
         return
     depth, columns = factor.shape
-    saved = strassen_saving(shape_of(left), depth, columns, str(factor.dtype), target)
+    if is_known(*shape_of(left)):
+        saved = strassen_saving(shape_of(left), depth, columns, str(factor.dtype), target)
+    else:
+        saved = -math.inf  # nor do others that read the factor
     yield Candidate(factor.ctypes.data, None, saved, strassen_bytes(factor))

@@ -26,7 +26,7 @@ from nnefc.passes.graph.layout_rules.convolution import Sliding, integers, slidi
 from nnefc.passes.graph.layout_rules.deconvolution import Interleaving, phases_of
 from nnefc.passes.graph.quantized import Grid, Quantized, ScaledSum, axis_after_reshape, grid_of
 from nnefc.passes.graph.rewriter import array_of, constant, is_call, is_constant, shape_of
-from nnefc.passes.graph.shifts import shifts_round
+from nnefc.passes.graph.shifts import grows, shifts_round
 from nnefc.sizes import may_exceed
 
 __all__ = ["MOST_PRODUCTS", "ComputeInIntegers"]
@@ -280,28 +280,19 @@ def _added_to_phases(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr 
 def _with_bias(rewriter: IntegerRewriter, sum_: ScaledSum, value: np.ndarray) -> ScaledSum | None:
     """A sum and constants: added as integers, where they are whole steps of the sum; None where that would round."""
     (data, factor), *others = sum_.terms
-    if shifts_round(_shift_of(rewriter, sum_), value, "float32"):
+    before = None if others else rewriter.definition(data)
+    added = array_of(before.args[1]) if is_call(before, "add") and is_constant(before.args[1]) else np.zeros((), int)
+    if grows(sum_.shift, value, factor, added) or shifts_round(sum_.shift + added * factor, value, "float32"):
         return None
     steps = value / factor
     whole = np.rint(steps)
     if not others and not sum_.shift.any() and _are_steps(steps, whole):
         whole = whole.astype(np.int64)  # sums have no more bits than kernels compute, whatever their terms are
-        definition = rewriter.definition(data)
-        if is_call(definition, "add") and is_constant(definition.args[1]):
-            data, whole = definition.args[0], whole + array_of(definition.args[1])
+        if before is not None and added.any():
+            data, whole = before.args[0], whole + added
         biased = rewriter.builder.emit(relax.op.add(data, constant(whole.astype(np.int32))))
         return ScaledSum(((biased, factor),), sum_.shift)
     return ScaledSum(sum_.terms, sum_.shift + value)
-
-
-def _shift_of(rewriter: IntegerRewriter, sum_: ScaledSum) -> np.ndarray:
-    """The constants that are added to a sum already, as integers or not."""
-    (data, factor), *others = sum_.terms
-    added = None if others else rewriter.definition(data)
-    if not is_call(added, "add") or not is_constant(added.args[1]):
-        return sum_.shift
-    shift: np.ndarray = sum_.shift + array_of(added.args[1]) * factor
-    return shift
 
 
 def _are_steps(steps: np.ndarray, whole: np.ndarray) -> bool:
@@ -315,6 +306,8 @@ def _scaled(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
         left, right = right, left
     sum_ = rewriter.sum_of(left)
     if sum_ is None or not rewriter.is_product(left) or not is_constant(right):
+        return None
+    if len(shape_of(right)) > len(shape_of(left)):  # of one item, with axes that the result has too
         return None
     factor = array_of(right).astype(np.float64)
     if factor.size != 1 or not np.isfinite(factor).all() or not (factor > 0).all():

@@ -8,12 +8,14 @@ one operator or its steps, with or without zeros for rows of minus infinity. In 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from tvm import relax, tirx
+from tvm.ir.expr import TensorLoad
 
 from nnefc.passes.graph.element_kernels import element_of_kernel
 from nnefc.passes.graph.moved_items import SHAPES
@@ -24,13 +26,23 @@ __all__ = ["ELEMENT_WISE", "Found", "Program", "find_attention", "number_of"]
 _MOST_STEPS = 32
 """Between the product and the softmax."""
 
+
+def _extremum(of_numbers: Callable[..., tirx.Expr], a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
+    """The larger or the smaller of scores and others; not a number if one of both is none."""
+    other, score = (a, b) if isinstance(a, TensorLoad | tirx.FloatImm) else (b, a)
+    chosen = of_numbers(other, score)  # the second, where a comparison does not hold
+    if isinstance(other, tirx.FloatImm) and not math.isnan(other.value):
+        return chosen
+    return tirx.Select(tirx.isnan(other), other, chosen)
+
+
 ELEMENT_WISE: Mapping[str, Callable[..., tirx.Expr]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
     "multiply": lambda a, b: a * b,
     "divide": lambda a, b: a / b,
-    "maximum": tirx.max,
-    "minimum": tirx.min,
+    "maximum": lambda a, b: _extremum(tirx.Max, a, b),
+    "minimum": lambda a, b: _extremum(tirx.Min, a, b),
     "negative": lambda a: tirx.const(0, a.expr_ty().dtype) - a,
     "tanh": tirx.tanh,
     "where": tirx.Select,

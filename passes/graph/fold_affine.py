@@ -20,7 +20,7 @@ from tvm import relax
 
 from nnefc.passes.graph.origins import joined_name
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
-from nnefc.passes.graph.shifts import shifts_round
+from nnefc.passes.graph.shifts import grows, shifts_round
 
 __all__ = ["FoldAffine"]
 
@@ -73,16 +73,12 @@ class _Folder(Rewriter):
             made = relax.Call(source.op, [source.args[0], constant(scaled)], source.attrs)
             return self.builder.emit(made, joined_name(expr.name, self.builder.rewritten))
         if is_call(source, "add") and is_constant(source.args[1]):
-            if self._rounds(source.args[0], array_of(source.args[1])):
+            shift = array_of(source.args[1])
+            if grows(shift, scale) or self._rounds(source.args[0], shift):
                 return None
-            shift = array_of(source.args[1]) * scale
-            inner = (
-                None
-                if shift.size > max(array_of(source.args[1]).size, scale.size)
-                else self._scaled(source.args[0], scale)
-            )
+            inner = self._scaled(source.args[0], scale)
             if inner is not None:
-                return relax.op.add(inner, constant(shift.astype(scale.dtype)))
+                return relax.op.add(inner, constant((shift * scale).astype(scale.dtype)))
         if is_call(source, "multiply") and any(map(is_constant, source.args)):
             return self._joined(source, scale)
         return None
@@ -95,11 +91,13 @@ class _Folder(Rewriter):
         data, other = source.args if is_constant(source.args[1]) else source.args[::-1]
         if is_constant(data) or shape_of(data) != shape_of(source):
             return None
+        if grows(array_of(other), scale):
+            return None
         factors = (array_of(other).astype(np.float64), scale.astype(np.float64))
         both, limits = factors[0] * factors[1], ml_dtypes.finfo(scale.dtype)  # type: ignore[no-untyped-call]
         usual = (both == 0) | ((np.abs(both) >= limits.tiny) & (np.abs(both) <= limits.max))
         lost = (both == 0) & (factors[0] != 0) & (factors[1] != 0)
-        if both.size > max(factor.size for factor in factors) or not usual.all() or lost.any():
+        if not usual.all() or lost.any():
             return None
         return relax.op.multiply(data, constant(both.astype(scale.dtype)))
 
@@ -109,6 +107,8 @@ class _Folder(Rewriter):
         if is_call(source, *_CONVOLUTIONS):
             return relax.op.add(expr, constant(shift))
         if self.used_once(expr) and is_call(source, "add") and is_constant(source.args[1]):
+            if grows(array_of(source.args[1]), shift):
+                return None
             joined = array_of(source.args[1]).astype(np.float64) + shift
             largest = float(ml_dtypes.finfo(shift.dtype).max)  # type: ignore[no-untyped-call]
             if self._rounds(expr, shift) or (np.abs(joined) > largest).any():

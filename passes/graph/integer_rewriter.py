@@ -9,7 +9,7 @@ from tvm import relax
 from nnefc.passes.graph.layout_rules.deconvolution import Interleaving
 from nnefc.passes.graph.quantized import Grid, Quantized, ScaledSum, quantized_of
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
-from nnefc.passes.graph.shifts import shifts_round
+from nnefc.passes.graph.shifts import grows, shifts_round
 
 __all__ = ["MOVING", "NARROW", "IntegerRewriter", "QuantizedSums"]
 
@@ -95,7 +95,7 @@ class IntegerRewriter(Rewriter):
             if not is_constant(other) or is_constant(data) or shape_of(data) != shape_of(call):
                 break
             value = array_of(other).astype(np.float64)
-            if not np.isfinite(value).all() or (factor * value).size > max(factor.size, value.size):
+            if not np.isfinite(value).all() or grows(factor, shift, value):
                 break
             match call.op.name:
                 case "relax.multiply":
@@ -113,7 +113,7 @@ class IntegerRewriter(Rewriter):
         if not factor.shape and factor == 1 and not shift.any():
             return None
         sum_ = self.sum_of(expr) or ScaledSum(((expr, np.ones(())),), np.zeros(()))
-        if shifts_round(sum_.shift, _unscaled(shift, factor), "float32"):
+        if grows(sum_.shift, shift, factor) or shifts_round(sum_.shift, _unscaled(shift, factor), "float32"):
             return None
         made = sum_.times(factor)
         return ScaledSum(made.terms, made.shift + shift)
@@ -152,6 +152,10 @@ def _unscaled(shift: np.ndarray, factor: np.ndarray) -> np.ndarray:
     return shift / np.where(factor == 0, 1, factor)
 
 
+_MOST_STEPS = 64
+"""Limits and moves between a sum and its quantization: of longer chains the last ones are computed as floats."""
+
+
 class QuantizedSums:
     """Makes the integers that tensors are quantized to, from what the tensors are made of."""
 
@@ -159,8 +163,11 @@ class QuantizedSums:
         self._rewriter, self._grid, self._dtype = rewriter, grid, dtype
         self._emit = rewriter.builder.emit
 
-    def of(self, expr: relax.Expr, low: int, high: int) -> relax.Expr | None:
-        """The integers of `expr` cut to a range; None where there is no better way than to quantize floats."""
+    def of(self, expr: relax.Expr, low: int, high: int, steps: int = _MOST_STEPS) -> relax.Expr | None:
+        """The integers of `expr` cut to a range; None where there is no better way than to quantize floats.
+
+        `steps` limits and moves before it may be looked through.
+        """
         source = self._rewriter.quantized(expr)
         if source is not None and source.dtype == self._dtype and source.grid.same_as(self._grid):
             return self._cut(source.data, low, high)
@@ -174,25 +181,27 @@ class QuantizedSums:
         if affine is not None:
             return self._of_sum(affine, low, high)
         call = self._rewriter.definition(expr)
+        if not steps:
+            return None
         if is_call(call, "nn.relu"):
-            return self.of(call.args[0], max(low, self._step(0.0)), high)
+            return self.of(call.args[0], max(low, self._step(0.0)), high, steps - 1)
         if is_call(call, "clip"):
             least, most = (self._step(float(bound.value)) for bound in call.args[1:])
-            return self.of(call.args[0], min(max(least, low), high), max(min(most, high), low))
+            return self.of(call.args[0], min(max(least, low), high), max(min(most, high), low), steps - 1)
         if is_call(call, *MOVING) and self._rewriter.used_once(expr):
-            inner = self.of(call.args[0], low, high)
+            inner = self.of(call.args[0], low, high, steps - 1)
             return None if inner is None else self._emit(relax.Call(call.op, [inner, *call.args[1:]], call.attrs))
         if is_call(call, "concat"):
-            return self._of_parts(call, low, high)
+            return self._of_parts(call, low, high, steps - 1)
         return None
 
     def _step(self, value: float) -> int:
         return self._grid.step(value, self._dtype)
 
-    def _of_parts(self, call: relax.Call, low: int, high: int) -> relax.Expr | None:
+    def _of_parts(self, call: relax.Call, low: int, high: int, steps: int) -> relax.Expr | None:
         """Parts of a concatenation, each by itself."""
         fields = list(call.args[0].fields)
-        parts = [self.of(field, low, high) if self._is_own(field) else None for field in fields]
+        parts = [self.of(field, low, high, steps) if self._is_own(field) else None for field in fields]
         if all(part is None for part in parts):
             return None
         whole = [

@@ -1,4 +1,4 @@
-"""Constants that are added one after the other, and when they may be added up before.
+"""Constants that are added or multiplied one after the other, and when they may be joined before.
 
 A large constant that is added and subtracted again rounds, because sums have no more digits than their type:
 
@@ -8,13 +8,21 @@ A large constant that is added and subtracted again rounds, because sums have no
 
 from __future__ import annotations
 
+import math
+
 import ml_dtypes
 import numpy as np
 
-__all__ = ["shifts_round"]
+__all__ = ["grows", "shifts_round"]
 
 _SMALLEST_STEP = 1 / 16
 """Of numbers that are meant to be rounded to it; what smaller ones lose are the errors of floats."""
+
+
+def grows(*arrays: np.ndarray) -> bool:
+    """Whether constants together, broadcast, have more items than the largest of them: `[C, 1, 1]` and `[1, H, W]`."""
+    together = math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
+    return together > max(array.size for array in arrays)
 
 
 def shifts_round(one: np.ndarray, other: np.ndarray, dtype: str | np.dtype[np.generic]) -> bool:

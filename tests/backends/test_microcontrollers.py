@@ -232,6 +232,30 @@ def test_a_convolution_of_one_channel_multiplies_neighbours_in_a_row(tmp_path: P
         np.testing.assert_array_equal(measured.outputs["y"], nnefc.compile(model).run({"x": x})["y"])
 
 
+def test_a_channel_that_a_convolution_has_made_is_read_where_it_lies(tmp_path: Path) -> None:
+    skip_without("cortex-m4")
+    random = np.random.default_rng(6)
+    constants = [("w", random.integers(-50, 51, (1, 8, 3, 3)).astype(np.int8))]
+    constants += [("v", random.integers(-50, 51, (8, 1, 3, 3)).astype(np.int8)), ("zero", np.int8(0))]
+    constants += [("of_x", np.float32(0.1)), ("of_w", np.float32(0.01)), ("of_y", np.float32(0.2))]
+    parameters = [["of_x", "zero", weights, "of_w", "zero", "of_y", "zero"] for weights in "wv"]
+    graph = helper.make_graph(
+        [
+            helper.make_node("QLinearConv", ["x", *parameters[0]], ["t"], pads=[1] * 4),
+            helper.make_node("QLinearConv", ["t", *parameters[1]], ["y"], pads=[1] * 4),
+        ],
+        "bottleneck",
+        [helper.make_tensor_value_info("x", TensorProto.INT8, (1, 8, 7, 6))],
+        [helper.make_tensor_value_info("y", TensorProto.INT8, (1, 8, 7, 6))],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants],
+    )
+    model = tmp_path / "bottleneck.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), model)
+    x = random.integers(-128, 128, (1, 8, 7, 6)).astype(np.int8)
+    measured = run_on_board(nnefc.compile(model, "cortex-m4"), {"x": x})
+    np.testing.assert_array_equal(measured.outputs["y"], nnefc.compile(model).run({"x": x})["y"])
+
+
 def test_helium_multiplies_and_rounds_vectors(tmp_path: Path) -> None:
     quantized(tmp_path / "small.onnx")
     nnefc.compile(tmp_path / "small.onnx", "cortex-m55").emit("asm", tmp_path / "asm")

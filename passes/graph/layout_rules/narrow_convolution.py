@@ -81,7 +81,8 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
         return summed_convolution(layouts, padded, filters, sliding)
     how = multiplication_of(layouts.target, str(padded.data.ty.dtype), str(filters.dtype)).of_values(filters)
     if not layouts.target.hosted and how.terms > 1 and filters.shape[1] == sliding.groups == 1:
-        padded, filters, sliding = _taps_as_channels(layouts, padded, filters, sliding)
+        plain = Padded(layouts.plain(padded.data), padded.value)
+        padded, filters, sliding = _taps_as_channels(layouts, plain, filters, sliding)
     value = padded.value + how.offset
     few_taps = str(filters.dtype) in BYTES and math.prod(filters.shape[2:]) <= _MOST_TAPS
     if few_taps and sliding.groups == filters.shape[0] == 1 and np.all(filters == 1):

@@ -19,10 +19,12 @@ from onnxruntime.quantization import (
     quantize_dynamic,
     quantize_static,
 )
+from relax_programs import program, summary
 
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.formats import load_network
+from nnefc.passes.graph.compute_in_integers import ComputeInIntegers
 from nnefc.passes.pipeline import optimized, simplifications
 from nnefc.targets.machine.parsing import parse_target
 
@@ -395,6 +397,28 @@ def test_layers_differ_from_the_reals_by_one_step_at_most(tmp_path: Path, dtype:
         assert np.abs(steps).max() <= 1, name
         assert np.abs(steps).mean() < 0.02, name
         np.testing.assert_allclose(real, other, rtol=0, atol=1.01 * STEP, err_msg=name)
+
+
+def test_a_quantization_after_many_limits_looks_through_some_of_them() -> None:
+    grid = 'R.const(0.1, "float32"), R.const(3, "uint8")'
+    limits = [f"x{n + 1} = R.nn.relu(x{n})" for n in range(1200)]
+    ends = f'q = R.quantize(x1200, {grid}, out_dtype="uint8")', f"y = R.dequantize(q, {grid})"
+    module = program("\n".join(["x0[4] -> y", *limits, *ends]))
+    assert summary(ComputeInIntegers()(module)).count("nn.relu") == 1200
+
+
+def test_a_number_of_more_axes_than_its_product_gives_these_to_the_result(tmp_path: Path) -> None:
+    g = Graph(3)
+    filters = g.array(g.random.integers(-9, 10, (8, 3, 3, 3)).astype(np.int8))
+    weights = g.node("DequantizeLinear", filters, g.array(np.float32(0.01)), g.array(np.int8(0)))
+    product = g.node("Conv", g.rounded("x", 0.01, 3), weights)
+    y = g.rounded(g.node("Mul", product, g.array(np.full((1, 1, 1, 1, 1), 0.5, np.float32))), 0.01, 100)
+    onnx.save(g.model((1, 3, 6, 5), y), tmp_path / "network.onnx")
+    feeds = {"x": g.random.random((1, 3, 6, 5)).astype(np.float32)}
+    (wanted,) = by_onnxruntime(tmp_path / "network.onnx", feeds)
+    (found,) = by_nnefc(tmp_path / "network.onnx", feeds)
+    assert found.shape == wanted.shape == (1, 1, 8, 4, 3)
+    np.testing.assert_allclose(found, wanted, atol=0.0101)
 
 
 def test_reals_with_other_scales_than_the_result_keep_their_steps() -> None:

@@ -147,6 +147,17 @@ def test_a_constant_that_several_computations_read_is_added_once() -> None:
     assert not choose_algorithms([module], MACHINE, 1 + 0.9 * (room - 1)).strassen
 
 
+@pytest.mark.parametrize(("rows", "chosen"), [("128", 1), ("'rows'", 0)])
+def test_a_factor_that_open_rows_are_multiplied_with_stays_as_it_is(rows: str, chosen: int) -> None:
+    module = program(
+        f"""x[128, 768]; z[{rows}, 768] -> y, w
+            y = R.matmul(x, A)
+            w = R.matmul(z, A)""",
+        A=np.ones((768, 768), np.float32),
+    )
+    assert len(choose_algorithms([module], MACHINE, math.inf).strassen) == chosen
+
+
 def test_a_filter_that_a_strided_or_dilated_convolution_reads_too_stays_as_it_is() -> None:
     """As where one filter looks at several scales."""
 

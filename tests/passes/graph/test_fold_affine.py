@@ -118,6 +118,9 @@ KEPT = {
     "two scales with a larger product": """x[1, 3, 4, 4] -> b
         a = R.multiply(x, S)
         b = R.multiply(a, ROW)""",
+    "two shifts with a larger sum": """x[1, 3, 4, 4] -> b
+        a = R.add(x, S)
+        b = R.add(a, ROW)""",
     "two scales whose product is too large": """x[1, 3, 4, 4] -> b
         a = R.multiply(x, HUGE)
         b = R.multiply(a, HUGE)""",

@@ -321,6 +321,19 @@ def test_rows_of_which_nothing_is_seen_are_what_the_softmax_makes_of_them(hidden
         check([Case([q, k, v, mask], with_added_mask)])
 
 
+def test_what_is_not_a_number_stays_so_where_scores_are_limited() -> None:
+    q, k, v, most = (numbers(*shape) for shape in ((40, 16), (16, 50), (50, 16), (40, 50)))
+    q[3, 2] = most[7, 4] = np.nan
+
+    def limited(graph: Graph, q: Value, k: Value, v: Value, most: Value) -> Value:
+        scores = graph.binary("maximum", graph.matmul(q, k), graph.constant(np.float32(-1e4)))
+        return graph.matmul(graph.softmax(graph.binary("minimum", scores, most), 1), v)
+
+    case = Case([q, k, v, most], limited)
+    check([case])
+    assert "attention" in summary(JoinAttention(target("llvm"))(build([case]).network.module))
+
+
 def test_what_is_not_a_number_spoils_its_own_row_alone() -> None:
     q, k, v = (numbers(1, length, 48) for length in (70, 80, 80))
     q[0, 9, 3], q[0, 11, 20] = np.nan, np.inf
