@@ -24,7 +24,7 @@ from sklearn.base import is_classifier
 from nnefc.artifact import Artifact
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile as compile_model
-from nnefc.loader import Model
+from nnefc.loader import Model, Tensor
 from nnefc.loader.tensors import DTYPES
 
 __all__ = ["CompiledEstimator", "compile"]
@@ -76,6 +76,7 @@ class CompiledEstimator:
         """See :func:`compile`."""
         self.artifact = artifact
         self.model = artifact.load(threads=threads)
+        self._columns = list(getattr(samples, "columns", ()))
         found = self._run(samples)
         self._outputs: dict[str, tuple[str, tuple[int, ...]]] = {}
         for method in (name for name in _METHODS if hasattr(estimator, name)):
@@ -111,19 +112,36 @@ class CompiledEstimator:
 
     def _run(self, samples: Any) -> dict[str, np.ndarray]:
         """All outputs, by name."""
-        if hasattr(samples, "columns"):
-            columns = [samples[name].to_numpy() for name in samples.columns]
-            given = [column.reshape(-1, 1) for column in columns]
+        if self._columns and hasattr(samples, "columns"):
+            missing = [str(name) for name in self._columns if name not in samples.columns]
+            if missing:
+                raise CompileError(f"the data frame has no column {', '.join(missing)}, and it was compiled with them")
+            given = [samples[name].to_numpy().reshape(-1, 1) for name in self._columns]
         else:
             given = [np.asarray(samples)]
         if len(given) != len(self.model.inputs):
             names = ", ".join(tensor.name for tensor in self.model.inputs)
             raise CompileError(f"the samples have {len(given)} columns of a data frame or arrays, but it reads {names}")
-        arrays = {
-            tensor.name: array if tensor.dtype == "string" else array.astype(DTYPES[tensor.dtype])
-            for tensor, array in zip(self.model.inputs, given, strict=True)
-        }
-        return self.model.run(arrays)
+        pairs = zip(self.model.inputs, given, strict=True)
+        return self.model.run({tensor.name: _converted_to(tensor, array) for tensor, array in pairs})
+
+
+def _converted_to(tensor: Tensor, array: np.ndarray) -> np.ndarray:
+    """An array in the type of an input.
+
+    Raises:
+        CompileError: the input has integers, and the array other numbers.
+    """
+    if tensor.dtype == "string":
+        return array
+    with np.errstate(invalid="ignore"):
+        made = array.astype(DTYPES[tensor.dtype])
+    if made.dtype.kind in "iub" and not np.array_equal(made, array):
+        raise CompileError(
+            f"{tensor.name} has values that are not {tensor.dtype}, which it had when the estimator was compiled",
+            hint="compile it with samples of this type",
+        )
+    return made
 
 
 def _converted(estimator: Any, samples: Any) -> Any:

@@ -138,8 +138,9 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
                 )
         given = [_readable(leaf) for leaf, name in zip(leaves, self._inputs, strict=True) if name is not None]
         made = self.model(*given)
-        arrays = iter(made if isinstance(made, tuple) else (made,))
-        results = [torch.from_numpy(next(arrays)) if isinstance(name, str) else name for name in self._results]
+        arrays = made if isinstance(made, tuple) else (made,)
+        tensors = iter([_tensor(array, kind.dtype) for array, kind in zip(arrays, self.model.outputs, strict=True)])
+        results = [next(tensors) if isinstance(name, str) else name for name in self._results]
         return pytree.tree_unflatten(results, outside)
 
     def takes(self, tensors: Sequence[torch.Tensor]) -> bool:
@@ -165,7 +166,9 @@ def backend(
     """What `torch.compile(module, backend="nnefc", options={…})` calls for each graph that it captures.
 
     A graph is compiled when it first runs; sizes that torch leaves open stay open. Parameters are constants: after they
-    change, it is compiled again. Where gradients are recorded, the graph runs as it is.
+    change, it is compiled again. Changes in place through `.data`, of which PyTorch keeps no count, are not seen: call
+    `torch._dynamo.reset()` after them. Where gradients are recorded, or parameters were made in inference mode, where
+    changes are not counted either, the graph runs as it is.
 
     Args:
         graph: of the module or a part of it.
@@ -191,18 +194,22 @@ class _Captured:
             _kind(example, examples, bool(constant)) for example, constant in zip(examples, static, strict=True)
         ]
         self._open = [_open_axes(example) for example in examples]
-        self._versions: list[tuple[int, int]] = []
+        self._versions: list[tuple[int, int, int]] = []
+        self._held: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._compiled: list[tuple[list[Any], CompiledModule]] = []
         self._has_warned = False
 
     def __call__(self, *values: Any) -> Any:
         if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in values):
-            return self._as_it_is(values)
+            return self._as_it_is(values, _RECORDED)
         constants = [value for value, kind in zip(values, self._kinds, strict=True) if kind is _CONSTANT]
-        versions = [(id(constant), constant._version) for constant in constants]
+        if any(constant.is_inference() for constant in constants):
+            return self._as_it_is(values, _UNCOUNTED)
+        versions = [(id(constant), constant.data_ptr(), constant._version) for constant in constants]
         if versions != self._versions:
             self._compiled.clear()
             self._versions = versions
+            self._held = [(constant, constant.detach()) for constant in constants]  # no other gets their addresses
         tensors = [value for value, kind in zip(values, self._kinds, strict=True) if kind is _TENSOR]
         numbers = [value for value, kind in zip(values, self._kinds, strict=True) if kind is _NUMBER]
         for made_for, compiled in self._compiled:
@@ -212,10 +219,9 @@ class _Captured:
         self._compiled.append((numbers, compiled))
         return compiled(*tensors)
 
-    def _as_it_is(self, values: Sequence[Any]) -> Any:
+    def _as_it_is(self, values: Sequence[Any], why: str) -> Any:
         if not self._has_warned:
-            text = "nnefc compiles nothing where gradients are recorded: use torch.no_grad() or torch.inference_mode()"
-            warnings.warn(text, stacklevel=3)
+            warnings.warn(f"nnefc compiles nothing {why}", stacklevel=3)
             self._has_warned = True
         return self._graph(*values)
 
@@ -225,6 +231,9 @@ class _Captured:
         bound = _Bound(self._graph, self._kinds, values)
         return compile(bound, *tensors, dynamic_shapes={"tensors": shapes}, threads=self._threads, **self._options)
 
+
+_RECORDED = "where gradients are recorded: use torch.no_grad() or torch.inference_mode()"
+_UNCOUNTED = "whose parameters were made in inference mode, for their changes are not counted: make them outside of it"
 
 _CONSTANT, _NUMBER, _TENSOR = object(), object(), object()
 """What an input of a captured graph is: a parameter, a number of its own, a tensor of the call."""
@@ -283,6 +292,12 @@ class _Bound(torch.nn.Module):  # type: ignore[misc, unused-ignore]
 def _readable(leaf: Any) -> Any:
     """An argument as the loader reads it."""
     return leaf.detach() if isinstance(leaf, torch.Tensor) else np.asarray(leaf)
+
+
+def _tensor(array: np.ndarray, dtype: str) -> torch.Tensor:
+    """A result; NumPy has the bits of bfloat16 alone."""
+    tensor = torch.from_numpy(array)
+    return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
 
 
 @contextmanager

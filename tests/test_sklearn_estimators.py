@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 pytest.importorskip("skl2onnx")
@@ -73,8 +76,41 @@ def test_columns_of_a_data_frame() -> None:
     estimator = make_pipeline(columns, LogisticRegression()).fit(frame, NUMBERS)
     compiled = nnefc.sklearn.compile(estimator, frame)
     np.testing.assert_array_equal(compiled.predict(frame), estimator.predict(frame))
-    with pytest.raises(nnefc.CompileError, match="has 1 columns"):
+    with pytest.raises(nnefc.CompileError, match="has no column kind, age"):
         compiled.predict(frame[["size"]])
+
+
+class Frame:
+    """What is asked of a data frame."""
+
+    def __init__(self, **columns: list[float]) -> None:
+        self.columns = list(columns)
+        self._arrays = {name: np.array(values) for name, values in columns.items()}
+
+    def __len__(self) -> int:
+        return len(self._arrays[self.columns[0]])
+
+    def __getitem__(self, name: str) -> Any:
+        return SimpleNamespace(to_numpy=lambda: self._arrays[name])
+
+
+class Difference:
+    def predict(self, frame: Frame) -> np.ndarray:
+        found: np.ndarray = frame["a"].to_numpy() - frame["b"].to_numpy()
+        return found
+
+
+def test_columns_are_known_by_their_names(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    difference (float[n, 1] a, int64[n, 1] b) => (float[n, 1] y) { c = Cast <to = 1> (b) y = Sub (a, c) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "difference.onnx")
+    artifact = nnefc.compile(tmp_path / "difference.onnx")
+    compiled = nnefc.sklearn.CompiledEstimator(Difference(), artifact, Frame(a=[5, 7], b=[1, 2]), threads=1)
+    np.testing.assert_array_equal(compiled.predict(Frame(b=[3.0], more=[0], a=[10])), [7])
+    with pytest.raises(nnefc.CompileError, match="no column b"):
+        compiled.predict(Frame(a=[1]))
+    with pytest.raises(nnefc.CompileError, match="b has values that are not int64"):
+        compiled.predict(Frame(a=[1], b=[1.5]))
 
 
 def test_an_estimator_that_is_not_trained() -> None:

@@ -66,6 +66,13 @@ class Structured(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         return {"s": product, "n": (a, None), "c": [c + 1, product]}
 
 
+def test_bfloat16_goes_in_and_out() -> None:
+    a, b = torch.randn(2, 3).bfloat16(), torch.randn(2, 3).bfloat16()
+    found = nnefc.torch.compile(Weighted(), a, b, threads=1)(a, b)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found, a * 2 + b)
+
+
 def test_structures_of_arguments_and_results() -> None:
     a, b, c = torch.randn(4, 6), torch.randn(5, 6), torch.arange(3)
     compiled = nnefc.torch.compile(Structured(), a, (b, c), kwargs={"k": 2})
@@ -95,6 +102,19 @@ def test_torch_compile_takes_every_size() -> None:
         check(compiled(x), module(x))
     module[0].weight.mul_(2)
     check(compiled(x), module(x))
+    module[0].weight.data = torch.randn(4, 3, 3, 3)
+    check(compiled(x), module(x))
+
+
+def test_parameters_of_inference_mode_are_left_to_pytorch() -> None:
+    with torch.inference_mode():
+        module = network()
+        compiled = torch.compile(module, backend=backend)
+        x = torch.randn(2, 3, 8, 8)
+        with pytest.warns(UserWarning, match="made in inference mode"):
+            check(compiled(x), module(x))
+        module[0].weight.mul_(2)
+        check(compiled(x), module(x))
 
 
 def test_numbers_that_are_no_sizes() -> None:
