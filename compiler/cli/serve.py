@@ -91,6 +91,13 @@ _KEY_BYTES = 32
     help="The largest request, in MiB.",
 )
 @click.option(
+    "--max-json",
+    type=click.FloatRange(min=0, min_open=True, max=2047),
+    default=_WHERE.largest_json / _MIB,
+    metavar="MIB",
+    help="The most of a request over HTTP that may be JSON, in MiB; nothing else is answered while that is parsed.",
+)
+@click.option(
     "--limit",
     "limits",
     multiple=True,
@@ -147,6 +154,7 @@ def serve_libraries(
     grpc_port: int,
     max_delay: float,
     max_request: float,
+    max_json: float,
     threads: int | None,
     weights_key: BinaryIO | None,
     tls: tuple[Path, Path] | None,
@@ -179,6 +187,7 @@ def serve_libraries(
         port=port if http else None,
         grpc_port=grpc_port if grpc else None,
         largest=int(max_request * _MIB),
+        largest_json=int(max_json * _MIB),
         certificate=tls and tls[0],
         key=tls and tls[1],
         **options,

@@ -15,7 +15,7 @@ from typing import Any
 
 from .tensors import LoadError
 
-__all__ = ["check_file", "labels_of", "weights_beside"]
+__all__ = ["beside", "check_file", "labels_of", "weights_beside"]
 
 # sys.platform → whose libraries load. Not platform.system(), which asks a service of Windows' that may not answer.
 _SYSTEMS = {"android": "Linux", "darwin": "macOS", "linux": "Linux", "win32": "Windows"}
@@ -186,7 +186,12 @@ def labels_of(path: Path) -> dict[str, tuple[int | str, ...]]:
 def weights_beside(path: Path) -> Path | None:
     """The weights file that a library looks for in its folder, told without loading it; None if it needs none."""
     name = _text_of(path, b'"weights"').get("weights")
-    return path.parent / Path(name).name if isinstance(name, str) and name else None
+    return beside(path, Path(name).name) if isinstance(name, str) and name else None
+
+
+def beside(path: Path, name: str) -> Path:
+    """A file beside a library, which may be a link: the library itself knows its own place alone."""
+    return Path(os.path.realpath(path)).with_name(name)
 
 
 def _text_of(path: Path, wanted: bytes) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .encrypted_weights import DecryptedWeights, WeightsKey, decrypted_weights
-from .files import check_file, labels_of
+from .files import beside, check_file, labels_of
 from .forks import keep_lock
 from .interface import (
     ABI_VERSION,
@@ -156,7 +156,7 @@ class Library:
     def _decrypt(self, key: WeightsKey | None) -> None:
         """Read the weights file if it is encrypted, once for all sessions; others are for the library to map."""
         if self.weights is not None:
-            self._decrypted = decrypted_weights(self._weights_path or self.path.with_name(self.weights), key)
+            self._decrypted = decrypted_weights(self._weights_path or beside(self.path, self.weights), key)
         elif key is not None and not callable(key):
             raise LoadError(
                 f"{self.path} contains its weights, which are not encrypted: load it without a key for them"

@@ -82,6 +82,9 @@ def check_signature(library: Path, key: Path, weights: Path | None = None) -> No
     if not isinstance(public, ed25519.Ed25519PublicKey):
         raise LoadError(f"{key} is a key of another kind than those that sign libraries, Ed25519")
     path = library.with_name(f"{library.name}.sig")
+    if not path.exists():  # a link's, or that of the file it leads to
+        real = Path(os.path.realpath(library))
+        path = real.with_name(f"{real.name}.sig")
     if not path.exists():
         raise LoadError(f"{library} is not signed: there is no {path.name} beside it; nnefc sign makes one")
     digests, signature = _parsed(path)

@@ -30,14 +30,15 @@ class Service:
 
     Attributes:
         drains: whether it is going to end: what has begun is answered, and nothing else.
+        timeout: what a request may take, in seconds.
         under_way: how many requests for runs have no answer yet.
     """
 
     def __init__(self, repository: Repository, metrics: Metrics, *, timeout: float, control: bool) -> None:
-        """`timeout` is what a request may take, in seconds; with `control`, clients may load and unload networks."""
+        """With `control`, clients may load and unload networks."""
         self.repository = repository
         self.metrics = metrics
-        self._timeout = timeout
+        self.timeout = timeout
         self._control = control
         self.drains = False
         self.under_way = 0
@@ -106,7 +107,7 @@ class Service:
         self.under_way += 1
         try:
             with served.admitted():
-                yield entry, served, asyncio.get_running_loop().time() + self._timeout
+                yield entry, served, asyncio.get_running_loop().time() + self.timeout
             result = "ok"
         except Refused as error:
             result = error.kind.word
@@ -128,7 +129,13 @@ class Service:
 
 async def aside(size: int, call: Callable[..., Any], *arguments: Any) -> Any:
     """Call at once, or in another thread if it goes through so many bytes value by value."""
-    return call(*arguments) if size < _LONG else await asyncio.to_thread(call, *arguments)
+    if size < _LONG:
+        return call(*arguments)
+    thread = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
+    try:
+        return await asyncio.shield(thread)
+    finally:  # a thread cannot be cancelled: what it holds counts until it ends
+        await asyncio.gather(thread, return_exceptions=True)
 
 
 def _described(tensor: Tensor) -> dict[str, Any]:

@@ -32,14 +32,16 @@ _HEADER_LENGTH = "Inference-Header-Content-Length"
 _INDEX_BYTES = 1 << 16
 """What a request for the index may have, which is read without a place among the requests for runs."""
 
+_SLOW = "the request takes longer to arrive than there is time for it"
+
 _PAYLOAD_ERRORS = (web.RequestPayloadError, ContentEncodingError, TransferEncodingError)
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def application(service: Service, largest: int) -> web.Application:
-    """The server's paths. Requests with bodies of more than `largest` bytes are refused."""
-    handlers = _Handlers(service, largest)
+def application(service: Service, largest: int, largest_json: int) -> web.Application:
+    """The server's paths. Bodies of more than `largest` bytes, or with more than `largest_json` of JSON, are refused."""
+    handlers = _Handlers(service, largest, largest_json)
     made = web.Application(client_max_size=largest, middlewares=[_refusals])
     model = "/v2/models/{model}"
     for place in (model, model + "/versions/{version}"):
@@ -80,9 +82,10 @@ def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> 
 class _Handlers:
     """A method for each path."""
 
-    def __init__(self, service: Service, largest: int) -> None:
+    def __init__(self, service: Service, largest: int, largest_json: int) -> None:
         self._service = service
         self._largest = largest
+        self._largest_json = largest_json
 
     async def live(self, _: web.Request) -> web.Response:
         return web.json_response({"live": True})
@@ -105,7 +108,10 @@ class _Handlers:
 
     async def index(self, request: web.Request) -> web.Response:
         try:
-            body = await request.clone(client_max_size=_INDEX_BYTES).read()
+            async with asyncio.timeout(self._service.timeout):
+                body = await request.clone(client_max_size=_INDEX_BYTES).read()
+        except TimeoutError:
+            raise Refused(Kind.LATE, _SLOW) from None
         except _PAYLOAD_ERRORS as error:
             raise Refused(Kind.INVALID, f"the body cannot be read: {error}") from None
         given = _json(body or b"{}")
@@ -123,7 +129,7 @@ class _Handlers:
         text, kind = self._service.metrics.text()
         return web.Response(body=text, headers={"Content-Type": kind})
 
-    async def infer(self, request: web.Request) -> web.Response:
+    async def infer(self, request: web.Request) -> web.StreamResponse:
         length = request.headers.get(_HEADER_LENGTH)
         model, version = request.match_info["model"], request.match_info.get("version", "")
         with self._service.request("http", model, version) as (entry, served, until):
@@ -131,12 +137,18 @@ class _Handlers:
                 async with asyncio.timeout_at(until):
                     body = await request.read()
             except TimeoutError:
-                raise Refused(Kind.LATE, "the request takes longer to arrive than there is time for it") from None
+                raise Refused(Kind.LATE, _SLOW) from None
             except web.HTTPRequestEntityTooLarge:
                 raise Refused(Kind.TOO_LARGE, f"the body has more than {self._largest:,} bytes") from None
             except _PAYLOAD_ERRORS as error:
                 raise Refused(Kind.INVALID, f"the body cannot be read: {error}") from None
             head, raw = _divided(body, length)
+            if len(head) > self._largest_json:
+                raise Refused(
+                    Kind.TOO_LARGE,
+                    f"the request has more than {self._largest_json:,} bytes of JSON: send tensors as raw bytes, by "
+                    "the extension binary_tensor_data",
+                )
             given = await aside(len(head), _json, head)
             refuse_extensions(_parameters(given))
             strings = len(raw) if any(tensor.dtype == "string" for tensor in served.inputs) else 0
@@ -149,7 +161,7 @@ class _Handlers:
                 said["id"] = given["id"]
             slow = [tensor for tensor in wanted.tensors if tensor.name not in wanted.raw or tensor.dtype == "string"]
             size = sum(outputs[tensor.name].nbytes for tensor in slow)
-            return await aside(size, _response, said, wanted, outputs)
+            return await _sent(request, await aside(size, _answer, said, wanted, outputs), until)
 
 
 def _divided(body: bytes, length: str | None) -> tuple[bytes, memoryview]:
@@ -209,7 +221,8 @@ class _Wanted:
         self.raw = {t.name for t in self.tensors if own.get(t.name) is True or (all_raw and own.get(t.name) is None)}
 
 
-def _response(said: dict[str, Any], wanted: _Wanted, outputs: Mapping[str, Array]) -> web.Response:
+def _answer(said: dict[str, Any], wanted: _Wanted, outputs: Mapping[str, Array]) -> list[bytes]:
+    """The JSON, and the outputs that are raw."""
     blobs: list[bytes] = []
     listed = []
     for tensor in wanted.tensors:
@@ -221,11 +234,30 @@ def _response(said: dict[str, Any], wanted: _Wanted, outputs: Mapping[str, Array
         else:
             one["data"] = to_numbers(tensor, array)
         listed.append(one)
-    text = json.dumps(said | {"outputs": listed}).encode()
-    if not wanted.raw:
-        return web.Response(body=text, content_type="application/json")
-    headers = {_HEADER_LENGTH: str(len(text)), "Content-Type": "application/octet-stream"}
-    return web.Response(body=b"".join([text, *blobs]), headers=headers)
+    return [json.dumps(said | {"outputs": listed}).encode(), *blobs]
+
+
+async def _sent(request: web.Request, parts: Sequence[bytes], until: float) -> web.StreamResponse:
+    """An answer of JSON and what follows it as it is: written while the request has its place.
+
+    What a client does not read in time is thrown away with the connection, for it is memory.
+    """
+    response = web.StreamResponse()
+    response.content_length = sum(map(len, parts))
+    response.content_type = "application/octet-stream" if len(parts) > 1 else "application/json"
+    if len(parts) > 1:
+        response.headers[_HEADER_LENGTH] = str(len(parts[0]))
+    try:
+        async with asyncio.timeout_at(until):
+            await response.prepare(request)
+            for part in parts:
+                await response.write(part)
+            await response.write_eof()
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise Refused(Kind.LATE, "the answer takes longer to be read than there is time for it") from None
+    return response
 
 
 def _objects(given: Mapping[str, Any], name: str) -> list[dict[str, Any]]:

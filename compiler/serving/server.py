@@ -65,7 +65,7 @@ class Server:
         where = self._where
         if where.port is not None:
             runner = web.AppRunner(
-                application(self.service, where.largest),
+                application(self.service, where.largest, where.largest_json),
                 access_log=None,
                 handler_cancellation=True,
                 shutdown_timeout=_HANDLER_SECONDS,

@@ -44,7 +44,8 @@ class Listening:
         host: the address; a name or a number.
         port, grpc_port: of HTTP and gRPC; 0: any that is free; None: not at all.
         largest: bytes of a request's body.
-        timeout: seconds for a request, from its header to its answer.
+        largest_json: bytes of what of it is in JSON: nothing else is answered while that is parsed.
+        timeout: seconds for a request, from its header to the end of its answer.
         idle: seconds that a connection, or a stream of requests over gRPC, may be without any.
         drain: seconds that requests under way have when the server is told to end.
         control: whether clients may load and unload networks.
@@ -55,6 +56,7 @@ class Listening:
     port: int | None = 8000
     grpc_port: int | None = 8001
     largest: int = 64 << 20
+    largest_json: int = 8 << 20
     timeout: float = 60.0
     idle: float = 300.0
     drain: float = 30.0

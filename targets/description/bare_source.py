@@ -30,9 +30,13 @@ _C_TYPES = {  # of elements; half floats have none of their own
 _TAKEN = (
     r"auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|inline|int|long|register|"
     r"restrict|return|short|signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|while|arena|class|new|"
-    r"delete|this|template|bool|true|false|private|public|protected|operator|namespace|using"
+    r"delete|this|template|bool|true|false|private|public|protected|operator|namespace|using|and|and_eq|bitand|bitor|"
+    r"compl|not|not_eq|or|or_eq|xor|xor_eq|try|catch|throw|export|friend|virtual|explicit|mutable|typename|typeid|nullptr|"
+    r"noexcept|constexpr|consteval|constinit|concept|requires|decltype|alignas|alignof|static_assert|thread_local|"
+    r"const_cast|dynamic_cast|reinterpret_cast|static_cast|char8_t|char16_t|char32_t|wchar_t|co_await|co_return|co_yield|"
+    r"asm|typeof|typeof_unqual|linux|unix|memcpy|memset|size_t|u?int(8|16|32|64)_t|nnefc_\w*"
 )
-"""Words of C and C++, and the name of another parameter."""
+"""Words of C, of C++ and of GNU's C, what the functions use themselves, and the name of another parameter."""
 
 
 def arena_bytes(description: LibraryDescription) -> int:
@@ -132,12 +136,12 @@ def bare_source(description: LibraryDescription) -> str:
             f"{_prototype(description)};",
             *_reset_declaration(description),
             f"{_prototype(description)} {{",
-            "    int32_t before = nnefc_failed;",
+            "    int32_t nnefc_before = nnefc_failed;",
             "    nnefc_failed = 0;",
-            f"    int32_t status = nnefc_network({', '.join(arguments)});",
-            "    status |= nnefc_failed;",
-            "    nnefc_failed = before;",
-            "    return (int)status;",
+            f"    int32_t nnefc_status = nnefc_network({', '.join(arguments)});",
+            "    nnefc_status |= nnefc_failed;",
+            "    nnefc_failed = nnefc_before;",
+            "    return (int)nnefc_status;",
             "}",
             *_reset(description, state),
             "",
@@ -190,18 +194,19 @@ def _prototype(description: LibraryDescription) -> str:
 
 def _parameter_names(description: LibraryDescription) -> list[str]:
     """Names of the tensors as C takes them, all different."""
-    names: list[str] = []
     roles: Sequence[tuple[str, Sequence[TensorDescription]]]
     roles = (("input", description.inputs), ("output", description.outputs))
-    for role, tensors in roles:
-        for index, tensor in enumerate(tensors):
-            name = re.sub(r"[^A-Za-z0-9_]", "_", tensor.name)
-            usual = (
-                not re.fullmatch(_TAKEN, name)
-                and re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,30}", name)
-                and name not in names
-            )
-            names.append(name if usual else f"{role}_{index}")
+    like = {role: [re.sub(r"[^A-Za-z0-9_]", "_", tensor.name) for tensor in tensors] for role, tensors in roles}
+    taken = {name for names in like.values() for name in names}
+    names: list[str] = []
+    for role, wanted in like.items():
+        for index, name in enumerate(wanted):
+            usual = re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,30}", name) and not re.fullmatch(_TAKEN, name)
+            if not usual or name in names:
+                name = f"{role}_{index}"
+                while name in taken:
+                    name += "_"
+            names.append(name)
     return names
 
 

@@ -62,6 +62,14 @@ def test_the_key_opens_it_as_bytes_as_a_file_and_by_a_function(library: Path, tm
     assert asked == [library.with_suffix(".weights")]
 
 
+def test_a_link_leads_to_the_files_beside_the_library(library: Path, tmp_path: Path) -> None:
+    link = tmp_path / "current" / library.name
+    link.parent.mkdir()
+    link.symlink_to(library)
+    with load(link, weights_key=KEY, threads=1) as model:
+        assert np.array_equal(model(X)[0], X * WEIGHTS)
+
+
 def test_nothing_can_be_read_in_the_files(library: Path) -> None:
     for path in (library, library.with_suffix(".weights")):
         content = path.read_bytes()

@@ -66,6 +66,19 @@ def test_a_signed_library_loads(library: Path, keys: tuple[Path, Path]) -> None:
         assert np.array_equal(model(np.ones(1024, np.float32))[0], WEIGHTS)
 
 
+def test_what_is_checked_is_what_a_link_leads_to(with_weights: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
+    sign_library(with_weights, keys[0])
+    link = tmp_path / "current" / with_weights.name
+    link.parent.mkdir()
+    link.symlink_to(with_weights)
+    check_signature(link, keys[1])
+    weights = with_weights.with_suffix(".weights")
+    link.with_name(weights.name).write_bytes(weights.read_bytes())
+    weights.write_bytes(b"changed")
+    with pytest.raises(LoadError, match="not the file that was signed"):
+        check_signature(link, keys[1])
+
+
 def test_files_may_be_renamed_together(library: Path, keys: tuple[Path, Path]) -> None:
     sign_library(library, keys[0]).rename(library.with_name("other.so.sig"))
     check_signature(library.rename(library.with_name("other.so")), keys[1])

@@ -11,9 +11,11 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +25,7 @@ import pytest
 from served_networks import ROWS, get, library, post, serving, tensor
 
 from nnefc.loader import RunError
+from nnefc.serving.requests import aside
 
 X = np.ones((1, 3), np.float32)
 GOOD = {"inputs": [tensor("x", X), tensor("y", X)]}
@@ -55,6 +58,30 @@ def test_a_body_that_is_too_large_or_becomes_so(libraries: dict[str, Path]) -> N
         assert post(server, "/v2/repository/index", b" " * 70_000)[0] == 413  # read without a place
 
 
+def test_json_has_a_limit_of_its_own(libraries: dict[str, Path]) -> None:
+    with serving({"rows": libraries["rows"]}, largest_json=1000) as server:
+        status, said = post(server, INFER, of_width(100))
+        assert status == 413 and "1,000 bytes of JSON" in said["error"]
+        assert post(server, INFER, GOOD)[0] == 200
+
+
+def test_work_in_a_thread_is_waited_for() -> None:
+    ended = threading.Event()
+
+    async def cancelled() -> None:
+        def work() -> None:
+            time.sleep(0.2)
+            ended.set()
+
+        task = asyncio.create_task(aside(1 << 30, work))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled() and ended.is_set()
+
+    asyncio.run(cancelled())
+
+
 def test_requests_that_find_no_place_are_refused_at_once(libraries: dict[str, Path]) -> None:
     with (
         serving({"rows": libraries["rows"]}, rows=2, delay=2.0, waiting=1) as server,
@@ -76,6 +103,36 @@ def test_a_client_that_sends_slowly_is_given_up(libraries: dict[str, Path]) -> N
             assert b" 504 " in slow.recv(1000).partition(b"\r\n")[0]
         assert server.service.under_way == 0
         assert post(server, INFER, GOOD)[0] == 200
+
+
+def test_an_index_that_does_not_arrive_is_given_up(libraries: dict[str, Path]) -> None:
+    with (
+        serving({"rows": libraries["rows"]}, timeout=0.3) as server,
+        socket.create_connection(("127.0.0.1", server.port), 20) as slow,
+    ):
+        slow.sendall(b"POST /v2/repository/index HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
+        assert b" 504 " in slow.recv(1000).partition(b"\r\n")[0]
+
+
+def test_an_answer_that_is_not_read_keeps_its_place_until_it_is_thrown_away(libraries: dict[str, Path]) -> None:
+    size = 16 << 20
+    raw = {"datatype": "FP32", "shape": [4, size // 16], "parameters": {"binary_data_size": size}}
+    given = {"inputs": [{"name": name} | raw for name in "xy"], "parameters": {"binary_data_output": True}}
+    text = json.dumps(given).encode()
+    head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: {len(text)}\r\n"
+    with serving({"rows": libraries["rows"]}, timeout=2.0) as server, socket.socket() as lazy:
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lazy.connect(("127.0.0.1", server.port))
+        lazy.sendall(f"{head}Content-Length: {len(text) + 2 * size}\r\n\r\n".encode() + text + bytes(2 * size))
+        lazy.settimeout(20)
+        assert lazy.recv(12) == b"HTTP/1.1 200"
+        assert server.service.under_way == 1
+        wait_for(server, 0)
+        count = 0
+        with suppress(ConnectionResetError):
+            while part := lazy.recv(1 << 16):
+                count += len(part)
+        assert count < size
 
 
 def test_a_clients_own_time_limit_ends_its_waiting(libraries: dict[str, Path]) -> None:

@@ -10,9 +10,10 @@ import pytest
 
 import nnefc
 from nnefc.diagnostics import CompileError
-from nnefc.targets.description.bare_source import arena_bytes, bare_header
+from nnefc.targets.description.bare_source import arena_bytes, bare_header, bare_source
 from nnefc.targets.description.library import LibraryDescription, TensorDescription
 from nnefc.targets.link.elf_file import RELOCATABLE, ElfFile
+from nnefc.targets.link.toolchain import RUNTIME
 from nnefc.targets.link.zig import zig
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.nnef"
@@ -86,6 +87,19 @@ def test_names_of_tensors_that_c_does_not_take_are_numbers() -> None:
     assert "const int8_t *a_b, const int8_t *input_1, const int8_t *input_2," in header
     assert header.count("*/") == header.count("/*")
     assert arena_bytes(description) == 0
+
+
+def test_names_that_the_c_uses_itself_are_left_to_it(tmp_path: Path) -> None:
+    names = ("status", "before", "memcpy", "uint8_t", "nnefc_failed", "xor", "nullptr", "linux", "input_9", "input.9")
+    tensors = [TensorDescription(name, "int8", (2,)) for name in names]
+    states = {"states": (TensorDescription("s", "int8", (2,)),), "state_bytes": 2}
+    outputs = (TensorDescription("asm", "bool", ()),)
+    description = LibraryDescription("m", "cortex-m4", "", tuple(tensors), outputs, **states)
+    (tmp_path / "m.c").write_text(bare_source(description))
+    (tmp_path / "m.cpp").write_text(bare_header(description))
+    flags = ["-target", "thumb-freestanding-eabihf", "-mcpu=cortex_m4", "-c", "-o", "m.o", "-I", str(RUNTIME)]
+    for words in (["cc", "m.c"], ["c++", "m.cpp"]):
+        subprocess.run([*zig(), words[0], *flags, words[1]], cwd=tmp_path, check=True)
 
 
 @pytest.mark.parametrize("name", ["net.so", "net.o", "net"])
