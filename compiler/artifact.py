@@ -423,9 +423,10 @@ def compiler_version() -> str:
 
 
 def _initial_bytes(network: Network, plan: MemoryPlan) -> int:
-    """How much of the states' memory a library must bring: without the zeros at its end."""
+    """How much of the states' memory a library must bring: without the bytes of zero at its end, which -0.0 has not."""
     kept = zip(network.states, plan.state_offsets, strict=True)
-    return max((offset + state.initial.nbytes for state, offset in kept if state.initial.any()), default=0)
+    ends = (offset + state.initial.nbytes for state, offset in kept if state.initial.reshape(-1).view(np.uint8).any())
+    return max(ends, default=0)
 
 
 def _constants(network: Network, lowered: Lowered, size: int) -> Constants | None:

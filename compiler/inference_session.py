@@ -168,8 +168,8 @@ class InferenceSession:
         def run() -> None:
             try:
                 results, error = self.run(output_names, input_feed, run_options), ""
-            except RunError as failure:
-                results, error = [], str(failure)
+            except Exception as failure:  # nobody has the future that would keep it
+                results, error = [], str(failure) or type(failure).__name__
             callback(results, user_data, error)
 
         if self._pool is None:

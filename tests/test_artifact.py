@@ -11,13 +11,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from relax_programs import network_of, program, target
 
 import nnefc
-from nnefc.artifact import Artifact
+from nnefc.artifact import Artifact, _initial_bytes
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
 from nnefc.network import State
@@ -228,3 +229,9 @@ def test_an_artifact_is_shown_in_one_line(compiled: Artifact) -> None:
     assert repr(compiled) == f"<Artifact test for llvm -mcpu=x86-64-v3: {face}>"
     many = replace(compiled.description, inputs=compiled.inputs * 1000)
     assert len(repr(replace(compiled, description=many))) < 500
+
+
+def test_states_of_negative_zeros_are_kept() -> None:
+    states = [SimpleNamespace(initial=np.full(3, value, np.float32)) for value in (0.0, -0.0, 0.0)]
+    network, plan = SimpleNamespace(states=states), SimpleNamespace(state_offsets=(0, 64, 128))
+    assert _initial_bytes(network, plan) == 64 + 12  # type: ignore[arg-type]

@@ -135,6 +135,17 @@ def test_a_callback_gets_the_results_or_the_error(session: nnefc.InferenceSessio
     assert '"x" is missing' in reason
 
 
+def test_a_run_that_fails_in_any_way_is_told(session: nnefc.InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_memory(*_: Any) -> None:
+        raise MemoryError
+
+    said: list[str] = []
+    done = threading.Event()
+    monkeypatch.setattr(session, "run", without_memory)
+    session.run_async(None, {}, lambda _, __, error: (said.append(error), done.set()), None)
+    assert done.wait(10) and said == ["MemoryError"]
+
+
 def test_rows_of_classes_come_by_name(tmp_path: Path) -> None:
     scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", 3])
     node = helper.make_node("ZipMap", ["scores"], ["named"], domain="ai.onnx.ml", classlabels_strings=["a", "b", "c"])

@@ -31,8 +31,10 @@ def _limits(context: click.Context, parameter: click.Parameter, values: tuple[st
     found: dict[str, int] = {}
     for value in values:
         name, _, size = value.rpartition("=")
-        if not name or not size.isdigit():
+        if not name or not (size.isascii() and size.isdigit()):
             raise click.BadParameter(f"{value!r} is not of the form NAME=64")
+        if name in found:
+            raise click.BadParameter(f"there are two limits of {name}")
         found[name] = int(size)
     return found
 

@@ -62,6 +62,7 @@ class SessionPool:
         self._lock = threading.Lock()
         self._allowed = threading.Semaphore(most)
         self._executor = ThreadPoolExecutor(most, thread_name_prefix="nnefc-pool")
+        self._closing = threading.Lock()
         self._closed = False
 
     @contextmanager
@@ -158,8 +159,9 @@ class SessionPool:
     def close(self) -> None:
         """Wait for the runs that have begun, and free the sessions. Closing twice does nothing."""
         self._executor.shutdown(wait=True)
-        for _ in range(self._most):  # runs of other threads
-            self._allowed.acquire()
+        with self._closing:  # or two threads would wait for what the other has
+            for _ in range(self._most):  # runs of other threads
+                self._allowed.acquire()
         with self._lock:
             self._closed = True
             made, self._made = self._made, []

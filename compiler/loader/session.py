@@ -54,6 +54,8 @@ class Session:
         try:
             self.gpu = None if library.device == "cpu" else Gpu(number)
         except RunError as error:
+            library.destroy(self._handle)
+            self._handle = None
             raise LoadError(str(error)) from error
         self._sized: _Sized | None = None
         self._run_native = library.dll.nnefc_run
@@ -121,6 +123,9 @@ class Session:
             if name not in names:
                 known = f"its open dimensions are {', '.join(names)}" if names else "all its sizes are known"
                 raise RunError(f'the model has no open dimension "{name}": {known}')
+        for name, size in sizes.items():
+            if not -(1 << 63) <= size < 1 << 63:
+                raise RunError(f'no memory holds {size} of the open dimension "{name}"')
         wanted = [sizes.get(dimension.name, dimension.most) for dimension in dimensions]
         with self._lock:
             handle = self.open()

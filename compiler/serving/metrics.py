@@ -70,9 +70,9 @@ class NetworkMetrics:
         self._admitted, self._seconds = admitted, seconds
         self._waits, self._runs, self._rows = waits, runs, rows
 
-    def admitted(self, count: int) -> None:
-        """How many requests there are now."""
-        self._admitted.set(count)
+    def admitted(self, more: int) -> None:
+        """So many requests more, or fewer; a network that is loaded anew counts with the one before it."""
+        self._admitted.inc(more)
 
     def ended(self, protocol: str, result: str, seconds: float) -> None:
         """A request has its answer: "ok", or the word for why it was refused."""

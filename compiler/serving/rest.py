@@ -40,7 +40,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def application(service: Service, largest: int, largest_json: int) -> web.Application:
-    """The server's paths. Bodies of more than `largest` bytes, or with more than `largest_json` of JSON, are refused."""
+    """The server's paths. Bodies of more than `largest` bytes, or `largest_json` of JSON, are refused."""
     handlers = _Handlers(service, largest, largest_json)
     made = web.Application(client_max_size=largest, middlewares=[_refusals])
     model = "/v2/models/{model}"

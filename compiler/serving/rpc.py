@@ -80,6 +80,9 @@ def _method(package: str, name: str, answer: _Answer) -> Any:
     )
 
 
+_FAILED = "the server failed: it has written why to its log"
+
+
 async def _answered(answer: _Answer, kind: Any, request: bytes, context: Any) -> Any:
     """The answer, or the status of why there is none."""
     try:
@@ -88,7 +91,7 @@ async def _answered(answer: _Answer, kind: Any, request: bytes, context: Any) ->
         await context.abort(grpc.StatusCode[error.kind.grpc], str(error))
     except Exception:  # of which gRPC would tell the client the text
         _LOG.exception("a request failed")
-        await context.abort(grpc.StatusCode[Kind.FAILED.grpc], "the server failed: it has written why to its log")
+        await context.abort(grpc.StatusCode[Kind.FAILED.grpc], _FAILED)
 
 
 def _read(kind: Any, request: bytes) -> Any:
@@ -188,6 +191,9 @@ class _Answers:
                 yield kind(infer_response=await self.infer(request, context))
             except Refused as error:
                 yield kind(error_message=str(error), infer_response=answer)
+            except Exception:  # of which gRPC would tell the client the text
+                _LOG.exception("a request failed")
+                yield kind(error_message=_FAILED, infer_response=answer)
 
 
 def _parameters(given: Any) -> dict[str, object]:

@@ -121,12 +121,12 @@ class Served:
         if self._admitted >= self._most_admitted:
             raise Refused(Kind.BUSY, f"{self._admitted} requests are run and wait already: try again later")
         self._admitted += 1
-        self.metrics.admitted(self._admitted)
+        self.metrics.admitted(1)
         try:
             yield
         finally:
             self._admitted -= 1
-            self.metrics.admitted(self._admitted)
+            self.metrics.admitted(-1)
 
     def input_for(self, name: str, datatype: str, shape: Sequence[object]) -> tuple[Tensor, tuple[int, ...]]:
         """The input that a request's tensor is for, and its shape, of which each size by itself is one it may have.

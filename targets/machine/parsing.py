@@ -127,6 +127,10 @@ def _from_options(text: str, options: Sequence[str]) -> Target:
                 f"unknown option {option!r} of target {text!r}",
                 hint="the options are -mtriple=TRIPLE, -mcpu=NAME, -mattr=+FEATURE,-FEATURE and -precision=bf16",
             )
+        if key in given:
+            raise CompileError(
+                f"the target {text!r} says {key} twice", hint="say it once; features are -mattr=+FEATURE,-FEATURE"
+            )
         given[key] = value
     attributes = tuple(given["-mattr"].split(",")) if "-mattr" in given else ()
     if "-mtriple" in given:

@@ -36,6 +36,8 @@ def said(*arguments: str) -> tuple[int, str]:
         (["a/0=a.so"], 1, "'0' is not a version"),
         (["a.so", "--no-http", "--no-grpc"], 2, "nothing to listen for"),
         (["a.so", "--limit", "batch"], 2, "not of the form NAME=64"),
+        (["a.so", "--limit", "n=²"], 2, "not of the form NAME=64"),
+        (["a.so", "--limit", "n=4", "--limit", "n=8"], 2, "two limits of n"),
     ],
 )
 def test_mistakes(arguments: list[str], status: int, words: str) -> None:

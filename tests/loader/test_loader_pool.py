@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx.parser
@@ -14,6 +17,7 @@ from relax_programs import network_of, program, target
 
 import nnefc
 from nnefc.driver import compile_network
+from nnefc.loader import session
 from nnefc.network import State
 
 SUMS = """
@@ -164,3 +168,35 @@ def test_no_sessions_and_states_are_refused(model: nnefc.Model) -> None:
         pytest.raises(nnefc.RunError, match="states"),
     ):
         nnefc.SessionPool(counting)
+
+
+def test_threads_close_a_pool_together(model: nnefc.Model) -> None:
+    pool = nnefc.SessionPool(model, sessions=4, threads=1)
+    with ExitStack() as held:
+        for _ in range(2):
+            held.enter_context(pool.session())
+        closing = [threading.Thread(target=pool.close, daemon=True) for _ in range(3)]
+        for thread in closing:
+            thread.start()
+        time.sleep(0.1)
+    for thread in closing:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in closing)
+
+
+def test_memory_is_not_reserved_for_sizes_beyond_all_integers(model: nnefc.Model) -> None:
+    with pytest.raises(nnefc.RunError, match="no memory holds"):
+        model.reserve({"batch": 2**64 + 5})
+
+
+def test_a_session_without_its_gpu_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    destroyed: list[int] = []
+
+    def no_gpu(number: int) -> None:
+        raise nnefc.RunError(f"no GPU {number}")
+
+    monkeypatch.setattr(session, "Gpu", no_gpu)
+    library = SimpleNamespace(device="cuda", create=lambda *_: 5, destroy=destroyed.append)
+    with pytest.raises(nnefc.LoadError, match="no GPU 1"):
+        session.Session(library, 1, 1, True)  # type: ignore[arg-type]
+    assert destroyed == [5]

@@ -25,6 +25,8 @@ import pytest
 from served_networks import ROWS, get, library, post, serving, tensor
 
 from nnefc.loader import RunError
+from nnefc.serving import rpc
+from nnefc.serving.metrics import Metrics
 from nnefc.serving.requests import aside
 
 X = np.ones((1, 3), np.float32)
@@ -338,3 +340,28 @@ def test_every_session_is_made_before_the_first_request(libraries: dict[str, Pat
     with serving({"rows": libraries["rows"]}, sessions=3) as server:
         _, served = server.service.repository.find("rows")
         assert len(served._pool._made) == 3
+
+
+def test_a_network_that_is_loaded_anew_counts_with_the_one_before() -> None:
+    metrics = Metrics()
+    before, after = metrics.of("n", "1"), metrics.of("n", "1")
+    before.admitted(1)
+    after.admitted(1)
+    after.admitted(-1)
+    assert admitted(metrics.text()[0].decode()).endswith(" 1.0")
+
+
+def test_a_stream_does_not_tell_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answered() -> Any:
+        answers = rpc._Answers(SimpleNamespace(), 5.0)  # type: ignore[arg-type]
+        monkeypatch.setattr(answers, "infer", lambda *_: 1 / 0)
+        requests = iter([b""])
+
+        async def each() -> Any:
+            for request in requests:
+                yield request
+
+        return [answer async for answer in answers.stream(each(), None)]
+
+    (answer,) = asyncio.run(answered())
+    assert "written why to its log" in answer.error_message

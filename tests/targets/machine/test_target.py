@@ -242,3 +242,9 @@ def test_llvm_is_asked_once_about_a_processor(monkeypatch: pytest.MonkeyPatch) -
     for name in ("llvm_get_cpu_archlist", "llvm_get_cpu_features"):
         monkeypatch.setattr(codegen, name, asked)
     assert parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76") == first
+
+
+@pytest.mark.parametrize("text", ["llvm -mattr=+avx2 -mattr=+fma", "llvm -mcpu=x86-64-v3 -mcpu=x86-64-v2"])
+def test_an_option_that_is_said_twice(text: str) -> None:
+    with pytest.raises(CompileError, match="twice"):
+        parse_target(text)
