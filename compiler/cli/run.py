@@ -66,7 +66,7 @@ def run_library(
         if output is not None:
             write_outputs(output, results)
         else:
-            click.echo("\n".join(describe(results)))
+            click.echo("\n".join(describe(results, {tensor.name: tensor.dtype for tensor in model.outputs})))
 
 
 def inputs_of(
@@ -126,12 +126,17 @@ def said_of_inputs(library: Path) -> tuple[dict[str, int], dict[str, Formula]]:
     return dict(found.index_limits), {each.name: each.formula for each in found.formulas}
 
 
-def describe(results: Mapping[str, np.ndarray[Any, Any]]) -> list[str]:
-    """A line an output: name, type, shape, and the least, mean and largest value; of strings the first and the last."""
+def describe(results: Mapping[str, np.ndarray[Any, Any]], types: Mapping[str, str]) -> list[str]:
+    """A line an output: name, type, shape, and the least, mean and largest value; of strings the first and the last.
+
+    `types` are the outputs' own: of bfloat16 there are the bits alone, as uint16.
+    """
+    import numpy as np
+
     rows = [("output", "type", "shape", "least", "mean", "largest")]
     for name, array in results.items():
-        kind = "string" if array.dtype.hasobject else str(array.dtype)
-        rows.append((name, kind, f"[{', '.join(map(str, array.shape))}]", *summary(array)))
+        values = (array.astype(np.uint32) << 16).view(np.float32) if types[name] == "bfloat16" else array
+        rows.append((name, types[name], f"[{', '.join(map(str, array.shape))}]", *summary(values)))
     return columns(rows, right=(3, 4, 5))
 
 

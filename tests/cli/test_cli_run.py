@@ -14,6 +14,7 @@ from runtime_samples import sample_library
 import nnefc.loader
 from nnefc.cli import main
 from nnefc.cli.arrays import file_names
+from nnefc.cli.run import describe
 from nnefc.loader import RunError, Tensor
 from nnefc.sample_inputs import random_inputs
 
@@ -119,6 +120,11 @@ def test_without_a_folder_the_outputs_are_described(model: Any, tmp_path: Path) 
     lines = run("--input", tmp_path / "both.npz").stdout.splitlines()
     assert lines[0].split() == ["output", "type", "shape", "least", "mean", "largest"]
     assert lines[1].split() == ["sum", "float32", "[2,", "3]", "1", "3.5", "6"]
+
+
+def test_bfloat16_is_described_by_its_values() -> None:
+    bits = (np.array([1, 2, 6], np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    assert describe({"y": bits}, {"y": "bfloat16"})[1].split() == ["y", "bfloat16", "[3]", "1", "3", "6"]
 
 
 def test_random_values_depend_on_seed_and_name_only() -> None:

@@ -199,7 +199,7 @@ def test_strings_on_the_command_line(copied: Path, tmp_path: Path) -> None:
     inputs = random_inputs(0, nnefc.compile(copied).inputs)
     results = {"y": np.array(["b\x1b", "a" * 30], object), "n": np.array([1, 2])}
     assert inputs["x"].dtype.kind == "U"
-    shown = describe(results)
+    shown = describe(results, {"y": "string", "n": "int64"})
     assert [line.split() for line in shown[1:]] == [
         ["y", "string", "[2]", "'aaaaaaaaaaaaaaaaaaaaaaa…", "-", "'b\\x1b'"],
         ["n", "int64", "[2]", "1", "1.5", "2"],
