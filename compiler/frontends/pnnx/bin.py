@@ -21,6 +21,7 @@ import numpy as np
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Array
 from nnefc.frontends.pnnx.param import Operator, TensorType, known_shape
+from nnefc.sizes import MAX_ITEMS
 
 __all__ = ["STORED_TYPES", "Weights"]
 
@@ -88,6 +89,8 @@ class Weights:
         dtype = STORED_TYPES[type.dtype]
         size = math.prod(shape) * dtype.itemsize
         if size == 0:
+            if math.prod(max(each, 1) for each in shape) > MAX_ITEMS:
+                raise CompileError(f"the tensor '{name}' of '{operator.name}' is too large", location=place)
             return np.zeros(shape, dtype)
         member = f"{operator.name}.{name}"
         data = self._bytes(member, size, operator)

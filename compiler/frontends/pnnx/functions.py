@@ -79,6 +79,11 @@ def _rounded(function: Callable[[float], float]) -> Callable[[float], float]:
     return lambda x: x if isinstance(x, int) else float(function(x)) if math.isfinite(x) else x
 
 
+def _to_integer(function: Callable[[float], float]) -> Callable[[float], float]:
+    """Functions that give integers in TorchScript, such as sizes."""
+    return lambda x: int(function(x)) if math.isfinite(x) else x
+
+
 def _of_one(name: str, number: Callable[..., Any], rule: Rule = Rule.REAL, **rest: Any) -> Function:
     return Function(1, 1, rule, name, number, **rest)
 
@@ -156,8 +161,8 @@ FUNCTIONS: Mapping[str, Function] = {
     "sign": _of_one("sign_or_zero", _sign_number, Rule.SAME),
     "square": _of_one("square", lambda x: _whole_power(x, 2), Rule.SAME),
     "reciprocal": _of_one("reciprocal", lambda x: 1 / x),
-    "floor": _of_one("floor", _rounded(math.floor), Rule.SAME),
-    "ceil": _of_one("ceil", _rounded(math.ceil), Rule.SAME),
+    "floor": _of_one("floor", _to_integer(math.floor), Rule.SAME),
+    "ceil": _of_one("ceil", _to_integer(math.ceil), Rule.SAME),
     "round": _of_one("round", _rounded(round), Rule.SAME),
     "trunc": _of_one("trunc", _rounded(math.trunc), Rule.SAME),
     # Roots, powers, logarithms, circles and hyperbolas.

@@ -23,8 +23,14 @@ from test_operations_compiled import GROUPS
 import nnefc
 from nnefc.diagnostics import CompileError, ModelWarning
 from nnefc.frontends.nnef import load as load_nnef
+from nnefc.frontends.nnef.writing.document import Document
+from nnefc.frontends.nnef.writing.movements import slice_ends
+from nnefc.frontends.nnef.writing.rules import RULES
+from nnefc.frontends.nnef.writing.tract import TRACT_RULES, TractDocument
 from nnefc.frontends.onnx import load as load_onnx
 from nnefc.network import Network
+from nnefc.operators.reduction import ArgExtreme
+from nnefc.operators.shape import Split
 
 BOOL = onnx.TensorProto.BOOL
 
@@ -120,6 +126,24 @@ def test_integers_that_are_compared_with_reals_are_cast_as_tract_does(tmp_path: 
     assert " cast" not in text and "tract_core_cast" in text
     (made,) = nnefc.compile(tmp_path / "again.nnef").run({"x": np.arange(4)}).values()
     np.testing.assert_array_equal(made, [False, False, False, True])
+
+
+@pytest.mark.parametrize("sizes", [(0, 4), (4, 0), (1, 0, 3)])
+def test_a_part_of_no_items_is_not_the_whole(sizes: tuple[int, ...]) -> None:
+    """An end of 0 is that of the tensor."""
+    document = TractDocument(constant_name=str, rules=TRACT_RULES)
+    x = document.external("float32", (4, 2))
+    assert [part.shape for part in TRACT_RULES[Split](document, Split(0, sizes), x)] == [(n, 2) for n in sizes]
+    given = [each.arguments for each in document.invocations[1:]]
+    assert [each["begin"] == each["end"] == [4] for each in given] == [n == 0 for n in sizes]
+    assert slice_ends(4, 0, 0, 1) == (4, 4)
+
+
+def test_the_position_in_what_has_no_axes_is_not_the_item() -> None:
+    made = Document(constant_name=str, rules=RULES)
+    x = made.external("float32", (2, 3))
+    RULES[ArgExtreme](made, ArgExtreme((), keepdims=False), x)
+    assert [each.operation.name for each in made.invocations] == ["external", "argmax_reduce"]
 
 
 def test_what_is_not_needed_may_be_anything(tmp_path: Path) -> None:

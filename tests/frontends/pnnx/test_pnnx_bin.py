@@ -122,6 +122,10 @@ def test_members_that_share_bytes_are_refused(tmp_path: Path) -> None:
     assert refused(path)
 
 
+def test_the_other_sizes_of_an_empty_tensor_are_bounded(tmp_path: Path) -> None:
+    assert "'data' of 'w' is too large" in refused(network(tmp_path, type="(0,1099511627776,1099511627776)f32"))
+
+
 def test_truth_values_are_zero_or_one(tmp_path: Path) -> None:
     assert "0 or 1" in refused(network(tmp_path, np.array([0, 1, 2, 1], np.uint8), "(4)bool"))
 

@@ -251,6 +251,9 @@ def test_tensors_without_dimensions_do_not_promote_within_a_category(tmp_path: P
 def test_sizes_and_numbers_are_computed_at_compile_time(tmp_path: Path) -> None:
     x = np.zeros((2, 3, 8), np.float32)
     assert run_expression(tmp_path, "add(@0,int(div(size(@0,-1),3)))", x)[0, 0, 0] == 2
+    whole = "add(floor(div(size(@1,-1),3)),ceil(div(size(@1,-1),3)))"
+    made = run_expression(tmp_path, f"add(@0,{whole})", np.zeros(2, np.int64), x)
+    assert made.dtype == np.int64 and made.tolist() == [5, 5]
 
 
 @pytest.mark.parametrize(

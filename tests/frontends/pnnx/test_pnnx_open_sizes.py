@@ -10,6 +10,7 @@ from pnnx_files import annotation, write_network
 
 import nnefc
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.pnnx import load
 from nnefc.loader import RunError
 from nnefc.sizes import LARGEST
 
@@ -71,6 +72,26 @@ def test_the_size_of_a_tensor_follows_the_input(tmp_path: Path) -> None:
         for rows in (1, 7, 33):
             x = RNG.standard_normal((rows, 12)).astype(np.float32)
             np.testing.assert_array_equal(library(x), x.reshape(3 * rows, 4))
+
+
+@pytest.mark.parametrize(
+    ("operator", "dtype"),
+    [
+        ("torch.arange op 1 1 1 2 $end=1", "int64"),
+        ("torch.zeros op 1 1 1 2 $size=1", "float32"),
+        ("torch.full op 1 1 1 2 $size=1 fill_value=2", "int64"),
+        ("torch.full op 1 1 1 2 $size=1 fill_value=2.0", "float32"),
+        ("torch.eye op 1 1 1 2 $n=1", "float32"),
+    ],
+)
+def test_what_is_made_of_open_sizes_has_the_type_of_pytorch(operator: str, dtype: str, tmp_path: Path) -> None:
+    lines = [
+        "pnnx.Input in0 0 1 0 #0=(1,?,4)f32",
+        "pnnx.Expression size 1 1 0 1 expr=size(@0,1)",
+        operator,
+        "pnnx.Output out 1 0 2",
+    ]
+    assert str(load(write_network(tmp_path, lines)).module["main"].ret_ty.fields[0].dtype) == dtype
 
 
 def test_ranges_are_given_with_the_shape_of_an_input(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pnnx_files import DATA
+from pnnx_files import DATA, run_operator, write_network
 
 import nnefc
+from nnefc.frontends.pnnx import load
 from nnefc.frontends.pnnx.operators import OPERATORS
 from nnefc.frontends.pnnx.param import read_param
 
@@ -76,3 +77,27 @@ def test_cases_made_again_with_other_numbers_agree(
 
     cases.make(family, tmp_path, seed=3)
     compare(tmp_path, family)
+
+
+def test_a_number_beside_bfloat16_is_one(tmp_path: Path) -> None:
+    lines = [
+        "pnnx.Input in 0 1 0 #0=(1,3)bf16",
+        "pnnx.Expression above 1 1 0 1 expr=gt(@0,0.0)",
+        "torch.where chosen 2 1 1 0 2 $condition=1 $input=0 other=0.0",
+        "pnnx.Output out 1 0 2",
+    ]
+    assert str(load(write_network(tmp_path, lines)).module["main"].ret_ty.fields[0].dtype) == "bfloat16"
+
+
+def test_the_least_divisor_of_a_root_mean_square_is_of_the_type(tmp_path: Path) -> None:
+    """As PyTorch has it."""
+    x = np.array([[3e-5, -2e-5]])
+    expected = x / np.sqrt((x**2).mean() + np.finfo(np.float64).eps)
+    made = run_operator(tmp_path, "F.rms_norm", [x], "normalized_shape=(2) $input=0")
+    np.testing.assert_allclose(made, expected, rtol=1e-12)
+
+
+def test_places_to_split_at_count_from_the_end(tmp_path: Path) -> None:
+    x = np.arange(7, dtype=np.float32)
+    made = run_operator(tmp_path, "torch.tensor_split", [x], "dim=0 indices=(2,-1) $input=0", outputs=3)
+    assert [part.tolist() for part in made] == [[0, 1], [2, 3, 4, 5], [6]]

@@ -122,6 +122,11 @@ def test_an_output_has_no_outputs(tmp_path: Path) -> None:
     assert error.message == "an output of the network has no outputs of its own"
 
 
+def test_a_tensor_is_no_number(tmp_path: Path) -> None:
+    slope = ("torch.arange a 0 1 2 end=3", "F.leaky_relu w 2 1 0 2 1 $input=0 $negative_slope=2")
+    assert refused(tmp_path, INPUT, *slope, OUTPUT).message == "the argument 'negative_slope' must be: real"
+
+
 def test_unknown_sizes_stay_open_unless_they_are_given(tmp_path: Path) -> None:
     lines = ("pnnx.Input in 0 1 0 #0=(1,?,4)f32", "nn.ReLU r 1 1 0 1", OUTPUT)
     assert [dimension.name for dimension in load(write_network(tmp_path, lines)).open_dimensions] == ["in_1"]

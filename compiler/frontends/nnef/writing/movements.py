@@ -106,6 +106,8 @@ def _slice(document: Document, operator: Slice, x: Any) -> Any:
 
 def slice_ends(size: Any, start: Any, count: Any, step: Any) -> tuple[Any, Any]:
     """`begin` and `end` of NNEF for a range of positions; numbers, where that is possible."""
+    if is_known(size, count) and count == 0:
+        return size, size  # an end of 0 would be that of the tensor
     if not is_known(step):
         return start, count
     stop = start + count * step

@@ -50,7 +50,10 @@ def _arg_extreme(document: Document, operator: ArgExtreme, x: Any) -> Any:
     if operator.last:
         raise Unsayable("NNEF finds the first of equal items, here the last one is looked for")
     name = "argmax_reduce" if operator.largest else "argmin_reduce"
-    return _reduced(document, name, operator, document.tensor(x))
+    made = document.call(name, input=document.tensor(x), axes=list(operator.axes))
+    if operator.keepdims or not operator.axes:
+        return made
+    return document.call("squeeze", input=made, axes=list(operator.axes))
 
 
 _LARGEST = 3.4028234663852886e38

@@ -269,12 +269,16 @@ def _softmax(document: TractDocument, operator: Softmax, x: Any) -> Any:
 @tract_says(Split)
 def _split(document: TractDocument, operator: Split, x: Any) -> Any:
     """tract has no `split`: slices."""
-    value, made = document.tensor(x), list[Any]()
+    value, made, axis = document.tensor(x), list[Any](), operator.axis
     first = 0
     for size in operator.sizes:
-        # An end of 0 is that of the tensor.
-        end = 0 if size is operator.sizes[-1] and len(made) == len(operator.sizes) - 1 else first + size
-        made.append(document.call("slice", input=value, axes=[operator.axis], begin=[first], end=[end], stride=[1]))
+        if is_known(size) and size == 0:  # behind the last item: an end of 0 is that of the tensor
+            end, shape = value.shape[axis], (*value.shape[:axis], 0, *value.shape[axis + 1 :])
+            given = {"input": value, "axes": [axis], "begin": [end], "end": [end], "stride": [1]}
+            made.append(document.extension("slice", [(value.content, shape)], **given))
+            continue
+        end = 0 if len(made) == len(operator.sizes) - 1 else first + size
+        made.append(document.call("slice", input=value, axes=[axis], begin=[first], end=[end], stride=[1]))
         first = first + size
     return made
 

@@ -6,12 +6,13 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import DType, Ints, Number, Result, operator
 from nnefc.operators.creation import Arange, Eye, Full, Linspace
+from nnefc.sizes import Size
 
 __all__: list[str] = []
 
 
 def _type_of(value: Number) -> str:
-    return "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32"
+    return "bool" if isinstance(value, bool) else "int64" if isinstance(value, int | Size) else "float32"
 
 
 for _name, _value in (("zeros", 0), ("ones", 1), ("empty", 0)):
@@ -74,7 +75,7 @@ def _arange(
     at: Lowering, end: Number, start: Number = 0, step: Number = 1, dtype: DType | None = None,
     device: str | None = None, layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Result:  # fmt: skip
-    whole = all(isinstance(number, int) for number in (start, end, step))
+    whole = all(isinstance(number, int | Size) for number in (start, end, step))
     numbers = Arange(start, end, step, dtype or ("int64" if whole else "float32"))
     if numbers.shape() == (0,):
         raise CompileError(f"the range from {start} to {end} by steps of {step} is empty")

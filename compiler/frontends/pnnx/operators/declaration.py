@@ -337,6 +337,8 @@ def _sizes(value: Any) -> tuple[bool, Any]:
 
 
 def _float(value: Any) -> tuple[bool, Any]:
+    if _is_tensor(value):
+        return False, None
     good = (isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1 << 1000) or value != value
     return (True, float(value)) if good or value in (float("inf"), float("-inf")) else (False, None)
 

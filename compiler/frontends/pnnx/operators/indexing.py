@@ -21,6 +21,7 @@ from nnefc.frontends.pnnx.operators.declaration import (
 from nnefc.frontends.pnnx.operators.embedding import positions
 from nnefc.frontends.pnnx.operators.shape import joined
 from nnefc.operators.casting import Cast
+from nnefc.operators.dtypes import numpy_dtype
 from nnefc.operators.elementwise import Where
 from nnefc.operators.indexing import AdvancedIndex, Gather, GatherElements
 from nnefc.operators.matrix import Triangle
@@ -157,7 +158,7 @@ def _typed(value: Tensor | Number, beside: Tensor | Number) -> Tensor:
     dtype = dtype_of(beside)
     kinds = "bool", "int", "float"
     rank = [next((i for i, kind in enumerate(kinds) if kind in name), 1) for name in (str(own.dtype), dtype)]
-    return own.astype(dtype) if rank[0] <= rank[1] and dtype != "bfloat16" else own
+    return own.astype(numpy_dtype(dtype)) if rank[0] <= rank[1] else own
 
 
 @operator("torch.tril", "Tensor.tril")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, rank_of, shape_of
+from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Weights, axis_of, need_real, operator
 from nnefc.operators.normalization import (
     BatchNormalization,
@@ -143,7 +143,7 @@ def _rms_norm(at: Lowering, input: Tensor, shape: Shape, weight: Tensor | None, 
         raise CompileError(f"the input {list(own)} does not end in {list(shape)}")
     _check([weight], shape)
     axes = tuple(range(len(own) - len(shape), len(own)))
-    least = float(np.finfo(np.float32).eps) if eps is None else eps
+    least = float(np.finfo(np.float64 if dtype_of(input) == "float64" else np.float32).eps) if eps is None else eps
     return RootMeanSquare(axes, least).lower(at, input, weight)
 
 

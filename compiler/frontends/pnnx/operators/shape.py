@@ -30,6 +30,7 @@ from nnefc.operators.shape import (
     Unsqueeze,
     Unstack,
 )
+from nnefc.sizes import greatest
 
 __all__ = ["joined"]
 
@@ -254,7 +255,7 @@ def _tensor_split(
         _check_count(sections, size)
         sizes = [size // sections + (i < size % sections) for i in range(sections)]
     else:
-        ends = [0, *(indices or ()), size]
+        ends = [0, *(end if end >= 0 else greatest(size + end, 0) for end in indices or ()), size]
         sizes = [b - a for a, b in pairwise(ends)]
     return _divided(at, input, sizes, axis)
 
