@@ -17,7 +17,7 @@ from tvm.sym import detect_linear_equation
 
 from nnefc.passes.graph.attention_terms import KEY, QUERY, Operand, Terms
 from nnefc.passes.graph.rewriter import array_of, constant, is_constant
-from nnefc.passes.tir.expressions import IF_THEN_ELSE, conjuncts, loads_of, variables_of
+from nnefc.passes.tir.expressions import IF_THEN_ELSE, conjuncts, inside, parts_of, variables_of
 
 __all__ = ["with_ends"]
 
@@ -58,7 +58,7 @@ class _Reader:
         match score:
             case tirx.Select():
                 yield from self._of_choice(score.condition, score.true_value, score.false_value)
-            case Call() if getattr(score.op, "name", "") in IF_THEN_ELSE:
+            case Call() if _is_choice(score):
                 yield from self._of_choice(*score.args)
             case tirx.Add():
                 yield from self._seen_where(score.a)
@@ -69,14 +69,17 @@ class _Reader:
                 self._constant(score, self._is_seen(self._array(score), score))
 
     def _of_choice(self, condition: tirx.Expr, seen: tirx.Expr, hidden: tirx.Expr) -> Iterator[tirx.Expr]:
-        yield from self._seen_where(seen)
+        """Where a finite number hides, a score may be that number: `seen` and parts of a condition do not tell then."""
         if not isinstance(hidden, tirx.FloatImm):
             return
-        for part in conjuncts(condition):
+        whole = hidden.value == -math.inf
+        if whole:
+            yield from self._seen_where(seen)
+        for part in conjuncts(condition) if whole else [condition]:
             if isinstance(part, TensorLoad) and part.source in self._arrays:
                 array = np.where(self._array(part), np.float32(0), np.float32(hidden.value))
                 self._constant(part, self._is_seen(array, part))
-            elif hidden.value == -math.inf:
+            elif whole:
                 yield part
 
     def _array(self, load: TensorLoad) -> np.ndarray:
@@ -86,12 +89,20 @@ class _Reader:
 
     def _is_seen(self, array: np.ndarray, load: TensorLoad) -> np.ndarray:
         """Where what is added is not minus infinity; nor low, if each row has others and nothing else hides these."""
-        others = [x for x in loads_of(self._terms.score) if not x.source.same_as(load.source)]
         keys = [axis for axis, place in enumerate(load.indices) if place.same_as(KEY)]
         low = array > _LOW
-        if not others and len(keys) == 1 and low.any(axis=keys[0]).all():
+        if len(keys) == 1 and low.any(axis=keys[0]).all() and not self._others_hide(load):
             return low
         return ~np.isneginf(array)
+
+    def _others_hide(self, load: TensorLoad) -> bool:
+        """Whether scores may be low, or minus infinity, by other tensors or other conditions."""
+        for part in inside(self._terms.score):
+            if isinstance(part, TensorLoad) and not part.source.same_as(load.source):
+                return True
+            if _is_choice(part) and not parts_of(part)[0].same_as(load):
+                return True
+        return False
 
     def _constant(self, load: TensorLoad, seen: np.ndarray) -> None:
         """Limits of the keys at which some row of a constant mask is seen."""
@@ -163,6 +174,10 @@ def _coefficient(expr: tirx.Expr, var: tirx.Var) -> tuple[int | None, tirx.Expr 
 
 def _is_of_integers(expr: tirx.Expr) -> bool:
     return "int" in str(expr.expr_ty().dtype)
+
+
+def _is_choice(expr: tirx.Expr) -> bool:
+    return isinstance(expr, tirx.Select) or (isinstance(expr, Call) and getattr(expr.op, "name", "") in IF_THEN_ELSE)
 
 
 def _is_positive(expr: tirx.Expr) -> bool:

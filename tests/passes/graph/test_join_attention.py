@@ -11,7 +11,7 @@ from types import FrameType
 import numpy as np
 import pytest
 from relax_programs import Case, Graph, Value, build, check, program, summary, target
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
 from nnefc.backends import backend_of
@@ -248,6 +248,36 @@ def test_a_low_number_hides_nothing_where_a_row_has_no_other() -> None:
         return graph.matmul(graph.softmax(graph.binary("add", scores, graph.constant(mask)), 2), v)
 
     check([Case([numbers(1, n, 16) for n in (40, 80, 80)], masked)])
+
+
+def test_what_a_finite_number_hides_is_seen_where_all_others_are_hidden() -> None:
+    """The rows of positions that are padded: their scores are that number, whatever hides keys besides."""
+    causal = np.tri(70, dtype=bool)
+    padded = np.arange(70) >= 40
+    mask = np.where(padded, np.float32(0), np.finfo(np.float32).min)
+
+    def chosen(graph: Graph, q: Value, k: Value, v: Value, pad: Value) -> Value:
+        scores = where(graph, graph.constant(causal), graph.matmul(q, k), minus_infinity(graph))
+        low = graph.constant(np.float32(-1e9))
+        return graph.matmul(graph.softmax(where(graph, pad, scores, low), 1), v)
+
+    def added(graph: Graph, q: Value, k: Value, v: Value) -> Value:
+        scores = graph.binary("add", graph.matmul(q, k), graph.constant(mask))
+        return graph.matmul(graph.softmax(with_later_hidden(graph, scores), 1), v)
+
+    q, k, v = (numbers(*shape) for shape in ((70, 16), (16, 70), (70, 16)))
+    check([Case([q, k, v, padded[np.newaxis]], chosen, name="chosen"), Case([q, k, v], added, name="added")])
+
+
+def with_later_hidden(graph: Graph, scores: Value) -> Value:
+    """Scores with minus infinity at later keys, by a condition on positions."""
+
+    def hide(x: te.Tensor) -> te.Tensor:
+        low = tirx.const(-np.inf, "float32")
+        return te.compute(x.shape, lambda i, j: tirx.Select(j <= i, x[i, j], low), name="hide")
+
+    seen = np.tri(*scores.shape, dtype=bool)
+    return graph.emit_te(hide, scores, np.where(seen, scores.array, -np.inf))
 
 
 @pytest.mark.parametrize("machine", MACHINES)
