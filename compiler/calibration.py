@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nnefc.diagnostics import CompileError
+from nnefc.operators.dtypes import numpy_dtype
 from nnefc.targets.description.library import TensorDescription
 
 __all__ = ["Calibration", "Samples", "samples_of"]
@@ -24,7 +25,7 @@ Calibration = Mapping[str, np.ndarray] | str | os.PathLike[str]
 Array = np.ndarray[Any, Any]
 
 _BATCH = 8
-"""Items that are run together where the first dimension of all inputs is open."""
+"""Items that are run together where the first dimension of all inputs is the same open one: a batch, then."""
 
 
 @dataclass(frozen=True)
@@ -88,22 +89,26 @@ def _checked(tensor: TensorDescription, array: Array) -> Array:
             f"the calibration has no values of the input {tensor.name!r}: its shape is {list(array.shape)}",
             hint="give some that are typical of what the network will see",
         )
-    if array.dtype.kind != "f":
+    bfloat16 = numpy_dtype("bfloat16")
+    if tensor.dtype == "string" or not (array.dtype.kind == "f" or array.dtype == bfloat16):
         return array
-    wrong = np.argwhere(~np.isfinite(array))
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = array.astype(numpy_dtype(tensor.dtype), copy=False)
+    wrong = np.argwhere(~(np.isfinite(array) & np.isfinite(converted)))
     if len(wrong):
         raise CompileError(
             f"the calibration's values of the input {tensor.name!r} are not all finite: {array[tuple(wrong[0])]} at "
-            f"{[int(place) for place in wrong[0]]}",
+            f"{[int(place) for place in wrong[0]]}, in {tensor.dtype}",
             hint="leave out what is broken, or repair it: one such value would decide the scales of all tensors",
         )
-    return array if tensor.dtype in ("string", "bfloat16") else array.astype(tensor.dtype, copy=False)
+    return array if tensor.dtype == "bfloat16" else converted
 
 
 def _steps(arrays: Mapping[str, Array], inputs: Sequence[TensorDescription]) -> tuple[Mapping[str, int], int] | None:
     """How many places each run takes of each array, of the rank of its input, and how many runs there are."""
-    open_first = all(tensor.shape and not isinstance(tensor.shape[0], int) for tensor in inputs)
-    if open_first:
+    first_sizes = {tensor.shape[0] if tensor.shape else 1 for tensor in inputs}
+    is_batch = len(first_sizes) == 1 and isinstance(next(iter(first_sizes)), str)
+    if is_batch and any(len(tensor.shape) > 1 for tensor in inputs):  # vectors alone are one sample: sound, say
         counts = {len(array) for array in arrays.values()}
         size = min(counts) if len(counts) == 1 else 0
         step = next((step for step in range(min(_BATCH, size), 1, -1) if size % step == 0), 1)

@@ -2,9 +2,10 @@
 
 The network is compiled in float32, in a half float, the one that the target multiplies faster first and the other one
 if that is not exact enough, and in integers if there are data to quantize it by. All are run here on the user's data,
-or on random inputs. Errors are differences from what float32 gives, over its largest value. Of what is exact enough,
-the one whose runs take the least time here is taken: Winograd's algorithm computes some convolutions with fewer
-products in float32, and many processors only store half floats.
+or on random inputs. Errors are differences from what float32 gives, over its largest value; of integers of more than
+8 bits, truth values and strings, the share that differs; and a result of another shape is no result. Of what is exact
+enough, the one whose runs take the least time here is taken: Winograd's algorithm computes some convolutions with
+fewer products in float32, and many processors only store half floats.
 """
 
 from __future__ import annotations
@@ -170,10 +171,19 @@ def _results(artifact: Artifact, samples: Sequence[Mapping[str, np.ndarray]]) ->
 
 
 def _error(found: Sequence[Mapping[str, np.ndarray]], expected: Sequence[Mapping[str, np.ndarray]]) -> float:
-    """The largest difference of an output, over its largest value; infinite where one is not a number and should be."""
+    """The largest difference of an output, over its largest value, or the largest share of items that are others.
+
+    It is infinite where an item is not a number and should be, and where an output has another shape.
+    """
     largest = 0.0
-    for own, wanted in zip(found, expected, strict=True):
-        for name, exact in wanted.items():
-            if exact.dtype.kind == "f" and own[name].shape == exact.shape:
-                largest = max(largest, difference(own[name], exact).relative)
+    for name in expected[0]:
+        others = items = 0
+        for own, exact in ((one[name], other[name]) for one, other in zip(found, expected, strict=True)):
+            if own.shape != exact.shape:
+                return math.inf
+            if exact.dtype.kind in "fV" or (exact.dtype.itemsize == 1 and exact.dtype.kind in "iu"):
+                largest = max(largest, difference(own, exact).relative)
+            else:  # labels, say: how far their numbers are apart means nothing
+                others, items = others + int(np.count_nonzero(own != exact)), items + exact.size
+        largest = max(largest, others / max(items, 1))
     return largest

@@ -21,6 +21,7 @@ from nnefc import narrowest
 from nnefc.artifact import Artifact
 from nnefc.cli.progress import Phases
 from nnefc.diagnostics import CompileError
+from nnefc.operators.dtypes import numpy_dtype
 from nnefc.targets.description.library import LibraryDescription
 
 _TYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "fp16": np.dtype(np.float16)}
@@ -295,6 +296,20 @@ def test_auto_takes_what_is_fastest_of_all_within_the_error(
     assert [(name, seconds) for name, seconds, is_taken in tight if is_taken] == [("fp32", None)]
     constants = [sizes[name].constant_bytes for name in ("int8", half, "fp32")]
     assert constants[0] < 0.7 * constants[1] < 0.7 * constants[2]
+
+
+def test_errors_are_of_shapes_labels_and_bfloat16_too() -> None:
+    def error(found: np.ndarray, wanted: np.ndarray) -> float:
+        return narrowest._error([{"y": found}, {"y": wanted}], [{"y": wanted}] * 2)
+
+    ones = np.ones(4, np.float32)
+    assert error(0.75 * ones, ones) == error(*(each.astype(numpy_dtype("bfloat16")) for each in (0.75 * ones, ones)))
+    assert error(0.75 * ones, ones) == 0.25
+    assert error(ones[:3], ones) == np.inf
+    assert error(np.array([998, 999]), np.array([999, 999])) == 0.25  # one of four answers
+    assert error(np.array([True, True]), np.array([False, False])) == 0.5
+    assert error(np.array([99], np.uint8), np.array([100], np.uint8)) == 0.01
+    assert error(ones[:0], ones[:0]) == 0
 
 
 def test_least_times_are_of_the_runs_that_take_turns() -> None:

@@ -32,6 +32,7 @@ from nnefc.quantizer.quantize import (
     simplified,
 )
 from nnefc.quantizer.ranges import METHODS, Histogram, Range, grid_of_range
+from nnefc.targets.description.library import TensorDescription
 from nnefc.targets.machine.parsing import parse_target
 
 HOST = parse_target("llvm")
@@ -288,11 +289,22 @@ def test_digits_in_integers(method: str) -> None:
     assert np.mean(np.array(found) == test["labels"]) >= 0.98
 
 
+def test_what_is_no_batch_is_one_run() -> None:
+    def runs(**shapes: tuple[str | int, ...]) -> int:
+        given = [TensorDescription(name, "float32", shape) for name, shape in shapes.items()]
+        arrays = {name: np.zeros((64, 3)[: len(shape)], np.float32) for name, shape in shapes.items()}
+        return samples_of(arrays, given).runs
+
+    assert runs(x=("n", 3)) == runs(x=("n", 3), mask=("n",)) == 8
+    assert runs(audio=("n",)) == runs(x=("n", 3), y=("m", 3)) == 1
+
+
 @pytest.mark.parametrize(
     ("change", "message", "way_out"),
     [
         (lambda d: {"other": d}, "no values of the input", "it has ['other']"),
         (lambda d: {model()[1]: np.where(d > 2, np.nan, d)}, "not all finite: nan at", "scales of all tensors"),
+        (lambda d: {model()[1]: np.where(d > 2, 1e39, np.float64(0))}, "not all finite: 1e+39 at", "scales of all"),
         (lambda d: {model()[1]: d[:0]}, "has no values", "typical"),
         (lambda d: {model()[1]: d[:, :, :5]}, "not those of the inputs", "float32[1, 3, 17, 17]"),
         (lambda d: None, "needs data", "--calibrate"),

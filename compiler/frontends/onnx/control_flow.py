@@ -62,7 +62,8 @@ def _loop(ctx: Context, node: Node) -> list[AnyValue]:
     def iteration(
         number: Value, before: list[AnyValue], _items: list[Value]
     ) -> tuple[Value, list[AnyValue], list[Value]]:
-        results = ctx.run_graph(body, [number, ctx.known(np.array(True)), *before])
+        given = [_as_declared(ctx, body, i, each) for i, each in enumerate((number, ctx.known(np.array(True))))]
+        results = ctx.run_graph(body, [*given, *before])
         outputs = [_tensor(node, item, "a scan output") for item in results[1 + carried :]]
         return _condition(node, results[0]), results[1 : 1 + carried], outputs
 
@@ -71,6 +72,16 @@ def _loop(ctx: Context, node: Node) -> list[AnyValue]:
     outputs = len(body.output_names) - 1 - carried
     loop = Repetition(iteration, states, limit, count, running, (), (), (False,) * outputs)
     return _run(ctx, loop, body, [0] * outputs)
+
+
+def _as_declared(ctx: Context, body: Any, index: int, scalar: Value) -> Any:
+    """The number of the iteration, or the condition: vectors of one item where the body declares them so.
+
+    The standard has scalars alone; old exporters wrote vectors, and onnxruntime gives them.
+    """
+    declared = body.graph.inputs[index].type
+    rank = len(declared.shape) if isinstance(declared, TensorType) and declared.shape is not None else 0
+    return ctx.apply(Reshape((1,)), scalar) if rank == 1 else scalar
 
 
 def _condition(node: Node, value: AnyValue | None) -> Value:

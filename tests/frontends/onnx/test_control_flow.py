@@ -214,6 +214,21 @@ def test_the_number_of_rounds_is_an_input(tmp_path: Path, condition: str) -> Non
     agrees(proto, tmp_path, *([r | {"c": np.bool_(c)} for r in runs for c in (True, False)] if condition else runs))
 
 
+@pytest.mark.parametrize("rounds", [2, 1500])
+def test_the_iteration_may_be_declared_as_a_vector(tmp_path: Path, rounds: int) -> None:
+    """As old exporters wrote it; outputs have an axis more then."""
+    nodes = [GO, node("Mod", ["i", "two"], ["k"]), node("Gather", ["x", "k"], ["o0"]), node("Add", ["s0", "x"], ["t0"])]
+    made = body(nodes, scans=1)
+    del made.input[:2]
+    for place, value in enumerate((info("i", (1,), INT64), info("go", (1,), BOOL))):
+        made.input.insert(place, value)
+    made.output[0].CopyFrom(info("on", (1,), BOOL))
+    loop = node("Loop", ["m", "", "x"], ["y", "rows"], body=made)
+    constants = [tensor(name, each, np.int64) for name, each in (("m", rounds), ("two", 2))]
+    proto = model([loop], [info("x")], [info("y"), info("rows", (rounds, 1, 3))], constants)
+    agrees(proto, tmp_path, {"x": X})
+
+
 def test_states_may_change_places(tmp_path: Path) -> None:
     nodes = [
         GO,

@@ -308,8 +308,9 @@ def test_ranges_of_reals_may_be_as_long_as_the_data_say(tmp_path: Path) -> None:
         node("ReduceMax", "x", "last", keepdims=0),
         node("Range", "first last step", "y"),
     ]
-    proto = model_of(nodes, {"x": [2]}, {"y": TensorProto.FLOAT}, step=np.array(0.25, np.float32))
-    check(proto, tmp_path, None, [{"x": np.array(ends, np.float32)} for ends in ((0, 1), (-3.1, 20), (2, 2))])
+    proto = model_of(nodes, {"x": [2]}, {"y": TensorProto.FLOAT}, step=np.array(0.2, np.float32))
+    ends = [(0, 1), (-3.1, 20), (2, 2), (0, 0.6), (0.1, 0.7), (-2.8, 1.2)]  # in float32 some have an item less
+    check(proto, tmp_path, None, [{"x": np.array(each, np.float32)} for each in ends])
 
 
 def test_one_size_may_be_counted_twice(tmp_path: Path) -> None:

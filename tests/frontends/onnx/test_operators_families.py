@@ -192,6 +192,7 @@ def normalizations(rng: np.random.Generator) -> Cases:
     return [
         Case("BatchNormalization", [x, *vector, variance], {}, frozenset({1, 2, 3, 4})),
         Case("BatchNormalization", [x, *vector, variance], {"epsilon": 0.1}),
+        Case("BatchNormalization", [x[0, :, 0, 0], *(each[:1] for each in (*vector, variance))]),
         Case("InstanceNormalization", [x, *vector[:2]]),
         Case("LayerNormalization", [x, real(rng, 5, 3), real(rng, 5, 3)], {"axis": 2}, outputs=3),
         Case("LayerNormalization", [x, real(rng, 3)], {"epsilon": 0.1}),

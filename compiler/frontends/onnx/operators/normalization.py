@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from nnefc.agreement import agree_all
@@ -51,10 +52,16 @@ def _channelwise(ctx: Context, x: Value, vector: Value) -> Any:
 
 @operator("BatchNormalization", since=(1, 6, 7, 9, 14, 15))
 def _batch_normalization(ctx: Context, node: Node) -> Any:
+    """A vector is a batch of one channel."""
     x, scale, bias, average, variance = (input_at(node, i) for i in range(5))
     shape, epsilon = shape_of(x), node.attributes["epsilon"]
     by_channel = bool(node.attributes.get("spatial", 1)) or node.version >= 9
     like = shape[1:2] if by_channel else shape[1:]
+    if len(shape) == 1 and by_channel:
+        column = replace(node, operands=(ctx.apply(Reshape((*shape, 1)), x), *node.operands[1:]))
+        results: Any = _batch_normalization(ctx, column)
+        made, *statistics = results
+        return [ctx.apply(Reshape(shape), made), *statistics]
     if len(shape) < 2 or not all(agree_all(shape_of(v), like) for v in (scale, bias, average, variance)):
         kind = "the vectors do not have one item per channel" if by_channel else "parameters are not like one element"
         raise fail(node, f"{kind} of {spell(shape)}")

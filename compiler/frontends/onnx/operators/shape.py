@@ -404,14 +404,13 @@ def _number(ctx: Context, node: Node, index: int, name: str) -> int | float:
 
 
 def _range_of_data(ctx: Context, values: list[Value], dtype: str) -> Any:
-    """A range of reals, of which only the data tell how many there are."""
+    """A range of reals, of which only the data tell how many there are: counted in float64, as constant ones are."""
     one = known(ctx, np.ones((), numpy_dtype(dtype)))
     start, limit, step = (ctx.apply(Reshape(()), value) for value in [*values, one][:3])
-    span = ctx.apply(Elementwise("subtract"), limit, start)
-    steps = ctx.apply(Elementwise("ceil"), ctx.apply(Elementwise("divide"), span, step))
-    number = ctx.apply(
-        Cast("int64"), ctx.apply(Elementwise("maximum"), steps, known(ctx, np.zeros((), numpy_dtype(dtype))))
-    )
+    first, last, each = (ctx.apply(Cast("float64"), part) for part in (start, limit, step))
+    span = ctx.apply(Elementwise("subtract"), last, first)
+    steps = ctx.apply(Elementwise("ceil"), ctx.apply(Elementwise("divide"), span, each))
+    number = ctx.apply(Cast("int64"), ctx.apply(Elementwise("maximum"), steps, known(ctx, np.zeros(()))))
     count = counted(ctx.at, ctx.expr(number), None, "range")
     places = ctx.apply(Arange(0, count, 1, dtype))
     return ctx.apply(Elementwise("add"), ctx.apply(Elementwise("multiply"), places, step), start)
