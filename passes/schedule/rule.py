@@ -9,6 +9,7 @@ from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.border import Machine, fill_border
+from nnefc.passes.schedule.first_values import write_first_values
 from nnefc.passes.schedule.schedules import open_sizes_of, without_open_sizes
 from nnefc.passes.tir.named_sizes import with_named_loops
 
@@ -33,6 +34,8 @@ def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], ta
     for rule in rules:
         try:
             schedule = rule.apply(kernel, target)
+            if schedule is not None:
+                write_first_values(schedule)
         except s_tir.ScheduleError:
             continue  # of the rule's kind at first sight, but not quite: the next rule is slower, and right too
         if schedule is not None:
