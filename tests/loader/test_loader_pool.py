@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -171,14 +170,17 @@ def test_no_sessions_and_states_are_refused(model: nnefc.Model) -> None:
 
 
 def test_threads_close_a_pool_together(model: nnefc.Model) -> None:
+    class Slow(threading.Semaphore):
+        def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+            got = super().acquire(blocking, timeout)
+            time.sleep(0.02)  # where others come in between
+            return got
+
     pool = nnefc.SessionPool(model, sessions=4, threads=1)
-    with ExitStack() as held:
-        for _ in range(2):
-            held.enter_context(pool.session())
-        closing = [threading.Thread(target=pool.close, daemon=True) for _ in range(3)]
-        for thread in closing:
-            thread.start()
-        time.sleep(0.1)
+    pool._allowed = Slow(4)
+    closing = [threading.Thread(target=pool.close, daemon=True) for _ in range(3)]
+    for thread in closing:
+        thread.start()
     for thread in closing:
         thread.join(10)
     assert not any(thread.is_alive() for thread in closing)
