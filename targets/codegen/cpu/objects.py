@@ -26,6 +26,7 @@ from nnefc.targets.codegen.cpu.plain_arithmetic import (
     with_plain_conversions,
     with_plain_functions,
 )
+from nnefc.targets.codegen.cpu.truth_vectors import with_plain_truth_vectors
 from nnefc.targets.machine.target import Target
 
 __all__ = ["CODE_SUFFIXES", "CodeGenerator", "MachineCode", "pipeline_of"]
@@ -223,7 +224,7 @@ def _lowering(
     """
     unrolled = tirx.transform.UnrollLoop()
     first = tvm.ir.transform.Sequential([unrolled, tirx.transform.StmtSimplify()])
-    common = tirx.transform.CommonSubexprElim()
+    common = tvm.ir.transform.Sequential([tirx.transform.CommonSubexprElim(), _each(with_plain_truth_vectors)])
     passes = [
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(pointer_bits),
