@@ -53,6 +53,7 @@ _REDUCERS = {
 """Of which `max`, for softmax, may lose what is not a number: the sum of its powers is not one either."""
 
 _EXTREMES = {"max": "maximum", "min": "minimum"}
+_REDUCTIONS = {f"relax.{op.__name__}": op for op in (relax.op.max, relax.op.mean, relax.op.min, relax.op.sum)}
 
 
 def reduce_rows(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> te.Tensor:
@@ -130,17 +131,28 @@ class _Lowerer(Rewriter):
         return self._emit(data * self._deviation(data, count, call.attrs.epsilon)) * weight
 
     def reduction(self, call: relax.Call) -> relax.Expr | None:
-        """A sum, mean, maximum or minimum over the last axes."""
+        """A sum, mean, maximum or minimum over the last axes, and then over the others.
+
+        Rows are reduced in several parts at once, where all axes at once would add one term after the other, and the
+        errors of as many roundings.
+        """
         data, name = (
             call.args[0],
             call.op.name.removeprefix("relax.").replace("max", "maximum").replace("min", "minimum"),
         )
-        axes = range(len(shape_of(data))) if call.attrs.axis is None else call.attrs.axis
-        count = self._trailing(data, axes)
+        sizes = shape_of(data)
+        told = range(len(sizes)) if call.attrs.axis is None else call.attrs.axis
+        axes = sorted(int(axis) % len(sizes) for axis in told)
+        count = next((n for n in range(len(axes), 0, -1) if self._trailing(data, axes[-n:]) is not None), None)
         if count is None or "float" not in str(data.ty.dtype):
             return None
         kept = self._mean(data, count) if name == "mean" else self._reduce(data, count, _EXTREMES.get(name, name))
-        return kept if call.attrs.keepdims else relax.op.reshape(kept, shape_of(data)[:-count])
+        others = axes[:-count]
+        if any(sizes[axis] != 1 for axis in others):
+            kept = self._emit(_REDUCTIONS[call.op.name](kept, others, keepdims=True))
+        if call.attrs.keepdims:
+            return kept
+        return relax.op.reshape(kept, [size for axis, size in enumerate(sizes) if axis not in axes])
 
     def _reduce(self, data: relax.Expr, count: int, name: str) -> relax.Var:
         attrs = {FUSION: OpPattern.INJECTIVE}

@@ -90,3 +90,24 @@ def test_the_largest_of_many_channels_is_found_in_vectors(target: str, tmp_path:
     if target == "llvm":
         with compile_network(load_network(path), parse_target(target)).load() as model:
             np.testing.assert_array_equal(model.run({"x": x})["y"], np.argmax(x, 1))
+
+
+@pytest.mark.parametrize("shape", [(16, 6, 40, 35), ("n", 6, 40, "w")], ids=["known", "open"])
+def test_means_of_alike_numbers_are_exact_along_axes_apart(shape: tuple[int | str, ...], tmp_path: Path) -> None:
+    """One term after the other, each of 22,400 would be rounded to the same side: 1e-4 off."""
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["kept"], axes=[0, 2, 3]),
+        helper.make_node("ReduceSum", ["x", "axes"], ["sums"], keepdims=0),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("kept", "sums")]
+    axes = helper.make_tensor("axes", TensorProto.INT64, [3], [0, 2, 3])
+    path = tmp_path / "model.onnx"
+    graph = helper.make_graph(nodes, "g", [x], ends, [axes])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=10), path)
+    given = (0.8132 + 0.0007 * np.random.default_rng(7).standard_normal((16, 6, 40, 35))).astype(np.float32)
+    with compile_network(load_network(path), parse_target("llvm")).load(threads=1) as model:
+        results = model.run({"x": given})
+    exact = given.astype(np.float64)
+    np.testing.assert_allclose(results["kept"], exact.mean((0, 2, 3), keepdims=True), 1e-6)
+    np.testing.assert_allclose(results["sums"], exact.sum((0, 2, 3)), 1e-6)
