@@ -101,7 +101,7 @@ def _writer_for(target: Target) -> _Writer:
         assert isinstance(product, Product)
         if product.long:
             return pair_code.code_of(product, steps, right_step, once)
-        return lane_code.code_of(product, steps, right_step, once, together)
+        return lane_code.code_of(product, steps, right_step, once, together, target.costs.in_order)
 
     def in_engines(kind: str, widening: str, item_first: bool, bits: int) -> EngineProduct | None:
         return engine_product_of(kind, widening, item_first, target.fused) if bits == _SHORT else None

@@ -18,6 +18,9 @@ other things in mind: of 26 sums and 6 vectors it stores some on the stack.
 
 Vectors of SVE, of a length that is known, are multiplied by lanes too: those of each 128 bits by a lane of the same 128
 bits of the other vector, into all of which the left items are loaded (`ld1rqw`).
+
+For cores that issue instructions in order, loads are placed in several ways, of which that is taken that costs the
+fewest cycles with hardly more instructions (`passes/tir/in_order.py`).
 """
 
 from __future__ import annotations
@@ -27,9 +30,11 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nnefc.passes.tir.in_order import WAYS, Upcoming, Way, cycles_of
 from nnefc.passes.tir.lane_loops import (
     MOST_LOADED,
     POINTERS,
+    Body,
     Code,
     Line,
     Loaded,
@@ -40,16 +45,23 @@ from nnefc.passes.tir.lane_loops import (
     pointers_of,
 )
 from nnefc.passes.tir.lane_products import QUAD_BYTES, REGISTERS, Product
+from nnefc.targets.machine.costs import InOrder
 
 __all__ = ["code_of"]
 
 _ROWS_AT_ONCE = (2, 3, 4)  # whose products are made one after the other, where not all rows are at hand
 _SUMS_IN_TURN = 4
+_MOST_INSTRUCTIONS = 1.03  # for cores that are in order, of the fewest
 
 
 @functools.lru_cache(1024)
 def code_of(
-    product: Product, steps: tuple[Step, ...], right_step: int | None, once: bool, together: int = 2
+    product: Product,
+    steps: tuple[Step, ...],
+    right_step: int | None,
+    once: bool,
+    together: int = 2,
+    core: InOrder | None = None,
 ) -> Code | None:
     """The loop of these steps, the right items of which begin at 0; None where registers or addresses do not suffice.
 
@@ -57,6 +69,7 @@ def code_of(
         right_step: bytes that the right items are further in the next round, if that is known.
         once: whether there is one round.
         together: vectors that one instruction shall load, 2 or 4; of SVE it loads one.
+        core: that it is for, if that issues instructions in order.
     """
     sums = sorted({step.sum for step in steps})
     free = REGISTERS - len(sums)
@@ -73,20 +86,29 @@ def code_of(
         for item in group
     }
     register = {number: REGISTERS - 1 - place for place, number in enumerate(sums)}
-    plans = []
-    for order in _orders(steps):
-        for of_left, of_right in itertools.product([1] if product.scale else sorted({2, together}), repeat=2):
-            needs = [(items[step.left][0], vectors[step.right]) for step in order]
-            lanes = [items[step.left][1] for step in order]
-            targets = [register[step.sum] for step in order]
-            registers = _Registers(free, len(lefts) if product.low < REGISTERS else 0, product.low)
-            lines = _lines(product, targets, needs, lanes, registers, (of_left, of_right))
-            body = None if lines is None else body_of(product, lines, len(lefts), len(rights), right_step, once)
-            if body is not None:
-                plans.append(body)
+
+    def plan(order: Sequence[Step], ways: tuple[int, int] | Way) -> Body | None:
+        needs = [(items[step.left][0], vectors[step.right]) for step in order]
+        lanes = [items[step.left][1] for step in order]
+        targets = [register[step.sum] for step in order]
+        registers = _Registers(free, len(lefts) if product.low < REGISTERS else 0, product.low)
+        lines = _lines(product, targets, needs, lanes, registers, ways)
+        placed = isinstance(ways, Way)
+        return None if lines is None else body_of(product, lines, len(lefts), len(rights), right_step, once, placed)
+
+    several = [1] if product.scale else sorted({2, together})
+    counts = list(itertools.product(several, several))
+    plans = [(body, order) for order, ways in itertools.product(_orders(steps), counts) if (body := plan(order, ways))]
     if not plans:
         return None
-    body = min(plans, key=lambda body: body.instructions)
+    body, order = min(plans, key=lambda found: found[0].instructions)
+    if core is not None and not product.scale:
+        most = body.instructions * _MOST_INSTRUCTIONS
+        placed = [body, *(plan(order, way) for way in WAYS)]
+        body = min(
+            (found for found in placed if found is not None and found.instructions <= most),
+            key=lambda found: (cycles_of(product, found.lines, found.moved, core), found.instructions),
+        )
     return function_of(product, sums, register, body, (lefts, rights), free, once)
 
 
@@ -157,21 +179,35 @@ def _lines(
     needs: Sequence[tuple[Loaded, Loaded]],
     lanes: Sequence[int],
     registers: _Registers,
-    most: tuple[int, int],
+    ways: tuple[int, int] | Way,
 ) -> list[Line] | None:
-    """Products, and loads, each where what it loads is needed first.
+    """Products, and loads, each where what it loads is needed first, or placed in some way.
 
     Args:
         sums: the register of each product's sum.
         needs: the vectors that hold its left item and its right ones.
         lanes: of the left item.
-        most: left and right vectors that one instruction loads.
+        ways: left and right vectors that one instruction loads; or how loads are placed.
     """
     for place in reversed(range(len(needs))):
         for vector in needs[place]:
             registers.uses.setdefault(vector, []).append(place)
     made: list[Line] = []
-    for total, both, lane in zip(sums, needs, lanes, strict=True):
+    upcoming, wait = Upcoming(needs), 0
+    for number, (total, both, lane) in enumerate(zip(sums, needs, lanes, strict=True)):
+        if isinstance(ways, Way):
+            most = (2, 2)
+            missing = any(registers.of(vector) is None for vector in both)
+            if missing or (ways.apart and wait <= 0):
+                loaded = [
+                    count
+                    for _ in range(ways.at_need if missing else 1)
+                    if (count := _load_next(upcoming, number, registers, made, ways))
+                ]
+                wait = ways.apart * sum(loaded)
+            wait -= 1
+        else:
+            most = ways
         for vector, count in zip(both[::-1], most[::-1], strict=True):
             if registers.of(vector) is None and not _load(vector, registers, made, set(both), count):
                 return None
@@ -194,11 +230,7 @@ def _load(vector: Loaded, registers: _Registers, made: list[Line], kept: set[Loa
         following.append(after)
     loaded: dict[int, Loaded] = {}
     if len(following) == MOST_LOADED:
-        free = sorted(idle)
-        runs = (free[n : n + MOST_LOADED] for n in range(len(free) - MOST_LOADED + 1))
-        loaded = next(
-            (dict(zip(run, following, strict=True)) for run in runs if run[-1] - run[0] == MOST_LOADED - 1), {}
-        )
+        loaded = dict(zip(_in_a_row(idle), following, strict=False))
     if not loaded and idle:
         loaded = dict(zip(idle[:2], following, strict=False))
     if not loaded:
@@ -209,3 +241,38 @@ def _load(vector: Loaded, registers: _Registers, made: list[Line], kept: set[Loa
     registers.take(loaded)
     made.append(Line("", tuple(loaded), loads=tuple(loaded.values())))
     return True
+
+
+def _in_a_row(idle: Sequence[int]) -> list[int]:
+    """Registers that follow each other, as many as one instruction loads at most; none if there are none."""
+    free = sorted(idle)
+    runs = (free[n : n + MOST_LOADED] for n in range(len(free) - MOST_LOADED + 1))
+    return next((run for run in runs if run[-1] - run[0] == MOST_LOADED - 1), [])
+
+
+def _load_next(upcoming: Upcoming, product: int, registers: _Registers, made: list[Line], way: Way) -> int:
+    """Load what is needed next and in no register, if there is room for it; and tell how many vectors that are."""
+    soon = upcoming.after(registers.place, product)
+    if not soon:
+        return 0
+    vector, idle = soon[0], registers.without_use(soon[0])
+    following = [vector]
+    for after in upcoming.behind(vector, way):
+        if not registers.uses.get(after) or registers.of(after) is not None:
+            break
+        following.append(after)
+    if len(following) == MOST_LOADED:
+        taken = _in_a_row(idle)
+    else:
+        following = following[:2]
+        taken = idle[: len(following)]
+        if len(following) > 1 and following[1] not in soon and len(idle) - 2 < way.spare:
+            taken = taken[:1]
+        elif len(taken) < len(following):
+            return 0
+    if not taken:
+        return 0
+    loaded = dict(zip(taken, following, strict=False))
+    registers.take(loaded)
+    made.append(Line("", tuple(loaded), loads=tuple(loaded.values())))
+    return len(loaded)

@@ -95,28 +95,47 @@ class Body:
         texts: instructions; pointers are `{p0}`, `{p1}`, …, those to left items first.
         moved: bytes that loads move each pointer on.
         to_move: which of these have to be moved on besides.
+        move_at: the instruction before which they are, and rounds are counted.
         instructions: of a round.
+        lines: what the instructions read and write.
     """
 
     texts: tuple[str, ...]
     moved: tuple[int, ...]
     to_move: tuple[bool, ...]
+    move_at: int
     instructions: int
+    lines: tuple[Line, ...]
 
 
 def body_of(
-    product: Product, lines: Sequence[Line], lefts: int, rights: int, right_step: int | None, once: bool
+    product: Product,
+    lines: Sequence[Line],
+    lefts: int,
+    rights: int,
+    right_step: int | None,
+    once: bool,
+    placed: bool = False,
 ) -> Body | None:
-    """The instructions of a round; None where one has an address that no instruction has."""
-    lines = _ahead(lines)
+    """The instructions of a round; None where one has an address that no instruction has.
+
+    Args:
+        placed: whether loads stand where they shall; pointers are moved on behind the last one then, save by loads of
+            four vectors.
+    """
+    lines = lines if placed else _ahead(lines)
     moved = [0 if product.scale else _in_order(lines, pointer) for pointer in range(lefts + rights)]
+    if placed:
+        four = {line.loads[0].pointer for line in lines if len(line.loads) == MOST_LOADED}
+        moved = [far if pointer in four else 0 for pointer, far in enumerate(moved)]
     texts = [_of_sve(line, lefts) if product.scale else _written(line, moved) for line in lines]
     if not all(texts):
         return None
     steps = [None] * lefts + [right_step] * rights
     to_move = [not once and (step is None or step != far) for step, far in zip(steps, moved, strict=True)]
     count = len(lines) + sum(to_move) + (0 if once else _LOOP)
-    return Body(tuple(map(str, texts)), tuple(moved), tuple(to_move), count)
+    last = max(number for number, line in enumerate(lines) if line.loads) + 1 if placed else len(lines)
+    return Body(tuple(map(str, texts)), tuple(moved), tuple(to_move), last, count, tuple(lines))
 
 
 def pointers_of(items: Iterable[int], product: Product, side: int) -> list[list[int]]:
@@ -255,9 +274,9 @@ def function_of(
     changed = count + pointers + 1
     lines = [text.format(**{f"p{n}": name for n, name in enumerate(at)}) for text in body.texts]
     if not once:
-        lines.insert(0, "1:")
-        lines += [f"add {at[n]}, {at[n]}, ${changed + n}" for n in range(pointers) if body.to_move[n]]
-        lines += [f"subs {rounds}, {rounds}, #1", "b.ne 1b"]
+        moves = [f"add {at[n]}, {at[n]}, ${changed + n}" for n in range(pointers) if body.to_move[n]]
+        moves.append(f"subs {rounds}, {rounds}, #1")
+        lines = ["1:", *lines[: body.move_at], *moves, *lines[body.move_at :], "b.ne 1b"]
     if around is not None:
         lines = [*around[0], *lines, *around[1]]
     prefix, vector = "v", None

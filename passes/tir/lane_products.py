@@ -48,6 +48,11 @@ class Product:
     joined: bool = False
 
     @property
+    def floating(self) -> bool:
+        """Whether it multiplies floats."""
+        return self.total != "i32"
+
+    @property
     def right_item(self) -> int:
         """Bytes of an item of the vector in memory."""
         return self.item

@@ -17,9 +17,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["MICROARCHITECTURES", "Costs", "Microarchitecture", "microarchitecture_of"]
+__all__ = ["MICROARCHITECTURES", "Costs", "InOrder", "Microarchitecture", "microarchitecture_of"]
 
 _KIB, _MIB = 1 << 10, 1 << 20
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """What a core does that issues two instructions in a cycle, one after the other, with vectors of 128 bits.
+
+    Attributes:
+        floats, integers: cycles until a product is there, products that begin in a cycle, and whether nothing that
+            follows may have its result earlier.
+        loads: of one, of two and of four vectors by one instruction: cycles until they are there, and until the next
+            load begins.
+    """
+
+    floats: tuple[int, int, bool]
+    integers: tuple[int, int, bool]
+    loads: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -39,7 +55,7 @@ class Costs:
         memory_bytes_per_cycle: from memory.
         launch_cycles: until all threads have begun a kernel, and have told that they are done with it.
         bf16_dots: dot products of pairs of bfloat16 that are made in the time of a multiply-add, if it has any.
-        in_order: whether instructions wait for those before them.
+        in_order: how instructions wait for those before them; None where they do not.
         tile_cycles: from one product of two whole tiles of a matrix to the next, if it has a unit for these.
     """
 
@@ -58,7 +74,7 @@ class Costs:
     launch_cycles: int
     bf16_dots: float = 1.0
     tile_cycles: int = 16
-    in_order: bool = False
+    in_order: InOrder | None = None
 
     def bytes_per_cycle(self, size: int) -> float:
         """How fast so many bytes are read that are read again and again, from the cache that they fit into, if any."""
@@ -99,7 +115,7 @@ class Microarchitecture:
     memory_bytes_per_cycle: float
     launch_cycles: int = 2048
     bf16_dots: float = 1.0
-    in_order: bool = False
+    in_order: InOrder | None = None
 
     def costs(self, vector_bytes: int) -> Costs:
         """What this core does with vectors of so many bytes."""
@@ -121,6 +137,11 @@ class Microarchitecture:
             in_order=self.in_order,
         )
 
+
+# LLVM: its models of these cores; in that of Cortex-A55, multiply-adds begin twice a cycle and multiplications once
+_A53 = InOrder((10, 1, True), (6, 1, True), ((4, 1), (4, 2), (7, 4)))
+_A55 = InOrder((4, 2, False), (4, 1, True), ((3, 1), (6, 6), (11, 8)))
+_A510 = InOrder((4, 2, True), (4, 2, True), ((2, 1), (3, 1), (4, 1)))
 
 # fmt: off
 MICROARCHITECTURES: dict[str, tuple[Microarchitecture, ...]] = {
@@ -181,14 +202,14 @@ MICROARCHITECTURES: dict[str, tuple[Microarchitecture, ...]] = {
         # LLVM, Arm: in order; two pipes of 64 bits; a vector is loaded in two cycles
         Microarchitecture("Cortex-A53", (
             "cortex-a34", "cortex-a35", "cortex-a53",
-        ), 1, 16, 4, 1, 8, 1, 16, 32 * _KIB, 4, 128 * _KIB, 0, 8, 2, 2, in_order=True),
+        ), 1, 16, 4, 1, 8, 1, 16, 32 * _KIB, 4, 128 * _KIB, 0, 8, 2, 2, in_order=_A53),
         Microarchitecture("Cortex-A55", (
             "cortex-a55", "cortex-a65", "cortex-a65ae", "cortex-r82", "cortex-r82ae", "neoverse-e1",
-        ), 1, 16, 4, 1, 8, 1, 16, 32 * _KIB, 4, 128 * _KIB, _MIB, 8, 4, 3, in_order=True),
+        ), 1, 16, 4, 1, 8, 1, 16, 32 * _KIB, 4, 128 * _KIB, _MIB, 8, 4, 3, in_order=_A55),
         # Arm: in order; two pipes of 128 bits, and loads of as many
         Microarchitecture("Cortex-A510", (
             "cortex-a320", "cortex-a510", "cortex-a520", "cortex-a520ae", "c1-nano",
-        ), 2, 32, 4, 2, 32, 1, 16, 32 * _KIB, 4, 128 * _KIB, 2 * _MIB, 16, 6, 4, in_order=True),
+        ), 2, 32, 4, 2, 32, 1, 16, 32 * _KIB, 4, 128 * _KIB, 2 * _MIB, 16, 6, 4, in_order=_A510),
         # Arm: 3 cycles to the next addition; 2 ways; L2 shared by four cores
         Microarchitecture("Cortex-A72", (
             "cortex-a57", "cortex-a72", "cortex-a73", "cortex-a75", "kryo", "falkor",

@@ -179,7 +179,7 @@ def choose_uneven_tile(
 
 def loaded_together(target: Target) -> int:
     """Vectors that one instruction loads: cores that wait for all of four are better off with two."""
-    return 2 if target.costs.in_order else 4
+    return 2 if target.costs.in_order is not None else 4
 
 
 @lru_cache(maxsize=1024)

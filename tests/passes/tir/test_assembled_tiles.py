@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import nnefc
 from nnefc.passes.tir.lane_code import code_of
 from nnefc.passes.tir.lane_loops import Code, Step
 from nnefc.passes.tir.lane_products import Product, product_of
+from nnefc.targets.machine.costs import microarchitecture_of
 
 _MACHINE = with_glibc("arm", "cortex-a76", "qemu-aarch64", "-cpu", "cortex-a76")
 
@@ -111,13 +113,44 @@ def _steps(rows: int, columns: int, terms: int, lanes: int = 4) -> tuple[Step, .
 
 
 @pytest.mark.parametrize(("rows", "columns", "terms"), [(7, 2, 8), (13, 1, 8), (5, 3, 3), (15, 2, 1), (9, 2, 7)])
-@pytest.mark.parametrize("together", [2, 4])
-def test_each_sum_has_the_products_that_it_shall_have(rows: int, columns: int, terms: int, together: int) -> None:
+@pytest.mark.parametrize(
+    ("together", "processor"), [(2, "cortex-a76"), (4, "cortex-a76"), (2, "cortex-a53"), (2, "cortex-a55")]
+)
+def test_each_sum_has_the_products_that_it_shall_have(
+    rows: int, columns: int, terms: int, together: int, processor: str
+) -> None:
     steps = _steps(rows, columns, terms)
-    code = code_of(_product(), steps, 16 * columns * terms, False, together)
+    core = microarchitecture_of("aarch64", processor).in_order
+    code = code_of(_product(), steps, 16 * columns * terms, False, together, core)
     assert code is not None
     made = executed(code, len({step.sum for step in steps}))
     assert sorted(made) == sorted((step.sum, 4 * step.left, 16 * (step.right // 4)) for step in steps)
+
+
+def test_cores_that_are_in_order_find_loaded_what_they_multiply() -> None:
+    """At few places where results are written in order, else ahead of products; with hardly more instructions."""
+    steps = _steps(7, 2, 16)
+    other, few, ahead = (
+        code_of(_product(), steps, 16 * 2 * 16, False, 2, microarchitecture_of("aarch64", name).in_order)
+        for name in ("cortex-a76", "cortex-a53", "cortex-a55")
+    )
+    assert other is not None and few is not None and ahead is not None
+    assert max(few.instructions, ahead.instructions) <= 1.03 * other.instructions
+    loads = [line.startswith("ld") for line in few.text.split("\\0A")]
+    assert sum(now and not before for before, now in itertools.pairwise(loads)) <= 6
+    assert 2 * _late(ahead) < _late(other)
+
+
+def _late(code: Code) -> int:
+    """Loads of what one of the next four products reads."""
+    lines = code.text.partition('asm "')[2].split("\\0A")
+    found = 0
+    for number, line in enumerate(lines):
+        if line.startswith("ld"):
+            products = [each for each in lines[number + 1 :] if each.startswith("fmla")][:4]
+            read = {register for each in products for register in re.findall(r"v(\d+)", each)[1:]}
+            found += not read.isdisjoint(re.findall(r"[qv](\d+)", line.partition("[")[0]))
+    return found
 
 
 @pytest.mark.parametrize(("rows", "columns", "terms"), [(7, 2, 8), (6, 4, 4), (5, 3, 3), (4, 2, 7)])
