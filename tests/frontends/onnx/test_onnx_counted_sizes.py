@@ -439,3 +439,13 @@ def test_branches_may_count(tmp_path: Path) -> None:
         for size, c in ((5, (1, 7)), (9, (-4, -1)), (1, (1, 100)), (3, (0, -30)), (5, (1, 7)))
     ]
     check(branching(then, other), tmp_path, {"n": "1..9"}, feeds)
+
+
+def test_what_is_counted_is_not_taken_for_nothing(tmp_path: Path) -> None:
+    """Two sizes are open and one is counted: that it is 0, so that 25 divides their product, is not what is meant."""
+    nodes = [node("Compress", "x mask", "some", axis=1), node("Reshape", "some shape", "y")]
+    mask, shape = np.array([True, False]), np.array([25, -1])
+    proto = model_of(nodes, {"x": ("a", "b", "c")}, {"y": TensorProto.FLOAT}, mask=mask, shape=shape)
+    onnx.save(proto, tmp_path / "model.onnx")
+    with pytest.raises(CompileError, match="cannot take the shape"):
+        nnefc.compile(tmp_path / "model.onnx")

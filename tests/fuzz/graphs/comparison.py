@@ -37,6 +37,8 @@ _KERNEL_BOUND = 1e-4
 """What a kernel's results may be from those of another order of its sums, over the largest of them."""
 _NOT_EQUAL = re.compile(r" is (\d+), but .* is (\d+)(?:: both are the same| by the other sizes)")
 """What libraries say of sizes that they were compiled to take for equal; not that one is 1."""
+_COUNTED = re.compile(r"the data ask for a size '[^']+' that is not \d+, but")
+"""What libraries say of sizes that the data tell, which were taken for equal to others, and are 1 and are repeated."""
 _HARMLESS = ".*( must be .* operators|integers of NNEF have no width)"
 """Warnings: of sizes, which graphs have; of 32 bits, which are enough where there is no arithmetic of integers."""
 _OF_EMULATOR = re.compile(r"qemu-\S+: .*: Assertion `")
@@ -174,8 +176,8 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
         else:
             refused = str(error).partition("\n")[0]
     except nnefc.RunError as error:
-        if way.open_sizes and _meets_one(str(error)):
-            refused = str(error).partition("bad argument: ")[2]
+        if _COUNTED.search(str(error)) or (way.open_sizes and _meets_one(str(error))):
+            refused = str(error).partition("network.so: ")[2]
         else:
             wrong = f"RunError: {error}"
     except Exception as error:  # whatever else is raised is what is looked for
