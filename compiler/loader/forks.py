@@ -1,4 +1,4 @@
-"""Locks that a forked child gets anew: one that another thread held in the parent would stay held forever."""
+"""What a forked child gets anew: a lock that another thread held in the parent would stay held forever."""
 
 from __future__ import annotations
 
@@ -7,20 +7,29 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["keep_lock"]
+__all__ = ["keep_lock", "renew_in_children"]
 
-_kinds: weakref.WeakKeyDictionary[Any, Callable[[], Any]] = weakref.WeakKeyDictionary()
+_renewals: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
+
+
+def renew_in_children(owner: Any, renew: Callable[[Any], None]) -> None:
+    """Call a function with an object in each forked child, before anything else there. It does not hold the object."""
+    _renewals[owner] = renew
 
 
 def keep_lock(owner: Any, kind: Callable[[], Any]) -> None:
     """Give an object a lock of its own, `_lock`, and a new one in a forked child; `kind` makes it."""
-    owner._lock = kind()
-    _kinds[owner] = kind
+
+    def renew(one: Any) -> None:
+        one._lock = kind()
+
+    renew(owner)
+    renew_in_children(owner, renew)
 
 
 def _renew() -> None:
-    for owner, kind in _kinds.items():
-        owner._lock = kind()
+    for owner, renew in _renewals.items():
+        renew(owner)
 
 
 if hasattr(os, "register_at_fork"):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .forks import renew_in_children
 from .model import Model
 from .tensors import RunError
 
@@ -59,11 +60,22 @@ class SessionPool:
         self._most = most
         self._made = [model] if takes_model else []
         self._free = deque(self._made)
-        self._lock = threading.Lock()
-        self._allowed = threading.Semaphore(most)
-        self._executor = ThreadPoolExecutor(most, thread_name_prefix="nnefc-pool")
-        self._closing = threading.Lock()
         self._closed = False
+        self._begin()
+        renew_in_children(self, SessionPool._begin_in_child)
+
+    def _begin(self) -> None:
+        """Have locks and threads."""
+        self._lock, self._closing = threading.Lock(), threading.Lock()
+        self._allowed = threading.Semaphore(self._most)
+        self._executor = ThreadPoolExecutor(self._most, thread_name_prefix="nnefc-pool")
+
+    def _begin_in_child(self) -> None:
+        """Have others in a forked child: the parent's threads are not there, nor is what their sessions were at."""
+        self._made = list(self._free)
+        self._begin()
+        if self._closed:
+            self._executor.shutdown()
 
     @contextmanager
     def session(self) -> Iterator[Model]:

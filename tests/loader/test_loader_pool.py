@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -202,3 +203,22 @@ def test_a_session_without_its_gpu_is_given_back(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(nnefc.LoadError, match="no GPU 1"):
         session.Session(library, 1, 1, True)  # type: ignore[arg-type]
     assert destroyed == [5]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_pool_works_in_a_forked_child(model: nnefc.Model) -> None:
+    x, w = rows(5)
+    with nnefc.SessionPool(model, 2) as pool:
+        check(pool.submit(x, w).result(), x, w)
+        with pool.session():  # a session that the child must not wait for
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    found = [pool.submit(x, w).result(20) for _ in range(3)]
+                    status = int(not all(np.allclose(one[0], x * w) for one in found))
+                finally:
+                    os._exit(status)
+            assert os.waitpid(child, 0)[1] == 0
+        check(pool(x, w), x, w)
