@@ -256,7 +256,7 @@ def _between(difference: Size) -> Narrowed | None:
     own = _ranges_of(difference)
     for var, values in own.items():
         least, most = _zeros(difference, var)
-        if least > most or most == 0 < values.most:  # of tensors without items alone
+        if least > most or (most == 0 < values.most and is_counted(Size(var))):  # nothing is what nobody counts
             continue
         part = replace(values, least=least, most=most, typical=max(least, min(most, values.typical)))
         if _is_zero(difference, {}, {**own, var: part}):

@@ -9,7 +9,7 @@ before and after, so that a whole normalization becomes one kernel that passes o
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -53,7 +53,6 @@ _REDUCERS = {
 """Of which `max`, for softmax, may lose what is not a number: the sum of its powers is not one either."""
 
 _EXTREMES = {"max": "maximum", "min": "minimum"}
-_REDUCTIONS = {f"relax.{op.__name__}": op for op in (relax.op.max, relax.op.mean, relax.op.min, relax.op.sum)}
 
 
 def reduce_rows(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> te.Tensor:
@@ -78,6 +77,16 @@ def reduce_rows(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> t
 
     first, *rest = [part(begin, end) for begin, end in pairwise(seams)]
     return te.compute(first.shape, lambda *i: reducer.join(first(*i), rest[0](*i)), name="whole") if rest else first
+
+
+def reduce_axes(data: te.Tensor, axes: Sequence[int], reducer: _Reducer) -> te.Tensor:
+    """Reduce any axes of `data`; they stay, with size 1."""
+    along = {axis: te.reduce_axis((0, data.shape[axis]), f"r{axis}") for axis in axes}
+
+    def item(*index: tirx.Var) -> tirx.Expr:
+        return reducer.over(data(*(along.get(axis, at) for axis, at in enumerate(index))), axis=list(along.values()))
+
+    return te.compute([1 if axis in along else size for axis, size in enumerate(data.shape)], item, name="total")
 
 
 def _divided(total: te.Tensor, count: Dimension) -> te.Tensor:
@@ -146,10 +155,13 @@ class _Lowerer(Rewriter):
         count = next((n for n in range(len(axes), 0, -1) if self._trailing(data, axes[-n:]) is not None), None)
         if count is None or "float" not in str(data.ty.dtype):
             return None
-        kept = self._mean(data, count) if name == "mean" else self._reduce(data, count, _EXTREMES.get(name, name))
-        others = axes[:-count]
+        reducer = "sum" if name == "mean" else _EXTREMES.get(name, name)
+        kept = self._reduce(data, count, reducer)
+        others = tuple(axes[:-count])
         if any(sizes[axis] != 1 for axis in others):
-            kept = self._emit(_REDUCTIONS[call.op.name](kept, others, keepdims=True))
+            kept = self.emit_te(reduce_axes, kept, others, _REDUCERS[reducer], name=reducer)
+        if name == "mean":
+            kept = self._divided(kept, item_count([sizes[axis] for axis in axes]))
         if call.attrs.keepdims:
             return kept
         return relax.op.reshape(kept, [size for axis, size in enumerate(sizes) if axis not in axes])
@@ -160,10 +172,12 @@ class _Lowerer(Rewriter):
         return self.emit_te(reduce_rows, data, count, _REDUCERS[name], lanes, name=f"row_{name}", attrs=attrs)
 
     def _mean(self, data: relax.Expr, count: int) -> relax.Var:
-        length, total = item_count(shape_of(data)[-count:]), self._reduce(data, count, "sum")
-        if isinstance(length, Size):
-            return self.emit_te(_divided, total, length, name="mean")
-        return self._emit(total * relax.const(1.0 / length, str(data.ty.dtype)))
+        return self._divided(self._reduce(data, count, "sum"), item_count(shape_of(data)[-count:]))
+
+    def _divided(self, total: relax.Var, count: Dimension) -> relax.Var:
+        if isinstance(count, Size):
+            return self.emit_te(_divided, total, count, name="mean")
+        return self._emit(total * relax.const(1.0 / count, str(total.ty.dtype)))
 
     def _deviation(self, centered: relax.Expr, count: int, epsilon: float) -> relax.Var:
         """1 / √(mean of squares + ε)."""

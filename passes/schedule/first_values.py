@@ -30,6 +30,7 @@ def write_first_values(sch: s_tir.Schedule) -> None:
         reduced = [(axis.size, value) for axis, value in places if axis.is_reduced]
         if any(not is_known(size) and bounds(size)[0] < 1 for size, _ in reduced):
             along = variables_of([value for _, value in reduced])
-            first = next((loop for loop in sch.get_loops(block) if sch.get(loop).loop_var in along), None)
-            if first is not None:
-                sch.decompose_reduction(block, first)
+            loops = [loop for loop in sch.get_loops(block) if sch.get(loop).loop_var in along]
+            shared = any(sch.get(loop).thread_binding is not None for loop in loops)  # each thread begins its own sum
+            if loops and not shared:
+                sch.decompose_reduction(block, loops[0])

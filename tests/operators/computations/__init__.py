@@ -1,4 +1,4 @@
-"""Computations that at least two formats can say, a file a family of operators."""
+"""Computations that at least two formats can say, a file a family of operators; and those that differ for NaN alone."""
 
 from importlib import import_module
 from pkgutil import iter_modules

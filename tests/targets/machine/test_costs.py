@@ -37,7 +37,8 @@ def test_costs_are_of_the_right_order(row: Microarchitecture) -> None:
 
 def test_longer_vectors_begin_no_more_often() -> None:
     for row in ROWS:
-        short, long = (dataclasses.astuple(row.costs(size)) for size in (16, 64))
+        costs = (dataclasses.replace(row.costs(size), in_order=None) for size in (16, 64))
+        short, long = ([cost for cost in dataclasses.astuple(each) if cost is not None] for each in costs)
         assert all(a >= b for a, b in zip(short, long, strict=True)), row.name
 
 
