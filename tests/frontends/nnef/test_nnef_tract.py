@@ -496,6 +496,16 @@ def test_positions_have_64_bits(tmp_path: Path) -> None:
     }
 
 
+def test_positions_of_pools_are_numbered_in_the_channel(tmp_path: Path) -> None:
+    """As in tract; the standard numbers them in the window."""
+    body = """x = external(shape = [1, 2, 4]);
+    m, y = max_pool_with_index(x, size = [1, 1, 2], padding = [(0, 0), (0, 0), (0, 0)], stride = [1, 1, 2]);"""
+    with nnefc.compile(model(tmp_path, body), output_tensors=("m", "y")).load() as network:
+        made = network.run({"x": np.float32([[[3, 1, 4, 1], [5, 9, 2, 6]]])})
+    np.testing.assert_array_equal(made["m"], [[[3, 4], [9, 6]]])
+    np.testing.assert_array_equal(made["y"], [[[0, 2], [1, 3]]])
+
+
 def test_a_buffer_of_the_largest_size_limits_a_symbol(tmp_path: Path) -> None:
     body = """x = tract_core_external(shape = [1, S], datum_type = 'f32');
     s = squeeze(slice(tract_core_shape_of(x), axes = [0], begin = [1], end = [2]), axes = [0]);

@@ -22,7 +22,7 @@ from nnefc.operators.base import Operand, dtype_of, numpy_dtype
 from nnefc.operators.casting import Cast
 from nnefc.operators.dtypes import HALF_FLOATS
 
-__all__ = ["call_extension", "call_standard"]
+__all__ = ["as_tensors", "call_extension", "call_standard"]
 
 _MOST_SIZES = 1 << 12
 _MOVES = frozenset(
@@ -45,7 +45,7 @@ def call_standard(at: DynamicEmitter, operation: Operation, given: Mapping[str, 
     if made is not None:
         return made
     operands, half = _as_operands(at, operation.signature, arguments, operation.name in _MOVES)
-    args = Arguments({name: _as_tensors(at, value) for name, value in operands.items()}, content)
+    args = Arguments({name: as_tensors(at, value) for name, value in operands.items()}, content)
     try:
         with allowing():
             operation.shape(args)
@@ -167,10 +167,10 @@ def _integers(at: DynamicEmitter, operand: Operand) -> Operand:
     return at.apply(Cast("int64"), operand) if numpy_dtype(dtype_of(operand)).kind == "f" else operand
 
 
-def _as_tensors(at: DynamicEmitter, value: Value) -> Value:
+def as_tensors(at: DynamicEmitter, value: Value) -> Value:
     """Operands as tensors of the standard's operations, which know constants of no axes as numbers, too."""
     if isinstance(value, list):
-        return [_as_tensors(at, item) for item in value]
+        return [as_tensors(at, item) for item in value]
     return at.as_tensor(value) if is_tensor(value) else value
 
 

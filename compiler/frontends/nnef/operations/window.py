@@ -13,7 +13,7 @@ from nnefc.operators.pooling import ArgMaxPool, AveragePool, MaxPool, SumPool
 from nnefc.operators.unpooling import SampleWindows, SpreadWindows
 from nnefc.operators.window import Window
 
-__all__ = ["box"]
+__all__ = ["box", "pooled_window"]
 
 _WINDOW = (
     "size: integer[], border: string = 'constant', padding: (integer,integer)[] = [], "
@@ -95,6 +95,11 @@ def _desample_shape(args: Arguments) -> Shape:
             "index",
         )
     return _transposed_shape(args)
+
+
+def pooled_window(args: Arguments) -> Window:
+    """The window of a pooling's arguments, over the spatial dimensions alone where it has but those."""
+    return _over(_window(args))
 
 
 def _over(window: Window) -> Window:

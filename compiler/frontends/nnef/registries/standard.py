@@ -6,16 +6,17 @@ import numpy as np
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.declarations import STANDARD
-from nnefc.frontends.nnef.dynamic.calls import call_standard
+from nnefc.frontends.nnef.dynamic.calls import as_tensors, call_standard
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.dynamic.values import Value
+from nnefc.frontends.nnef.operations.window import pooled_window
 from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.activation import Softmax
 from nnefc.operators.base import Operand, dtype_of, is_empty, numpy_dtype, rank_of, shape_of
-from nnefc.operators.casting import Cast
 from nnefc.operators.elementwise import apply
 from nnefc.operators.matrix import MatMul
+from nnefc.operators.pooling import ArgMaxPool
 from nnefc.operators.reduction import ArgExtreme
 from nnefc.operators.shape import Concat, Reshape, Slice, Tile, Transpose
 from nnefc.sizes import Dimension, bounds, ceil_div, greatest, is_known, least
@@ -151,9 +152,10 @@ def _max_pool(context: Context, args: Arguments) -> Value:
 
 @_STANDARD.operator(f"fragment max_pool_with_index{_POOL}(output: tensor<scalar>, index: tensor<integer>)")
 def _max_pool_with_index(context: Context, args: Arguments) -> Value:
-    """Integers have 64 bits."""
-    largest, index = as_standard(context, "max_pool_with_index", args, border="ignore")
-    return [largest, context.at.apply(Cast("int64"), index)]
+    """Positions are numbered in the channel, not in the window, and have 64 bits."""
+    largest = as_standard(context, "max_pool", args, border="ignore")
+    window = pooled_window(Arguments({**args, "input": as_tensors(context.at, args.input)}))
+    return [largest, context.at.apply(ArgMaxPool(window, within="channel"), args.input)]
 
 
 for _name, _largest in (("argmax_reduce", True), ("argmin_reduce", False)):
