@@ -63,7 +63,8 @@ def _graphs(record: Record) -> Iterator[str]:
     yield f"{runs:,} runs: with one thread and with three, once where another machine or a GPU is emulated (\\*),"
     yield "and those of reproducible libraries for two kinds of processors, with the same bits."
     yield f"{refused:,} were refused: NNEF has no operation for them, nothing says how large a result is, or operators"
-    yield "ask something of sizes that were left open, such as to be equal or multiples of a number."
+    yield "ask something of sizes that were left open, or that the data tell, such as to be equal, or multiples of a"
+    yield "number."
     if stopped:
         yield f"{stopped:,} were not run: the emulator ended with an error of its own."
     if doubtful:

@@ -131,11 +131,11 @@ def describe(results: Mapping[str, np.ndarray[Any, Any]], types: Mapping[str, st
 
     `types` are the outputs' own: of bfloat16 there are the bits alone, as uint16.
     """
-    import numpy as np
+    from nnefc.loader.arrays import widened
 
     rows = [("output", "type", "shape", "least", "mean", "largest")]
     for name, array in results.items():
-        values = (array.astype(np.uint32) << 16).view(np.float32) if types[name] == "bfloat16" else array
+        values = widened(array) if types[name] == "bfloat16" else array
         rows.append((name, types[name], f"[{', '.join(map(str, array.shape))}]", *summary(values)))
     return columns(rows, right=(3, 4, 5))
 

@@ -13,6 +13,7 @@ from nnefc.comparison.onnx_outputs import computed_names, with_outputs
 from nnefc.comparison.plain import PlainEvaluation
 from nnefc.diagnostics import CompileError
 from nnefc.loader import LoadError, Model, RunError
+from nnefc.loader.arrays import widened
 from nnefc.network import Network
 from nnefc.source import Source, Tensor
 
@@ -45,12 +46,7 @@ def ran(model: Model, inputs: Arrays, dtypes: Sequence[str]) -> list[Array]:
         found = list(model.run(inputs).values())
     except RunError as error:
         raise CompileError(f"the library does not run on these inputs: {error}") from error
-    return [_widened(array) if dtype == "bfloat16" else array for array, dtype in zip(found, dtypes, strict=True)]
-
-
-def _widened(bits: Array) -> Array:
-    """bfloat16 as its bits, the upper halves of float32."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+    return [widened(array) if dtype == "bfloat16" else array for array, dtype in zip(found, dtypes, strict=True)]
 
 
 class Built:

@@ -15,7 +15,7 @@ from .dlpack import HOST_DEVICES, KINDS, ORDER, Shown, shown_by_capsule
 from .strings import decoded, encoded, room_for
 from .tensors import DTYPES, RunError, Tensor
 
-__all__ = ["address_of", "as_array", "copied", "counted", "returned", "source_of", "target_for"]
+__all__ = ["address_of", "as_array", "copied", "counted", "returned", "source_of", "target_for", "widened"]
 
 _DENSE = 0x001 | 0x100  # NumPy's flags C_CONTIGUOUS and ALIGNED
 
@@ -146,3 +146,8 @@ def _lent(tensor: Tensor, value: Any) -> np.ndarray:
     if kind not in KINDS:
         raise RunError(f"its elements are of a type that NumPy lacks, but the model has {tensor.dtype}")
     return np.asarray(_Lent(shown, f"{'|' if shown.item_bytes == 1 else ORDER}{kind}{shown.item_bytes}"))
+
+
+def widened(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """bfloat16 as its bits in uint16, the upper halves of float32, as float32."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nnefc.loader import Tensor
+from nnefc.loader.arrays import widened
 from nnefc.loader.tensors import DTYPES
 from nnefc.serving.failures import Kind, Refused
 
@@ -166,7 +167,7 @@ def to_numbers(tensor: Tensor, array: Array) -> list[Any]:
         Refused: a string in it is no UTF-8.
     """
     if tensor.dtype == "bfloat16":
-        array = (array.astype(np.uint32) << 16).view(np.float32)
+        array = widened(array)
     flat: list[Any] = array.reshape(-1).tolist()
     if tensor.dtype == "string":
         try:

@@ -9,7 +9,7 @@ before and after, so that a whole normalization becomes one kernel that passes o
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,6 +19,7 @@ from tvm import relax, te, tirx
 from nnefc.operators.reducers import extreme, more_extreme
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, shape_of
+from nnefc.passes.legalize.reductions import reduce_axes
 from nnefc.passes.schedule.border import Machine
 from nnefc.sizes import Dimension, Size, dimension, dimensions, expression, is_known, item_count
 
@@ -52,7 +53,8 @@ _REDUCERS = {
 }
 """Of which `max`, for softmax, may lose what is not a number: the sum of its powers is not one either."""
 
-_EXTREMES = {"max": "maximum", "min": "minimum"}
+_BY = {"mean": "sum", "max": "maximum", "min": "minimum"}
+"""The reducers of reductions that are called otherwise."""
 
 
 def reduce_rows(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> te.Tensor:
@@ -77,16 +79,6 @@ def reduce_rows(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> t
 
     first, *rest = [part(begin, end) for begin, end in pairwise(seams)]
     return te.compute(first.shape, lambda *i: reducer.join(first(*i), rest[0](*i)), name="whole") if rest else first
-
-
-def reduce_axes(data: te.Tensor, axes: Sequence[int], reducer: _Reducer) -> te.Tensor:
-    """Reduce any axes of `data`; they stay, with size 1."""
-    along = {axis: te.reduce_axis((0, data.shape[axis]), f"r{axis}") for axis in axes}
-
-    def item(*index: tirx.Var) -> tirx.Expr:
-        return reducer.over(data(*(along.get(axis, at) for axis, at in enumerate(index))), axis=list(along.values()))
-
-    return te.compute([1 if axis in along else size for axis, size in enumerate(data.shape)], item, name="total")
 
 
 def _divided(total: te.Tensor, count: Dimension) -> te.Tensor:
@@ -145,21 +137,18 @@ class _Lowerer(Rewriter):
         Rows are reduced in several parts at once, where all axes at once would add one term after the other, and the
         errors of as many roundings.
         """
-        data, name = (
-            call.args[0],
-            call.op.name.removeprefix("relax.").replace("max", "maximum").replace("min", "minimum"),
-        )
+        (data,), name = call.args, call.op.name.removeprefix("relax.")
         sizes = shape_of(data)
-        told = range(len(sizes)) if call.attrs.axis is None else call.attrs.axis
-        axes = sorted(int(axis) % len(sizes) for axis in told)
-        count = next((n for n in range(len(axes), 0, -1) if self._trailing(data, axes[-n:]) is not None), None)
-        if count is None or "float" not in str(data.ty.dtype):
+        rank = len(sizes)
+        axes = sorted(int(axis) % rank for axis in (range(rank) if call.attrs.axis is None else call.attrs.axis))
+        count = next((n for n in range(len(axes), 0, -1) if axes[-n:] == list(range(rank - n, rank))), 0)
+        if not count or "float" not in str(data.ty.dtype):
             return None
-        reducer = "sum" if name == "mean" else _EXTREMES.get(name, name)
-        kept = self._reduce(data, count, reducer)
+        by = _BY.get(name, name)
+        kept = self._reduce(data, count, by)
         others = tuple(axes[:-count])
         if any(sizes[axis] != 1 for axis in others):
-            kept = self.emit_te(reduce_axes, kept, others, _REDUCERS[reducer], name=reducer)
+            kept = self.emit_te(reduce_axes, kept, others, _REDUCERS[by].over, True, name=by)
         if name == "mean":
             kept = self._divided(kept, item_count([sizes[axis] for axis in axes]))
         if call.attrs.keepdims:

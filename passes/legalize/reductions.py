@@ -5,7 +5,7 @@ TVM's own lose it, and start from the largest finite numbers, so that infinities
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from tvm import relax, te, tirx
@@ -13,7 +13,7 @@ from tvm import relax, te, tirx
 from nnefc.kernel_calls import call_te
 from nnefc.operators.reducers import extreme
 
-__all__ = ["REDUCTIONS"]
+__all__ = ["REDUCTIONS", "reduce_axes"]
 
 
 _Legalization: TypeAlias = "Callable[[relax.BlockBuilder, relax.Call], relax.Expr]"
@@ -34,17 +34,21 @@ def _reduction(builder: relax.BlockBuilder, call: relax.Call, maximum: bool) -> 
     rank = len(x.ty.shape)
     axes = range(rank) if call.attrs.axis is None else sorted(int(axis) % rank for axis in call.attrs.axis)
 
-    def compute(x: te.Tensor) -> te.Tensor:
-        along = {axis: te.reduce_axis((0, x.shape[axis]), f"k{axis}") for axis in axes}
-        kept = [axis for axis in range(rank) if call.attrs.keepdims or axis not in along]
+    over, keepdims = extreme(maximum), bool(call.attrs.keepdims)
+    return call_te(builder, lambda x: reduce_axes(x, axes, over, keepdims), x, name="max" if maximum else "min")
 
-        def element(*index: tirx.Var) -> tirx.Expr:
-            place = {**dict(zip(kept, index, strict=True)), **along}
-            return extreme(maximum)(x(*(place[axis] for axis in range(rank))), axis=list(along.values()))
 
-        return te.compute([1 if axis in along else x.shape[axis] for axis in kept], element, name="extreme")
+def reduce_axes(data: te.Tensor, axes: Sequence[int], over: Callable[..., tirx.Expr], keepdims: bool) -> te.Tensor:
+    """Reduce some axes of `data` by a reducer; with `keepdims` they stay, with size 1."""
+    along = {axis: te.reduce_axis((0, data.shape[axis]), f"k{axis}") for axis in axes}
+    rank = len(data.shape)
+    kept = [axis for axis in range(rank) if keepdims or axis not in along]
 
-    return call_te(builder, compute, x, name="max" if maximum else "min")
+    def element(*index: tirx.Var) -> tirx.Expr:
+        place = {**dict(zip(kept, index, strict=True)), **along}
+        return over(data(*(place[axis] for axis in range(rank))), axis=list(along.values()))
+
+    return te.compute([1 if axis in along else data.shape[axis] for axis in kept], element, name="reduced")
 
 
 REDUCTIONS: Mapping[str, _Legalization] = {

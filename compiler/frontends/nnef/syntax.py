@@ -308,8 +308,8 @@ def rewritten(part: _Part, change: Callable[[Any], Any]) -> _Part:
     It is the same where nothing changes. As deep as the tree: see `call_with_deep_stack`.
     """
     if isinstance(part, tuple):
-        made = tuple(rewritten(each, change) for each in part)
-        return part if all(one is other for one, other in zip(part, made, strict=True)) else made  # type: ignore[return-value]
+        parts: Any = tuple(rewritten(each, change) for each in part)
+        return part if all(one is other for one, other in zip(part, parts, strict=True)) else parts
     if not is_dataclass(part):
         return part
     node = change(part)

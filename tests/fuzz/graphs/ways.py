@@ -106,10 +106,10 @@ def _reproducible(name: str, twin: Way, **more: object) -> Way:
     return Way(name, options=_SAME, twin=same, together=8, **more)  # type: ignore[arg-type]
 
 
-def _special(name: str, **more: object) -> Way:
-    """A way whose inputs hold special values."""
-    together = 16 if "machine" in more else 32
-    return Way(name, special=True, together=together, without=_TIMES_ZERO | _TO_INTEGERS, **more)  # type: ignore[arg-type]
+def _special(way: Way) -> Way:
+    """The way with inputs that hold special values."""
+    together = 16 if way.machine is not None else 32
+    return replace(way, special=True, together=together, without=_TIMES_ZERO | _TO_INTEGERS)
 
 
 WAYS = {
@@ -123,10 +123,10 @@ WAYS = {
         Way("nnef", nnef=True, without=_NOT_IN_NNEF | _CONTROL, integers=False, share=12),
         Way("nnef of tract", nnef=True, registry="tract_core", share=8, without=_NOT_IN_TRACT | _CONTROL),
         Way("states", nnef=True, states=True, without=_NOT_IN_NNEF | _CONTROL, integers=False, share=8),
-        _special("special values", share=24),
-        _special("special values on x86-64-v2", target="x86-64-v2", options=(("strict", True),), share=8),
-        _special("special values on cortex-a76", machine=_A76, share=2),
-        _special("special values on wasm32", machine=_BY_NAME["wasm32"], share=2),
+        _special(Way("special values", share=24)),
+        _special(Way("special values on x86-64-v2", target="x86-64-v2", options=(("strict", True),), share=8)),
+        _special(Way("special values on cortex-a76", machine=_A76, share=2)),
+        _special(Way("special values on wasm32", machine=_BY_NAME["wasm32"], share=2)),
         Way("checked", options=_CHECKED, share=8),
         Way("checked open", options=_CHECKED, open_sizes=True, share=2, together=8),
         _reproducible("reproducible x86-64-v2", Way("", "x86-64-v2")),
