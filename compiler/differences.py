@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
+if TYPE_CHECKING:  # the command line starts without NumPy
+    import numpy as np
 
 __all__ = ["Difference", "difference"]
 
-Array = np.ndarray[Any, Any]
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Difference:
 
 def difference(found: Array, wanted: Array) -> Difference:
     """How far `found` is from `wanted`, which has the same shape."""
+    import numpy as np
+
     if not wanted.size:
         return Difference()
     if wanted.dtype.kind not in "iufV" or found.dtype.kind not in "iufV":

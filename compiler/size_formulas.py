@@ -30,6 +30,7 @@ NUMBERS: Mapping[str, Callable[[Any, Any], Any]] = {
 _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Div: "//", ast.Mod: "%"}
 _FUNCTIONS = {"min": "min", "Min": "min", "max": "max", "Max": "max"}
 _LONGEST = 1000  # characters
+_LARGEST = 1 << 40  # number
 
 
 def read_formula(text: str) -> Formula | None:
@@ -50,13 +51,14 @@ def _read(node: ast.expr) -> Formula:
     match node:
         case ast.Name(name):
             return name
-        case ast.Constant(int() as number) if not isinstance(number, bool):
+        case ast.Constant(int() as number) if not isinstance(number, bool) and number <= _LARGEST:
             return number
         case ast.UnaryOp(ast.USub(), operand):
             return "-", 0, _read(operand)
         case ast.BinOp(left, sign, right) if type(sign) in _SIGNS:
-            made: Formula = (_SIGNS[type(sign)], _read(left), _read(right))
-            return made
+            name, one, other = _SIGNS[type(sign)], _read(left), _read(right)
+            if name not in ("//", "%") or isinstance(other, str) or (isinstance(other, int) and other > 0):
+                return name, one, other
         case ast.Call(ast.Name(name), [left, right], []) if name in _FUNCTIONS:
             return _FUNCTIONS[name], _read(left), _read(right)
     raise ValueError("no formula of sizes")

@@ -161,6 +161,9 @@ class Condition:
 
     expr: tirx.Expr
 
+    def __bool__(self) -> bool:
+        raise TypeError("only a run knows whether a condition on sizes holds")
+
     @property
     def size(self) -> Dimension:
         """1 or 0."""

@@ -95,6 +95,7 @@ class KernelUse:
         aligned: whether all operands begin at multiples of the backend's alignment.
         sizes: what it is written with that is known at run time.
         checked: whether it looks at every place that it reads or writes.
+        item_ranges: the least and the greatest item of operands that are constants in all calls, by their positions.
         strict: whether functions have all their digits, whatever becomes of their results.
         observe: if there is one, called after each step on its way to code with its name and the kernel as it is then.
     """
@@ -106,6 +107,7 @@ class KernelUse:
     aligned: bool
     sizes: Sequence[tirx.Var] = ()
     checked: bool = False
+    item_ranges: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     strict: bool = False
     observe: Callable[[str, tirx.PrimFunc], None] | None = None
 

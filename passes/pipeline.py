@@ -51,7 +51,17 @@ from nnefc.passes.plan.entry_sizes import counted_sizes, sizes_function
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
 from nnefc.passes.plan.merged_kernels import merged_kernels
 from nnefc.passes.plan.patches import in_patches
-from nnefc.passes.plan.program import Buffer, Pool, Program, Step, called_with_items, face_of, kernel_steps, program_of
+from nnefc.passes.plan.program import (
+    Buffer,
+    Pool,
+    Program,
+    Step,
+    called_with_items,
+    face_of,
+    item_ranges,
+    kernel_steps,
+    program_of,
+)
 from nnefc.passes.plan.symbols import ENTRY, SIZES
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
@@ -267,6 +277,7 @@ def lower(
     unaligned = set(called_with_items(program, backend.alignment))
     analyses = {gv: KernelAnalysis(func) for gv, func in program.kernels.items()}
     in_place = {gv: in_place_of(kernel) for gv, kernel in analyses.items()}
+    tables = item_ranges(program) if place.checked is not None else {}
     kernels: dict[GlobalVar, LoweredKernel] = {}
     merges = backend.merges_kernels and place.compiled is None and place.checked is None
     count = len(analyses)
@@ -283,6 +294,7 @@ def lower(
                 aligned=gv not in unaligned,
                 sizes=sizes,
                 checked=place.checked is not None,
+                item_ranges=tables.get(gv, {}),
                 strict=strict,
             )
             kernels[gv] = kernel = backend.lower(use)

@@ -126,7 +126,8 @@ def test_what_was_written_as_nnef_must_be_read(monkeypatch: pytest.MonkeyPatch) 
     assert [finding.what for finding in compare([graph], WAYS["nnef"]).findings] == [
         "what was written is refused: error: no"
     ]
-    assert compare([graph], WAYS["default"]).refused == ("error: no",)
+    assert [finding.what for finding in compare([graph], WAYS["default"]).findings] == ["refused: error: no"]
+    assert compare([graph], WAYS["open"]).refused == ("error: no",)
     monkeypatch.setattr(nnefc, "convert", refusing)
     assert compare([graph], WAYS["nnef"]).refused == ("error: no",)
 
@@ -251,14 +252,19 @@ def test_a_graph_that_fails_becomes_small() -> None:
 
 @pytest.mark.parametrize("kind", sorted((OWN.keys() | {"If", "Loop", "Scan"}) & SPACES.keys()))
 def test_what_the_reference_does_not_evaluate_is_what_onnxruntime_computes(kind: str) -> None:
-    for seed in range(3):
+    compared = 0
+    for seed in range(3 if kind != "Resize" else 12):
         walk = Walk(seed)
         walk.take({kind: SPACES[kind]}, 3)
         graph = walk.graph()
         assert kind in graph.operators()
         found = peer.results_here(graph.model().SerializeToString(), graph.feeds())
+        if kind == "Resize" and (found is None or b"align_corners" in graph.model().SerializeToString()):
+            continue  # onnxruntime has cubic ones of two axes alone, and other lengths where corners are aligned
         assert found is not None
         assert difference(found, bounds_of(graph)) == ""
+        compared += 1
+    assert compared >= 3
 
 
 def test_sizes_stay_open_that_operators_ask_something_of_which_holds() -> None:

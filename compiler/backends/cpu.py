@@ -50,16 +50,18 @@ from nnefc.passes.tir.assembled_tiles import with_assembled_tiles
 from nnefc.passes.tir.float_extremes import use_float_extremes, with_float_extremes
 from nnefc.passes.tir.half_conversions import with_integer_conversions
 from nnefc.passes.tir.integer_rounding import use_rounding, with_integer_rounding
-from nnefc.passes.tir.kernels import ALONE, BARE, THREADS, Frames, Kernel, lower_kernel
+from nnefc.passes.tir.kernels import Kernel, lower_kernel
 from nnefc.passes.tir.known_divisors import with_multiplied_quotients
 from nnefc.passes.tir.lane_sums import use_lane_sums
 from nnefc.passes.tir.loop_pointers import with_loop_pointers
 from nnefc.passes.tir.matrix_tiles import tile_calls
+from nnefc.passes.tir.refused_constants import without_refused_constants
 from nnefc.passes.tir.rolled_loops import with_rolled_loops
 from nnefc.passes.tir.rounding_conversions import use_rounding_conversions, with_rounding_conversions
+from nnefc.passes.tir.scratch import ALONE, BARE, THREADS, Frames
 from nnefc.passes.tir.turned_loads import use_turned_loads
 from nnefc.sizes import is_known
-from nnefc.targets.codegen.attributes import CHECKED
+from nnefc.targets.codegen.attributes import CHECKED, ITEM_RANGES
 from nnefc.targets.codegen.cpu.objects import MachineCode
 from nnefc.targets.machine.common import machine_of_passes, machine_of_schedules
 from nnefc.targets.machine.system import FileFormat
@@ -181,7 +183,8 @@ class CpuBackend(Backend):
             kernel.observe("loop pointers", pointed)
             kernel.observe("rolled loops", instructed)
         if kernel.checked:
-            instructed = instructed.with_attr(CHECKED, True)
+            ranges = {str(position): list(pair) for position, pair in kernel.item_ranges.items()}
+            instructed = instructed.with_attrs({CHECKED: True, ITEM_RANGES: ranges})
         uses_tiles = any(tile_calls(lowered.func.body)) and not self.target.emulates_tiles
         return LoweredKernel(
             func,
@@ -220,6 +223,8 @@ class CpuBackend(Backend):
         if target.rounds_products_once:
             func = with_multiplied_quotients(func)
             observed("multiplied quotients", func)
+        func = without_refused_constants(func)
+        observed("refused constants", func)
         return func, lower_kernel(func, use.sizes, once, self._frames, None if use.observe is None else observed)
 
     @property

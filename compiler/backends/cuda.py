@@ -35,6 +35,7 @@ from nnefc.passes.tir.exact_doubles import with_exact_doubles
 from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.passes.tir.named_sizes import named_sizes
 from nnefc.passes.tir.narrow_indices import MOST_ELEMENTS, with_narrow_indices
+from nnefc.passes.tir.refused_constants import without_refused_constants
 from nnefc.passes.tir.shifted_remainders import with_safe_remainders
 from nnefc.passes.tir.sizes import tensor_bytes
 from nnefc.passes.tir.statements import rounds_of
@@ -120,7 +121,7 @@ class CudaBackend(Backend):
         func = scheduled(kernel.kernel, CUDA_RULES, target)
         if kernel.sizes:
             func = with_narrow_indices(func, scalars_of(func))
-        func = with_exact_doubles(with_safe_remainders(func))
+        func = without_refused_constants(with_exact_doubles(with_safe_remainders(func)))
         if kernel.in_place.overwritable:  # the result may be written over an operand
             func = func.with_attr(NO_ALIAS, False)
         placed, buffers = with_workspace_parameters(func)
@@ -142,7 +143,7 @@ class CudaBackend(Backend):
         return with_version(code, version, kernel.sizes, ones) if is_other else code
 
     def _for_host(self, kernel: KernelUse) -> LoweredKernel:
-        func = scheduled(kernel.kernel, CPU_RULES, self.target.host)
+        func = without_refused_constants(scheduled(kernel.kernel, CPU_RULES, self.target.host))
         lowered = lower_kernel(func, kernel.sizes)
         symbol = f"nnefc_host_{kernel.name}"
         reads = len(func.params) - kernel.results

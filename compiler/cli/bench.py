@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from nnefc.cli.run import inputs_of, told_of_random
 from nnefc.cli.text import columns, memory
 from nnefc.cli.timing import Amount, Busy, Contender, Times, take_turns
 from nnefc.diagnostics import CompileError
+from nnefc.differences import difference
 from nnefc.sample_inputs import Arrays, Port
 
 if TYPE_CHECKING:
@@ -210,7 +212,7 @@ class _Report:
                     **{f"p{percent}": times.percentile(percent) for percent in _PERCENTILES},
                     "largest": max(times.runs),
                     "runs_per_second": times.rate,
-                    "largest_difference": _difference(self.entries[0].results, entry.results),
+                    "largest_difference": _recorded(_difference(self.entries[0].results, entry.results)),
                     "bytes": entry.memory,
                 }
                 for entry, times in zip(self.entries, self.times, strict=True)
@@ -219,28 +221,28 @@ class _Report:
 
 
 def _difference(expected: Sequence[np.ndarray[Any, Any]], found: Sequence[np.ndarray[Any, Any]]) -> float | None:
-    """The largest difference of two networks' results, over the largest result of that output; None if there are other
-    outputs, or other shapes, or strings."""
-    import numpy as np
-
-    if [np.shape(array) for array in expected] != [np.shape(array) for array in found]:
+    """The largest difference of two networks' results, over the largest result of that output; infinite where one is no
+    number and the other is; None if there are other outputs, or other shapes, or strings."""
+    if [array.shape for array in expected] != [array.shape for array in found]:
         return None
     largest = 0.0
     for one, other in zip(expected, found, strict=True):
         if one.dtype != other.dtype or one.dtype.kind not in "fiub" or not one.size:
             return None
-        a, b = one.astype(np.float64), other.astype(np.float64)
-        equal = (a == b) | (np.isnan(a) & np.isnan(b))
-        with np.errstate(invalid="ignore"):
-            apart = np.where(equal, 0.0, np.abs(a - b))
-        largest = max(largest, float(apart.max()) / (float(np.abs(a).max()) or 1.0))
+        largest = max(largest, difference(other, one).relative)
     return largest
 
 
-def _shown(difference: float | None) -> str:
-    if difference is None:
+def _recorded(apart: float | None) -> float | str | None:
+    return "wrong" if apart is not None and math.isinf(apart) else apart  # JSON has no infinite numbers
+
+
+def _shown(apart: float | None) -> str:
+    if apart is None:
         return "-"
-    return "0" if difference == 0 else f"{difference:.1e}"
+    if math.isinf(apart):
+        return "wrong"
+    return "0" if apart == 0 else f"{apart:.1e}"
 
 
 def _milliseconds(seconds: float) -> str:

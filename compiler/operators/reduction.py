@@ -141,7 +141,7 @@ class _Quantifier(Reduction):
     """Truth values from those of the items along axes; an item is true where it is not zero."""
 
     def _truths(self, at: Emitter, x: Operand, reduce: Callable[..., Any], known: Callable[..., Array]) -> Operand:
-        """The extreme of zeros and ones."""
+        """The extreme of zeros and ones: of none at all the least int8, or the greatest."""
         if isinstance(x, np.ndarray):
             return np.asarray(known(x, axis=self.axes, keepdims=self.keepdims))
         if not self.axes and dtype_of(x) == "bool":
@@ -153,7 +153,7 @@ class _Quantifier(Reduction):
 
         def function(x: te.Tensor) -> te.Tensor:
             found = _along(x, self.axes, reduced)
-            return te.compute(found.shape, lambda *index: found(*index).astype("bool"), name="truth")
+            return te.compute(found.shape, lambda *index: found(*index) > 0, name="truth")
 
         name = "all" if reduce is te.min else "any"
         return at.reshaped(at.emit(at.compute(function, x, name=name)), self.shape(shape_of(x)))

@@ -137,10 +137,10 @@ def _may_be_gathered(source: relax.Expr, result: relax.Var) -> bool:
         return False
     before, after = shape_of(source), shape_of(result)
     return (
-        len(before) == len(after) > 2
+        is_known(*before, *after)
+        and len(before) == len(after) > 2
         and (before[0], before[2:]) == (after[0], after[2:])
         and 0 < after[1] <= before[1]
-        and is_known(*before)
         and 0 < math.prod(before) <= _LARGEST
     )
 

@@ -112,7 +112,7 @@ class _Packer(Rewriter):
     def __init__(self, mod: tvm.IRModule, target: Target, strict: bool) -> None:
         super().__init__(mod)
         self._target, self._strict = target, strict
-        self._packed: dict[relax.Constant, list[relax.Expr]] = {}
+        self._packed: dict[tuple[relax.Constant, Any], relax.Expr] = {}
         self._bytes: dict[tuple[relax.Expr, int, int], list[relax.Expr]] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
@@ -153,13 +153,16 @@ class _Packer(Rewriter):
         return Blocks(matrix.bits, columns, points, how, looks_up_items(self._target), digits)
 
     def _tensors(self, matrix: BlockMatrix, blocks: Blocks) -> list[relax.Expr]:
-        """The matrix as kernels read it, once for all of them."""
+        """The matrix as kernels read it; each of its tensors, which others may share, once for all of them."""
         data, *others = matrix.tensors
-        if data not in self._packed:
-            lanes = self._target.block_lanes("float32")
-            parts = [pack_blocks(_narrow(array_of(part), self._target), lanes) for part in others]
-            self._packed[data] = [constant(part) for part in (blocks.pack(array_of(data), lanes), *parts)]
-        return self._packed[data]
+        lanes = self._target.block_lanes("float32")
+        order = blocks.bits, blocks.how
+        if (data, order) not in self._packed:
+            self._packed[data, order] = constant(blocks.pack(array_of(data), lanes))
+        for part in others:
+            if (part, None) not in self._packed:
+                self._packed[part, None] = constant(pack_blocks(_narrow(array_of(part), self._target), lanes))
+        return [self._packed[data, order], *(self._packed[part, None] for part in others)]
 
     def _multiplication(self, matrix: BlockMatrix) -> tuple[Multiplication | None, int]:
         """How bytes are multiplied, if one instruction multiplies four of them, and how many the other factor takes."""

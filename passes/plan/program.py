@@ -36,6 +36,7 @@ __all__ = [
     "all_counts",
     "called_with_items",
     "face_of",
+    "item_ranges",
     "kernel_steps",
     "program_of",
 ]
@@ -179,6 +180,25 @@ def kernel_steps(program: Program) -> Iterator[Step]:
         else:
             for body in step.bodies:
                 yield from kernel_steps(body)
+
+
+def item_ranges(program: Program) -> dict[tvm.ir.GlobalVar, dict[int, tuple[int, int]]]:
+    """By kernel, and by the position of operands that are integers, and constants in all calls: their least and their
+    greatest item."""
+    found: dict[tvm.ir.GlobalVar, dict[int, tuple[int, int]]] = {}
+    for step in kernel_steps(program):
+        own = {}
+        for position, buffer in enumerate(step.reads):
+            if buffer.kind is Kind.CONSTANT and program.constants[buffer.index].dtype.kind in "iu":
+                items = program.constants[buffer.index]
+                if items.size:
+                    own[position] = (int(items.min()), int(items.max()))
+        known = found.setdefault(step.kernel, own)
+        found[step.kernel] = {
+            position: (min(known[position][0], own[position][0]), max(known[position][1], own[position][1]))
+            for position in known.keys() & own.keys()
+        }
+    return found
 
 
 def all_counts(program: Program) -> Iterator[tuple[Buffer, Count]]:

@@ -100,7 +100,7 @@ def _writer_for(target: Target) -> _Writer:
     ) -> Code | None:
         assert isinstance(product, Product)
         if product.long:
-            return pair_code.code_of(product, steps, right_step, once)
+            return pair_code.code_of(product, steps, right_step, once, target.costs.in_order)
         return lane_code.code_of(product, steps, right_step, once, together, target.costs.in_order)
 
     def in_engines(kind: str, widening: str, item_first: bool, bits: int) -> EngineProduct | None:

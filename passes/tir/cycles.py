@@ -19,6 +19,7 @@ from functools import cached_property
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import PointerType
 from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer
 
@@ -99,7 +100,8 @@ class _Round:
         loops: the loops around, by their variables, and how many rounds they have.
         lanes: those of them that are vectors, and how many lanes these have.
         moves: the loops that a variable that is no loop's changes with.
-        own: tensors that the round allocates.
+        own: tensors that the round allocates, or has in the workspace.
+        pointers: to the latter.
     """
 
     target: Target
@@ -110,6 +112,7 @@ class _Round:
     lanes: dict[tirx.Var, int] = field(default_factory=dict)
     moves: dict[tirx.Var, frozenset[tirx.Var]] = field(default_factory=dict)
     own: set[tirx.Var] = field(default_factory=set)
+    pointers: set[tirx.Var] = field(default_factory=set)
 
     def add_loop(self, loop: tirx.For) -> None:
         """Add one round of the loop that is shared out."""
@@ -131,6 +134,10 @@ class _Round:
                 self._add_rounds(stmt)
             case tirx.AllocBuffer():
                 self.own.add(stmt.buffer)
+            case tirx.DeclBuffer() if stmt.data in self.pointers:
+                self.own.add(stmt.buffer)
+            case tirx.Bind() if isinstance(stmt.var.ty, PointerType):  # to a part of the workspace
+                self.pointers.add(stmt.var)
             case tirx.Bind():
                 self._define(stmt.var, stmt.value, self._moving([stmt.value]))
                 if loads_of(stmt.value):  # else it is part of an index

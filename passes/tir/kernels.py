@@ -3,7 +3,7 @@
     kernel(A: Buffer, B: Buffer)     →     kernel(A: pointer, B: pointer, workspace: pointer) -> int32
 
 Buffers that a kernel needs for itself as a whole become parts of `workspace`, which the memory plan provides; those
-inside parallel loops stay, and live on the stack if they are small, else in a worker's scratch memory.
+inside loops stay, and live on the stack or in a worker's scratch memory (:mod:`scratch`).
 """
 
 from __future__ import annotations
@@ -32,45 +32,26 @@ from nnefc.passes.tir.named_sizes import named_sizes
 from nnefc.passes.tir.prefetched_panels import with_prefetched_panels
 from nnefc.passes.tir.remainders import tiled_axes, with_remainders
 from nnefc.passes.tir.row_pairs import with_row_pairs
+from nnefc.passes.tir.scratch import (
+    THREADS,
+    Frames,
+    scratch_bytes,
+    with_small_buffers_on_the_stack,
+    without_large_scratch,
+    without_scratch,
+)
 from nnefc.passes.tir.serial_loops import with_serial_loops
 from nnefc.passes.tir.shared_tiles import JOINED_ROWS, with_shared_tiles
 from nnefc.passes.tir.size_ranges import with_decided_extremes, within_ranges
-from nnefc.passes.tir.sizes import Size, size_of, tensor_bytes
+from nnefc.passes.tir.sizes import Size, tensor_bytes
 from nnefc.passes.tir.streamed_panels import with_streamed_panels
 from nnefc.passes.tir.turned_loads import with_turned_loads
 from nnefc.passes.tir.whole_vectors import with_whole_vectors
 from nnefc.passes.tir.workspace import with_workspace_parameters
-from nnefc.sizes import bounds, dimension, expression, is_known, substituted
+from nnefc.sizes import dimension, expression, substituted
 from nnefc.targets.codegen.attributes import CHOOSES, OF_OPEN_SIZES
 
-__all__ = ["ALONE", "BARE", "THREADS", "Frames", "Kernel", "lower_kernel", "of_open_sizes"]
-
-_ON_THE_STACK = "disable_lower_builtin"  # annotation of allocations that TVM leaves to LLVM
-
-
-@dataclass(frozen=True)
-class Frames:
-    """What kernels may have for themselves besides their workspace.
-
-    Attributes:
-        largest: bytes of one buffer on the stack.
-        most: bytes of all of a kernel's.
-        scratch: whether threads have memory for larger ones; else there is one thread, and the workspace has them.
-    """
-
-    largest: int
-    most: int
-    scratch: bool
-
-
-THREADS = Frames(4 << 10, 64 << 10, scratch=True)
-"""Of an operating system, some of whose C libraries give threads 128 KiB."""
-
-ALONE = Frames(4 << 10, 64 << 10, scratch=False)
-"""Of an operating system, for libraries of one thread."""
-
-BARE = Frames(256, 1 << 10, scratch=False)
-"""Of programs without one."""
+__all__ = ["Kernel", "lower_kernel", "of_open_sizes"]
 
 _COMPACT = tvm.ir.transform.Sequential(
     [s_tir.transform.ConvertBlocksToOpaque(), s_tir.transform.CompactBufferAllocation()]
@@ -128,10 +109,9 @@ def lower_kernel(
         if observe is not None:
             observe(name, tirx.PrimFunc(func.params, body, func.ret_type, func.attrs))
     func = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
-    func = _with_small_buffers_on_the_stack(func, frames)
-    if not frames.scratch:
-        func, more = _without_scratch(func)
-        own += more
+    func = with_small_buffers_on_the_stack(func, frames)
+    func, more = without_large_scratch(func, every) if frames.scratch else without_scratch(func)
+    own += more
     pointers = [_pointer(param) for param in func.params]
     count = len(pointers) - len(own)
     params = pointers[:count]
@@ -160,7 +140,7 @@ def lower_kernel(
         lowered = of_open_sizes(lowered, chooses)
     for var, size in reversed(named_sizes(func)):  # callers know the kernel's parameters alone
         offset = substituted(offset, {var: dimension(size)})
-    return Kernel(lowered.without_attr("global_symbol"), offset, _scratch_bytes(func.body))
+    return Kernel(lowered.without_attr("global_symbol"), offset, scratch_bytes(func.body))
 
 
 def of_open_sizes(func: tirx.PrimFunc, chooses: bool) -> tirx.PrimFunc:
@@ -220,59 +200,3 @@ def _pointer(buffer: tirx.Var) -> tirx.Var:
 
 def _storage_type(dtype: str) -> str:
     return "int8" if dtype == "bool" else dtype
-
-
-def _with_small_buffers_on_the_stack(func: tirx.PrimFunc, frames: Frames) -> tirx.PrimFunc:
-    """Keep small buffers from becoming scratch memory.
-
-    LLVM can hold in registers what lies on the stack, as the tiles of contractions do from their first zero to their
-    epilogue; what lies elsewhere it writes there and reads back.
-    """
-
-    def is_small(buffer: tirx.Var) -> bool:
-        size = tensor_bytes(buffer)
-        return is_known(size) and size <= frames.largest
-
-    def onto_the_stack(stmt: tirx.AllocBuffer) -> tirx.AllocBuffer:
-        if is_small(stmt.buffer):
-            return tirx.AllocBuffer(stmt.buffer, {_ON_THE_STACK: tirx.const(True, "bool")})
-        return stmt
-
-    small = [buffer for buffer in _allocations(func.body) if is_small(buffer)]
-    if sum(aligned(tensor_bytes(buffer)) for buffer in small) > frames.most:
-        return func
-    body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, onto_the_stack))
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
-
-
-def _without_scratch(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[tirx.Var]]:
-    """The function with the buffers that are not on the stack as its last parameters, and these."""
-    buffers = list(dict.fromkeys(_allocations(func.body)))
-
-    def gone(stmt: tirx.AllocBuffer) -> tirx.Stmt:
-        return tirx.Evaluate(tirx.IntImm("int32", 0)) if stmt.buffer in buffers else stmt
-
-    body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, gone)) if buffers else func.body
-    return tirx.PrimFunc([*func.params, *buffers], body, func.ret_type, func.attrs), buffers
-
-
-def _scratch_bytes(body: tirx.Stmt) -> int:
-    """An upper bound of what the statements ask the runtime for while they run, each rounded up to the alignment."""
-    return sum(bounds(aligned(tensor_bytes(buffer)))[1] for buffer in _allocations(body))
-
-
-def _allocations(stmt: tirx.Stmt) -> list[tirx.Var]:
-    """What the statements allocate, but for what is on the stack already."""
-    match stmt:
-        case tirx.AllocBuffer():
-            return [] if _ON_THE_STACK in stmt.annotations else [stmt.buffer]
-        case tirx.SeqStmt():
-            return [buffer for part in stmt.seq for buffer in _allocations(part)]
-        case tirx.For() if stmt.kind == tirx.ForKind.UNROLLED:  # its copies lie in one scope, all alive to its end
-            return _allocations(stmt.body) * size_of(stmt.extent)
-        case tirx.For() | tirx.AttrStmt() | tirx.While():
-            return _allocations(stmt.body)
-        case tirx.IfThenElse():
-            rest = [] if stmt.else_case is None else _allocations(stmt.else_case)
-            return _allocations(stmt.then_case) + rest
-    return []

@@ -55,6 +55,7 @@ class Code:
             the left and the right items are in the next round.
         left, right: the items that these addresses are of.
         instructions: of a round; on WebAssembly without those that LLVM writes, which count rounds and move pointers.
+        cycles: of a round of products of bytes on a core that issues instructions in order, else 0.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Code:
     left: tuple[int, ...]
     right: tuple[int, ...]
     instructions: int
+    cycles: int = 0
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ joined behind the loop:
     …
     addp    v31.4s, v31.4s, v23.4s      # behind the loop
 
-LLVM would keep these products, but not so many of the vectors: it stores sums on the stack.
+LLVM would keep these products, but not so many of the vectors: it stores sums on the stack. For cores that issue
+instructions in order, products of several sums stand between those of one, if that costs fewer cycles
+(`passes/tir/pair_order.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from nnefc.passes.tir import pair_order
+from nnefc.passes.tir.in_order import cycles_of
 from nnefc.passes.tir.lane_loops import (
     MOST_LOADED,
     POINTERS,
@@ -38,18 +43,23 @@ from nnefc.passes.tir.lane_loops import (
     pointers_of,
 )
 from nnefc.passes.tir.lane_products import QUAD_BYTES, REGISTERS, Product
+from nnefc.passes.tir.pair_order import Chain
+from nnefc.targets.machine.costs import InOrder
 
 __all__ = ["code_of"]
 
 _WORDS = 2  # registers of words in all lanes
 _PRODUCTS = 4  # registers of products on their way
+_MORE = 1.1  # times as many instructions at most, where they take fewer cycles
 
 _Pair = tuple[Step, ...]
 """Two steps of one sum, or the last one."""
 
 
 @functools.lru_cache(1024)
-def code_of(product: Product, steps: tuple[Step, ...], right_step: int | None, once: bool) -> Code | None:
+def code_of(
+    product: Product, steps: tuple[Step, ...], right_step: int | None, once: bool, core: InOrder | None = None
+) -> Code | None:
     """The loop of these steps; see :func:`.lane_code.code_of`. None where registers or addresses do not suffice."""
     sums = sorted({step.sum for step in steps})
     lefts, rights = (
@@ -82,16 +92,25 @@ def code_of(product: Product, steps: tuple[Step, ...], right_step: int | None, o
                 for register, step in enumerate(row[0], most + free):
                     vector, lane = items[step.left]
                     source = left.register(vector, lines)
-                    lines.append(Line(f"dup v{register}.4s, v{source}.s[{lane}]", (), (source,)))
+                    lines.append(Line(f"dup v{register}.4s, v{source}.s[{lane}]", (register,), (source,)))
                 lines += _products(product, row, held, (low, high), most + free, begun)
         body = body_of(product, lines, len(lefts), len(rights), right_step, once)
         made += [] if body is None else [body]
     if not made:
         return None
+    body, cycles = min(made, key=lambda body: body.instructions), 0
+    if core is not None:
+        free = REGISTERS - 2 * len(sums)
+        for lines in _in_turn(product, parts, items, vectors, (low, high), free, once):
+            placed = body_of(product, lines, len(lefts), len(rights), right_step, once, True)
+            made += [] if placed is None else [placed]
+        few = [each for each in made if each.instructions <= _MORE * body.instructions]
+        taken = [cycles_of(product, each.lines, each.moved, core) for each in few]
+        cycles, body = min(zip(taken, few, strict=True), key=lambda both: (both[0], both[1].instructions))
     before = [] if once else [f"movi v{register}.2d, #0" for side in (low, high) for register in side.values()]
     after = [f"addp v{low[n]}.4s, v{low[n]}.4s, v{high[n]}.4s" for n in sums]
-    body = min(made, key=lambda body: body.instructions)
-    return function_of(product, sums, low, body, (lefts, rights), REGISTERS - len(sums), once, (before, after))
+    code = function_of(product, sums, low, body, (lefts, rights), REGISTERS - len(sums), once, (before, after))
+    return replace(code, cycles=cycles)
 
 
 def _parts(steps: Sequence[Step]) -> Iterator[list[_Pair]]:
@@ -107,6 +126,45 @@ def _parts(steps: Sequence[Step]) -> Iterator[list[_Pair]]:
 def _rows(part: Sequence[_Pair]) -> list[list[_Pair]]:
     """Those of a part that have the same left items."""
     return [list(row) for _, row in itertools.groupby(part, lambda pair: [step.left for step in pair])]
+
+
+def _in_turn(
+    product: Product,
+    parts: Sequence[Sequence[_Pair]],
+    items: Mapping[int, tuple[Loaded, int]],
+    vectors: Mapping[int, Loaded],
+    sums: tuple[Mapping[int, int], Mapping[int, int]],
+    free: int,
+    once: bool,
+) -> Iterator[list[Line]]:
+    """Instructions in orders for cores that issue them one after the other.
+
+    Args:
+        items, vectors: where left items are, and right ones.
+        sums: the registers of the lower and the upper two items of each sum.
+        free: the other ones.
+    """
+    words: list[tuple[Loaded, int]] = []
+    rights: list[list[Loaded]] = []
+    chains: list[Chain] = []
+    for part in parts:
+        needed = sorted({step.right for pair in part for step in pair})
+        number = {item: place for place, item in enumerate(needed, sum(map(len, rights)))}
+        rights.append([vectors[item] for item in needed])
+        for row in _rows(part):
+            begin = len(words)
+            words += [items[step.left] for step in row[0]]
+            for pair in row:
+                terms = [(begin + n, number[step.right]) for n, step in enumerate(pair)]
+                for together in [terms] if product.joined else [[term] for term in terms]:
+                    both = zip(*together, strict=True)
+                    first, second = map(tuple, both)
+                    chains += [Chain(total[pair[0].sum], half, first, second) for half, total in enumerate(sums)]
+    for registers in pair_order.choices(free, max(map(len, rights)), len({vector for vector, _ in words})):
+        begun: set[int] = set() if once else {register for total in sums for register in total.values()}
+        lines = pair_order.in_turn(product, chains, words, rights, registers, begun)
+        if lines is not None:
+            yield lines
 
 
 def _loaded(items: Sequence[int], vectors: Mapping[int, Loaded], together: int, lines: list[Line]) -> dict[int, int]:
@@ -148,15 +206,12 @@ def _products(
                 joined = product.joined and number > 0
                 made = first + 2 * (place if product.joined else number)
                 for half, registers in enumerate(sums):
-                    name = f"{product.long}{'mlal' if joined else 'mull'}{'2' * half}"
-                    word, right, size = words + number, held[step.right], ("8b", "16b")[half]
-                    text = f"{name} v{made + half}.8h, v{word}.{size}, v{right}.{size}"
-                    multiply[joined].append(Line(text, (), (right,)))
+                    factors = (words + number, held[step.right])
+                    multiply[joined].append(pair_order.multiplied(product, half, joined, made + half, factors))
                     total = registers[step.sum]
                     if not joined:
-                        kind = "adalp" if total in begun else "addlp"
+                        add.append(pair_order.added(product, total, made + half, total in begun))
                         begun.add(total)
-                        add.append(Line(f"{product.long}{kind} v{total}.4s, v{made + half}.8h", ()))
         yield from (*multiply[0], *multiply[1], *add)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["CHECKED", "CHOOSES", "MASK", "NO_ALIAS", "OF_OPEN_SIZES", "SYNCHRONIZED"]
+__all__ = ["CHECKED", "CHOOSES", "ITEM_RANGES", "MASK", "NO_ALIAS", "OF_OPEN_SIZES", "SYNCHRONIZED"]
 
 MASK = "nnefc.mask"
 """Of a vectorized loop: how many of its lanes there are."""
 
 CHECKED = "nnefc.checked"
 """The function looks at every place that it reads or writes, and at every divisor."""
+
+ITEM_RANGES = "nnefc.item_ranges"
+"""Of a function that is checked: the least and the greatest item of its parameters of integers that are constants in
+all calls, by their numbers."""
 
 CHOOSES = "nnefc.chooses"
 """Of a function of open sizes: whether values in it depend on conditions that are not about these sizes."""

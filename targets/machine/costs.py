@@ -138,9 +138,9 @@ class Microarchitecture:
         )
 
 
-# LLVM: its models of these cores; in that of Cortex-A55, multiply-adds begin twice a cycle and multiplications once
+# LLVM: its models of these cores. By Arm's guide to Cortex-A55, multiply-adds by element begin once a cycle, not twice
 _A53 = InOrder((10, 1, True), (6, 1, True), ((4, 1), (4, 2), (7, 4)))
-_A55 = InOrder((4, 2, False), (4, 1, True), ((3, 1), (6, 6), (11, 8)))
+_A55 = InOrder((4, 1, False), (4, 1, True), ((3, 1), (6, 6), (11, 8)))
 _A510 = InOrder((4, 2, True), (4, 2, True), ((2, 1), (3, 1), (4, 1)))
 
 # fmt: off

@@ -90,8 +90,10 @@ static nnefc_status fill(nnefc_engine *engine, const nnefc_options *options, uin
 #endif
     if (!failed) engine->pool = nnefc_pool_create(options, threads, description->scratch_bytes);
     if (engine->pool == NULL)
-        return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory or threads for a session of %llu bytes and %u threads",
-                          (unsigned long long)(description->workspace_bytes + description->state_bytes), (unsigned)threads);
+        return nnefc_fail(NNEFC_OUT_OF_MEMORY, error,
+                          "no memory or threads for a session of %llu bytes and %u threads of %llu bytes each",
+                          (unsigned long long)(description->workspace_bytes + description->state_bytes), (unsigned)threads,
+                          (unsigned long long)description->scratch_bytes);
     set_initial_state(engine);
     return NNEFC_OK;
 }

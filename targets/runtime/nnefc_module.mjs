@@ -129,8 +129,9 @@ class Constants {
 async function contentOf(source) {
   if (source instanceof ArrayBuffer) return parted(new Uint8Array(source));
   if (ArrayBuffer.isView(source)) return parted(new Uint8Array(source.buffer, source.byteOffset, source.byteLength));
+  if (typeof source === "string" && source.startsWith("file:")) source = new URL(source);
   const isFile = source instanceof URL ? source.protocol === "file:" : typeof source === "string" && !/^(https?|blob|data):/.test(source);
-  if (isFile && typeof process !== "undefined") return arriving(await fileReader(source)); // Node.js loads `fetch` for long
+  if (isFile && usesNode()) return arriving(await fileReader(source)); // Node.js loads `fetch` for long
   const answer = source instanceof Response ? source : await fetch(source);
   if (!answer.ok) throw new NnefcError(`${answer.url || source}: ${answer.status} ${answer.statusText}`);
   return answer.body === null ? parted(new Uint8Array(await answer.arrayBuffer())) : arriving(streamReader(answer.body));
@@ -200,7 +201,7 @@ function numberAt(bytes, at) {
 
 // Readers fill an array from its beginning, as far as there is something, and say how far: 0 at the end.
 async function fileReader(name) {
-  const { open } = await import("node:fs/promises");
+  const { open } = await ofNode("fs/promises");
   const file = await open(name);
   const read = async (target) => (await file.read(target, 0, Math.min(target.length, MOST_READ_BYTES), null)).bytesRead;
   return { read, close: () => file.close() };
@@ -281,8 +282,14 @@ function mayWait(memory) {
 
 async function processors() {
   if (!usesNode()) return globalThis.navigator?.hardwareConcurrency ?? 1;
-  const os = await import("node:os");
+  const os = await ofNode("os");
   return os.availableParallelism?.() ?? os.cpus().length;
+}
+
+/* A module of Node.js, by a name that bundlers for browsers do not look for. */
+function ofNode(name) {
+  const address = `node:${name}`;
+  return import(/* webpackIgnore: true */ /* @vite-ignore */ address);
 }
 
 function usesNode() {
@@ -322,7 +329,7 @@ async function workerFor(thread) {
 }
 
 async function nodeWorker(thread) {
-  const { Worker } = await import("node:worker_threads");
+  const { Worker } = await ofNode("worker_threads");
   const script = `${RUN} const { parentPort, workerData } = require("node:worker_threads");
     run(workerData, (word) => parentPort.postMessage(word));`;
   const worker = new Worker(script, { eval: true, workerData: thread });

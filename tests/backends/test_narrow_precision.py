@@ -312,6 +312,20 @@ def test_errors_are_of_shapes_labels_and_bfloat16_too() -> None:
     assert error(ones[:0], ones[:0]) == 0
 
 
+def test_results_in_bfloat16_are_compared_as_numbers(tmp_path: Path) -> None:
+    cast = onnx.helper.make_node("Cast", ["x"], ["y"], to=onnx.TensorProto.BFLOAT16)
+    values = [
+        onnx.helper.make_tensor_value_info(name, kind, [4])
+        for name, kind in (("x", onnx.TensorProto.FLOAT), ("y", onnx.TensorProto.BFLOAT16))
+    ]
+    made = onnx.helper.make_graph([cast], "g", values[:1], values[1:])
+    onnx.save(onnx.helper.make_model(made, ir_version=10), tmp_path / "m.onnx")
+    x = np.float32([1.5, -2, 0.25, 3])
+    (found,) = narrowest._results(nnefc.compile(tmp_path / "m.onnx"), [{"x": x}])
+    assert found["y"].dtype == np.float32
+    assert np.array_equal(found["y"], x)
+
+
 def test_least_times_are_of_the_runs_that_take_turns() -> None:
     quick, slow = narrowest._least_times([lambda: time.sleep(1e-3), lambda: time.sleep(0.03)])
     assert 1e-3 <= quick < 0.03 <= slow

@@ -18,6 +18,7 @@ from runtime_samples import sample_library
 import nnefc
 from nnefc import load
 from nnefc.cli import main
+from nnefc.cli.bench import _difference, _recorded, _shown
 from nnefc.cli.timing import Amount, Busy, Contender, Times, take_turns
 
 
@@ -150,3 +151,11 @@ def test_work_of_this_process_is_not_of_others(monkeypatch: pytest.MonkeyPatch) 
     readings = iter([(0.0, 10.0, 5.0), (2.0, 16.0, 8.0)])
     monkeypatch.setattr(Busy, "_read", staticmethod(lambda: next(readings)))
     assert Busy().others() == 1.5  # 6 seconds of all, 3 of this process, in 2
+
+
+def test_results_that_are_no_numbers_are_no_small_differences() -> None:
+    one, nothing = np.float32([1, 2, 3]), np.float32([np.nan, 2, 3])
+    assert _shown(_difference([one], [nothing])) == "wrong"
+    assert _recorded(_difference([nothing], [one])) == "wrong"
+    assert _difference([nothing], [nothing]) == 0
+    assert _difference([nothing], [np.float32([np.nan, 2, 6])]) == 1

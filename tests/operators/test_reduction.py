@@ -11,6 +11,7 @@ import pytest
 import tvm
 from onnx import TensorProto, helper
 
+import nnefc
 from nnefc.backends import backend_of
 from nnefc.driver import compile_network
 from nnefc.formats import load_network
@@ -111,3 +112,25 @@ def test_means_of_alike_numbers_are_exact_along_axes_apart(shape: tuple[int | st
     exact = given.astype(np.float64)
     np.testing.assert_allclose(results["kept"], exact.mean((0, 2, 3), keepdims=True), 1e-6)
     np.testing.assert_allclose(results["sums"], exact.sum((0, 2, 3)), 1e-6)
+
+
+def test_any_and_all_of_nothing(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Slice", ["x", "one", "end", "one"], ["s"]),
+        helper.make_node("ReduceMax", ["s", "one"], ["any"], keepdims=0),
+        helper.make_node("ReduceMin", ["s", "one"], ["all"], keepdims=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.BOOL, [2, "n"])],
+        [helper.make_tensor_value_info(name, TensorProto.BOOL, None) for name in ("any", "all")],
+        [onnx.numpy_helper.from_array(np.array([value]), name) for name, value in (("one", 1), ("end", 1 << 40))],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), tmp_path / "m.onnx")
+    artifact = nnefc.compile(tmp_path / "m.onnx")
+    for count in (1, 2, 5):
+        x = np.random.default_rng(count).random((2, count)) < 0.5
+        made = artifact.run({"x": x})
+        assert np.array_equal(made["any"], x[:, 1:].any(1))
+        assert np.array_equal(made["all"], x[:, 1:].all(1))

@@ -14,6 +14,7 @@ from typing import Any
 
 from nnefc.frontends.nnef.tree_builder import MAX_INTEGER
 from nnefc.frontends.nnef.types import Dialect
+from nnefc.size_numbers import equal
 from nnefc.sizes import Size, bounds
 
 __all__ = ["MAX_ITEMS", "ArithmeticProblem", "binary", "cast", "unary"]
@@ -69,6 +70,8 @@ def cast(name: str, value: Any, dialect: Dialect) -> Any:
             return bool(value)
         case "string", bool():
             return "true" if value else "false"
+        case "string", Size():
+            raise ArithmeticProblem(f"the size {value} is known when the network runs: give it with --shape")
         case "string", _:
             return str(value)
     raise TypeError(f"not a cast: {name}")
@@ -142,6 +145,20 @@ def _power(left: Any, right: Any) -> Any:
     return _checked(value)
 
 
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(_equal, left, right))
+    if not isinstance(left, Size) and not isinstance(right, Size):
+        return bool(left == right)
+    found = equal(left, right) if all(isinstance(side, Size | int) for side in (left, right)) else None
+    if not isinstance(found, bool):
+        raise ArithmeticProblem(
+            f"whether {left} and {right} are equal depends on a size that is known when the network runs: "
+            "give it with --shape"
+        )
+    return found
+
+
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": _add,
     "-": _number(operator.sub),
@@ -152,7 +169,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "in": lambda left, right: left in right,
+    "==": _equal,
+    "!=": lambda left, right: not _equal(left, right),
+    "in": lambda left, right: any(_equal(left, item) for item in right),
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 from nnefc.frontends.leaving_open import OpenInputs
 from nnefc.frontends.nnef import syntax
+from nnefc.frontends.nnef.arithmetic import ArithmeticProblem, binary
 from nnefc.narrowing import Narrowing
 from nnefc.network import OpenDimension
 from nnefc.outline import OpenTensor
@@ -47,9 +49,22 @@ def open_shapes(
 
 
 def written_shape(call: syntax.Invocation | None) -> tuple[int | None, ...]:
-    """The literal sizes of `shape = […]`, None for 0, which stands for unknown; none if they are no literals."""
+    """The sizes of `shape = […]`, None for 0, which stands for unknown; none if they do not follow from literals."""
     for argument in call.arguments if call else ():
         if argument.name in (None, "shape") and isinstance(argument.value, syntax.Array):
-            items = [item.value if isinstance(item, syntax.Literal) else 1 for item in argument.value.items]
-            return tuple(int(item) or None for item in items if isinstance(item, int))
+            sizes = [_size(item) for item in argument.value.items]
+            return tuple(size or None for size in sizes) if None not in sizes else ()
     return ()
+
+
+def _size(item: syntax.Expression) -> int | None:
+    """An integer that literals alone say."""
+    found: object = None
+    match item:
+        case syntax.Literal():
+            found = item.value
+        case syntax.Binary(_, sign, left, right):
+            sides = _size(left), _size(right)
+            with suppress(ArithmeticProblem, KeyError, TypeError):
+                found = binary(sign, *sides) if None not in sides else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None

@@ -197,13 +197,17 @@ def _warn_of(notes: Iterable[str], files: ModelFiles) -> None:
 
 
 def _number_of(files: ModelFiles, label: str, needed: bool) -> float | None:
-    """The one item of a variable's file; where values are not needed and there is no file, any number."""
-    name = f"{label}.dat"
+    """The one item of a variable's file; where values are not needed and there is no file, any number; None for others,
+    and for integers that stand for reals."""
+    name = f"{label.removeprefix('/')}.dat"
     found = files.find(name)
     if found is None:
         return None if needed else 1.0
-    stored = parse_tensor(found, files.describe(name)).array
-    return float(stored.reshape(())) if isinstance(stored, np.ndarray) and stored.size == 1 else None
+    content = parse_tensor(found, files.describe(name))
+    stored = content.array
+    if content.quantized or content.algorithm or not isinstance(stored, np.ndarray) or stored.size != 1:
+        return None
+    return float(stored.reshape(()))
 
 
 def _dialect_of(name: str | None) -> Dialect | None:

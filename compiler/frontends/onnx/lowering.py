@@ -28,7 +28,7 @@ from nnefc.frontends.onnx.half_floats import lower_in_single
 from nnefc.frontends.onnx.model import AttributeRef, Function, Graph, Model, NodeDef, Opsets
 from nnefc.frontends.onnx.operator import REGISTRY, Context, Lowering, Node, Subgraph
 from nnefc.frontends.onnx.reading import read_function
-from nnefc.frontends.onnx.schemas import Schema, check_types, has_body, schema_of, with_defaults
+from nnefc.frontends.onnx.schemas import Schema, check_required, check_types, has_body, schema_of, with_defaults
 from nnefc.frontends.onnx.shapes import Symbols, check_declared
 from nnefc.frontends.onnx.size_values import computed, result_type
 from nnefc.frontends.onnx.sizes_of_data import note_integers
@@ -234,6 +234,7 @@ class Interpreter:
         schema = schema_of(node, scope.opsets)
         if not scope.by_standard:
             check_types(node, schema, operands)
+        check_required(node, schema, attributes)
         complete = with_defaults(node, schema, attributes)
         lowering = REGISTRY.get((node.domain, node.op_type), {}).get(schema.since_version)
         sizes = _of_sizes(node, operands, complete)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
 from difflib import get_close_matches
 from functools import cache
@@ -123,8 +123,17 @@ def check_node(node: NodeDef, schema: Schema) -> None:
         if int(declared.type.value) != kind:
             wanted, given = declared.type.name, onnx.AttributeProto.AttributeType.Name(kind)
             raise CompileError(f"{node.description}: the attribute '{name}' is of type {given}, it must be {wanted}")
+    check_required(node, schema, node.attributes)
+
+
+def check_required(node: NodeDef, schema: Any, attributes: Collection[str]) -> None:
+    """Check that a node has the attributes that its operator needs; a function's caller may leave them out.
+
+    Raises:
+        CompileError: one is missing.
+    """
     for name, declared in schema.attributes.items():
-        if declared.required and name not in node.attributes:
+        if declared.required and name not in attributes:
             raise CompileError(f"{node.description}: the attribute '{name}' is missing")
 
 

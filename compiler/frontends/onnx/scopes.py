@@ -175,15 +175,12 @@ def check_call(node: NodeDef, function: Function) -> None:
     """Check a node that calls a function.
 
     Raises:
-        CompileError: too many inputs or outputs, a missing or an unknown attribute.
+        CompileError: too many inputs or outputs, or an unknown attribute.
     """
     for kind, names, formals in (("input", node.inputs, function.inputs), ("output", node.outputs, function.outputs)):
         if len(names) > len(formals):
             raise CompileError(f"{node.description}: the function has {len(formals)} {kind}s, the node {len(names)}")
-    for name in function.required:
-        if name not in node.attributes:
-            raise CompileError(f"{node.description}: the attribute '{name}' is missing")
-    for name in node.attributes:
+    for name in node.attributes:  # those that are left out are left out of what refers to them
         if name not in function.required and name not in function.defaults:
             raise CompileError(f"{node.description}: the function has no attribute '{name}'")
 

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnefc.frontends.refusals import REFUSALS
+from nnefc.operators.dtypes import dtype_name, is_float
 from nnefc.size_numbers import (
     Condition,
     Quotient,
@@ -118,7 +119,7 @@ def _itemwise(function: Callable[..., Any], *arrays: Array) -> Array:
 
 def _exact(array: Array) -> Array:
     """Reals as quotients; other arrays as they are."""
-    return _itemwise(lambda item: quotient(item), array) if array.dtype.kind == "f" else array
+    return _itemwise(lambda item: quotient(item), array) if is_float(dtype_name(array.dtype)) else array
 
 
 def _cast(attributes: _Attributes, operands: _Operands) -> Array | None:
@@ -164,7 +165,7 @@ def _slice(attributes: _Attributes, operands: _Operands) -> Array | None:
 
 def _concat(attributes: _Attributes, operands: _Operands) -> Array | None:
     arrays = [operand for operand in operands if operand is not None]
-    return np.concatenate([array.astype(object) for array in arrays], axis=attributes["axis"])
+    return np.concatenate([array.astype(object) for array in arrays], axis=attributes.get("axis", 1))
 
 
 def _axes(attributes: _Attributes, operands: _Operands) -> list[int] | None:

@@ -185,6 +185,7 @@ def loaded_together(target: Target) -> int:
 @lru_cache(maxsize=1024)
 def _by_lane(rows: int, columns: int, pitch: int, target: Target, kind: str, rows_apart: bool = False) -> float:
     """Instructions for each product of a tile, of a loop with several terms of a sum; infinite where it does not fit.
+    Of bytes, on cores that issue instructions in order, cycles.
 
     Args:
         pitch: vectors of a row of B; 0 for columns that are apart. Long rows need pointers of their own: fewer terms
@@ -211,13 +212,13 @@ def _by_lane(rows: int, columns: int, pitch: int, target: Target, kind: str, row
         )
         code = _code_of(instruction, steps, terms * (pitch or 1) * target.vector_bytes, target)
         if code is not None:
-            return code.instructions * waiting / len(steps)
+            return (code.cycles or code.instructions * waiting) / len(steps)
     return math.inf
 
 
 def _code_of(product: Product, steps: tuple[Step, ...], right_step: int, target: Target) -> Code | None:
     if product.long:
-        return pair_code.code_of(product, steps, right_step, False)
+        return pair_code.code_of(product, steps, right_step, False, target.costs.in_order)
     return lane_code.code_of(product, steps, right_step, False, loaded_together(target))
 
 

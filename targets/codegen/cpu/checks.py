@@ -9,8 +9,8 @@ written is left out, so nothing beside the kernel's tensors is touched. Loops th
 something has failed. This is done to what becomes code, in which loops are copies and vectors already: of a vector the
 first and the last lane are looked at, or all of them where they are not equally far apart.
 
-What TVM's analyzer proves of the ranges of loops and of the conditions around is not checked. It takes it for granted
-that indices do not overflow; that is proved by their ranges, or checked by computing them in a wider type.
+What is proved (:mod:`ranges`) is not checked. Proofs take it for granted that indices do not overflow; that is proved
+by their ranges, or checked by computing them in a wider type.
 
 Not looked into: what C functions and matrix units do with the addresses that they are given.
 """
@@ -18,30 +18,38 @@ Not looked into: what C functions and matrix units do with the addresses that th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import reduce
 
 import tvm
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir.expr import Call, StringImm, TensorLoad
 from tvm.target import codegen
 
-from nnefc.targets.codegen.cpu.expressions import IF_THEN_ELSE, inside, rebuilt
+from nnefc.targets.codegen.attributes import ITEM_RANGES
+from nnefc.targets.codegen.cpu.expressions import (
+    IF_THEN_ELSE,
+    dtype_of,
+    is_integer,
+    is_pure,
+    lanes_of,
+    name_of,
+    rebuilt,
+)
+from nnefc.targets.codegen.cpu.ranges import QUOTIENTS, Ranges, known_part
 
 __all__ = ["Checks", "counted_checks", "with_checks"]
 
 _FAILED = "nnefc_check_failed"  # of the runtime: notes a failure
 _RUN_FAILED = "nnefc_run_failed"  # of the runtime: whether something has failed
-_LIKELY = "tirx.likely"
 _ADDRESS = "tirx.address_of"
+_DATA = "tirx.buffer_data"
 _LLVM = "tirx.call_llvm_intrin"
 _MASKED_LOAD, _MASKED_STORE = map(codegen.llvm_lookup_intrinsic_id, ("llvm.masked.load", "llvm.masked.store"))
 _INDICES = {"int32", "int64"}
-_QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
-_SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
 _ANYWHERE = 1 << 40  # items of views whose extent is not said
 _LONGEST = 1 << 31  # rounds of a loop that ends anyway
 _SURE = 1 << 62  # integers of 64 bits below it did not overflow
@@ -80,8 +88,7 @@ def counted_checks() -> Iterator[Checks]:
 
 def with_checks(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A flat kernel whose loops are vectors and copies already, with checks."""
-    name = str(func.attrs.get("global_symbol", "")).removeprefix("nnefc_kernel_")
-    kernel = _Kernel(name)
+    kernel = _Kernel(func)
     body = kernel.statement(func.body)
     counts = _COUNTED.get()
     if counts is not None:
@@ -93,9 +100,11 @@ def with_checks(func: tirx.PrimFunc) -> tirx.PrimFunc:
 class _Kernel:
     """The statements of a kernel."""
 
-    def __init__(self, name: str) -> None:
-        self._name = StringImm(name)
-        self._analyzer = sym.Analyzer()
+    def __init__(self, func: tirx.PrimFunc) -> None:
+        self._name = StringImm(str(func.attrs.get("global_symbol", "")).removeprefix("nnefc_kernel_"))
+        self._ranges = Ranges()
+        for position, (least, greatest) in func.attrs.get(ITEM_RANGES, {}).items():
+            self._ranges.tables[func.params[int(position)]] = (int(least), int(greatest))
         self._addresses: dict[tirx.Var, TensorLoad] = {}  # pointers to items of tensors
         self._views: dict[tirx.Var, TensorLoad] = {}  # tensors of unknown extent that begin there
         self.checks = Checks()
@@ -111,10 +120,12 @@ class _Kernel:
                 return tirx.While(goes_on, self.statement(stmt.body))
             case tirx.IfThenElse():
                 condition = self._value(stmt.condition)
-                then = self._under(stmt.condition, lambda: self.statement(stmt.then_case))
+                with self._ranges.under(stmt.condition):
+                    then = self.statement(stmt.then_case)
                 rest = None
                 if stmt.else_case is not None:
-                    rest = self._under(tirx.Not(stmt.condition), lambda: self.statement(stmt.else_case))
+                    with self._ranges.under(tirx.Not(stmt.condition)):
+                        rest = self.statement(stmt.else_case)
                 return tirx.IfThenElse(condition, then, rest)
             case tirx.AttrStmt():
                 return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, self.statement(stmt.body))
@@ -123,6 +134,9 @@ class _Kernel:
             case tirx.DeclBuffer():
                 if stmt.data in self._addresses and _extent(stmt.buffer) is None:
                     self._views[stmt.buffer] = self._addresses[stmt.data]
+                place = stmt.data.args[0] if isinstance(stmt.data, Call) and name_of(stmt.data) == _DATA else stmt.data
+                if place in self._ranges.tables:
+                    self._ranges.tables[stmt.buffer] = self._ranges.tables[place]
                 return stmt
             case tirx.BufferStore():
                 return self._store(stmt)
@@ -132,11 +146,10 @@ class _Kernel:
 
     def _loop(self, loop: tirx.For) -> tirx.Stmt:
         extent = self._value(loop.extent)
-        if not self._analyzer.const_int_bound(loop.extent).max_value < _LONGEST:
-            extent = tirx.if_then_else(_nothing_failed(), extent, tirx.const(0, _dtype(extent)))
-        span = tvm.ir.Range.from_min_extent(loop.min, loop.extent)
-        self._analyzer.bind(loop.loop_var, span, allow_override=True)
-        body = self._under(loop.extent > 0, lambda: self.statement(loop.body))
+        if not self._ranges.is_short(loop.extent, _LONGEST):
+            extent = tirx.if_then_else(_nothing_failed(), extent, tirx.const(0, dtype_of(extent)))
+        with self._ranges.within(loop):
+            body = self.statement(loop.body)
         return tirx.For(
             loop.loop_var,
             self._value(loop.min),
@@ -150,16 +163,12 @@ class _Kernel:
 
     def _bind(self, stmt: tirx.Bind) -> tirx.Stmt:
         address = stmt.value
-        while isinstance(address, Call) and (_name(address) == "tirx.reinterpret" or _name(address) == _LLVM):
+        while isinstance(address, Call) and (name_of(address) == "tirx.reinterpret" or name_of(address) == _LLVM):
             address = address.args[-1]
-        if isinstance(address, Call) and _name(address) == _ADDRESS:
+        if isinstance(address, Call) and name_of(address) == _ADDRESS:
             self._addresses[stmt.var] = address.args[0]
-        elif _is_integer(stmt.value):
-            if _is_pure(stmt.value):
-                self._analyzer.bind(stmt.var, stmt.value, allow_override=True)
-            else:
-                bound = self._analyzer.const_int_bound(_known_part(stmt.value))
-                self._analyzer.update(stmt.var, bound, override=True)
+        elif is_integer(stmt.value):
+            self._ranges.bind(stmt.var, stmt.value)
         return tirx.Bind(stmt.var, self._value(stmt.value))
 
     def _store(self, stmt: tirx.BufferStore) -> tirx.Stmt:
@@ -178,7 +187,7 @@ class _Kernel:
 
     def _evaluated(self, stmt: tirx.Evaluate) -> tirx.Stmt:
         call = stmt.value
-        if not (isinstance(call, Call) and _name(call) == _LLVM and int(call.args[0]) == _MASKED_STORE):
+        if not (isinstance(call, Call) and name_of(call) == _LLVM and int(call.args[0]) == _MASKED_STORE):
             return tirx.Evaluate(self._value(call))
         number, value, address, inside = call.args
         check = self._masked("writes", address, inside)
@@ -191,21 +200,23 @@ class _Kernel:
                 return value
             case TensorLoad():
                 return self._load(value)
-            case Call() if _name(value) in IF_THEN_ELSE:
+            case Call() if name_of(value) in IF_THEN_ELSE:
                 condition, then, rest = value.args
-                then = self._under(condition, lambda: self._value(then))
-                rest = self._under(tirx.Not(condition), lambda: self._value(rest))
+                with self._ranges.under(condition):
+                    then = self._value(then)
+                with self._ranges.under(tirx.Not(condition)):
+                    rest = self._value(rest)
                 return tirx.if_then_else(self._value(condition), then, rest)
-            case Call() if _name(value) == _ADDRESS:
+            case Call() if name_of(value) == _ADDRESS:
                 return value
-            case Call() if _name(value) == _LLVM and int(value.args[0]) == _MASKED_LOAD:
+            case Call() if name_of(value) == _LLVM and int(value.args[0]) == _MASKED_LOAD:
                 check = self._masked("reads", value.args[1], value.args[2])
                 return value if check is None else check.guarding(value)
             case tirx.Let():
-                if _is_integer(value.value) and _is_pure(value.value):
-                    self._analyzer.bind(value.var, value.value, allow_override=True)
+                if is_integer(value.value):
+                    self._ranges.bind(value.var, value.value)
                 return tirx.Let(value.var, self._value(value.value), self._value(value.body))
-        if isinstance(value, _QUOTIENTS) and _is_integer(value, any_lanes=True):
+        if isinstance(value, QUOTIENTS) and is_integer(value, any_lanes=True):
             return self._quotient(value)
         return rebuilt(value, self._value)
 
@@ -223,14 +234,14 @@ class _Kernel:
     def _quotient(self, value: tirx.Expr) -> tirx.Expr:
         a, b = self._value(value.a), self._value(value.b)
         made = value if a.same_as(value.a) and b.same_as(value.b) else type(value)(a, b)
-        lanes = _lanes(value.b)
+        lanes = lanes_of(value.b)
         divisor = value.b.value if isinstance(value.b, tirx.Broadcast) else value.b
         if isinstance(divisor, tirx.IntImm) and int(divisor) != 0:
             return made
-        if lanes == 1 and self._analyzer.can_prove(divisor != 0):
+        if lanes == 1 and self._ranges.proves(divisor != 0):
             self.checks.proved += 1
             return made
-        if isinstance(value.b, tirx.Broadcast) and self._analyzer.can_prove(divisor != 0):
+        if isinstance(value.b, tirx.Broadcast) and self._ranges.proves(divisor != 0):
             self.checks.proved += 1
             return made
         self.checks.checked += 1
@@ -260,10 +271,10 @@ class _Kernel:
         """The same of the lanes of a vector that a mask lets through: those below a number."""
         load = address.args[0]
         (first,) = load.indices
-        lanes = tirx.const(_lanes(inside), _dtype(first))
+        lanes = tirx.const(lanes_of(inside), dtype_of(first))
         left = lanes
         if isinstance(inside, tirx.LT) and isinstance(inside.b, tirx.Broadcast):
-            left = tirx.min(_known_part(inside.b.value).astype(_dtype(first)), lanes)
+            left = tirx.min(known_part(inside.b.value).astype(dtype_of(first)), lanes)
         tensor, name = load.source, load.source.name
         while tensor in self._views:
             begin = self._views[tensor]
@@ -271,7 +282,7 @@ class _Kernel:
         extent = _extent(tensor)
         if extent is None:
             return None
-        ends = [first, first + tirx.max(left, tirx.const(1, _dtype(first))) - 1]
+        ends = [first, first + tirx.max(left, tirx.const(1, dtype_of(first))) - 1]
         check = self._inside(f"{does} {name}", ends, ends, extent)
         if check is None:
             return None
@@ -280,7 +291,7 @@ class _Kernel:
     def _inside(
         self, does: str, places: Sequence[tirx.Expr], indices: Sequence[tirx.Expr], extent: tirx.Expr
     ) -> _Check | None:
-        if all(self._is_inside(place, extent) for place in places):
+        if all(self._ranges.is_inside(place, extent) for place in places):
             self.checks.proved += 1
             return None
         self.checks.checked += 1
@@ -292,31 +303,11 @@ class _Kernel:
             wrong = tirx.Select(tirx.And(index >= 0, index < size), wrong, index)
         return _Check(_all(fits), self._failure(does, wrong, size))
 
-    def _is_inside(self, place: tirx.Expr, extent: tirx.Expr) -> bool:
-        if self._may_overflow(place):
-            return False
-        bound = self._analyzer.const_int_bound(place)
-        if bound.min_value < 0 and not self._analyzer.can_prove(place >= 0):
-            return False
-        if isinstance(extent, tirx.IntImm) and bound.max_value < int(extent):
-            return True
-        return bool(self._analyzer.can_prove(place < extent))
-
-    def _may_overflow(self, index: tirx.Expr) -> bool:
-        """Whether a sum or product in an index may be beyond its type, by the ranges of what it is computed from."""
-        limit = 1 << (int(tvm.DataType(_dtype(index)).bits) - 1)
-        for part in inside(index):
-            if isinstance(part, _SUMS):
-                bound = self._analyzer.const_int_bound(part)
-                if bound.max_value >= min(limit, _SURE) or bound.min_value < -min(limit, _SURE):
-                    return True
-        return False
-
     def _without_overflow(self, index: tirx.Expr) -> tirx.Expr | None:
         """That no sum or product of an index is beyond its type, where that is not sure."""
-        if not self._may_overflow(index):
+        if not self._ranges.may_overflow(index):
             return None
-        if int(tvm.DataType(_dtype(index)).bits) < 64:
+        if int(tvm.DataType(dtype_of(index)).bits) < 64:
             return _in_type(index, "int64") == index.astype("int64")
         wide = _in_type(index, "float64")
         limit = tirx.const(float(_SURE), "float64")
@@ -324,14 +315,6 @@ class _Kernel:
 
     def _failure(self, does: str, index: tirx.Expr, size: tirx.Expr) -> tirx.Expr:
         return tirx.call_extern("int32", _FAILED, self._name, StringImm(does), index, size)
-
-    def _under(self, condition: tirx.Expr, made: Callable[[], tirx.Expr | tirx.Stmt]) -> tirx.Expr | tirx.Stmt:
-        """What `made` returns, while conditions hold that say nothing of memory, which may change."""
-        known = [part for part in _conjuncts(condition) if _is_pure(part) and _lanes(part) == 1]
-        if not known:
-            return made()
-        with self._analyzer.constraint_scope(_all(known)):
-            return made()
 
 
 @dataclass(frozen=True)
@@ -343,7 +326,7 @@ class _Check:
 
     def guarding(self, value: tirx.Expr) -> tirx.Expr:
         """The value, or zeros."""
-        scalar, lanes = _dtype(value).partition("x")[0], _lanes(value)
+        scalar, lanes = dtype_of(value).partition("x")[0], lanes_of(value)
         zero = self.failed
         if scalar == "bool":
             zero = zero != 0
@@ -354,23 +337,6 @@ class _Check:
 
 def _nothing_failed() -> tirx.Expr:
     return tirx.call_extern("int32", _RUN_FAILED) == 0
-
-
-def _name(call: Call) -> str:
-    return str(getattr(call.op, "name", ""))
-
-
-def _dtype(expr: tirx.Expr) -> str:
-    return str(expr.expr_ty().dtype)
-
-
-def _lanes(expr: tirx.Expr) -> int:
-    return int(tvm.DataType(_dtype(expr)).lanes)
-
-
-def _is_integer(expr: tirx.Expr, any_lanes: bool = False) -> bool:
-    dtype = _dtype(expr) if hasattr(expr.ty, "dtype") else ""
-    return dtype.startswith(("int", "uint")) and (any_lanes or _lanes(expr) == 1)
 
 
 def _all(conditions: Sequence[tirx.Expr]) -> tirx.Expr:
@@ -386,7 +352,7 @@ def _extent(tensor: tirx.Var) -> tirx.Expr | None:
 def _ends(index: tirx.Expr) -> list[tirx.Expr]:
     """The numbers of a vector of indices that all others are between."""
     if isinstance(index, tirx.Ramp):
-        return [index.base, index.base + index.stride * tirx.const(int(index.lanes) - 1, _dtype(index.base))]
+        return [index.base, index.base + index.stride * tirx.const(int(index.lanes) - 1, dtype_of(index.base))]
     return [index.value] if isinstance(index, tirx.Broadcast) else _parts(index)
 
 
@@ -394,46 +360,20 @@ def _parts(value: tirx.Expr) -> list[tirx.Expr]:
     """The lanes of a vector."""
     if isinstance(value, tirx.Broadcast):
         return [value.value]
-    lanes = _lanes(value)
+    lanes = lanes_of(value)
     return [tirx.Shuffle([value], [lane]) for lane in range(lanes)] if lanes > 1 else [value]
 
 
 def _moved(index: tirx.Expr, by: tirx.Expr) -> tirx.Expr:
     if isinstance(index, tirx.Ramp):
         return tirx.Ramp(index.base + by, index.stride, index.lanes)
-    return index + (tirx.Broadcast(by, _lanes(index)) if _lanes(index) > 1 else by)
-
-
-def _conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
-    match condition:
-        case tirx.And():
-            return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-        case Call() if _name(condition) == _LIKELY:
-            return _conjuncts(condition.args[0])
-        case tirx.Not() if isinstance(condition.a, Call) and _name(condition.a) == _LIKELY:
-            return [tirx.Not(condition.a.args[0])]
-    return [condition]
-
-
-def _is_pure(expr: tirx.Expr) -> bool:
-    """Whether an expression is always the same number: it reads no memory, and calls nothing."""
-    return not any(
-        isinstance(part, TensorLoad) or (isinstance(part, Call) and _name(part) not in (*IF_THEN_ELSE, _LIKELY))
-        for part in inside(expr)
-    )
+    return index + (tirx.Broadcast(by, lanes_of(index)) if lanes_of(index) > 1 else by)
 
 
 def _takes_work(index: tirx.Expr) -> bool:
     """Whether an index is to be computed once, and compared and used then."""
-    is_vector = _lanes(index) > 1 and not isinstance(index, tirx.Ramp | tirx.Broadcast | tirx.Var)
-    return is_vector or not _is_pure(index)
-
-
-def _known_part(value: tirx.Expr) -> tirx.Expr:
-    """Of a name that TVM does not replace by its value, as a minimum with the largest integer is, the value."""
-    if isinstance(value, Call) and _name(value) == _LLVM and len(value.args) == 3:
-        return value.args[2]
-    return value
+    is_vector = lanes_of(index) > 1 and not isinstance(index, tirx.Ramp | tirx.Broadcast | tirx.Var)
+    return is_vector or not is_pure(index)
 
 
 def _in_type(expr: tirx.Expr, dtype: str) -> tirx.Expr:
@@ -450,6 +390,6 @@ def _in_type(expr: tirx.Expr, dtype: str) -> tirx.Expr:
         case tirx.Select():
             chosen = _in_type(expr.true_value, dtype), _in_type(expr.false_value, dtype)
             return tirx.Select(expr.condition, *chosen)
-        case tirx.Cast() if {_dtype(expr), _dtype(expr.value)} <= _INDICES:  # others change numbers by intent
+        case tirx.Cast() if {dtype_of(expr), dtype_of(expr.value)} <= _INDICES:  # others change numbers by intent
             return _in_type(expr.value, dtype)
     return expr.astype(dtype)

@@ -4,13 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import tvm
 from tvm import tirx
 from tvm.ir.expr import Call, StringImm, TensorLoad
 
-__all__ = ["IF_THEN_ELSE", "inside", "operands_of", "rebuilt"]
+__all__ = [
+    "IF_THEN_ELSE",
+    "LIKELY",
+    "dtype_of",
+    "inside",
+    "is_integer",
+    "is_pure",
+    "lanes_of",
+    "name_of",
+    "operands_of",
+    "rebuilt",
+]
 
 IF_THEN_ELSE = ("prim.if_then_else", "tirx.if_then_else")
 """Names of the operator that computes one of two values alone."""
+
+LIKELY = "tirx.likely"
+"""Of a condition that holds most of the time."""
+
+
+def name_of(call: Call) -> str:
+    """Of what is called."""
+    return str(getattr(call.op, "name", ""))
+
+
+def dtype_of(expr: tirx.Expr) -> str:
+    """The type of an expression's items, with the number of its lanes."""
+    return str(expr.expr_ty().dtype)
+
+
+def lanes_of(expr: tirx.Expr) -> int:
+    """How many numbers an expression is."""
+    return int(tvm.DataType(dtype_of(expr)).lanes)
+
+
+def is_integer(expr: tirx.Expr, any_lanes: bool = False) -> bool:
+    """Whether an expression is an integer, or a vector of them."""
+    dtype = dtype_of(expr) if hasattr(expr.ty, "dtype") else ""
+    return dtype.startswith(("int", "uint")) and (any_lanes or lanes_of(expr) == 1)
+
+
+def is_pure(expr: tirx.Expr) -> bool:
+    """Whether an expression is always the same number: it reads no memory, and calls nothing."""
+    return not any(
+        isinstance(part, TensorLoad) or (isinstance(part, Call) and name_of(part) not in (*IF_THEN_ELSE, LIKELY))
+        for part in inside(expr)
+    )
 
 
 def inside(expr: tirx.Expr) -> Iterator[tirx.Expr]:

@@ -329,22 +329,22 @@ def _with_plain_quotients(func: tirx.PrimFunc, launch: Launch) -> tirx.PrimFunc:
 
 
 def _plainly_named(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A function of the device's whose parameters are called as C allows it; models name tensors as they like."""
-    renamed = {
-        param: tirx.Var(f"p{index}_ptr", param.ty)
-        for index, param in enumerate(func.params)
-        if not re.fullmatch(r"[A-Za-z_]\w*", str(param.name), re.ASCII)
-    }
+    """A function of the device's whose parameters and own tensors are called as C allows it; models name tensors as
+    they like."""
+    renamed = {param: tirx.Var(f"p{k}_ptr", param.ty) for k, param in enumerate(func.params) if not _is_plain(param)}
+    own: list[tirx.Var] = []
+    tvm_ffi.structural_walk(func.body, ((tirx.AllocBuffer, tirx.DeclBuffer), lambda part: own.append(part.buffer)))
+    for buffer in dict.fromkeys(own):
+        if not _is_plain(buffer):
+            renamed[buffer] = tirx.Var(f"t{len(renamed)}", buffer.ty)
     if not renamed:
         return func
-    body = [  # begins with what says which tensor each parameter is
-        tirx.DeclBuffer(part.buffer, data=renamed[part.data])
-        if isinstance(part, tirx.DeclBuffer) and part.data in renamed
-        else part
-        for part in func.body.seq
-    ]
-    params = [renamed.get(param, param) for param in func.params]
-    return tirx.PrimFunc(params, tirx.SeqStmt(body), func.ret_type, func.attrs)
+    body = tvm_ffi.structural_map(func.body, (tirx.Var, lambda var: renamed.get(var, var)))
+    return tirx.PrimFunc([renamed.get(param, param) for param in func.params], body, func.ret_type, func.attrs)
+
+
+def _is_plain(var: tirx.Var) -> bool:
+    return re.fullmatch(r"[A-Za-z_]\w*", str(var.name), re.ASCII) is not None
 
 
 def _launches(host: tirx.PrimFunc, names: Mapping[tirx.Var, str]) -> list[Launch]:

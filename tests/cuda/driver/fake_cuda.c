@@ -239,7 +239,7 @@ static int check_arguments(const operation *op) {
         if (op->sizes[i] != sizeof(void *)) continue;
         void *pointer;
         memcpy(&pointer, op->values + 16 * i, sizeof pointer);
-        if ((uintptr_t)pointer < 4096 || find(pointer, 1) != NULL) continue;
+        if ((uintptr_t)pointer >> 32 == 0 || find(pointer, 1) != NULL) continue; /* none, or a number: memory is above */
         return complain(LAUNCH_FAILED, "%s: argument %u is no address of live memory", op->name, i);
     }
     return OK;

@@ -58,7 +58,7 @@ BREACHES = {
     ),
     "a variable of rank 0 for a number": (
         "",
-        "a = variable<scalar>(label = 'slope', shape = []); b = leaky_relu(x, alpha = a);"
+        "a = variable<scalar>(label = '/slope', shape = []); b = leaky_relu(x, alpha = a);"
         "c = mul(x, 1.0); y = add(b, c);",
         "tensors of rank 0 are read as the numbers in them where numbers are needed: 'a'",
         "'alpha' is of type scalar",
@@ -101,6 +101,18 @@ def test_a_clear_breach_is_a_warning(name: str, tmp_path: Path) -> None:
         outline(tmp_path, pedantic=True)
 
 
+def test_codes_of_quantized_variables_are_no_numbers(tmp_path: Path) -> None:
+    (tmp_path / "graph.nnef").write_text(
+        "version 1.0; graph g(x) -> (y) { x = external<scalar>(shape = [1, 2]);"
+        "a = variable<scalar>(label = 'a', shape = []); y = leaky_relu(x, alpha = a); }"
+    )
+    entry = "zero_point_linear_quantize(zero_point = 0, scale = 0.001, bits = 8, signed = false, symmetric = false)"
+    (tmp_path / "graph.quant").write_text(f'"a": {entry};')
+    write_tensor(tmp_path / "a.dat", np.array(7, np.uint8), quantized=True)
+    with pytest.raises(CompileError, match="the parameter 'alpha' is of type scalar"):
+        nnefc.compile(tmp_path)
+
+
 def test_a_long_expression_beside_a_constant_is_read(tmp_path: Path) -> None:
     total = " + ".join(["c"] * 2_000)
     (tmp_path / "graph.nnef").write_text(
@@ -122,7 +134,7 @@ def test_another_fragment_of_a_name_of_the_standard_is_an_error(tmp_path: Path) 
 
 
 SLOPE = """version 1.0; graph g(x) -> (y)
-{ x = external(shape = [2]); a = variable<scalar>(label = 'slope', shape = []); y = leaky_relu(x, alpha = a); }"""
+{ x = external(shape = [2]); a = variable<scalar>(label = '/slope', shape = []); y = leaky_relu(x, alpha = a); }"""
 
 
 def test_the_number_of_a_variable_is_that_of_its_file(tmp_path: Path) -> None:

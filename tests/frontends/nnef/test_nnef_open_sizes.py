@@ -158,3 +158,38 @@ def test_what_must_be_known_is_told_with_the_place_and_the_option(tmp_path: Path
     text = "graph g(x) -> (y) { x = external(shape = [0, 4]); y = tile(x, repeats = [1, 1 / (shape_of(x)[0] - 9)]); }"
     with pytest.raises(CompileError, match=r"(?s)graph.nnef:4:.*--shape x=1,4"):
         nnefc.compile(model(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    "condition", ["shape_of(x)[0] == 3", "shape_of(x)[0] != 3", "[shape_of(x)[0]] == [3]", "shape_of(x)[0] in [3, 5]"]
+)
+def test_open_sizes_are_not_taken_to_differ_from_all_others(condition: str, tmp_path: Path) -> None:
+    text = f"graph g(x) -> (y) {{ x = external<scalar>(shape = [0, 2]); y = x if {condition} else exp(x); }}"
+    with pytest.raises(CompileError, match="depends on a size that is known when the network runs: give it with"):
+        nnefc.compile(model(tmp_path, text))
+    x = real(3, 2)
+    wanted = np.exp(x) if "!=" in condition else x
+    made = nnefc.compile(tmp_path, shape={"x": (3, 2)}).run({"x": x})["y"]
+    np.testing.assert_allclose(made, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("condition", ["N > 3", "!(N == 3)", "!(N > 3)"])
+def test_conditions_on_symbols_of_tract_are_no_constants(condition: str, tmp_path: Path) -> None:
+    head = "version 1.0;\nextension tract_registry tract_core;\nextension tract_symbol N;\n"
+    text = f"graph g(x) -> (y) {{ x = external<scalar>(shape = [N, 2]); y = x if {condition} else exp(x); }}"
+    (tmp_path / "graph.nnef").write_text(head + text)
+    with pytest.raises(CompileError, match="is known when the network runs, but is needed when it is compiled"):
+        nnefc.compile(tmp_path)
+    for count in (3, 4):
+        x = real(count, 2)
+        holds = {"N > 3": count > 3, "!(N == 3)": count != 3, "!(N > 3)": count <= 3}[condition]
+        made = nnefc.compile(tmp_path, shape={"N": count}).run({"x": x})["y"]
+        np.testing.assert_allclose(made, x if holds else np.exp(x), rtol=1e-6)
+
+
+def test_sizes_beside_open_ones_may_be_expressions(tmp_path: Path) -> None:
+    text = "graph g(x) -> (y) {{ x = external<scalar>(shape = [{}, 0]); y = relu(x); }}"
+    artifact = nnefc.compile(model(tmp_path, text.format("2 * (3 + 1)")))
+    assert [tensor.shape for tensor in artifact.inputs] == [(8, "x_1")]
+    with pytest.raises(CompileError):
+        nnefc.compile(model(tmp_path, text.format("length_of([1, 2, 3])")))

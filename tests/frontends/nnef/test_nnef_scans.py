@@ -138,3 +138,25 @@ def test_the_standard_has_no_loops(tmp_path: Path) -> None:
     path = save(model(graph(nodes, [open_info("s", 3), open_info("x", "n", 3)], outs("last"))), tmp_path)
     with pytest.raises(CompileError, match="no branches and loops"):
         nnefc.convert(path, tmp_path / "out.nnef")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("n = concat([i, s], axis = 0);", r"float32\[1, 2\], but after an iteration 'n' is float32\[2, 2\]"),
+        ("n = tile(i, repeats = [400000, 1]);", r"but after an iteration 'n' is float32\[400000, 2\]"),
+        ("n = tract_core_cast(s, to = 'f64');", r"but after an iteration 'n' is float64\[1, 2\]"),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 3])
+def test_states_stay_as_large_as_they_are(body: str, told: str, count: int, tmp_path: Path) -> None:
+    text = (
+        "version 1.0;\nextension tract_registry tract_core;\n"
+        f"fragment b(i: tensor<scalar>, s: tensor<scalar>) -> (n: tensor<scalar>) {{ {body} }}\n"
+        f"graph g(x) -> (y) {{ x = external<scalar>(shape = [{count}, 2]);"
+        " y = tract_core_scan(body = 'b', scan = [('i', x, 0, 1)], state = [('s', [[0.0, 0.0]], 'n')],"
+        " output = [('n', 'last', 0, 1)]); }"
+    )
+    (tmp_path / "graph.nnef").write_text(text)
+    with pytest.raises(CompileError, match=told):
+        nnefc.compile(tmp_path)

@@ -103,6 +103,30 @@ def test_what_nnef_lacks_is_an_error_with_its_operator_and_place(tmp_path: Path)
     assert not (tmp_path / "out.nnef").exists()
 
 
+@pytest.mark.parametrize(
+    ("own", "made", "fits"), [("INT32", "UINT8", False), ("UINT8", "INT8", False), ("UINT8", "INT16", True)]
+)
+def test_integers_that_a_narrower_type_cuts_are_an_error(own: str, made: str, fits: bool, tmp_path: Path) -> None:
+    types = onnx.TensorProto
+    nodes = [node("Cast", ["x"], ["a"], to=getattr(types, made)), node("Cast", ["a"], ["y"], to=types.INT32)]
+    inner = graph(nodes, [info("x", (4,), getattr(types, own))], [info("y", (4,), types.INT32)])
+    path = save(model(inner), tmp_path)
+    if fits:
+        with pytest.warns(ModelWarning, match="integers of NNEF have no width"):
+            nnefc.convert(path, tmp_path / "out.nnef")
+        return
+    with pytest.raises(CompileError, match=f"NNEF has no tensors of {made.lower()}, whose numbers are cut to their"):
+        nnefc.convert(path, tmp_path / "out.nnef")
+
+
+def test_a_graph_that_is_called_as_an_operation_has_another_name(tmp_path: Path) -> None:
+    made = graph([node("Relu", ["x"], ["y"])], [info("x")], [info("y")])
+    made.name = "linear"
+    nnefc.convert(save(model(made), tmp_path), tmp_path / "out.nnef")
+    assert "graph linear_(" in (tmp_path / "out.nnef" / "graph.nnef").read_text()
+    nnefc.compile(tmp_path / "out.nnef")
+
+
 def test_branches_are_an_error_with_the_name_of_what_they_make(tmp_path: Path) -> None:
     branches = {
         f"{name}_branch": graph([node(kind, ["x"], [name])], [], [info(name)], name=name)

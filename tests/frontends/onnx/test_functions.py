@@ -88,7 +88,12 @@ def test_attributes_are_passed_on(tmp_path: Path) -> None:
     )
     proto = using([leaky], call("Leaky", slope=0.25))
     np.testing.assert_allclose(results(loaded(proto, tmp_path), x=X)["y"], np.where(X < 0, X / 4, X), rtol=1e-5)
-    assert "the attribute 'slope' is missing" in message_of(using([leaky], call("Leaky")), tmp_path)
+    left_out = results(loaded(using([leaky], call("Leaky")), tmp_path), x=X)["y"]
+    np.testing.assert_allclose(left_out, np.where(X < 0, X / 100, X), rtol=1e-5)  # LeakyRelu's own default
+    cast = function(
+        "Cast_", ["a"], ["b"], [refers(node("Cast", ["a"], ["b"]), "to", "kind", AttributeProto.INT)], ("kind",)
+    )
+    assert "the attribute 'to' is missing" in message_of(using([cast], call("Cast_")), tmp_path)
     assert "no attribute 'sloop'" in message_of(using([leaky], call("Leaky", slope=1.0, sloop=1.0)), tmp_path)
 
 

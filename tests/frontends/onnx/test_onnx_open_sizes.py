@@ -270,6 +270,45 @@ def test_the_last_frame_of_what_is_filled_up_is_left_out(tmp_path: Path) -> None
     check(model_of(nodes, ["n", "m"], window=real(4, 1, 32), **made), tmp_path, {}, [(1, 9), (2, 299), (2, 400)])
 
 
+def test_one_position_of_an_open_axis_is_taken_several_times(tmp_path: Path) -> None:
+    nodes = [
+        node("Transpose", "x", "t", perm=[0, 2, 1]),
+        node("Gather", "t first", "g", axis=2),
+        node("Transpose", "g", "u", perm=[0, 2, 1]),
+        node("MaxPool", "u", "y", kernel_shape=[1], auto_pad=""),  # which onnxruntime takes for no padding
+    ]
+    check(model_of(nodes, [1, "n", 4], first=np.array([0, 0])), tmp_path, {}, [(1, 1, 4), (1, 5, 4)])
+
+
+def test_sizes_in_bfloat16_are_multiplied(tmp_path: Path) -> None:
+    half = helper.make_tensor("half", TensorProto.BFLOAT16, [1], [0.5])
+    nodes = [
+        node("Shape", "x", "size", start=1),
+        node("Cast", "size", "wide", to=TensorProto.BFLOAT16),
+        node("Mul", "wide half", "part"),
+        node("Cast", "part", "scale", to=TensorProto.FLOAT),
+        node("Mul", "x scale", "y"),
+    ]
+    proto = model_of(nodes, [2, "n"])
+    proto.graph.initializer.append(half)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    artifact = nnefc.compile(path)
+    for count in (3, 8):
+        x = RNG.standard_normal((2, count)).astype(np.float32)
+        np.testing.assert_allclose(artifact.run({"x": x})["y"], x * count / 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["n/0", "n%0", "n/(1-1)", "n+99999999999999999999999"])
+def test_names_that_are_no_sizes_are_names(name: str, tmp_path: Path) -> None:
+    proto = model_of([node("Exp", "x", "e"), node("Identity", "z", "y")], ["n"])
+    proto.graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [name]))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    z = RNG.standard_normal(5).astype(np.float32)
+    assert np.array_equal(nnefc.compile(path).run({"x": z[:2], "z": z})["y"], z)
+
+
 def test_tensors_are_resized_by_factors_and_to_computed_sizes(tmp_path: Path) -> None:
     linear = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
     cubic = {"mode": "cubic", "coordinate_transformation_mode": "pytorch_half_pixel"}

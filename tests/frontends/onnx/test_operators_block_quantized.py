@@ -137,6 +137,29 @@ def test_rows_have_two_bytes_where_bytes_are_multiplied(tmp_path: Path) -> None:
     check(given, [[array] for array in found.values()], wanted, tolerance=3e-5)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_products_that_share_integers_keep_their_own_scales_and_points(strict: bool, tmp_path: Path) -> None:
+    """And their own order of the integers, where one is of bytes and the other is not."""
+    first = product((3,), 64, 32, 32)
+    data, scales = first.inputs[1:3]
+    points = codes(32, 1)
+    others = [(scales * 3 + 1, None, 0), (scales, points, 0), (scales, points + 3, 0), (scales, None, 4)]
+    given = [first]
+    for scale, zeros, level in others:
+        inputs = (real(3, 64), data, scale, zeros, None, None)
+        given.append(replace(first, inputs=inputs, attributes=first.attributes | {"accuracy_level": level}))
+    model = model_of(given, 21)
+    for node in model.graph.node:
+        node.input[1] = model.graph.node[0].input[1]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    found = nnefc.compile(path, BYTES_TARGET, strict=strict).run(feeds_of(given)).values()
+    for case_, array in zip(given, found, strict=True):
+        rounded = case_.attributes.get("accuracy_level") == 4
+        wanted = rounded_product(case_) if rounded else exact_product(case_)
+        np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-4 * abs(wanted).max())
+
+
 def instructions(folder: Path, given: Case, name: str, **options: Any) -> int:
     """How often an instruction is in the code of a product."""
     path = folder / "model.onnx"

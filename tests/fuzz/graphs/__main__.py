@@ -51,11 +51,9 @@ _PATIENCE = 600.0
 
 def graph_of(seed: int, steps: int, way: Way) -> Graph:
     """The graph of a seed, of operators that the way has."""
-    walk = Walk(seed, f"s{seed}_", way.integers)
+    walk = Walk(seed, f"s{seed}_", way.integers, without=way.without)
     least = min(_LEAST, steps)
-    walk.take(
-        {name: make for name, make in SPACES.items() if name not in way.without}, least + seed % (steps - least + 1)
-    )
+    walk.take(SPACES, least + seed % (steps - least + 1))
     return walk.graph()
 
 

@@ -3,9 +3,9 @@
 Each result may differ by the errors of the step that makes it: a few units in the last place of the result, or, where
 terms are added up, of the sum of the terms' magnitudes, which the same step gives for the magnitudes of its inputs.
 What is within that needs no more; for the others the graph is evaluated in float64 several times. In each, every
-step's floats are moved by random errors of that size. How far the results move tells how the graph carries errors on; a
-result that jumps (of a rounding, a comparison, a choice of the largest) may be any value that was seen, so nothing is
-asked of it.
+step's floats are moved by random errors of that size, or by a part of it to the same side. How far the results move
+tells how the graph carries errors on; a result that jumps (of a rounding, a comparison, a choice of the largest) may be
+any value that was seen, so nothing is asked of it.
 
 Source: the CESTAC method of stochastic arithmetic, J. Vignes, 1993.
 """
@@ -29,7 +29,11 @@ Array = npt.NDArray[np.float64]
 Anything = npt.NDArray[np.generic]
 
 UNIT = 2.0**-24
-SAMPLES = 5
+_SAMPLES = (*(5 * (None,)), 1 / 8, -1 / 8)
+"""The errors of each evaluation, in those of one step; None for random ones.
+
+Those of one sign find every jump right beside an exact value, as that of a rounding: random ones may all miss it.
+"""
 _STEP_UNITS = 48.0
 """Errors of one step, in units of float32: of elementary functions, of the order of sums, of Winograd's transforms."""
 _SPREAD = 4.0
@@ -64,6 +68,8 @@ _MOST_LANES = 16
 """Parts of a sum at most whose terms are each added one after the other."""
 _INNER = {"LSTM": 8.0, "GRU": 8.0, "RNN": 8.0}
 """How large the sums inside are, where results are bounded by activations."""
+_SUBNORMAL = 2.0**-126
+"""What is smaller may be taken for 0."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +123,8 @@ def _moved(graph: Graph, steps: Sequence[Step], exact: Mapping[str, Anything]) -
     for step in steps:
         scales |= _scales(step, exact)
     moved: dict[str, Array] = {t.name: np.zeros(t.shape) for t in graph.outputs}
-    for _ in range(SAMPLES):
-        sample = _sample(graph, steps, scales, rng)
+    for share in _SAMPLES:
+        sample = _sample(graph, steps, scales, lambda shape, share=share: _errors(shape, share, rng))
         for name in moved:
             value = sample.get(name)
             if value is None or value.shape != exact[name].shape:
@@ -160,12 +166,30 @@ def _scales(step: Step, exact: Mapping[str, Anything]) -> dict[str, Array]:
             size = np.maximum(np.abs(magnitudes[k]), 0.2 * np.abs(magnitudes[k]).max(initial=0))
         else:
             size = np.maximum(size, 0.05 * size.max(initial=0)) + _INNER.get(kind, 0.0)
+            if kind in _INNER:
+                size = size + _carried_on(step, values, k)
             if kind in _CANCELLING:
                 size = size + 0.25 * np.abs(values[0]) + 0.1
         if kind in _NORMALIZATIONS and k == 0:
             size = size + _lost_to_means(step, values)
         found[name] = size * (1 + units / _STEP_UNITS)
     return found
+
+
+def _carried_on(step: Step, values: Sequence[Any], result: int) -> Array:
+    """How far results of a recurrence move, in units of what all of its inputs do: steps carry on the errors of others.
+
+    Args:
+        result: which of them.
+    """
+    rng = np.random.default_rng(values[0].size)
+    exact = evaluate(step, values)[result]
+    most = np.zeros(exact.shape)
+    for _ in range(2):
+        x = values[0] + _STEP_UNITS * UNIT * (1 + np.abs(values[0])) * rng.uniform(-1, 1, values[0].shape)
+        apart = np.abs(evaluate(step, [x, *values[1:]])[result] - exact) / (_STEP_UNITS * UNIT)
+        most = np.maximum(most, apart)
+    return np.maximum(2 * most, 0.1 * most.max(initial=0))
 
 
 def _lost_to_means(step: Step, values: Sequence[Any]) -> Array:
@@ -234,11 +258,15 @@ def _terms(step: Step, values: Sequence[Any | None]) -> Array | None:
     return np.asarray(np.moveaxis(x, last, range(-len(last), 0)).reshape(-1, count)) if last and count else None
 
 
+def _errors(shape: Sequence[int], share: float | None, rng: np.random.Generator) -> Array:
+    return rng.uniform(-1, 1, shape) if share is None else np.full(shape, share)
+
+
 def _sample(
-    graph: Graph, steps: Sequence[Step], scales: Mapping[str, Array], rng: np.random.Generator
+    graph: Graph, steps: Sequence[Step], scales: Mapping[str, Array], errors: Callable[[Sequence[int]], Array]
 ) -> dict[str, Anything]:
-    """One evaluation with errors; results that follow from a refused step are missing."""
-    values: dict[str, Anything] = {t.name: t.exact for t in (*graph.inputs, *graph.constants)}
+    """One evaluation with errors, in those of a step; results that follow from a refused step are missing."""
+    values: dict[str, Anything] = {t.name: _flushed(t.exact) for t in (*graph.inputs, *graph.constants)}
     for step in steps:
         if any(name and name not in values for name in step.inputs):
             continue
@@ -246,9 +274,15 @@ def _sample(
             found = evaluate(step, [values[name] if name else None for name in step.inputs])
         except Rejected:
             continue
+        if step.node.op_type == "Equal":  # which no error makes equal by chance
+            found = [np.isclose(*(values[name] for name in step.inputs), rtol=_STEP_UNITS * UNIT, atol=UNIT)]
         for name, value in zip(step.node.output, found, strict=True):
             scale = scales.get(name)
             if scale is not None and scale.shape == value.shape:
-                value = value + _STEP_UNITS * UNIT * scale * rng.uniform(-1, 1, value.shape)
-            values[name] = value
+                value = value + _STEP_UNITS * UNIT * scale * errors(value.shape)
+            values[name] = _flushed(value)
     return values
+
+
+def _flushed(value: Anything) -> Anything:
+    return np.where(np.abs(value) < _SUBNORMAL, 0.0, value) if value.dtype.kind == "f" else value

@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -217,6 +218,53 @@ def _scatter_nd(given: Attributes, x: Array, indices: Array, updates: Array) -> 
     return _scattered(given, x, tuple(np.moveaxis(indices, -1, 0)), updates)
 
 
+def _resize(
+    given: Attributes, x: Array, _roi: Array | None = None, scales: Array | None = None, sizes: Array | None = None
+) -> Array:
+    """Places are exact fractions: ONNX's reference takes some beside them, which have other neighbours."""
+    for axis, count in enumerate(x.shape):
+        scale = Fraction(int(sizes[axis]), count) if sizes is not None else Fraction(float(scales[axis]))  # type: ignore[index]
+        if scale != 1:
+            places = [_resized_place(given, at, count, scale) for at in range(math.floor(count * scale))]
+            parts = [sum(share * np.take(x, k, axis) for k, share in _shares(given, at, count)) for at in places]
+            x = np.stack(parts, axis)
+    return x
+
+
+def _resized_place(given: Attributes, at: int, count: int, scale: Fraction) -> Fraction:
+    match given.get("coordinate_transformation_mode", "half_pixel"):
+        case "asymmetric":
+            return at / scale
+        case "align_corners":
+            return Fraction(0) if scale * count == 1 else Fraction(at * (count - 1)) / (scale * count - 1)
+        case "pytorch_half_pixel" if math.floor(scale * count) == 1:
+            return Fraction(0)
+    return (at + Fraction(1, 2)) / scale - Fraction(1, 2)
+
+
+def _shares(given: Attributes, place: Fraction, count: int) -> list[tuple[int, float]]:
+    """The items that one at a place is made of, and their shares."""
+    first, half = math.floor(place), Fraction(1, 2)
+    rest = float(place - first)
+    match given["mode"]:
+        case "linear":
+            shares = {first: 1 - rest, first + 1: rest}
+        case "cubic":
+            a = given.get("cubic_coeff_a", -0.75)
+            near = [((a + 2) * t - (a + 3)) * t * t + 1 for t in (rest, 1 - rest)]
+            far = [((a * t - 5 * a) * t + 8 * a) * t - 4 * a for t in (1 + rest, 2 - rest)]
+            shares = dict(zip(range(first - 1, first + 3), (far[0], *near, far[1]), strict=True))
+        case _:
+            nearest = {
+                "floor": first,
+                "ceil": math.ceil(place),
+                "round_prefer_floor": math.ceil(place - half),
+                "round_prefer_ceil": math.floor(place + half),
+            }
+            shares = {nearest[given.get("nearest_mode", "round_prefer_floor")]: 1.0}
+    return [(min(max(k, 0), count - 1), share) for k, share in shares.items()]
+
+
 def _lrn(given: Attributes, x: Array) -> Array:
     size = given["size"]
     before = (size - 1) // 2
@@ -283,6 +331,7 @@ OWN: Mapping[str, Callable[..., Array]] = {
     "MeanVarianceNormalization": _mean_variance_normalization,
     "Mish": _mish,
     "Part": _part,
+    "Resize": _resize,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
     "Stack": _stack,

@@ -6,15 +6,15 @@ looked at what kind of value each item is, and where it is a number, whether it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-from steps import Rejected
+from steps import Rejected, evaluate
 from walk import Graph, Tensor
 
-__all__ = ["special_difference", "with_special_values"]
+__all__ = ["nearby_values", "special_difference", "with_special_values"]
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
@@ -22,6 +22,8 @@ _VALUES = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0], np.float32)
 _SHARES = np.array([0.4, 0.2, 0.2, 0.1, 0.1])
 _NEAR = 0.05
 """How far numbers may be from those of the reference, over them or a small part of the largest number of the tensor."""
+_ERROR = 2.0**-20
+"""Of each step, over its results: beyond it roundings and comparisons give other numbers."""
 
 
 def with_special_values(graph: Graph) -> Graph | None:
@@ -32,6 +34,20 @@ def with_special_values(graph: Graph) -> Graph | None:
         return replace(replace(graph, inputs=inputs).with_values(), special=True)
     except Rejected:
         return None
+
+
+def nearby_values(graph: Graph) -> Iterator[dict[str, npt.NDArray[np.generic]]]:
+    """The outputs, by name, where each step errs to the one side, and to the other; none that cannot be computed."""
+    for error in (1 + _ERROR, 1 - _ERROR):
+        values = {t.name: t.exact for t in (*graph.inputs, *graph.constants)}
+        try:
+            for step in graph.steps:
+                found = evaluate(step, [values[name] if name else None for name in step.inputs])
+                moved = [value * error if value.dtype.kind == "f" else value for value in found]
+                values |= dict(zip(step.node.output, moved, strict=True))
+        except Rejected:
+            continue
+        yield {t.name: values[t.name] for t in graph.outputs}
 
 
 def special_difference(results: Arrays, *expected: Arrays) -> str:

@@ -166,12 +166,14 @@ class Walk:
         prefix: what the names of its tensors begin with.
         takes_integers: whether nodes take integers that are no indices.
         most_inputs: of the graph.
+        without: operators that are not taken, in bodies neither.
     """
 
     seed: int
     prefix: str = ""
     takes_integers: bool = True
     most_inputs: int = 6
+    without: frozenset[str] = frozenset()
     rng: np.random.Generator = field(init=False)
     tensors: list[Tensor] = field(default_factory=list)
     inputs: list[Tensor] = field(default_factory=list)
@@ -312,14 +314,15 @@ class Walk:
 
     def inside(self, name: str, given: Sequence[Tensor]) -> Walk:
         """A walk that begins with these tensors, for a body of the next node; its constants are outside."""
-        walk = Walk(int(self.rng.integers(1 << 62)), f"{self.prefix}{name}{len(self.steps)}_", self.takes_integers, 0)
+        prefix = f"{self.prefix}{name}{len(self.steps)}_"
+        walk = Walk(int(self.rng.integers(1 << 62)), prefix, self.takes_integers, 0, self.without)
         walk.constants = self.constants
         walk.tensors += given
         return walk
 
     def take(self, spaces: Mapping[str, Callable[[Walk], object]], count: int) -> None:
         """Take about `count` steps by random entries of a table."""
-        names = sorted(spaces)
+        names = sorted(spaces.keys() - self.without)
         for _ in range(12 * count):
             if len(self.steps) >= count:
                 return

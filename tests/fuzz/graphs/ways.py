@@ -73,8 +73,9 @@ class Way:
 
 
 _BY_NAME = {machine.name: machine for machine in MACHINES}
-_A76 = with_glibc(
-    "cortex-a76", "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76", "qemu-aarch64", "-cpu", "max", opened=True
+_A53, _A76 = (
+    with_glibc(core, f"llvm -mtriple=aarch64-linux-gnu -mcpu={core}", "qemu-aarch64", "-cpu", "max", opened=True)
+    for core in ("cortex-a53", "cortex-a76")
 )
 _VECTORS = replace(_BY_NAME["riscv64gcv"], opened=True)
 
@@ -134,6 +135,7 @@ WAYS = {
         _reproducible("reproducible aarch64", Way("", machine=_BY_NAME["aarch64-opened"])),
         _reproducible("reproducible cortex-a76", Way("", machine=_A76)),
         _reproducible("reproducible riscv64gcv", Way("", machine=_VECTORS)),
+        Way("cortex-a53", machine=_A53, share=4),
         Way("cortex-a76", machine=_A76, share=6),
         Way("armv7", machine=_BY_NAME["armv7-opened"], share=6),
         Way("riscv64gcv", machine=_VECTORS, share=4),

@@ -24,6 +24,7 @@ from nnefc.passes.schedule.cpu.tile_sizes import (
     Tile,
     choose_open_tile,
     choose_tile,
+    choose_uneven_tile,
     whole_blocks,
 )
 from nnefc.passes.schedule.rule import scheduled
@@ -40,6 +41,12 @@ SIZES = st.integers(1, 3000)
 def machine(registers: int, fused: bool = True) -> Target:
     """One with so many vector registers."""
     return replace(target("llvm -mcpu=x86-64-v3"), vector_registers=registers, fused=fused)
+
+
+@pytest.mark.parametrize(("core", "tile"), [("cortex-a72", Tile(1, 2, 4)), ("cortex-a53", Tile(1, 4, 2))])
+def test_cores_that_are_in_order_read_fewer_vectors_of_weights(core: str, tile: Tile) -> None:
+    """A load takes them a cycle, as a copy of a word does; others execute fewer instructions."""
+    assert choose_uneven_tile(1, 56, 4, target(core), "nnefc.smlal") == (tile, 0)
 
 
 @settings(max_examples=500, deadline=None)

@@ -11,8 +11,10 @@ import pytest
 from nnefc.passes.tir.lane_loops import Code, Step
 from nnefc.passes.tir.lane_products import Product, product_of
 from nnefc.passes.tir.pair_code import code_of
+from nnefc.targets.machine.costs import InOrder, microarchitecture_of
 
 _ROUNDS = 3
+_IN_ORDER = microarchitecture_of("aarch64", "cortex-a53").in_order
 
 
 def _product(name: str) -> Product:
@@ -43,10 +45,15 @@ def test_all_products_are_added_up(name: str, rows: int, columns: int, terms: in
 
 
 def _check(name: str, steps: tuple[Step, ...], right_step: int, once: bool) -> None:
-    """By sums of the least and the largest bytes."""
+    """By sums of the least and the largest bytes, on all kinds of cores."""
+    for core in (None, _IN_ORDER):
+        _check_on(core, name, steps, right_step, once)
+
+
+def _check_on(core: InOrder | None, name: str, steps: tuple[Step, ...], right_step: int, once: bool) -> None:
     product, rng = _product(name), np.random.default_rng(1)
     move = (4 * (max(step.left for step in steps) + 1), right_step)
-    code = code_of(product, steps, move[1], once)
+    code = code_of(product, steps, move[1], once, core)
     assert code is not None
     rounds = 1 if once else _ROUNDS
     dtype, least = (np.uint8, 0) if name == "umull" else (np.int8, -127 if product.joined else -128)
@@ -81,6 +88,29 @@ def test_loads_and_copies_are_few_beside_products() -> None:
     code = code_of(_product("smlal"), steps, 8 * 64, False)
     assert code is not None
     assert code.instructions < 1.17 * 6 * len(steps) / 2
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 4), (4, 2), (1, 4), (5, 1)])
+def test_cores_that_are_in_order_do_not_wait_for_what_they_multiplied_last(rows: int, columns: int) -> None:
+    steps = _steps(rows, columns, 8, 8)
+    other, own = (code_of(_product("smlal"), steps, 128 * columns, False, core) for core in (None, _IN_ORDER))
+    assert other is not None and own is not None
+    assert own.instructions <= 1.1 * other.instructions
+    assert 2 * _waits(own) < _waits(other)
+
+
+def _waits(code: Code) -> int:
+    """Products and sums that read what one of the last three instructions before has written."""
+    lines = code.text.partition('asm "')[2].split("\\0A")
+    found = 0
+    for number, line in enumerate(lines):
+        if line.startswith(("sm", "sada")):
+            read = set(re.findall(r"v(\d+)", line))
+            written = [
+                re.findall(r"[vq](\d+)", each.partition("[")[0])[:1] for each in lines[max(0, number - 3) : number]
+            ]
+            found += not read.isdisjoint(register for each in written for register in each)
+    return found
 
 
 def test_too_many_sums_have_no_code() -> None:

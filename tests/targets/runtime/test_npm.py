@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shutil
 import subprocess
 import tarfile
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.skipif(shutil.which("npm") is None, reason="needs: npm"
 
 PROGRAM = """
 import { NnefcError, load, supports } from "nnefc";
-const model = await load("digits.wasm");
+const model = await load(new URL("digits.wasm", import.meta.url).href);
 const { probability } = model.run({ image: new Float32Array(64) });
 console.log(JSON.stringify([model.name, probability.shape, supports("atomics"), new NnefcError("x") instanceof Error]));
 """
@@ -66,3 +67,9 @@ def test_types_declare_what_the_loader_exports() -> None:
     for method in ("run", "reserve", "reset", "session", "close"):
         assert method in methods
         assert f"  {method}" in declared
+
+
+def test_bundlers_for_browsers_find_no_module_of_node() -> None:
+    for name in ("nnefc.mjs", "nnefc_module.mjs"):
+        text = (ROOT / "targets" / "runtime" / name).read_text()
+        assert not re.findall(r"""(?:import|from)\s*\(?\s*["'`]node:""", text)

@@ -72,7 +72,8 @@ def test_a_process_with_too_little_memory_gets_a_status(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "out of memory: no memory or threads for a session of 8589934600 bytes and 1 threads" in done.stdout
+    wanted = "no memory or threads for a session of 8589934600 bytes and 1 threads of 512 bytes each"
+    assert f"out of memory: {wanted}" in done.stdout
 
 
 def build_digits(cpu: str, folder: Path) -> Path:

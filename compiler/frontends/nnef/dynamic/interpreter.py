@@ -23,11 +23,12 @@ from nnefc.frontends.nnef.dynamic.custom import custom_extension
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.quantized import QuantizedTensors
 from nnefc.frontends.nnef.dynamic.registry import ExtensionOperator, Registry, operator_of
-from nnefc.frontends.nnef.dynamic.values import Value, integer, is_tensor, spelled
+from nnefc.frontends.nnef.dynamic.values import Value, integer, is_tensor, spelled, truth
 from nnefc.frontends.nnef.inference import BINARY_OPERATIONS, UNARY_OPERATIONS
 from nnefc.frontends.nnef.operations.lowering import by_definition
 from nnefc.frontends.nnef.signatures import literal_value
 from nnefc.frontends.nnef.types import Dialect
+from nnefc.size_numbers import Condition, negated
 from nnefc.sizes import Dimension, Size, expression, variables
 
 __all__ = ["Interpreter", "Limits"]
@@ -273,7 +274,7 @@ class Interpreter:
             case syntax.Subscript():
                 return self._subscript(expression, frame)
             case syntax.Select(at, value, condition, otherwise):
-                chosen = self._placed(frame, at, integer, self.at.known(self._value(condition, frame)))
+                chosen = self._placed(frame, at, truth, self.at.known(self._value(condition, frame)))
                 return self._value(value if chosen else otherwise, frame)
             case syntax.Invocation():
                 return self._invocation(expression, frame, target)
@@ -299,7 +300,7 @@ class Interpreter:
             plus = unary.operator == "+"
             return value if plus else self._called(UNARY_OPERATIONS[unary.operator], [value], frame, unary.at)
         if unary.operator == "!":
-            return not value
+            return negated(value) if isinstance(value, Condition) else not self._placed(frame, unary.at, truth, value)
         if isinstance(value, str | tuple):
             self._fail(frame, unary.at, f"{spelled(value)} is no number")
         return -value if unary.operator == "-" else value

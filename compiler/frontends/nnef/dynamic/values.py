@@ -20,7 +20,7 @@ from nnefc.frontends.nnef.types import ArrayType, GenericType, PrimitiveType, Te
 from nnefc.operators.base import Operand, dtype_of, shape_of
 from nnefc.operators.dtypes import numpy_dtype
 from nnefc.size_numbers import Condition, Quotient, truncated
-from nnefc.sizes import Dimension, Size
+from nnefc.sizes import Dimension, Size, bounds
 
 __all__ = [
     "CONTENTS",
@@ -39,6 +39,7 @@ __all__ = [
     "number",
     "of_items",
     "spelled",
+    "truth",
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -154,6 +155,22 @@ def integers(value: Value) -> list[Dimension]:
     return [integer(value)]
 
 
+def truth(value: Value) -> bool:
+    """Whether a condition holds.
+
+    Raises:
+        CompileError: the value is none, or only a run knows it.
+    """
+    held = integer(value)
+    least, most = bounds(held)
+    if least <= 0 <= most and least != most:
+        raise CompileError(
+            f"whether {spelled(value)} holds is known when the network runs, but is needed when it is compiled",
+            hint="say what the sizes are: --shape NAME=…",
+        )
+    return bool(least)
+
+
 def number(value: Value) -> float:
     """A real number.
 
@@ -202,7 +219,7 @@ def coerced(value: Value, type_: Type) -> Value:
         case PrimitiveType("scalar"):
             return number(value)
         case PrimitiveType("logical"):
-            return bool(integer(value))
+            return truth(value)
         case PrimitiveType("string") if not isinstance(value, str):
             raise CompileError(f"a string is needed, {spelled(value)} is given")
         case TupleType(items):

@@ -218,6 +218,10 @@ class _Body:
                 result: at.apply(Where(), over, after[result], before)
                 for (*_, result), before in zip(self._states, states, strict=True)
             }
+        for name, initial, result in self._states:
+            own, made_own = (f"{dtype_of(value)}{list(shape_of(value))}" for value in (initial, after[result]))
+            if dtype_of(initial) != dtype_of(after[result]) or shape_of(initial) != shape_of(after[result]):
+                raise CompileError(f"the state '{name}' is {own}, but after an iteration '{result}' is {made_own}")
         return [results[_plain(output.name)] for output in self._stacked], after
 
     def _matched(self, given: Mapping[str, Value]) -> dict[str, Value]:

@@ -10,6 +10,7 @@ import numpy as np
 from nnefc.frontends.nnef.operations.elementwise import FUNCTIONS_SAID
 from nnefc.frontends.nnef.writing.document import Document, Unsayable, content_of
 from nnefc.frontends.nnef.writing.rules import aligned, says
+from nnefc.operators.base import dtype_of
 from nnefc.operators.casting import Cast
 from nnefc.operators.elementwise import Clip, Elementwise, Where
 from nnefc.operators.shape import Copy
@@ -176,9 +177,13 @@ def _where(document: Document, operator: Where, condition: Any, x: Any, y: Any) 
 def _cast(document: Document, operator: Cast, x: Any) -> Any:
     """Between contents; integers have no width of their own."""
     value, content = document.tensor(x), content_of(operator.dtype)
-    if value.content == content:
+    is_cut = content == "integer" and operator.dtype not in ("int32", "int64")
+    if is_cut and value.content == content:
+        own, made = np.iinfo(dtype_of(x)), np.iinfo(operator.dtype)
+        is_cut = own.min < made.min or own.max > made.max
+    if value.content == content and not is_cut:
         return value
-    if content == "integer" and operator.dtype not in ("int32", "int64"):
+    if is_cut:
         raise Unsayable(f"NNEF has no tensors of {operator.dtype}, whose numbers are cut to their width")
     return document.call("cast", content=content, input=value)
 

@@ -15,6 +15,7 @@ from tvm.ir import GenericConst
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.leaving_open import leaving_open
+from nnefc.frontends.nnef.declarations import STANDARD
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation
 from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.values import Tensor
@@ -299,7 +300,7 @@ def _finished(
     labels = _labels(document, kept, names, taken)
     final = {tensor: replace(tensor, name=name) for tensor, name in names.items()}
     graph = FlatGraph(
-        identifier(network.name or "network"),
+        _graph_name(network),
         Dialect.FINAL,
         tuple(final[tensor] for tensor in inputs),
         tuple(final[tensor] for tensor in own),
@@ -312,6 +313,12 @@ def _finished(
     text = rounded.text(names) if rounded is not None else ""
     coded = frozenset(labels[tensor] for tensor in labels if rounded is not None and tensor in rounded.entries)
     return Written(graph, values, renamed, _widths(network, final, inputs, own), text, coded=coded)
+
+
+def _graph_name(network: Network) -> str:
+    """An identifier that no operation has."""
+    name = identifier(network.name or "network")
+    return f"{name}_" if STANDARD.lookup(name, Dialect.FINAL) is not None else name
 
 
 def _fragments(

@@ -41,7 +41,7 @@ def make_window(node: Node, size: Sequence[int], sizes: Sequence[int]) -> Window
     rank = len(sizes)
     strides = spatial_attribute(node, "strides", rank, 1, 1)
     dilations = spatial_attribute(node, "dilations", rank, 1, 1)
-    auto_pad = node.attributes.get("auto_pad", "NOTSET")
+    auto_pad = node.attributes.get("auto_pad") or "NOTSET"
     if auto_pad not in _AUTO_PAD:
         raise fail(node, f"'auto_pad' is '{auto_pad}', not one of {', '.join(_AUTO_PAD)}")
     pads = spatial_attribute(node, "pads", 2 * rank, 0, 0)
@@ -126,7 +126,7 @@ def _transposed_window(node: Node, size: Sequence[int], lengths: Sequence[int]) 
     strides = spatial_attribute(node, "strides", rank, 1, 1)
     dilations = spatial_attribute(node, "dilations", rank, 1, 1)
     extra = spatial_attribute(node, "output_padding", rank, 0, 0)
-    auto_pad = node.attributes.get("auto_pad", "NOTSET")
+    auto_pad = node.attributes.get("auto_pad") or "NOTSET"
     if auto_pad not in _AUTO_PAD:
         raise fail(node, f"'auto_pad' is '{auto_pad}', not one of {', '.join(_AUTO_PAD)}")
     reach = [(k - 1) * d + 1 for k, d in zip(size, dilations, strict=True)]

@@ -27,7 +27,7 @@ def pooling_window(node: Node, shape: Sequence[int]) -> dict[str, Any]:
     if len(shape) < 3:
         raise fail(node, f"the input {spell(shape)} has no spatial dimensions")
     size = spatial_attribute(node, "kernel_shape", len(shape) - 2, 1, 1)
-    ceil = bool(node.attributes.get("ceil_mode")) and node.attributes.get("auto_pad", "NOTSET") == "NOTSET"
+    ceil = bool(node.attributes.get("ceil_mode")) and node.attributes.get("auto_pad") in (None, "", "NOTSET")
     return {"window": make_window(node, size, shape[2:]), "ceil": ceil}
 
 

@@ -106,6 +106,17 @@ def test_names_that_c_does_not_know_do_not_get_into_the_source() -> None:
     np.testing.assert_array_equal(y, x + 1)
 
 
+def test_names_of_tensors_of_its_own_are_plain_too() -> None:
+    a = te.placeholder((4, 9), "float32", "a@1")
+    k = te.reduce_axis((0, 9), "k")
+    product = te.comm_reducer(lambda x, y: x * y, lambda dtype: tirx.const(1.0, dtype), name="product")
+    b = te.compute((4,), lambda i: product(a[i, k], axis=[k]), "a@1_red")
+    c = te.compute((4,), lambda i: b[i] + 1.0, "c")
+    x, y = _random(4, 9), np.empty(4, np.float32)
+    _ran(te.create_prim_func([a, c]), x, y)
+    np.testing.assert_allclose(y, x.prod(1) + 1, rtol=1e-5)
+
+
 def test_every_kernel_has_a_symbol_of_its_own() -> None:
     func = scheduled(KernelAnalysis(running_maximum), (FallbackRule(),), TARGET)
     code = device_code([func.without_attr("global_symbol"), func.with_attr("global_symbol", "scan")], TARGET)

@@ -1,0 +1,156 @@
+"""Keep from TVM the constants that it refuses to compute with.
+
+    y[i] = 1 / if_then_else(i < n, x[i], 0)     →     y[i] = 1 / reinterpret(if_then_else(i < n, x[i], 0))
+
+TVM cuts loops where a condition on their variables changes, unrolls others, and then computes what depends on constants
+alone. It fails at `1 / 0`, at numbers that the type of a cast cannot hold, at differences of unsigned integers below
+zero, and at numbers beyond the halves: wherever machines have an answer, or one that nobody uses. It does not look
+through a `reinterpret` from a type to itself, which makes no instruction.
+
+Divisions of integers are written for divisors of zero already. Nothing is changed in indices.
+"""
+
+from __future__ import annotations
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, Op
+from tvm.ir.expr import TensorLoad
+
+from nnefc.passes.tir.expressions import IF_THEN_ELSE
+
+__all__ = ["without_refused_constants"]
+
+_REINTERPRET = Op.get("tirx.reinterpret")
+_DEEPEST = 64  # operators between a value and a constant, beyond which one is taken for granted
+_COMPARED = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)  # TVM compares differences with zero
+_REFUSED = (tirx.Cast, tirx.Div, tirx.Add, tirx.Sub, tirx.Mul, *_COMPARED)
+
+
+def without_refused_constants(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A scheduled kernel that TVM can compute at every place."""
+    known = _Values(func)
+    return tvm_ffi.structural_map(func, (_REFUSED, known.hidden))
+
+
+class _Values:
+    """What of a kernel's values may become a constant when conditions on loops are decided."""
+
+    def __init__(self, func: tirx.PrimFunc) -> None:
+        self._bound: dict[tirx.Var, tirx.Expr] = {}
+        self._indices: set[int] = set()
+        self._verdicts: dict[int, tuple[tirx.Expr, bool]] = {}  # by the address of an expression, which is kept
+        tvm_ffi.structural_walk(func.body, ((tirx.Let, tirx.Bind), self._bind))
+        tvm_ffi.structural_walk(func.body, ((TensorLoad, tirx.BufferStore), self._exempt))
+
+    def _bind(self, binding: tirx.Let | tirx.Bind) -> None:
+        self._bound[binding.var] = binding.value
+
+    def _exempt(self, access: TensorLoad | tirx.BufferStore) -> None:
+        for index in access.indices:
+            tvm_ffi.structural_walk(index, (_REFUSED, lambda expr: self._indices.add(hash(expr))))
+
+    def hidden(self, expr: tirx.Expr) -> tirx.Expr:
+        """The same, with an operand that TVM does not know where it may be refused."""
+        if hash(expr) in self._indices:
+            return expr
+        if isinstance(expr, tirx.Cast):
+            source, result = (str(each.expr_ty().dtype) for each in (expr.value, expr))
+            if _may_exceed(source, result) and self._may_be_constant(expr.value):
+                return tirx.Cast(result, _opaque(expr.value))
+            return expr
+        dtype = str(expr.a.expr_ty().dtype)
+        if isinstance(expr, tirx.Div):
+            if dtype in _BITS_OF_FLOATS and not _is_number(expr.b) and self._may_be_constant(expr.b):
+                return tirx.Div(expr.a, _opaque(expr.b))
+        elif _is_refused(expr, dtype) and self._may_be_constant(expr.a) and self._may_be_constant(expr.b):
+            if _is_number(expr.b):
+                return type(expr)(_opaque(expr.a), expr.b)
+            return type(expr)(expr.a, _opaque(expr.b))
+        return expr
+
+    def _may_be_constant(self, expr: tirx.Expr, depth: int = 0) -> bool:
+        if depth == _DEEPEST:
+            return True
+        if _is_number(expr):
+            return True
+        if isinstance(expr, TensorLoad):
+            return False
+        if isinstance(expr, tirx.Var):
+            return expr in self._bound and self._may_be_constant(self._bound[expr], depth + 1)
+        key = hash(expr)
+        if key not in self._verdicts:
+            self._verdicts[key] = expr, self._follows(expr, depth + 1)
+        return self._verdicts[key][1]
+
+    def _follows(self, expr: tirx.Expr, depth: int) -> bool:
+        """For an expression of others."""
+
+        def each(*operands: tirx.Expr) -> list[bool]:
+            return [self._may_be_constant(operand, depth) for operand in operands]
+
+        match expr:
+            case tirx.Cast():
+                counts = str(expr.expr_ty().dtype) in _BITS_OF_FLOATS and not _reads(expr.value)
+                return counts or self._may_be_constant(expr.value, depth)
+            case tirx.Select():
+                return _any_or_all(expr.condition, each(expr.true_value, expr.false_value))
+            case tirx.Let():
+                return self._may_be_constant(expr.body, depth)
+            case Call() if str(getattr(expr.op, "name", "")) in IF_THEN_ELSE:
+                return _any_or_all(expr.args[0], each(*expr.args[1:]))
+            case Call():
+                return expr.op != _REINTERPRET and all(each(*expr.args))
+            case tirx.Mul() | tirx.Div() | tirx.And() | tirx.Or():  # a zero or a truth value is enough
+                return any(each(expr.a, expr.b))
+            case tirx.Not():
+                return self._may_be_constant(expr.a, depth)
+            case _ if hasattr(expr, "b"):
+                return all(each(expr.a, expr.b))
+        return False
+
+
+_BITS_OF_FLOATS = {"float64": 64, "float32": 32, "float16": 16}
+"""Types that kernels compute with: others of floats become one of these."""
+
+
+def _is_refused(expr: tirx.Expr, dtype: str) -> bool:
+    """Whether TVM refuses some constants of the type `dtype` as both operands."""
+    if isinstance(expr, (tirx.Sub, *_COMPARED)) and dtype.startswith("uint"):
+        return True
+    return dtype == "float16" and not isinstance(expr, _COMPARED)
+
+
+def _any_or_all(condition: tirx.Expr, constant: list[bool]) -> bool:
+    """Whether a choice may become a constant: one by data does where it is among equal ones alone."""
+    return all(constant) if _reads(condition) else any(constant)
+
+
+def _reads(expr: tirx.Expr) -> bool:
+    found: list[tirx.Expr] = []
+    tvm_ffi.structural_walk(expr, (TensorLoad, found.append))
+    return bool(found)
+
+
+def _is_number(expr: tirx.Expr) -> bool:
+    return isinstance(expr, (tirx.IntImm, tirx.FloatImm))
+
+
+def _may_exceed(source: str, result: str) -> bool:
+    """Whether a cast between these types has operands that the result's does not hold."""
+    if "bool" in (source, result):
+        return False
+    if source in _BITS_OF_FLOATS:
+        return _BITS_OF_FLOATS.get(result, 0) < _BITS_OF_FLOATS[source]
+    if not source.startswith(("int", "uint")):
+        return False
+    if not result.startswith(("int", "uint")):
+        return result == "float16"
+    bits, room = (int(name.lstrip("uint")) for name in (source, result))
+    if source.startswith("uint") == result.startswith("uint"):
+        return room < bits
+    return result.startswith("uint") or room <= bits
+
+
+def _opaque(value: tirx.Expr) -> tirx.Expr:
+    return Call(_REINTERPRET, [value], ret_ty=value.expr_ty())

@@ -1,0 +1,102 @@
+"""Borders are constants in some rounds of a loop: what is computed of them is what a machine makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import nnefc
+
+X = np.array([1.5, 2, 3, 4], np.float32)
+PADDED = np.array([0, 1.5, 2, 3, 4, 0], np.float32)
+K = np.arange(6, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Divisors, operands of casts, of unsigned differences and of halves that were padded."""
+    numbers = {
+        "around": np.array([1, 1]),
+        "one": np.float32(1),
+        "low": np.float32(-5),
+        "zero": np.float32(0),
+        "k": K,
+        "start": np.array([0]),
+        "end": np.array([1]),
+        "byte": np.uint8(1),
+        "high": np.float16(6e4),
+    }
+    nodes = [
+        ("Pad", ["x", "around"], "a"),
+        ("Reciprocal", ["a"], "inverse"),
+        ("Equal", ["a", "zero"], "empty"),
+        ("Where", ["empty", "zero", "inverse"], "guarded"),
+        ("Pad", ["x", "around", "one"], "b"),
+        ("Sub", ["one", "b"], "rest"),
+        ("Div", ["k", "rest"], "by_rest"),
+        ("Slice", ["a", "start", "end"], "corner"),
+        ("Reciprocal", ["corner"], "by_corner"),
+        ("Pad", ["x", "around", "low"], "c"),
+        ("Cast", ["c"], "i", TensorProto.INT32),
+        ("Cast", ["i"], "u", TensorProto.UINT8),
+        ("Cast", ["x"], "bytes_of_x", TensorProto.UINT8),
+        ("Pad", ["bytes_of_x", "around"], "d"),
+        ("Sub", ["d", "byte"], "less"),
+        ("Sign", ["d"], "sign"),
+        ("Cast", ["x"], "half", TensorProto.FLOAT16),
+        ("Pad", ["half", "around", "high"], "e"),
+        ("Add", ["e", "e"], "twice"),
+    ]
+    results = {
+        "inverse": TensorProto.FLOAT,
+        "guarded": TensorProto.FLOAT,
+        "by_rest": TensorProto.FLOAT,
+        "by_corner": TensorProto.FLOAT,
+        "u": TensorProto.UINT8,
+        "less": TensorProto.UINT8,
+        "sign": TensorProto.UINT8,
+        "twice": TensorProto.FLOAT16,
+    }
+    graph = helper.make_graph(
+        [helper.make_node(kind, args, [name], **({"to": to[0]} if to else {})) for kind, args, name, *to in nodes],
+        "borders",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (4,))],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in results.items()],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in numbers.items()],
+    )
+    path = tmp_path_factory.mktemp("borders") / "borders.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_results_at_borders_are_those_of_numpy(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "borders.so"
+    nnefc.compile(model).export(path)
+    with nnefc.load(path) as library:
+        got = library(x=X)
+    names = ("inverse", "guarded", "by_rest", "by_corner", "u", "less", "sign", "twice")
+    with np.errstate(all="ignore"):
+        inverse = 1 / PADDED
+        ones, halves = np.pad(X, 1, constant_values=1), np.pad(X.astype(np.float16), 1, constant_values=6e4)
+        items = PADDED.astype(np.uint8)
+        want = (
+            inverse,
+            np.where(PADDED == 0, np.float32(0), inverse),
+            K / (1 - ones),
+            inverse[:1],
+            np.pad(X, 1, constant_values=-5).astype(np.int32).astype(np.uint8),
+            items - np.uint8(1),
+            np.sign(items),
+            halves + halves,
+        )
+    found = got.values() if isinstance(got, dict) else got
+    for name, one, other in zip(names, found, want, strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+def test_cuda_takes_them_too(model: Path) -> None:
+    nnefc.compile(model, target="cuda")
