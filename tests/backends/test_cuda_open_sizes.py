@@ -276,10 +276,16 @@ def test_the_processor_computes_what_no_gpu_is_good_at_for_any_size(
             np.testing.assert_allclose(model(x), best + np.exp(best), rtol=1e-5)
             assert "cuGraphLaunch" not in driver.names
             assert driver.names.count("cuMemcpyDtoHAsync_v2") > 1
-        for function in ("cuMemHostAlloc", "cuStreamSynchronize"):
-            driver.fail(3 if function == "cuMemHostAlloc" else 2, 2, function)
-            with pytest.raises(RunError):
-                model(np.zeros((2000 if function == "cuMemHostAlloc" else 5, 9), np.float32))
+        failures = [  # memory for what is copied, and for the operands, which grow; what is waited for
+            ("cuMemHostAlloc", 1, 2000, "out of memory"),
+            ("cuMemHostAlloc", 2, 4000, "out of memory"),
+            ("cuStreamSynchronize", 2, 5, "waiting"),
+        ]
+        for function, call, rows, message in failures:
+            driver.clear()
+            driver.fail(call, 2, function)
+            with pytest.raises(RunError, match=message):
+                model(np.zeros((rows, 9), np.float32))
             driver.clear()
             model(np.zeros((5, 9), np.float32))
 
