@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import bundle
 import numpy as np
 from emulated_networks import differences
 from present_gpu import architecture
@@ -47,6 +48,10 @@ def target(precision: str = "fp32") -> CudaTarget:
 @contextmanager
 def on_device(precision: str = "fp32") -> Iterator[list[Artifact]]:
     """Compile for the GPU instead of CPUs; yields what was compiled meanwhile, in order."""
+    if bundle.FOLDER is not None:
+        with bundle.recorded(precision) as made:
+            yield made
+        return
     made: list[Artifact] = []
     build = compiler.build
 
