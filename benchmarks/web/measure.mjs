@@ -46,7 +46,43 @@ const ENGINES = {
       return async () => Object.values(await session.run(feeds))[0].data;
     };
   },
+
+  async tfjs({ loader, file, threads }) {
+    const isPage = globalThis.document !== undefined;
+    const ending = isPage ? "min.js" : "node.js";
+    const parts = [`tfjs-core/dist/tf-core.${ending}`, `tfjs-backend-wasm/dist/tf-backend-wasm.${ending}`];
+    const [tf, backend] = await (isPage ? scripts : modules)(parts.map((part) => `${loader}/${part}`));
+    const folder = `${loader}/tfjs-backend-wasm/dist/`;
+    backend.setWasmPaths(isPage ? folder : (await import("node:url")).fileURLToPath(folder));
+    if (isPage) backend.setThreadsCount(threads);
+    await tf.setBackend("wasm");
+    const { prepared } = await import("./tfjs.mjs");
+    return (input) => prepared(tf, file, isPage ? fetched : readFile, input);
+  },
 };
+
+async function modules(urls) {
+  const found = [];
+  for (const url of urls) found.push((await import(url)).default);
+  return found;
+}
+
+async function scripts(urls) {
+  for (const url of urls) {
+    await new Promise((resolve, reject) => {
+      const script = Object.assign(document.createElement("script"), { src: url, onload: resolve, onerror: reject });
+      document.head.append(script);
+    });
+  }
+  return [globalThis.tf, globalThis.tf.wasm];
+}
+
+const fetched = async (url) => (await fetch(url)).arrayBuffer();
+
+async function readFile(name) {
+  const bytes = await (await import("node:fs/promises")).readFile(name);
+  return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length);
+}
 
 // The same numbers between -1 and 1 for all.
 function numbers(count) {
