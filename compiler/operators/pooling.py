@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_table, dtype_of, shape_of
-from nnefc.operators.reducers import extreme_position, largest, least
+from nnefc.operators.reducers import extreme, largest, largest_position, least, lowest
 from nnefc.operators.window import Window
 from nnefc.sizes import Dimension, dimensions, expression, is_known
 
@@ -22,6 +22,7 @@ __all__ = [
     "LpPool",
     "MaxPool",
     "SumPool",
+    "keeps_nan",
     "mean_of_channels",
     "window_counts",
 ]
@@ -113,18 +114,32 @@ def _itself(x: tirx.Expr) -> tirx.Expr:
 
 @dataclass(frozen=True)
 class MaxPool(_Pool):
-    """The largest item of each window; positions outside, and what is no number, never win.
+    """The largest item of each window; positions outside never win.
 
     ONNX `MaxPool`, `torch.nn.functional.max_pool2d`; NNEF `max_pool` with the border "ignore".
+
+    Attributes:
+        keeps_nan: whether what is not a number wins, as in PyTorch; else it never does.
     """
+
+    keeps_nan: bool = False
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
         shape = shape_of(x)
         window = self._covering(self._split(shape)[1])
         attributes = _native(window, shape)
         if attributes is not None:
-            return _MAX_POOL[window.rank](at.expr(x), **attributes)
-        return at.compute(_reduced(window, self.shape(shape), largest, least, "max_pool", _itself), x, name="max_pool")
+            return _MAX_POOL[window.rank](at.expr(x), count_include_pad=self.keeps_nan, **attributes)
+        reduce = extreme(maximum=True) if self.keeps_nan else largest
+        return at.compute(_reduced(window, self.shape(shape), reduce, least, "max_pool", _itself), x, name="max_pool")
+
+
+def keeps_nan(call: relax.Call) -> bool:
+    """Whether what is not a number wins in a call of Relax's maximum of windows.
+
+    Relax has no attribute that says so: `count_include_pad`, which means nothing to maxima, stands for it.
+    """
+    return bool(call.attrs.count_include_pad)
 
 
 @dataclass(frozen=True)
@@ -313,10 +328,13 @@ class ArgMaxPool(_Pool):
     Attributes:
         within: what positions are numbered in, row by row: the window (int32), its channel or the whole tensor (int64).
         column_major: whether the spatial dimensions are numbered column by column.
+        keeps_nan: whether the last item that is not a number is the largest, as in PyTorch; else it is one only in
+            windows without a number.
     """
 
     within: Literal["window", "channel", "tensor"] = "channel"
     column_major: bool = False
+    keeps_nan: bool = False
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
         return at.compute(self._positions(self.shape(shape_of(x))), x, name="argmax_pool")
@@ -324,7 +342,7 @@ class ArgMaxPool(_Pool):
     def _positions(self, result: Shape) -> Callable[[te.Tensor], te.Tensor]:
         lead = len(result) - self.window.rank
         dtype, nowhere = ("int32", 2**31 - 1) if self.within == "window" else ("int64", 2**62)
-        reducer = extreme_position(maximum=True, nowhere=nowhere)
+        reducer = largest_position(nowhere, self.keeps_nan)
 
         def argmax(x: te.Tensor) -> te.Tensor:
             shape = list(dimensions(x.shape))
@@ -338,7 +356,7 @@ class ArgMaxPool(_Pool):
                 value = x(*index[:lead], *places)
                 if inside:
                     within = tirx.all(*inside)
-                    value = tirx.if_then_else(within, value, least(x.dtype))
+                    value = tirx.if_then_else(within, value, lowest(x.dtype, self.keeps_nan))
                     position = tirx.if_then_else(within, position, tirx.const(nowhere, dtype))
                 return reducer((position, value), axis=offsets)
 
@@ -375,7 +393,8 @@ class ArgMaxPool(_Pool):
 class AdaptivePool(Operator):
     """Means or maxima of as many parts of each spatial dimension as the result has items.
 
-    Part i of n items in m parts is from floor(i n / m) to ceil((i + 1) n / m), so that parts may overlap.
+    Part i of n items in m parts is from floor(i n / m) to ceil((i + 1) n / m), so that parts may overlap. The maximum
+    of a part in which something is not a number is none.
     `torch.nn.functional.adaptive_avg_pool2d`, `adaptive_max_pool2d`.
 
     Attributes:
@@ -400,7 +419,8 @@ class AdaptivePool(Operator):
         if all(length % count == 0 for length, count in zip(sizes, self.results, strict=True)):
             size = tuple(length // count for length, count in zip(sizes, self.results, strict=True))
             window = Window.of(size, stride=size)
-            return AveragePool(window).lower(at, x) if self.average else MaxPool(window).lower(at, x)
+            pool = AveragePool(window) if self.average else MaxPool(window, keeps_nan=True)
+            return pool.lower(at, x)
         made = at.compute(self._uneven(shape), x, name="adaptive_pool")
         if not self.average:
             return made
@@ -415,6 +435,7 @@ class AdaptivePool(Operator):
         lead = len(shape) - len(self.results)
         lengths = shape[lead:]
         sizes = [int(_part_sizes(n, m).max()) for n, m in zip(lengths, self.results, strict=True)]
+        reduce = te.sum if self.average else extreme(maximum=True)
 
         def pool(x: te.Tensor) -> te.Tensor:
             offsets = [te.reduce_axis((0, size), f"offset{axis}") for axis, size in enumerate(sizes)]
@@ -427,7 +448,7 @@ class AdaptivePool(Operator):
                     places.append(tirx.min(start + offset, n - 1))
                     inside.append(start + offset < end)
                 value = tirx.if_then_else(tirx.all(*inside), x(*index[:lead], *places), outside)
-                return (te.sum if self.average else largest)(value, axis=offsets)
+                return reduce(value, axis=offsets)
 
             return te.compute(self.shape(shape), item, name="adaptive_pool")
 

@@ -10,7 +10,7 @@ from tvm import te, tirx
 
 from nnefc.operators.dtypes import is_float
 
-__all__ = ["extreme", "extreme_position", "largest", "least", "more_extreme", "most"]
+__all__ = ["extreme", "extreme_position", "largest", "largest_position", "least", "lowest", "more_extreme", "most"]
 
 
 def least(dtype: Any) -> tirx.Expr:
@@ -61,3 +61,30 @@ def extreme_position(maximum: bool, nowhere: int, last: bool = False) -> Any:
 
     start = least if maximum else most
     return te.comm_reducer(better, lambda i, v: (tirx.const(nowhere, i), start(v)), name="extreme_position")
+
+
+def largest_position(nowhere: int, keeps_nan: bool) -> Any:
+    """A reducer of pairs (position, value) to the largest value of a window and the first place where it is.
+
+    What is not a number comes before all numbers, so that its first place is that of a window without any. With
+    `keeps_nan` it comes after all numbers, and the last place counts, as in PyTorch. It starts at the position
+    `nowhere`, which must come after all others, with :func:`lowest`.
+    """
+
+    def better(a: Any, b: Any) -> Any:
+        ahead, same, first = a[1] > b[1], a[1] == b[1], a[0] <= b[0]
+        take = tirx.any(ahead, tirx.all(same, first))
+        if is_float(str(a[1].expr_ty().dtype)):
+            nan, other = tirx.isnan(a[1]), tirx.isnan(b[1])
+            if keeps_nan:
+                take = tirx.any(take, tirx.all(nan, tirx.any(tirx.Not(other), a[0] >= b[0])))
+            else:
+                take = tirx.any(take, tirx.all(other, tirx.any(tirx.Not(nan), first)))
+        return tirx.Select(take, a[0], b[0]), tirx.Select(take, a[1], b[1])
+
+    return te.comm_reducer(better, lambda i, v: (tirx.const(nowhere, i), lowest(v, keeps_nan)), name="largest_position")
+
+
+def lowest(dtype: Any, keeps_nan: bool) -> tirx.Expr:
+    """What :func:`largest_position` takes last: with `keeps_nan` :func:`least`, else what is not a number."""
+    return least(dtype) if keeps_nan or not is_float(str(dtype)) else tirx.const(math.nan, dtype)

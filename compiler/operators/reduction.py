@@ -20,6 +20,7 @@ from nnefc.operators.casting import Cast
 from nnefc.operators.dtypes import HALF_FLOATS, is_float
 from nnefc.operators.functions import truth
 from nnefc.operators.reducers import extreme_position
+from nnefc.sizes import Dimension, expression, greatest, is_known, may_exceed
 
 __all__ = [
     "AllTrue",
@@ -111,7 +112,7 @@ class Mean(Reduction):
         if is_float(dtype_of(x)):
             return self._reduced(at, x, relax.op.mean, np.mean, math.nan)
         total = at.apply(Sum(self.axes, self.keepdims), x)
-        return relax.op.divide(at.expr(total), at.expr(at.number(max(1, self._count(x)), x)))
+        return relax.op.divide(at.expr(total), at.expr(_number(at, greatest(1, self._count(x)), x)))
 
 
 @dataclass(frozen=True)
@@ -316,19 +317,42 @@ def _root(at: Emitter, x: Operand) -> Operand:
 
 @dataclass(frozen=True)
 class Variance(Reduction):
-    """The sum of squared distances from the mean along axes, divided by the number of items less `correction`."""
+    """The sum of squared distances from the mean along axes, divided by the number of items less `correction`.
+
+    Where only a run tells that there are too few items, they are divided by 0, as in PyTorch.
+    """
 
     correction: float = 1.0
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
-        count = self._count(x) - self.correction
-        if not self.axes or count <= 0:
+        count = self._count(x)
+        if not self.axes or not may_exceed(count, math.floor(self.correction)):
             raise CompileError("the variance needs more elements")
         data, axes = at.expr(x), list(self.axes)
         centred = at.emit(relax.op.subtract(data, at.emit(relax.op.mean(data, axes, keepdims=True))))
         squares = at.emit(relax.op.multiply(centred, centred))
         total = at.emit(relax.op.sum(squares, axes, keepdims=self.keepdims))
-        return relax.op.multiply(total, at.expr(at.number(1 / count, x)))
+        if is_known(count):
+            return relax.op.multiply(total, at.expr(at.number(1 / (count - self.correction), x)))
+        return relax.op.divide(total, at.expr(_number(at, count, x, self.correction)))
+
+
+def _number(at: Emitter, size: Dimension, like: Operand, less: float = 0) -> Operand:
+    """A size less a number, at least 0, without axes, of the element type of `like`."""
+    if is_known(size):
+        return at.number(max(size - less, 0), like)
+    dtype = dtype_of(like)
+
+    def compute(own: Dimension) -> te.Tensor:
+        def value() -> tirx.Expr:
+            if not is_float(dtype):
+                return expression(own).astype(dtype)
+            real = expression(own).astype("float64") - tirx.const(less, "float64")
+            return tirx.max(real, tirx.const(0, "float64")).astype(dtype)
+
+        return te.compute((), value, name="count")
+
+    return at.emit(at.of_sizes(compute, size, name="count"))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tvm import te, tirx
 
-from nnefc.operators.reducers import largest, least
+from nnefc.operators.reducers import extreme, largest, least
 from nnefc.operators.window import Window
 from nnefc.sizes import dimension, dimensions, known_less, may_exceed
 
@@ -44,12 +44,13 @@ def _windowed(
     return tirx.if_then_else(_inside(at, sizes), value, outside)
 
 
-def max_pool(data: te.Tensor, window: Window) -> te.Tensor:
-    """The largest value under the window; positions outside, and what is no number, never win."""
+def max_pool(data: te.Tensor, window: Window, keeps_nan: bool) -> te.Tensor:
+    """The largest value under the window; positions outside never win, what is not a number only with `keeps_nan`."""
+    reduce = extreme(maximum=True) if keeps_nan else largest
     taps = _taps(window)
     shape = (*data.shape[:2], *_results(data, window), *data.shape[2 + window.rank :])
     low = least(data.dtype)
-    return te.compute(shape, lambda *i: largest(_windowed(data, window, taps, i, low), axis=taps), name="pool")
+    return te.compute(shape, lambda *i: reduce(_windowed(data, window, taps, i, low), axis=taps), name="pool")
 
 
 def average_pool(data: te.Tensor, window: Window, padded: Sequence[int] | None) -> te.Tensor:

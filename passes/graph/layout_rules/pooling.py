@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tvm import relax
 
+from nnefc.operators.pooling import keeps_nan
 from nnefc.operators.window import Window
 from nnefc.passes.compute.pooling import average_pool, max_pool
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
@@ -15,7 +16,7 @@ __all__ = ["RULES"]
 
 def _max_pool(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     data = call.args[0]
-    return layouts.like(data, layouts.emit(max_pool, data, _window(call, shape_of(data))))
+    return layouts.like(data, layouts.emit(max_pool, data, _window(call, shape_of(data)), keeps_nan(call)))
 
 
 def _average_pool(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:

@@ -481,3 +481,14 @@ def test_fast_convolutions_are_right_where_batch_and_image_are_open(tmp_path: Pa
     """Channels so many that the algorithm is Winograd's; its tiles are counted over all three dimensions."""
     nodes = [node("Conv", "x k", "y", pads=[1, 1, 1, 1])]
     check(model_of(nodes, ["n", 96, "h", "w"], k=real(24, 96, 3, 3)), tmp_path, {}, [(1, 96, 12, 8), (2, 96, 7, 9)])
+
+
+def test_means_of_integers_lose_their_fractions(tmp_path: Path) -> None:
+    nodes = [
+        node("Mul", "x hundred", "large"),
+        node("Cast", "large", "whole", to=TensorProto.INT32),
+        node("ReduceMean", "whole", "mean", axes=[0, 1], keepdims=0),
+        node("Cast", "mean", "y", to=TensorProto.FLOAT),
+    ]
+    proto = model_of(nodes, ["n", "m", 3], hundred=np.array(100, np.float32))
+    check(proto, tmp_path, {}, [(1, 1, 3), (5, 3, 3), (2, 17, 3)])

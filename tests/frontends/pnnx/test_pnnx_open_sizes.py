@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,29 @@ def test_what_is_made_of_open_sizes_has_the_type_of_pytorch(operator: str, dtype
         "pnnx.Output out 1 0 2",
     ]
     assert str(load(write_network(tmp_path, lines)).module["main"].ret_ty.fields[0].dtype) == dtype
+
+
+@pytest.mark.parametrize(("parameters", "correction"), [("unbiased=True", 1), ("correction=0", 0), ("correction=3", 3)])
+def test_variances_are_divided_by_an_open_number_of_items(parameters: str, correction: int, tmp_path: Path) -> None:
+    """With too few items by zero, as in PyTorch."""
+    lines = [
+        "pnnx.Input in0 0 1 0 #0=(2,?,?,5)f32",
+        f"torch.var var 1 1 0 1 $input=0 dim=(1,2) {parameters} keepdim=False",
+        f"torch.std std 1 1 0 2 $input=0 dim=(2) {parameters} keepdim=True",
+        "pnnx.Output out0 1 0 1",
+        "pnnx.Output out1 1 0 2",
+    ]
+    with nnefc.compile(write_network(tmp_path, lines)).load(threads=1) as library:
+        for sizes in ((1, 1), (2, 1), (1, 3), (7, 13)):
+            x = RNG.standard_normal((2, *sizes, 5)).astype(np.float32)
+            with np.errstate(divide="ignore", invalid="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)
+                centred = x.astype(np.float64) - x.mean((1, 2), np.float64, keepdims=True)
+                variance = (centred**2).sum((1, 2)) / max(0, sizes[0] * sizes[1] - correction)
+                centred = x.astype(np.float64) - x.mean(2, np.float64, keepdims=True)
+                deviation = np.sqrt((centred**2).sum(2, keepdims=True) / max(0, sizes[1] - correction))
+            for made, wanted in zip(library(x), (variance, deviation), strict=True):
+                np.testing.assert_allclose(made, wanted, rtol=1e-5)
 
 
 def test_ranges_are_given_with_the_shape_of_an_input(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ COMPUTATIONS = [
         "max_pool(x, size = [1, 1, 3, 2], border = 'ignore', stride = [1, 1, 2, 2], "
         "padding = [(0, 0), (0, 0), (1, 1), (0, 0)])",
         ("MaxPool", "x", {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 0]}),
-        ("nn.MaxPool2d kernel_size=(3,2) stride=(2,2) padding=(1,0)", {}),
     ),
     Computation(
         "largest item of a last window that is not whole",
@@ -19,7 +18,6 @@ COMPUTATIONS = [
         "max_pool(x, size = [1, 1, 3, 3], border = 'ignore', stride = [1, 1, 2, 2], "
         "padding = [(0, 0), (0, 0), (0, 1), (0, 1)])",
         ("MaxPool", "x", {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
-        ("nn.MaxPool2d kernel_size=(3,3) stride=(2,2) ceil_mode=True", {}),
     ),
     Computation(
         "mean with the padding",

@@ -23,7 +23,7 @@ from nnefc.operators.functions import FUNCTIONS
 from nnefc.operators.indexing import Gather
 from nnefc.operators.matrix import MatMul
 from nnefc.operators.padding import Pad
-from nnefc.operators.pooling import AveragePool, MaxPool
+from nnefc.operators.pooling import AveragePool, MaxPool, keeps_nan
 from nnefc.operators.reduction import Maximum, Mean, Minimum, Sum
 from nnefc.operators.shape import Concat, Expand, RepeatItems, Reshape, Slice, Split, Tile, Transpose
 from nnefc.operators.window import Window
@@ -95,7 +95,8 @@ def _transposed(call: relax.Call) -> tuple[Operator, tuple[Any, ...]]:
 
 
 def _max_pool(call: relax.Call) -> tuple[Operator, tuple[Any, ...]]:
-    return MaxPool(_window(call, call.attrs.pool_size), bool(call.attrs.ceil_mode)), tuple(call.args)
+    window = _window(call, call.attrs.pool_size)
+    return MaxPool(window, bool(call.attrs.ceil_mode), keeps_nan(call)), tuple(call.args)
 
 
 def _average_pool(call: relax.Call) -> tuple[Operator, tuple[Any, ...]]:

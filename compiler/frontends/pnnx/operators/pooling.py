@@ -59,8 +59,10 @@ def _declare_max(rank: int) -> None:
     ) -> Result:
         x, restored = _batched(at, input, rank)
         window = _window(rank, kernel_size, stride, padding, dilation)
-        made = restored(MaxPool(window, ceil_mode).lower(at, x))
-        return (made, restored(ArgMaxPool(window, ceil_mode).lower(at, x))) if return_indices else made
+        made = restored(MaxPool(window, ceil_mode, keeps_nan=True).lower(at, x))
+        if not return_indices:
+            return made
+        return made, restored(ArgMaxPool(window, ceil_mode, keeps_nan=True).lower(at, x))
 
 
 def _declare_average(rank: int) -> None:
