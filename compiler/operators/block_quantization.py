@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -26,7 +26,7 @@ __all__ = [
     "ADDS_OFFSETS",
     "DEQUANTIZES_BLOCKS",
     "MAY_BE_WIDE",
-    "MAY_NARROW_ROWS",
+    "ROW_BYTES",
     "BlockDequantization",
     "BlockGather",
     "BlockTensor",
@@ -45,8 +45,9 @@ Its result is not computed at compile time: it would be several times as large."
 MAY_BE_WIDE = "nnefc.may_be_wide"
 """Attribute of such a kernel whose result is computed at compile time after all, if no product widens it."""
 
-MAY_NARROW_ROWS = "nnefc.may_narrow_rows"
-"""Attribute of such a kernel of whose products the other factor may be rounded to 8 bits, a scale for each block."""
+ROW_BYTES = "nnefc.row_bytes"
+"""Attribute of such a kernel of whose products the other factor may be rounded to so many bytes, 1 or 2, with a scale
+for each block; 0: it stays float32."""
 
 ADDS_OFFSETS = "nnefc.adds_offsets"
 """Attribute of such a kernel whose last operand is added after the scale is applied, instead of taken away before."""
@@ -135,14 +136,15 @@ class BlockDequantization(Operator):
         depth: K.
         bits: of an integer.
         may_be_wide: whether it is computed at compile time where no product takes it.
-        may_narrow_rows: whether a product may round its other factor to 8 bits, with a scale for each block.
+        row_bytes: to how many bytes, 1 or 2, a product may round its other factor, with a scale for each block; 0 if it
+            must not. Two cost some 2e-5 of the largest result.
         adds_offsets: whether what is given besides the scales is added to the scaled integers.
     """
 
     depth: int
     bits: int
     may_be_wide: bool = False
-    may_narrow_rows: bool = False
+    row_bytes: Literal[0, 1, 2] = 2
     adds_offsets: bool = False
 
     def shape(self, data: Shape, scales: Shape, zeros: Shape | None = None) -> Shape:
@@ -178,9 +180,8 @@ class BlockDequantization(Operator):
 
             return te.compute(result, element, name="dequantize_blocks")
 
-        attrs = {DEQUANTIZES_BLOCKS: self.bits, "op_pattern": _OPAQUE}
+        attrs = {DEQUANTIZES_BLOCKS: self.bits, ROW_BYTES: self.row_bytes, "op_pattern": _OPAQUE}
         attrs |= {MAY_BE_WIDE: 1} if self.may_be_wide else {}
-        attrs |= {MAY_NARROW_ROWS: 1} if self.may_narrow_rows else {}
         attrs |= {ADDS_OFFSETS: 1} if self.adds_offsets else {}
         return at.compute(dequantized, *given, name="dequantize_blocks", attrs=attrs)
 

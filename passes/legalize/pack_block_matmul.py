@@ -4,8 +4,8 @@ w = dequantize_blocks(B, scales, zeros)                   y = multiply_blocks(x,
 y = matmul(x, w)                                    →     t = gather_rows(i, pack(B), pack(scales), pack(zeros))
 t = take(permute_dims(w), i)
 
-Where the target has an instruction for products of four bytes, x is rounded to two bytes, if that costs less than a
-ten-thousandth of y; where the model lets it be, to one:
+Where the target has an instruction for products of four bytes, x is rounded to as many bytes as the model lets it be,
+one or two:
 
 r = max(abs(x)) / 127, for each block;  q = round(x / r);  y = multiply_blocks(q, …, r sum(q), r)
 """
@@ -19,7 +19,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.operators.block_quantization import ADDS_OFFSETS, DEQUANTIZES_BLOCKS, MAY_BE_WIDE, MAY_NARROW_ROWS
+from nnefc.operators.block_quantization import ADDS_OFFSETS, DEQUANTIZES_BLOCKS, MAY_BE_WIDE, ROW_BYTES
 from nnefc.passes.compute.block_matmul import Blocks, gather_rows, multiply_blocks, pack_blocks, sums_of_blocks
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
 from nnefc.passes.compute.matmul import padded_rows
@@ -168,11 +168,12 @@ class _Packer(Rewriter):
         """How bytes are multiplied, if one instruction multiplies four of them, and how many the other factor takes."""
         found = [multiplication_of(self._target, "int8", weights) for weights in ("uint8", "int8")]
         how = next((how for how in found if how.terms == 4 and not how.offset), None)
-        if how is None or MAY_NARROW_ROWS in matrix.kernel:
+        if how is None or matrix.kernel[ROW_BYTES] == 1:
             return how, 1
         fits = matrix.block * ((1 << matrix.bits) - 1) * LARGEST < 1 << 31
         quick = how.dot is not None and how.dot.intrinsics and how.dot.accumulates
-        return (how, 2) if quick and fits and not self._strict else (None, 1)
+        may = matrix.kernel[ROW_BYTES] == 2 and not self._strict
+        return (how, 2) if quick and fits and may else (None, 1)
 
     def _in_bytes(self, left: relax.Expr, block: int, how: Multiplication, digits: int) -> list[relax.Expr]:
         """Rows rounded, as packed dot operands; the sum of what each block stands for, and its scale."""

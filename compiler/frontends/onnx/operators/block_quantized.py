@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from nnefc.sizes import ceil_div
 
 __all__: list[str] = []
 
-_BYTES = 4  # the `accuracy_level` that lets the other factor be integers of 8 bits
+_ROW_BYTES: dict[int, Literal[0, 1, 2]] = {0: 0, 1: 0, 2: 2, 3: 2, 4: 1}
+"""By `accuracy_level` (unset, float32, float16, bfloat16, int8), to how many bytes the other factor may be rounded."""
 
 _FP4 = (0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
 _NF4 = (
@@ -47,8 +48,10 @@ def _matmul_n_bits(ctx: Context, node: Node) -> Value:
         zeros = ctx.apply(Reshape((columns, width)), zeros)
     if optional_input(node, 4) is not None:
         x, data = _in_groups(ctx, node, x, data, bits)
-    narrow = given["accuracy_level"] == _BYTES
-    weights = ctx.apply(BlockDequantization(depth, bits, may_narrow_rows=narrow), data, scales, zeros)
+    level = given["accuracy_level"]
+    if level not in _ROW_BYTES:
+        raise fail(node, f"'accuracy_level' is {level}, it must be from 0 to 4")
+    weights = ctx.apply(BlockDequantization(depth, bits, row_bytes=_ROW_BYTES[level]), data, scales, zeros)
     made: Value = ctx.apply(MatMul(), x, weights)
     return made if bias is None else binary(ctx, "Add", made, bias)
 
