@@ -7,9 +7,11 @@ other stay so: of `Concat(1, n, Add(n, 1))` only `n` is taken from the data.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any
+
+from tvm import relax, tirx
 
 from nnefc.frontends.onnx.model import NodeDef
 from nnefc.frontends.onnx.operator import Context, Origin
@@ -17,9 +19,10 @@ from nnefc.frontends.onnx.size_values import computed, sizes_array
 from nnefc.frontends.onnx.values import AnyValue, Array, Value
 from nnefc.operators.counts import counted
 from nnefc.operators.shape import Reshape, Slice
-from nnefc.sizes import is_known
+from nnefc.size_knowledge import known
+from nnefc.sizes import Dimension, Range, Size, expression, is_known, narrower_ranges, variables
 
-__all__ = ["note_integers", "sizes_of"]
+__all__ = ["distance_of", "note_integers", "sizes_of"]
 
 _MOST_ITEMS = 8
 """Of tensors that items are taken from as sizes."""
@@ -50,6 +53,42 @@ def _may_be_sizes(value: AnyValue) -> bool:
 
 def sizes_of(ctx: Context, value: Value, name: str) -> Array | None:
     """The items of a tensor as sizes, those that the data tell called `name`; None if it cannot hold sizes."""
+    return _followed(ctx, value, lambda told: _taken(ctx, told, name))
+
+
+def distance_of(ctx: Context, start: Value, limit: Value) -> Dimension | None:
+    """`limit - start` of tensors of one item, where no more than sizes of inputs are in it; None elsewhere.
+
+    What the data tell, and may be negative, cancels then: `Range(a, a + n)` has n items, whatever a is.
+    """
+    numbers: dict[tuple[relax.Expr, int], Dimension] = {}
+
+    def number(told: Value) -> Array:
+        assert told.expr is not None
+        keys = [(told.expr, place) for place in range(math.prod(told.shape))]
+        for key in keys:
+            if key not in numbers:
+                var = tirx.Var(f"number{len(numbers)}", "int64")
+                known().note(var, _NUMBERS)
+                numbers[key] = Size(var)
+        return sizes_array([numbers[key] for key in keys], told.shape)
+
+    with narrower_ranges({}):
+        ends = [_followed(ctx, end, number) for end in (start, limit)]
+        if any(end is None or end.size != 1 for end in ends):
+            return None
+        distance = ends[1].item() - ends[0].item()
+        made = {expression(each) for each in numbers.values()}
+        if isinstance(distance, Size) and not made.isdisjoint(variables(distance.expr)):
+            return None
+    return distance if isinstance(distance, int | Size) else None
+
+
+_NUMBERS = Range(-(1 << 40), 1 << 40, 0)
+
+
+def _followed(ctx: Context, value: Value, told: Callable[[Value], Array]) -> Array | None:
+    """The items of a tensor as sizes, with what `told` makes of those that only the data tell."""
     if value.sizes is not None:
         return value.sizes
     array = ctx.constant(value)
@@ -57,13 +96,13 @@ def sizes_of(ctx: Context, value: Value, name: str) -> Array | None:
         return array
     origin = ctx.origins.get(value.expr)
     if origin is not None:
-        operands = [None if operand is None else sizes_of(ctx, operand, name) for operand in origin.operands]
+        operands = [None if operand is None else _followed(ctx, operand, told) for operand in origin.operands]
         given = zip(origin.operands, operands, strict=True)
         if all(array is not None or operand is None for operand, array in given):
             made = computed(origin.op_type, origin.attributes, operands)
             if made is not None:
                 return made[origin.index]
-    return None if value.dtype == "bool" else _taken(ctx, value, name)
+    return None if value.dtype == "bool" else told(value)
 
 
 def _taken(ctx: Context, value: Value, name: str) -> Array:

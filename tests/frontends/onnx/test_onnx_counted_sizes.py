@@ -313,6 +313,26 @@ def test_ranges_of_reals_may_be_as_long_as_the_data_say(tmp_path: Path) -> None:
     check(proto, tmp_path, None, [{"x": np.array(each, np.float32)} for each in ends])
 
 
+def test_ranges_may_begin_below_zero_where_the_data_do_not_tell_their_lengths(tmp_path: Path) -> None:
+    nodes = [
+        node("ReduceSum", "x", "sum", keepdims=0),
+        node("Cast", "sum", "a", to=TensorProto.INT64),
+        node("Shape", "x", "shape"),
+        node("Squeeze", "shape", "n"),
+        node("Add", "a three", "above"),
+        node("Range", "a above one", "up"),
+        node("Sub", "a n", "below"),
+        node("Range", "a below down", "backwards"),
+        node("Mul", "a two", "twice"),
+        node("Add", "twice n", "behind"),
+        node("Range", "twice behind two", "even"),
+    ]
+    constants = {name: np.array(k, np.int64) for name, k in (("one", 1), ("two", 2), ("three", 3), ("down", -1))}
+    proto = model_of(nodes, {"x": ["n"]}, dict.fromkeys(("up", "backwards", "even"), TensorProto.INT64), **constants)
+    feeds = [{"x": np.full(size, item, np.float32)} for size, item in ((1, -1), (4, 1), (5, -3), (2, 0), (1, 3e6))]
+    check(proto, tmp_path, None, feeds)
+
+
 def test_one_size_may_be_counted_twice(tmp_path: Path) -> None:
     """Places of one mask, and of another that has as many: what is added must be as long; else the run fails."""
     nodes = [

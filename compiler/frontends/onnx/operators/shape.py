@@ -28,6 +28,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     tells_at_run_time,
 )
 from nnefc.frontends.onnx.size_values import sizes_array
+from nnefc.frontends.onnx.sizes_of_data import distance_of
 from nnefc.frontends.onnx.values import SparseTensor, dtype_name, numpy_dtype
 from nnefc.operators.casting import Cast
 from nnefc.operators.counts import counted, one_of
@@ -380,6 +381,11 @@ def _range(ctx: Context, node: Node) -> Any:
     dtype = dtype_of(values[0])
     if is_float(dtype) and any(value.sizes is None and ctx.constant(value) is None for value in values):
         return _range_of_data(ctx, values, dtype)
+    if values[0].sizes is None and ctx.constant(values[0]) is None:
+        distance, step = distance_of(ctx, *values[:2]), ctx.constant(values[2]) if given == 3 else np.int64(1)
+        if distance is not None and step is not None and step.item():
+            places = ctx.apply(Arange(0, distance, int(step.item()), dtype))
+            return ctx.apply(Elementwise("add"), places, ctx.apply(Reshape(()), values[0]))
     numbers = [_number(ctx, node, index, name) for index, name in enumerate(_RANGE[:given])]
     if any(isinstance(number, Size) for number in numbers):  # all integers, then
         numbers = [int(n) if isinstance(n, float) and n.is_integer() else n for n in numbers]
