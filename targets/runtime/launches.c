@@ -150,7 +150,7 @@ int nnefc_pool_launch(nnefc_worker *worker, nnefc_parallel_body body, void *data
     nnefc_job job = {.body = body, .data = data, .tasks = tasks > 0 ? tasks : (int32_t)pool->threads};
     if (tasks <= 0 && rounds > 0) {
         each = alone ? 0 : nnefc_pieces_each(rounds, worker->cycles, pool->threads);
-        job.tasks = each == 0 ? 1 : nnefc_pieces_of(rounds, pool->threads, each);
+        job.tasks = alone ? nnefc_pieces_alone(rounds, worker->cycles) : each == 0 ? 1 : nnefc_pieces_of(rounds, pool->threads, each);
     }
     if (alone || job.tasks == 1) return run_alone(worker, &job);
     /* Epochs come again after 2^32 launches, in which a worker need not have done a piece. All do one in the middle and at the end

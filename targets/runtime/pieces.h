@@ -14,4 +14,8 @@ int64_t nnefc_pieces_each(int64_t rounds, int64_t cycles, uint32_t threads);
  * last. What a piece costs besides its rounds is taken for 1/256 of a thread's part. */
 int32_t nnefc_pieces_of(int64_t rounds, uint32_t threads, int64_t each);
 
+/* How many pieces a loop has that one thread computes: one, save in engines of WebAssembly. These compile a function quickly, and
+ * better while it runs, but the better code begins with a call: most pieces of the first run have it. */
+int32_t nnefc_pieces_alone(int64_t rounds, int64_t cycles);
+
 #endif

@@ -17,6 +17,7 @@ import nnefc
 from nnefc.driver import compile_network
 from nnefc.network import Network, State
 from nnefc.targets.link.toolchain import RUNTIME
+from nnefc.targets.link.zig import zig
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "examples" / "digits"
@@ -453,3 +454,18 @@ def test_mistakes_with_sizes_are_errors(open_network: Path, call: str, message: 
     assert done.returncode == 0, done.stderr
     assert message in done.stdout
     assert done.stdout.startswith("NnefcError")
+
+
+def test_a_kernel_is_called_several_times_in_a_run_so_that_engines_can_replace_its_code(tmp_path: Path) -> None:
+    exported = ("-Wl,--no-entry", "-Wl,--export=nnefc_pieces_alone")
+    command = ["cc", "-target", "wasm32-freestanding", "-O2", "-nostdlib", *exported]
+    module = tmp_path / "pieces.wasm"
+    subprocess.run([*zig(), *command, str(RUNTIME / "pieces.c"), "-o", str(module)], check=True)
+    found = answer(
+        f'const bytes = (await import("node:fs")).readFileSync("{module}");'
+        "const { exports } = new WebAssembly.Instance(new WebAssembly.Module(bytes));"
+        "const pieces = (rounds, cycles) => exports.nnefc_pieces_alone(BigInt(rounds), BigInt(cycles));"
+        "const loops = [[1, 1e9], [7, 1e6], [128, 32768], [128, 64], [10001, 1], [1000, 0]];"
+        "console.log(JSON.stringify(loops.map((loop) => pieces(...loop))))"
+    )
+    assert found == [1, 7, 16, 1, 1, 16]  # those of 8192 cycles at least, and 16 at most
