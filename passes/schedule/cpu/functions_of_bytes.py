@@ -4,7 +4,8 @@
     uint8(int32(round(min(max(x · (1 + erf(u)) · s, low), high))))       →   x · 2 sigmoid_of_bytes(u P(u²)) · s
 
 A relative error of a factor is one of the product, of which 255 steps are kept, or 510 with a zero point: sigmoids of
-12 correct bits move it by less than a tenth of a step. Sums of functions and other numbers stay as they are, for what
+12 correct bits move it by less than a tenth of a step. That is so where limits cut off what is beyond the bytes: what
+becomes the low byte of a larger number stays as it is. Sums of functions and other numbers stay as they are, for what
 is added may cancel, but for 1 + tanh and 1 + erf, which are sigmoids themselves. That of erf is one but nearly, with an
 absolute error: it takes part where the other factors are known to leave that small, of x (1 + erf(x / √2)) down to 220
 steps in 1.
@@ -37,10 +38,34 @@ def with_functions_of_bytes(func: tirx.PrimFunc, features: Collection[str]) -> t
 
     def change(cast: tirx.Cast) -> tirx.Expr:
         dtype = str(cast.expr_ty().dtype)
-        made = _rounded(cast.value, scales) if dtype in _BYTES else None
+        made = _rounded(cast.value, scales) if dtype in _BYTES and _is_limited(cast.value) else None
         return cast if made is None else tirx.Cast(dtype, made)
 
     return tvm_ffi.structural_map(func, (tirx.Cast, change))
+
+
+def _is_limited(expr: tirx.Expr) -> bool:
+    """Whether numbers limit what becomes a byte, before or after it is rounded, to as many steps as bytes have."""
+    low, high = -math.inf, math.inf
+    while True:
+        match expr:
+            case tirx.Cast():
+                expr = expr.value
+            case Call() if expr.op.name == "tirx.nearbyint":
+                expr = expr.args[0]
+            case tirx.Min() | tirx.Max() | tirx.Add() if _is_given(expr.a) or _is_given(expr.b):
+                given, inner = (expr.b, expr.a) if _is_given(expr.b) else (expr.a, expr.b)
+                limit = _unconverted(given)
+                if isinstance(limit, tirx.IntImm | tirx.FloatImm):
+                    if isinstance(expr, tirx.Min):
+                        high = min(high, float(limit.value))
+                    elif isinstance(expr, tirx.Max):
+                        low = max(low, float(limit.value))
+                if isinstance(expr, tirx.Add) and high - low > _MOST:
+                    low, high = -math.inf, math.inf  # of the sum, not of what is added to
+                expr = inner
+            case _:
+                return high - low <= _MOST
 
 
 def _rounded(expr: tirx.Expr, scales: bool) -> tirx.Expr | None:
