@@ -86,6 +86,11 @@ class Multiplication:
         return 1 if self.dot is None else self.dot.terms
 
     @property
+    def is_long(self) -> bool:
+        """Whether a step takes several instructions, through numbers of 16 bits."""
+        return self.dot is not None and self.dot.long is not None
+
+    @property
     def is_in_parts(self) -> bool:
         """Whether sums are to be made in parts that are short enough for their type."""
         return self._longest > 0

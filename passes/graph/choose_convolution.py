@@ -121,24 +121,23 @@ def _exchange_rate(size: int, both: int, target: Target) -> float:
     return target.costs.bytes_per_cycle(found_in) / 2
 
 
-def columns_to_add(height: int, width: int, vectors: int, target: Target, spread: float = 0.0) -> int:
+def columns_to_add(height: int, width: int, vectors: int, target: Target) -> int:
     """How many columns a result needs more, to be cut off again, so that tiles of registers divide it well; often 0.
 
     A prime width leaves tiles of one column, which wait for loads most of the time.
 
     Args:
         vectors: of output channels that a tile may have.
-        spread: see :meth:`nnefc.passes.schedule.cpu.tile_sizes.Tile.cycles`.
     """
 
     if isinstance(width, Size):
         return 0  # the last tile of an open width is made of smaller ones
-    if target.assembles_sums and (target.by_lane or not spread):
+    if target.assembles_sums:
         return 0  # the last tile may be smaller
 
     def cycles(extra: int) -> float:
-        tile = choose_tile(height, width + extra, vectors, target, spread=spread)
-        return (width + extra) / tile.share(target, spread=spread)
+        tile = choose_tile(height, width + extra, vectors, target)
+        return (width + extra) / tile.share(target)
 
     best = min(range(_MOST_COLUMNS_TO_ADD + 1), key=cycles)
     return best if cycles(0) > _LEAST_GAIN * cycles(best) else 0

@@ -1,4 +1,4 @@
-"""Innermost loops of sums in registers, as loops of assembler: for 64-bit Arm and WebAssembly.
+"""Innermost loops of sums in registers, as loops of assembler: for 64-bit Arm, WebAssembly, and bytes on 32-bit Arm.
 
     for rc in 64:                                          nnefc_lanes_4f1c…(&S[0], &A[0], &B[0], 64, bytes, bytes)
         for ri in 8:
@@ -8,7 +8,7 @@
 What is added must be a product of a vector and of one item, which `passes/tir/loaded_lanes.py` may have taken from a
 vector already. Short inner loops are written out; the next one is that of the assembler, often two rounds in one; those
 around it stay. Where a row of a filter is written out, neighbouring results share what is loaded. See
-`passes/tir/lane_code.py`, `passes/tir/pair_code.py` and `passes/tir/wasm_code.py` for what the loop is made of.
+`passes/tir/lane_code.py`, `pair_code.py`, `arm32_code.py` and `wasm_code.py` for what the loop is made of.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer, detect_linear_equation
 
 from nnefc.element_types import bits_of
-from nnefc.passes.tir import lane_code, pair_code, wasm_code
+from nnefc.passes.tir import arm32_code, lane_code, pair_code, wasm_code
 from nnefc.passes.tir.bound_offsets import named_value
 from nnefc.passes.tir.expressions import conditions_of, int64, is_number, substituted, variables_of
 from nnefc.passes.tir.lane_loops import Code, Step
@@ -99,6 +99,8 @@ def _writer_for(target: Target) -> _Writer:
         steps: tuple[Step, ...], product: _Product, right_step: int | None, once: bool, together: int
     ) -> Code | None:
         assert isinstance(product, Product)
+        if product.short:
+            return arm32_code.code_of(product, steps, right_step, once)
         if product.long:
             return pair_code.code_of(product, steps, right_step, once, target.costs.in_order)
         return lane_code.code_of(product, steps, right_step, once, together, target.costs.in_order)

@@ -21,6 +21,7 @@ __all__ = [
     "Line",
     "Loaded",
     "Step",
+    "ahead",
     "body_of",
     "covering",
     "function_of",
@@ -125,7 +126,7 @@ def body_of(
         placed: whether loads stand where they shall; pointers are moved on behind the last one then, save by loads of
             four vectors.
     """
-    lines = lines if placed else _ahead(lines)
+    lines = lines if placed else ahead(lines)
     moved = [0 if product.scale else _in_order(lines, pointer) for pointer in range(lefts + rights)]
     if placed:
         four = {line.loads[0].pointer for line in lines if len(line.loads) == MOST_LOADED}
@@ -185,7 +186,7 @@ def covering(groups: Sequence[Sequence[int]], product: Product) -> Iterator[tupl
                     begin += 1
 
 
-def _ahead(lines: Sequence[Line]) -> list[Line]:
+def ahead(lines: Sequence[Line]) -> list[Line]:
     """The same with loads some instructions earlier, as far as their registers are not in use."""
     made: list[Line] = []
     for line in lines:

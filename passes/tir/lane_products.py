@@ -1,14 +1,25 @@
 """Instructions of 64-bit Arm that multiply a vector by a lane of another: of NEON, and of SVE.
 
 Those of SVE multiply each 128 bits of a vector by a lane of the same 128 bits of the other. Older processors multiply
-bytes to numbers of 16 bits alone, from which several instructions make a sum: see `pair_code.py`.
+bytes to numbers of 16 bits alone, from which several instructions make a sum: see `pair_code.py`; so do those of 32-bit
+Arm: see `arm32_code.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FAR_PAIR", "FAR_QUAD", "FAR_VECTOR", "OPERATORS", "QUAD_BYTES", "REGISTERS", "Product", "product_of"]
+__all__ = [
+    "FAR_PAIR",
+    "FAR_QUAD",
+    "FAR_VECTOR",
+    "OPERATORS",
+    "QUAD_BYTES",
+    "REGISTERS",
+    "Product",
+    "is_long",
+    "product_of",
+]
 
 REGISTERS = 32
 QUAD_BYTES = 16
@@ -37,6 +48,7 @@ class Product:
         scale: of vectors of SVE, how many times 128 bits they have; else 0.
         long: what names begin with of instructions that multiply bytes to numbers of 16 bits, `s` or `u`; else "".
         joined: whether these have room for two products.
+        short: whether it is of 32-bit Arm.
     """
 
     text: str
@@ -46,6 +58,7 @@ class Product:
     scale: int = 0
     long: str = ""
     joined: bool = False
+    short: bool = False
 
     @property
     def floating(self) -> bool:
@@ -91,6 +104,9 @@ _NEON = {
     "nnefc.smlal": Product("", "i32", 4, long="s", joined=True),
     "nnefc.smull": Product("", "i32", 4, long="s"),
     "nnefc.umull": Product("", "i32", 4, long="u"),
+    "nnefc.vmlal_s8": Product("", "i32", 4, long="s", joined=True, short=True),
+    "nnefc.vmull_s8": Product("", "i32", 4, long="s", short=True),
+    "nnefc.vmull_u8": Product("", "i32", 4, long="u", short=True),
 }
 """By the type of floats, and by the operators of dot products."""
 
@@ -110,3 +126,9 @@ def product_of(kind: str, scale: int = 0) -> Product | None:
     if not scale:
         return _NEON.get(kind)
     return Product(*_SVE[kind], low=_LOW_OF_SVE, scale=scale) if kind in _SVE else None
+
+
+def is_long(kind: str) -> bool:
+    """Whether products of a kind are made of several instructions, through numbers of 16 bits."""
+    found = _NEON.get(kind)
+    return found is not None and bool(found.long)

@@ -46,13 +46,13 @@ from nnefc.passes.tir.lane_products import QUAD_BYTES, REGISTERS, Product
 from nnefc.passes.tir.pair_order import Chain
 from nnefc.targets.machine.costs import InOrder
 
-__all__ = ["code_of"]
+__all__ = ["Pair", "code_of", "parts_of"]
 
 _WORDS = 2  # registers of words in all lanes
 _PRODUCTS = 4  # registers of products on their way
 _MORE = 1.1  # times as many instructions at most, where they take fewer cycles
 
-_Pair = tuple[Step, ...]
+Pair = tuple[Step, ...]
 """Two steps of one sum, or the last one."""
 
 
@@ -66,7 +66,7 @@ def code_of(
         pointers_of(sorted(items), product, side)
         for side, items in enumerate(zip(*((step.left, step.right) for step in steps), strict=True))
     )
-    parts = list(_parts(steps))
+    parts = list(parts_of(steps))
     most = max(len({step.right for pair in part for step in pair}) for part in parts)
     free = REGISTERS - 2 * len(sums) - most - _WORDS - _PRODUCTS
     if free < 1 or len(lefts) + len(rights) > POINTERS:
@@ -113,7 +113,7 @@ def code_of(
     return replace(code, cycles=cycles)
 
 
-def _parts(steps: Sequence[Step]) -> Iterator[list[_Pair]]:
+def parts_of(steps: Sequence[Step]) -> Iterator[list[Pair]]:
     """Two steps of each sum, then the next two, …; sums with the same left items one behind the other."""
     of_sum: dict[int, list[Step]] = {}
     for step in steps:
@@ -123,14 +123,14 @@ def _parts(steps: Sequence[Step]) -> Iterator[list[_Pair]]:
         yield sorted(pairs, key=lambda pair: [step.left for step in pair])
 
 
-def _rows(part: Sequence[_Pair]) -> list[list[_Pair]]:
+def _rows(part: Sequence[Pair]) -> list[list[Pair]]:
     """Those of a part that have the same left items."""
     return [list(row) for _, row in itertools.groupby(part, lambda pair: [step.left for step in pair])]
 
 
 def _in_turn(
     product: Product,
-    parts: Sequence[Sequence[_Pair]],
+    parts: Sequence[Sequence[Pair]],
     items: Mapping[int, tuple[Loaded, int]],
     vectors: Mapping[int, Loaded],
     sums: tuple[Mapping[int, int], Mapping[int, int]],
@@ -184,7 +184,7 @@ def _loaded(items: Sequence[int], vectors: Mapping[int, Loaded], together: int, 
 
 def _products(
     product: Product,
-    row: Sequence[_Pair],
+    row: Sequence[Pair],
     held: Mapping[int, int],
     sums: tuple[Mapping[int, int], Mapping[int, int]],
     words: int,

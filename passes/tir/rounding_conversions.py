@@ -11,8 +11,9 @@ bytes while they become bytes. A minimum or maximum is its second operand where 
 make the upper one of it. So do conversions that are cut afterwards, but for those of Arm, which make 0 of it: there the
 last of these lines keeps both limits before the conversion.
 
-Engines of WebAssembly take some eight instructions to convert what int32 may not hold. There, numbers between limits
-alone are rounded: the sum with 3 · 2²² has them in its lowest bits, rounded to even as all sums are.
+Engines of WebAssembly take some eight instructions to convert what int32 may not hold, and 32-bit Arm as many to round.
+There, numbers between limits alone are rounded so: the sum with 3 · 2²² has them in its lowest bits, rounded to even as
+all sums are.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _NAMES = {
     "aarch64": "nnefc.converted_to_even",
     "riscv64": "nnefc.converted_as_set",
     "wasm32": "nnefc.converted_by_sum",
+    "armv7a": "nnefc.converted_by_sum",
 }
 _BY_SUM = _NAMES["wasm32"]
 _CONVERTED = "nnefc.converted_"
@@ -54,7 +56,7 @@ def with_rounding_conversions(func: tirx.PrimFunc, architecture: str, lanes: int
         lanes: of a register of float32.
     """
     converted = functools.partial(tirx.call_intrin, "int32", _NAMES[architecture].format(lanes=lanes))
-    nan_is_large, any_number = architecture != "aarch64", architecture != "wasm32"
+    nan_is_large, any_number = architecture != "aarch64", _NAMES[architecture] != _BY_SUM
 
     def change(cast: tirx.Cast) -> tirx.Expr:
         dtype = str(cast.expr_ty().dtype)

@@ -298,7 +298,7 @@ class Target:
     def rounds_between_limits(self) -> bool:
         """Whether kernels shall have limits and zero points of integers as numbers in their code, for numbers between
         limits that are known are rounded and converted in fewer instructions."""
-        return self.format is FileFormat.WASM or not self.hosted
+        return self.format is FileFormat.WASM or not self.hosted or self.converts_rounding == "armv7a"
 
     @property
     def float_extremes(self) -> bool:
@@ -308,10 +308,10 @@ class Target:
     @property
     def converts_rounding(self) -> str | None:
         """LLVM's name of the instruction set, if its instructions round float32 to even while they become int32; on
-        WebAssembly they do so to numbers between limits."""
+        WebAssembly and 32-bit Arm they do so to numbers between limits."""
         name = self.triple.split("-")[0]
         known = (
-            name in ("x86_64", "wasm32")
+            name in ("x86_64", "wasm32", "armv7a")
             or (name == "aarch64" and not self.scale)
             or (name == "riscv64" and "v" in self.features)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -178,6 +179,26 @@ def test_neighbouring_windows_share_the_words_of_their_pixels(target: str, most:
     (code,) = (part for part in text.split(".cfi_endproc") if "vpdpbusd" in part)
     assert code.count("\tvpdpbusd") == 14 * 3
     assert 7 * 3 <= code.count("\tvperm") + code.count("\tvpshufb") <= most * 7 * 3
+
+
+@pytest.mark.parametrize(("kernel", "group"), [(3, 1), (1, 1), (1, 2)])
+def test_loops_of_bytes_load_little_beside_their_products_on_32_bit_arm(
+    kernel: int, group: int, tmp_path: Path
+) -> None:
+    net = Net(seed=8)
+    x = net.given(np.zeros((1, 64, 14, 13), np.uint8))
+    weights = net.constant(np.ones((32, 64 // group, kernel, kernel), np.int8))
+    text = code_of(
+        net.model([net.do("ConvInteger", x, weights, group=group, pads=[kernel // 2] * 4)]),
+        "armv7-linux-gnueabihf",
+        tmp_path,
+    )
+    loops = re.findall(r"@APP\n(.*?)@NO_APP", text, re.DOTALL)
+    assert any(loop.count("vpadal.s16") >= 8 for loop in loops)
+    for loop in loops:
+        sums = sum(loop.count(name) for name in ("vmull.s8", "vmlal.s8", "vpadal.s16", "vpaddl.s16"))
+        assert sums >= 2 * loop.count("vld1.32")
+    assert "vshrn" not in text and "vdup.16" not in text  # halves of words
 
 
 def test_numbers_are_rounded_by_the_conversion_and_cut_by_the_narrowing(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ of the weights of each output channel. Padding that a `nn.pad` before the convol
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -18,7 +17,7 @@ from tvm import relax, te, tirx
 from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.compute.channel_order import arrange_array, convolve_gathered
-from nnefc.passes.compute.convolution import convolve, convolve_depthwise, convolve_wider, pack_filter
+from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_filter
 from nnefc.passes.compute.depthwise_pairs import convolve_pairs, takes_pairs
 from nnefc.passes.compute.depthwise_rows import convolve_rows, pack_rows
 from nnefc.passes.compute.depthwise_words import convolve_words, words_of
@@ -27,7 +26,6 @@ from nnefc.passes.compute.matrix_units import in_tiles
 from nnefc.passes.compute.window_sums import sum_blocks, sum_channels, sum_lanes, sum_windows
 from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.blocking import to_blocks
-from nnefc.passes.graph.choose_convolution import columns_to_add
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout_rules.convolution import Sliding, integers, result_sizes, split_padding
 from nnefc.passes.graph.layout_rules.group_reads import merged_groups, reads_of
@@ -90,7 +88,6 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
     merged, groups = merged_groups(filters, sliding.groups, layouts.size)
     outputs, inputs = merged.shape[:2]
     in_blocks: bool | None = False
-    wider: int | None = None
     if groups == 1 and inputs < layouts.size and layouts.layout_of(padded.data) is None:
         source = _few_channels(layouts, padded.data, sliding, how, value)
     else:
@@ -99,25 +96,18 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
         if gathered is not None:
             return _with_offset(layouts, gathered, filters, how)
         data = _in_blocks(layouts, padded.data, Blocked.of(groups * inputs, layouts.size, groups), how)
-        sizes = (1, *result_sizes(layouts.plain_shape(padded.data)[2:], filters.shape[2:], sliding))
-        added = _columns_to_add(layouts, sizes[-2:], outputs, how) if groups == 1 else 0
-        after = (*sliding.after[:-1], sliding.after[-1] + added * sliding.strides[-1])
-        source = packed_data(layouts.builder, layouts.padded(data, sliding.before, after, value), how)
-        wider = sizes[-1] if added else None
+        source = packed_data(layouts.builder, layouts.padded(data, sliding.before, sliding.after, value), how)
     block_in = layouts.size // how.terms if in_blocks else 0
     packed = to_constant(pack_filter(packed_weights(merged, 1, how), block_in, layouts.size, groups))
     steps, name = (sliding.strides, sliding.dilation), "integer_convolution"
-    if wider is None:
-        result = layouts.kernel(convolve, source, packed, *steps, groups, how.product, name=name)
-    else:
-        result = layouts.kernel(convolve_wider, source, packed, *steps, wider, how.product, name=name)
+    result = layouts.kernel(convolve, source, packed, *steps, groups, how.product, name=name)
     return _with_offset(layouts, layouts.as_blocked(result, outputs, groups), filters, how)
 
 
 def fills_blocks(how: Multiplication, inputs: int, size: int, target: Target) -> bool:
     """Whether products by lane are of whole blocks of `size` channels, and not only of so many `inputs`."""
-    by_lane = target.by_lane and how.dot is not None and how.data in (*BYTES, "float16")
-    return by_lane and blocks(inputs, size) * size <= _MOST_FILLED * inputs
+    assembled = how.is_long or (target.by_lane and how.dot is not None and how.data in (*BYTES, "float16"))
+    return assembled and blocks(inputs, size) * size <= _MOST_FILLED * inputs
 
 
 def _by_whole_blocks(how: Multiplication, filters: np.ndarray, layouts: LayoutRewriter) -> bool | None:
@@ -164,16 +154,6 @@ def _window_sums(
         return sums
     less = to_constant(np.full((1,) * filters.ndim, -how.offset * filters.size, np.int32))
     return layouts.builder.emit(relax.op.add(sums, less))
-
-
-def _columns_to_add(layouts: LayoutRewriter, sizes: Sequence[int], outputs: int, how: Multiplication) -> int:
-    """Columns that a result of these sizes needs more, where bringing data in form takes as long as products."""
-    spread = 0.0 if how.dot is None else how.dot.spreading
-    if not spread:
-        return 0
-    in_block = layouts.size // layouts.target.lanes("int32")
-    vectors = in_block if in_block > 1 else blocks(outputs, layouts.size)
-    return columns_to_add(sizes[0], sizes[1], vectors, layouts.target, spread)
 
 
 def _with_offset(layouts: LayoutRewriter, result: relax.Var, filters: np.ndarray, how: Multiplication) -> relax.Expr:

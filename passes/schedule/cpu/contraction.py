@@ -45,7 +45,7 @@ from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_blo
 from nnefc.passes.schedule.whole_tiles import goes_to_the_end, in_whole_tiles
 from nnefc.passes.tir.assembled_tiles import ASSEMBLED
 from nnefc.passes.tir.expressions import variables_of
-from nnefc.passes.tir.lane_products import product_of
+from nnefc.passes.tir.lane_products import is_long
 from nnefc.passes.tir.loaded_lanes import BY_LANE
 from nnefc.passes.tir.prefetched_panels import NEXT_PANEL
 from nnefc.passes.tir.shared_tiles import JOINED_ROWS
@@ -75,7 +75,7 @@ _TERMS, _TERMS_SMALL, _TERMS_OF_BYTES = 27, 9, 4
 one block where the code is to be small, or comes over a network; there of bytes, four steps, which are as fast."""
 
 _BYTE = 8
-"""Bits of results of which all vectors of a row become one: 64-bit Arm has fewer instructions for two than for one."""
+"""Bits of results of which all vectors of a row become one: Arm has fewer instructions for two than for one."""
 
 _WRITTEN_OUT = 16
 """Products of vectors that one round of a loop has, where LLVM writes no round out that is not the last."""
@@ -130,9 +130,7 @@ class ContractionRule:
         outer_size, size = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
         tiled, spread = None, spreading(first.value)
         kind = _kind_of(first)
-        assembled = (
-            target.assembles_sums and not roles.steps and (not spread or product_of(kind, target.scale) is not None)
-        )
+        assembled = not roles.steps and (is_long(kind) if spread else target.assembles_sums)
         streamed = bool(roles.steps) and not rows and target.vector_bytes == _CACHE_LINE
         if isinstance(size, Size):
             attrs = sch.mod["main"].attrs
@@ -225,7 +223,7 @@ class ContractionRule:
             lanes_at_once = target.lanes("float16" if halves else "float32") // max(1, target.scale)
             sch.annotate(reduced[-1], BY_LANE, _SPREAD_AT_ONCE if spread else lanes_at_once)
         if assembled:
-            terms = _TERMS if target.by_lane and not target.small else _TERMS_SMALL
+            terms = _TERMS if (target.by_lane or spread) and not target.small else _TERMS_SMALL
             terms = _TERMS_OF_BYTES if target.narrows_sums else terms
             sch.annotate(reduced[-1], ASSEMBLED, [loaded_together(target), terms])
         if not target.hosted and len(reduced) > 1 and trip_count(sch, reduced[-1]) <= _SHORT:
@@ -233,7 +231,7 @@ class ContractionRule:
         start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one round
         _unroll_and_vectorize(sch, start, sides)
         written = bits_of(str(sch.get(epilogue).writes[0].source.dtype))
-        at_once = tile.columns if target.by_lane and written == _BYTE else 1
+        at_once = tile.columns if (target.by_lane or spread) and written == _BYTE else 1
         if target.narrows_pairs and written < bits_of(first.dtype) and tile.columns % 2 == 0:
             at_once = 2
         _write_back(sch, epilogue, outer[-1], lanes * at_once)

@@ -13,9 +13,9 @@ from itertools import product
 
 import numpy as np
 
-from nnefc.passes.tir import lane_code, pair_code
+from nnefc.passes.tir import arm32_code, lane_code, pair_code
 from nnefc.passes.tir.lane_loops import Code, Step
-from nnefc.passes.tir.lane_products import Product, product_of
+from nnefc.passes.tir.lane_products import Product, is_long, product_of
 from nnefc.sizes import Size, bounds, typical
 from nnefc.targets.machine.target import Target
 
@@ -146,7 +146,8 @@ def choose_uneven_tile(
 ) -> tuple[Tile, int]:
     """The tile whose products take least, and the rows of the last one, which may be smaller; 0 where all are alike.
 
-    Products by lane take as many instructions as `passes/tir/lane_code.py` writes: sums take all registers but a few.
+    Products by lane, and those of several instructions, take as many as `passes/tir/lane_code.py` and its like write:
+    sums take all registers but a few.
 
     Args:
         kind: of products, see :func:`.lane_products.product_of`.
@@ -154,12 +155,12 @@ def choose_uneven_tile(
     """
 
     def cost(tile: Tile) -> float:
-        if not target.by_lane:
+        if not target.by_lane and not is_long(kind):
             rows = tile.outer_rows * tile.rows
             return tile.cycles(target) / (rows * tile.columns) if tile.fits(target) else math.inf
         # rows that are not neighbours have pointers of their own
         products = 8 * tile.outer_rows * tile.rows * tile.columns
-        found = _by_lane(tile.outer_rows * tile.rows, tile.columns, 0 if apart else columns, target, kind)
+        found = _in_assembler(tile.outer_rows * tile.rows, tile.columns, 0 if apart else columns, target, kind)
         return found + (tile.outer_rows - 1) / products
 
     def rank(choice: tuple[Tile, int]) -> tuple[float, int]:
@@ -183,7 +184,7 @@ def loaded_together(target: Target) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _by_lane(rows: int, columns: int, pitch: int, target: Target, kind: str, rows_apart: bool = False) -> float:
+def _in_assembler(rows: int, columns: int, pitch: int, target: Target, kind: str, rows_apart: bool = False) -> float:
     """Instructions for each product of a tile, of a loop with several terms of a sum; infinite where it does not fit.
     Of bytes, on cores that issue instructions in order, cycles.
 
@@ -217,6 +218,8 @@ def _by_lane(rows: int, columns: int, pitch: int, target: Target, kind: str, row
 
 
 def _code_of(product: Product, steps: tuple[Step, ...], right_step: int, target: Target) -> Code | None:
+    if product.short:
+        return arm32_code.code_of(product, steps, right_step, False)
     if product.long:
         return pair_code.code_of(product, steps, right_step, False, target.costs.in_order)
     return lane_code.code_of(product, steps, right_step, False, loaded_together(target))
@@ -239,12 +242,11 @@ class Spread:
     kind: str
 
     def fits(self, tile: Tile, target: Target) -> bool:
-        """Whether the registers hold a tile: by lane as `passes/tir/pair_code.py` writes it, wherever its rows are."""
-        if not tile.fits(target, 0, self.cost):
-            return False
-        if not target.by_lane or product_of(self.kind, target.scale) is None:
-            return True
-        return math.isfinite(_by_lane(tile.rows, tile.columns, 0, target, self.kind, True))
+        """Whether the registers hold a tile, as `passes/tir/pair_code.py` and `arm32_code.py` write it, wherever its
+        rows are."""
+        return tile.fits(target, 0, self.cost) and math.isfinite(
+            _in_assembler(tile.rows, tile.columns, 0, target, self.kind, True)
+        )
 
 
 def choose_open_tile(
@@ -275,8 +277,9 @@ def choose_few_rows(columns: int, target: Target, spread: Spread | None = None) 
     """The same of few rows, each number of which has a tile of its own: B is read once."""
     *smaller, rows = FEW_ROWS
     tiles = [Tile(1, rows, count) for count in _divisors(columns)]
+    fitting = [tile for tile in tiles if _fits(tile, target, 0, spread)]
     best = max(
-        [tile for tile in tiles if _fits(tile, target, 0, spread)],
+        fitting or [tile for tile in tiles if tile.fits(target, 0, _cost(spread))],  # assembler holds fewer rows
         key=lambda tile: tile.share(target, 0, _cost(spread)),
     )
     return best, tuple(reversed(smaller))

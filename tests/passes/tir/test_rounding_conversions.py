@@ -14,6 +14,7 @@ import nnefc
 
 VECTORS = "rv64,v=true,vext_spec=v1.0,vlen=128"
 A53 = with_glibc("a53", "cortex-a53", "qemu-aarch64", "-cpu", "cortex-a53")
+ARMV7 = with_glibc("armv7", "armv7-linux-gnueabihf", "qemu-arm", "-cpu", "cortex-a7")
 RV64 = with_glibc("rv64", "riscv64gcv-linux-gnu", "qemu-riscv64", "-cpu", VECTORS)
 WASM = next(machine for machine in MACHINES if machine.name == "wasm32")
 EDGES = [0.5, 1.5, 2.5, 0.49999997, 0.0, 2**22 + 0.5, 2**23 - 0.5, 2**23 + 1, 2e9]
@@ -85,7 +86,7 @@ def limited(folder: Path, size: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("machine", [None, A53, RV64, WASM], ids=["host", "a53", "rv64", "wasm32"])
+@pytest.mark.parametrize("machine", [None, A53, ARMV7, RV64, WASM], ids=["host", "a53", "armv7", "rv64", "wasm32"])
 def test_what_is_no_number_is_between_the_limits_and_the_upper_one_of_bytes(
     machine: Machine | None, tmp_path: Path
 ) -> None:
