@@ -43,6 +43,7 @@ from nnefc.passes.schedule.cpu.few_rows import (
 from nnefc.passes.schedule.cpu.functions_of_bytes import with_functions_of_bytes
 from nnefc.passes.schedule.cpu.half_sums import with_half_sums
 from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
+from nnefc.passes.schedule.cpu.tanh_sigmoids import with_tanh_sigmoids
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.added_roundings import with_added_roundings
 from nnefc.passes.tir.announced_rounds import with_announced_rounds
@@ -206,6 +207,8 @@ class CpuBackend(Backend):
         func = with_half_sums(with_dot_sums(scheduled(use.kernel, CPU_RULES, target)))
         observed(str(func.attrs.get("nnefc.rule", "schedule")), func)
         if not (self.target.reproducible or use.strict):
+            func = with_tanh_sigmoids(func)
+            observed("sigmoids for tanh", func)
             func = with_functions_of_bytes(func, target.features)
             observed("functions of bytes", func)
         if not target.widens("float16"):

@@ -6,9 +6,9 @@
 A relative error of a factor is one of the product, of which 255 steps are kept, or 510 with a zero point: sigmoids of
 12 correct bits move it by less than a tenth of a step. That is so where limits cut off what is beyond the bytes: what
 becomes the low byte of a larger number stays as it is. Sums of functions and other numbers stay as they are, for what
-is added may cancel, but for 1 + tanh and 1 + erf, which are sigmoids themselves. That of erf is one but nearly, with an
-absolute error: it takes part where the other factors are known to leave that small, of x (1 + erf(x / √2)) down to 220
-steps in 1.
+is added may cancel, but for 1 + erf, which is a sigmoid but nearly, with an absolute error (1 + tanh is one: see
+:mod:`tanh_sigmoids`): it takes part where the other factors are known to leave that small, of x (1 + erf(x / √2)) down
+to 220 steps in 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.passes.compute.byte_functions import ONE_AND_ERF_ERROR, TIMES_ARGUMENT, one_and_erf, sigmoid
-from nnefc.passes.tir.expressions import is_number
+from nnefc.passes.schedule.cpu.tanh_sigmoids import beside_one
 
 __all__ = ["with_functions_of_bytes"]
 
@@ -137,25 +137,9 @@ def _product(expr: tirx.Expr, scales: bool, with_erf: bool) -> tirx.Expr:
             return expr if above.same_as(expr.a) else above * tirx.const(1 / float(divisor.value), "float32")
         case Call() if expr.op.name == "tirx.sigmoid" and _is_single(expr):
             return sigmoid(expr.args[0], scales)
-    function = _beside_one(expr)
-    if function is None:
-        return expr
-    match function.op.name:
-        case "tirx.tanh":
-            two = tirx.const(2.0, "float32")
-            return two * sigmoid(two * function.args[0], scales)
-        case "tirx.erf" if with_erf:
-            return one_and_erf(function.args[0], scales)
-    return expr
-
-
-def _beside_one(expr: tirx.Expr) -> Call | None:
-    """The call that an expression is the sum of with 1, float32."""
-    if isinstance(expr, tirx.Add) and _is_single(expr):
-        for one, function in ((expr.a, expr.b), (expr.b, expr.a)):
-            if is_number(one, 1) and isinstance(function, Call):
-                return function
-    return None
+    function = beside_one(expr)
+    has_erf = function is not None and function.op.name == "tirx.erf"
+    return one_and_erf(function.args[0], scales) if with_erf and has_erf else expr
 
 
 def _erf_error(expr: tirx.Expr) -> float:
@@ -164,7 +148,7 @@ def _erf_error(expr: tirx.Expr) -> float:
     Those are numbers, and what the argument of erf is a multiple of.
     """
     number, factors = _factors(expr)
-    calls = [(place, call) for place, factor in enumerate(factors) if (call := _beside_one(factor)) is not None]
+    calls = [(place, call) for place, factor in enumerate(factors) if (call := beside_one(factor)) is not None]
     functions = [(place, call) for place, call in calls if call.op.name == "tirx.erf"]
     if len(functions) != 1:
         return math.inf
