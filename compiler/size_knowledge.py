@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias, TypeVar
@@ -103,6 +104,13 @@ class Known:
         if has_limit:
             self.counted.add(var)
 
+    def forget(self, variables: Set[tirx.Var]) -> None:
+        """Do not know such sizes any more."""
+        self.told -= variables
+        self.counted -= variables
+        for var in variables:
+            self.open.pop(var, None)
+
     @_once
     def simplified(self, expr: tirx.Expr) -> tirx.Expr:
         """The expression in TVM's simplest form, after which the ranges of all its variables are known."""
@@ -116,7 +124,10 @@ class Known:
             simple = self._ordered(self._analyzer.simplify(positive))
         if self.sums:
             simple = self._without_limits(simple)
-        if not isinstance(simple, tirx.Add | tirx.Sub) or not has_sum_as_factor(simple):
+        if not isinstance(simple, tirx.Add | tirx.Sub):
+            return simple
+        simple = self._without_mirrors(simple)
+        if not has_sum_as_factor(simple):
             return simple
         # (2 h + 2) * w - (h + 1) * w * 2 is 0
         expanded = self._ordered(self._analyzer.simplify(multiplied_out(simple)))
@@ -134,6 +145,30 @@ class Known:
 
         made = tvm_ffi.structural_map(tvm_ffi.structural_map(simple, (tirx.Min, decided)), (tirx.Max, decided))
         return simple if made.same_as(simple) else self._ordered(self._analyzer.simplify(made))
+
+    def _without_mirrors(self, total: tirx.Expr) -> tirx.Expr:
+        """A sum without the minima and maxima that cancel: `min(n, 300) + max(0, 300 - n)` is 300.
+
+        With `p + a = q + b`, `max(p, q) = p + a - min(a, b)`.
+        """
+        lower: list[tirx.Min] = []
+        upper: list[tirx.Max] = []
+        tvm_ffi.structural_walk(total, (tirx.Min, lower.append))
+        if lower:
+            tvm_ffi.structural_walk(total, (tirx.Max, upper.append))
+        pairs = itertools.product(lower, upper, (False, True))
+        for least, most, turned in pairs:
+            a, b = (least.b, least.a) if turned else (least.a, least.b)
+            both = self._analyzer.simplify(most.a + a)
+            apart = self._analyzer.simplify(both - (most.b + b))
+            if not isinstance(apart, tirx.IntImm) or int(apart):
+                continue
+            stands = tirx.Var("least", "int64")
+            made = tvm_ffi.structural_map(total, (tirx.Max, _exchange(most, both - stands)))
+            made = self._analyzer.simplify(tvm_ffi.structural_map(made, (tirx.Min, _exchange(least, stands))))
+            if stands not in variables(made):
+                return self._ordered(made)
+        return total
 
     def _ordered(self, simple: tirx.Expr) -> tirx.Expr:
         """An expression in TVM's simplest form with the factors of its products in one order."""
@@ -211,6 +246,11 @@ class Known:
     def _value(self, expr: tirx.Expr, values: Mapping[tirx.Var, tirx.IntImm]) -> int:
         self.simplified(expr)
         return int(self._analyzer.simplify(tvm_ffi.structural_map(expr, (tirx.Var, values.__getitem__))))
+
+
+def _exchange(part: tirx.Expr, other: tirx.Expr) -> Callable[[tirx.Expr], tirx.Expr]:
+    """What makes another expression of one that is equal to a part, and leaves others as they are."""
+    return lambda found: other if tvm_ffi.structural_equal(found, part) else found
 
 
 _PRESENT: ContextVar[Known | None] = ContextVar("nnefc.size_knowledge", default=None)

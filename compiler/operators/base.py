@@ -20,6 +20,7 @@ from nnefc.narrowing import Narrowing
 from nnefc.network import MAX_ITEMS, Body, Control, Count, Loop, call_control
 from nnefc.operators.dtypes import STORAGE, dtype_name, numpy_dtype
 from nnefc.operators.recording import recorded
+from nnefc.size_knowledge import known
 from nnefc.sizes import (
     Dimension,
     OpenSize,
@@ -290,6 +291,21 @@ class Emitter:
         place = [0] * rank_of(condition)
         sizes = map(expression, (one, other))
         return self.emit(call_te(self.builder, compute, condition, *sizes, name="chosen"))
+
+    def checkpoint(self) -> Callable[[], None]:
+        """What forgets the sizes that only the data tell of what is built from here on, if it turns out not to be used.
+
+        Bindings that nobody reads go away by themselves; those of such sizes do not, for a run checks them.
+        """
+        frame, names, ranges = self.frames[-1], set(self.count_names), dict(self.ranges)
+        counts, sizes, places = dict(frame.counts), dict(frame.sizes), dict(frame.places)
+
+        def forget() -> None:
+            known().forget({count.var for count in frame.counts.keys() - counts.keys()})
+            frame.counts, frame.sizes, frame.places = counts, sizes, places
+            self.count_names, self.ranges = names, ranges
+
+        return forget
 
     def body(
         self,

@@ -203,6 +203,30 @@ def test_a_loop_ends_by_a_condition_after_many_rounds(tmp_path: Path) -> None:
         assert library.run({"n": np.int64(989345275647)})["y"] == 1348
 
 
+def test_the_first_round_of_a_loop_is_computed_in_the_loop_alone(tmp_path: Path) -> None:
+    """Though its condition is constant, and sizes that only the data tell are in it."""
+    nodes = [
+        node("Greater", ["s0", "zero"], ["positive"]),
+        node("NonZero", ["positive"], ["places"]),
+        node("Cast", ["places"], ["real"], to=FLOAT),
+        node("ReduceSum", ["real"], ["sum"], keepdims=0),
+        node("Add", ["s1", "sum"], ["t1"]),
+        node("Sub", ["s0", "one"], ["t0"]),
+        node("ReduceMax", ["t0"], ["largest"], keepdims=0),
+        node("Greater", ["largest", "zero"], ["on"]),
+    ]
+    states = {"s0": info("s0", (7,)), "s1": info("s1", ())}
+    proto = model(
+        [node("Loop", ["", "yes", "x", "zero"], ["last", "y"], body=body(nodes, 2, **states))],
+        [info("x", (7,))],
+        [info("last", (7,)), info("y", ())],
+        [tensor("yes", True, np.bool_), tensor("zero", 0, np.float32), tensor("one", 1, np.float32)],
+    )
+    network = agrees(proto, tmp_path, *({"x": RNG.random(7).astype(np.float32) * k} for k in (3, 9, 0.5)))
+    assert not network.counts
+    assert "nonzero" not in {str(gv.name_hint) for gv in network.module.functions}
+
+
 @pytest.mark.parametrize("condition", ["", "c"])
 def test_the_number_of_rounds_is_an_input(tmp_path: Path, condition: str) -> None:
     made = body([GO, node("Add", ["s0", "x"], ["t0"])])

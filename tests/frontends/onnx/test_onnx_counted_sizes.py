@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
-from nnefc.diagnostics import CompileError
+from nnefc.diagnostics import CompileError, ModelWarning
 
 RNG = np.random.default_rng(5)
 
@@ -75,6 +76,56 @@ def test_what_is_not_zero_goes_through_a_network(rows: int | str, tmp_path: Path
     feeds = [{"x": some(size, 5, part)} for size, part in zip(sizes, (0.5, 0, 1, 0.3), strict=True)]
     artifact = check(proto, tmp_path, None if rows == 4 else {"n": "1..9"}, feeds)
     assert str(artifact.outputs[0]) == "y: float32[nonzero, 9]"
+
+
+@pytest.mark.parametrize("count", [64, "n"])
+def test_the_best_boxes_are_padded_to_a_fixed_number(count: int | str, tmp_path: Path) -> None:
+    """As Ultralytics' detectors are exported with their suppression: fewer boxes than that, as many, and more."""
+    constants = {
+        "all": np.array([(1 << 63) - 1], np.int64),
+        "overlap": np.array([0.5], np.float32),
+        "limit": np.array(0.3, np.float32),
+        "most": np.array(20, np.int64),
+        "none": np.zeros((1, 20, 4), np.float32),
+        "wanted": np.array([20, 4], np.int64),
+        "first": np.array([[0]], np.int64),
+    }
+    constants |= {name: np.array([k], np.int64) for name, k in (("zero", 0), ("one", 1), ("two", 2), ("end", 20))}
+    constants |= {"before": np.zeros(2, np.int64)}
+    nodes = [
+        node("Greater", "scores limit", "likely"),
+        node("NonZero", "likely", "found"),
+        node("Transpose", "found", "places"),
+        node("GatherND", "boxes places", "box"),
+        node("GatherND", "scores places", "score"),
+        node("Unsqueeze", "box zero", "batch"),
+        node("Unsqueeze", "score zero", "row"),
+        node("Unsqueeze", "row zero", "classes"),
+        node("NonMaxSuppression", "batch classes all overlap", "kept"),
+        node("Gather", "kept two", "column", axis=1),
+        node("Squeeze", "column one", "numbers"),
+        node("Slice", "numbers zero end zero one", "best"),
+        node("Gather", "box best", "chosen"),
+        node("Shape", "chosen", "shape"),
+        node("Gather", "shape zero", "count"),
+        node("Sub", "most count", "missing"),
+        node("Concat", "before missing zero", "amounts", axis=0),
+        node("Pad", "chosen amounts", "padded"),
+        node("Expand", "padded wanted", "whole"),
+        node("Unsqueeze", "whole zero", "update"),
+        node("ScatterND", "none first update", "y"),
+    ]
+    inputs: dict[str, Sequence[Any]] = {"boxes": [count, 4], "scores": [count]}
+    proto = model_of(nodes, inputs, {"y": TensorProto.FLOAT}, **constants)
+    feeds = []
+    for boxes, part in ((64, 0.9), (64, 0.0), (64, 0.2), *(((5, 0.9), (1, 0.0), (200, 0.8)) if count == "n" else ())):
+        corners = RNG.random((boxes, 4)).astype(np.float32)
+        corners[:, 2:] = corners[:, :2] + 0.1 * corners[:, 2:]
+        scores = np.where(RNG.random(boxes) < part, 0.4 + 0.5 * RNG.random(boxes), 0.1).astype(np.float32)
+        feeds.append({"boxes": corners, "scores": scores})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ModelWarning)  # that the number of boxes must be in a range
+        check(proto, tmp_path, None, feeds)
 
 
 @pytest.mark.parametrize("most", [20, (1 << 63) - 1], ids=["20", "all"])
