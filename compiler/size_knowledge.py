@@ -89,6 +89,12 @@ class Known:
         self.sizes.add(var)
         self._bind(var, values)
 
+    def any_number(self, name: str) -> tirx.Var:
+        """A new variable for a whole number of the data, which may be negative."""
+        var = tirx.Var(name, "int64")
+        self.note(var, _ANY)
+        return var
+
     def _bind(self, var: tirx.Var, values: Range) -> None:
         least, most = max(values.least, -_FURTHEST), min(values.most, _FURTHEST)
         self._analyzer.bind(var, tvm.ir.Range(least, most + 1))
@@ -156,6 +162,8 @@ class Known:
         tvm_ffi.structural_walk(total, (tirx.Min, lower.append))
         if lower:
             tvm_ffi.structural_walk(total, (tirx.Max, upper.append))
+        if len(lower) * len(upper) > _MOST_MIRRORS:
+            return total
         pairs = itertools.product(lower, upper, (False, True))
         for least, most, turned in pairs:
             a, b = (least.b, least.a) if turned else (least.a, least.b)
@@ -252,6 +260,12 @@ def _exchange(part: tirx.Expr, other: tirx.Expr) -> Callable[[tirx.Expr], tirx.E
     """What makes another expression of one that is equal to a part, and leaves others as they are."""
     return lambda found: other if tvm_ffi.structural_equal(found, part) else found
 
+
+_ANY = Range(-(1 << 40), 1 << 40, 0)
+"""Of a number that is no size."""
+
+_MOST_MIRRORS = 16
+"""Pairs of a minimum and a maximum of a sum that are looked at."""
 
 _PRESENT: ContextVar[Known | None] = ContextVar("nnefc.size_knowledge", default=None)
 _UNKNOWN = Range(0, MAX_ITEMS, 64)

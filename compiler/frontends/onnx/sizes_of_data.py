@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any
 
-from tvm import relax, tirx
+from tvm import relax
 
 from nnefc.frontends.onnx.model import NodeDef
 from nnefc.frontends.onnx.operator import Context, Origin
@@ -20,7 +20,7 @@ from nnefc.frontends.onnx.values import AnyValue, Array, Value
 from nnefc.operators.counts import counted
 from nnefc.operators.shape import Reshape, Slice
 from nnefc.size_knowledge import known
-from nnefc.sizes import Dimension, Range, Size, expression, is_known, narrower_ranges, variables
+from nnefc.sizes import Dimension, Size, expression, is_known, narrower_ranges, variables
 
 __all__ = ["distance_of", "note_integers", "sizes_of"]
 
@@ -68,9 +68,7 @@ def distance_of(ctx: Context, start: Value, limit: Value) -> Dimension | None:
         keys = [(told.expr, place) for place in range(math.prod(told.shape))]
         for key in keys:
             if key not in numbers:
-                var = tirx.Var(f"number{len(numbers)}", "int64")
-                known().note(var, _NUMBERS)
-                numbers[key] = Size(var)
+                numbers[key] = Size(known().any_number(f"number{len(numbers)}"))
         return sizes_array([numbers[key] for key in keys], told.shape)
 
     with narrower_ranges({}):
@@ -82,9 +80,6 @@ def distance_of(ctx: Context, start: Value, limit: Value) -> Dimension | None:
         if isinstance(distance, Size) and not made.isdisjoint(variables(distance.expr)):
             return None
     return distance if isinstance(distance, int | Size) else None
-
-
-_NUMBERS = Range(-(1 << 40), 1 << 40, 0)
 
 
 def _followed(ctx: Context, value: Value, told: Callable[[Value], Array]) -> Array | None:

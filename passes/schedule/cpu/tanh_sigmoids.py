@@ -16,6 +16,9 @@ from nnefc.passes.tir.expressions import is_number
 
 __all__ = ["beside_one", "with_tanh_sigmoids"]
 
+_MOST = 1e38
+"""Of numbers that are doubled: a third of the largest float32."""
+
 
 def with_tanh_sigmoids(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel that computes such sums so."""
@@ -70,7 +73,7 @@ def _is_twice_a_sigmoid(expr: tirx.Expr) -> bool:
 def _doubled(expr: tirx.Expr) -> tirx.Expr | None:
     """Twice a product with a number, by another number; None where there is none in it."""
     if isinstance(expr, tirx.FloatImm):
-        return tirx.const(2 * expr.value, "float32")
+        return tirx.const(2 * expr.value, "float32") if abs(expr.value) <= _MOST else None
     if not isinstance(expr, tirx.Mul):
         return None
     for one, other in ((expr.a, expr.b), (expr.b, expr.a)):
