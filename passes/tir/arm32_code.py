@@ -199,8 +199,8 @@ def _moves(lines: Sequence[Line], begins: Sequence[int], right_step: int | None,
             made[number] = after[vector.pointer] - vector.place
         elif not once:
             passed, is_right = vector.place - begins[vector.pointer], lines[number].loads[0].size == QUAD_BYTES
-            known = is_right and right_step is not None
-            made[number] = right_step - passed if known else (int(is_right), passed)
+            step = right_step if is_right else None
+            made[number] = (int(is_right), passed) if step is None else step - passed
         after[vector.pointer] = vector.place
     return made
 

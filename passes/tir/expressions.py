@@ -69,7 +69,7 @@ def in_parts(x: tirx.Expr, lanes: int, function: Callable[[tirx.Expr], tirx.Expr
     return tirx.Shuffle([function(part) for part in parts], list(range(count)))
 
 
-def is_number(expr: tirx.Expr, value: int) -> bool:
+def is_number(expr: tirx.Expr, value: float) -> bool:
     """Whether an expression is this constant; a size that depends on data is none."""
     return isinstance(expr, tirx.IntImm | tirx.FloatImm) and bool(expr.value == value)
 

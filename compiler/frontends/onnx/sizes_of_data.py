@@ -72,10 +72,10 @@ def distance_of(ctx: Context, start: Value, limit: Value) -> Dimension | None:
         return sizes_array([numbers[key] for key in keys], told.shape)
 
     with narrower_ranges({}):
-        ends = [_followed(ctx, end, number) for end in (start, limit)]
-        if any(end is None or end.size != 1 for end in ends):
+        first, last = (_followed(ctx, end, number) for end in (start, limit))
+        if first is None or last is None or first.size != 1 or last.size != 1:
             return None
-        distance = ends[1].item() - ends[0].item()
+        distance = last.item() - first.item()
         made = {expression(each) for each in numbers.values()}
         if isinstance(distance, Size) and not made.isdisjoint(variables(distance.expr)):
             return None

@@ -138,8 +138,9 @@ def _product(expr: tirx.Expr, scales: bool, with_erf: bool) -> tirx.Expr:
         case Call() if expr.op.name == "tirx.sigmoid" and _is_single(expr):
             return sigmoid(expr.args[0], scales)
     function = beside_one(expr)
-    has_erf = function is not None and function.op.name == "tirx.erf"
-    return one_and_erf(function.args[0], scales) if with_erf and has_erf else expr
+    if function is None or function.op.name != "tirx.erf" or not with_erf:
+        return expr
+    return one_and_erf(function.args[0], scales)
 
 
 def _erf_error(expr: tirx.Expr) -> float:

@@ -382,9 +382,10 @@ def _range(ctx: Context, node: Node) -> Any:
     if is_float(dtype) and any(value.sizes is None and ctx.constant(value) is None for value in values):
         return _range_of_data(ctx, values, dtype)
     if values[0].sizes is None and ctx.constant(values[0]) is None:
-        distance, step = distance_of(ctx, *values[:2]), ctx.constant(values[2]) if given == 3 else np.int64(1)
-        if distance is not None and step is not None and step.item():
-            places = ctx.apply(Arange(0, distance, int(step.item()), dtype))
+        distance = distance_of(ctx, *values[:2])
+        delta = ctx.constant(values[2]) if given == 3 else np.ones((), np.int64)
+        if distance is not None and delta is not None and delta.item():
+            places = ctx.apply(Arange(0, distance, int(delta.item()), dtype))
             return ctx.apply(Elementwise("add"), places, ctx.apply(Reshape(()), values[0]))
     numbers = [_number(ctx, node, index, name) for index, name in enumerate(_RANGE[:given])]
     if any(isinstance(number, Size) for number in numbers):  # all integers, then
