@@ -24,6 +24,7 @@ from nnefc.open_formulas import factor_of
 from nnefc.pages.page import graph_fragment
 from nnefc.passes.backend import Code, Lowered, TimedKernel
 from nnefc.passes.graph.index_limits import index_limits
+from nnefc.passes.plan.any_values import runs_with_any_values
 from nnefc.passes.plan.entry_sizes import counted_sizes, output_parts
 from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Buffer
@@ -48,6 +49,7 @@ from nnefc.targets.link.encrypted_weights import read_key
 from nnefc.targets.link.outputs import write_network, write_together
 from nnefc.targets.link.toolchain import command_of
 from nnefc.targets.machine.any_target import AnyTarget
+from nnefc.targets.machine.system import FileFormat
 from nnefc.targets.machine.target import Target
 
 __all__ = ["Artifact", "Trial", "build", "compiler_version"]
@@ -256,6 +258,7 @@ def _level(
         kernels=tuple(_described_kernel(timed) for program in programs for timed in program.timed),
         is_called=network.has_text or any(map(_calls_runtime, programs)),
     )
+    description = replace(description, warms_up=_warms_up(description, target.host, programs))
     description = _with_specializations(description, programs, special) if special.networks else description
     return _only_specialized(description) if special.only else description
 
@@ -266,6 +269,13 @@ _CALLED = {"nnefc_kernel_error", "nnefc_run_failed"}  # functions of the runtime
 def _calls_runtime(program: Lowered) -> bool:
     """Whether a program notes failures, or asks for them."""
     return any(_CALLED & external_calls(func) for func in program.module.functions.values())
+
+
+def _warms_up(description: LibraryDescription, target: Target, programs: Sequence[Lowered]) -> bool:
+    """Whether a library computes something before its trained values are there: see `runtime/engine.c`."""
+    if target.format is not FileFormat.WASM or description.small or description.is_open or description.has_text:
+        return False
+    return all(runs_with_any_values(program.module, program.symbol) for program in programs)
 
 
 def _described_kernel(timed: TimedKernel) -> KernelDescription:

@@ -291,6 +291,7 @@ class LibraryDescription:
         reproducible: whether its results have the same bits on all processors.
         small: whether it is compiled for size: one thread, no messages, no names of trained values.
         is_called: whether the network's code calls the runtime, to say that it has failed or to ask whether.
+        warms_up: whether a module of WebAssembly has engines compile its kernels before its trained values are there.
         levels: if the library has code for several kinds of processors, what it says of itself on each, from the oldest
             on. What it says itself is what it says on the oldest, but for the target and the memory, the most of all.
     """
@@ -331,6 +332,7 @@ class LibraryDescription:
     reproducible: bool = False
     small: bool = False
     is_called: bool = True
+    warms_up: bool = False
     levels: tuple[LibraryDescription, ...] = ()
 
     @property

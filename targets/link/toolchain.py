@@ -292,6 +292,7 @@ def _compile_flags(description: LibraryDescription) -> list[str]:
     levels += ["-DNNEFC_CHECKED"] * description.checked
     levels += ["-DNNEFC_REPRODUCIBLE", "-ffp-contract=off"] * description.reproducible
     levels += ["-DNNEFC_RELAXED_DOT"] * bool({"relaxed-udot", "relaxed-sdot"} & set(description.cpu_features))
+    levels += ["-DNNEFC_WARMS_UP"] * description.warms_up
     small = ["-DNNEFC_SMALL", *["-DNNEFC_CALLED"] * description.is_called] if description.small else []
     return [*_COMPILE_FLAGS, sizes, *["-DNNEFC_TEXT"] * description.has_text, *states, *profile, *levels, *small]
 

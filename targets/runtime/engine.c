@@ -187,6 +187,42 @@ nnefc_status nnefc_engine_run(nnefc_engine *engine, const void *const *inputs, v
     return NNEFC_KERNEL_ERROR;
 }
 
+#ifdef NNEFC_WARMS_UP
+/* Runs a part of each kernel, on zeros and whatever the constants are now. Engines of WebAssembly compile functions quickly at first,
+ * and better when they have run for a while, on other threads: meanwhile the trained values arrive. Called by nnefc.mjs. */
+__attribute__((export_name("nnefc_warm_up"))) void nnefc_warm_up(void);
+
+static void warm_up(nnefc_engine *engine, uint8_t *tensors, void **pointers) {
+    char error[NNEFC_ERROR_BYTES];
+    const nnefc_tensor *given = description->inputs;
+    for (uint32_t i = 0; i < description->input_count + description->output_count; i++) {
+        const nnefc_tensor *tensor = i < description->input_count ? given + i : description->outputs + (i - description->input_count);
+        pointers[i] = tensors;
+        tensors += (tensor->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    }
+    nnefc_pool_warm_up(engine->pool);
+    nnefc_engine_run(engine, (const void *const *)pointers, pointers + description->input_count, error);
+}
+
+void nnefc_warm_up(void) {
+    char error[NNEFC_ERROR_BYTES];
+    nnefc_options options = {.struct_size = sizeof options, .threads = 1};
+    nnefc_engine *engine;
+    if (nnefc_engine_create(&options, &engine, error) != NNEFC_OK) return; /* nnefc_create says what is wrong */
+    uint32_t count = description->input_count + description->output_count;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < description->input_count; i++) bytes += description->inputs[i].bytes + ALIGNMENT;
+    for (uint32_t i = 0; i < description->output_count; i++) bytes += description->outputs[i].bytes + ALIGNMENT;
+    bool failed = false;
+    uint8_t *tensors = allocate(bytes, &failed);
+    void **pointers = calloc(count + 1, sizeof *pointers);
+    if (!failed && pointers != NULL) warm_up(engine, tensors, pointers);
+    free(pointers);
+    nnefc_free_aligned(tensors);
+    nnefc_engine_destroy(engine, error);
+}
+#endif
+
 nnefc_status nnefc_engine_reset(nnefc_engine *engine, char *error) {
     (void)error;
     set_initial_state(engine);

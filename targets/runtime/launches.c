@@ -61,7 +61,11 @@ static int run_piece(nnefc_worker *worker, const nnefc_job *job, int64_t first, 
 /* Runs all tasks on the calling thread. */
 static int run_alone(nnefc_worker *worker, const nnefc_job *job) {
     if (worker->in_launch) return run_tasks(job, 0, job->tasks);
-    int status = run_piece(worker, job, 0, job->tasks);
+    int64_t end = job->tasks;
+#ifdef NNEFC_WARMS_UP
+    if (worker->pool->warms_up) end = 1;
+#endif
+    int status = run_piece(worker, job, 0, end);
     worker->in_launch = false;
     return status;
 }
@@ -107,6 +111,10 @@ void nnefc_launch_each(nnefc_pool *pool, nnefc_parallel_body body, void *data) {
     for (uint32_t i = 0; i < own; i++) do_pieces(pool, &pool->slots[i], announced, 1);
     nnefc_wait_for_end(pool, announced);
 }
+
+#ifdef NNEFC_WARMS_UP
+void nnefc_pool_warm_up(nnefc_pool *pool) { pool->warms_up = true; }
+#endif
 
 static int do_nothing(int task, nnefc_parallel_environment *environment, void *data) {
     (void)task, (void)environment, (void)data;

@@ -251,12 +251,26 @@ async function started(module, constants, threads) {
   const functions = memory === undefined ? exports : { ...exports, memory };
   for (const name of ["memory", "malloc", "free", "nnefc_describe", "nnefc_create", "nnefc_run"])
     if (!(name in functions)) throw new NnefcError(`the module has no ${name}: it is no network of nnefc`);
-  await constants?.fill(functions.memory);
   functions._initialize?.();
-  if (memory === undefined) return { functions, end() {} };
+  const arrival = constants?.fill(functions.memory);
+  arrival?.catch(() => {}); // it is waited for below, whatever happens before
+  if (memory === undefined) {
+    await arrival; // memory may not grow meanwhile
+    functions.nnefc_warm_up?.();
+    return { functions, end() {} };
+  }
   functions.nnefc_may_wait(mayWait(memory) ? 1 : 0);
-  const workers = await lend(module, functions, (threads ?? (await processors())) - 1);
-  return { functions, end: () => workers.forEach((worker) => worker.terminate()) };
+  const count = (threads ?? (await processors())) - 1, lending = lend(module, functions, count);
+  if (count > 0) await new Promise((resolve) => setTimeout(resolve)); // the workers begin meanwhile
+  functions.nnefc_warm_up?.();
+  const workers = await lending, end = () => workers.forEach((worker) => worker.terminate());
+  try {
+    await arrival;
+  } catch (error) {
+    end();
+    throw error;
+  }
+  return { functions, end };
 }
 
 function sharedMemory(note) {

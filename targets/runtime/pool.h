@@ -86,6 +86,11 @@ const nnefc_worker *nnefc_pool_launcher(const nnefc_pool *pool);
  * be called by a worker; only worker 0's launches spread. */
 int nnefc_pool_launch(nnefc_worker *worker, nnefc_parallel_body body, void *data, int tasks);
 
+#ifdef NNEFC_WARMS_UP
+/* Of launches that follow, only the first task is done. For pools of one thread. */
+void nnefc_pool_warm_up(nnefc_pool *pool);
+#endif
+
 /* Notes a failure, formatted like printf. A worker keeps its first of a run: later ones are its consequences. */
 __attribute__((format(printf, 2, 3))) void nnefc_worker_fail(nnefc_worker *worker, const char *format, ...);
 

@@ -54,6 +54,9 @@ struct nnefc_pool {
     nnefc_parallel_for *parallel_for; /* null if the threads are the pool's own */
     void *parallel_for_pool;
     uint8_t *scratch;
+#ifdef NNEFC_WARMS_UP
+    bool warms_up; /* see nnefc_pool_warm_up */
+#endif
     nnefc_slot slots[];
 };
 

@@ -469,3 +469,34 @@ def test_a_kernel_is_called_several_times_in_a_run_so_that_engines_can_replace_i
         "console.log(JSON.stringify(loops.map((loop) => pieces(...loop))))"
     )
     assert found == [1, 7, 16, 1, 1, 16]  # those of 8192 cycles at least, and 16 at most
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("wasm32-wasi", ["all there", "runs", "ran"]), ("wasm32-threads", ["runs", "ran", "all there"])],
+)
+def test_kernels_run_once_so_that_engines_compile_them_while_trained_values_arrive_in_shared_memory(
+    name: str, expected: list[str], tmp_path: Path
+) -> None:
+    weights = np.random.default_rng(1).standard_normal((520, 1021)).astype(np.float32)
+    network = network_of(program("x[1, 520] -> y\ny = R.matmul(x, w)", w=weights))
+    compile_network(network, target(name)).export(tmp_path / "large.wasm")
+    found = answer(
+        f'const bytes = (await import("node:fs")).readFileSync("{tmp_path / "large.wasm"}"), log = [];'
+        "const { instantiate } = WebAssembly; let at = 0;"
+        "WebAssembly.instantiate = async (...given) => { const { exports } = await instantiate(...given);"
+        "  const nnefc_warm_up = () => { log.push('runs'); exports.nnefc_warm_up(); log.push('ran'); };"
+        "  return { exports: { ...exports, nnefc_warm_up } }; };"
+        "const pull = async (stream) => { await new Promise((resolve) => setTimeout(resolve, 20));"
+        "  const begin = at; at = Math.min(bytes.length, begin + 200000);"
+        "  if (at === bytes.length) log.push('all there');"
+        "  stream.enqueue(bytes.subarray(begin, at)); };"
+        "const stream = new ReadableStream({ pull }, { highWaterMark: 0 });"
+        "const model = await load(new Response(stream), { threads: 1 });"
+        "const x = Float32Array.from({ length: 520 }, (_, i) => Math.sin(i));"
+        "console.log(JSON.stringify([log, [...model.run([x])[model.outputs[0].name]]]))"
+    )
+    assert isinstance(found, list)
+    assert found[0] == expected
+    exact = np.sin(np.arange(520), dtype=np.float64) @ weights
+    np.testing.assert_allclose(found[1], exact, atol=1e-4)
