@@ -109,6 +109,24 @@ def test_products_of_open_sizes_without_limits_are_checked_for_overflow(tmp_path
     assert np.array_equal(found, x.argmin(1, keepdims=True))
 
 
+def test_checks_of_long_formulas_of_sizes_take_no_longer_than_the_kernel(tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    graph (float[5,h,w] x) => (float[3,rows,columns] y, int64[3,rows,columns] i)
+       <int64[2] start = {3,-1}, int64[2] end = {2,1}, int64[2] axes = {1,2}, int64[2] step = {-1,-1}, int64[1] k = {3}>
+    {
+       cut = Slice (x, start, end, axes, step)
+       y, i = TopK <axis: int = 0> (cut, k)
+    }"""
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    with nnefc.compile(path, checked=True).load(threads=2) as library:
+        for x in (X[0], X[1, :, :7, :5]):
+            found, cut = library.run({"x": x}), x[:, 3:2:-1, :1:-1]
+            order = np.argsort(-cut, 0, kind="stable")[:3]
+            assert np.array_equal(found["i"], order)
+            assert np.array_equal(found["y"], np.take_along_axis(cut, order, 0))
+
+
 def test_the_kernel_that_errs_is_named_and_what_it_computes(model: Path) -> None:
     with mistaken(longer, "WindowsRule"):
         artifact = nnefc.compile(model, checked=True, shape=KNOWN)

@@ -47,6 +47,7 @@ _FAILED = "nnefc_check_failed"  # of the runtime: notes a failure
 _RUN_FAILED = "nnefc_run_failed"  # of the runtime: whether something has failed
 _ADDRESS = "tirx.address_of"
 _DATA = "tirx.buffer_data"
+_ON_THE_STACK = {"disable_lower_builtin": tirx.const(True, "bool")}  # an allocation that TVM leaves to LLVM
 _LLVM = "tirx.call_llvm_intrin"
 _MASKED_LOAD, _MASKED_STORE = map(codegen.llvm_lookup_intrinsic_id, ("llvm.masked.load", "llvm.masked.store"))
 _INDICES = {"int32", "int64"}
@@ -112,7 +113,8 @@ class _Kernel:
     def statement(self, stmt: tirx.Stmt) -> tirx.Stmt:
         match stmt:
             case tirx.SeqStmt():
-                return tirx.SeqStmt([self.statement(part) for part in stmt.seq])
+                parts = [self.statement(part) for part in stmt.seq]
+                return tirx.SeqStmt([each for part in parts for each in _sequence(part)])
             case tirx.For():
                 return self._loop(stmt)
             case tirx.While():
@@ -169,7 +171,10 @@ class _Kernel:
             self._addresses[stmt.var] = address.args[0]
         elif is_integer(stmt.value):
             self._ranges.bind(stmt.var, stmt.value)
-        return tirx.Bind(stmt.var, self._value(stmt.value))
+        value = self._value(stmt.value)
+        if is_integer(value) and not isinstance(value, tirx.IntImm | tirx.Var):
+            return _kept(stmt.var, value)
+        return tirx.Bind(stmt.var, value)
 
     def _store(self, stmt: tirx.BufferStore) -> tirx.Stmt:
         value = self._value(stmt.value)
@@ -246,9 +251,9 @@ class _Kernel:
             return made
         self.checks.checked += 1
         failed = self._failure("divides by zero", tirx.IntImm("int64", 0), tirx.IntImm("int64", _NOTHING))
-        var = tirx.Var("divisor", b.expr_ty())
-        holds = _all([part != 0 for part in _parts(var)])
-        return tirx.Let(var, b, _Check(holds, failed).guarding(type(value)(a, var)))
+        once = tirx.Var("divisor", b.expr_ty()) if _takes_work(b) else b
+        guarded = _Check(_all([part != 0 for part in _parts(once)]), failed).guarding(type(value)(a, once))
+        return guarded if once is b else tirx.Let(once, b, guarded)
 
     def _check(self, does: str, tensor: tirx.Var, place: tirx.Expr, index: tirx.Expr) -> _Check | None:
         """That an index is inside of a tensor; None if that is sure.
@@ -354,6 +359,23 @@ def _ends(index: tirx.Expr) -> list[tirx.Expr]:
     if isinstance(index, tirx.Ramp):
         return [index.base, index.base + index.stride * tirx.const(int(index.lanes) - 1, dtype_of(index.base))]
     return [index.value] if isinstance(index, tirx.Broadcast) else _parts(index)
+
+
+def _sequence(stmt: tirx.Stmt) -> Sequence[tirx.Stmt]:
+    """The statements that one is, in the same scope."""
+    return list(stmt.seq) if isinstance(stmt, tirx.SeqStmt) else [stmt]
+
+
+def _kept(var: tirx.Var, value: tirx.Expr) -> tirx.Stmt:
+    """A name of an integer that is in memory before, of which LLVM makes a register again.
+
+    TVM simplifies each value that gets a name, with the values of other names in their places, but not with what is in
+    memory. With checks in all of them, it takes minutes for an index whose sizes are sums of the least of some numbers.
+    """
+    item = tirx.decl_buffer((1,), dtype_of(value), var.name, scope="local")
+    first = tirx.IntImm("int64", 0)
+    stored = tirx.BufferStore(item, value, [first])
+    return tirx.SeqStmt([tirx.AllocBuffer(item, _ON_THE_STACK), stored, tirx.Bind(var, tirx.BufferLoad(item, [first]))])
 
 
 def _parts(value: tirx.Expr) -> list[tirx.Expr]:
