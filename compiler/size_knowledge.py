@@ -89,12 +89,6 @@ class Known:
         self.sizes.add(var)
         self._bind(var, values)
 
-    def any_number(self, name: str) -> tirx.Var:
-        """A new variable for a whole number of the data, which may be negative."""
-        var = tirx.Var(name, "int64")
-        self.note(var, _ANY)
-        return var
-
     def _bind(self, var: tirx.Var, values: Range) -> None:
         least, most = max(values.least, -_FURTHEST), min(values.most, _FURTHEST)
         self._analyzer.bind(var, tvm.ir.Range(least, most + 1))
@@ -260,9 +254,6 @@ def _exchange(part: tirx.Expr, other: tirx.Expr) -> Callable[[tirx.Expr], tirx.E
     """What makes another expression of one that is equal to a part, and leaves others as they are."""
     return lambda found: other if tvm_ffi.structural_equal(found, part) else found
 
-
-_ANY = Range(-(1 << 40), 1 << 40, 0)
-"""Of a number that is no size."""
 
 _MOST_MIRRORS = 16
 """Pairs of a minimum and a maximum of a sum that are looked at."""

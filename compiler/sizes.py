@@ -35,6 +35,7 @@ __all__ = [
     "Range",
     "Size",
     "also_counted",
+    "any_number",
     "bounds",
     "broadcast",
     "ceil_div",
@@ -299,6 +300,13 @@ def named(name: str, size: Dimension) -> Dimension:
     var = tirx.Var(name, "int64")
     least, most = (max(0, min(bound, _FAR)) for bound in bounds(size))
     known().note(var, Range(least, most, typical(size)))
+    return Size(var)
+
+
+def any_number(name: str) -> Dimension:
+    """A variable that stands for an integer, perhaps a negative one, of which nothing is known."""
+    var = tirx.Var(name, "int64")
+    known().note(var, Range(-_FAR, _FAR, 0))
     return Size(var)
 
 

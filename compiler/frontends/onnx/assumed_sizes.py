@@ -9,7 +9,7 @@ sizes fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +27,9 @@ from nnefc.sizes import (
     Dimension,
     Range,
     Size,
+    expression,
     is_told,
+    may_exceed,
     narrower_ranges,
     open_variables,
     range_of,
@@ -60,7 +62,7 @@ class Assumption:
     @property
     def is_shared(self) -> bool:
         """Whether the whole network is narrowed if both branches need it; else each of them may have it."""
-        return not self.found.ends
+        return bool(self.found.names) and not self.found.ends
 
 
 class Assumed:
@@ -79,6 +81,16 @@ class Assumed:
         if any(made.contrary == other.contrary for other in self.assumptions):
             raise found  # it has been of no use
         return Assumed((*self.assumptions, made))
+
+    def not_negative(self, sizes: Iterable[Dimension]) -> Assumed:
+        """With the assumption that none of these sizes is less than 0; itself where that is known or assumed."""
+        made = list(self.assumptions)
+        for size in sizes:
+            contrary = f"less than 0 for {size}"
+            if may_exceed(0, size) and all(contrary != other.contrary for other in made):
+                sums = {str(size): (expression(size), 0, _NO_END)}
+                made.append(Assumption(Narrowed(), contrary, less_or_equal(0, size), {}, {}, sums))
+        return self if len(made) == len(self.assumptions) else Assumed(tuple(made))
 
     @property
     def holds(self) -> Truth:

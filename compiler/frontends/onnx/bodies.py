@@ -9,21 +9,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 
+from tvm import relax
+
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.values import AnyValue, Map, Optional, Sequence, Stacked, Value
 from nnefc.network import Body
-from nnefc.sizes import (
-    expression,
-    variables,
-)
+from nnefc.sizes import Dimension, Size, dimensions, expression, variables
 
-__all__ = ["leaves", "rebuilt", "structure", "told_inside"]
+__all__ = ["leaves", "rebuilt", "sizes_inside", "structure", "told_inside"]
 
 
 def told_inside(body: Body, results: Iterable[Value]) -> bool:
     """Whether some of these results of a body have sizes that only its own data tell."""
     own = {count.var for count in body.counts}
     return any(own.intersection(variables(expression(size))) for value in results for size in value.shape)
+
+
+def sizes_inside(body: Body) -> Iterator[Dimension]:
+    """The open sizes of what a body computes, but for those that only its own data tell, and those of bodies in it."""
+    own = {count.var for count in body.counts}
+    for block in body.module["main"].body.blocks:
+        for binding in block.bindings:
+            types = [binding.var.ty]
+            while types:
+                match types.pop():
+                    case relax.TensorType() as tensor:
+                        for size in dimensions(tensor.shape):
+                            if isinstance(size, Size) and own.isdisjoint(variables(size.expr)):
+                                yield size
+                    case relax.TupleType() as several:
+                        types.extend(several.fields)
 
 
 def leaves(values: Iterable[AnyValue]) -> Iterator[Value]:

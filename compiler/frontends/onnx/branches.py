@@ -8,7 +8,7 @@ from functools import partial
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.assumed_sizes import Assumed, SeenInside
-from nnefc.frontends.onnx.bodies import leaves, rebuilt, structure, told_inside
+from nnefc.frontends.onnx.bodies import leaves, rebuilt, sizes_inside, structure, told_inside
 from nnefc.frontends.onnx.branch_forms import NO_FORMS, Forms, one_item
 from nnefc.frontends.onnx.operator import Context, Subgraph
 from nnefc.frontends.onnx.size_values import sizes_array
@@ -214,7 +214,10 @@ def _possible(ctx: Context, path: _Path) -> _Branch:
         while True:
             try:
                 made = _branch(ctx, partial(_within, ctx, path, assumed), path.forms)
-                return replace(made, assumed=assumed)
+                whole = assumed.not_negative(sizes_inside(made.body))
+                if whole is assumed:
+                    return replace(made, assumed=assumed)
+                assumed = whole
             except Narrowed as found:
                 assumed = assumed.also(found)
 
@@ -236,9 +239,16 @@ def _within(ctx: Context, path: _Path, assumed: Assumed) -> list[AnyValue]:
     with assumed.inside():
         inner = replace(path, graph=path.graph.seeing(SeenInside(ctx, assumed)))
         first = _branch(ctx, lambda: inner.outputs(ctx))
+    first = replace(first, outputs=_of_any_sizes(first.outputs))
     error = CompileError(f"its operators do not take {assumed.contrary}")
     second = _failing(ctx, path.graph, error, first.outputs, f" with {assumed.contrary}")
     return _chosen(ctx, Value.of_sizes(sizes_array([assumed.holds], ()), "bool"), first, second)
+
+
+def _of_any_sizes(values: list[AnyValue]) -> list[AnyValue]:
+    """Values whose sizes are not negative inside a branch, with such that never are: a branch that fails has them."""
+    shaped = (replace(leaf, shape=tuple(greatest(size, 0) for size in leaf.shape)) for leaf in leaves(values))
+    return rebuilt(values, shaped)
 
 
 def _branch(ctx: Context, lower: Callable[[], list[AnyValue]], forms: Forms = NO_FORMS) -> _Branch:

@@ -19,8 +19,7 @@ from nnefc.frontends.onnx.size_values import computed, sizes_array
 from nnefc.frontends.onnx.values import AnyValue, Array, Value
 from nnefc.operators.counts import counted
 from nnefc.operators.shape import Reshape, Slice
-from nnefc.size_knowledge import known
-from nnefc.sizes import Dimension, Size, expression, is_known, narrower_ranges, variables
+from nnefc.sizes import Dimension, Size, any_number, expression, is_known, narrower_ranges, variables
 
 __all__ = ["distance_of", "note_integers", "sizes_of"]
 
@@ -68,7 +67,7 @@ def distance_of(ctx: Context, start: Value, limit: Value) -> Dimension | None:
         keys = [(told.expr, place) for place in range(math.prod(told.shape))]
         for key in keys:
             if key not in numbers:
-                numbers[key] = Size(known().any_number(f"number{len(numbers)}"))
+                numbers[key] = any_number(f"number{len(numbers)}")
         return sizes_array([numbers[key] for key in keys], told.shape)
 
     with narrower_ranges({}):

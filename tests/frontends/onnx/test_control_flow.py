@@ -203,6 +203,27 @@ def test_a_loop_ends_by_a_condition_after_many_rounds(tmp_path: Path) -> None:
         assert library.run({"n": np.int64(989345275647)})["y"] == 1348
 
 
+@pytest.mark.parametrize("summed", [False, True])
+def test_a_branch_whose_sizes_would_be_negative_fails_when_it_is_taken(summed: bool, tmp_path: Path) -> None:
+    """A window of five over fewer items: also where the result of the branch is of another size."""
+    pool = node("MaxPool", ["x"], ["m"], kernel_shape=[5])
+    then, other = ([pool, node("Neg", ["m"], ["t"])], node("Relu", ["x"], ["e"]))
+    if summed:
+        then, other = [pool, node("ReduceSum", ["m"], ["t"])], node("ReduceSum", ["x"], ["e"])
+    branches = {"then_branch": graph(then, [], [info("t", None)]), "else_branch": graph([other], [], [info("e", None)])}
+    result = info("y", (1, 1, 1) if summed else (1, 2, "k"))
+    proto = model([node("If", ["c"], ["y"], **branches)], [info("c", (), BOOL), info("x", (1, 2, "n"))], [result])
+    taken = [(flag, n) for n in (1, 3, 4, 5, 9) for flag in (False, True) if n >= 5 - (not summed) or not flag]
+    runs = [{"c": np.array(flag), "x": RNG.standard_normal((1, 2, n)).astype(np.float32)} for flag, n in taken]
+    with pytest.warns(ModelWarning, match="less than 0 for n - 4"):
+        network = agrees(proto, tmp_path, *runs)
+    with running(network) as library:
+        for n in (1, 3):
+            with pytest.raises(RunError, match="do not take less than 0 for n - 4"):
+                library.run({"c": np.array(True), "x": np.zeros((1, 2, n), np.float32)})
+            library.run({"c": np.array(False), "x": np.zeros((1, 2, n), np.float32)})
+
+
 def test_the_first_round_of_a_loop_is_computed_in_the_loop_alone(tmp_path: Path) -> None:
     """Though its condition is constant, and sizes that only the data tell are in it."""
     nodes = [

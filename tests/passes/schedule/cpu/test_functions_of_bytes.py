@@ -165,3 +165,37 @@ def test_strict_libraries_compute_all_digits(tmp_path: Path) -> None:
     kernels = kernels_of(nnefc.compile(model(tmp_path / "f.onnx", 4096), "x86-64-v4", strict=True), tmp_path)
     assert kernels
     assert not any("vscalefps" in part or "vrcp14ps" in part for part in kernels)
+
+
+def low_byte(folder: Path, *limits: str) -> Path:
+    """The low byte of 30,000 sigmoids of `x`, rounded, perhaps cut to limits before."""
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["s"]),
+        helper.make_node("Mul", ["s", "large"], ["m"]),
+        helper.make_node("Round", ["m"], ["r"]),
+        helper.make_node("Clip", ["r", *limits], ["c"]),
+        helper.make_node("Cast", ["c"], ["i"], to=TensorProto.INT32),
+        helper.make_node("Cast", ["i"], ["y"], to=TensorProto.UINT8),
+    ]
+    constants = {"large": 30000, "zero": 0, "thousand": 1000}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [63, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in constants.items()],
+    )
+    path = folder / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("most", [np.inf, 1000])
+def test_the_low_byte_of_a_larger_number_keeps_all_digits(most: float, tmp_path: Path) -> None:
+    x = 3 * np.random.default_rng(4).standard_normal((63, 64)).astype(np.float32)
+    path = low_byte(tmp_path) if most == np.inf else low_byte(tmp_path, "zero", "thousand")
+    found = nnefc.compile(path).load(threads=1)(x)
+    exact = 30000 * expit(x.astype(np.float64))
+    certain = np.abs(exact % 1 - 0.5) > 0.02
+    wanted = np.round(np.minimum(exact, most)).astype(np.int64) % 256
+    np.testing.assert_array_equal(found[certain], wanted[certain])
