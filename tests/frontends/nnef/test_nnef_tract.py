@@ -86,6 +86,16 @@ CASES: dict[str, tuple[str, str, tuple[int, ...], Callable[[np.ndarray], np.ndar
         (5, 2),
         lambda x: np.concatenate([x[1:], x[-3:-1], x[2:]]),
     ),
+    "from 0 to 0 there is nothing, also of sizes": (
+        "",
+        """n = slice(x, axes = [0], begin = [0], end = [0]);
+        s = tract_core_shape_of(x);
+        r = concat([slice(s, axes = [0], begin = [0], end = [0]), slice(s, axes = [0], begin = [1], end = [0]), [-1]],
+                   axis = 0);
+        y = reshape(concat([n, x], axis = 0), shape = r);""",
+        (5, 2),
+        lambda x: x.reshape(2, 5),
+    ),
     "a list of numbers and tensors is a tensor": (
         "",
         "m = sum_reduce(x, axes = [0]); y = x + [squeeze(m, axes = [0]), 2.0];",

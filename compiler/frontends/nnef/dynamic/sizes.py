@@ -80,8 +80,8 @@ def _slice(args: Mapping[str, Value]) -> Sizes:
     axes = integers(args["axes"])
     strides = integers(args.get("stride") or []) or [1] * len(axes)
     for axis, begin, end, stride in zip(axes, integers(args["begin"]), integers(args["end"]), strides, strict=True):
-        # An end of 0 is the end of the dimension.
-        places[axis] = slice(begin, None if end == 0 and begin != 0 else end or None, stride)
+        # An end of 0 is the end of the dimension, unless it is the beginning, too.
+        places[axis] = slice(begin, None if end == 0 and begin != 0 else end, stride)
     made: Sizes = x[tuple(places)]
     return made
 

@@ -70,7 +70,9 @@ def _softmax(context: Context, args: Arguments) -> Operand:
     promotes=False,
 )
 def _slice(context: Context, args: Arguments) -> Operand:
-    """What is beyond the end is cut off; negative positions count from the end; an end of 0 is the end."""
+    """What is beyond the end is cut off; negative positions count from the end, and so does an end of 0, unless it is
+    the beginning, too: then there are no items.
+    """
     shape, strides = shape_of(args.input), args.stride or [1] * len(args.axes)
     if not len(args.axes) == len(args.begin) == len(args.end) == len(strides):
         raise CompileError(f"{len(args.axes)} axes do not fit the numbers of bounds and strides")
@@ -85,7 +87,7 @@ def _slice(context: Context, args: Arguments) -> Operand:
             count = ceil_div(first - last, -stride)
         else:
             first = least(_from_front(begin, size), size)
-            last = size if end == 0 else least(_from_front(end, size), size)
+            last = size if end == 0 and begin != 0 else least(_from_front(end, size), size)
             count = ceil_div(greatest(last - first, 0), stride)
         ranges[axis % len(shape)] = (first, count, stride)
     made = Slice(ranges).shape(shape)

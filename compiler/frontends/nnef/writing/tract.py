@@ -277,7 +277,11 @@ def _split(document: TractDocument, operator: Split, x: Any) -> Any:
             given = {"input": value, "axes": [axis], "begin": [end], "end": [end], "stride": [1]}
             made.append(document.extension("slice", [(value.content, shape)], **given))
             continue
-        end = 0 if len(made) == len(operator.sizes) - 1 else first + size
+        is_last = len(made) == len(operator.sizes) - 1
+        if is_last and is_known(first) and first == 0:  # of which an end of 0 would leave nothing
+            made.append(value)
+            continue
+        end = 0 if is_last else first + size
         made.append(document.call("slice", input=value, axes=[axis], begin=[first], end=[end], stride=[1]))
         first = first + size
     return made
@@ -345,7 +349,8 @@ def _slice(document: TractDocument, operator: Slice, x: Any) -> Any:
 
 def _forward_slice(document: TractDocument, operator: Slice, x: Any) -> Any:
     """As the standard says it, or with expressions of symbols for ends that no number says."""
-    value, axes = document.tensor(x), sorted(operator.ranges)
+    value = document.tensor(x)
+    axes = [axis for axis, taken in sorted(operator.ranges.items()) if taken != (0, value.shape[axis], 1)]
     ends = [slice_ends(value.shape[axis], *operator.ranges[axis]) for axis in axes]
     if all(is_known(*each) for each in ends):
         return RULES[Slice](document, operator, x)
