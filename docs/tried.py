@@ -32,7 +32,8 @@ _READERS_TEXT = (
     "",
     "Every reader of files takes them for hostile. The fuzzer changes valid inputs by what it knows of their form,",
     "and, with `atheris` installed, keeps those that reach new code. An input may be refused with an error, in a",
-    "moment and in little memory; everything else is a finding.",
+    "moment and in little memory; everything else is a finding. Minutes are those of the later runs: they were not",
+    "counted at first.",
     "",
 )
 _GRAPHS_TEXT = (
@@ -46,10 +47,10 @@ _GRAPHS_TEXT = (
 
 
 def _readers(record: Mapping[str, Any]) -> Iterator[str]:
-    yield from ("| reader | reads | inputs tried | findings, mended |", "|---|---|---|---|")
+    yield from ("| reader | reads | inputs tried | minutes | findings, mended |", "|---|---|---|---|---|")
     for name, reads in _READERS.items():
         counts = record["readers"][name]
-        yield f"| `{name}` | {reads} | {counts['inputs']:,} | {counts['found']:,} |"
+        yield f"| `{name}` | {reads} | {counts['inputs']:,} | {counts.get('minutes', 0):,} | {counts['found']:,} |"
 
 
 def _graphs(record: Record) -> Iterator[str]:
@@ -112,6 +113,9 @@ def _left_open(record: Record) -> Iterator[str]:
 def _runtime(record: Mapping[str, Any]) -> Iterator[str]:
     counts, states = record["runtime"], record["states"]
     yield f"{', '.join(f'{count:,} {what}' for what, count in counts.items())}: no failure."
+    if record.get("stressed"):
+        minutes = record["stressed"]["minutes"]
+        yield f"They took {minutes:,} minutes, and those of the first runs, which were not counted."
     yield f"The protocol of its threads in every order of steps: {sum(states.values()):,} states."
 
 

@@ -64,7 +64,8 @@ def ways(folder: Path) -> dict[str, list[str]]:
 @click.option("--record", type=click.Path(path_type=Path), help="A file of counts that this run is added to.")
 def main(minutes: float, seed: int, record: Path | None) -> None:
     """Stress the runtime."""
-    end = time.monotonic() + 60 * minutes
+    begin = time.monotonic()
+    end = begin + 60 * minutes
     states = {}
     for name, setting in SETTINGS.items():
         explored = explore(setting)
@@ -90,7 +91,7 @@ def main(minutes: float, seed: int, record: Path | None) -> None:
             seed += 1
     if record is not None:
         Record({"states": states}).replace_in(record)
-        Record({"runtime": counts}).add_to(record)
+        Record({"runtime": counts, "stressed": {"minutes": round((time.monotonic() - begin) / 60)}}).add_to(record)
     click.echo(", ".join(f"{number:,} {what}" for what, number in counts.items()) + ": no failure")
 
 

@@ -221,7 +221,8 @@ def summarize(findings: Path, seconds: float, workers: int, record: Path | None)
     print(", ".join(f"{name}: {value:,}" for name, value in sorted(total.items())))
     print(f"findings: {len(found)}", *found, sep="\n  ")
     if record is not None:
-        Record({"readers": {findings.name: {"inputs": total["executions"], "found": len(found)}}}).add_to(record)
+        counts = {"inputs": total["executions"], "found": len(found), "minutes": round(seconds / 60)}
+        Record({"readers": {findings.name: counts}}).add_to(record)
     return 1 if found else 0
 
 
