@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+import onnx
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "fuzz"))
@@ -22,12 +23,16 @@ from corpus import CORPUS, read_case
 from opening import may_be_open
 from record import Record
 from reference import OWN
+from seeds import libraries, opset_of
 from shrinking import shrunk
 from spaces import SPACES
 from walk import Graph, Walk
 from ways import WAYS, Way
 
 import nnefc
+
+_NOT_INFERRED = ("MeanVarianceNormalization", "OneHot")
+"""Operators of which ONNX's inference refuses what the standard allows."""
 
 
 def graph_of(seed: int, steps: int) -> Graph:
@@ -67,6 +72,32 @@ def test_a_graph_is_the_same_for_the_same_seed() -> None:
     one, other = graph_of(7, 12), graph_of(7, 12)
     assert one.model().SerializeToString() == other.model().SerializeToString()
     assert len(one.steps) == 12
+
+
+@pytest.mark.parametrize("opset", range(13, 23))
+def test_graphs_of_each_operator_set_are_valid(opset: int) -> None:
+    walk = Walk(opset, opset=opset)
+    walk.take({kind: make for kind, make in SPACES.items() if kind not in _NOT_INFERRED}, 40)
+    model = walk.graph().model()
+    onnx.checker.check_model(model, full_check=True)
+    assert model.opset_import[0].version == opset
+    assert len(model.graph.node) >= 40
+
+
+def test_graphs_of_one_library_are_of_one_operator_set() -> None:
+    parts = list(libraries(range(40, 2000), list(WAYS.values()), alone=False))
+    assert [seed for seeds, _ in parts for seed in seeds] == list(range(40, 2000))
+    drawn = [{opset_of(seed) for seed in seeds} for seeds, _ in parts]
+    assert all(len(opsets) == 1 for opsets in drawn)
+    assert set(range(13, 23)) >= set().union(*drawn) > {21}
+
+
+@pytest.mark.parametrize("opset", [13, 17, 22])
+def test_graphs_of_other_operator_sets_agree_with_float64(opset: int) -> None:
+    walk = Walk(opset, opset=opset)
+    walk.take(SPACES, 5)
+    outcome = compare([walk.graph()], WAYS["default"])
+    assert not outcome.findings
 
 
 def test_a_wrong_graph_is_told_from_others_in_its_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from functools import reduce
 import tvm
 import tvm_ffi
 from tvm import sym, tirx
-from tvm.ir.expr import Call, TensorLoad
+from tvm.ir.expr import Call, StringImm, TensorLoad
 
 from nnefc.targets.codegen.cpu.expressions import (
     LIKELY,
@@ -126,6 +126,8 @@ class Ranges:
 
     def _known(self, value: tirx.Expr) -> tirx.Expr:
         """The same with names for items of tables, and for quotients: where a check fails, either is 0."""
+        if isinstance(value, StringImm):  # names a function of C
+            return value
         value = rebuilt(value, self._known)
         if lanes_of(value) > 1 or not is_integer(value):
             return value

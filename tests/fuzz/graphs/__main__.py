@@ -35,36 +35,16 @@ sys.path += [str(TESTS / part) for part in ("", "targets", "fuzz", "cuda/emulato
 from comparison import Finding, compare  # noqa: E402
 from opening import may_be_open  # noqa: E402
 from record import Record  # noqa: E402
+from seeds import graph_of, libraries  # noqa: E402
 from shrinking import shrunk  # noqa: E402
 from spaces import SPACES  # noqa: E402
 from states import kept_of  # noqa: E402
-from walk import Graph, Walk  # noqa: E402
 from ways import WAYS, Way  # noqa: E402
 
 _BATCH = 1600
 """Graphs that a process runs: what compilers leave behind goes with it."""
-_LEAST = 3
-"""Nodes of a graph, unless there shall be fewer at most."""
 _PATIENCE = 600.0
 """Seconds for the graphs of a library, and for making one small if something is found."""
-
-
-def graph_of(seed: int, steps: int, way: Way) -> Graph:
-    """The graph of a seed, of operators that the way has."""
-    walk = Walk(seed, f"s{seed}_", way.integers, without=way.without)
-    least = min(_LEAST, steps)
-    walk.take(SPACES, least + seed % (steps - least + 1))
-    return walk.graph()
-
-
-def libraries(seeds: range, ways: Sequence[Way], alone: bool) -> Iterator[tuple[range, Way]]:
-    """The seeds whose graphs are one library, and its way."""
-    shares = np.array([way.share / way.together for way in ways])
-    while seeds:
-        way = ways[int(np.random.default_rng(seeds[0]).choice(len(ways), p=shares / shares.sum()))]
-        count = 1 if alone else way.together
-        yield seeds[:count], way
-        seeds = seeds[count:]
 
 
 def work(seeds: range, steps: int, ways: Sequence[Way], alone: bool, found: Path) -> None:

@@ -63,6 +63,7 @@ def _graph(model: onnx.ModelProto) -> Graph:
     for tensor in model.graph.initializer:
         array = numpy_helper.to_array(tensor)
         constants.append(Tensor(tensor.name, array, widened(array)))
-    steps = [Step(node) for node in model.graph.node]
+    (opset,) = [each.version for each in model.opset_import if not each.domain]
+    steps = [Step(node, opset=opset) for node in model.graph.node]
     outputs = [Tensor(info.name, np.empty(0), np.empty(0)) for info in model.graph.output]
-    return Graph(0, steps, inputs, constants, outputs, {}).with_values()
+    return Graph(0, steps, inputs, constants, outputs, {}, opset=opset).with_values()

@@ -15,6 +15,7 @@ from reference import OWN
 __all__ = ["OPSET", "Rejected", "Step", "evaluate", "needed_for", "read_inside"]
 
 OPSET = 21
+"""The operator set of graphs that say no other."""
 
 Array = npt.NDArray[Any]
 
@@ -29,21 +30,24 @@ class Step:
     Args:
         node: what ONNX's reference raises of one that it does not take is raised.
         inner: the steps that a node with bodies takes on these inputs, as if they were written one after the other.
+        opset: whose operator it is.
 
     Attributes:
         node: in the graph.
+        opset: whose operator it is.
         inputs: what it reads, in its bodies too; "" for inputs that are left out.
     """
 
-    def __init__(self, node: onnx.NodeProto, inner: Sequence[Step] = ()) -> None:
+    def __init__(self, node: onnx.NodeProto, inner: Sequence[Step] = (), opset: int = OPSET) -> None:
         self.node = node
+        self.opset = opset
         self.inputs: list[str] = [*node.input, *(name for name in read_inside(node) if name not in node.input)]
         self._inner = tuple(inner)
         self._own = OWN.get(node.op_type)
         if self._own is not None:
             self._attributes = {a.name: _attribute(a) for a in node.attribute}
         elif not inner:
-            self._reference = ReferenceEvaluator(_alone(node, self.inputs))
+            self._reference = ReferenceEvaluator(_alone(node, self.inputs, opset))
 
     @property
     def plain(self) -> Sequence[Step]:
@@ -75,7 +79,7 @@ class Step:
         node.CopyFrom(self.node)
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names.get(name, name) for name in node.output]
-        return Step(node)
+        return Step(node, opset=self.opset)
 
 
 def needed_for(names: Iterable[str], steps: Sequence[Step]) -> tuple[list[Step], set[str]]:
@@ -127,7 +131,7 @@ def _attribute(attribute: onnx.AttributeProto) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _alone(node: onnx.NodeProto, read: Sequence[str]) -> onnx.ModelProto:
+def _alone(node: onnx.NodeProto, read: Sequence[str], opset: int) -> onnx.ModelProto:
     """A model of the node alone, without types; float64 may be fed to it: the reference does not look at them."""
     names = dict.fromkeys(name for name in read if name)
     inputs, outputs = (
@@ -135,4 +139,4 @@ def _alone(node: onnx.NodeProto, read: Sequence[str]) -> onnx.ModelProto:
         for part in (names, node.output)
     )
     graph = helper.make_graph([node], "node", inputs, outputs)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)

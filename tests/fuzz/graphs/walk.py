@@ -23,6 +23,8 @@ __all__ = ["Graph", "Tensor", "Walk", "element_type", "joined", "widened"]
 LARGEST = 1e5
 """Of a value: sums of larger ones say little in float32."""
 MOST_ITEMS = 1 << 14
+_TYPES = {"float32": "float", "float64": "double"}
+"""Element types that ONNX's schemas call otherwise than NumPy."""
 
 Array = npt.NDArray[Any]
 
@@ -69,6 +71,7 @@ class Graph:
         opened: the sizes of inputs that models may leave open, by their names; None where nobody looked yet.
         kept: the inputs that are states in some ways, and the outputs that each of them is in the next run; so, too.
         special: whether special values were put into its inputs.
+        opset: the operator set that its nodes are of.
     """
 
     seed: int
@@ -80,6 +83,7 @@ class Graph:
     opened: frozenset[str] | None = None
     kept: Mapping[str, str] | None = None
     special: bool = False
+    opset: int = OPSET
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -101,7 +105,7 @@ class Graph:
             numpy_helper.from_array(np.ascontiguousarray(t.array).reshape(t.shape), t.name) for t in self.constants
         ]
         graph = helper.make_graph([s.node for s in self.steps], "random", inputs, outputs, constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
 
     def feeds(self) -> dict[str, Array]:
         """The inputs' values."""
@@ -133,7 +137,7 @@ class Graph:
 
 
 def joined(graphs: Sequence[Graph]) -> Graph:
-    """One graph of several beside each other, of which no two have a tensor's name in common."""
+    """One graph of several of one operator set beside each other, of which no two have a tensor's name in common."""
     first, *others = graphs
     if not others:
         return first
@@ -141,7 +145,7 @@ def joined(graphs: Sequence[Graph]) -> Graph:
     tensors = {name: tensor for graph in graphs for name, tensor in graph.tensors.items()}
     opened = frozenset[str]().union(*(graph.opened or () for graph in graphs))
     kept = {x: y for graph in graphs for x, y in (graph.kept or {}).items()}
-    return Graph(first.seed, *parts, tensors, opened, kept, first.special)
+    return Graph(first.seed, *parts, tensors, opened, kept, first.special, first.opset)
 
 
 _PARTS = ("steps", "inputs", "constants", "outputs")
@@ -167,6 +171,7 @@ class Walk:
         takes_integers: whether nodes take integers that are no indices.
         most_inputs: of the graph.
         without: operators that are not taken, in bodies neither.
+        opset: the operator set that nodes are of.
     """
 
     seed: int
@@ -174,6 +179,7 @@ class Walk:
     takes_integers: bool = True
     most_inputs: int = 6
     without: frozenset[str] = frozenset()
+    opset: int = OPSET
     rng: np.random.Generator = field(init=False)
     tensors: list[Tensor] = field(default_factory=list)
     inputs: list[Tensor] = field(default_factory=list)
@@ -283,8 +289,9 @@ class Walk:
             Rejected: it makes no sense here; nothing was added.
         """
         node = helper.make_node(operator, [t.name if t else "" for t in inputs], self.names(outputs), **attributes)
+        self._check(node, inputs)
         try:
-            step = Step(node)
+            step = Step(node, opset=self.opset)
         except Exception as error:  # an attribute that the reference does not take
             raise Rejected(str(error)) from None
         return self.added(step, [t and t.exact for t in inputs])
@@ -315,7 +322,7 @@ class Walk:
     def inside(self, name: str, given: Sequence[Tensor]) -> Walk:
         """A walk that begins with these tensors, for a body of the next node; its constants are outside."""
         prefix = f"{self.prefix}{name}{len(self.steps)}_"
-        walk = Walk(int(self.rng.integers(1 << 62)), prefix, self.takes_integers, 0, self.without)
+        walk = Walk(int(self.rng.integers(1 << 62)), prefix, self.takes_integers, 0, self.without, self.opset)
         walk.constants = self.constants
         walk.tensors += given
         return walk
@@ -340,7 +347,27 @@ class Walk:
         outputs = [t for t in self.tensors if t.name in made and t.name not in used]
         inputs = [t for t in self.inputs if t.name in used]
         known = {t.name: t for t in (*self.tensors, *self.constants)}
-        return Graph(self.seed, self.steps, inputs, [t for t in self.constants if t.name in used], outputs, known)
+        constants = [t for t in self.constants if t.name in used]
+        return Graph(self.seed, self.steps, inputs, constants, outputs, known, opset=self.opset)
+
+    def _check(self, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> None:
+        """Raise `Rejected` if the operator set has no such operator, or not with these inputs and attributes."""
+        try:
+            schema = onnx.defs.get_schema(node.op_type, self.opset, node.domain)
+        except onnx.defs.SchemaError as error:
+            raise Rejected(str(error)) from None
+        if (
+            schema.deprecated
+            or len(inputs) > schema.max_input
+            or any(a.name not in schema.attributes for a in node.attribute)
+        ):
+            raise Rejected(f"{node.op_type} of operator set {self.opset} does not have it so")
+        for number, tensor in enumerate(inputs):
+            formal = schema.inputs[min(number, len(schema.inputs) - 1)]
+            if tensor is not None and f"tensor({_TYPES.get(tensor.array.dtype.name, tensor.array.dtype.name)})" not in (
+                formal.types
+            ):
+                raise Rejected(f"{node.op_type} of operator set {self.opset} takes no {tensor.array.dtype}")
 
     def _tensor(self, name: str, array: Array) -> Tensor:
         return Tensor(f"{self.prefix}{name}", array, widened(array))

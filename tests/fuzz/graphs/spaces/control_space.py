@@ -55,7 +55,7 @@ def _body(w: Walk, name: str, given: Sequence[Tensor], like: Tensor) -> _Body:
 
 
 def _node_with_bodies(w: Walk, node: onnx.NodeProto, inner: Sequence[Step]) -> list[Tensor]:
-    step = Step(node, inner)
+    step = Step(node, inner, w.opset)
     values = {t.name: t.exact for t in (*w.tensors, *w.constants)}
     return w.added(step, [values[name] if name else None for name in step.inputs])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from steps import Rejected
 from walk import Tensor, Walk
 
 from spaces.declared import ANY, BOOL, I32, I64, F, axis_of, space
@@ -40,6 +41,11 @@ def _gather_nd(w: Walk, name: str) -> object:
     return w.add(name, x, w.constant(np.stack(columns, -1).astype(I64)), **({"batch_dims": batch} if batch else {}))
 
 
+def _check_reduction(w: Walk, kind: str) -> None:
+    if kind in ("max", "min") and w.opset < 18:
+        raise Rejected("older operator sets scatter no extremes")
+
+
 @space("ScatterElements")
 def _scatter_elements(w: Walk, name: str) -> object:
     x = w.pick((F, F, I32), range(1, 4))
@@ -50,6 +56,7 @@ def _scatter_elements(w: Walk, name: str) -> object:
     if kind != "none" and w.chance(0.5):
         indices = w.rng.integers(0, x.shape[axis], shape)
     updates = w.constant(w.random(shape, x.array.dtype))
+    _check_reduction(w, kind)
     return w.add(
         name, x, w.constant(indices.astype(I64)), updates, axis=axis, **({} if kind == "none" else {"reduction": kind})
     )
@@ -66,6 +73,7 @@ def _scatter_nd(w: Walk, name: str) -> object:
         chosen = w.rng.integers(0, count, len(chosen))
     indices = np.stack(np.unravel_index(chosen, x.shape[:depth]), -1)
     updates = w.constant(w.random((len(chosen), *x.shape[depth:]), x.array.dtype))
+    _check_reduction(w, kind)
     return w.add(name, x, w.constant(indices.astype(I64)), updates, **({} if kind == "none" else {"reduction": kind}))
 
 

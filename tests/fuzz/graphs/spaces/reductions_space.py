@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from walk import Walk
+from collections.abc import Sequence
+
+from walk import Tensor, Walk
 
 from spaces.declared import I32, I64, F, axes_of, axis_of, some, space
 
@@ -10,15 +12,23 @@ from spaces.declared import I32, I64, F, axes_of, axis_of, some, space
 @space(*(f"Reduce{k}" for k in ("L1", "L2", "LogSumExp", "Max", "Mean", "Min", "Sum", "SumSquare", "Prod")))
 def _reduction(w: Walk, name: str) -> object:
     x = w.pick((F, F, F, I32) if name in ("ReduceMax", "ReduceMin", "ReduceSum") else (F,), range(1, 6))
-    axes = w.integers(*axes_of(w, x)) if w.chance(0.8) else None
-    return w.add(name, x, axes, **some(w, keepdims=w.number(0, 1), noop_with_empty_axes=w.number(0, 1)))
+    axes = axes_of(w, x) if w.chance(0.8) else []
+    return _over(w, name, x, axes, **some(w, keepdims=w.number(0, 1), noop_with_empty_axes=w.number(0, 1)))
 
 
 @space("ReduceLogSum")
 def _log_sum(w: Walk, name: str) -> object:
     (x,) = w.add("Abs", w.pick(ranks=range(1, 6)))
     (x,) = w.add("Add", x, w.constant(0.1, F))
-    return w.add(name, x, w.integers(*axes_of(w, x)), **some(w, keepdims=w.number(0, 1)))
+    return _over(w, name, x, axes_of(w, x), **some(w, keepdims=w.number(0, 1)))
+
+
+def _over(w: Walk, name: str, x: Tensor, axes: Sequence[int], **attributes: int) -> object:
+    """A reduction over axes, over all of them if it is said of none; older operator sets take them as an attribute."""
+    if w.opset >= (13 if name == "ReduceSum" else 18):
+        return w.add(name, x, w.integers(*axes) if axes else None, **attributes)
+    attributes.pop("noop_with_empty_axes", None)
+    return w.add(name, x, **({"axes": axes} if axes else {}), **attributes)
 
 
 @space("ArgMax", "ArgMin")

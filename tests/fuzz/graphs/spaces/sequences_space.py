@@ -37,7 +37,7 @@ def _grid_sample(w: Walk, name: str) -> object:
         grid,
         **some(
             w,
-            mode=w.one("linear", "nearest"),
+            mode=w.one("linear" if w.opset >= 20 else "bilinear", "nearest"),
             padding_mode=w.one("zeros", "border", "reflection"),
             align_corners=w.number(0, 1),
         ),

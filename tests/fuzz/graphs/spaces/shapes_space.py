@@ -77,7 +77,11 @@ def _split(w: Walk, name: str) -> object:
     if size < 2:
         raise Rejected("nothing to split")
     if w.chance(0.4):
-        return w.add(name, x, outputs=(parts := w.number(2, min(4, size))), axis=axis, num_outputs=parts)
+        parts = w.number(2, min(4, size))
+        if w.opset >= 18:
+            return w.add(name, x, outputs=parts, axis=axis, num_outputs=parts)
+        if size % parts == 0:
+            return w.add(name, x, outputs=parts, axis=axis)
     cuts = sorted({int(c) for c in w.rng.integers(1, size, w.number(1, 3))})
     sizes = np.diff([0, *cuts, size])
     return w.add(name, x, w.integers(*map(int, sizes)), outputs=len(sizes), axis=axis)
@@ -106,7 +110,7 @@ def _slice(w: Walk, name: str) -> object:
 @space("Pad")
 def _pad(w: Walk, name: str) -> object:
     x = w.pick((F, F, I32), range(1, 5))
-    mode = w.one("constant", "constant", "reflect", "edge", "wrap")
+    mode = w.one("constant", "constant", "reflect", "edge", *["wrap"] * (w.opset >= 19))
     most = [min(3, size - 1) if mode != "constant" else 3 for size in x.shape]
     pads = [w.number(0, max(0, m)) if w.chance(0.6) else 0 for m in (*most, *most)]
     if mode == "constant" and w.chance(0.2):
