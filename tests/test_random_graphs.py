@@ -25,6 +25,7 @@ from record import Record
 from reference import OWN
 from seeds import libraries, opset_of
 from shrinking import shrunk
+from simpler import SIMPLER
 from spaces import SPACES
 from walk import Graph, Walk
 from ways import WAYS, Way
@@ -281,7 +282,7 @@ def test_a_graph_that_fails_becomes_small() -> None:
     assert small.operators() == [kind]
 
 
-@pytest.mark.parametrize("kind", sorted((OWN.keys() | {"If", "Loop", "Scan"}) & SPACES.keys()))
+@pytest.mark.parametrize("kind", sorted((OWN.keys() | SIMPLER.keys() | {"If", "Loop", "Scan"}) & SPACES.keys()))
 def test_what_the_reference_does_not_evaluate_is_what_onnxruntime_computes(kind: str) -> None:
     compared = 0
     for seed in range(3 if kind != "Resize" else 12):

@@ -41,7 +41,7 @@ _SPREAD = 4.0
 
 # fmt: off
 _SUMS = frozenset((
-    "Add", "Sub", "Sum", "Mean", "MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "AveragePool",
+    "Add", "Sub", "Sum", "Mean", "MatMul", "BlockProduct", "Gemm", "Einsum", "Conv", "ConvTranspose", "AveragePool",
     "GlobalAveragePool", "LpPool", "ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "CumSum",
     "ScatterElements", "ScatterND", "Resize", "GridSample",
 ))
@@ -68,6 +68,8 @@ _MOST_LANES = 16
 """Parts of a sum at most whose terms are each added one after the other."""
 _INNER = {"LSTM": 8.0, "GRU": 8.0, "RNN": 8.0}
 """How large the sums inside are, where results are bounded by activations."""
+_DIGITS = 1 / (2 * 32639 * UNIT)
+"""Half a step of the numbers of 16 bits that rows are rounded to before a product with blocks, over their largest."""
 _SUBNORMAL = 2.0**-126
 """What is smaller may be taken for 0."""
 
@@ -170,6 +172,8 @@ def _scales(step: Step, exact: Mapping[str, Anything]) -> dict[str, Array]:
                 size = size + _carried_on(step, values, k)
             if kind in _CANCELLING:
                 size = size + 0.25 * np.abs(values[0]) + 0.1
+        if kind == "BlockProduct":
+            size = size + _lost_to_digits(step, values) / _STEP_UNITS
         if kind in _NORMALIZATIONS and k == 0:
             size = size + _lost_to_means(step, values)
         found[name] = size * (1 + units / _STEP_UNITS)
@@ -205,6 +209,18 @@ def _lost_to_means(step: Step, values: Sequence[Any]) -> Array:
     factor = np.abs(others[0]).max(initial=0) if others and others[0] is not None else 1.0
     lost.reshape(-1)[places.astype(int)] = factor * means[:, None]
     return lost
+
+
+def _lost_to_digits(step: Step, values: Sequence[Any]) -> Array:
+    """The errors of products with blocks, in units: the largest item of each block of a row says how it is rounded."""
+    x, weights = np.abs(values[0]), np.abs(values[1])
+    (size,) = (helper.get_attribute_value(a) for a in step.node.attribute)
+    largest = np.empty_like(x)
+    for start in range(0, x.shape[-1], size):
+        block = x[..., start : start + size]
+        largest[..., start : start + size] = block.max(-1, keepdims=True)
+    found: Array = _DIGITS * np.matmul(largest, weights)
+    return found
 
 
 def _serial_units(terms: Array | None) -> float:

@@ -308,6 +308,65 @@ def _mish(_given: Attributes, x: Array) -> Array:
     return x * np.tanh(np.logaddexp(0, x))
 
 
+def _convolution_sums(
+    given: Attributes, x: Array, x_scale: Array, x_zero: Array, weight: Array, *rest: Array | None
+) -> Array:
+    """What the sums of a convolution of integers stand for, over the scale of the result."""
+    scale, zero, y_scale, _, *bias = rest
+    channels = (-1, *[1] * (weight.ndim - 1))
+    x, weight = _apart(x, x_zero), _apart(weight, zero.reshape(channels) if zero.ndim else zero)  # type: ignore[union-attr]
+    kernel = {"kernel_shape": weight.shape[2:]} | dict(given)
+    window = _Window.of(kernel, x.shape[2:])
+    groups = given.get("group", 1)
+    items = window.over(x, 0).reshape(x.shape[0], groups, -1, *window.places, *window.kernel)
+    weights = weight.reshape(groups, -1, *weight.shape[1:])
+    spatial = list(range(3, 3 + x.ndim - 2))
+    under = list(range(20, 20 + x.ndim - 2))
+    sums = np.einsum(items, [0, 1, 2, *spatial, *under], weights, [1, 10, 2, *under], [0, 1, 10, *spatial])
+    sums = sums.reshape(x.shape[0], -1, *window.places)
+    places = channels[:-1]
+    if bias and bias[0] is not None:
+        sums = sums + bias[0].reshape(places)
+    return sums * (x_scale * scale / y_scale).reshape(places if np.ndim(scale) else ())  # type: ignore[operator]
+
+
+def _product_sums(_given: Attributes, a: Array, a_scale: Array, a_zero: Array, *rest: Array) -> Array:
+    b, b_scale, b_zero, y_scale, _ = rest
+    sums: Array = np.matmul(_apart(a, a_zero), _apart(b, b_zero)) * (a_scale * b_scale / y_scale)
+    return sums
+
+
+def _apart(x: Array, zero: Array) -> Array:
+    return x.astype(np.float64) - zero.astype(np.float64)
+
+
+def _requantized(_given: Attributes, real: Array, zero: Array) -> Array:
+    limits = np.iinfo(zero.dtype)
+    return np.clip(np.rint(real) + zero.astype(np.float64), limits.min, limits.max).astype(zero.dtype)
+
+
+def _block_weights(given: Attributes, packed: Array, scales: Array, zeros: Array | None = None) -> Array:
+    """Weights [K, N] of integers of some bits in blocks, two or more in a byte, the lowest bits first."""
+    bits, size, count, width = (given[name] for name in ("bits", "block_size", "K", "N"))
+    blocks = -(-count // size)
+    numbers = _unpacked(packed.reshape(width, blocks, -1), bits)
+    middle = np.full((width, blocks), 1 << (bits - 1))
+    if zeros is not None:
+        middle = _unpacked(zeros.reshape(width, -1), bits)[:, :blocks]
+    real = (numbers.astype(np.float64) - middle[..., None]) * scales.reshape(width, blocks, 1)
+    return np.ascontiguousarray(real.reshape(width, -1)[:, :count].T)
+
+
+def _block_product(_given: Attributes, x: Array, weights: Array) -> Array:
+    return np.matmul(x, weights)
+
+
+def _unpacked(packed: Array, bits: int) -> Array:
+    shifts = np.arange(0, 8, bits)
+    numbers = (packed[..., None] >> shifts) & ((1 << bits) - 1)
+    return numbers.reshape(*packed.shape[:-1], -1)
+
+
 def _part(given: Attributes, x: Array) -> Array:
     return np.take(x, given["place"], given["axis"])
 
@@ -318,6 +377,9 @@ def _stack(_given: Attributes, *parts: Array) -> Array:
 
 OWN: Mapping[str, Callable[..., Array]] = {
     "AveragePool": _average_pool,
+    "BlockProduct": _block_product,
+    "BlockWeights": _block_weights,
+    "ConvolutionSums": _convolution_sums,
     "ConvTranspose": _transposed_convolution,
     "Gelu": _gelu,
     "GlobalMaxPool": _global_max_pool,
@@ -331,9 +393,11 @@ OWN: Mapping[str, Callable[..., Array]] = {
     "MeanVarianceNormalization": _mean_variance_normalization,
     "Mish": _mish,
     "Part": _part,
+    "ProductSums": _product_sums,
+    "Requantized": _requantized,
     "Resize": _resize,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
     "Stack": _stack,
 }
-"""By the operators' names; `Part` and `Stack`, which are none of ONNX, are what loops do to tensors."""
+"""By the operators' names; those that are none of ONNX are what loops do to tensors, and of :mod:`simpler`."""

@@ -11,11 +11,14 @@ import onnx
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from reference import OWN
+from simpler import SIMPLER
 
 __all__ = ["OPSET", "Rejected", "Step", "evaluate", "needed_for", "read_inside"]
 
 OPSET = 21
 """The operator set of graphs that say no other."""
+_EVALUATED_AS = {"BatchNormalization": 14, "DequantizeLinear": 19}
+"""Operators that ONNX's reference evaluates rightly since this operator set alone, which changed nothing of them."""
 
 Array = npt.NDArray[Any]
 
@@ -42,12 +45,15 @@ class Step:
         self.node = node
         self.opset = opset
         self.inputs: list[str] = [*node.input, *(name for name in read_inside(node) if name not in node.input)]
-        self._inner = tuple(inner)
+        simpler = SIMPLER.get(node.op_type)
+        self._inner = tuple(inner) or tuple(Step(each, opset=opset) for each in (simpler(node) if simpler else ()))
         self._own = OWN.get(node.op_type)
         if self._own is not None:
             self._attributes = {a.name: _attribute(a) for a in node.attribute}
-        elif not inner:
-            self._reference = ReferenceEvaluator(_alone(node, self.inputs, opset))
+        elif not self._inner:
+            self._reference = ReferenceEvaluator(
+                _alone(node, self.inputs, max(opset, _EVALUATED_AS.get(node.op_type, 0)))
+            )
 
     @property
     def plain(self) -> Sequence[Step]:

@@ -83,17 +83,19 @@ _VECTORS = replace(_BY_NAME["riscv64gcv"], opened=True)
 _NOT_IN_NNEF = frozenset((
     "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "ConstantOfShape", "ConvInteger", "CumSum",
     "DynamicQuantizeLinear", "Einsum", "Erf", "GatherElements", "GatherND", "Gelu", "GridSample", "Hardmax",
-    "MatMulInteger", "Mod", "NonZero", "OneHot", "Range", "ReduceProd", "Resize", "ReverseSequence", "ScatterElements",
-    "ScatterND", "TopK",
+    "MatMulInteger", "MatMulNBits", "Mod", "NonZero", "OneHot", "Range", "ReduceProd", "Resize", "ReverseSequence",
+    "ScatterElements", "ScatterND", "TopK",
 ))
 # fmt: on
 """Operators that most graphs cannot have when they are written as NNEF."""
 
 _CONTROL = frozenset(("If", "Loop", "Scan"))
 _NOT_IN_TRACT = frozenset(
-    ("ConvInteger", "CumSum", "GridSample", "Hardmax", "Mod", "NonZero", "Resize", "ReverseSequence")
+    ("ConvInteger", "CumSum", "GridSample", "Hardmax", "MatMulNBits", "Mod", "NonZero", "Resize", "ReverseSequence")
 )
-_TIMES_ZERO = frozenset(("Conv", "ConvTranspose", "GridSample", "Resize"))
+_IN_HALVES_ON_GPUS = frozenset(("MatMulNBits",))
+"""Operators that GPUs compute in half floats, however wide the numbers are."""
+_TIMES_ZERO = frozenset(("Conv", "ConvTranspose", "GridSample", "MatMulNBits", "Resize"))
 """Operators of which nothing says whether they multiply what is no number by 0."""
 _TO_INTEGERS = frozenset(("Cast", "DynamicQuantizeLinear", "QuantizeLinear"))
 """Operators that make integers of floats; nothing says which one is made of what is no number."""
@@ -140,7 +142,7 @@ WAYS = {
         Way("armv7", machine=_BY_NAME["armv7-opened"], share=6),
         Way("riscv64gcv", machine=_VECTORS, share=4),
         Way("wasm32", machine=_BY_NAME["wasm32"], share=6),
-        Way("cuda", on_gpu=True, threads=(1,), share=8),
+        Way("cuda", on_gpu=True, threads=(1,), share=8, without=_IN_HALVES_ON_GPUS),
         Way("passes", validates=True, share=0.2, together=2, without=_CONTROL),
     )
 }
