@@ -106,7 +106,8 @@ def _writer_for(target: Target) -> _Writer:
         return lane_code.code_of(product, steps, right_step, once, together, target.costs.in_order)
 
     def in_engines(kind: str, widening: str, item_first: bool, bits: int) -> EngineProduct | None:
-        return engine_product_of(kind, widening, item_first, target.fused) if bits == _SHORT else None
+        known = engine_product_of(kind, widening, item_first, target.fused, target.reproducible)
+        return known if bits == _SHORT else None
 
     def for_engines(
         steps: tuple[Step, ...], product: _Product, _step: int | None, once: bool, _together: int

@@ -18,6 +18,9 @@ the engine has registers, and it does not know that addresses in a tensor do not
 apart. Here they are numbers in the loads, relative to a pointer into each factor. Items are floats, or two numbers of
 16 bits, whose products `i32x4.dot_i16x8_s` adds up; vectors of bytes are widened to these while they are loaded. Or
 they are four bytes: `i32x4.relaxed_dot_i8x16_i7x16_add_s` takes the signed ones first.
+
+A processor adds eight products while it waits for one sum. Of the few sums of a small tile, as the last rows of a
+matrix are, there are therefore two to eight parts, which terms are added to in turn, and at the end to each other.
 """
 
 from __future__ import annotations
@@ -26,13 +29,14 @@ import functools
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nnefc.passes.tir.lane_loops import Code, Step
 
 __all__ = ["OPERATORS", "EngineProduct", "code_of", "engine_product_of"]
 
 _ITEM = 4  # bytes
+_AT_ONCE = 8  # products that are added while one is: two in a cycle, for four cycles
 _DOT, _OF_BYTES = "nnefc.wasm_dot", ("nnefc.wasm_udot", "nnefc.wasm_sdot")
 
 OPERATORS = frozenset({_DOT, *_OF_BYTES})
@@ -48,12 +52,16 @@ class EngineProduct:
         sum: LLVM's type of a sum.
         load: the instruction that loads the vector.
         right_item: bytes of an item of the vector in memory.
+        added: what adds two sums for LLVM.
+        in_parts: whether terms may be added in another order than they come in.
     """
 
     texts: tuple[str, ...]
     sum: str = "<4 x float>"
     load: str = "v128.load"
     right_item: int = _ITEM
+    added: str = "fadd"
+    in_parts: bool = True
 
     @property
     def item(self) -> int:
@@ -70,17 +78,19 @@ _FUSED = EngineProduct(("{a}", "{b}", "local.get ${sum}", "f32x4.relaxed_madd", 
 _PLAIN = EngineProduct(("local.get ${sum}", "{a}", "{b}", "f32x4.mul", "f32x4.add", "local.set ${sum}"))
 _OF_PAIRS = ("{a}", "{b}", "i32x4.dot_i16x8_s", "local.get ${sum}", "i32x4.add", "local.set ${sum}")
 _PAIRS = {
-    "": EngineProduct(_OF_PAIRS, "<4 x i32>"),
-    "nnefc.widened_int8": EngineProduct(_OF_PAIRS, "<4 x i32>", "i16x8.load8x8_s", 2),
-    "nnefc.widened_uint8": EngineProduct(_OF_PAIRS, "<4 x i32>", "i16x8.load8x8_u", 2),
+    "": EngineProduct(_OF_PAIRS, "<4 x i32>", added="add"),
+    "nnefc.widened_int8": EngineProduct(_OF_PAIRS, "<4 x i32>", "i16x8.load8x8_s", 2, "add"),
+    "nnefc.widened_uint8": EngineProduct(_OF_PAIRS, "<4 x i32>", "i16x8.load8x8_u", 2, "add"),
 }
 _ADDED = ("local.get ${sum}", "i32x4.relaxed_dot_i8x16_i7x16_add_s", "local.set ${sum}")
 _VECTOR_LAST, _VECTOR_FIRST = (
-    EngineProduct((*operands, *_ADDED), "<4 x i32>") for operands in (("{a}", "{b}"), ("{b}", "{a}"))
+    EngineProduct((*operands, *_ADDED), "<4 x i32>", added="add") for operands in (("{a}", "{b}"), ("{b}", "{a}"))
 )
 
 
-def engine_product_of(kind: str, widening: str, item_first: bool, fused: bool) -> EngineProduct | None:
+def engine_product_of(
+    kind: str, widening: str, item_first: bool, fused: bool, in_order: bool = False
+) -> EngineProduct | None:
     """The instructions for a kind of product.
 
     Args:
@@ -88,12 +98,15 @@ def engine_product_of(kind: str, widening: str, item_first: bool, fused: bool) -
         widening: the operator that the vector is read with, or "".
         item_first: whether the operator's first factor is the item, and not the vector.
         fused: whether an instruction multiplies floats and adds.
+        in_order: whether sums of floats are of their terms in order, so that they have the same bits everywhere.
     """
     if kind == _DOT:
         return _PAIRS.get(widening)
     if kind in _OF_BYTES and not widening:
         return _VECTOR_FIRST if item_first else _VECTOR_LAST
-    return (_FUSED if fused else _PLAIN) if kind == "float32" and not widening else None
+    if kind != "float32" or widening:
+        return None
+    return replace(_FUSED if fused else _PLAIN, in_parts=not in_order)
 
 
 @functools.lru_cache(1024)
@@ -103,17 +116,29 @@ def code_of(product: EngineProduct, steps: tuple[Step, ...], once: bool) -> Code
     left, right = min(step.left for step in steps), min(step.right for step in steps)
     groups = list(_terms(steps))
     held = max(min(len({s.left for s in group}), len({s.right for s in group})) for group in groups) + 1
-    # operands: the sums, what is loaded, the two pointers
+    parts = _parts(product, len(sums), len(groups))
+    # operands: the sums, of each part, what is loaded, the two pointers
     place = {number: n for n, number in enumerate(sums)}
-    pointers = len(sums) + held
+    count = parts * len(sums)
     lines = [
         line
-        for group in groups
+        for term, group in enumerate(groups)
         for line in _products(
-            product, [Step(place[s.sum], s.left - left, s.right - right) for s in group], len(sums), pointers
+            product,
+            [Step(place[s.sum] + term % parts * len(sums), s.left - left, s.right - right) for s in group],
+            count,
+            count + held,
         )
     ]
-    return _function(product, sums, held, lines, (left, right), once)
+    return _function(product, sums, parts, held, lines, (left, right), once)
+
+
+def _parts(product: EngineProduct, sums: int, terms: int) -> int:
+    """Of each sum: as many as there are products at once, a power of two."""
+    parts = 1
+    while product.in_parts and 2 * parts <= terms and 2 * parts * sums <= _AT_ONCE:
+        parts *= 2
+    return parts
 
 
 def _terms(steps: Sequence[Step]) -> Iterator[list[Step]]:
@@ -168,10 +193,16 @@ def _load(product: EngineProduct, pointers: int, number: int, is_left: bool, int
 
 
 def _function(
-    product: EngineProduct, sums: Sequence[int], held: int, lines: Sequence[str], first: tuple[int, int], once: bool
+    product: EngineProduct,
+    sums: Sequence[int],
+    parts: int,
+    held: int,
+    lines: Sequence[str],
+    first: tuple[int, int],
+    once: bool,
 ) -> Code:
     """LLVM's function around the instructions."""
-    count, vector = len(sums), product.sum
+    count, vector = parts * len(sums), product.sum
     results = ", ".join([vector] * (count + held))
     constraints = ",".join(["=&r"] * (count + held) + ["r", "r"] + [str(n) for n in range(count)] + ["~{memory}"])
     given = ", ".join(["ptr %a", "ptr %b", *(f"{vector} %s{n}" for n in range(count))])
@@ -180,7 +211,8 @@ def _function(
         text.append(f"  %p{n} = getelementptr inbounds i8, ptr %s, i32 {number * _ITEM}")
         text.append(f"  %z{n} = load {vector}, ptr %p{n}, align {_ITEM}")
     text += ["  %da = trunc i64 %left to i32", "  %db = trunc i64 %right to i32", "  br label %round", "round:"]
-    text += [f"  %s{n} = phi {vector} [ %z{n}, %begin ], [ %r{n}, %round ]" for n in range(count)]
+    starts = [f"%z{n}" if n < len(sums) else "zeroinitializer" for n in range(count)]
+    text += [f"  %s{n} = phi {vector} [ {start}, %begin ], [ %r{n}, %round ]" for n, start in enumerate(starts)]
     text += [f"  %{x} = phi ptr [ %{x}0, %begin ], [ %{x}1, %round ]" for x in "ab"]
     text.append("  %i = phi i64 [ %n, %begin ], [ %i1, %round ]")
     assembler = "\\0A".join(lines)
@@ -189,7 +221,12 @@ def _function(
     text += [f"  %{x}1 = getelementptr i8, ptr %{x}, i32 %d{x}" for x in "ab"]
     text += ["  %i1 = sub i64 %i, 1", "  %more = icmp ne i64 %i1, 0"]
     text += [f"  br i1 {'false' if once else '%more'}, label %round, label %end", "end:"]
-    text += [f"  store {vector} %r{n}, ptr %p{n}, align {_ITEM}" for n in range(count)]
+    for n in range(len(sums)):
+        total = f"%r{n}"
+        for m in range(n + len(sums), count, len(sums)):
+            text.append(f"  %t{m} = {product.added} {vector} {total}, %r{m}")
+            total = f"%t{m}"
+        text.append(f"  store {vector} {total}, ptr %p{n}, align {_ITEM}")
     inside = "\n".join([*text, "  ret void"])
     name = f"nnefc_sums_{hashlib.sha256(inside.encode()).hexdigest()[:16]}"
     given = "ptr %s, ptr %a0, ptr %b0, i64 %n, i64 %left, i64 %right"

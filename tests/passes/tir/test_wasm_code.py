@@ -67,6 +67,25 @@ def test_relaxed_dot_products_take_signed_bytes_first(rows: int, columns: int, i
     assert text.count("i32x4.relaxed_dot_i8x16_i7x16_add_s") == rows * columns
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "terms", "parts"),
+    [(6, 2, 8, 1), (3, 2, 8, 1), (2, 2, 8, 2), (1, 2, 8, 4), (1, 1, 4, 4), (1, 1, 1, 1)],
+)
+def test_few_sums_have_parts_so_that_none_waits_for_itself(rows: int, columns: int, terms: int, parts: int) -> None:
+    sums = rows * columns
+    for product, known in (
+        (engine_product_of("float32", "", True, True), parts),
+        (engine_product_of("float32", "", True, True, in_order=True), 1),
+        (engine_product_of("nnefc.wasm_dot", "", True, True, in_order=True), parts),  # exact in any order
+    ):
+        assert product is not None
+        text = code_of(product, steps(rows, columns, terms), False).text
+        added = re.findall(r"local\.set \$(\d+)", text)
+        assert len(added) == sums * terms
+        assert set(map(int, added)) == set(range(sums * known))
+        assert len(re.findall(rf"%t\d+ = {product.added} ", text)) == sums * (known - 1)
+
+
 def test_offsets_are_relative_to_the_first_item_that_is_read() -> None:
     code = code_of(product_of("float32", "", True), (Step(0, 7, 12), Step(4, 9, 12)), True)
     assert (code.left, code.right) == ((7,), (12,))
