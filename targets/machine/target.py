@@ -295,6 +295,12 @@ class Target:
         return self.format is FileFormat.WASM
 
     @property
+    def makes_numbers_anew(self) -> bool:
+        """Whether each round of a loop begins with making vectors of the numbers in it, by three instructions each:
+        engines of WebAssembly take them out of no loop."""
+        return self.format is FileFormat.WASM and not self.small
+
+    @property
     def rounds_between_limits(self) -> bool:
         """Whether kernels shall have limits and zero points of integers as numbers in their code, for numbers between
         limits that are known are rounded and converted in fewer instructions."""

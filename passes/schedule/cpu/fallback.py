@@ -9,6 +9,7 @@ from tvm.ir.expr import Call, TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of
+from nnefc.passes.schedule.cpu.vectors import in_vectors
 from nnefc.passes.schedule.schedules import largest_divisor, root_blocks, trip_count, vector_lanes
 from nnefc.passes.schedule.whole_tiles import in_whole_tiles
 from nnefc.passes.tir.cut_loops import is_cut_along
@@ -86,8 +87,7 @@ class FallbackRule:
         lanes = vector_lanes(size, target.lanes(step.dtype))
         if is_known(size) and size % lanes:
             return outer
-        vectors, lane = sch.split(last, [None, lanes])
-        sch.vectorize(lane)
+        vectors = in_vectors(sch, last, lanes, step.value, target)
         return [*outer, vectors] if typical(trip_count(sch, *outer)) == 1 else outer
 
 

@@ -24,6 +24,7 @@ from tvm.ir.expr import Call, TensorLoad
 from tvm.s_tir.schedule import LoopRV
 
 from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of, steps_of
+from nnefc.passes.schedule.cpu.vectors import in_vectors
 from nnefc.passes.schedule.reducers import register_reducer
 from nnefc.passes.schedule.schedules import SBlockRV, fused, is_reduction, root_blocks, trip_count
 from nnefc.passes.schedule.whole_tiles import rows_in_whole_vectors
@@ -132,7 +133,7 @@ def _compute_row_by_row(sch: s_tir.Schedule, output: SBlockRV, rows: tuple[Size,
         if sch.get(block).name_hint in partial:
             accumulated.append((block, _accumulate_in_vectors(sch, block, loops)))
         elif not is_reduction(sch, block) and loops:
-            _vectorize(sch, loops, lanes)
+            _vectorize(sch, block, loops, lanes, target)
     if typical(item_count(rows)) > 1 and typical(item_count(rows) * longest) >= target.parallel_grain:
         sch.parallel(row)
     for block, step in accumulated:  # last, for the other primitives refuse a block in two parts
@@ -191,12 +192,12 @@ def _accumulate_in_vectors(sch: s_tir.Schedule, block: SBlockRV, loops: Sequence
     return steps[0]
 
 
-def _vectorize(sch: s_tir.Schedule, loops: Sequence[LoopRV], lanes: int) -> None:
+def _vectorize(sch: s_tir.Schedule, block: SBlockRV, loops: Sequence[LoopRV], lanes: int, target: Target) -> None:
     """Loops along a row in vectors, where these fit."""
+    value = step_of(sch, block).value
     column = _joined(sch, loops)
     if trip_count(sch, column) % lanes == 0:
-        _, lane = sch.split(column, [None, lanes])
-        sch.vectorize(lane)
+        in_vectors(sch, column, lanes, value, target)
 
 
 def _is_element_wise(step: Step) -> bool:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
 import numpy as np
+import onnx
 import pytest
 import tvm_ffi
+from emulation import MACHINES, run_on, with_relaxed_simd
 from relax_programs import network_of, program, target
+from scipy.special import expit, softmax
+from small_networks import Net
 from tvm import te, tirx
 
+import nnefc
 from nnefc.driver import compile_network
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
+from nnefc.passes.schedule.cpu.row_reduction import RowReductionRule
 from nnefc.passes.schedule.rule import scheduled
 
 
@@ -63,3 +73,40 @@ def test_a_single_short_line_is_cut() -> None:
 def test_what_is_not_cut_becomes_vectors() -> None:
     assert tirx.ForKind.VECTORIZED not in kinds_of((64, 4800), tensors=8)
     assert tirx.ForKind.VECTORIZED in kinds_of((64, 4800), tensors=9)
+
+
+@pytest.mark.parametrize(
+    ("machine", "size", "expected"),
+    [("wasm32-wasi", 208, 4), ("wasm32-wasi", 24, 3), ("wasm32-wasi", 20, 1), ("llvm -mcpu=x86-64-v3", 208, 1)],
+)
+@pytest.mark.parametrize("rows", [False, True])
+def test_engines_that_make_numbers_anew_in_each_round_have_several_vectors_in_one(
+    machine: str, size: int, expected: int, rows: bool
+) -> None:
+    x = te.placeholder((3, size), name="x")
+    k = te.reduce_axis((0, size), name="k")
+    largest = te.compute((3, 1), lambda i, j: te.max(x[i, k], k))
+    y = te.compute((3, size), lambda i, j: tirx.exp(x[i, j] - largest[i, 0] if rows else x[i, j]))
+    kernel = KernelAnalysis(te.create_prim_func([x, y]))
+    found: list[tirx.For] = []
+    func = scheduled(kernel, (RowReductionRule() if rows else FallbackRule(),), target(machine))
+    tvm_ffi.structural_walk(func.body, (tirx.For, found.append))
+    (together,) = {int(loop.extent) for loop in found if loop.kind == tirx.ForKind.UNROLLED} or {1}
+    assert together == expected
+
+
+@pytest.mark.parametrize("machine", ["wasm32-wasi", "wasm32-relaxed"])
+def test_several_vectors_in_a_round_are_computed_as_one_is(machine: str, tmp_path: Path) -> None:
+    (engine,) = (each for each in MACHINES if each.name == "wasm32")
+    if engine.missing:
+        pytest.skip(f"needs: {engine.missing}")
+    net = Net(0)
+    inputs = [net.floats(3, size) for size in (208, 24, 20, 7)]
+    outputs = [net.do(op, x) for x in inputs for op in ("Exp", "Sigmoid", "HardSwish", "Softmax")]
+    onnx.save(net.model(outputs), tmp_path / "m.onnx")
+    artifact = nnefc.compile(tmp_path / "m.onnx", machine)
+    found = run_on(replace(engine, command=with_relaxed_simd()), artifact, net.inputs)
+    exact = [np.exp, expit, lambda x: x * np.clip(x / 6 + 0.5, 0, 1), partial(softmax, axis=-1)]
+    expected = [function(net.inputs[name].astype(np.float64)) for name in inputs for function in exact]
+    for here, there in zip(expected, found.values(), strict=True):
+        np.testing.assert_allclose(there, here, rtol=1e-5, atol=1e-7)
