@@ -61,6 +61,7 @@ from nnefc.passes.tir.rolled_loops import with_rolled_loops
 from nnefc.passes.tir.rounding_conversions import use_rounding_conversions, with_rounding_conversions
 from nnefc.passes.tir.scratch import ALONE, BARE, THREADS, Frames
 from nnefc.passes.tir.turned_loads import use_turned_loads
+from nnefc.passes.tir.widened_bytes import use_widened_bytes, with_widened_bytes
 from nnefc.sizes import is_known
 from nnefc.targets.codegen.attributes import CHECKED, ITEM_RANGES
 from nnefc.targets.codegen.cpu.objects import MachineCode
@@ -98,6 +99,7 @@ class CpuBackend(Backend):
         """Nothing is needed: TVM brings LLVM."""
         use_rounding()
         use_rounding_conversions()
+        use_widened_bytes()
         use_float_extremes()
         use_lane_sums()
         use_turned_loads()
@@ -220,6 +222,8 @@ class CpuBackend(Backend):
         if target.converts_rounding is not None:
             func = with_rounding_conversions(func, target.converts_rounding, target.lanes("float32"))
             observed("rounding conversions", func)
+        func = with_widened_bytes(func, target.triple.split("-")[0])
+        observed("widened bytes", func)
         if not target.rounds:
             func = with_added_roundings(func)
             observed("added roundings", func)

@@ -5,6 +5,7 @@ max(min(nearbyint(x) + 3, 255), 0)     is     RoundedNumber(x, 3, ((Min, 255), (
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import tvm
@@ -29,6 +30,15 @@ class RoundedNumber:
     number: tirx.Expr
     zero: int
     limits: tuple[tuple[type[tirx.Min | tirx.Max], int], ...]
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the greatest that it may be."""
+        least, most = -math.inf, math.inf
+        for kind, limit in self.limits:
+            cut = min if kind is tirx.Min else max
+            least, most = cut(least, limit), cut(most, limit)
+        return least, most
 
     @classmethod
     def of(cls, expr: tirx.Expr) -> RoundedNumber | None:

@@ -9,7 +9,11 @@ One instruction takes the place of three. What int32 does not hold becomes its l
 and the nearest one elsewhere: a limit of 255 that comes after the conversion cuts both as well, and vectors are cut to
 bytes while they become bytes. A minimum or maximum is its second operand where the other is NaN: limits that are second
 make the upper one of it. So do conversions that are cut afterwards, but for those of Arm, which make 0 of it: there the
-last of these lines keeps both limits before the conversion.
+last of these lines keeps both limits before the conversion, unless the number is computed of integers:
+
+    int8(int32(max(min(nearbyint(x) + 3, 127), -128)))    →     saturated(converted(x), 3)
+
+A byte that becomes a float again, as that of a convolution that is added to another one, stays an int32.
 
 Engines of WebAssembly take some eight instructions to convert what int32 may not hold, and 32-bit Arm as many to round.
 There, numbers between limits alone are rounded so: the sum with 3 · 2²² has them in its lowest bits, rounded to even as
@@ -20,12 +24,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 
+import numpy as np
 import tvm
 import tvm_ffi
 from tvm import tirx
 
-from nnefc.passes.tir.expressions import in_parts, is_number
+from nnefc.passes.tir.expressions import in_parts, is_number, loads_of, variables_of
 from nnefc.passes.tir.pure_operators import register_pure_operator
 from nnefc.passes.tir.rounded_numbers import RoundedNumber, rounded_argument
 
@@ -40,6 +46,10 @@ _NAMES = {
 }
 _BY_SUM = _NAMES["wasm32"]
 _CONVERTED = "nnefc.converted_"
+_SATURATED = {dtype: f"nnefc.saturated_{dtype}" for dtype in ("int8", "uint8")}
+_NARROWING = {"int8": "llvm.aarch64.neon.sqxtn.v8i8", "uint8": "llvm.aarch64.neon.sqxtun.v8i8"}
+_AT_ONCE = 8
+"""Bytes that Arm makes of numbers of 16 bits."""
 _MOST = 255
 _X86 = {16: "llvm.x86.avx512.mask.cvtps2dq.512", 8: "llvm.x86.avx.cvt.ps2dq.256", 4: "llvm.x86.sse2.cvtps2dq"}
 """Instructions by lanes, and of how many lanes the one is that takes a mask."""
@@ -60,6 +70,8 @@ def with_rounding_conversions(func: tirx.PrimFunc, architecture: str, lanes: int
 
     def change(cast: tirx.Cast) -> tirx.Expr:
         dtype = str(cast.expr_ty().dtype)
+        if architecture == "aarch64" and (byte := _Byte.of(cast.value, dtype)) is not None:
+            return byte.saturated()
         if any_number and dtype == "uint8" and (inner := _cut_to_bytes(cast.value, nan_is_large)) is not None:
             most = tirx.const(_MOST, "uint32")
             return tirx.Cast("uint8", tirx.Min(tirx.Cast("uint32", converted(inner)), most))
@@ -71,7 +83,75 @@ def with_rounding_conversions(func: tirx.PrimFunc, architecture: str, lanes: int
         number = RoundedNumber.of(cast.value)
         return cast if number is None else _cut_before(number, converted)
 
-    return tvm_ffi.structural_map(func, (tirx.Cast, change))
+    return tvm_ffi.structural_map(tvm_ffi.structural_map(func, (tirx.Cast, _without_bytes)), (tirx.Cast, change))
+
+
+def _without_bytes(cast: tirx.Cast) -> tirx.Cast:
+    """A float of a number that was a byte in between, which it may be without that."""
+    byte = cast.value
+    if str(cast.expr_ty().dtype) != "float32" or not isinstance(byte, tirx.Cast):
+        return cast
+    dtype, whole = str(byte.expr_ty().dtype), byte.value
+    if dtype not in _SATURATED or not isinstance(whole, tirx.Cast) or str(whole.expr_ty().dtype) != "int32":
+        return cast
+    number, limits = RoundedNumber.of(whole.value), np.iinfo(dtype)
+    if number is None or number.range[0] < limits.min or number.range[1] > limits.max:
+        return cast
+    return tirx.Cast("float32", whole)
+
+
+@dataclass(frozen=True)
+class _Byte:
+    """A byte that a float32 is rounded to and moved by a zero point.
+
+    Attributes:
+        dtype: its type.
+        number: the float32.
+        zero: what is added to it.
+        least, most: what the byte may be.
+    """
+
+    dtype: str
+    number: tirx.Expr
+    zero: int
+    least: int
+    most: int
+
+    @classmethod
+    def of(cls, expr: tirx.Expr, dtype: str) -> _Byte | None:
+        """An int32 that becomes one; None for others, and for numbers that may be none, of which conversions make 0."""
+        zero = 0
+        if isinstance(expr, tirx.Add) and isinstance(expr.b, tirx.IntImm):
+            expr, zero = expr.a, int(expr.b)
+        number = _rounded(expr)
+        found: dict[type[tirx.Expr], int] = {}
+        while isinstance(number, tirx.Min | tirx.Max) and isinstance(number.b, tirx.FloatImm):
+            if type(number) in found:
+                return None
+            found[type(number)] = int(float(number.b)) + zero
+            number = number.a
+        if dtype not in _SATURATED or found.keys() != {tirx.Min, tirx.Max} or not _is_of_integers(number):
+            return None
+        least, most, limits = found[tirx.Max], found[tirx.Min], np.iinfo(dtype)
+        fits = limits.min <= least <= most <= limits.max and abs(zero) <= _MOST
+        return cls(dtype, number, zero, least, most) if fits else None
+
+    def saturated(self) -> tirx.Expr:
+        """The number is cut while it becomes a byte, and to narrower limits as a byte."""
+        limits = np.iinfo(self.dtype)
+        whole = tirx.call_intrin("int32", _NAMES["aarch64"], self.number)
+        made: tirx.Expr = tirx.call_intrin(self.dtype, _SATURATED[self.dtype], whole, tirx.const(self.zero, "int32"))
+        if self.least > limits.min:
+            made = tirx.Max(made, tirx.const(self.least, self.dtype))
+        return tirx.Min(made, tirx.const(self.most, self.dtype)) if self.most < limits.max else made
+
+
+def _is_of_integers(number: tirx.Expr) -> bool:
+    """Whether a float is computed of integers, and of floats for some axes alone, as scales are: all are numbers."""
+    loads = loads_of(number)
+    floats = [load for load in loads if str(load.source.dtype).startswith("float")]
+    axes = variables_of(place for load in loads if load not in floats for place in load.indices)
+    return len(floats) < len(loads) and all(variables_of(load.indices) < axes for load in floats)
 
 
 def _rounded(expr: tirx.Expr) -> tirx.Expr | None:
@@ -117,6 +197,8 @@ def use_rounding_conversions() -> None:
     lowerings |= {_NAMES["aarch64"]: _on_arm, _NAMES["riscv64"]: _on_riscv, _BY_SUM: _by_sum}
     for name, lowering in lowerings.items():
         register_pure_operator(name, "a float32 rounded to int32", lowering)
+    for dtype, name in _SATURATED.items():
+        register_pure_operator(name, "the sum of two int32, cut to bytes", functools.partial(_cut_sum, dtype))
 
 
 def _on_x86(widest: int, call: tvm.ir.Call) -> tirx.Expr:
@@ -146,6 +228,32 @@ def _on_arm(call: tvm.ir.Call) -> tirx.Expr:
         return tirx.nearbyint(x).astype(str(call.expr_ty().dtype))
     name = f"llvm.aarch64.neon.fcvtns{_ON_ARM[4]}"
     return in_parts(x, 4, lambda part: tirx.call_llvm_pure_intrin("int32x4", name, part))
+
+
+def _cut_sum(dtype: str, call: tvm.ir.Call) -> tirx.Expr:
+    """The sum of a vector and a constant of few bits, by way of numbers of 16 bits."""
+    value, zero = call.args
+    made = str(call.expr_ty().dtype)
+    lanes = int(tvm.DataType(made).lanes)
+    moved = int(zero.value if isinstance(zero, tirx.Broadcast) else zero)
+    limits = np.iinfo(dtype)
+    if lanes % _AT_ONCE:
+        bounds = [tirx.const(int(limit) - moved, "int32") for limit in (limits.min, limits.max)]
+        least, most, added = (
+            bound if lanes == 1 else tirx.Broadcast(bound, lanes) for bound in (*bounds, tirx.const(moved, "int32"))
+        )
+        return (tirx.Min(tirx.Max(value, least), most) + added).astype(made)
+
+    def eight(part: tirx.Expr) -> tirx.Expr:
+        halves = [tirx.Shuffle([part], list(range(first, first + 4))) for first in (0, 4)]
+        narrow = [tirx.call_llvm_pure_intrin("int16x4", "llvm.aarch64.neon.sqxtn.v4i16", half) for half in halves]
+        both: tirx.Expr = tirx.Shuffle(narrow, list(range(_AT_ONCE)))
+        if moved:
+            added = tirx.Broadcast(tirx.const(moved, "int16"), _AT_ONCE)
+            both = tirx.call_llvm_pure_intrin("int16x8", "llvm.aarch64.neon.sqadd.v8i16", both, added)
+        return tirx.call_llvm_pure_intrin(f"{dtype}x{_AT_ONCE}", _NARROWING[dtype], both)
+
+    return in_parts(value, _AT_ONCE, eight)
 
 
 def _on_riscv(call: tvm.ir.Call) -> tirx.Expr:

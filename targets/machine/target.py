@@ -304,7 +304,8 @@ class Target:
     def rounds_between_limits(self) -> bool:
         """Whether kernels shall have limits and zero points of integers as numbers in their code, for numbers between
         limits that are known are rounded and converted in fewer instructions."""
-        return self.format is FileFormat.WASM or not self.hosted or self.converts_rounding == "armv7a"
+        is_arm = self.converts_rounding in ("aarch64", "armv7a")
+        return self.format is FileFormat.WASM or not self.hosted or is_arm
 
     @property
     def float_extremes(self) -> bool:

@@ -79,7 +79,7 @@ def network(rng: np.random.Generator) -> tuple[onnx.ModelProto, dict[str, np.nda
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), inputs
 
 
-def test_sums_of_bytes_are_exact(machine: Machine, tmp_path: Path) -> None:
+def test_sums_of_summandsare_exact(machine: Machine, tmp_path: Path) -> None:
     model, inputs = network(np.random.default_rng(20))
     onnx.save(model, tmp_path / "sums.onnx")
     found = run_on(machine, nnefc.compile(tmp_path / "sums.onnx", machine.target), inputs)
@@ -119,7 +119,7 @@ def windows(folder: Path) -> tuple[Path, dict[str, np.ndarray], list[np.ndarray]
 
 
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3 -mattr=+avxvnni", "x86-64-v3", "x86-64-v2"])
-def test_sums_of_windows_of_bytes_are_exact(target: str, tmp_path: Path) -> None:
+def test_sums_of_windows_of_summandsare_exact(target: str, tmp_path: Path) -> None:
     """Their pixels are multiplied four at once, or two."""
     network, inputs, wanted = windows(tmp_path)
     try:
@@ -139,7 +139,7 @@ def engine() -> Machine:
 
 
 @pytest.mark.parametrize("target", ["wasm32-relaxed-udot", "wasm32-relaxed-sdot"])
-def test_relaxed_dot_products_of_bytes_are_exact_or_refused(target: str, tmp_path: Path) -> None:
+def test_relaxed_dot_products_of_summandsare_exact_or_refused(target: str, tmp_path: Path) -> None:
     machine = replace(engine(), command=with_relaxed_simd())
     model, inputs = network(np.random.default_rng(22))
     onnx.save(model, tmp_path / "sums.onnx")
@@ -155,7 +155,7 @@ def test_relaxed_dot_products_of_bytes_are_exact_or_refused(target: str, tmp_pat
         np.testing.assert_array_equal(found[output.name], wanted, err_msg=output.name)
 
 
-def test_engines_sum_windows_of_bytes_exactly(tmp_path: Path) -> None:
+def test_engines_sum_windows_of_summandsexactly(tmp_path: Path) -> None:
     machine = engine()
     network, inputs, wanted = windows(tmp_path)
     found = run_on(machine, nnefc.compile(network, machine.target), inputs)
@@ -182,7 +182,7 @@ def test_neighbouring_windows_share_the_words_of_their_pixels(target: str, most:
 
 
 @pytest.mark.parametrize(("kernel", "group"), [(3, 1), (1, 1), (1, 2)])
-def test_loops_of_bytes_load_little_beside_their_products_on_32_bit_arm(
+def test_loops_of_summandsload_little_beside_their_products_on_32_bit_arm(
     kernel: int, group: int, tmp_path: Path
 ) -> None:
     net = Net(seed=8)
@@ -210,3 +210,45 @@ def test_numbers_are_rounded_by_the_conversion_and_cut_by_the_narrowing(tmp_path
     text = code_of(net.model([result]), "llvm -mcpu=x86-64-v4 -mattr=+avx512vnni", tmp_path)
     assert "vcvtps2dq" in text and "vpmovusdb" in text
     assert "vrndscaleps" not in text and "vcvttps2dq" not in text and "vminps" not in text
+
+
+def residual(seed: int, results: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A convolution that is rounded to bytes, added to other bytes and rounded again, to limits and beyond; those,
+    and one result or two."""
+    net = Net(seed=seed)
+    rng = np.random.default_rng(seed)
+    step, middle, large = (net.constant(np.float32(size)) for size in (0.1, 3, 19))
+    zeros = [net.constant(np.int8(zero)) for zero in (3, -5, 11)]
+    data = net.do("DequantizeLinear", net.given(items(rng, "int8", (1, 32, 9, 7), False)), step, zeros[0])
+    quantized, summands = [], []
+    for size, zero in ((large, zeros[1]), (middle, zeros[2])):
+        weights = net.do("DequantizeLinear", net.constant(items(rng, "int8", (40, 32, 1, 1), False)), step)
+        sums = net.do("QuantizeLinear", net.do("Conv", data, weights), size, zero)
+        quantized.append(sums)
+        summands.append(net.do("DequantizeLinear", sums, size, zero))
+    added = net.do("Add", *summands)
+    rectified = net.do("Relu", added)
+    outputs = [net.do("QuantizeLinear", value, size, zeros[0]) for value, size in ((added, step), (rectified, large))]
+    return net.model([*quantized[1:], *outputs[:results]]), net.inputs
+
+
+def test_bytes_that_are_added_and_rounded_again_have_the_same_bits_everywhere(machine: Machine, tmp_path: Path) -> None:
+    model, inputs = residual(9, 2)
+    onnx.save(model, tmp_path / "residual.onnx")
+    found = run_on(machine, nnefc.compile(tmp_path / "residual.onnx", machine.target), inputs)
+    with nnefc.compile(tmp_path / "residual.onnx").load() as own:
+        for name, wanted in own.run(inputs).items():
+            np.testing.assert_array_equal(found[name], wanted, err_msg=name)
+            assert {-128, 127} <= set(wanted.flat) or wanted.min() == 3  # the zero point of what is rectified
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for output, wanted in zip(session.get_outputs(), session.run(None, inputs), strict=True):
+        assert np.abs(found[output.name].astype(int) - wanted).max() <= 1, output.name
+
+
+def test_64_bit_arm_cuts_numbers_while_they_become_bytes_and_widens_eight_at_once(tmp_path: Path) -> None:
+    text = code_of(residual(9, 1)[0], "cortex-a76", tmp_path)
+    (code,) = (part for part in text.split(".cfi_endproc") if "sdot" in part and "sshll" in part)
+    words = set(code.split())
+    assert {"fcvtns", "sqxtn", "sqxtn2"} <= words
+    assert not {"xtn", "uzp1", "zip1", "zip2", "shl"} & words
+    assert code.count("fmax") == code.count("\tscvtf") // 3  # of the bytes in between

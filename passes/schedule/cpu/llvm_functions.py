@@ -3,9 +3,10 @@
 sum = nnefc.vdpbf16ps(sum, a, b)     →     import_llvm "define … @nnefc_vdpbf16ps_16 …"
                                            sum = nnefc_vdpbf16ps_16(sum, a, b)
 
-Those on bfloat16, those on pairs of rows, `nnefc_pairs_…`: see `passes/tir/row_pairs.py`, and those on tiles of a
-matrix, `nnefc_tile_…`: see `passes/tir/matrix_tiles.py`. Where the matrix unit is emulated, the latter call functions
-in C, of `targets/runtime/emulation/tiles.c`.
+Those on bfloat16, those that make bytes wider, `nnefc_wider_…`: see `passes/tir/widened_bytes.py`, those on pairs of
+rows, `nnefc_pairs_…`: see `passes/tir/row_pairs.py`, and those on tiles of a matrix, `nnefc_tile_…`: see
+`passes/tir/matrix_tiles.py`. Where the matrix unit is emulated, the latter call functions in C, of
+`targets/runtime/emulation/tiles.c`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from nnefc.c_sources import CCall, CSource
 from nnefc.passes.compute.dot_code import llvm_text
 from nnefc.passes.tir.matrix_tiles import tile_calls
 from nnefc.passes.tir.row_pairs import pair_calls
+from nnefc.passes.tir.widened_bytes import widening_text
 from nnefc.targets.machine.target import Target
 from nnefc.targets.runtime import emulation
 
@@ -29,9 +31,10 @@ __all__ = ["with_llvm_functions"]
 def with_llvm_functions(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """A kernel with the text of what it calls."""
     texts: dict[str, None] = {}
+    architecture = target.triple.split("-")[0]
 
     def find(call: tvm.ir.Call) -> tvm.ir.Call:
-        text = llvm_text(call)
+        text = llvm_text(call) or widening_text(call, architecture)
         if text:
             texts[text] = None
         return call
