@@ -219,7 +219,11 @@ class Walk:
         """A new input of the graph with random values."""
         if len(self.inputs) >= self.most_inputs:
             raise Rejected("no tensor fits")
-        tensor = self._tensor(f"x{len(self.inputs)}", self.random(shape, dtype))
+        return self.input_of(self.random(shape, dtype))
+
+    def input_of(self, value: Array) -> Tensor:
+        """A new input of the graph with these values."""
+        tensor = self._tensor(f"x{len(self.inputs)}", value)
         self.inputs.append(tensor)
         self.tensors.append(tensor)
         return tensor

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from walk import Tensor, Walk
 
-from spaces.declared import some, space
+from spaces.declared import some, space, weight
 
 
 @space("MatMul")
@@ -18,7 +18,7 @@ def _product(w: Walk, name: str) -> object:
     if others and w.chance(0.4):
         return w.add(name, a, w.one(*others))
     lead = a.shape[:-2] if a.array.ndim > 2 and w.chance(0.4) else ()
-    return w.add(name, a, w.constant(w.random((*lead, a.shape[-1], n)) / np.float32(np.sqrt(a.shape[-1]))))
+    return w.add(name, a, weight(w, w.random((*lead, a.shape[-1], n)) / np.float32(np.sqrt(a.shape[-1]))))
 
 
 @space("Gemm")
@@ -26,8 +26,8 @@ def _gemm(w: Walk, name: str) -> object:
     a = w.pick(ranks=[2])
     turned, other = w.number(0, 1), w.number(0, 1)
     k, m, n = a.shape[1 - turned], a.shape[turned], w.size()
-    b = w.constant(w.random((n, k) if other else (k, n)) / np.float32(np.sqrt(k)))
-    c = w.constant(w.random(w.one((m, n), (n,), (1, n), (m, 1), (), (1,)))) if w.chance(0.7) else None
+    b = weight(w, w.random((n, k) if other else (k, n)) / np.float32(np.sqrt(k)))
+    c = weight(w, w.random(w.one((m, n), (n,), (1, n), (m, 1), (), (1,)))) if w.chance(0.7) else None
     return w.add(name, a, b, c, transA=turned, transB=other, **some(w, alpha=w.real(-2, 2), beta=w.real(-2, 2)))
 
 
@@ -75,11 +75,10 @@ def _convolution(w: Walk, name: str) -> object:
     groups = w.one(1, 1, 1, channels, *(g for g in (2, 3, 4) if channels % g == 0))
     outputs = groups * w.one(1, 1, 2, 4, 8, 16) if groups > 1 else w.size()
     kernel = attributes["kernel_shape"]
-    weight = w.random((outputs, channels // groups, *kernel)) / np.float32(
-        np.sqrt(channels // groups * np.prod(kernel))
-    )
-    bias = w.constant(w.random((outputs,))) if w.chance(0.5) else None
-    return w.add(name, x, w.constant(weight), bias, group=groups, **attributes)
+    inner = np.float32(np.sqrt(channels // groups * np.prod(kernel)))
+    weights = weight(w, w.random((outputs, channels // groups, *kernel)) / inner)
+    bias = weight(w, w.random((outputs,))) if w.chance(0.5) else None
+    return w.add(name, x, weights, bias, group=groups, **attributes)
 
 
 @space("ConvTranspose")
@@ -90,11 +89,11 @@ def _deconvolution(w: Walk, name: str) -> object:
     channels, kernel = x.shape[1], attributes["kernel_shape"]
     groups = w.one(1, 1, channels)
     outputs = w.one(1, 2, 3, 8)
-    weight = w.random((channels, outputs, *kernel)) / np.float32(np.sqrt(channels * np.prod(kernel)))
+    weights = weight(w, w.random((channels, outputs, *kernel)) / np.float32(np.sqrt(channels * np.prod(kernel))))
     if "strides" in attributes and w.chance(0.3):
         attributes["output_padding"] = [w.number(0, s - 1) for s in attributes["strides"]]
-    bias = w.constant(w.random((groups * outputs,))) if w.chance(0.5) else None
-    return w.add(name, x, w.constant(weight), bias, group=groups, **attributes)
+    bias = weight(w, w.random((groups * outputs,))) if w.chance(0.5) else None
+    return w.add(name, x, weights, bias, group=groups, **attributes)
 
 
 @space("MaxPool", "AveragePool", "LpPool")

@@ -6,10 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from steps import Rejected
 from walk import Tensor, Walk
 
-__all__ = ["ANY", "BOOL", "I32", "I64", "INTEGERS", "SPACES", "F", "axes_of", "axis_of", "some", "space"]
+__all__ = [
+    "ANY",
+    "BOOL",
+    "I32",
+    "I64",
+    "INTEGERS",
+    "SPACES",
+    "F",
+    "axes_of",
+    "axis_of",
+    "computed_indices",
+    "some",
+    "space",
+    "weight",
+]
 
 Space = Callable[[Walk], object]
 SPACES: dict[str, Space] = {}
@@ -28,6 +43,43 @@ def space(*names: str) -> Callable[[Callable[[Walk, str], object]], Callable[[Wa
         return make
 
     return declare
+
+
+def weight(w: Walk, value: npt.NDArray[Any]) -> Tensor:
+    """Numbers that an operator takes as its weights: mostly a constant, sometimes what is computed for it."""
+    kind = w.one("input", "scaled", "dequantized", "turned") if w.chance(0.25) else "constant"
+    match kind:
+        case "input" if len(w.inputs) < w.most_inputs:
+            found = w.input_of(value)
+        case "scaled":
+            (least,) = w.add("ReduceMin", w.pick(ranks=range(1, 5)), keepdims=0)
+            (scale,) = w.add("Tanh", least)
+            (found,) = w.add("Mul", w.constant(value), scale)
+        case "dequantized" if value.ndim:
+            step = np.maximum(np.abs(value).reshape(len(value), -1).max(1), 1e-3) / np.float32(127)
+            numbers = np.rint(value / step.reshape(-1, *[1] * (value.ndim - 1))).astype(np.int8)
+            (found,) = w.add("DequantizeLinear", w.constant(numbers), w.constant(step.astype(F)), axis=0)
+        case "turned":
+            order = [int(axis) for axis in w.rng.permutation(value.ndim)]
+            source = w.constant(np.ascontiguousarray(value.transpose(order)))
+            (found,) = w.add("Transpose", source, perm=[int(axis) for axis in np.argsort(order)])
+        case _:
+            found = w.constant(value)
+    return found
+
+
+def computed_indices(w: Walk, shape: tuple[int, ...], sizes: npt.ArrayLike) -> Tensor:
+    """Indices that come out of nodes: what is left of integers that are divided by the sizes of the axes.
+
+    Args:
+        sizes: one, or those of the last axis of the indices.
+    """
+    if "Mod" in w.without or not w.takes_integers:
+        raise Rejected("integers are not taken")
+    fitting = [t for t in w.tensors if t.array.dtype == I64 and t.shape == shape]
+    numbers = w.one(*fitting) if fitting and w.chance(0.5) else w.new_input(shape, I64)
+    (found,) = w.add("Mod", numbers, w.constant(sizes, I64))
+    return found
 
 
 def some(w: Walk, **choices: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from walk import Tensor, Walk
 
-from spaces.declared import ANY, BOOL, I32, I64, INTEGERS, F, some, space
+from spaces.declared import ANY, BOOL, I32, I64, INTEGERS, F, some, space, weight
 
 # fmt: off
 _UNARY = (
@@ -103,7 +103,7 @@ def _power(w: Walk, name: str) -> object:
 @space("PRelu")
 def _prelu(w: Walk, name: str) -> object:
     x = w.pick(ranks=range(1, 6))
-    return w.add(name, x, w.constant(w.random([1 if w.chance(0.4) else s for s in x.shape])))
+    return w.add(name, x, weight(w, w.random([1 if w.chance(0.4) else s for s in x.shape])))
 
 
 @space("And", "Or", "Xor")

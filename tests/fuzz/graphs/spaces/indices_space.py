@@ -6,11 +6,13 @@ import numpy as np
 from steps import Rejected
 from walk import Tensor, Walk
 
-from spaces.declared import ANY, BOOL, I32, I64, F, axis_of, space
+from spaces.declared import ANY, BOOL, I32, I64, F, axis_of, computed_indices, space, weight
 
 
 def _indices(w: Walk, shape: tuple[int, ...], size: int) -> Tensor:
-    """Random indices of an axis, some from the back."""
+    """Random indices of an axis, some from the back, some computed."""
+    if w.chance(0.25):
+        return computed_indices(w, shape, size)
     found = w.rng.integers(-size if w.chance(0.3) else 0, size, shape)
     return w.constant(found.astype(w.one(I64, I32)))
 
@@ -37,8 +39,12 @@ def _gather_nd(w: Walk, name: str) -> object:
     batch = w.number(0, min(1, x.array.ndim - 1))
     depth = w.number(1, x.array.ndim - batch)
     lead = (*x.shape[:batch], *(w.number(1, 4) for _ in range(w.number(0, 2))))
-    columns = [w.rng.integers(0, x.shape[batch + k], lead) for k in range(depth)]
-    return w.add(name, x, w.constant(np.stack(columns, -1).astype(I64)), **({"batch_dims": batch} if batch else {}))
+    sizes = x.shape[batch : batch + depth]
+    if w.chance(0.25):
+        indices = computed_indices(w, (*lead, depth), sizes)
+    else:
+        indices = w.constant(np.stack([w.rng.integers(0, size, lead) for size in sizes], -1).astype(I64))
+    return w.add(name, x, indices, **({"batch_dims": batch} if batch else {}))
 
 
 def _check_reduction(w: Walk, kind: str) -> None:
@@ -55,11 +61,11 @@ def _scatter_elements(w: Walk, name: str) -> object:
     indices = np.argsort(w.rng.random((*x.shape,)), axis)[tuple(slice(s) for s in shape)]
     if kind != "none" and w.chance(0.5):
         indices = w.rng.integers(0, x.shape[axis], shape)
-    updates = w.constant(w.random(shape, x.array.dtype))
+    is_computed = kind != "none" and w.chance(0.25)
+    places = computed_indices(w, tuple(shape), x.shape[axis]) if is_computed else w.constant(indices.astype(I64))
+    updates = weight(w, w.random(shape, x.array.dtype)) if x.is_float else w.constant(w.random(shape, x.array.dtype))
     _check_reduction(w, kind)
-    return w.add(
-        name, x, w.constant(indices.astype(I64)), updates, axis=axis, **({} if kind == "none" else {"reduction": kind})
-    )
+    return w.add(name, x, places, updates, axis=axis, **({} if kind == "none" else {"reduction": kind}))
 
 
 @space("ScatterND")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from walk import Walk
 
-from spaces.declared import F, axis_of, some, space
+from spaces.declared import F, axis_of, some, space, weight
 
 
 @space("BatchNormalization")
 def _batch_normalization(w: Walk, name: str) -> object:
     x = w.pick(ranks=range(2, 6))
     c = x.shape[1]
-    scale, bias, mean = (w.constant(w.random((c,))) for _ in range(3))
+    scale, bias, mean = (weight(w, w.random((c,))) for _ in range(3))
     return w.add(
         name,
         x,
@@ -26,7 +26,7 @@ def _batch_normalization(w: Walk, name: str) -> object:
 @space("InstanceNormalization")
 def _instance_normalization(w: Walk, name: str) -> object:
     x = w.pick(ranks=range(3, 6))
-    return w.add(name, x, *(w.constant(w.random((x.shape[1],))) for _ in range(2)), epsilon=0.1)
+    return w.add(name, x, *(weight(w, w.random((x.shape[1],))) for _ in range(2)), epsilon=0.1)
 
 
 @space("LayerNormalization")
@@ -34,15 +34,15 @@ def _layer_normalization(w: Walk, name: str) -> object:
     x = w.pick(ranks=range(1, 5))
     axis = axis_of(w, x)
     shape = x.shape[axis % x.array.ndim :]
-    bias = w.constant(w.random(shape)) if w.chance(0.6) else None
-    return w.add(name, x, w.constant(w.random(shape)), bias, axis=axis, epsilon=0.1)
+    bias = weight(w, w.random(shape)) if w.chance(0.6) else None
+    return w.add(name, x, weight(w, w.random(shape)), bias, axis=axis, epsilon=0.1)
 
 
 @space("GroupNormalization")
 def _group_normalization(w: Walk, name: str) -> object:
     x = w.pick(ranks=range(3, 5))
     groups = w.one(*(g for g in (1, 2, 3, 4, 8) if x.shape[1] % g == 0))
-    return w.add(name, x, *(w.constant(w.random((x.shape[1],))) for _ in range(2)), num_groups=groups, epsilon=0.1)
+    return w.add(name, x, *(weight(w, w.random((x.shape[1],))) for _ in range(2)), num_groups=groups, epsilon=0.1)
 
 
 @space("LRN")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from walk import Walk
 
-from spaces.declared import F, some, space
+from spaces.declared import F, some, space, weight
 
 
 @space("Resize")
@@ -49,15 +49,15 @@ def _recurrent(w: Walk, name: str) -> object:
     x = w.pick(ranks=[3])
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[name]
     hidden, directions = w.one(1, 3, 8, 16, 17), w.one(1, 1, 2)
-    weight = w.constant(w.random((directions, gates * hidden, x.shape[2])) / np.float32(2))
-    recurrence = w.constant(w.random((directions, gates * hidden, hidden)) / np.float32(2))
-    bias = w.constant(w.random((directions, 2 * gates * hidden))) if w.chance(0.6) else None
+    weights = weight(w, w.random((directions, gates * hidden, x.shape[2])) / np.float32(2))
+    recurrence = weight(w, w.random((directions, gates * hidden, hidden)) / np.float32(2))
+    bias = weight(w, w.random((directions, 2 * gates * hidden))) if w.chance(0.6) else None
     direction = "bidirectional" if directions == 2 else w.one("forward", "reverse")
     extra = {"linear_before_reset": w.number(0, 1)} if name == "GRU" else {}
     return w.add(
         name,
         x,
-        weight,
+        weights,
         recurrence,
         bias,
         outputs=3 if name == "LSTM" else 2,
