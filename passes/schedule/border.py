@@ -91,8 +91,8 @@ def _fill(buffer: tirx.Var, box: Sequence[_Side], value: int, lanes: int) -> tir
     """`value` into a box, given as first and end of each dimension."""
     sizes = [stop - start for start, stop in box]
     lanes = vector_lanes(sizes[-1], lanes)
-    if sizes[-1] % lanes != 0:
-        lanes = 1
+    while sizes[-1] % lanes != 0:  # as blocks of bytes may be shorter than a vector
+        lanes //= 2
     sizes[-1] //= lanes
     loops, extents, places = _nested(sizes) if not is_known(*sizes) else _joined(sizes)
     places[-1] = places[-1] * int64(lanes)

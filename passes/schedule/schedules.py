@@ -120,7 +120,7 @@ def largest_divisor(size: Size, limit: int) -> int:
 
 def vector_lanes(size: Size, lanes: int) -> int:
     """The length of vectors along an axis: `lanes`, or its whole size where bytes of a block fill a shorter one."""
-    return size if isinstance(size, int) and 16 <= size < lanes and lanes % size == 0 else lanes
+    return size if isinstance(size, int) and 8 <= size < lanes and lanes % size == 0 else lanes
 
 
 def epilogue_into_one_block(sch: s_tir.Schedule, block: SBlockRV) -> SBlockRV | None:

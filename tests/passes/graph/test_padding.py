@@ -8,13 +8,16 @@ from collections.abc import Callable
 import numpy as np
 import numpy_reference as reference
 import pytest
+import tvm_ffi
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from relax_programs import Case, Graph, Value, build, check, target
-from tvm import relax
+from tvm import relax, tirx
 
 from nnefc.backends import backend_of
+from nnefc.passes.compute.padding import Border, write_inside
 from nnefc.passes.pipeline import lower
+from nnefc.passes.schedule.border import fill_border
 from nnefc.passes.schedule.schedules import root_blocks, schedule_of
 
 TARGETS = ["llvm", "llvm -mcpu=x86-64-v3"]
@@ -108,6 +111,15 @@ def test_the_kernel_before_writes_into_the_padding(case: Case) -> None:
     kernels = steps_of_kernels(case)
     assert any("pad" in steps for steps in kernels)
     assert ["pad"] not in kernels
+
+
+def test_borders_of_blocks_that_are_shorter_than_a_vector_are_filled_in_whole_blocks() -> None:
+    border = Border((0, 0, 1, 1, 0), (0, 0, 1, 1, 0), 3)
+    filled = fill_border(schedule_of(write_inside((1, 2, 5, 6, 8), "int8", border)), target("aarch64-linux-gnu"))
+    stores: list[tirx.BufferStore] = []
+    tvm_ffi.structural_walk(filled, (tirx.BufferStore, stores.append))
+    filling = [store.value for store in stores if isinstance(store.value, tirx.Broadcast)]
+    assert [int(value.lanes) for value in filling] == [8] * 4  # above, below, left and right
 
 
 WIDTHS = st.lists(st.integers(0, 3), min_size=4, max_size=4)
