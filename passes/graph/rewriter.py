@@ -205,7 +205,8 @@ class Rewriter:
         if isinstance(value, relax.Call):
             self.builder.rewritten = binding.var.name
             value = self.rewrite(binding.var, value)
-        if value is old and isinstance(binding.var, relax.DataflowVar):
+        is_name = isinstance(value, relax.Var)  # another one, through which no operations would be joined
+        if value is old and isinstance(binding.var, relax.DataflowVar) and not is_name:
             self.builder.emit_normalized(binding)  # as it is: its type is known
             return binding.var
         if isinstance(value, relax.Call | relax.TupleGetItem):

@@ -68,6 +68,13 @@ def cut(g: Graph, x: Value) -> Value:
     return g.emit(expr, reference.convolve(x.array[:, :, 2:, :-1], weights, [1, 1], [0, 0, 0, 0], [1, 1], 1))
 
 
+def shuffled(g: Graph, x: Value) -> Value:
+    """Channels in another order: the pass that folds that leaves a second name for the value."""
+    batch, channels, *sizes = x.shape
+    parts = g.transpose(g.reshape(x, (batch, 3, channels // 3, *sizes)), (0, 2, 1, 3, 4))
+    return g.reshape(parts, x.shape)
+
+
 def padded_at_the_end(g: Graph, x: Value) -> list[Value]:
     """Of one block, padding below follows the last row in memory."""
     y = g.unary("sigmoid", g.convolve(x, filters(8, 5, 1, 1)))
@@ -81,6 +88,7 @@ WITHOUT_COPY = [
     between(lambda g, y: depthwise(g, depthwise(g, y)), "one depthwise convolution after another"),
     between(lambda g, y: dense(g, depthwise(g, y)), "a dense one after a depthwise one"),
     between(lambda g, y: dense(g, g.max_pool(y, 3, 2, 1)), "after a pooling"),
+    between(lambda g, y: depthwise(g, shuffled(g, y)), "shuffled channels"),
     between(lambda g, y: g.binary("add", dense(g, y), g.unary("relu", dense(g, y))), "two that pad alike"),
 ]
 WITH_COPY = [
