@@ -36,6 +36,8 @@ MAX_OPERATIONS = 100_000
 MAX_STEPS = 2_000_000
 
 _MAX_NOTES = 6
+_ITEMS_A_STEP = 8
+"""Items of an array that are made, taken apart or compared in the time of one expression."""
 
 
 def keep_whole(operation: Operation) -> bool:
@@ -254,7 +256,7 @@ class _Evaluator:
         except ArithmeticProblem as problem:
             self._fail(frame, at, str(problem))
         if isinstance(result, list | str):
-            self._spend(frame, at, len(result) // 8)
+            self._spend(frame, at, len(result) // _ITEMS_A_STEP)
         return result
 
     def _subscript(self, subscript: syntax.Subscript, frame: _Frame) -> Any:
@@ -273,7 +275,7 @@ class _Evaluator:
             if not 0 <= position <= len(sequence):
                 self._fail(frame, (bound or range_).at, f"the bound {value} is outside {_counted(sequence)}")
             bounds.append(position)
-        self._spend(frame, range_.at, max(0, bounds[1] - bounds[0]) // 8)
+        self._spend(frame, range_.at, max(0, bounds[1] - bounds[0]) // _ITEMS_A_STEP)
         return sequence[bounds[0] : bounds[1]]
 
     def _comprehension(self, comprehension: syntax.Comprehension, frame: _Frame) -> list[Any]:
@@ -302,7 +304,7 @@ class _Evaluator:
             case "length_of":
                 return len(argument)
             case "range_of":
-                self._spend(frame, builtin.at, len(argument) // 8)
+                self._spend(frame, builtin.at, len(argument) // _ITEMS_A_STEP)
                 return list(range(len(argument)))
             case name:
                 return self._arithmetic(frame, builtin.at, arithmetic.cast, name, argument, self._document.dialect)
@@ -422,10 +424,13 @@ class _Evaluator:
             raise CompileError(message, location=frame.source.location(at), notes=notes)
 
     def _check_size(self, arguments: Mapping[str, Value], frame: _Frame, at: int) -> None:
-        """Arrays that share their items can be larger than all memory when taken apart."""
+        """Arrays that share their items can be larger than all memory when taken apart; looking at each takes time."""
         for name, value in arguments.items():
-            if isinstance(value, list | tuple) and count_leaves(value, MAX_ITEMS) > MAX_ITEMS:
-                self._fail(frame, at, f"'{name}' has more than {MAX_ITEMS} items")
+            if isinstance(value, list | tuple):
+                count = count_leaves(value, MAX_ITEMS)
+                if count > MAX_ITEMS:
+                    self._fail(frame, at, f"'{name}' has more than {MAX_ITEMS} items")
+                self._spend(frame, at, count // _ITEMS_A_STEP)
 
 
 _CONTENTS: dict[type, str] = {bool: "logical", int: "integer", float: "scalar"}

@@ -8,6 +8,7 @@ from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.declarations import nearest_name
 from nnefc.frontends.nnef.environment import Callee, Environment
 from nnefc.frontends.nnef.invocation_rules import LITERAL_TYPES, InvocationRules, Reporter
+from nnefc.frontends.nnef.lexer import MAX_NESTING
 from nnefc.frontends.nnef.syntax import Expression, Source
 from nnefc.frontends.nnef.types import (
     EMPTY_ARRAY,
@@ -156,12 +157,18 @@ class Inference(Reporter):
                     message = f"the items of an array need a common type, not {self.spell(types[0])} and "
                     self.fail(expression.at, message + self.spell(type_))
             self.fail(array.at, f"the items of an array need a common type, not {', '.join(map(self.spell, distinct))}")
-        return ArrayType(item)
+        return self._not_too_deep(array.at, ArrayType(item))
 
     def _tuple(self, tuple_: syntax.Tuple) -> Type:
         type_ = TupleType(tuple([self.type_of(item) for item in tuple_.items]))
         if _size(type_) > _MAX_TUPLE:
             self.fail(tuple_.at, f"a tuple has more than {_MAX_TUPLE} items, those of its items counted too")
+        return self._not_too_deep(tuple_.at, type_)
+
+    def _not_too_deep(self, at: int, type_: Type) -> Type:
+        """The type of an array or a tuple; each of those inside takes time wherever it is looked at."""
+        if _depth(type_) > MAX_NESTING:
+            self.fail(at, f"arrays and tuples are more than {MAX_NESTING} inside each other")
         return type_
 
     def _index(self, index: Expression) -> None:
@@ -234,7 +241,7 @@ class Inference(Reporter):
         for iterator in comprehension.iterators:
             for identifier in syntax.identifiers_of(iterator.target):
                 del self.names[identifier.name]
-        return ArrayType(type_)
+        return self._not_too_deep(comprehension.at, ArrayType(type_))
 
     def _builtin(self, builtin: syntax.Builtin) -> Type:
         argument = self.type_of(builtin.argument)
@@ -353,6 +360,17 @@ def _size(type_: Type) -> int:
             return _size(item)
         case _:
             return 1
+
+
+def _depth(type_: Type) -> int:
+    """How many arrays and tuples are inside each other in a type."""
+    match type_:
+        case TupleType(items):
+            return 1 + max(map(_depth, items))
+        case ArrayType(item) if item is not None:
+            return 1 + _depth(item)
+        case _:
+            return 0
 
 
 def _article(noun: str) -> str:

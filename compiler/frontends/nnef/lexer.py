@@ -10,7 +10,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.syntax import Source
 from nnefc.frontends.nnef.types import Dialect
 
-__all__ = ["ALL_KEYWORDS", "KEYWORDS", "Token", "detect_dialect", "end_statements", "tokenize"]
+__all__ = ["ALL_KEYWORDS", "KEYWORDS", "MAX_NESTING", "Token", "detect_dialect", "end_statements", "tokenize"]
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +54,7 @@ _TRACTS = re.compile(r"extension\s+tract_|tract_core_properties")
 
 _OPENING = {"(": ")", "[": "]", "{": "}"}
 _CLOSING = frozenset(_OPENING.values())
-_MAX_NESTING = 256
+MAX_NESTING = 256
 _MAX_TOKENS = 4_000_000
 
 
@@ -79,9 +79,9 @@ def tokenize(source: Source) -> list[Token]:
             tokens += _tokens(kind, word, position)
             if word in _OPENING:
                 depth += 1
-                if depth > _MAX_NESTING:
+                if depth > MAX_NESTING:
                     raise CompileError(
-                        f"brackets are nested more than {_MAX_NESTING} deep", location=source.location(position)
+                        f"brackets are nested more than {MAX_NESTING} deep", location=source.location(position)
                     )
             elif word in _CLOSING:
                 depth -= 1

@@ -85,6 +85,29 @@ HOSTILE = {
         final(f"fragment f(n: integer) -> (y: integer) {{ {tuples(60)} z = [t60]; y = 1; }}"),
         "a tuple has more than 4096 items",
     ),
+    "comparisons of long arrays": (
+        final(
+            "fragment f(a: integer[], b: integer[]) -> (y: integer) "
+            f"{{ {''.join(f'c{i} = a == b; ' for i in range(100))} y = 1; }}",
+            "y = softmax(x, axes = [f(a = [1] * 99999, b = [1] * 99999)]);",
+        ),
+        "more than 100000 steps",
+    ),
+    "looking for an item in long arrays": (
+        final(
+            f"fragment f(a: integer[]) -> (y: integer) {{ {''.join(f'c{i} = 2 in a; ' for i in range(100))} y = 1; }}",
+            "y = softmax(x, axes = [f(a = [1] * 99999)]);",
+        ),
+        "more than 100000 steps",
+    ),
+    "levels of arrays": (
+        final(
+            "fragment f(n: integer) -> (y: integer) "
+            f"{{ a0 = [n]; {''.join(f'a{i + 1} = [a{i}]; ' for i in range(5000))} y = 1; }}"
+        ),
+        "arrays and tuples are more than 256 inside each other",
+    ),
+    "axes": (final(body="y = sum_reduce(x, axes = [0] * 99999);"), "'axes'"),
     "loops": (
         final(body="y = reshape(x, shape = [for i in [1] * 999999 yield length_of([for j in [1] * 999999 yield j])]);"),
         "more than 100000 steps",
