@@ -612,3 +612,14 @@ def test_scenarios_are_programs_of_one_library(tmp_path: Path) -> None:
             np.testing.assert_allclose(network(x=x, past=past), expected, rtol=1e-4, atol=1e-4)
     with pytest.raises(CompileError, match=r"no scenario 'tq'(.|\n)*there are tg, pp"):
         nnefc.compile(tmp_path, specialize=["tq"])
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [("[a{i}, a{i}]", "more than 1048576 items"), ("(a{i}, a{i})", "more than 1048576 items"), ("[a{i}]", "than 256")],
+)
+def test_arrays_of_arrays_are_limited(items: str, message: str, tmp_path: Path) -> None:
+    """Those that share their items would be larger than all memory when an operation takes them apart."""
+    lines = "".join(f"a{i + 1} = {items.format(i=i)};\n" for i in range(300))
+    with pytest.raises(CompileError, match=message):
+        load(model(tmp_path, "x = external<scalar>(shape = [2]);\na0 = [1.0, 2.0];\n" + lines + "y = x + a300;"))

@@ -25,6 +25,7 @@ from nnefc.frontends.nnef.dynamic.quantized import QuantizedTensors
 from nnefc.frontends.nnef.dynamic.registry import ExtensionOperator, Registry, operator_of
 from nnefc.frontends.nnef.dynamic.values import Value, integer, is_tensor, spelled, truth
 from nnefc.frontends.nnef.inference import BINARY_OPERATIONS, UNARY_OPERATIONS
+from nnefc.frontends.nnef.lexer import MAX_NESTING
 from nnefc.frontends.nnef.operations.lowering import by_definition
 from nnefc.frontends.nnef.signatures import literal_value
 from nnefc.frontends.nnef.types import Dialect
@@ -35,6 +36,9 @@ __all__ = ["Interpreter", "Limits"]
 
 _MAX_NOTES = 6
 _MISSING = object()
+_MOST_ITEMS = 1 << 20
+_ITEMS_A_STEP = 8
+"""Items of an array that are taken apart in the time of one expression."""
 
 Source = Callable[[Mapping[str, Value], str, str, Location], Value]
 """What makes a value that does not follow from others: of its arguments, the content, the target's name, the place."""
@@ -263,10 +267,10 @@ class Interpreter:
                 return value
             case syntax.Identifier():
                 return self._identifier(expression, frame)
-            case syntax.Array(_, items):
-                return [self._value(item, frame) for item in items]
-            case syntax.Tuple(_, items):
-                return tuple(self._value(item, frame) for item in items)
+            case syntax.Array(at, items):
+                return self._counted(at, [self._value(item, frame) for item in items], frame)
+            case syntax.Tuple(at, items):
+                return self._counted(at, tuple(self._value(item, frame) for item in items), frame)
             case syntax.Unary():
                 return self._unary(expression, frame)
             case syntax.Binary():
@@ -280,6 +284,21 @@ class Interpreter:
                 return self._invocation(expression, frame, target)
             case _:
                 self._fail(frame, expression.at, "such an expression does not belong to tract's dialect")
+
+    def _counted(self, at: int, value: Value, frame: _Frame) -> Value:
+        """A value, if no array is too large or too deep to take apart: those inside one may share their items."""
+        pending, count = [(value, 0)], 0
+        while pending:
+            item, depth = pending.pop()
+            if isinstance(item, list | tuple):
+                if depth >= MAX_NESTING:
+                    self._fail(frame, at, f"arrays and tuples are more than {MAX_NESTING} inside each other")
+                pending += [(part, depth + 1) for part in item]
+            count += 1
+            if count > _MOST_ITEMS:
+                self._fail(frame, at, f"the array has more than {_MOST_ITEMS} items")
+        self._work.steps += count // _ITEMS_A_STEP if isinstance(value, list | tuple) else 0
+        return value
 
     def _identifier(self, identifier: syntax.Identifier, frame: _Frame) -> Value:
         name = identifier.name
@@ -306,7 +325,7 @@ class Interpreter:
         return -value if unary.operator == "-" else value
 
     def _binary(self, binary: syntax.Binary, frame: _Frame) -> Value:
-        sides = [self._value(side, frame) for side in (binary.left, binary.right)]
+        sides = [self._counted(binary.sign, self._value(side, frame), frame) for side in (binary.left, binary.right)]
         if binary.operator not in BINARY_OPERATIONS:
             self._fail(frame, binary.sign, f"the operator '{binary.operator}' does not belong to tract's dialect")
         made = self._called(BINARY_OPERATIONS[binary.operator], sides, frame, binary.sign)
@@ -343,7 +362,9 @@ class Interpreter:
             if argument.name is None and position >= len(parameters):
                 self._fail(frame, argument.at, f"'{name}' has {len(parameters)} parameters, more arguments are given")
             # An argument of a name that nobody knows is left out: torch-to-nnef writes some.
-            given[argument.name or parameters[position]] = self._value(argument.value, frame)
+            given[argument.name or parameters[position]] = self._counted(
+                argument.at, self._value(argument.value, frame), frame
+            )
         self._work.calls += 1
         if self._work.calls > self._limits.operations:
             hint = "If it is meant to: --max-operations N allows more."
