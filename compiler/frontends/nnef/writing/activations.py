@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from nnefc.frontends.nnef.writing.document import Document, Unsayable
-from nnefc.frontends.nnef.writing.elementwise import cube
 from nnefc.frontends.nnef.writing.rules import aligned, says, shape_of
 from nnefc.operators.activation import (
     Celu,
@@ -68,8 +67,9 @@ def _gelu(document: Document, operator: Gelu, x: Any) -> Any:
     if not operator.approximate:
         raise Unsayable("NNEF has no error function, which the exact GELU needs")
     scale, cubic = _GELU_TANH
-    bent = document.call("mul", x=cube(document, x), y=cubic)
-    inner = document.call("mul", x=document.call("add", x=x, y=bent), y=scale)
+    bent = document.call("mul", x=document.call("mul", x=x, y=cubic), y=x)
+    scaled = document.call("mul", x=x, y=scale)
+    inner = document.call("mul", x=scaled, y=document.call("add", x=bent, y=1.0))  # in the order of the operator itself
     share = document.call("add", x=document.call("tanh", x=inner), y=1.0)
     return document.call("mul", x=document.call("mul", x=x, y=0.5), y=share)
 

@@ -15,7 +15,7 @@ from nnefc.operators.casting import Cast
 from nnefc.operators.elementwise import Clip, Elementwise, Where
 from nnefc.operators.shape import Copy
 
-__all__ = ["cube"]
+__all__: list[str] = []
 
 _PARAMETERS = {1: ("x",), 2: ("x", "y")}
 
@@ -60,7 +60,7 @@ def _as_scalars(document: Document, operands: list[Any]) -> list[Any]:
     return [x.astype(np.float32) if isinstance(x, np.ndarray) else document.say(Cast("float32"), x) for x in operands]
 
 
-def cube(document: Document, x: Any) -> Any:
+def _cube(document: Document, x: Any) -> Any:
     """`x * x * x`."""
     return document.call("mul", x=document.call("sqr", x=x), y=x)
 
@@ -124,7 +124,7 @@ def _equals(document: Document, x: Any, y: Any) -> Any:
 
 
 _COMPOSED: dict[str, Callable[..., Any]] = {
-    "cube": cube,
+    "cube": _cube,
     "round": _round_to_even,
     "trunc": _trunc,
     "isnan": _isnan,
