@@ -276,6 +276,17 @@ def test_halves_have_no_name_in_nnef(tmp_path: Path) -> None:
         nnefc.convert(path, tmp_path / "out.nnef")
 
 
+def test_gelu_by_tanh_keeps_its_bits(tmp_path: Path) -> None:
+    """It is written as several operations, in the order in which the operator computes it."""
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+    gelu (float[3,65] x) => (float[3,65] y) { y = Gelu <approximate = "tanh"> (x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    nnefc.convert(tmp_path / "model.onnx", tmp_path / "again.nnef")
+    x = np.random.default_rng(5).standard_normal((3, 65)).astype(np.float32) * 3
+    first, second = (nnefc.compile(tmp_path / name).load(threads=1)(x) for name in ("model.onnx", "again.nnef"))
+    np.testing.assert_array_equal(first, second)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", networks.NAMES)
 def test_whole_networks_compute_the_same_bits(name: str, tmp_path: Path) -> None:
