@@ -106,8 +106,14 @@ class ParametricRelu(Operator):
         return x
 
     def lower(self, at: Emitter, x: Operand, slope: Operand) -> relax.Expr:
-        """The sum of both sides: with known slopes of channels it stays in the layout of what it follows."""
+        """The sum of both sides: with known slopes of channels it stays in the layout of what it follows.
+
+        Slopes of the run may be infinite or no numbers, of which 0 would make others above 0: there a side is chosen.
+        """
         data = at.bound(x)
+        if not (isinstance(slope, np.ndarray) and np.isfinite(slope).all()):
+            is_below = at.emit(relax.op.less(at.expr(data), _number(at, 0, x)))
+            return relax.op.where(is_below, at.emit(relax.op.multiply(at.expr(slope), at.expr(data))), at.expr(data))
         above = at.emit(relax.op.nn.relu(at.expr(data)))
         # What is not a number is lost in `minimum`; the sum still has it from the other side.
         below = at.emit(relax.op.minimum(at.expr(data), _number(at, 0, x)))
