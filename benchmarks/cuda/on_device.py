@@ -29,7 +29,7 @@ GROUP_SECONDS = 0.01
 
 
 def main() -> int:
-    """Measure all, and write what was found after each."""
+    """Measure all, and write what was found after each; 1 if anything failed, as the rows say."""
     parser = argparse.ArgumentParser(description="Time libraries on this machine's GPU, beside PyTorch.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
@@ -65,7 +65,7 @@ def main() -> int:
             k: v if not isinstance(v, float) else float(f"{v:.4g}") for k, v in row.items() if k not in ("network",)
         }
         print(json.dumps(shown)[:900], flush=True)
-    return 0
+    return int(any("failed" in key for row in rows for key in row))
 
 
 def own(folder: Path, profiles: Path | None) -> dict[str, Any]:

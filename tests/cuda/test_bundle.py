@@ -64,6 +64,13 @@ def test_a_replay_tells_right_results_from_wrong_ones(bundle: Path) -> None:
     right = replay(bundle)
     assert right.returncode == 0, right.stdout + right.stderr
     assert right.stdout.startswith("1 right, 0 wrong, 9 calls")
+    (bundle / "other").mkdir()
+    (bundle / "other" / "refused").write_text("Traceback\nCompileError: too many axes\n")
+    refused = replay(bundle)
+    (bundle / "other" / "refused").unlink()
+    (bundle / "other").rmdir()
+    assert refused.returncode == 1
+    assert "other was refused: CompileError: too many axes" in refused.stdout
     (calls,) = folder.glob("calls-*.pickle")
     with calls.open("rb") as file:
         kind, given, results = pickle.load(file)

@@ -4,7 +4,8 @@
 
 Each library has a process of its own, for an error in a kernel ends all that a process does on a GPU. It is run three
 times: kernel by kernel, while its graph is captured, and from the graph; then with its outputs left on the device.
-Prints a line for each library that is wrong, and how many are right; exits with 1 if one is wrong.
+Prints a line for each library that is wrong, or that the compiler refused, and how many are right; exits with 1 if
+there is one.
 """
 
 from __future__ import annotations
@@ -52,10 +53,13 @@ def main() -> int:
             print(f"{name} {result['test']}")
             for line in result["wrong"][:4]:
                 print(f"    {line}")
+    refused = sorted(given.folder.glob("*/refused"))
+    for report in refused:
+        print(f"{report.parent.name} was refused: {report.read_text().splitlines()[-1]}")
     errors = [result["error"] for result in found if result["calls"]]
     print(f"{len(names) - wrong} right, {wrong} wrong, {sum(r['calls'] for r in found)} calls, ", end="")
-    print(f"largest error of fp32 {max(errors, default=0):.2g}")
-    return int(wrong > 0)
+    print(f"largest error of fp32 {max(errors, default=0):.2g}, {len(refused)} refused")
+    return int(wrong > 0 or bool(refused))
 
 
 def _in_process(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
