@@ -17,10 +17,13 @@ from nnefc.frontends.nnef.types import Dialect
 from nnefc.size_numbers import equal
 from nnefc.sizes import Size, bounds
 
-__all__ = ["MAX_ITEMS", "ArithmeticProblem", "binary", "cast", "unary"]
+__all__ = ["ITEMS_A_STEP", "MAX_ITEMS", "ArithmeticProblem", "binary", "cast", "unary"]
 
 MAX_ITEMS = 1 << 22
 """Arrays and strings made at compile time are no longer than this."""
+
+ITEMS_A_STEP = 8
+"""Items of an array that are made, taken apart or compared in the time of one expression."""
 
 
 class ArithmeticProblem(Exception):

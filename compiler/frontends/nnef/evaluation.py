@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef import arithmetic, syntax
-from nnefc.frontends.nnef.arithmetic import MAX_ITEMS, ArithmeticProblem
+from nnefc.frontends.nnef.arithmetic import ITEMS_A_STEP, MAX_ITEMS, ArithmeticProblem
 from nnefc.frontends.nnef.checking import check_definition, check_document, choose_graph
 from nnefc.frontends.nnef.declarations import Operation, Registry
 from nnefc.frontends.nnef.deep_stack import call_with_deep_stack
@@ -36,8 +36,6 @@ MAX_OPERATIONS = 100_000
 MAX_STEPS = 2_000_000
 
 _MAX_NOTES = 6
-_ITEMS_A_STEP = 8
-"""Items of an array that are made, taken apart or compared in the time of one expression."""
 
 
 def keep_whole(operation: Operation) -> bool:
@@ -256,7 +254,7 @@ class _Evaluator:
         except ArithmeticProblem as problem:
             self._fail(frame, at, str(problem))
         if isinstance(result, list | str):
-            self._spend(frame, at, len(result) // _ITEMS_A_STEP)
+            self._spend(frame, at, len(result) // ITEMS_A_STEP)
         return result
 
     def _subscript(self, subscript: syntax.Subscript, frame: _Frame) -> Any:
@@ -275,7 +273,7 @@ class _Evaluator:
             if not 0 <= position <= len(sequence):
                 self._fail(frame, (bound or range_).at, f"the bound {value} is outside {_counted(sequence)}")
             bounds.append(position)
-        self._spend(frame, range_.at, max(0, bounds[1] - bounds[0]) // _ITEMS_A_STEP)
+        self._spend(frame, range_.at, max(0, bounds[1] - bounds[0]) // ITEMS_A_STEP)
         return sequence[bounds[0] : bounds[1]]
 
     def _comprehension(self, comprehension: syntax.Comprehension, frame: _Frame) -> list[Any]:
@@ -304,7 +302,7 @@ class _Evaluator:
             case "length_of":
                 return len(argument)
             case "range_of":
-                self._spend(frame, builtin.at, len(argument) // _ITEMS_A_STEP)
+                self._spend(frame, builtin.at, len(argument) // ITEMS_A_STEP)
                 return list(range(len(argument)))
             case name:
                 return self._arithmetic(frame, builtin.at, arithmetic.cast, name, argument, self._document.dialect)
@@ -430,7 +428,7 @@ class _Evaluator:
                 count = count_leaves(value, MAX_ITEMS)
                 if count > MAX_ITEMS:
                     self._fail(frame, at, f"'{name}' has more than {MAX_ITEMS} items")
-                self._spend(frame, at, count // _ITEMS_A_STEP)
+                self._spend(frame, at, count // ITEMS_A_STEP)
 
 
 _CONTENTS: dict[type, str] = {bool: "logical", int: "integer", float: "scalar"}

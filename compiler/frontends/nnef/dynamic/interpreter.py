@@ -17,6 +17,7 @@ from tvm import relax
 from nnefc.diagnostics import CompileError, Location
 from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.archive import ModelFiles
+from nnefc.frontends.nnef.arithmetic import ITEMS_A_STEP
 from nnefc.frontends.nnef.declarations import STANDARD, nearest_name
 from nnefc.frontends.nnef.dynamic.calls import call_extension, call_standard
 from nnefc.frontends.nnef.dynamic.custom import custom_extension
@@ -37,8 +38,6 @@ __all__ = ["Interpreter", "Limits"]
 _MAX_NOTES = 6
 _MISSING = object()
 _MOST_ITEMS = 1 << 20
-_ITEMS_A_STEP = 8
-"""Items of an array that are taken apart in the time of one expression."""
 
 Source = Callable[[Mapping[str, Value], str, str, Location], Value]
 """What makes a value that does not follow from others: of its arguments, the content, the target's name, the place."""
@@ -297,7 +296,7 @@ class Interpreter:
             count += 1
             if count > _MOST_ITEMS:
                 self._fail(frame, at, f"the array has more than {_MOST_ITEMS} items")
-        self._work.steps += count // _ITEMS_A_STEP if isinstance(value, list | tuple) else 0
+        self._work.steps += count // ITEMS_A_STEP if isinstance(value, list | tuple) else 0
         return value
 
     def _identifier(self, identifier: syntax.Identifier, frame: _Frame) -> Value:
