@@ -17,7 +17,7 @@ def _local_response(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | N
         return None
     before, after, scale, bias, power = (float(value) for value in attrs[LOCAL_RESPONSE])
     response = LocalResponse(int(before), int(after), scale, bias, power)
-    (data,) = call.args[1].fields
+    (data,) = (operand for operand in call.args[1].fields if isinstance(operand.ty, relax.TensorType))
     layout = layouts.layout_of(data)
     if layout is None or max(response.before, response.after) > layouts.size or (bias <= 0 and not layout.is_full):
         return None

@@ -375,6 +375,15 @@ def _stack(_given: Attributes, *parts: Array) -> Array:
     return np.stack(parts)
 
 
+def _reduce_log_sum_exp(given: Attributes, x: Array, axes: Array | None = None) -> Array:
+    """The logarithm of a sum of exponentials, which is inf where an item is, and none is no number."""
+    told = given.get("axes", ()) if axes is None else axes.tolist()
+    if not len(told) and given.get("noop_with_empty_axes"):
+        return x
+    found: Array = np.logaddexp.reduce(x, tuple(told) or None, keepdims=bool(given.get("keepdims", 1)))
+    return found
+
+
 OWN: Mapping[str, Callable[..., Array]] = {
     "AveragePool": _average_pool,
     "BlockProduct": _block_product,
@@ -394,6 +403,7 @@ OWN: Mapping[str, Callable[..., Array]] = {
     "Mish": _mish,
     "Part": _part,
     "ProductSums": _product_sums,
+    "ReduceLogSumExp": _reduce_log_sum_exp,
     "Requantized": _requantized,
     "Resize": _resize,
     "ScatterElements": _scatter_elements,
