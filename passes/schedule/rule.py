@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+import tvm
 from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
@@ -29,8 +30,15 @@ class ScheduleRule(Protocol[_Machine]):
 
 def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], target: _Target) -> tirx.PrimFunc:
     """A kernel with the schedule of the first of `rules` that knows its kind."""
-    if open_sizes_of(kernel.func):
-        kernel = KernelAnalysis(with_named_loops(kernel.func))
+    if not open_sizes_of(kernel.func):
+        return _by_first(kernel, rules, target)
+    try:
+        return _by_first(KernelAnalysis(with_named_loops(kernel.func)), rules, target)
+    except tvm.error.InternalError:  # TVM's own, of sums and products of sizes that it does not find multiples in
+        return _by_first(KernelAnalysis(with_named_loops(kernel.func, every=True)), rules, target)
+
+
+def _by_first(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], target: _Target) -> tirx.PrimFunc:
     for rule in rules:
         try:
             schedule = rule.apply(kernel, target)

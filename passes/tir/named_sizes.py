@@ -30,10 +30,13 @@ def named_sizes(func: tirx.PrimFunc) -> list[tuple[tirx.Var, tirx.Expr]]:
     return [(var, size) for var, size in func.attrs.get(_NAMED, ())] if func.attrs else []
 
 
-def with_named_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def with_named_loops(func: tirx.PrimFunc, *, every: bool = False) -> tirx.PrimFunc:
     """A kernel with variables for those of its loops' extents that are quotients, or have some in them.
 
     Extents that differ from round to round of a loop around, or are read from tensors, are no sizes.
+
+    Args:
+        every: whether other formulas get variables too: less is known of them then, and TVM cannot trip over them.
     """
     found: list[tuple[tirx.Var, tirx.Expr]] = []
     inside: set[tirx.Var] = set()
@@ -45,7 +48,8 @@ def with_named_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
         size = loop.extent
         if inside & variables_of([size]) or loads_of(size):
             return
-        if _has_quotient(size) and not any(tvm_ffi.structural_equal(size, other) for _, other in found):
+        is_formula = not isinstance(size, (tirx.Var, tirx.IntImm)) if every else _has_quotient(size)
+        if is_formula and not any(tvm_ffi.structural_equal(size, other) for _, other in found):
             found.append((expression(named("s", Size(size))), size))
 
     def change(expr: tirx.Expr) -> tirx.Expr:
