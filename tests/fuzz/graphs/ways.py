@@ -90,6 +90,8 @@ _NOT_IN_NNEF = frozenset((
 """Operators that most graphs cannot have when they are written as NNEF."""
 
 _CONTROL = frozenset(("If", "Loop", "Scan"))
+_OF_UNKNOWN_SIZES = frozenset(("NonZero",))
+"""Operators with whose results passes cannot be told apart: only the data tell their sizes."""
 _NOT_IN_TRACT = frozenset(
     ("ConvInteger", "CumSum", "GridSample", "Hardmax", "MatMulNBits", "Mod", "NonZero", "Resize", "ReverseSequence")
 )
@@ -143,6 +145,6 @@ WAYS = {
         Way("riscv64gcv", machine=_VECTORS, share=4),
         Way("wasm32", machine=_BY_NAME["wasm32"], share=6),
         Way("cuda", on_gpu=True, threads=(1,), share=8, without=_IN_HALVES_ON_GPUS),
-        Way("passes", validates=True, share=0.2, together=2, without=_CONTROL),
+        Way("passes", validates=True, share=0.2, together=2, without=_CONTROL | _OF_UNKNOWN_SIZES),
     )
 }

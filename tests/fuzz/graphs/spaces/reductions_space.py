@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from steps import Rejected
 from walk import Tensor, Walk
 
 from spaces.declared import I32, I64, F, axes_of, axis_of, some, space
+
+_MOST_FACTORS = 24
+"""Of a product: that of more is too small for float32 in one order, not in another, and 0 times inf is no number."""
 
 
 @space(*(f"Reduce{k}" for k in ("L1", "L2", "LogSumExp", "Max", "Mean", "Min", "Sum", "SumSquare", "Prod")))
 def _reduction(w: Walk, name: str) -> object:
     x = w.pick((F, F, F, I32) if name in ("ReduceMax", "ReduceMin", "ReduceSum") else (F,), range(1, 6))
     axes = axes_of(w, x) if w.chance(0.8) else []
+    if name == "ReduceProd" and math.prod(x.shape[axis] for axis in axes or range(x.array.ndim)) > _MOST_FACTORS:
+        raise Rejected("too many factors")
     return _over(w, name, x, axes, **some(w, keepdims=w.number(0, 1), noop_with_empty_axes=w.number(0, 1)))
 
 
