@@ -11,7 +11,7 @@ from tvm import relax, te, tirx
 
 from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
 from nnefc.operators.padding import FoldPadding, Pad
 from nnefc.operators.window import Padding, Window, no_padding
 from nnefc.sizes import dimensions, is_known
@@ -72,6 +72,8 @@ class Convolution(Operator):
         """`bias` has an item for each output channel, or one."""
         window = self.window
         result = self.shape(shape_of(x), shape_of(w))
+        if is_empty(shape_of(w)):  # no channels to sum over
+            return _with_bias(at, at.expr(zeros(result, self.sums or dtype_of(x))), bias, window.rank)
         plain = self.border == "constant" and is_known(*window.widths) and min(window.widths, default=0) >= 0
         if window.pads and not (plain and self._is_native(x, w)):
             x = at.bound(Pad(_whole(window.padding), self.border).lower(at, x))
@@ -164,6 +166,8 @@ class TransposedConvolution(Operator):
 
     def _sums(self, at: Emitter, x: Operand, w: Operand) -> relax.Expr:
         window, result = self.window, self.shape(shape_of(x), shape_of(w))
+        if is_empty(shape_of(w)):
+            return at.expr(zeros(result, dtype_of(x)))
         native = window.rank in _TRANSPOSED and dtype_of(x) == dtype_of(w) == "float32"
         single = self.groups == 1 and all(step == 1 for step in window.dilation)
         usual = min(window.widths, default=0) >= 0 and all(

@@ -10,7 +10,7 @@ from tvm import relax
 
 from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
 from nnefc.operators.elementwise import broadcast_shapes
 from nnefc.operators.pooling import mean_of_channels
 from nnefc.operators.reduction import Norm
@@ -230,6 +230,8 @@ class GroupNormalization(Operator):
     def lower(self, at: Emitter, x: Operand, scale: Operand | None = None, offset: Operand | None = None) -> relax.Expr:
         """`scale` and `offset` have an item for each channel, or for each group."""
         shape = self.shape(shape_of(x))
+        if is_empty(shape):
+            return at.expr(x)
         grouped = at.reshaped(x, (shape[0], self.groups, math.prod(shape[1:]) // self.groups))
         normal: Operand = at.bound(Standardization((2,), self.epsilon).lower(at, grouped))
         of_groups = scale is not None and shape_of(scale) == (self.groups,) and self.groups != shape[1]

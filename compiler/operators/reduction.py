@@ -15,7 +15,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of, zeros
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
 from nnefc.operators.casting import Cast
 from nnefc.operators.dtypes import HALF_FLOATS, is_float
 from nnefc.operators.functions import truth
@@ -212,11 +212,11 @@ class ArgExtreme(Reduction):
     def lower(self, at: Emitter, x: Operand) -> Operand:
         if dtype_of(x) == "bool":
             raise CompileError("the largest of truth values is not supported: convert them to integers")
-        count = self._count(x)
+        shape, count = self.shape(shape_of(x)), self._count(x)
+        if is_empty(shape) or count == 1:
+            return zeros(shape, self.dtype)
         if count == 0:
             raise CompileError("an axis without items has no largest one")
-        if count == 1:
-            return zeros(self.shape(shape_of(x)), self.dtype)
         reducer = extreme_position(self.largest, -1 if self.last else _NOWHERE, self.last)
 
         def function(x: te.Tensor) -> te.Tensor:
@@ -224,7 +224,7 @@ class ArgExtreme(Reduction):
             return te.compute(found.shape, lambda *index: found(*index).astype(self.dtype), name="position")
 
         name = "argmax" if self.largest else "argmin"
-        return at.reshaped(at.emit(at.compute(function, x, name=name)), self.shape(shape_of(x)))
+        return at.reshaped(at.emit(at.compute(function, x, name=name)), shape)
 
 
 @dataclass(frozen=True)
@@ -238,6 +238,8 @@ class Hardmax(Operator):
         return x
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
+        if is_empty(shape_of(x)):
+            return x
         first = at.apply(ArgExtreme((self.axis,), keepdims=True, dtype="int32"), x)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:

@@ -12,6 +12,7 @@ from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.border import Machine, fill_border
 from nnefc.passes.schedule.first_values import write_first_values
 from nnefc.passes.schedule.schedules import open_sizes_of, without_open_sizes
+from nnefc.passes.tir.empty_sums import without_empty_sums
 from nnefc.passes.tir.named_sizes import with_named_loops
 
 __all__ = ["ScheduleRule", "scheduled"]
@@ -30,6 +31,8 @@ class ScheduleRule(Protocol[_Machine]):
 
 def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], target: _Target) -> tirx.PrimFunc:
     """A kernel with the schedule of the first of `rules` that knows its kind."""
+    if any(axis.size == 0 and not axis.is_spatial for step in kernel.reductions for axis in step.axes):
+        kernel = KernelAnalysis(without_empty_sums(kernel.func))
     if not open_sizes_of(kernel.func):
         return _by_first(kernel, rules, target)
     try:

@@ -245,7 +245,7 @@ def _judged(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
         return Outcome(doubtful=(graph,))
     items = sum(value.size for value in first.values())
     spared = sum(_not_asked(first[name], bound) for name, bound in bounds.items())
-    if spared == items:
+    if 0 < spared == items:
         return Outcome(counts=Counter({"not judged": 1}))
     return Outcome(agreed=1, counts=+Counter({"items": items, "not asked": spared}))
 

@@ -15,13 +15,16 @@ __all__ = ["graph_of", "libraries", "opset_of"]
 _LEAST = 3
 """Nodes of a graph, unless there shall be fewer at most."""
 _OPSETS = range(13, 23)
+_EMPTY = 0.05
+"""Share of graphs with tensors that may have no items."""
 _OF_ONE_OPSET = 64
 """Seeds one after the other whose graphs are of one operator set."""
 
 
 def graph_of(seed: int, steps: int, way: Way) -> Graph:
     """The graph of a seed, of operators that the way has."""
-    walk = Walk(seed, f"s{seed}_", way.integers, without=way.without, opset=opset_of(seed))
+    empty = not way.nnef and np.random.default_rng([seed, 3]).random() < _EMPTY
+    walk = Walk(seed, f"s{seed}_", way.integers, without=way.without, opset=opset_of(seed), may_be_empty=bool(empty))
     least = min(_LEAST, steps)
     walk.take(SPACES, least + seed % (steps - least + 1))
     return walk.graph()

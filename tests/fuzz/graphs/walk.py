@@ -26,6 +26,16 @@ MOST_ITEMS = 1 << 14
 _TYPES = {"float32": "float", "float64": "double"}
 """Element types that ONNX's schemas call otherwise than NumPy."""
 
+_WITHOUT_ITEMS = (IndexError, ValueError, ZeroDivisionError)
+"""What samplers raise where they look for an item of a tensor that has none."""
+
+# fmt: off
+_WINDOWS = frozenset((
+    "AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv",
+))
+# fmt: on
+"""What moves a window over pictures, which the reference allows to be smaller than the window."""
+
 Array = npt.NDArray[Any]
 
 
@@ -174,6 +184,7 @@ class Walk:
         most_inputs: of the graph.
         without: operators that are not taken, in bodies neither.
         opset: the operator set that nodes are of.
+        may_be_empty: whether some tensors have no items.
     """
 
     seed: int
@@ -182,6 +193,7 @@ class Walk:
     most_inputs: int = 6
     without: frozenset[str] = frozenset()
     opset: int = OPSET
+    may_be_empty: bool = False
     rng: np.random.Generator = field(init=False)
     tensors: list[Tensor] = field(default_factory=list)
     inputs: list[Tensor] = field(default_factory=list)
@@ -202,11 +214,19 @@ class Walk:
         return choices[int(self.rng.integers(len(choices)))]
 
     def number(self, least: int, most: int) -> int:
-        """An integer from `least` to `most`."""
+        """An integer from `least` to `most`.
+
+        Raises:
+            Rejected: there is none.
+        """
+        if least > most:
+            raise Rejected("no number")
         return int(self.rng.integers(least, most + 1))
 
     def size(self) -> int:
         """A dimension: mostly small, often odd."""
+        if self.may_be_empty and self.chance(0.1):
+            return 0
         return int(self.rng.choice([1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33]))
 
     def real(self, low: float, high: float) -> float:
@@ -314,11 +334,13 @@ class Walk:
         """
         values = evaluate(step, inputs)
         for value in values:
-            if value.dtype.kind not in "fiub" or not value.size:
+            if value.dtype.kind not in "fiub" or not (value.size or self.may_be_empty):
                 raise Rejected("not a tensor that can be compared")
+            if 0 in value.shape[2:] and step.node.op_type in _WINDOWS:
+                raise Rejected("the window fits nowhere")
             if value.size > MOST_ITEMS:
                 raise Rejected("too large")
-            if value.dtype.kind == "f" and not (np.isfinite(value).all() and np.abs(value).max() < LARGEST):
+            if value.dtype.kind == "f" and not (np.isfinite(value).all() and np.abs(value).max(initial=0) < LARGEST):
                 raise Rejected("not finite")
         found = [Tensor.of(name, value) for name, value in zip(step.node.output, values, strict=True)]
         self.steps.append(step)
@@ -328,7 +350,9 @@ class Walk:
     def inside(self, name: str, given: Sequence[Tensor]) -> Walk:
         """A walk that begins with these tensors, for a body of the next node; its constants are outside."""
         prefix = f"{self.prefix}{name}{len(self.steps)}_"
-        walk = Walk(int(self.rng.integers(1 << 62)), prefix, self.takes_integers, 0, self.without, self.opset)
+        walk = Walk(
+            int(self.rng.integers(1 << 62)), prefix, self.takes_integers, 0, self.without, self.opset, self.may_be_empty
+        )
         walk.constants = self.constants
         walk.tensors += given
         return walk
@@ -336,13 +360,14 @@ class Walk:
     def take(self, spaces: Mapping[str, Callable[[Walk], object]], count: int) -> None:
         """Take about `count` steps by random entries of a table."""
         names = sorted(spaces.keys() - self.without)
+        refusals = (Rejected, *_WITHOUT_ITEMS) if self.may_be_empty else (Rejected,)
         for _ in range(12 * count):
             if len(self.steps) >= count:
                 return
             before = len(self.steps), len(self.constants), len(self.inputs), len(self.tensors)
             try:
                 spaces[names[int(self.rng.integers(len(names)))]](self)
-            except Rejected:
+            except refusals:
                 del self.steps[before[0] :], self.constants[before[1] :], self.inputs[before[2] :]
                 del self.tensors[before[3] :]
 

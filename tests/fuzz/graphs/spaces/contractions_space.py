@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from steps import Rejected
 from walk import Tensor, Walk
 
 from spaces.declared import some, space, weight
@@ -50,7 +51,9 @@ def _einsum(w: Walk, name: str) -> object:
 
 
 def window_of(w: Walk, x: Tensor) -> dict[str, Any]:
-    """Attributes of a convolution's or pooling's window."""
+    """Attributes of a convolution's or pooling's window, over pictures that have items, if there are any pictures."""
+    if 0 in x.shape[1:]:
+        raise Rejected("no items")
     rank = x.array.ndim - 2
     kernel = [w.one(1, 1, 2, 3, 3, 3, 4, 5) for _ in range(rank)]
     attributes: dict[str, Any] = {"kernel_shape": kernel}

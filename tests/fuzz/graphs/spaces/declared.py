@@ -55,7 +55,7 @@ def weight(w: Walk, value: npt.NDArray[Any]) -> Tensor:
             (least,) = w.add("ReduceMin", w.pick(ranks=range(1, 5)), keepdims=0)
             (scale,) = w.add("Tanh", least)
             (found,) = w.add("Mul", w.constant(value), scale)
-        case "dequantized" if value.ndim:
+        case "dequantized" if value.size and value.ndim:
             step = np.maximum(np.abs(value).reshape(len(value), -1).max(1), 1e-3) / np.float32(127)
             numbers = np.rint(value / step.reshape(-1, *[1] * (value.ndim - 1))).astype(np.int8)
             (found,) = w.add("DequantizeLinear", w.constant(numbers), w.constant(step.astype(F)), axis=0)
@@ -76,6 +76,8 @@ def computed_indices(w: Walk, shape: tuple[int, ...], sizes: npt.ArrayLike) -> T
     """
     if "Mod" in w.without or not w.takes_integers:
         raise Rejected("integers are not taken")
+    if not np.all(sizes):
+        raise Rejected("no place to point to")
     fitting = [t for t in w.tensors if t.array.dtype == I64 and t.shape == shape]
     numbers = w.one(*fitting) if fitting and w.chance(0.5) else w.new_input(shape, I64)
     (found,) = w.add("Mod", numbers, w.constant(sizes, I64))

@@ -84,7 +84,7 @@ def _convolve_quantized(w: Walk, name: str) -> object:
 def _multiply_quantized(w: Walk, name: str) -> object:
     a = w.pick((np.uint8, np.int8), range(2, 5))
     b = w.constant(w.rng.integers(-90, 91, (a.shape[-1], w.size())).astype(np.int8))
-    scale = w.constant(w.real(0.2, 0.6) * float(np.sqrt(a.shape[-1])), F)
+    scale = w.constant(w.real(0.2, 0.6) * float(np.sqrt(max(1, a.shape[-1]))), F)
     kind = a.array.dtype
     scaled = (_scale(w, a, None), _zero(w, a, kind, None), b, _scale(w, b, None), _zero(w, b, np.int8, None))
     return w.add(name, a, *scaled, scale, _zero(w, a, kind, None))

@@ -146,7 +146,10 @@ def _depth_to_space(w: Walk, name: str) -> object:
 @space("SpaceToDepth")
 def _space_to_depth(w: Walk, name: str) -> object:
     x = w.pick(ranks=[4])
-    return w.add(name, x, blocksize=w.one(1, 2, 3))
+    size = w.one(1, 2, 3)
+    if any(pixels % size for pixels in x.shape[2:]):
+        raise Rejected("not whole blocks")
+    return w.add(name, x, blocksize=size)
 
 
 @space("Trilu")
