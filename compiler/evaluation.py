@@ -19,6 +19,7 @@ import tvm_ffi
 from tvm import relax, s_tir, tirx
 from tvm.ir import GlobalVar
 
+from nnefc.empty_sums import without_empty_sums
 from nnefc.sizes import variables
 
 __all__ = ["Budget", "Kernels", "evaluate", "external_calls"]
@@ -183,7 +184,10 @@ def _run(
                 builder.emit_normalized(binding)
             made_of = builder.emit_output(relax.Tuple(results))
         builder.emit_func_output(made_of)
-    module = relax.transform.DeadCodeElimination(["main"])(builder.finalize())
+    module = relax.transform.LegalizeOps()(relax.transform.DeadCodeElimination(["main"])(builder.finalize()))
+    for name, func in module.functions_items():
+        if isinstance(func, tirx.PrimFunc):
+            module.update_func(name, without_empty_sums(func))
     machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
     known.update(zip(results, machine["main"](), strict=True))
 

@@ -50,7 +50,17 @@ _DRIVER = (
     *("sklearn", "specializations", "torch", "turns"),
 )
 _SHARED = (
-    *("agreement", "bindings", "c_sources", "diagnostics", "element_types", "evaluation", "kernel_calls", "narrowing"),
+    *(
+        "agreement",
+        "bindings",
+        "c_sources",
+        "diagnostics",
+        "element_types",
+        "empty_sums",
+        "evaluation",
+        "kernel_calls",
+        "narrowing",
+    ),
     *(
         "network",
         "open_formulas",

@@ -8,11 +8,11 @@ from typing import Protocol, TypeVar
 import tvm
 from tvm import s_tir, tirx
 
+from nnefc.empty_sums import without_empty_sums
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.border import Machine, fill_border
 from nnefc.passes.schedule.first_values import write_first_values
 from nnefc.passes.schedule.schedules import open_sizes_of, without_open_sizes
-from nnefc.passes.tir.empty_sums import without_empty_sums
 from nnefc.passes.tir.named_sizes import with_named_loops
 
 __all__ = ["ScheduleRule", "scheduled"]

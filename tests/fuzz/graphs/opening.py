@@ -26,7 +26,8 @@ _ASKED = re.compile(
 def drawn_sizes(graph: Graph) -> dict[str, int]:
     """Sizes of a graph's inputs, by name, that shall be left open if they may be."""
     rng = np.random.default_rng(graph.seed)
-    return {name: size for name, size in graph.sizes.items() if rng.random() < (0.2 if size == 1 else 0.7)}
+    shares = {0: 0.0, 1: 0.2}  # models take no open size for 0 unless they are told so
+    return {name: size for name, size in graph.sizes.items() if rng.random() < shares.get(size, 0.7)}
 
 
 def may_be_open(graph: Graph) -> frozenset[str]:

@@ -66,7 +66,7 @@ def special_difference(results: Arrays, *expected: Arrays) -> str:
 
 
 def _disturbed(tensor: Tensor, rng: np.random.Generator) -> Tensor:
-    if not tensor.is_float:
+    if not tensor.is_float or not tensor.array.size:
         return tensor
     array = tensor.array.copy()
     count = int(rng.integers(1, max(2, array.size // 4 + 1)))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from nnefc.passes.tir.expressions import variables_of
+from nnefc.sizes import variables
 
 __all__ = ["without_empty_sums"]
 
@@ -25,7 +25,8 @@ def without_empty_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def note(realize: s_tir.SBlockRealize) -> None:
         if _is_empty_sum(realize.block):
             places = zip(realize.block.iter_vars, realize.iter_values, strict=True)
-            gone.update(variables_of([value for axis, value in places if axis.iter_type == axis.CommReduce]))
+            along = [value for axis, value in places if axis.iter_type == axis.CommReduce]
+            gone.update(var for value in along for var in variables(value))
 
     tvm_ffi.structural_walk(func.body, (s_tir.SBlockRealize, note))
     if not gone:
