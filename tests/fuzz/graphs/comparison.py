@@ -41,6 +41,8 @@ _COUNTED = re.compile(r"the data ask for a size '[^']+' that is not \d+, but")
 """What libraries say of sizes that the data tell, which were taken for equal to others, and are 1 and are repeated."""
 _UNKNOWN = "sizes cannot stay open: "
 """How the compiler refuses open sizes for an error that is none of its own, which tells users nothing."""
+_NOT_APART = "passes cannot be told apart"
+"""What is said of graphs that become loops or choices, or whose sizes only the data tell."""
 _HARMLESS = ".*( must be .* operators|integers of NNEF have no width)"
 """Warnings: of sizes, which graphs have; of 32 bits, which are enough where there is no arithmetic of integers."""
 _OF_EMULATOR = re.compile(r"qemu-\S+: .*: Assertion `")
@@ -175,7 +177,7 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
     except (nnefc.CompileError, nnefc.ModelWarning) as error:
         if way.nnef:
             wrong = f"what was written is refused: {error}"
-        elif way.open_sizes and _UNKNOWN not in str(error):
+        elif (way.open_sizes and _UNKNOWN not in str(error)) or (way.validates and _NOT_APART in str(error)):
             refused = str(error).partition("\n")[0]
         else:  # the graph is valid, and so is each of its operators
             wrong = f"refused: {error}"

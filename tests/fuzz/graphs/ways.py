@@ -90,8 +90,6 @@ _NOT_IN_NNEF = frozenset((
 """Operators that most graphs cannot have when they are written as NNEF."""
 
 _CONTROL = frozenset(("If", "Loop", "Scan"))
-_OF_UNKNOWN_SIZES = frozenset(("NonZero",))
-"""Operators with whose results passes cannot be told apart: only the data tell their sizes."""
 _NOT_IN_TRACT = frozenset(
     ("ConvInteger", "CumSum", "GridSample", "Hardmax", "MatMulNBits", "Mod", "NonZero", "Resize", "ReverseSequence")
 )
@@ -132,6 +130,7 @@ WAYS = {
         _special(Way("special values on x86-64-v2", target="x86-64-v2", options=(("strict", True),), share=8)),
         _special(Way("special values on cortex-a76", machine=_A76, share=2)),
         _special(Way("special values on wasm32", machine=_BY_NAME["wasm32"], share=2)),
+        Way("levels", "x86-64", options=(("multi", True),), share=4),
         Way("checked", options=_CHECKED, share=8),
         Way("checked open", options=_CHECKED, open_sizes=True, share=2, together=8),
         _reproducible("reproducible x86-64-v2", Way("", "x86-64-v2")),
@@ -145,6 +144,6 @@ WAYS = {
         Way("riscv64gcv", machine=_VECTORS, share=4),
         Way("wasm32", machine=_BY_NAME["wasm32"], share=6),
         Way("cuda", on_gpu=True, threads=(1,), share=8, without=_IN_HALVES_ON_GPUS),
-        Way("passes", validates=True, share=0.2, together=2, without=_CONTROL | _OF_UNKNOWN_SIZES),
+        Way("passes", validates=True, share=0.2, together=2, without=_CONTROL),
     )
 }

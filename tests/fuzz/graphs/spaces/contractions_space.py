@@ -46,6 +46,8 @@ def _einsum(w: Walk, name: str) -> object:
     terms = equation.partition("->")[0].split(",")
     a = w.pick(ranks=[len(terms[0].replace("...", "b"))])
     sizes = dict(zip(terms[0].replace("...", ""), a.shape, strict=False))
+    if terms[0] == "ii" and a.shape[0] != a.shape[1]:
+        raise Rejected("no diagonal of a square")
     rest = [w.constant(w.random([sizes.setdefault(c, w.size()) for c in term])) for term in terms[1:]]
     return w.add(name, a, *rest, equation=equation)
 
