@@ -30,6 +30,9 @@ _REFUSED = (tirx.Cast, tirx.Div, tirx.Add, tirx.Sub, tirx.Mul, *_COMPARED)
 def without_refused_constants(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel that TVM can compute at every place."""
     known = _Values(func)
+    if not known.has_refused(func):
+        return func
+    known.exempt_indices(func)
     return tvm_ffi.structural_map(func, (_REFUSED, known.hidden))
 
 
@@ -41,6 +44,20 @@ class _Values:
         self._indices: set[int] = set()
         self._verdicts: dict[int, tuple[tirx.Expr, bool]] = {}  # by the address of an expression, which is kept
         tvm_ffi.structural_walk(func.body, ((tirx.Let, tirx.Bind), self._bind))
+
+    def has_refused(self, func: tirx.PrimFunc) -> bool:
+        """Whether any constant may be refused, if only in indices: most kernels have none."""
+        found: list[tirx.Expr] = []
+
+        def note(expr: tirx.Expr) -> None:
+            if self.hidden(expr) is not expr:
+                found.append(expr)
+
+        tvm_ffi.structural_walk(func.body, (_REFUSED, note))
+        return bool(found)
+
+    def exempt_indices(self, func: tirx.PrimFunc) -> None:
+        """Let what indices are made of stay as it is."""
         tvm_ffi.structural_walk(func.body, ((TensorLoad, tirx.BufferStore), self._exempt))
 
     def _bind(self, binding: tirx.Let | tirx.Bind) -> None:

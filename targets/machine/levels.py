@@ -71,8 +71,9 @@ def with_levels(target: Target) -> Target:
             f"the target {target.name!r} has no levels that one library could have code for",
             hint=f"those of {', '.join(LEVELS)} have",
         )
+    off = _left_out(target)
     made = [
-        of_processor(target, level.name, level.cpu, level.attributes).with_precision(target.precision)
+        of_processor(target, level.name, level.cpu, (*level.attributes, *off)).with_precision(target.precision)
         for level in LEVELS[architecture]
     ]
     made = [own for own in made if set(own.features) >= set(target.features)]
@@ -84,3 +85,10 @@ def with_levels(target: Target) -> Target:
     widest = max(own.vector_bytes for own in made)
     levels = tuple(replace(own, block_bytes=widest) for own in made)
     return replace(target, name=f"{target.name} {MULTI}", levels=levels)
+
+
+def _left_out(target: Target) -> tuple[str, ...]:
+    """The features that no level shall use: those that the user switched off, not what this machine's system hides."""
+    kind, *options = target.name.split()
+    own = kind in ("llvm", "native") and not any(option.startswith("-mattr") for option in options)
+    return () if own else tuple(feature for feature in target.attributes if feature.startswith("-"))

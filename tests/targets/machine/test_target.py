@@ -9,6 +9,7 @@ from tvm.target import codegen
 
 from nnefc.diagnostics import CompileError
 from nnefc.targets.machine.any_target import parse_any_target
+from nnefc.targets.machine.levels import with_levels
 from nnefc.targets.machine.named import NAMED_TARGETS, NamedTarget
 from nnefc.targets.machine.parsing import parse_target
 
@@ -248,3 +249,19 @@ def test_llvm_is_asked_once_about_a_processor(monkeypatch: pytest.MonkeyPatch) -
 def test_an_option_that_is_said_twice(text: str) -> None:
     with pytest.raises(CompileError, match="twice"):
         parse_target(text)
+
+
+@pytest.mark.parametrize(
+    ("target", "off", "kept"),
+    [
+        ("llvm -mtriple=x86_64-linux-gnu -mattr=-avx512f", "avx512f", "fma"),
+        ("llvm -mtriple=x86_64-linux-gnu -mattr=-avx512bf16", "avx512bf16", "avx512vnni"),
+        ("llvm -mtriple=aarch64-linux-gnu -mattr=-dotprod", "dotprod", "fullfp16"),
+    ],
+)
+def test_features_that_are_switched_off_are_in_no_level(target: str, off: str, kept: str) -> None:
+    whole = with_levels(parse_target(target.partition(" -mattr")[0])).levels
+    cut = with_levels(parse_target(target)).levels
+    assert any(off in level.features for level in whole)
+    assert not any(off in level.features for level in cut)
+    assert any(kept in level.features for level in cut)
