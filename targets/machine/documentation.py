@@ -72,6 +72,7 @@ environment variable `NNEFC_LEVEL` names another one that the processor can run,
 `nnefc inspect` prints the levels of a file. Everything else is as in other libraries: open sizes, specializations,
 states, integers, profiles.
 
+- **Features.** What `-mattr=-avx512f` switches off is in no level.
 - **Code.** A level that would compute everything as the one before is left out: float32 has no use for those after
   `x86-64-v4`. A kernel that is the same on two levels with the same vectors is there once.
 - **Constants** are there once: filters and factors are in blocks as wide as the widest vectors. A level whose tensors

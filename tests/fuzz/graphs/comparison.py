@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import onnx
+import pytest
 from bounds import Bounds, bounds_of
 from emulated_networks import on_cuda
 from emulation import run_on
@@ -325,6 +326,8 @@ def run(graph: Graph, way: Way) -> list[Arrays]:
         feeds = {name: value.astype(kinds[name]) for name, value in graph.feeds().items() if name in kinds}
         if way.machine is not None:
             found = [run_on(way.machine, artifact, feeds)]
+        elif way.levels:
+            found = [_on_level(artifact, level, feeds, way) for level in way.levels]
         else:
             found = []
             with artifact.load(threads=way.threads[0]) as model:
@@ -343,6 +346,14 @@ def _results_of(graph: Graph, way: Way) -> list[str]:
     """The names of what a graph gives in one way: with states, of each of its runs."""
     names = [tensor.name for tensor in graph.outputs]
     return [in_run(name, number) for number in range(RUNS_OF_STATES) for name in names] if way.states else names
+
+
+def _on_level(artifact: nnefc.Artifact, level: str, feeds: Arrays, way: Way) -> Arrays:
+    """The results of a library's code for a level; those of the last one that this machine runs, if it does not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NNEFC_LEVEL", level)
+        with artifact.load(threads=way.threads[0]) as model:
+            return _in_turn(model, feeds, way)
 
 
 def _in_turn(session: nnefc.Model | Session, feeds: Arrays, way: Way) -> Arrays:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from emulation import MACHINES, Machine, with_glibc
 
+from nnefc.targets.machine.levels import LEVELS
+
 __all__ = ["RUNS_OF_STATES", "WAYS", "Way"]
 
 RUNS_OF_STATES = 3
@@ -21,6 +23,7 @@ class Way:
         target: the machine, if it is this one or an older one of its kind.
         options: of :func:`nnefc.compile`.
         threads: of the sessions, one after the other, on this machine.
+        levels: of a library that has several, one after the other, with the first number of threads.
         open_sizes: whether the inputs' sizes are left open.
         nnef: whether the graph is written as NNEF first.
         states: whether some inputs are variables that outputs update, and it is run several times.
@@ -40,6 +43,7 @@ class Way:
     target: str = "native"
     options: tuple[tuple[str, object], ...] = ()
     threads: tuple[int, ...] = (1, 3)
+    levels: tuple[str, ...] = ()
     open_sizes: bool = False
     nnef: bool = False
     states: bool = False
@@ -57,7 +61,7 @@ class Way:
     @property
     def runs(self) -> int:
         """How often each graph is run."""
-        own = 1 if self.machine is not None or self.validates else len(self.threads)
+        own = 1 if self.machine is not None or self.validates else len(self.levels or self.threads)
         own *= RUNS_OF_STATES if self.states else 1
         return own + (self.twin.runs if self.twin is not None else 0)
 
@@ -99,6 +103,7 @@ _TIMES_ZERO = frozenset(("Conv", "ConvTranspose", "GridSample", "MatMulNBits", "
 """Operators of which nothing says whether they multiply what is no number by 0."""
 _TO_INTEGERS = frozenset(("Cast", "DynamicQuantizeLinear", "QuantizeLinear"))
 """Operators that make integers of floats; nothing says which one is made of what is no number."""
+_LEVELS = tuple(level.name for level in LEVELS["x86_64"][:5])  # few machines have the matrix unit of the last
 _CHECKED = (("checked", True),)
 _SAME = (("reproducible", True),)
 
@@ -130,7 +135,7 @@ WAYS = {
         _special(Way("special values on x86-64-v2", target="x86-64-v2", options=(("strict", True),), share=8)),
         _special(Way("special values on cortex-a76", machine=_A76, share=2)),
         _special(Way("special values on wasm32", machine=_BY_NAME["wasm32"], share=2)),
-        Way("levels", "x86-64", options=(("multi", True),), share=4),
+        Way("levels", "x86-64", options=(("multi", True),), levels=_LEVELS, share=4),
         Way("checked", options=_CHECKED, share=8),
         Way("checked open", options=_CHECKED, open_sizes=True, share=2, together=8),
         _reproducible("reproducible x86-64-v2", Way("", "x86-64-v2")),
