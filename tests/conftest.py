@@ -8,7 +8,9 @@ import os
 import pytest
 
 from nnefc.cli.tvm_alone import import_tvm
+from nnefc.targets.codegen.cuda.compiler import COMPILER_VARIABLE
 
+os.environ.setdefault(COMPILER_VARIABLE, "nvrtc")  # which is several times as fast as nvcc
 import_tvm()  # before anything imports all of it, which takes seconds where torch is installed
 gc.disable()  # until all modules of tests are there: see below
 

@@ -398,7 +398,7 @@ EMPTY = [
 
 def test_empty_tensors(tmp_path: Path) -> None:
     code = check(EMPTY, tmp_path)
-    assert [len(function.launches) for function in code.functions] == [0, 1, 0, 0, 0, 0, 1]
+    assert [len(function.launches) for function in code.functions] == [0, 1, 0, 0, 2, 0, 1]
 
 
 def test_what_is_padded_is_not_read_where_it_is_not(tmp_path: Path) -> None:
