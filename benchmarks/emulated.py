@@ -59,10 +59,10 @@ _COUNTED_HEAD = [
 ]
 
 _PEERS_HEAD = (
-    "A peer's are the mean of {more} inferences after the first, by its wheel for 64-bit Arm from PyPI in Python under"
-    " the same emulator, of a processor with the features and the number of that core: {versions}. ncnn's networks are"
-    " made by PNNX, and LiteRT's, which XNNPACK computes, by onnx2tf, both of the same ONNX files; onnxruntime has"
-    " nnefc's files."
+    "A peer's are the mean of {more} inferences after the first, where each count is the lesser of two programs, by its"
+    " wheel for 64-bit Arm from PyPI in Python under the same emulator, of a processor with the features and the number"
+    " of that core: {versions}. ncnn's networks are made by PNNX, and LiteRT's, which XNNPACK computes, by onnx2tf,"
+    " both of the same ONNX files; onnxruntime has nnefc's files."
 )
 
 _COUNTED_TABLE = [
