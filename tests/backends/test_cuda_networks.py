@@ -28,7 +28,9 @@ def test_digits_are_the_same_and_no_access_is_wrong() -> None:
     agree(DIGITS, {"image": image}, checks=True)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("resnet", "unet"))) for name in NETWORKS]
+)
 def test_a_small_network_is_the_same_and_no_access_is_wrong(name: str, tmp_path: Path) -> None:
     net = Net(seed=len(name))
     path = tmp_path / "network.onnx"

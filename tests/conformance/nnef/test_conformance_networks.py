@@ -16,6 +16,7 @@ import nnefc
 TOLERANCE = 1e-4  # of the largest value of the output
 
 SMALL = 8  # divides the numbers of channels
+SLOW = ("densenet121", "inception_v1")  # of many layers, which others have too
 
 
 def compare(model: Path, twin: Path, folder: Path) -> None:
@@ -34,13 +35,13 @@ def compare(model: Path, twin: Path, folder: Path) -> None:
     assert np.abs(found - expected).max() <= TOLERANCE * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("name", zoo.NAMES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in zoo.NAMES])
 def test_small_network(name: str, tmp_path: Path) -> None:
     twins = zoo.write_twins(tmp_path, name, divide=SMALL)
     compare(twins.nnef, twins.onnx, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["resnet50", "shufflenet", "squeezenet"])
+@pytest.mark.parametrize("name", [pytest.param("resnet50", marks=pytest.mark.slow), "shufflenet", "squeezenet"])
 def test_small_network_from_onnx(name: str, tmp_path: Path) -> None:
     twin = zoo.write_twins(tmp_path, name, divide=SMALL).onnx
     compare(twin, twin, tmp_path)

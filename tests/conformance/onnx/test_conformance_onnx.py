@@ -1,6 +1,6 @@
 """A sample of the tests of ONNX's own runner.
 
-Of single operators 100 by the hash of their names, all of Scatter and ConvInteger, and each operator.
+Of single operators 60 by the hash of their names, all of Scatter and ConvInteger, and each operator.
 
 `make test-all` runs all of them.
 """
@@ -27,7 +27,7 @@ LINE = re.compile(r"^(pass|fixed|known|refused|wrong|broken) +(\S+) ?(.*)$", re.
 OTHERS = ("simple", "pytorch-operator", "pytorch-converted")
 
 
-@pytest.fixture(scope="module", params=[100, pytest.param(sys.maxsize, id="all", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[60, pytest.param(sys.maxsize, id="all", marks=pytest.mark.slow)])
 def outcomes(request: pytest.FixtureRequest) -> dict[str, Outcome]:
     """What came of each, from processes of their own."""
     command = [sys.executable, str(FOLDER / "run.py"), "--kind", "node", "--sample", str(request.param)]

@@ -220,7 +220,7 @@ def step_of(path: Path) -> float:
         (images, "QOperator", "QUInt8", "QUInt8", False),
         (shuffles, "QDQ", "QUInt8", "QInt8", True),
         (shuffles, "QDQ", "QInt8", "QInt8", True),
-        (sequences, "QDQ", "QInt8", "QInt8", True),
+        pytest.param(sequences, "QDQ", "QInt8", "QInt8", True, marks=pytest.mark.slow),
         (sequences, "QOperator", "QUInt8", "QInt8", True),
     ],
 )
@@ -385,7 +385,10 @@ def _quantize_weights(g: Graph, node: onnx.NodeProto, values: Mapping[str, onnx.
     return made
 
 
-@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 117), ("uint8", 0), ("int8", -6)])
+@pytest.mark.parametrize(
+    ("dtype", "zero"),
+    [("uint8", 117), *(pytest.param(*own, marks=pytest.mark.slow) for own in (("uint8", 0), ("int8", -6)))],
+)
 def test_layers_differ_from_the_reals_by_one_step_at_most(tmp_path: Path, dtype: str, zero: int) -> None:
     path = tmp_path / "layers.onnx"
     onnx.save(layers(dtype, zero), path)
