@@ -18,23 +18,36 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Range
 from tvm.ir.expr import TensorRegion
-from tvm.s_tir.schedule import SBlockRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from nnefc.passes.compute.dot_product import is_dot_product
 from nnefc.passes.schedule.analysis import step_of
-from nnefc.passes.schedule.schedules import schedule_of, without_open_sizes
-from nnefc.passes.tir.expressions import int64, loads_of, substituted, variables_of
+from nnefc.passes.schedule.schedules import schedule_of, trip_count, without_open_sizes
+from nnefc.passes.tir.expressions import inside, int64, loads_of, substituted, variables_of
 
 __all__ = ["sum_block_by_block"]
 
+_PIECE = 8
+"""Terms at least that are summed up by themselves where there is but one sum: some four instructions each."""
 
-def sum_block_by_block(sch: s_tir.Schedule, block: SBlockRV) -> tuple[s_tir.Schedule, SBlockRV, SBlockRV]:
+
+def sum_block_by_block(
+    sch: s_tir.Schedule, block: SBlockRV, apart: bool = False
+) -> tuple[s_tir.Schedule, SBlockRV, SBlockRV]:
     """Sum each block up by itself, along the first of the reduced axes, as a new schedule.
+
+    Args:
+        apart: whether a single sum is in registers: each of its terms waits for the one before, so that few of a block
+            are summed up by themselves, if they are floats.
 
     Returns:
         The schedule, the sum of the blocks, which has one reduced axis, and the sums of a block, which have the number
         of the block as an axis before all others.
     """
-    loops = sch.get_loops(block)[-len(step_of(sch, block).reduced) :]
+    step = step_of(sch, block)
+    loops = sch.get_loops(block)[-len(step.reduced) :]
+    if apart and not any(map(is_dot_product, inside(step.value))):
+        loops = _in_pieces(sch, loops)
     inner = sch.get(sch.rfactor(loops[0], 0))
     outer = sch.get(block)
     within = [axis for axis in inner.iter_vars if axis.iter_type == tirx.IterVar.CommReduce]
@@ -61,6 +74,16 @@ def sum_block_by_block(sch: s_tir.Schedule, block: SBlockRV) -> tuple[s_tir.Sche
     )
     changed = schedule_of(func)
     return changed, changed.get_sblock(str(outer.name_hint)), changed.get_sblock(str(inner.name_hint))
+
+
+def _in_pieces(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> list[LoopRV]:
+    """Loops over blocks, their words and the items of these, as loops over pieces of blocks and what is in a piece."""
+    block, word, item = loops
+    words = max(1, _PIECE // trip_count(sch, item))
+    if trip_count(sch, block) == 1 or trip_count(sch, word) % words:  # TVM keeps a loop of one round apart
+        return list(loops)
+    pieces, rest = sch.split(word, [None, words])
+    return [sch.fuse(block, pieces), rest, item]
 
 
 def _apart(term: tirx.Expr, within: set[tirx.Var], count: int) -> tuple[tirx.Expr, list[tirx.Expr]]:

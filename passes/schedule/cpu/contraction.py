@@ -154,7 +154,7 @@ class ContractionRule:
             sch, block, epilogue = tiled
         if roles.steps:
             name = str(sch.get(epilogue).name_hint)
-            sch, block, parts = sum_block_by_block(sch, block)
+            sch, block, parts = sum_block_by_block(sch, block, apart=streamed)
             epilogue = sch.get_sblock(name)
         else:
             parts = sum_in_parts(sch, block, target)

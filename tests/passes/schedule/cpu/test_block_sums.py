@@ -1,0 +1,56 @@
+"""Products of one row with matrices in blocks: few terms are summed up by themselves, if they are floats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+import tvm_ffi
+from onnx import TensorProto, helper, numpy_helper
+from relax_programs import target
+from tvm import tirx
+
+from nnefc.backends import backend_of
+from nnefc.formats import load_network
+from nnefc.passes.pipeline import lower
+
+COLUMNS, BLOCKS, BLOCK = 64, 6, 128
+
+
+def model(bits: int) -> onnx.ModelProto:
+    """A row times a matrix in blocks, of MatMulNBits."""
+    bytes_of_block = BLOCK * bits // 8
+    data = np.zeros((COLUMNS, BLOCKS, bytes_of_block), np.uint8)
+    scales = np.ones(COLUMNS * BLOCKS, np.float32)
+    sizes = {"K": BLOCKS * BLOCK, "N": COLUMNS, "bits": bits, "block_size": BLOCK}
+    node = helper.make_node("MatMulNBits", ["x", "data", "scales"], ["y"], domain="com.microsoft", **sizes)
+    row, result = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, size))
+        for name, size in (("x", sizes["K"]), ("y", COLUMNS))
+    )
+    constants = [numpy_helper.from_array(data, "data"), numpy_helper.from_array(scales, "scales")]
+    graph = helper.make_graph([node], "product", [row], [result], constants)
+    domains = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=domains, ir_version=10)
+
+
+def rounds_of(path: Path, triple: str) -> list[int]:
+    """How often the serial loops of the product run."""
+    seen: dict[str, tvm.IRModule] = {}
+    lower(load_network(path), backend_of(target(triple)), seen.__setitem__)
+    (func,) = (f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule")
+    found: list[tirx.For] = []
+    tvm_ffi.structural_walk(func.body, (tirx.For, found.append))
+    return [int(loop.extent) for loop in found if loop.kind == tirx.ForKind.SERIAL]
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_sums_that_wait_for_each_other_are_short(bits: int, tmp_path: Path) -> None:
+    path = tmp_path / "product.onnx"
+    onnx.save(model(bits), path)
+    terms = max(8, 32 // bits)
+    assert BLOCKS * BLOCK // terms in rounds_of(path, "llvm -mcpu=x86-64-v4")
+    assert BLOCKS in rounds_of(path, "llvm -mcpu=x86-64-v3")  # which has several sums, of as many columns
