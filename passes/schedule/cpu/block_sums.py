@@ -18,12 +18,11 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Range
 from tvm.ir.expr import TensorRegion
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.s_tir.schedule import SBlockRV
 
-from nnefc.passes.compute.dot_product import is_dot_product
 from nnefc.passes.schedule.analysis import step_of
 from nnefc.passes.schedule.schedules import schedule_of, trip_count, without_open_sizes
-from nnefc.passes.tir.expressions import inside, int64, loads_of, substituted, variables_of
+from nnefc.passes.tir.expressions import int64, loads_of, substituted, variables_of
 
 __all__ = ["sum_block_by_block"]
 
@@ -33,7 +32,7 @@ _PIECE = 8
 
 def sum_block_by_block(
     sch: s_tir.Schedule, block: SBlockRV, apart: bool = False
-) -> tuple[s_tir.Schedule, SBlockRV, SBlockRV]:
+) -> tuple[s_tir.Schedule, SBlockRV, SBlockRV, SBlockRV | None]:
     """Sum each block up by itself, along the first of the reduced axes, as a new schedule.
 
     Args:
@@ -41,13 +40,11 @@ def sum_block_by_block(
             are summed up by themselves, if they are floats.
 
     Returns:
-        The schedule, the sum of the blocks, which has one reduced axis, and the sums of a block, which have the number
-        of the block as an axis before all others.
+        The schedule; the sum of the blocks, which has one reduced axis; the sums of a block, which have the number of
+        the block as an axis before all others; and the sums of few of its terms, which have the number of these before
+        that one, if there are any.
     """
-    step = step_of(sch, block)
-    loops = sch.get_loops(block)[-len(step.reduced) :]
-    if apart and not any(map(is_dot_product, inside(step.value))):
-        loops = _in_pieces(sch, loops)
+    loops = sch.get_loops(block)[-len(step_of(sch, block).reduced) :]
     inner = sch.get(sch.rfactor(loops[0], 0))
     outer = sch.get(block)
     within = [axis for axis in inner.iter_vars if axis.iter_type == tirx.IterVar.CommReduce]
@@ -73,17 +70,19 @@ def sum_block_by_block(
         (s_tir.SBlock, lambda node: made.get(str(node.name_hint)) or _with_tensor(node, part.buffer, sums)),
     )
     changed = schedule_of(func)
-    return changed, changed.get_sblock(str(outer.name_hint)), changed.get_sblock(str(inner.name_hint))
+    whole, sums_of_block = (changed.get_sblock(str(node.name_hint)) for node in (outer, inner))
+    floats = apart and str(sums.dtype).startswith("float")
+    return changed, whole, sums_of_block, _in_pieces(changed, sums_of_block) if floats else None
 
 
-def _in_pieces(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> list[LoopRV]:
-    """Loops over blocks, their words and the items of these, as loops over pieces of blocks and what is in a piece."""
-    block, word, item = loops
+def _in_pieces(sch: s_tir.Schedule, block: SBlockRV) -> SBlockRV | None:
+    """The sums of few terms each, which a sum over words and their items adds up then; None if it has few itself."""
+    word, item = sch.get_loops(block)[-2:]
     words = max(1, _PIECE // trip_count(sch, item))
-    if trip_count(sch, block) == 1 or trip_count(sch, word) % words:  # TVM keeps a loop of one round apart
-        return list(loops)
-    pieces, rest = sch.split(word, [None, words])
-    return [sch.fuse(block, pieces), rest, item]
+    if trip_count(sch, word) <= words or trip_count(sch, word) % words:
+        return None
+    pieces, _ = sch.split(word, [None, words])
+    return sch.rfactor(pieces, 0)
 
 
 def _apart(term: tirx.Expr, within: set[tirx.Var], count: int) -> tuple[tirx.Expr, list[tirx.Expr]]:

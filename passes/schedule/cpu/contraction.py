@@ -154,10 +154,10 @@ class ContractionRule:
             sch, block, epilogue = tiled
         if roles.steps:
             name = str(sch.get(epilogue).name_hint)
-            sch, block, parts = sum_block_by_block(sch, block, apart=streamed)
+            sch, block, parts, pieces = sum_block_by_block(sch, block, apart=streamed)
             epilogue = sch.get_sblock(name)
         else:
-            parts = sum_in_parts(sch, block, target)
+            parts, pieces = sum_in_parts(sch, block, target), None
         sums = step_of(sch, block if parts is None else parts)
         terms = item_count([axis.size for axis in sums.reduced])
         halves = type_of_sums(sums) != sums.dtype and is_known(terms) and terms <= HALF_PART
@@ -207,7 +207,7 @@ class ContractionRule:
             sch.unroll(loop)
         sides = sum(trip_count(sch, loop) > 1 for loop in (*row_loops, column_inner))
         if parts is not None:
-            reduced = [reduced[0], *_schedule_parts(sch, parts, rows, column, vector, lanes)]
+            reduced = [reduced[0], *_schedule_parts(sch, [parts, pieces], rows, column, vector, lanes)]
             if roles.steps:
                 sch.unroll(reduced[-1])  # items of one word, which then move by known numbers of bits
             keep_totals_aligned(sch, fused, target)
@@ -325,29 +325,37 @@ def _vector_length(step: Step, vector: int, lanes: int) -> int:
 
 
 def _schedule_parts(
-    sch: s_tir.Schedule, parts: SBlockRV, rows: Sequence[int], column: int, vector: int, lanes: int
+    sch: s_tir.Schedule, levels: Sequence[SBlockRV | None], rows: Sequence[int], column: int, vector: int, lanes: int
 ) -> list[LoopRV]:
     """Compute the tile of one part as that of an undivided sum: in registers, its reduced loops outermost.
 
     Args:
-        parts: the computation of the parts, in the loop over them.
+        levels: the computation of the parts, in the loop over them; that of their own parts, if they have any.
         rows, column, vector: positions of the tile's axes among those of the undivided sum.
 
     Returns:
-        The reduced loops of a part.
+        The reduced loops of a part, and of its own parts.
     """
-    _, *axes = step_of(sch, parts).axes
-    loops = sch.get_loops(parts)[-len(axes) :]
-    reduced = [loop for loop, axis in zip(loops, axes, strict=True) if axis.is_reduced]
-    loops[vector], lane = sch.split(loops[vector], [None, lanes])
-    tile = [loops[axis] for axis in (*rows, column)]
-    sch.reorder(*reduced, *tile, lane)
-    sch.vectorize(lane)
-    for loop in tile:
-        sch.unroll(loop)
-    sides = sum(trip_count(sch, loop) > 1 for loop in tile)
-    _unroll_and_vectorize(sch, sch.decompose_reduction(parts, reduced[0]), sides)
-    return reduced
+    made: list[LoopRV] = []
+    for level, parts in enumerate(levels, 1):
+        if parts is None:
+            continue
+        if made:
+            sch.compute_at(parts, made[0], preserve_unit_loops=True)
+        axes = step_of(sch, parts).axes
+        around = list(zip(sch.get_loops(parts)[-len(axes) :], axes, strict=True))
+        reduced = [loop for loop, axis in around if axis.is_reduced]
+        loops = [loop for loop, axis in around if axis.is_spatial][level:]
+        loops[vector], lane = sch.split(loops[vector], [None, lanes])
+        tile = [loops[axis] for axis in (*rows, column)]
+        sch.reorder(*reduced, *tile, lane)
+        sch.vectorize(lane)
+        for loop in tile:
+            sch.unroll(loop)
+        sides = sum(trip_count(sch, loop) > 1 for loop in tile)
+        _unroll_and_vectorize(sch, sch.decompose_reduction(parts, reduced[0]), sides)
+        made += reduced
+    return made
 
 
 def _several_rounds(sch: s_tir.Schedule, loop: LoopRV, tile: Tile) -> LoopRV:
