@@ -150,17 +150,19 @@ def test_a_peer_that_ends_its_process_is_counted_as_such(monkeypatch: pytest.Mon
 
 
 def test_what_was_written_as_nnef_must_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refusing(*_: object, **__: object) -> None:
-        raise nnefc.CompileError("no")
+    def refusing(reason: str) -> None:
+        raise nnefc.CompileError(reason)
 
     graph = graph_of(40, 2)
-    monkeypatch.setattr(nnefc, "compile", refusing)
+    monkeypatch.setattr(nnefc, "compile", lambda *_, **__: refusing("no"))
     assert [finding.what for finding in compare([graph], WAYS["nnef"]).findings] == [
         "what was written is refused: error: no"
     ]
     assert [finding.what for finding in compare([graph], WAYS["default"]).findings] == ["refused: error: no"]
     assert compare([graph], WAYS["open"]).refused == ("error: no",)
-    monkeypatch.setattr(nnefc, "convert", refusing)
+    monkeypatch.setattr(nnefc, "compile", lambda *_, **__: refusing("sizes cannot stay open: no"))
+    assert compare([graph], WAYS["open"]).findings  # for an error that is none of the compiler's own
+    monkeypatch.setattr(nnefc, "convert", lambda *_, **__: refusing("no"))
     assert compare([graph], WAYS["nnef"]).refused == ("error: no",)
 
 

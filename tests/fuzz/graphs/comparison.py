@@ -44,6 +44,8 @@ _UNKNOWN = "sizes cannot stay open: "
 """How the compiler refuses open sizes for an error that is none of its own, which tells users nothing."""
 _NOT_APART = "passes cannot be told apart"
 """What is said of graphs that become loops or choices, or whose sizes only the data tell."""
+_SQUEEZED = "has no axes, so it leaves out dimensions of 1"
+"""What is said of a `Squeeze` without axes of what has a size that only the data tell."""
 _HARMLESS = ".*( must be .* operators|integers of NNEF have no width)"
 """Warnings: of sizes, which graphs have; of 32 bits, which are enough where there is no arithmetic of integers."""
 _OF_EMULATOR = re.compile(r"qemu-\S+: .*: Assertion `")
@@ -178,7 +180,7 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
     except (nnefc.CompileError, nnefc.ModelWarning) as error:
         if way.nnef:
             wrong = f"what was written is refused: {error}"
-        elif (way.open_sizes and _UNKNOWN not in str(error)) or (way.validates and _NOT_APART in str(error)):
+        elif _may_be_refused(str(error), way):
             refused = str(error).partition("\n")[0]
         else:  # the graph is valid, and so is each of its operators
             wrong = f"refused: {error}"
@@ -206,6 +208,13 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
     if stopped:
         return Outcome(counts=Counter({"not run": 1}))
     return Outcome(refused=(refused,)) if refused else Outcome(findings=(Finding(way, wrong, "", graph),))
+
+
+def _may_be_refused(message: str, way: Way) -> bool:
+    """Whether an error in this way, or a warning, says of a valid graph what users are told of such graphs."""
+    if way.open_sizes:
+        return _UNKNOWN not in message
+    return _SQUEEZED in message or (way.validates and _NOT_APART in message)
 
 
 def _meets_one(message: str) -> bool:
