@@ -29,8 +29,9 @@ Array = npt.NDArray[np.float64]
 Anything = npt.NDArray[np.generic]
 
 UNIT = 2.0**-24
-_SAMPLES = (*(5 * (None,)), 1 / 8, -1 / 8)
-"""The errors of each evaluation, in those of one step; None for random ones.
+_SAMPLES = (*(16 * (None,)), 1 / 8, -1 / 8)
+"""The errors of each evaluation, in those of one step; None for random ones, of which a choice between two items that
+errors alone make may look the same some times.
 
 Those of one sign find every jump right beside an exact value, as that of a rounding: random ones may all miss it.
 """
