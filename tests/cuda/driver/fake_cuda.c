@@ -515,7 +515,7 @@ EXPORT int cuModuleGetFunction(object **function, object *module, const char *na
     if (!is_live(module, MODULE)) FAIL(INVALID_HANDLE, "cuModuleGetFunction: no module");
     void *library = open_kernels();
     if (library == NULL) FAIL(NOT_FOUND, "NNEFC_EMULATED_KERNELS names no library: %s", dlerror());
-    char symbol[256], table[256];
+    char symbol[4096], table[4096];
     snprintf(symbol, sizeof symbol, "emulated_%s", name);
     snprintf(table, sizeof table, "emulated_%s_parameters", name);
     void *kernel = dlsym(library, symbol), *parameters = dlsym(library, table);
