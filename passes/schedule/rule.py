@@ -31,8 +31,6 @@ class ScheduleRule(Protocol[_Machine]):
 
 def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], target: _Target) -> tirx.PrimFunc:
     """A kernel with the schedule of the first of `rules` that knows its kind."""
-    if any(axis.size == 0 and not axis.is_spatial for step in kernel.reductions for axis in step.axes):
-        kernel = KernelAnalysis(without_empty_sums(kernel.func))
     if not open_sizes_of(kernel.func):
         return _by_first(kernel, rules, target)
     try:
@@ -42,6 +40,8 @@ def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], ta
 
 
 def _by_first(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], target: _Target) -> tirx.PrimFunc:
+    if any(axis.size == 0 and not axis.is_spatial for step in kernel.reductions for axis in step.axes):
+        kernel = KernelAnalysis(without_empty_sums(kernel.func))
     for rule in rules:
         try:
             schedule = rule.apply(kernel, target)

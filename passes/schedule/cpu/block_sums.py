@@ -32,7 +32,7 @@ _PIECE = 8
 
 def sum_block_by_block(
     sch: s_tir.Schedule, block: SBlockRV, apart: bool = False
-) -> tuple[s_tir.Schedule, SBlockRV, SBlockRV, SBlockRV | None]:
+) -> tuple[s_tir.Schedule, SBlockRV, list[SBlockRV]]:
     """Sum each block up by itself, along the first of the reduced axes, as a new schedule.
 
     Args:
@@ -40,9 +40,9 @@ def sum_block_by_block(
             are summed up by themselves, if they are floats.
 
     Returns:
-        The schedule; the sum of the blocks, which has one reduced axis; the sums of a block, which have the number of
-        the block as an axis before all others; and the sums of few of its terms, which have the number of these before
-        that one, if there are any.
+        The schedule; the sum of the blocks, which has one reduced axis; and the sums that it is made of: those of a
+        block, which have the number of the block as an axis before all others, and, if there are any, those of few of
+        its terms, which have the number of these before that one.
     """
     loops = sch.get_loops(block)[-len(step_of(sch, block).reduced) :]
     inner = sch.get(sch.rfactor(loops[0], 0))
@@ -71,18 +71,18 @@ def sum_block_by_block(
     )
     changed = schedule_of(func)
     whole, sums_of_block = (changed.get_sblock(str(node.name_hint)) for node in (outer, inner))
-    floats = apart and str(sums.dtype).startswith("float")
-    return changed, whole, sums_of_block, _in_pieces(changed, sums_of_block) if floats else None
+    pieces = _in_pieces(changed, sums_of_block) if apart and str(sums.dtype).startswith("float") else []
+    return changed, whole, [sums_of_block, *pieces]
 
 
-def _in_pieces(sch: s_tir.Schedule, block: SBlockRV) -> SBlockRV | None:
-    """The sums of few terms each, which a sum over words and their items adds up then; None if it has few itself."""
+def _in_pieces(sch: s_tir.Schedule, block: SBlockRV) -> list[SBlockRV]:
+    """The sums of few terms each, which a sum over words and their items adds up then; none if it has few itself."""
     word, item = sch.get_loops(block)[-2:]
     words = max(1, _PIECE // trip_count(sch, item))
     if trip_count(sch, word) <= words or trip_count(sch, word) % words:
-        return None
+        return []
     pieces, _ = sch.split(word, [None, words])
-    return sch.rfactor(pieces, 0)
+    return [sch.rfactor(pieces, 0)]
 
 
 def _apart(term: tirx.Expr, within: set[tirx.Var], count: int) -> tuple[tirx.Expr, list[tirx.Expr]]:

@@ -154,10 +154,12 @@ class ContractionRule:
             sch, block, epilogue = tiled
         if roles.steps:
             name = str(sch.get(epilogue).name_hint)
-            sch, block, parts, pieces = sum_block_by_block(sch, block, apart=streamed)
+            sch, block, within = sum_block_by_block(sch, block, apart=streamed)
             epilogue = sch.get_sblock(name)
         else:
-            parts, pieces = sum_in_parts(sch, block, target), None
+            found = sum_in_parts(sch, block, target)
+            within = [] if found is None else [found]
+        parts = within[0] if within else None
         sums = step_of(sch, block if parts is None else parts)
         terms = item_count([axis.size for axis in sums.reduced])
         halves = type_of_sums(sums) != sums.dtype and is_known(terms) and terms <= HALF_PART
@@ -207,7 +209,7 @@ class ContractionRule:
             sch.unroll(loop)
         sides = sum(trip_count(sch, loop) > 1 for loop in (*row_loops, column_inner))
         if parts is not None:
-            reduced = [reduced[0], *_schedule_parts(sch, [parts, pieces], rows, column, vector, lanes)]
+            reduced = [reduced[0], *_schedule_parts(sch, within, rows, column, vector, lanes)]
             if roles.steps:
                 sch.unroll(reduced[-1])  # items of one word, which then move by known numbers of bits
             keep_totals_aligned(sch, fused, target)
@@ -325,21 +327,19 @@ def _vector_length(step: Step, vector: int, lanes: int) -> int:
 
 
 def _schedule_parts(
-    sch: s_tir.Schedule, levels: Sequence[SBlockRV | None], rows: Sequence[int], column: int, vector: int, lanes: int
+    sch: s_tir.Schedule, within: Sequence[SBlockRV], rows: Sequence[int], column: int, vector: int, lanes: int
 ) -> list[LoopRV]:
     """Compute the tile of one part as that of an undivided sum: in registers, its reduced loops outermost.
 
     Args:
-        levels: the computation of the parts, in the loop over them; that of their own parts, if they have any.
+        within: the computation of the parts, in the loop over them; that of their own parts, if they have any.
         rows, column, vector: positions of the tile's axes among those of the undivided sum.
 
     Returns:
         The reduced loops of a part, and of its own parts.
     """
     made: list[LoopRV] = []
-    for level, parts in enumerate(levels, 1):
-        if parts is None:
-            continue
+    for level, parts in enumerate(within, 1):
         if made:
             sch.compute_at(parts, made[0], preserve_unit_loops=True)
         axes = step_of(sch, parts).axes

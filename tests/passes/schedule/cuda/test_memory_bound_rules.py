@@ -9,18 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tvm
 from emulate import device_code
 from memory_bound_cases import TARGET, Case, case, check, kernels_of, real, rules_of
 from tvm import te, tirx, topi
 
 from nnefc.passes.legalize.lower_rows import _REDUCERS, reduce_rows
-from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda import element_wise, reduction
 from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
-from nnefc.passes.schedule.rule import scheduled
-from nnefc.passes.schedule.schedules import OPEN_SIZES
-from nnefc.passes.tir.named_sizes import named_sizes
 from nnefc.targets.codegen.cuda.compiler import compile_image
 
 DTYPES = ["float32", "float16", "float64", "int64", "int32", "int8", "uint8", "bool"]
@@ -467,15 +462,3 @@ def test_kernels_need_few_registers_and_no_memory_of_their_own() -> None:
         for usage in image.usage
     ), image.usage
     assert all(usage.shared_bytes <= TARGET.shared_bytes for usage in image.usage)
-
-
-def test_a_size_in_whose_formula_tvm_finds_no_multiples_is_one_variable() -> None:
-    w = tirx.Var("w", "int64")
-    two, eight = (tirx.const(size, "int64") for size in (2, 8))
-    size = tirx.max(w - tirx.const(4, "int64"), tirx.const(1, "int64")) + two
-    x = te.placeholder((two, eight, size))
-    turned = te.create_prim_func([x, te.compute((two, size, eight), lambda i, j, k: x[i, k, j])])
-    made = scheduled(KernelAnalysis(turned.with_attr(OPEN_SIZES, [w])), [ElementWiseRule()], TARGET)
-    assert made.attrs["nnefc.rule"] == "ElementWiseRule"
-    ((_, formula),) = named_sizes(made)
-    tvm.ir.assert_structural_equal(formula, size)

@@ -1,0 +1,25 @@
+"""How the rules of a target are tried."""
+
+from __future__ import annotations
+
+import tvm
+from tvm import te, tirx
+
+from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
+from nnefc.passes.schedule.rule import scheduled
+from nnefc.passes.schedule.schedules import OPEN_SIZES
+from nnefc.passes.tir.named_sizes import named_sizes
+from nnefc.targets.machine.cuda_target import parse_cuda_target
+
+
+def test_a_size_in_whose_formula_tvm_finds_no_multiples_is_one_variable() -> None:
+    w = tirx.Var("w", "int64")
+    two, eight = (tirx.const(size, "int64") for size in (2, 8))
+    size = tirx.max(w - tirx.const(4, "int64"), tirx.const(1, "int64")) + two
+    x = te.placeholder((two, eight, size))
+    turned = te.create_prim_func([x, te.compute((two, size, eight), lambda i, j, k: x[i, k, j])])
+    made = scheduled(KernelAnalysis(turned.with_attr(OPEN_SIZES, [w])), [ElementWiseRule()], parse_cuda_target("cuda"))
+    assert made.attrs["nnefc.rule"] == "ElementWiseRule"
+    ((_, formula),) = named_sizes(made)
+    tvm.ir.assert_structural_equal(formula, size)
