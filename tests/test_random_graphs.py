@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -17,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent / "fuzz" / "graphs"))
 
 import comparison
 import peer
+import seeds
 from bounds import bounds_of
 from comparison import Arrays, compare, difference
 from corpus import CORPUS, read_case
@@ -55,10 +57,13 @@ def graph_of(seed: int, steps: int) -> Graph:
         (8, "reproducible open"),
         (9, "states"),
         (10, "special values"),
+        (11, "float16"),
+        (12, "float64"),
+        (13, "bf16"),
     ],
 )
 def test_graphs_agree_with_float64(seed: int, way: str) -> None:
-    outcome = compare([graph_of(2 * seed, 3), graph_of(2 * seed + 1, 3)], WAYS[way])
+    outcome = compare([seeds.graph_of(number, 3, WAYS[way]) for number in (2 * seed, 2 * seed + 1)], WAYS[way])
     assert not outcome.findings
     assert outcome.agreed + len(outcome.refused) + len(outcome.doubtful) + outcome.counts["not judged"] == 2
 
@@ -227,6 +232,32 @@ def test_results_that_are_wrong_in_one_item_are_told_from_rounding() -> None:
     assert difference({name: rounded}, bounds) == ""
     rounded[3, 4] += 3e-5
     assert "[3, 4]" in difference({name: rounded}, bounds)
+
+
+@pytest.mark.parametrize(("floats", "precision"), [("float16", ""), ("float32", "bf16"), ("float32", "fp16")])
+def test_half_floats_are_rounded_and_no_more(floats: str, precision: str) -> None:
+    walk = Walk(17, floats=floats)
+    x = walk.new_input((5, 7))
+    weights = walk.constant(walk.random((7, 9)))
+    (product,) = walk.add("MatMul", x, weights)
+    walk.add("Tanh", product)
+    bounds = bounds_of(walk.graph(), precision)
+    (name,) = bounds
+    half = ml_dtypes.bfloat16 if precision == "bf16" else np.float16
+    narrow = [each.array.astype(half).astype(np.float32) for each in (x, weights)]
+    rounded = np.tanh((narrow[0] @ narrow[1]).astype(half).astype(np.float32)).astype(half).astype(np.float32)
+    assert difference({name: rounded}, bounds) == ""
+    assert difference({name: np.tanh(narrow[0] @ narrow[1] * 0.9)}, bounds)
+
+
+def test_doubles_are_not_rounded_to_single_precision() -> None:
+    walk = Walk(18, floats=np.float64)
+    walk.add("Exp", walk.add("MatMul", walk.new_input((5, 7)), walk.constant(walk.random((7, 9))))[0])
+    graph = walk.graph()
+    bounds = bounds_of(graph)
+    (output,) = graph.outputs
+    assert difference({output.name: output.array}, bounds) == ""
+    assert difference({output.name: output.array.astype(np.float32)}, bounds)
 
 
 @pytest.mark.parametrize("operator", ["ReduceSum", "ReduceMean", "ReduceL1"])

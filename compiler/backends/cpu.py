@@ -44,7 +44,7 @@ from nnefc.passes.schedule.cpu.functions_of_bytes import with_functions_of_bytes
 from nnefc.passes.schedule.cpu.half_sums import with_half_sums
 from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
 from nnefc.passes.schedule.cpu.tanh_sigmoids import with_tanh_sigmoids
-from nnefc.passes.schedule.rule import scheduled
+from nnefc.passes.schedule.rule import scheduled, with_sizes_named
 from nnefc.passes.tir.added_roundings import with_added_roundings
 from nnefc.passes.tir.announced_rounds import with_announced_rounds
 from nnefc.passes.tir.assembled_tiles import with_assembled_tiles
@@ -200,7 +200,9 @@ class CpuBackend(Backend):
 
     def _lowered(self, use: KernelUse, once: bool) -> tuple[tirx.PrimFunc, Kernel]:
         """A kernel with its schedule, and lowered; `once`: see :func:`lower_kernel`."""
+        return with_sizes_named(use.kernel, lambda named: self._lowered_as_named(replace(use, kernel=named), once))
 
+    def _lowered_as_named(self, use: KernelUse, once: bool) -> tuple[tirx.PrimFunc, Kernel]:
         def observed(step: str, func: tirx.PrimFunc) -> None:
             if use.observe is not None:
                 use.observe(step, with_llvm_functions(func, self._of_schedules))

@@ -23,16 +23,17 @@ from nnefc.passes.plan.device_memory import READERS, DeviceMemory
 from nnefc.passes.plan.entry_areas import BYTE_POINTER
 from nnefc.passes.plan.entry_memory import Memory
 from nnefc.passes.plan.symbols import exported
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.few_rows import with_sizes
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.cuda.one_row import sizes_of_one_row
 from nnefc.passes.schedule.cuda.vector_product import VectorProductRule
-from nnefc.passes.schedule.rule import scheduled
+from nnefc.passes.schedule.rule import scheduled, with_sizes_named
 from nnefc.passes.schedule.schedules import scalars_of
 from nnefc.passes.tir.announced_rounds import with_announced_rounds
 from nnefc.passes.tir.exact_doubles import with_exact_doubles
-from nnefc.passes.tir.kernels import lower_kernel
+from nnefc.passes.tir.kernels import Kernel, lower_kernel
 from nnefc.passes.tir.named_sizes import named_sizes
 from nnefc.passes.tir.narrow_indices import MOST_ELEMENTS, with_narrow_indices
 from nnefc.passes.tir.refused_constants import without_refused_constants
@@ -117,6 +118,9 @@ class CudaBackend(Backend):
 
     def _on_device(self, kernel: KernelUse) -> tuple[tirx.PrimFunc, DeviceKernel]:
         """A kernel with its schedule, and its launches."""
+        return with_sizes_named(kernel.kernel, lambda named: self._launched(replace(kernel, kernel=named)))
+
+    def _launched(self, kernel: KernelUse) -> tuple[tirx.PrimFunc, DeviceKernel]:
         target = self.target if kernel.aligned else replace(self.target, load_bytes=1)
         func = scheduled(kernel.kernel, CUDA_RULES, target)
         if kernel.sizes:
@@ -143,8 +147,7 @@ class CudaBackend(Backend):
         return with_version(code, version, kernel.sizes, ones) if is_other else code
 
     def _for_host(self, kernel: KernelUse) -> LoweredKernel:
-        func = without_refused_constants(scheduled(kernel.kernel, CPU_RULES, self.target.host))
-        lowered = lower_kernel(func, kernel.sizes)
+        func, lowered = with_sizes_named(kernel.kernel, lambda named: self._lowered_for_host(named, kernel.sizes))
         symbol = f"nnefc_host_{kernel.name}"
         reads = len(func.params) - kernel.results
         written = Access.WRITE if kernel.in_place.updates is None else Access.BOTH  # what is not updated stays
@@ -168,6 +171,10 @@ class CudaBackend(Backend):
             host=exported(with_announced_rounds(lowered.func, self.target.host), symbol),
             code=HostKernel(kernel.name, symbol, tuple(operands), tuple(names.values())),
         )
+
+    def _lowered_for_host(self, kernel: KernelAnalysis, sizes: Sequence[tirx.Var]) -> tuple[tirx.PrimFunc, Kernel]:
+        func = without_refused_constants(scheduled(kernel, CPU_RULES, self.target.host))
+        return func, lower_kernel(func, sizes)
 
     def memory(self) -> Memory:
         return DeviceMemory()

@@ -83,7 +83,7 @@ def widened_for(rewriter: Rewriter, packed: relax.Expr, rows: int, target: Targe
     rows are few, and where all float32 weights do not fit into half of the second cache.
     """
     if (
-        str(packed.ty.dtype) == "float32"
+        str(packed.ty.dtype) in ("float32", "float64")
         or rows < _MANY_ROWS
         or 8 * item_count(shape_of(packed)) > target.costs.l2_bytes
     ):

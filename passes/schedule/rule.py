@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 import tvm
@@ -15,11 +15,12 @@ from nnefc.passes.schedule.first_values import write_first_values
 from nnefc.passes.schedule.schedules import open_sizes_of, without_open_sizes
 from nnefc.passes.tir.named_sizes import with_named_loops
 
-__all__ = ["ScheduleRule", "scheduled"]
+__all__ = ["ScheduleRule", "scheduled", "with_sizes_named"]
 
 
 _Machine = TypeVar("_Machine", bound=Machine, contravariant=True)
 _Target = TypeVar("_Target", bound=Machine)
+_Made = TypeVar("_Made")
 
 
 class ScheduleRule(Protocol[_Machine]):
@@ -29,17 +30,18 @@ class ScheduleRule(Protocol[_Machine]):
         """The schedule of a kernel, or None if its computation is not of this rule's kind."""
 
 
+def with_sizes_named(kernel: KernelAnalysis, lower: Callable[[KernelAnalysis], _Made]) -> _Made:
+    """What `lower` makes of a kernel, with variables for open sizes of whose formulas TVM knows less."""
+    if not open_sizes_of(kernel.func):
+        return lower(kernel)
+    try:
+        return lower(KernelAnalysis(with_named_loops(kernel.func)))
+    except tvm.error.InternalError:  # TVM's own, of sums and products of sizes that it does not find multiples in
+        return lower(KernelAnalysis(with_named_loops(kernel.func, every=True)))
+
+
 def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], target: _Target) -> tirx.PrimFunc:
     """A kernel with the schedule of the first of `rules` that knows its kind."""
-    if not open_sizes_of(kernel.func):
-        return _by_first(kernel, rules, target)
-    try:
-        return _by_first(KernelAnalysis(with_named_loops(kernel.func)), rules, target)
-    except tvm.error.InternalError:  # TVM's own, of sums and products of sizes that it does not find multiples in
-        return _by_first(KernelAnalysis(with_named_loops(kernel.func, every=True)), rules, target)
-
-
-def _by_first(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], target: _Target) -> tirx.PrimFunc:
     if any(axis.size == 0 and not axis.is_spatial for step in kernel.reductions for axis in step.axes):
         kernel = KernelAnalysis(without_empty_sums(kernel.func))
     for rule in rules:

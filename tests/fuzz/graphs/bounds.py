@@ -2,10 +2,13 @@
 
 Each result may differ by the errors of the step that makes it: a few units in the last place of the result, or, where
 terms are added up, of the sum of the terms' magnitudes, which the same step gives for the magnitudes of its inputs.
-What is within that needs no more; for the others the graph is evaluated in float64 several times. In each, every
-step's floats are moved by random errors of that size, or by a part of it to the same side. How far the results move
-tells how the graph carries errors on; a result that jumps (of a rounding, a comparison, a choice of the largest) may be
-any value that was seen, so nothing is asked of it.
+Numbers of float16 are computed with as float32, and rounded where they are kept; so are those that products in a narrow
+precision multiply.
+
+What is within that needs no more; for the others the graph is evaluated in float64 several times. In each, every step's
+floats are moved by random errors of that size, or by a part of it to the same side. How far the results move tells how
+the graph carries errors on; a result that jumps (of a rounding, a comparison, a choice of the largest) may be any value
+that was seen, so nothing is asked of it.
 
 Source: the CESTAC method of stochastic arithmetic, J. Vignes, 1993.
 """
@@ -29,6 +32,13 @@ Array = npt.NDArray[np.float64]
 Anything = npt.NDArray[np.generic]
 
 UNIT = 2.0**-24
+_UNITS = {np.dtype(np.float64): 2.0**-52}
+"""Of float64 the double: the reference errs, too."""
+_HALF, _BRAIN = 2.0**-11, 2.0**-8
+_PRECISIONS = {"": 0.0, "bf16": _BRAIN, "fp16": _HALF}
+"""The unit of what products of a precision multiply, by its name; 0 for numbers as they are."""
+_LEAST_HALF = 2.0**-24
+"""The least number of float16."""
 _SAMPLES = (*(16 * (None,)), 1 / 8, -1 / 8)
 """The errors of each evaluation, in those of one step; None for random ones, of which a choice between two items that
 errors alone make may look the same some times.
@@ -98,36 +108,91 @@ class Bounds:
         return self.own if self.moved is None else _SPREAD * self.moved()[self.name] + self.own
 
 
-def bounds_of(graph: Graph) -> dict[str, Bounds]:
-    """The bounds of each output, by its name."""
+@dataclass(frozen=True)
+class _Rounding:
+    """What is rounded beside the errors of float32, or of float64.
+
+    Attributes:
+        unit: the largest error of a number that is computed with, over it.
+        kept: the largest error of one that is kept in a half float, over it; 0 if none is.
+        multiplied: the largest error of one that products multiply, over it; 0 if they multiply them as they are.
+    """
+
+    unit: float = UNIT
+    kept: float = 0.0
+    multiplied: float = 0.0
+
+    @classmethod
+    def of(cls, floats: npt.DTypeLike, precision: str) -> _Rounding:
+        """That of graphs of this type whose products are computed in a precision."""
+        kept = _HALF if np.dtype(floats) == np.float16 else 0.0
+        multiplied = _PRECISIONS[precision]
+        return cls(_UNITS.get(np.dtype(floats), UNIT), max(kept, multiplied), multiplied)
+
+    def errors(self, value: Array, scale: Array | None, of_sums: bool = False) -> Array:
+        """How far a value may be from the exact one for one step.
+
+        Args:
+            scale: the magnitude that its errors are relative to; None if the step makes no new numbers.
+            of_sums: whether that is one of products, or of what else is added up.
+        """
+        found = np.zeros(value.shape) if scale is None else _STEP_UNITS * self.unit * scale
+        if self.kept:
+            found = found + self.kept * np.abs(value) + _LEAST_HALF
+        if self.multiplied and of_sums and scale is not None:
+            found = found + 2 * self.multiplied * scale
+        return found
+
+    @property
+    def least_apart(self) -> float:
+        """How far numbers are apart that no errors make equal, over them."""
+        return max(_STEP_UNITS * self.unit, 2 * self.kept)
+
+    @property
+    def jump(self) -> float:
+        """What moves a value further than this, over it, is no rounding."""
+        return max(0.02, 64 * self.kept)
+
+
+def bounds_of(graph: Graph, precision: str = "") -> dict[str, Bounds]:
+    """The bounds of each output, by its name.
+
+    Args:
+        precision: the half float that products multiply; "" if they multiply the graph's own numbers.
+    """
+    rounding = _Rounding.of(graph.floats, precision)
     exact: dict[str, Anything] = {name: tensor.exact for name, tensor in graph.tensors.items()}
     for step in graph.steps:
         if step.plain != (step,):
             exact |= step.inside([exact[name] if name else None for name in step.inputs])
     steps = [plain for step in graph.steps for plain in step.plain]
     makers = {name: step for step in steps for name in step.node.output}
-    scales: dict[str, Array] = {}
+    errors: dict[str, Array] = {}
     for step in {id(makers[t.name]): makers[t.name] for t in graph.outputs}.values():
-        scales |= _scales(step, exact)
-    moved = cache(lambda: _moved(graph, steps, exact))
-    return {t.name: Bounds(t.name, t.exact, _own(t.exact, scales.get(t.name)), moved) for t in graph.outputs}
+        errors |= _step_errors(step, exact, rounding)
+    moved = cache(lambda: _moved(graph, steps, exact, rounding))
+    return {t.name: Bounds(t.name, t.exact, _own(t.exact, errors.get(t.name), rounding), moved) for t in graph.outputs}
 
 
-def _own(exact: Anything, scale: Array | None) -> Array:
+def _own(exact: Anything, errors: Array | None, rounding: _Rounding) -> Array:
     if exact.dtype.kind != "f":
         return np.zeros(exact.shape)
-    return UNIT * 4 * np.abs(exact) + (_STEP_UNITS * UNIT * scale if scale is not None else 0) + 1e-30
+    return rounding.unit * 4 * np.abs(exact) + (errors if errors is not None else 0) + 1e-30
 
 
-def _moved(graph: Graph, steps: Sequence[Step], exact: Mapping[str, Anything]) -> dict[str, Array]:
+def _moved(graph: Graph, steps: Sequence[Step], exact: Mapping[str, Anything], rounding: _Rounding) -> dict[str, Array]:
     """How far the items of each output move, by its name."""
     rng = np.random.default_rng(graph.seed)
-    scales: dict[str, Array] = {}
+    errors: dict[str, Array] = {}
+    if rounding.multiplied:  # inputs are kept as products take them
+        errors |= {t.name: rounding.errors(t.exact, None) for t in graph.inputs if t.is_float}
     for step in steps:
-        scales |= _scales(step, exact)
+        errors |= _step_errors(step, exact, rounding)
     moved: dict[str, Array] = {t.name: np.zeros(t.shape) for t in graph.outputs}
     for share in _SAMPLES:
-        sample = _sample(graph, steps, scales, lambda shape, share=share: _errors(shape, share, rng))
+        sample = _sample(
+            graph, steps, errors, rounding.least_apart, lambda shape, share=share: _shares(shape, share, rng)
+        )
         for name in moved:
             value = sample.get(name)
             if value is None or value.shape != exact[name].shape:
@@ -135,14 +200,25 @@ def _moved(graph: Graph, steps: Sequence[Step], exact: Mapping[str, Anything]) -
                 continue
             apart = np.abs(value.astype(np.float64) - exact[name].astype(np.float64))
             moved[name] = np.maximum(moved[name], np.nan_to_num(apart, nan=np.inf))
-    return {name: np.where(_jumped(exact[name], apart), np.inf, apart) for name, apart in moved.items()}
+    return {name: np.where(_jumped(exact[name], apart, rounding.jump), np.inf, apart) for name, apart in moved.items()}
 
 
-def _jumped(exact: Anything, moved: Array) -> npt.NDArray[np.bool_]:
+def _jumped(exact: Anything, moved: Array, most: float) -> npt.NDArray[np.bool_]:
     if exact.dtype.kind != "f":
         return moved > 0
     sizes = np.abs(exact.astype(np.float64))
-    return moved > 0.02 * np.maximum(sizes, sizes.max(initial=0) * 0.05)
+    return moved > most * np.maximum(sizes, sizes.max(initial=0) * 0.05)
+
+
+def _step_errors(step: Step, exact: Mapping[str, Anything], rounding: _Rounding) -> dict[str, Array]:
+    """How far the floats that a step makes may be from the exact ones, by name; not those that it only moves."""
+    kind = step.node.op_type
+    scales = _scales(step, exact)
+    return {
+        name: rounding.errors(exact[name], scales.get(name), kind in _SUMS or kind in _INNER)
+        for name in step.node.output
+        if exact[name].dtype.kind == "f" and (name in scales or rounding.kept)
+    }
 
 
 def _scales(step: Step, exact: Mapping[str, Anything]) -> dict[str, Array]:
@@ -275,15 +351,28 @@ def _terms(step: Step, values: Sequence[Any | None]) -> Array | None:
     return np.asarray(np.moveaxis(x, last, range(-len(last), 0)).reshape(-1, count)) if last and count else None
 
 
-def _errors(shape: Sequence[int], share: float | None, rng: np.random.Generator) -> Array:
+def _shares(shape: Sequence[int], share: float | None, rng: np.random.Generator) -> Array:
     return rng.uniform(-1, 1, shape) if share is None else np.full(shape, share)
 
 
 def _sample(
-    graph: Graph, steps: Sequence[Step], scales: Mapping[str, Array], errors: Callable[[Sequence[int]], Array]
+    graph: Graph,
+    steps: Sequence[Step],
+    errors: Mapping[str, Array],
+    least_apart: float,
+    shares: Callable[[Sequence[int]], Array],
 ) -> dict[str, Anything]:
-    """One evaluation with errors, in those of a step; results that follow from a refused step are missing."""
-    values: dict[str, Anything] = {t.name: _flushed(t.exact) for t in (*graph.inputs, *graph.constants)}
+    """One evaluation with shares of the errors of each step; results that follow from a refused step are missing."""
+    values: dict[str, Anything] = {}
+
+    def keep(name: str, value: Anything) -> None:
+        error = errors.get(name)
+        if error is not None and error.shape == value.shape:
+            value = value + error * shares(value.shape)
+        values[name] = _flushed(value)
+
+    for tensor in (*graph.inputs, *graph.constants):
+        keep(tensor.name, tensor.exact)
     for step in steps:
         if any(name and name not in values for name in step.inputs):
             continue
@@ -292,12 +381,10 @@ def _sample(
         except Rejected:
             continue
         if step.node.op_type == "Equal":  # which no error makes equal by chance
-            found = [np.isclose(*(values[name] for name in step.inputs), rtol=_STEP_UNITS * UNIT, atol=UNIT)]
+            apart = {"rtol": least_apart, "atol": least_apart / _STEP_UNITS}
+            found = [np.isclose(*(values[name] for name in step.inputs), **apart)]
         for name, value in zip(step.node.output, found, strict=True):
-            scale = scales.get(name)
-            if scale is not None and scale.shape == value.shape:
-                value = value + _STEP_UNITS * UNIT * scale * errors(value.shape)
-            values[name] = _flushed(value)
+            keep(name, value)
     return values
 
 

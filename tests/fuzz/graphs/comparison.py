@@ -239,7 +239,7 @@ def _judged(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
     if way.special:
         return _judged_special(graph, runs, way)
     plain = written_out(graph, graph.kept or {}) if way.states else graph
-    bounds = bounds_of(plain)
+    bounds = bounds_of(plain, way.precision)
     first, *others = runs
     is_doubtful = False
     for results in (first, *(other for other in others if not _are_same(first, other))):

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from steps import Step
-from walk import Graph, Tensor, Walk, widened
+from steps import Step, widened
+from walk import Graph, Tensor, Walk
 from ways import WAYS, Way
 
 __all__ = ["CORPUS", "Case", "read_case"]
@@ -66,4 +66,5 @@ def _graph(model: onnx.ModelProto) -> Graph:
     (opset,) = [each.version for each in model.opset_import if not each.domain]
     steps = [Step(node, opset=opset) for node in model.graph.node]
     outputs = [Tensor(info.name, np.empty(0), np.empty(0)) for info in model.graph.output]
-    return Graph(0, steps, inputs, constants, outputs, {}, opset=opset).with_values()
+    floats = next((each.array.dtype for each in (*inputs, *constants) if each.is_float), np.dtype(np.float32))
+    return Graph(0, steps, inputs, constants, outputs, {}, opset=opset, floats=floats).with_values()

@@ -23,6 +23,9 @@ __all__ = ["OWN", "Attributes"]
 Array = npt.NDArray[Any]
 Attributes = Mapping[str, Any]
 
+_ALPHA, _EPSILON = (float(np.float32(value)) for value in (1e-4, 1e-5))
+"""Attributes of operators are float32, also those that are left out."""
+
 
 @dataclass(frozen=True)
 class _Window:
@@ -270,7 +273,7 @@ def _lrn(given: Attributes, x: Array) -> Array:
     before = (size - 1) // 2
     squares = np.pad(x * x, [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)])
     sums = sum(squares[:, k : k + x.shape[1]] for k in range(size))
-    found: Array = x / (given.get("bias", 1.0) + given.get("alpha", 1e-4) / size * sums) ** given.get("beta", 0.75)
+    found: Array = x / (given.get("bias", 1.0) + given.get("alpha", _ALPHA) / size * sums) ** given.get("beta", 0.75)
     return found
 
 
@@ -282,7 +285,7 @@ def _lp_normalization(given: Attributes, x: Array) -> Array:
 def _group_normalization(given: Attributes, x: Array, scale: Array, bias: Array) -> Array:
     parts = x.reshape(x.shape[0], given["num_groups"], -1)
     apart = parts - parts.mean(-1, keepdims=True)
-    normal = apart / np.sqrt(parts.var(-1, keepdims=True) + given.get("epsilon", 1e-5))
+    normal = apart / np.sqrt(parts.var(-1, keepdims=True) + given.get("epsilon", _EPSILON))
     channels = (-1, *[1] * (x.ndim - 2))
     found: Array = normal.reshape(x.shape) * scale.reshape(channels) + bias.reshape(channels)
     return found
@@ -294,10 +297,15 @@ def _mean_variance_normalization(given: Attributes, x: Array) -> Array:
     return found
 
 
+def _erf(_given: Attributes, x: Array) -> Array:
+    found: Array = np.vectorize(math.erf, otypes=[x.dtype])(x)  # ONNX's reference rounds it to float32
+    return found
+
+
 def _gelu(given: Attributes, x: Array) -> Array:
     if given.get("approximate", "none") == "tanh":
         return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1 + np.vectorize(math.erf, otypes=[x.dtype])(x / np.sqrt(2)))
+    return 0.5 * x * (1 + _erf(given, x / np.sqrt(2)))
 
 
 def _hard_swish(_given: Attributes, x: Array) -> Array:
@@ -389,6 +397,7 @@ OWN: Mapping[str, Callable[..., Array]] = {
     "BlockProduct": _block_product,
     "BlockWeights": _block_weights,
     "ConvolutionSums": _convolution_sums,
+    "Erf": _erf,
     "ConvTranspose": _transposed_convolution,
     "Gelu": _gelu,
     "GlobalMaxPool": _global_max_pool,

@@ -24,7 +24,16 @@ _OF_ONE_OPSET = 64
 def graph_of(seed: int, steps: int, way: Way) -> Graph:
     """The graph of a seed, of operators that the way has."""
     empty = not way.nnef and np.random.default_rng([seed, 3]).random() < _EMPTY
-    walk = Walk(seed, f"s{seed}_", way.integers, without=way.without, opset=opset_of(seed), may_be_empty=bool(empty))
+    walk = Walk(
+        seed,
+        f"s{seed}_",
+        way.integers,
+        without=way.without,
+        opset=opset_of(seed),
+        may_be_empty=bool(empty),
+        floats=way.floats,
+        largest=way.largest,
+    )
     least = min(_LEAST, steps)
     walk.take(SPACES, least + seed % (steps - least + 1))
     return walk.graph()

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from reference import OWN
 from simpler import SIMPLER
 
-__all__ = ["OPSET", "Rejected", "Step", "evaluate", "needed_for", "read_inside"]
+__all__ = ["OPSET", "Rejected", "Step", "evaluate", "needed_for", "read_inside", "widened"]
 
 OPSET = 21
 """The operator set of graphs that say no other."""
@@ -76,7 +76,7 @@ class Step:
         known: dict[str, Any] = {name: value for name, value in zip(self.inputs, inputs, strict=True) if name}
         for step in self.plain:
             found = step.values([known[name] if name else None for name in step.inputs])
-            known |= zip(step.node.output, found, strict=True)
+            known |= zip(step.node.output, map(widened, found), strict=True)
         return known
 
     def renamed(self, names: Mapping[str, str]) -> Step:
@@ -100,7 +100,7 @@ def needed_for(names: Iterable[str], steps: Sequence[Step]) -> tuple[list[Step],
 
 
 def evaluate(step: Step, values: Iterable[Array | None]) -> list[Array]:
-    """The node's results for its inputs, None for those that are left out.
+    """The node's results for its inputs, None for those that are left out; floats are float64.
 
     Raises:
         Rejected: the reference cannot compute them.
@@ -112,7 +112,12 @@ def evaluate(step: Step, values: Iterable[Array | None]) -> list[Array]:
         raise Rejected(str(error)) from None
     if any(not isinstance(value, np.ndarray | np.generic) for value in found):
         raise Rejected("a result is not a tensor")
-    return [np.asarray(value) for value in found]
+    return [widened(np.asarray(value)) for value in found]
+
+
+def widened(array: Array) -> Array:
+    """The array with float64 in place of narrower floats."""
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
 def read_inside(node: onnx.NodeProto) -> Iterator[str]:

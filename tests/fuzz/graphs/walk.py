@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
-from steps import OPSET, Rejected, Step, evaluate
+from steps import OPSET, Rejected, Step, evaluate, widened
 
-__all__ = ["Graph", "Tensor", "Walk", "element_type", "joined", "widened"]
+__all__ = ["Graph", "Tensor", "Walk", "element_type", "joined"]
 
 LARGEST = 1e5
 """Of a value: sums of larger ones say little in float32."""
@@ -54,9 +54,13 @@ class Tensor:
     exact: Array
 
     @classmethod
-    def of(cls, name: str, exact: Array) -> Tensor:
-        """A tensor that a step makes, from its value in float64."""
-        return cls(name, exact.astype(np.float32) if exact.dtype == np.float64 else exact, widened(exact))
+    def of(cls, name: str, exact: Array, floats: npt.DTypeLike = np.float32) -> Tensor:
+        """A tensor that a step makes, from its value in float64.
+
+        Args:
+            floats: the type that the graph's floats have.
+        """
+        return cls(name, exact.astype(floats) if exact.dtype.kind == "f" else exact, exact)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -64,7 +68,7 @@ class Tensor:
 
     @property
     def is_float(self) -> bool:
-        return self.array.dtype == np.float32
+        return self.array.dtype.kind == "f"
 
 
 @dataclass
@@ -82,6 +86,7 @@ class Graph:
         kept: the inputs that are states in some ways, and the outputs that each of them is in the next run; so, too.
         special: whether special values were put into its inputs.
         opset: the operator set that its nodes are of.
+        floats: the type of its floats.
     """
 
     seed: int
@@ -94,6 +99,7 @@ class Graph:
     kept: Mapping[str, str] | None = None
     special: bool = False
     opset: int = OPSET
+    floats: npt.DTypeLike = np.float32
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -137,7 +143,7 @@ class Graph:
         for step in self.steps:
             values = [tensors[name].exact if name else None for name in step.inputs]
             for name, value in zip(step.node.output, evaluate(step, values), strict=True):
-                tensors[name] = Tensor.of(name, value)
+                tensors[name] = Tensor.of(name, value, self.floats)
         return replace(
             self,
             tensors=tensors,
@@ -149,7 +155,7 @@ class Graph:
 
 
 def joined(graphs: Sequence[Graph]) -> Graph:
-    """One graph of several of one operator set beside each other, of which no two have a tensor's name in common."""
+    """One graph of several of one operator set and type beside each other, whose tensors have names of their own."""
     first, *others = graphs
     if not others:
         return first
@@ -157,7 +163,7 @@ def joined(graphs: Sequence[Graph]) -> Graph:
     tensors = {name: tensor for graph in graphs for name, tensor in graph.tensors.items()}
     opened = frozenset[str]().union(*(graph.opened or () for graph in graphs))
     kept = {x: y for graph in graphs for x, y in (graph.kept or {}).items()}
-    return Graph(first.seed, *parts, tensors, opened, kept, first.special, first.opset)
+    return Graph(first.seed, *parts, tensors, opened, kept, first.special, first.opset, first.floats)
 
 
 _PARTS = ("steps", "inputs", "constants", "outputs")
@@ -166,11 +172,6 @@ _PARTS = ("steps", "inputs", "constants", "outputs")
 def element_type(array: Array) -> int:
     """ONNX's number of an array's element type."""
     return int(helper.np_dtype_to_tensor_dtype(array.dtype))
-
-
-def widened(array: Array) -> Array:
-    """The array with float64 in place of float32."""
-    return array.astype(np.float64) if array.dtype == np.float32 else array
 
 
 @dataclass
@@ -185,6 +186,8 @@ class Walk:
         without: operators that are not taken, in bodies neither.
         opset: the operator set that nodes are of.
         may_be_empty: whether some tensors have no items.
+        floats: the type of the graph's floats, which those that entries ask for as float32 have.
+        largest: of values.
     """
 
     seed: int
@@ -194,6 +197,8 @@ class Walk:
     without: frozenset[str] = frozenset()
     opset: int = OPSET
     may_be_empty: bool = False
+    floats: npt.DTypeLike = np.float32
+    largest: float = LARGEST
     rng: np.random.Generator = field(init=False)
     tensors: list[Tensor] = field(default_factory=list)
     inputs: list[Tensor] = field(default_factory=list)
@@ -243,14 +248,14 @@ class Walk:
 
     def input_of(self, value: Array) -> Tensor:
         """A new input of the graph with these values."""
-        tensor = self._tensor(f"x{len(self.inputs)}", value)
+        tensor = self._tensor(f"x{len(self.inputs)}", value.astype(self._kind(value.dtype), copy=False))
         self.inputs.append(tensor)
         self.tensors.append(tensor)
         return tensor
 
     def random(self, shape: Sequence[int], dtype: Any = np.float32) -> Array:
         """Random values: normal floats, small integers, booleans."""
-        kind = np.dtype(dtype)
+        kind = self._kind(dtype)
         if kind.kind == "f":
             return np.asarray(self.rng.standard_normal(shape), kind)
         if kind.kind == "b":
@@ -258,9 +263,15 @@ class Walk:
         least = 0 if kind.kind == "u" else -9
         return np.asarray(self.rng.integers(least, 10, shape), kind)
 
-    def constant(self, value: npt.ArrayLike, dtype: Any = None) -> Tensor:
-        """A new initializer."""
-        tensor = self._tensor(f"c{len(self.constants)}", np.asarray(value, dtype))
+    def constant(self, value: npt.ArrayLike, dtype: Any = None, *, is_float32: bool = False) -> Tensor:
+        """A new initializer.
+
+        Args:
+            is_float32: whatever the graph's other floats are.
+        """
+        array = np.asarray(value, dtype)
+        array = array if is_float32 else array.astype(self._kind(array.dtype), copy=False)
+        tensor = self._tensor(f"c{len(self.constants)}", array)
         self.constants.append(tensor)
         return tensor
 
@@ -274,7 +285,7 @@ class Walk:
         Args:
             least: items that it has at least.
         """
-        kinds, ranks = [np.dtype(d) for d in dtypes], list(ranks)
+        kinds, ranks = [self._kind(d) for d in dtypes], list(ranks)
         kinds = kinds if self.takes_integers else [kind for kind in kinds if kind.kind not in "iu"]
         if not kinds:
             raise Rejected("of integers alone")
@@ -340,9 +351,9 @@ class Walk:
                 raise Rejected("the window fits nowhere")
             if value.size > MOST_ITEMS:
                 raise Rejected("too large")
-            if value.dtype.kind == "f" and not (np.isfinite(value).all() and np.abs(value).max(initial=0) < LARGEST):
+            if value.dtype.kind == "f" and not np.abs(value).max(initial=0) < self.largest:  # which no NaN is
                 raise Rejected("not finite")
-        found = [Tensor.of(name, value) for name, value in zip(step.node.output, values, strict=True)]
+        found = [Tensor.of(name, value, self.floats) for name, value in zip(step.node.output, values, strict=True)]
         self.steps.append(step)
         self.tensors += found
         return found
@@ -351,7 +362,15 @@ class Walk:
         """A walk that begins with these tensors, for a body of the next node; its constants are outside."""
         prefix = f"{self.prefix}{name}{len(self.steps)}_"
         walk = Walk(
-            int(self.rng.integers(1 << 62)), prefix, self.takes_integers, 0, self.without, self.opset, self.may_be_empty
+            int(self.rng.integers(1 << 62)),
+            prefix,
+            self.takes_integers,
+            most_inputs=0,
+            without=self.without,
+            opset=self.opset,
+            may_be_empty=self.may_be_empty,
+            floats=self.floats,
+            largest=self.largest,
         )
         walk.constants = self.constants
         walk.tensors += given
@@ -379,7 +398,7 @@ class Walk:
         inputs = [t for t in self.inputs if t.name in used]
         known = {t.name: t for t in (*self.tensors, *self.constants)}
         constants = [t for t in self.constants if t.name in used]
-        return Graph(self.seed, self.steps, inputs, constants, outputs, known, opset=self.opset)
+        return Graph(self.seed, self.steps, inputs, constants, outputs, known, opset=self.opset, floats=self.floats)
 
     def _check(self, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> None:
         """Raise `Rejected` if the operator set has no such operator, or not with these inputs and attributes."""
@@ -401,6 +420,11 @@ class Walk:
                 formal.types
             ):
                 raise Rejected(f"{node.op_type} of operator set {self.opset} takes no {tensor.array.dtype}")
+
+    def _kind(self, dtype: npt.DTypeLike) -> np.dtype[Any]:
+        """The type that the graph has for one that an entry asks for."""
+        kind = np.dtype(dtype)
+        return np.dtype(self.floats) if kind == np.float32 else kind
 
     def _tensor(self, name: str, array: Array) -> Tensor:
         return Tensor(f"{self.prefix}{name}", array, widened(array))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from emulation import MACHINES, Machine, with_glibc
+from walk import LARGEST
 
 from nnefc.targets.machine.levels import LEVELS
 
@@ -37,6 +38,7 @@ class Way:
         together: how many graphs are one library.
         without: operators that the graphs shall not have.
         integers: whether they have tensors of integers.
+        floats: the type of their floats.
     """
 
     name: str
@@ -57,6 +59,17 @@ class Way:
     together: int = 16
     without: frozenset[str] = frozenset()
     integers: bool = True
+    floats: str = "float32"
+
+    @property
+    def precision(self) -> str:
+        """What products multiply; "" if these are the graph's own numbers."""
+        return str(dict(self.options).get("precision", ""))
+
+    @property
+    def largest(self) -> float:
+        """Of the numbers between the operators: half floats end at 65,504, and less is in range where sums are ones."""
+        return 1e3 if self.precision == "fp16" else 1e4 if self.floats == "float16" else LARGEST
 
     @property
     def runs(self) -> int:
@@ -97,6 +110,7 @@ _CONTROL = frozenset(("If", "Loop", "Scan"))
 _NOT_IN_TRACT = frozenset(
     ("ConvInteger", "CumSum", "GridSample", "Hardmax", "MatMulNBits", "Mod", "NonZero", "Resize", "ReverseSequence")
 )
+_NOT_IN_DOUBLES = frozenset(("MatMulNBits",))
 _IN_HALVES_ON_GPUS = frozenset(("MatMulNBits",))
 """Operators that GPUs compute in half floats, however wide the numbers are."""
 _TIMES_ZERO = frozenset(("Conv", "ConvTranspose", "GridSample", "MatMulNBits", "Resize"))
@@ -104,6 +118,7 @@ _TIMES_ZERO = frozenset(("Conv", "ConvTranspose", "GridSample", "MatMulNBits", "
 _TO_INTEGERS = frozenset(("Cast", "DynamicQuantizeLinear", "QuantizeLinear"))
 """Operators that make integers of floats; nothing says which one is made of what is no number."""
 _LEVELS = tuple(level.name for level in LEVELS["x86_64"][:5])  # few machines have the matrix unit of the last
+_BRAIN, _HALF = ((("precision", name),) for name in ("bf16", "fp16"))
 _CHECKED = (("checked", True),)
 _SAME = (("reproducible", True),)
 
@@ -136,6 +151,13 @@ WAYS = {
         _special(Way("special values on cortex-a76", machine=_A76, share=2)),
         _special(Way("special values on wasm32", machine=_BY_NAME["wasm32"], share=2)),
         Way("levels", "x86-64", options=(("multi", True),), levels=_LEVELS, share=4),
+        Way("float16", floats="float16", share=8),
+        Way("float16 on cortex-a76", machine=_A76, floats="float16", share=2),
+        Way("float64", floats="float64", share=6, without=_NOT_IN_DOUBLES),
+        Way("bf16", options=_BRAIN, share=6),
+        Way("bf16 of x86-64-v3", "x86-64-v3", options=_BRAIN, share=4),
+        Way("bf16 open", options=_BRAIN, open_sizes=True, share=2, together=8),
+        Way("fp16 on cortex-a76", options=_HALF, machine=_A76, share=4),
         Way("checked", options=_CHECKED, share=8),
         Way("checked open", options=_CHECKED, open_sizes=True, share=2, together=8),
         _reproducible("reproducible x86-64-v2", Way("", "x86-64-v2")),

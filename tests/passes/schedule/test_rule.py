@@ -7,7 +7,7 @@ from tvm import te, tirx
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
-from nnefc.passes.schedule.rule import scheduled
+from nnefc.passes.schedule.rule import scheduled, with_sizes_named
 from nnefc.passes.schedule.schedules import OPEN_SIZES
 from nnefc.passes.tir.named_sizes import named_sizes
 from nnefc.targets.machine.cuda_target import parse_cuda_target
@@ -19,7 +19,9 @@ def test_a_size_in_whose_formula_tvm_finds_no_multiples_is_one_variable() -> Non
     size = tirx.max(w - tirx.const(4, "int64"), tirx.const(1, "int64")) + two
     x = te.placeholder((two, eight, size))
     turned = te.create_prim_func([x, te.compute((two, size, eight), lambda i, j, k: x[i, k, j])])
-    made = scheduled(KernelAnalysis(turned.with_attr(OPEN_SIZES, [w])), [ElementWiseRule()], parse_cuda_target("cuda"))
+    machine = parse_cuda_target("cuda")
+    kernel = KernelAnalysis(turned.with_attr(OPEN_SIZES, [w]))
+    made = with_sizes_named(kernel, lambda named: scheduled(named, [ElementWiseRule()], machine))
     assert made.attrs["nnefc.rule"] == "ElementWiseRule"
     ((_, formula),) = named_sizes(made)
     tvm.ir.assert_structural_equal(formula, size)

@@ -101,7 +101,7 @@ def _scan(w: Walk, name: str) -> object:
     if count > 8:
         raise Rejected("too many steps")
     prefix = f"{w.prefix}s{len(w.steps)}_"
-    part = Tensor.of(f"{prefix}part", np.take(x.exact, -1 if backwards else 0, axis))
+    part = Tensor.of(f"{prefix}part", np.take(x.exact, -1 if backwards else 0, axis), w.floats)
     start = w.constant(w.random(part.shape))
     state = Tensor(f"{prefix}state", start.array, start.exact)
     body = _body(w, "s", [state, part], state)

@@ -153,7 +153,7 @@ def _clip(w: Walk, name: str) -> object:
 @space("Cast")
 def _cast(w: Walk, name: str) -> object:
     x = w.pick(ANY)
-    to = np.dtype(w.one(F, I32, I64, BOOL, np.int8, np.uint8))
+    to = np.dtype(w.one(w.floats, I32, I64, BOOL, np.int8, np.uint8))
     if x.is_float and to.kind in "iu":
         (x,) = w.add("Clip", x, w.constant(0 if to.kind == "u" else -100, F), w.constant(100, F))
     from onnx import helper

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from walk import Walk
+from walk import Tensor, Walk
 
 from spaces.declared import F, some, space, weight
 
@@ -24,7 +24,7 @@ def _resize(w: Walk, name: str) -> object:
     if w.chance(0.5):
         return w.add(name, x, None, None, w.integers(*sizes), **attributes)
     scales = np.array([1, 1, *(w.one(0.5, 1.0, 1.5, 2.0, 3.0) for _ in x.shape[2:])], F)
-    return w.add(name, x, None, w.constant(scales), **attributes)
+    return w.add(name, x, None, w.constant(scales, is_float32=True), **attributes)
 
 
 @space("GridSample")
@@ -52,6 +52,12 @@ def _recurrent(w: Walk, name: str) -> object:
     weights = weight(w, w.random((directions, gates * hidden, x.shape[2])) / np.float32(2))
     recurrence = weight(w, w.random((directions, gates * hidden, hidden)) / np.float32(2))
     bias = weight(w, w.random((directions, 2 * gates * hidden))) if w.chance(0.6) else None
+    states = [_first(w, (directions, x.shape[1], hidden)) for _ in range(2 if name == "LSTM" else 1)]
+    given = [bias, None, *states]
+    if name == "LSTM" and w.chance(0.2):
+        given.append(w.constant(w.random((directions, 3 * hidden)) / np.float32(2)))
+    while given and given[-1] is None:
+        given.pop()
     direction = "bidirectional" if directions == 2 else w.one("forward", "reverse")
     extra = {"linear_before_reset": w.number(0, 1)} if name == "GRU" else {}
     return w.add(
@@ -59,9 +65,22 @@ def _recurrent(w: Walk, name: str) -> object:
         x,
         weights,
         recurrence,
-        bias,
+        *given,
         outputs=3 if name == "LSTM" else 2,
         hidden_size=hidden,
         direction=direction,
         **extra,
     )
+
+
+def _first(w: Walk, shape: tuple[int, ...]) -> Tensor | None:
+    """A state that a sequence begins with: what is computed, an input, a constant; None if it is zeros."""
+    fitting = [t for t in w.tensors if t.is_float and t.shape == shape]
+    match w.one("none", "none", "computed", "input", "constant"):
+        case "computed" if fitting:
+            return w.one(*fitting)
+        case "input" if len(w.inputs) < w.most_inputs:
+            return w.new_input(shape)
+        case "constant":
+            return w.constant(w.random(shape))
+    return None

@@ -189,7 +189,8 @@ def _filled(w: Walk, name: str) -> object:
     from onnx import numpy_helper
 
     shape = w.integers(*(w.size() for _ in range(w.number(1, 3))))
-    return w.add(name, shape, **some(w, value=numpy_helper.from_array(w.random((1,), w.one(F, I64, I32)))))
+    value = {"value": numpy_helper.from_array(w.random((1,), w.one(F, I64, I32)))}
+    return w.add(name, shape, **value if w.floats != F else some(w, **value))
 
 
 @space("Range")
