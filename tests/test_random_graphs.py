@@ -63,9 +63,10 @@ def graph_of(seed: int, steps: int) -> Graph:
     ],
 )
 def test_graphs_agree_with_float64(seed: int, way: str) -> None:
-    outcome = compare([seeds.graph_of(number, 3, WAYS[way]) for number in (2 * seed, 2 * seed + 1)], WAYS[way])
+    count = 1 if WAYS[way].validates else 2  # each pass by itself takes a while
+    outcome = compare([seeds.graph_of(2 * seed + number, 3, WAYS[way]) for number in range(count)], WAYS[way])
     assert not outcome.findings
-    assert outcome.agreed + len(outcome.refused) + len(outcome.doubtful) + outcome.counts["not judged"] == 2
+    assert outcome.agreed + len(outcome.refused) + len(outcome.doubtful) + outcome.counts["not judged"] == count
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.txt")), ids=lambda path: path.stem)

@@ -59,6 +59,9 @@ class Linking:
         append: what adds them. Both None if constants are linked as all other data.
         linked: what is done to the file of the library before constants are added; None if nothing is.
         finish: what is done then to the file of the library, in which these constants are.
+        joined: whether the runtime's objects become one, which is sooner read and linked, and takes some bytes more.
+        cpu: zig's name of the processor that they are linked for, whatever their code is for: zig compiles a C library,
+            which takes half a minute, for each; "" if that is the code's own.
         small: the same for libraries that are compiled for size; None if nothing is different.
     """
 
@@ -72,6 +75,8 @@ class Linking:
     append: Callable[[Path, Constants], None] | None = None
     linked: Callable[[Path], None] | None = None
     finish: Callable[[Path, Constants | None], object] = _left_as_it_is
+    joined: bool = False
+    cpu: str = ""
     small: Linking | None = None
 
 
@@ -134,6 +139,7 @@ _PLAIN_ELF = Linking(
     name_flags=_elf_names,
     alone=Alone(libraries=("-lc", "-lm", "-lpthread")),
     finish=add_seal,
+    joined=True,
 )
 _ELF = replace(
     _PLAIN_ELF,
@@ -147,6 +153,7 @@ _ELF = replace(
         ),
         prepare=without_unwind_tables,
         finish=_cut_and_sealed,
+        joined=False,
     ),
 )
 _MACH_O = Linking(
@@ -194,6 +201,7 @@ _WASM = Linking(
     name_flags=_wasm_names,
     room=wasm_constants.room_for,
     append=wasm_constants.append_constants,
+    cpu="baseline",
 )
 _MOST_MEMORY = (1 << 32) - (1 << 16)  # zig reads a number of 32 bits
 _SHARED_WASM = replace(
@@ -201,6 +209,7 @@ _SHARED_WASM = replace(
     link_flags=(*_WASM.link_flags, "-Wl,--shared-memory", "-Wl,--import-memory", f"-Wl,--max-memory={_MOST_MEMORY}"),
     name_flags=_shared_names,
     linked=note_memory,
+    cpu="baseline+atomics+bulk_memory",
 )
 
 LINKING: Mapping[FileFormat, Linking] = {

@@ -29,29 +29,33 @@ _NOTE = "compiling the runtime and the C library: once for each kind of machine"
 _NOTE_WITHOUT_CACHE = "compiling the runtime: each time, for there is no cache that can be written"
 
 
-def runtime_objects(sources: Sequence[Path], headers: Path, command: Sequence[str], folder: Path) -> list[Path]:
+def runtime_objects(
+    sources: Sequence[Path], headers: Path, command: Sequence[str], folder: Path, joined: bool
+) -> list[Path]:
     """Objects of C files of the runtime, in their order.
-
-    Each is compiled by itself, for zig makes one object of several files, and does not for every format.
 
     Args:
         sources: the C files, each of another name.
         headers: the folder of what they include.
         command: zig's, with all options that say how to compile.
         folder: where the objects are put, and what else the compiler writes.
+        joined: whether they become one object, which is sooner read and linked; zig makes it for the format ELF alone.
 
     Raises:
         CompileError: the compiler cannot be run, or fails.
         OSError: `folder` cannot be written.
     """
-    objects = [folder / f"runtime_{source.stem}.o" for source in sources]
-    kept = _kept(_digest(sources, headers, command))
+    each = [folder / f"runtime_{source.stem}.o" for source in sources]
+    objects = [folder / "runtime.o"] if joined else each
+    kept = _kept(_digest(sources, headers, [*command, *["-r"] * joined]))
     if kept is None or not _unpacked(kept, objects):
         _LOG.info(_NOTE if kept is not None else _NOTE_WITHOUT_CACHE)
+        words = [*command, f"-I{headers}"]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            words = [*command, f"-I{headers}", "-c"]
-            for _ in pool.map(lambda s, o: run_compiler([*words, str(s), "-o", str(o)], folder), sources, objects):
+            for _ in pool.map(lambda s, o: run_compiler([*words, "-c", str(s), "-o", str(o)], folder), sources, each):
                 pass
+        if joined:
+            run_compiler([*words, "-r", *map(str, each), "-o", str(objects[0])], folder)
         if kept is not None:
             _keep(objects, kept)
     return objects

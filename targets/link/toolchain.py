@@ -125,11 +125,12 @@ def link_library(
             if constants is not None and append is not None and linking.room is not None:
                 inputs += linking.room(constants.size)
             elif constants is not None:
-                inputs.append(_constants_object(folder, constants, compiler, few))
+                inputs += _constants_source(folder, constants, few)
             ways = [_with_everything(description, linking)]
             if not cc:
                 ways = [*_alone(folder, description, linking, compiler), *ways]
-            _link(folder, inputs, description, output, linking, compiler, ways, constants, append)
+            linker = compiler_for(zig_target, linking.cpu or zig_cpu, cc)
+            _link(folder, inputs, description, output, linking, linker, ways, constants, append)
     except OSError as error:
         raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
 
@@ -224,7 +225,7 @@ def link_object(
             linking = linking_for(FileFormat.ELF, small=description.small)
             inputs = _inputs(folder, objects, description, linking, () if cc else compiler)
             if constants is not None:
-                inputs.append(_constants_object(folder, constants, compiler, constants.size < _FEW_BYTES))
+                inputs += _constants_source(folder, constants, constants.size < _FEW_BYTES)
             flags = [
                 *_compile_flags(description),
                 *linking.compile_flags,
@@ -273,15 +274,14 @@ def _runtime_objects(
     sources: Sequence[Path], description: LibraryDescription, linking: Linking, compiler: Sequence[str], folder: Path
 ) -> list[Path]:
     command = [*compiler, *_compile_flags(description), *linking.compile_flags, "-g0"]
-    return runtime_objects(sources, RUNTIME, command, folder) if sources else []
+    return runtime_objects(sources, RUNTIME, command, folder, linking.joined) if sources else []
 
 
-def _constants_object(folder: Path, constants: Constants, compiler: Sequence[str], few: bool) -> str:
-    """The constants as an object, in a page of their own or, if they are few, not; returns its path."""
-    image, content = folder / "constants.o", constants.save(folder / "constants.bin")
-    definitions = [f'-DNNEFC_CONSTANTS="{c_string(os.fsencode(content.resolve()))}"', *["-DNNEFC_FEW_CONSTANTS"] * few]
-    run_compiler([*compiler, *definitions, "-c", str(CONSTANTS), "-o", str(image)], folder)
-    return str(image)
+def _constants_source(folder: Path, constants: Constants, few: bool) -> list[str]:
+    """The constants as a source in assembly, in a page of their own or, if they are few, not."""
+    content = constants.save(folder / "constants.bin")
+    name = c_string(os.fsencode(content.resolve()))
+    return [f'-DNNEFC_CONSTANTS="{name}"', *["-DNNEFC_FEW_CONSTANTS"] * few, str(CONSTANTS)]
 
 
 def _compile_flags(description: LibraryDescription) -> list[str]:

@@ -20,14 +20,16 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 
 # What these add to the others is little: variants of a processor that is there already; or zig compiles musl first.
 VARIANTS = {"cortex-a72", "riscv64gcv-long", "x86-64", "musl-x86-64", "musl-armv7"}
+# Another way to the same code, of which a digit is enough.
+OPENED = {"x86-64-v2", "aarch64-opened", "armv7-opened", "riscv64-opened"}
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(machine, id=machine.name, marks=[pytest.mark.slow] if machine.name in VARIANTS else [])
-        for machine in MACHINES
-    ]
-)
+def machines(slow: set[str]) -> list[object]:
+    marks = [pytest.mark.slow]
+    return [pytest.param(each, id=each.name, marks=marks if each.name in slow else []) for each in MACHINES]
+
+
+@pytest.fixture(params=machines(VARIANTS))
 def machine(request: pytest.FixtureRequest) -> Machine:
     found: Machine = request.param
     if found.missing:
@@ -102,6 +104,7 @@ def typical_cases() -> list[Case]:
     ]
 
 
+@pytest.mark.parametrize("machine", machines(VARIANTS | OPENED), indirect=True)
 def test_networks_have_the_right_values(machine: Machine) -> None:
     first = 1000 + 10 * MACHINES.index(machine)
     check_on(machine, [*typical_cases(), *(random_case(seed, steps=8) for seed in range(first, first + 3))])

@@ -45,6 +45,7 @@ def _swept(report: Path, *tests: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_reductions_of_all_kinds_compile(tmp_path: Path) -> None:
     found = _swept(tmp_path / "report.json", *SAMPLE)
     assert found["failures"] == []

@@ -28,7 +28,8 @@ from nnefc.targets.machine.parsing import parse_target
 # Instructions for four terms, for two in wide and in narrow registers, what this machine has, and a matrix unit.
 TILES = "llvm -mcpu=x86-64-v4 -mattr=+avx512vnni,+amx-int8 -emulate=amx"
 VNNI = "llvm -mcpu=x86-64-v3 -mattr=+avxvnni"
-TARGETS = ("llvm", "llvm -mcpu=x86-64-v2", "llvm -mcpu=x86-64-v3", VNNI, "llvm -mcpu=x86-64-v4", TILES)
+WIDER = ("llvm -mcpu=x86-64-v2", "llvm -mcpu=x86-64-v3")  # the instructions of the first, and more registers
+TARGETS = ("llvm", *WIDER, VNNI, "llvm -mcpu=x86-64-v4", TILES)
 
 Family = Callable[[np.random.Generator], tuple[list[Case], list[list[np.ndarray]]]]
 
@@ -84,7 +85,7 @@ def some_of(family: Family, turn: int) -> tuple[list[Case], list[list[np.ndarray
     return [cases[number] for number in numbers], [wanted[number] for number in numbers]
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in WIDER)) for name in TARGETS])
 @pytest.mark.parametrize("family", [convolutions, products])
 def test_sums_are_exact_by_the_instructions_of_every_target(name: str, family: Family) -> None:
     cases, wanted = some_of(family, TARGETS.index(name))

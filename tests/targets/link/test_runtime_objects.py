@@ -33,12 +33,12 @@ class Runtime:
         self.compiled += 1
         run_compiler(command, folder)
 
-    def make(self, name: str, *flags: str) -> list[bytes]:
+    def make(self, name: str, *flags: str, joined: bool = False) -> list[bytes]:
         """The objects' contents."""
         sources, place = [self.folder / "r" / f"{source}.c" for source in ("one", "two")], self.folder / name
         place.mkdir()
-        objects = runtime_objects(sources, self.folder / "r", [*self.command, *flags], place)
-        assert [path.name for path in objects] == ["runtime_one.o", "runtime_two.o"]
+        objects = runtime_objects(sources, self.folder / "r", [*self.command, *flags], place, joined)
+        assert [path.name for path in objects] == (["runtime.o"] if joined else ["runtime_one.o", "runtime_two.o"])
         return [path.read_bytes() for path in objects]
 
     def kept(self) -> Path:
@@ -58,6 +58,13 @@ def test_they_are_compiled_once_and_the_same_each_time(runtime: Runtime, caplog:
     assert (runtime.make("b"), runtime.compiled) == (first, 2)
     assert first[0] != first[1]
     assert caplog.messages == ["compiling the runtime and the C library: once for each kind of machine"]
+
+
+def test_they_may_be_one_object_with_what_is_in_each(runtime: Runtime) -> None:
+    (first,) = runtime.make("a", joined=True)
+    assert (runtime.make("b", joined=True), runtime.compiled) == ([first], 3)
+    assert all(name in first for name in (b"one", b"two"))
+    assert len(runtime.make("c")) == 2  # which are kept beside it
 
 
 @pytest.mark.parametrize("changed", ["one.c", "value.h"])
