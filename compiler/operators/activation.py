@@ -110,6 +110,7 @@ class ParametricRelu(Operator):
 
         Slopes of the run may be infinite or no numbers, of which 0 would make others above 0: there a side is chosen.
         """
+        self.shape(shape_of(x), shape_of(slope))
         data = at.bound(x)
         if not (isinstance(slope, np.ndarray) and np.isfinite(slope).all()):
             is_below = at.emit(relax.op.less(at.expr(data), _number(at, 0, x)))

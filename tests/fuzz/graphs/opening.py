@@ -74,9 +74,11 @@ def _not_open(source: Path, sizes: Mapping[str, int], graph: Graph) -> set[str] 
             if same is not None:
                 values.setdefault(same, set()).add(tensor.shape[axis])
                 names.setdefault(same, []).append(own)
+    may_have_fewer = bool({"GatherElements", "ScatterElements"} & set(graph.operators()))
     for same, found in values.items():
-        if len(found) > 1:  # one of them is repeated
-            closed.update(name for name in names[same] if sizes[name] == 1)
+        if len(found) > 1:  # one of them is repeated, or has fewer than the other, of which one size is made then
+            most = 1 if 1 in found or not may_have_fewer else max(found) - 1
+            closed.update(name for name in names[same] if sizes[name] <= most)
     return closed or None
 
 
