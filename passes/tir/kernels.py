@@ -31,6 +31,7 @@ from nnefc.passes.tir.matrix_tiles import with_matrix_tiles
 from nnefc.passes.tir.named_sizes import named_sizes
 from nnefc.passes.tir.prefetched_panels import with_prefetched_panels
 from nnefc.passes.tir.remainders import tiled_axes, with_remainders
+from nnefc.passes.tir.repeated_halves import with_repeated_halves
 from nnefc.passes.tir.row_pairs import with_row_pairs
 from nnefc.passes.tir.scratch import (
     THREADS,
@@ -170,6 +171,7 @@ def _passes(
     yield "row pairs", with_row_pairs
     yield "lane sums", with_lane_sums
     yield "loaded lanes", with_loaded_lanes
+    yield "repeated halves", with_repeated_halves
     rest = tirx.ForKind.SERIAL if sizes else tirx.ForKind.UNROLLED
     yield "whole vectors", lambda body: with_whole_vectors(body, rest)
     yield "turned loads", with_turned_loads

@@ -117,6 +117,8 @@ _TIMES_ZERO = frozenset(("Conv", "ConvTranspose", "GridSample", "MatMulNBits", "
 """Operators of which nothing says whether they multiply what is no number by 0."""
 _TO_INTEGERS = frozenset(("Cast", "DynamicQuantizeLinear", "QuantizeLinear"))
 """Operators that make integers of floats; nothing says which one is made of what is no number."""
+_OF_EQUAL_ITEMS = frozenset(("MeanVarianceNormalization",))
+"""Operators that divide what rounding leaves of the differences of equal items by what it leaves of their deviation."""
 _LEVELS = tuple(level.name for level in LEVELS["x86_64"][:5])  # few machines have the matrix unit of the last
 _BRAIN, _HALF = ((("precision", name),) for name in ("bf16", "fp16"))
 _CHECKED = (("checked", True),)
@@ -132,7 +134,7 @@ def _reproducible(name: str, twin: Way, **more: object) -> Way:
 def _special(way: Way) -> Way:
     """The way with inputs that hold special values."""
     together = 16 if way.machine is not None else 32
-    return replace(way, special=True, together=together, without=_TIMES_ZERO | _TO_INTEGERS)
+    return replace(way, special=True, together=together, without=_TIMES_ZERO | _TO_INTEGERS | _OF_EQUAL_ITEMS)
 
 
 WAYS = {
