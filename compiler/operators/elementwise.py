@@ -34,7 +34,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
         for axis, size in enumerate(shape, rank - len(shape)):
             if result[axis] == 1:
                 result[axis] = size
-            elif size != 1 and not agree(result[axis], size):
+            elif size != 1 and not (agree(result[axis], size) or agree(result[axis], 1) or agree(size, 1)):
                 raise CompileError(f"the shapes {' and '.join(str(list(shape)) for shape in shapes)} do not broadcast")
     return tuple(result)
 
