@@ -77,6 +77,10 @@ _PARSERS = {"cuda": ("nnefc.targets.machine.cuda_target", "parse_cuda_target")}
 """The first word of a target that is no CPU, and what reads the text."""
 
 
+_MOST_LETTERS = 4096
+"""Of a target: all features of a processor, each switched on or off, are some 3,000."""
+
+
 def parse_any_target(text: str, precision: str | None = None, keep_wide: Sequence[str] = ()) -> AnyTarget:
     """The machine called `text`: see :func:`parse_target` and, for `cuda …`, :func:`parse_cuda_target`.
 
@@ -88,8 +92,13 @@ def parse_any_target(text: str, precision: str | None = None, keep_wide: Sequenc
         keep_wide: some of KEPT_WIDE, and patterns of names of tensors.
 
     Raises:
-        CompileError: there is no such machine or precision, or it is not one of the machine's.
+        CompileError: there is no such machine or precision, it is not one of the machine's, or the text is too long.
     """
+    if len(text) > _MOST_LETTERS:
+        raise CompileError(
+            f"the target {text[:30]!r}… has {len(text):,} letters, but may have {_MOST_LETTERS:,}",
+            hint="write it as JSON into a file, and give the file's name",
+        )
     machine = _machine(text)
     if precision is not None:
         if precision not in PRECISIONS:

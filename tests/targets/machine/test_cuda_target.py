@@ -67,6 +67,13 @@ def test_wrong_targets_are_errors_that_say_what_is_meant(text: str, message: str
     assert hint in (raised.value.hint or "")
 
 
+@pytest.mark.parametrize("words", ["llvm -mattr=", "cuda -arch=", "\0"])
+def test_a_target_of_any_length_gets_a_short_message(words: str) -> None:
+    with pytest.raises(CompileError, match="letters, but may have 4,096") as caught:
+        parse_any_target(words + 9000 * "\0")
+    assert len(str(caught.value)) < 300
+
+
 def test_a_misspelled_name_is_near_it() -> None:
     with pytest.raises(CompileError) as raised:
         parse_any_target("cudda")
