@@ -76,7 +76,7 @@ def _not_open(source: Path, sizes: Mapping[str, int], graph: Graph) -> set[str] 
                 names.setdefault(same, []).append(own)
     may_have_fewer = bool({"GatherElements", "ScatterElements"} & set(graph.operators()))
     for same, found in values.items():
-        if len(found) > 1:  # one of them is repeated, or has fewer than the other, of which one size is made then
+        if len(found) > 1:  # what is 1 is repeated; or there are fewer indices than data, of whose sizes one is made
             most = 1 if 1 in found or not may_have_fewer else max(found) - 1
             closed.update(name for name in names[same] if sizes[name] <= most)
     return closed or None

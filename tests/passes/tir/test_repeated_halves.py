@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tvm import tirx
 
@@ -21,11 +23,11 @@ from nnefc.passes.tir.repeated_halves import with_repeated_halves
         ("float32", lambda x, y, lane: y[0], False),
     ],
 )
-def test_a_loop_that_repeats_a_number_is_serial(dtype: str, value: object, repeats: bool) -> None:
+def test_a_loop_that_repeats_a_number_is_serial(dtype: str, value: Callable[..., tirx.Expr], repeats: bool) -> None:
     x, y, out = (tirx.decl_buffer((8,), kind) for kind in ("bfloat16", "float32", dtype))
     lane = tirx.Var("lane", "int64")
     zero, count = (tirx.IntImm("int64", number) for number in (0, 8))
-    store = tirx.BufferStore(out, value(x, y, lane), [lane])  # type: ignore[operator]
+    store = tirx.BufferStore(out, value(x, y, lane), [lane])
     made = with_repeated_halves(tirx.For(lane, zero, count, tirx.ForKind.VECTORIZED, store))
     assert made.kind == (tirx.ForKind.SERIAL if repeats else tirx.ForKind.VECTORIZED)
     assert made.body.same_as(store)

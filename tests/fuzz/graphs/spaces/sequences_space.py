@@ -56,8 +56,6 @@ def _recurrent(w: Walk, name: str) -> object:
     given = [bias, None, *states]
     if name == "LSTM" and w.chance(0.2):
         given.append(w.constant(w.random((directions, 3 * hidden)) / np.float32(2)))
-    while given and given[-1] is None:
-        given.pop()
     direction = "bidirectional" if directions == 2 else w.one("forward", "reverse")
     extra = {"linear_before_reset": w.number(0, 1)} if name == "GRU" else {}
     return w.add(
