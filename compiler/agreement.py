@@ -7,6 +7,7 @@
     [n // min(n, 512) * min(n, 512)]    of the size n only if n is at most 512
     [t] + [past + n]                    only if t is past + n
     [min(past + n, 64)] + [past + n]    only if past + n is at most 64
+    [n, 4] taken from at [k, 4] places  only if n - k is at least 0
 
 An operator asks for equal sizes with :func:`agree`. Where they are not equal for every size in the ranges, but for
 some, building the network ends with :class:`~nnefc.narrowing.Narrowed`, and begins again with open dimensions that are
@@ -79,7 +80,8 @@ def covers(size: Dimension, part: Dimension) -> bool:
     """Whether a size is no less than another one, or may be where only the data tell: then the run has to look.
 
     Raises:
-        Narrowed: it is where open dimensions are narrowed: to a larger least size, or to one dimension instead of two.
+        Narrowed: it is where open dimensions are narrowed: to a larger least size, to a limit of
+            a difference, or to one dimension instead of two.
     """
     if not may_exceed(part, size):
         return True
@@ -87,15 +89,16 @@ def covers(size: Dimension, part: Dimension) -> bool:
         return False
     if is_counted(size) and is_known(part):  # there is memory for the greatest size
         return True
-    found = _least(size - part)
+    difference = size - part
+    assert isinstance(difference, Size)
+    found = _least(difference) or _at_most(part - size, _ranges_of(difference), lambda: not may_exceed(part, size))
     if found is not None:
         raise found
     return agree(size, part)
 
 
-def _least(difference: Dimension) -> Narrowed | None:
+def _least(difference: Size) -> Narrowed | None:
     """The smallest sizes of one dimension from which on a difference is not negative."""
-    assert isinstance(difference, Size)
     own = list(_ranges_of(difference))
     return _from_least(own[0], lambda: bounds(difference)[0] >= 0, share=1) if len(own) == 1 else None
 
@@ -195,18 +198,22 @@ def _computed(difference: Size) -> Narrowed | None:
 def _ordered(difference: Size) -> Narrowed | None:
     """Which of two sums of dimensions is the smaller one, where there is no difference then."""
     extremes: list[tirx.Min | tirx.Max] = []
+
+    def no_difference() -> bool:
+        return _is_nothing(substituted(difference, {}))
+
     for kind in (tirx.Min, tirx.Max):
         tvm_ffi.structural_walk(difference.expr, (kind, extremes.append))
     for extreme in extremes:
         for low, high in ((extreme.a, extreme.b), (extreme.b, extreme.a)):
-            found = _at_most(Size(low) - Size(high), difference)
+            found = _at_most(Size(low) - Size(high), _ranges_of(difference), no_difference)
             if found is not None:
                 return found
     return None
 
 
-def _at_most(above: Dimension, difference: Size) -> Narrowed | None:
-    """That `above`, a sum of several dimensions and a number, is not more than 0, if there is no difference then."""
+def _at_most(above: Dimension, used: Mapping[tirx.Var, Range], holds: Callable[[], bool]) -> Narrowed | None:
+    """That `above`, a sum of several dimensions and a number, is not more than 0, if what is wanted holds then."""
     if not isinstance(above, Size):
         return None
     own = _ranges_of(above)
@@ -223,10 +230,10 @@ def _at_most(above: Dimension, difference: Size) -> Narrowed | None:
     least, most = bounds(total)
     if lowest > min(highest, most) or least > highest or any(values.multiple > 1 for values in own.values()):
         return None
-    everywhere = _ranges_of(difference) | own
+    everywhere = {**used, **own}
     name = next((name for name, (known, _, _) in known_sums().items() if Size(known) == total), None)
     with ranges(everywhere | parts_within(total, lowest, highest, own), {"": (total.expr, lowest, highest)}):
-        if not _is_nothing(substituted(difference, {})):
+        if not holds():
             return None
     formula = formula_of(total, {var: str(var.name) for var in own})
     if formula is None:

@@ -149,6 +149,25 @@ def test_items_that_are_taken_are_there(op_type: str, indices: Any, least: Mappi
         check(path, artifact, {"x": (n, m)})
 
 
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "attributes"),
+    [("GatherElements", "xj", {}), ("ScatterElements", "xju", {"reduction": "add"})],
+)
+def test_indices_may_be_fewer_than_data(
+    op_type: str, inputs: str, attributes: Mapping[str, str], tmp_path: Path
+) -> None:
+    """Of two open sizes one is limited to the other; neither is taken for the other."""
+    nodes = [node("Cast", ["i"], "j", to=TensorProto.INT64), node(op_type, list(inputs), "y", axis=1, **attributes)]
+    shapes = {"x": ["n", "m"], "i": ["k", "l"]} | ({"u": ["k", "l"]} if "u" in inputs else {})
+    path = written(tmp_path, nodes, shapes)
+    with pytest.warns(ModelWarning, match="n - k must be no less than 0"):
+        artifact = nnefc.compile(path)
+    for n, m, k, size in ((7, 6, 3, 5), (4, 9, 4, 4), (5, 8, 1, 7)):
+        check(path, artifact, {name: (n, m) if name == "x" else (k, size) for name in shapes})
+    with artifact.load() as library, pytest.raises(nnefc.RunError, match="n - k is -1"):
+        library.run({name: np.zeros((2, 6) if name == "x" else (3, 6), np.float32) for name in shapes})
+
+
 def test_a_branch_that_fits_small_sizes_alone_leaves_the_other_all_sizes(tmp_path: Path) -> None:
     """Which branch runs is data; one of them cuts off the axis of `(h + 3) // 4` items."""
     short = [

@@ -2,7 +2,7 @@
 
 Each result may differ by the errors of the step that makes it: a few units in the last place of the result, or, where
 terms are added up, of the sum of the terms' magnitudes, which the same step gives for the magnitudes of its inputs.
-Numbers of float16 are computed with as float32, and rounded where they are kept; so are those that products in a narrow
+Numbers of float16 and bfloat16 are computed with as float32, and rounded where they are kept; so are those that products in a narrow
 precision multiply.
 
 What is within that needs no more; for the others the graph is evaluated in float64 several times. In each, every step's
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 from onnx import helper
@@ -37,6 +38,8 @@ _UNITS = {np.dtype(np.float64): 2.0**-52}
 _HALF, _BRAIN = 2.0**-11, 2.0**-8
 _PRECISIONS = {"": 0.0, "bf16": _BRAIN, "fp16": _HALF}
 """The unit of what products of a precision multiply, by its name; 0 for numbers as they are."""
+_KEPT = {np.dtype(np.float16): _HALF, np.dtype(ml_dtypes.bfloat16): _BRAIN}
+"""Of what is kept in a half float."""
 _LEAST_HALF = 2.0**-24
 """The least number of float16."""
 _SAMPLES = (*(16 * (None,)), 1 / 8, -1 / 8)
@@ -125,7 +128,7 @@ class _Rounding:
     @classmethod
     def of(cls, floats: npt.DTypeLike, precision: str) -> _Rounding:
         """That of graphs of this type whose products are computed in a precision."""
-        kept = _HALF if np.dtype(floats) == np.float16 else 0.0
+        kept = _KEPT.get(np.dtype(floats), 0.0)
         multiplied = _PRECISIONS[precision]
         return cls(_UNITS.get(np.dtype(floats), UNIT), max(kept, multiplied), multiplied)
 

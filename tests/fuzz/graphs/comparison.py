@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx
@@ -22,6 +24,7 @@ from opening import drawn_sizes, may_be_open
 from peer import ENDED, peer_results
 from special import nearby_values, special_difference, with_special_values
 from states import in_run, kept_of, with_variables, written_out
+from steps import is_float
 from walk import Graph, joined
 from ways import RUNS_OF_STATES, Way
 
@@ -49,7 +52,6 @@ _SQUEEZED = "has no axes, so it leaves out dimensions of 1"
 _HARMLESS = ".*( must be .* operators|integers of NNEF have no width)"
 """Warnings: of sizes, which graphs have; of 32 bits, which are enough where there is no arithmetic of integers."""
 _OF_EMULATOR = re.compile(r"qemu-\S+: .*: Assertion `")
-_KINDS = {"i": "integer", "u": "integer", "f": "float", "b": "boolean"}
 
 __all__ = ["Arrays", "Finding", "Outcome", "compare", "difference"]
 
@@ -332,7 +334,7 @@ def run(graph: Graph, way: Way) -> list[Arrays]:
         target = way.target if way.machine is None else way.machine.target
         artifact = nnefc.compile(source, target, **dict(way.options))  # type: ignore[arg-type]
         kinds = {tensor.name: tensor.dtype for tensor in artifact.inputs}  # NNEF has but one integer
-        feeds = {name: value.astype(kinds[name]) for name, value in graph.feeds().items() if name in kinds}
+        feeds = {name: _as_bits(value.astype(kinds[name])) for name, value in graph.feeds().items() if name in kinds}
         if way.machine is not None:
             found = [run_on(way.machine, artifact, feeds)]
         elif way.levels:
@@ -344,11 +346,21 @@ def run(graph: Graph, way: Way) -> list[Arrays]:
                 for threads in way.threads[1:]:
                     with model.session(threads=threads) as session:
                         found.append(_in_turn(session, feeds, way))
+    narrow = {tensor.name for tensor in artifact.outputs if tensor.dtype == "bfloat16"}
+    found = [
+        {name: value.view(ml_dtypes.bfloat16) if name in narrow else value for name, value in results.items()}
+        for results in found
+    ]
     names = _results_of(graph, way)
     return [
         dict(zip(names, results.values(), strict=True)) if way.nnef else {name: results[name] for name in names}
         for results in found
     ]
+
+
+def _as_bits(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The values as libraries take them: bfloat16 as its bits."""
+    return value.view(np.uint16) if value.dtype == ml_dtypes.bfloat16 else value
 
 
 def _results_of(graph: Graph, way: Way) -> list[str]:
@@ -384,9 +396,9 @@ class Wrong(Exception):
 def _check_bits(results: Arrays, others: Arrays, machine: str) -> None:
     """Raise `Wrong` where results differ in a bit; what is no number has no bits that count."""
     for name, own in results.items():
-        kind = own.dtype.kind
-        if not np.array_equal(own, others[name], equal_nan=kind == "f") or (
-            kind == "f" and not np.array_equal(np.signbit(own[own == 0]), np.signbit(others[name][own == 0]))
+        floats = is_float(own.dtype)
+        if not np.array_equal(own, others[name], equal_nan=floats) or (
+            floats and not np.array_equal(np.signbit(own[own == 0]), np.signbit(others[name][own == 0]))
         ):
             raise Wrong(f"{name} has other bits with {machine}")
 
@@ -424,6 +436,11 @@ def _validate(graph: Graph, validated: list[str]) -> Arrays:
     return results
 
 
+def _kind(values: npt.NDArray[np.generic]) -> str:
+    """How integers of all widths, floats and booleans are told apart."""
+    return "float" if is_float(values.dtype) else "boolean" if values.dtype == np.bool_ else "integer"
+
+
 def difference(results: Arrays, bounds: Mapping[str, Bounds]) -> str:
     """How results differ from what they may be; empty if they do not."""
     for name, bound in bounds.items():
@@ -432,7 +449,7 @@ def difference(results: Arrays, bounds: Mapping[str, Bounds]) -> str:
             if np.isinf(bound.allowed).all():  # a comparison or a rounding tells the size
                 continue
             return f"{name} has the shape {value.shape}, not {bound.exact.shape}"
-        if _KINDS[value.dtype.kind] != _KINDS[bound.exact.dtype.kind]:
+        if _kind(value) != _kind(bound.exact):
             return f"{name} has the type {value.dtype}, not {bound.exact.dtype}"
         apart = np.abs(value.astype(np.float64) - bound.exact.astype(np.float64))
         if (apart <= bound.own).all():

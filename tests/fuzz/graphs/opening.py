@@ -21,6 +21,7 @@ _ASKED = re.compile(
     r"the sizes? of '(?P<name>[^']+)' must be (?:multiples of (?P<factor>\d+)|no less than (?P<least>\d+)"
     r"|from (?P<low>\d+) to (?P<high>\d+)|(?P<only>\d+)) for"
 )
+_LIMITED = re.compile(r": (?P<formula>[\w +*-]+) must be no (?P<side>less|more) than (?P<end>\d+) for the network's operators")
 
 
 def drawn_sizes(graph: Graph) -> dict[str, int]:
@@ -57,10 +58,10 @@ def _not_open(source: Path, sizes: Mapping[str, int], graph: Graph) -> set[str] 
             return None
     closed: set[str] = set()
     for message in (str(each.message) for each in told):
-        asked = _ASKED.search(message)
-        if asked is None:
+        asked, limited = _ASKED.search(message), _LIMITED.search(message)
+        if asked is None and not (limited and _is_within(sizes, limited)):
             closed |= {name for name in sizes if re.search(rf"\b{name}\b", message)}
-        elif asked["name"] in sizes and not _fits(sizes[asked["name"]], asked):
+        elif asked and asked["name"] in sizes and not _fits(sizes[asked["name"]], asked):
             closed.add(asked["name"])
     values: dict[str, set[int]] = {}
     names: dict[str, list[str]] = {}
@@ -74,12 +75,18 @@ def _not_open(source: Path, sizes: Mapping[str, int], graph: Graph) -> set[str] 
             if same is not None:
                 values.setdefault(same, set()).add(tensor.shape[axis])
                 names.setdefault(same, []).append(own)
-    may_have_fewer = bool({"GatherElements", "ScatterElements"} & set(graph.operators()))
     for same, found in values.items():
-        if len(found) > 1:  # what is 1 is repeated; or there are fewer indices than data, of whose sizes one is made
-            most = 1 if 1 in found or not may_have_fewer else max(found) - 1
-            closed.update(name for name in names[same] if sizes[name] <= most)
+        if len(found) > 1:  # what is 1 is repeated
+            closed.update(name for name in names[same] if sizes[name] == 1)
     return closed or None
+
+
+def _is_within(sizes: Mapping[str, int], limited: re.Match[str]) -> bool:
+    """Whether a sum of sizes is one of those that a front end limits it to."""
+    if not set(re.findall(r"[^\W\d]\w*", limited["formula"])) <= set(sizes):
+        return False
+    total, end = eval(limited["formula"], {}, dict(sizes)), int(limited["end"])
+    return bool(total >= end if limited["side"] == "less" else total <= end)
 
 
 def _fits(size: int, asked: re.Match[str]) -> bool:

@@ -211,10 +211,20 @@ def _scattered(given: Attributes, x: Array, places: tuple[Array, ...], updates: 
     return found
 
 
+def _gather_elements(given: Attributes, x: Array, indices: Array) -> Array:
+    found: Array = x[_places(given, indices)]
+    return found
+
+
 def _scatter_elements(given: Attributes, x: Array, indices: Array, updates: Array) -> Array:
+    return _scattered(given, x, _places(given, indices), updates)
+
+
+def _places(given: Attributes, indices: Array) -> tuple[Array, ...]:
+    """Where items are of which one index is given, along an axis; the others are their own."""
     places = [*np.indices(indices.shape)]
     places[given.get("axis", 0)] = indices
-    return _scattered(given, x, tuple(places), updates)
+    return tuple(places)
 
 
 def _scatter_nd(given: Attributes, x: Array, indices: Array, updates: Array) -> Array:
@@ -399,6 +409,7 @@ OWN: Mapping[str, Callable[..., Array]] = {
     "ConvolutionSums": _convolution_sums,
     "Erf": _erf,
     "ConvTranspose": _transposed_convolution,
+    "GatherElements": _gather_elements,
     "Gelu": _gelu,
     "GlobalMaxPool": _global_max_pool,
     "GridSample": _grid_sample,

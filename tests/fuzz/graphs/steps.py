@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx
@@ -13,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from reference import OWN
 from simpler import SIMPLER
 
-__all__ = ["OPSET", "Rejected", "Step", "evaluate", "needed_for", "read_inside", "widened"]
+__all__ = ["OPSET", "Rejected", "Step", "evaluate", "is_float", "needed_for", "read_inside", "widened"]
 
 OPSET = 21
 """The operator set of graphs that say no other."""
@@ -117,7 +118,12 @@ def evaluate(step: Step, values: Iterable[Array | None]) -> list[Array]:
 
 def widened(array: Array) -> Array:
     """The array with float64 in place of narrower floats."""
-    return array.astype(np.float64) if array.dtype.kind == "f" else array
+    return array.astype(np.float64) if is_float(array.dtype) else array
+
+
+def is_float(dtype: npt.DTypeLike) -> bool:
+    """Whether items are floats; NumPy itself does not know bfloat16 for one."""
+    return np.dtype(dtype).kind == "f" or np.dtype(dtype) == ml_dtypes.bfloat16
 
 
 def read_inside(node: onnx.NodeProto) -> Iterator[str]:

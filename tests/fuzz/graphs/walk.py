@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
-from steps import OPSET, Rejected, Step, evaluate, widened
+from steps import OPSET, Rejected, Step, evaluate, is_float, widened
 
 __all__ = ["Graph", "Tensor", "Walk", "element_type", "joined"]
 
@@ -68,7 +68,7 @@ class Tensor:
 
     @property
     def is_float(self) -> bool:
-        return self.array.dtype.kind == "f"
+        return is_float(self.array.dtype)
 
 
 @dataclass
@@ -256,7 +256,7 @@ class Walk:
     def random(self, shape: Sequence[int], dtype: Any = np.float32) -> Array:
         """Random values: normal floats, small integers, booleans."""
         kind = self._kind(dtype)
-        if kind.kind == "f":
+        if is_float(kind):
             return np.asarray(self.rng.standard_normal(shape), kind)
         if kind.kind == "b":
             return np.asarray(self.rng.random(shape) < 0.5)
@@ -326,7 +326,7 @@ class Walk:
             Rejected: it makes no sense here; nothing was added.
         """
         node = helper.make_node(operator, [t.name if t else "" for t in inputs], self.names(outputs), **attributes)
-        self._check(node, inputs)
+        self.check(node, inputs)
         try:
             step = Step(node, opset=self.opset)
         except Exception as error:  # an attribute that the reference does not take
@@ -400,7 +400,7 @@ class Walk:
         constants = [t for t in self.constants if t.name in used]
         return Graph(self.seed, self.steps, inputs, constants, outputs, known, opset=self.opset, floats=self.floats)
 
-    def _check(self, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> None:
+    def check(self, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> None:
         """Raise `Rejected` if the operator set has no such operator, or not with these inputs and attributes."""
         if node.domain:
             return

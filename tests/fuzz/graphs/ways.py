@@ -155,6 +155,8 @@ WAYS = {
         Way("levels", "x86-64", options=(("multi", True),), levels=_LEVELS, share=4),
         Way("float16", floats="float16", share=8),
         Way("float16 on cortex-a76", machine=_A76, floats="float16", share=2),
+        Way("bfloat16", floats="bfloat16", share=8),
+        Way("bfloat16 on cortex-a76", machine=_A76, floats="bfloat16", share=2),
         Way("float64", floats="float64", share=6, without=_NOT_IN_DOUBLES),
         Way("bf16", options=_BRAIN, share=6),
         Way("bf16 of x86-64-v3", "x86-64-v3", options=_BRAIN, share=4),

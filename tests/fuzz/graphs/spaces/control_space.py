@@ -55,8 +55,10 @@ def _body(w: Walk, name: str, given: Sequence[Tensor], like: Tensor) -> _Body:
 
 
 def _node_with_bodies(w: Walk, node: onnx.NodeProto, inner: Sequence[Step]) -> list[Tensor]:
+    tensors = {t.name: t for t in (*w.tensors, *w.constants)}
+    w.check(node, [tensors[name] if name else None for name in node.input])
     step = Step(node, inner, w.opset)
-    values = {t.name: t.exact for t in (*w.tensors, *w.constants)}
+    values = {name: tensor.exact for name, tensor in tensors.items()}
     return w.added(step, [values[name] if name else None for name in step.inputs])
 
 

@@ -28,7 +28,7 @@ def _gather(w: Walk, name: str) -> object:
 def _gather_elements(w: Walk, name: str) -> object:
     x = w.pick(ANY, range(1, 5))
     axis = axis_of(w, x)
-    shape = list(x.shape)
+    shape = [w.number(1, size) if w.chance(0.2) and size else size for size in x.shape]
     shape[axis] = w.size()
     return w.add(name, x, _indices(w, tuple(shape), x.shape[axis]), axis=axis)
 
