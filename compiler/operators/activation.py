@@ -14,6 +14,7 @@ from tvm import relax, tirx
 from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.dtypes import Kind
 from nnefc.operators.functions import FUNCTIONS, number
 
 __all__ = [
@@ -62,6 +63,11 @@ def exponential_minus_one(x: tirx.Expr) -> tirx.Expr:
 class _Activation(Operator):
     """An operator on each item."""
 
+    @property
+    def takes(self) -> Kind:
+        """Most are of real numbers alone."""
+        return "floating-point numbers"
+
     def shape(self, x: Shape) -> Shape:
         """That of the operand."""
         return x
@@ -80,6 +86,11 @@ def _number(at: Emitter, value: float, like: Operand) -> relax.Expr:
 class Relu(_Activation):
     """`max(x, 0)`."""
 
+    @property
+    def takes(self) -> Kind:
+        """Of integers, too."""
+        return "integers"
+
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
         return relax.op.nn.relu(at.expr(x))
 
@@ -97,6 +108,11 @@ class LeakyRelu(_Activation):
 @dataclass(frozen=True)
 class ParametricRelu(Operator):
     """`x` where it is not negative, else `slope * x`, with slopes that broadcast to `x` (He et al., 2015)."""
+
+    @property
+    def takes(self) -> Kind:
+        """Integers, too."""
+        return "integers"
 
     def shape(self, x: Shape, slope: Shape) -> Shape:
         """That of the first operand."""
@@ -162,6 +178,11 @@ class Binarizer(_Activation):
 
     threshold: float
 
+    @property
+    def takes(self) -> Kind:
+        """Of integers, too."""
+        return "integers"
+
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
         def element(item: tirx.Expr) -> tirx.Expr:
             above = item.astype("float64") > tirx.const(self.threshold, "float64")
@@ -203,6 +224,11 @@ class Shrink(_Activation):
     bias: float
     limit: float
     keeps_nan: bool = True
+
+    @property
+    def takes(self) -> Kind:
+        """Of integers, too."""
+        return "integers"
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
         dtype = dtype_of(x)

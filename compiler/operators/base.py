@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.kernel_calls import call_te
 from nnefc.narrowing import Narrowing
 from nnefc.network import MAX_ITEMS, Body, Control, Count, Loop, call_control
-from nnefc.operators.dtypes import STORAGE, dtype_name, numpy_dtype
+from nnefc.operators.dtypes import STORAGE, Kind, dtype_name, is_of, numpy_dtype
 from nnefc.operators.recording import recorded
 from nnefc.size_knowledge import known
 from nnefc.sizes import (
@@ -421,6 +422,20 @@ def _identity(array: Array) -> object:
     return array.dtype.str, array.shape, array.strides, array.__array_interface__["data"][0]
 
 
+def _of_kind(lower: Callable[..., Any]) -> Callable[..., Any]:
+    """The method `lower` of an operator, which refuses numbers that it cannot compute with."""
+
+    @functools.wraps(lower)
+    def checked(operator: Operator, at: Emitter, *operands: Any, **options: Any) -> Any:
+        if operands and isinstance(operands[0], np.ndarray | relax.Expr):
+            dtype = dtype_of(operands[0])
+            if not is_of(dtype, operator.takes):
+                raise CompileError(f"the operand is of {dtype}, but must be of {operator.takes}: cast it before")
+        return lower(operator, at, *operands, **options)
+
+    return checked
+
+
 class Operator:
     """An operator with its attributes; subclasses are frozen dataclasses.
 
@@ -443,7 +458,12 @@ class Operator:
         if listed:
             Operator.KINDS.append(cls)
         for name in {"lower"} & vars(cls).keys():
-            setattr(cls, name, recorded(vars(cls)[name]))
+            setattr(cls, name, recorded(_of_kind(vars(cls)[name])))
+
+    @property
+    def takes(self) -> Kind:
+        """The first kind of numbers that the first operand may be of."""
+        return "truth values"
 
     def shape(self, *shapes: Any) -> Any:
         """The shape of the result, from those of the operands."""

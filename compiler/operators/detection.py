@@ -5,6 +5,7 @@ Positions come from the data: whatever they are, nothing outside a tensor is rea
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,9 @@ from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
 from nnefc.operators.regions import Regions, clamped
-from nnefc.sizes import Size
+from nnefc.sizes import Dimension, Size, expression, is_known
 
-__all__ = ["GridSample", "RoiResample"]
+__all__ = ["AffineGrid", "GridSample", "RoiResample"]
 
 
 def _integer(value: Any) -> tirx.Expr:
@@ -133,6 +134,51 @@ class RoiResample(Regions):
             return _interpolated(read, sources)
 
         return te.compute((rois.shape[0], x.shape[1], *self.results), item, name="roi_resample")
+
+
+@dataclass(frozen=True)
+class AffineGrid(Operator):
+    """Where matrices `[N, rank, rank + 1]` move the places of a grid's items: `[N, *sizes, rank]`.
+
+    Places are those that :class:`GridSample` takes. Jaderberg et al., "Spatial Transformer Networks" (2015); ONNX
+    `AffineGrid`, `torch.nn.functional.affine_grid`.
+
+    Attributes:
+        sizes: of the grid, the outermost first.
+        aligned: whether -1 and 1 are the centres of the first and last items, not their outer edges. An only item is
+            at -1 then, as in ONNX's reference.
+    """
+
+    sizes: Shape
+    aligned: bool
+
+    def shape(self, theta: Shape) -> Shape:
+        """`[N, *sizes, rank]`."""
+        rank = len(self.sizes)
+        if len(theta) != 3 or not (agree(theta[1], rank) and agree(theta[2], rank + 1)):
+            raise CompileError(f"matrices {list(theta)} do not fit a grid of {rank} dimensions")
+        return (theta[0], *self.sizes, rank)
+
+    def lower(self, at: Emitter, theta: Operand) -> relax.Expr:
+        dtype, rank = dtype_of(theta), len(self.sizes)
+        work = "float64" if dtype == "float64" else "float32"
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            n, *places, row = index
+            found = [self._place(place.astype(work), size) for place, size in zip(places, self.sizes, strict=True)]
+            factors = [tensors[0](n, row, column).astype(work) for column in range(rank + 1)]
+            terms = map(operator.mul, factors, reversed(found))
+            return functools.reduce(operator.add, terms, factors[-1]).astype(dtype)
+
+        return at.elements(self.shape(shape_of(theta)), element, theta, name="affine_grid")
+
+    def _place(self, item: Any, size: Dimension) -> tirx.Expr:
+        """From an item to what is from -1 to 1."""
+        one, two = _like(item, 1), _like(item, 2)
+        if not self.aligned:
+            return (two * item + one) / _like(item, size) - one
+        last = max(size - 1, 1) if is_known(size) else tirx.max(expression(size) - 1, 1)
+        return two * item / _like(item, last) - one
 
 
 @dataclass(frozen=True)

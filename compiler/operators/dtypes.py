@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
-__all__ = ["HALF_FLOATS", "STORAGE", "dtype_name", "is_float", "is_signed", "numpy_dtype", "widened"]
+__all__ = ["HALF_FLOATS", "STORAGE", "Kind", "dtype_name", "is_float", "is_of", "is_signed", "numpy_dtype", "widened"]
 
 STORAGE: Mapping[str, str] = {
     **dict.fromkeys(("int4", "int2"), "int8"),
@@ -22,6 +22,9 @@ STORAGE: Mapping[str, str] = {
 Narrow integers are kept as their values, narrow floats as their bit patterns, one item a byte. Strings are kept as
 handles, numbers that only functions of the runtime understand: `targets/runtime/text/text.h`.
 """
+
+Kind: TypeAlias = Literal["truth values", "integers", "floating-point numbers"]
+"""Kinds of element types; each holds the numbers of those before it."""
 
 HALF_FLOATS = ("float16", "bfloat16")
 """Element types that are computed in float32."""
@@ -44,6 +47,11 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 def is_float(dtype: str) -> bool:
     """Whether a type is one of the floating-point types."""
     return "float" in dtype
+
+
+def is_of(dtype: str, least: Kind) -> bool:
+    """Whether a type is of a kind, or of one that holds its numbers."""
+    return is_float(dtype) or least == "truth values" or (least == "integers" and dtype != "bool")
 
 
 def is_signed(dtype: str) -> bool:

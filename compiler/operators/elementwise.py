@@ -14,7 +14,7 @@ from tvm import relax, te, tirx
 from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
-from nnefc.operators.dtypes import STORAGE, numpy_dtype, widened
+from nnefc.operators.dtypes import STORAGE, Kind, numpy_dtype, widened
 from nnefc.operators.functions import FUNCTIONS, POWERS
 
 __all__ = ["Clip", "Elementwise", "Where", "apply", "broadcast_shapes", "compute", "item_at"]
@@ -99,6 +99,11 @@ class Elementwise(Operator):
     """A function of `FUNCTIONS` on each item. One of two arguments joins more operands than two from the left."""
 
     function: str
+
+    @property
+    def takes(self) -> Kind:
+        """What the function takes."""
+        return FUNCTIONS[self.function].takes
 
     def shape(self, *shapes: Shape) -> Shape:
         """The common shape of the operands."""

@@ -17,7 +17,7 @@ import tvm
 from tvm import relax, tirx
 
 from nnefc.operators.base import Array
-from nnefc.operators.dtypes import is_float, is_signed, widened
+from nnefc.operators.dtypes import Kind, is_float, is_signed, widened
 
 __all__ = ["FUNCTIONS", "POWERS", "Function", "converted", "item_dtype", "library", "number", "truth"]
 
@@ -35,6 +35,7 @@ class Function:
         relax: the operator of Relax that passes know, for float32 and float64.
         uses: how often `scalar`, or the polynomial that code generation makes of it, repeats an argument at most.
         dtype: the element type of the result where it is not that of the arguments.
+        takes: the first kind of numbers that it has results for.
     """
 
     definition: str
@@ -43,6 +44,7 @@ class Function:
     relax: Callable[..., relax.Expr] | None = None
     uses: int = 1
     dtype: str | None = None
+    takes: Kind = "truth values"
 
     def __call__(self, *items: tirx.Expr) -> tirx.Expr:
         """One item of the result; half floats are computed in float32 and rounded once."""
@@ -390,30 +392,39 @@ def _logic(definition: str, scalar: Scalar, known: Any) -> Function:
     return Function(definition, scalar, known, None, 1, "bool")
 
 
+def _real(definition: str, scalar: Scalar, known: Any, relax: Any = None, uses: int = 1) -> Function:
+    return Function(definition, scalar, known, relax, uses, takes="floating-point numbers")
+
+
+def _of_integers(definition: str, scalar: Scalar, known: Any, relax: Any = None, uses: int = 1) -> Function:
+    """A function of integers, too, but not of truth values."""
+    return Function(definition, scalar, known, relax, uses, takes="integers")
+
+
 _op = relax.op
 FUNCTIONS: Mapping[str, Function] = {
     "add": Function("`x + y`, of truth values whether one is true.", _plus, np.add, _op.add),
-    "subtract": Function("`x - y`.", _minus, np.subtract, _op.subtract),
+    "subtract": _of_integers("`x - y`.", _minus, np.subtract, _op.subtract),
     "multiply": Function("`x * y`, of truth values whether both are true.", _times, np.multiply, _op.multiply),
-    "divide": Function(
+    "divide": _of_integers(
         "`x / y`; integers are divided towards zero.",
         _by_kind(int=_divide_integers, float=operator.truediv), _divide_known, _op.divide, 3,
     ),
-    "floor_divide": Function(
+    "floor_divide": _of_integers(
         "The largest integer that `x / y` is not below.",
         _by_kind(int=_floor_divide_integers, float=_floor_divide_floats), np.floor_divide, None, 8,
     ),
-    "remainder": Function(
+    "remainder": _of_integers(
         "The remainder of `floor_divide`, with the divisor's sign.", _remainder, np.remainder, None, 6
     ),
-    "fmod": Function(
+    "fmod": _of_integers(
         "The remainder of the division towards zero, with the dividend's sign.", _truncated_remainder, np.fmod, None, 3
     ),
     "power": Function("`x` to the power of `y`.", _power, _power_known, _op.power, 8),
     "maximum": Function("The larger of two.", _maximum, np.maximum, _op.maximum, 2),
     "minimum": Function("The smaller of two.", _minimum, np.minimum, _op.minimum, 2),
-    "atan2": Function("The angle of the point (y, x), from -π to π.", tirx.atan2, np.arctan2),
-    "logaddexp": Function("`log(e^x + e^y)`.", _log_add_exp, np.logaddexp, None, 8),
+    "atan2": _real("The angle of the point (y, x), from -π to π.", tirx.atan2, np.arctan2),
+    "logaddexp": _real("`log(e^x + e^y)`.", _log_add_exp, np.logaddexp, None, 8),
     "bitwise_and": Function(
         "The bits that both have.", _by_kind(bool=tirx.all, int=tirx.bitwise_and), np.bitwise_and
     ),
@@ -454,18 +465,18 @@ FUNCTIONS: Mapping[str, Function] = {
         "Whether it is a number and not infinite.",
         _only_float(lambda x: tirx.abs(x) < tirx.infinity(item_dtype(x)), True), np.isfinite,
     ),
-    "negative": Function("`-x`.", _negative, np.negative, _op.negative),
+    "negative": _of_integers("`-x`.", _negative, np.negative, _op.negative),
     "abs": Function("`x` without its sign.", _absolute, np.abs, _op.abs, 3),
-    "sign": Function("-1, 0 or 1; what is not a number stays so.", _sign_or_nan, np.sign, None, 4),
-    "sign_or_zero": Function(
+    "sign": _of_integers("-1, 0 or 1; what is not a number stays so.", _sign_or_nan, np.sign, None, 4),
+    "sign_or_zero": _of_integers(
         "-1, 0 or 1; 0 for what is not a number.", _sign, lambda x: np.nan_to_num(np.sign(x)), _op.sign, 2
     ),
-    "square": Function("`x * x`.", lambda x: _times(x, x), np.square, lambda x: _op.multiply(x, x), 2),
-    "cube": Function(
+    "square": _of_integers("`x * x`.", lambda x: _times(x, x), np.square, lambda x: _op.multiply(x, x), 2),
+    "cube": _of_integers(
         "`x * x * x`.",
         lambda x: _times(_times(x, x), x), lambda x: x * x * x, lambda x: _op.multiply(_op.multiply(x, x), x), 3,
     ),
-    "reciprocal": Function(
+    "reciprocal": _real(
         "`1 / x`.",
         lambda x: number(1, x) / x, np.reciprocal, lambda x: _op.divide(relax.const(1.0, str(x.ty.dtype)), x),
     ),
@@ -477,29 +488,31 @@ FUNCTIONS: Mapping[str, Function] = {
         "The nearest integer; of two the one that is farther from zero.",
         _away_from_zero, _away_from_zero_known, None, 4,
     ),
-    "sqrt": Function("The square root.", tirx.sqrt, np.sqrt, _op.sqrt),
-    "rsqrt": Function("`1 / sqrt(x)`.", lambda x: number(1, x) / tirx.sqrt(x), lambda x: 1 / np.sqrt(x), _op.rsqrt),
-    "exp": Function("`e^x`.", tirx.exp, np.exp, _op.exp, 3),
-    "exp2": Function("`2^x`.", tirx.exp2, np.exp2),
-    "expm1": Function("`e^x - 1`, exact near 0.", _exp_minus_one, np.expm1, None, 6),
-    "log": Function("The natural logarithm.", tirx.log, np.log, _op.log),
-    "log2": Function("The logarithm to the base of 2.", tirx.log2, np.log2),
-    "log10": Function("The logarithm to the base of 10.", tirx.log10, np.log10),
-    "log1p": Function("`log(1 + x)`, exact near 0.", tirx.log1p, np.log1p),
-    "sin": Function("The sine.", tirx.sin, np.sin, _op.sin),
-    "cos": Function("The cosine.", tirx.cos, np.cos, _op.cos),
-    "tan": Function("The tangent.", tirx.tan, np.tan, _op.tan),
-    "asin": Function("The inverse of the sine.", tirx.asin, np.arcsin, _op.asin),
-    "acos": Function("The inverse of the cosine.", tirx.acos, np.arccos, _op.acos),
-    "atan": Function("The inverse of the tangent.", tirx.atan, np.arctan, _op.atan),
-    "sinh": Function("`(e^x - e^-x) / 2`.", tirx.sinh, np.sinh, _op.sinh),
-    "cosh": Function("`(e^x + e^-x) / 2`.", tirx.cosh, np.cosh, _op.cosh),
-    "tanh": Function("`sinh(x) / cosh(x)`.", tirx.tanh, np.tanh, _op.tanh, 3),
-    "asinh": Function("The inverse of `sinh`.", tirx.asinh, np.arcsinh, _op.asinh),
-    "acosh": Function("The inverse of `cosh`.", tirx.acosh, np.arccosh, _op.acosh),
-    "atanh": Function("The inverse of `tanh`.", tirx.atanh, np.arctanh, _op.atanh),
-    "sigmoid": Function("`1 / (1 + e^-x)`.", tirx.sigmoid, lambda x: 1 / (1 + np.exp(-x)), _op.sigmoid, 3),
-    "erf": Function("The error function.", tirx.erf, _erf_known, _op.erf, 3),
-    "relu": Function("`max(x, 0)`.", lambda x: _maximum(x, number(0, x)), lambda x: np.maximum(x, 0), _op.nn.relu, 2),
+    "sqrt": _real("The square root.", tirx.sqrt, np.sqrt, _op.sqrt),
+    "rsqrt": _real("`1 / sqrt(x)`.", lambda x: number(1, x) / tirx.sqrt(x), lambda x: 1 / np.sqrt(x), _op.rsqrt),
+    "exp": _real("`e^x`.", tirx.exp, np.exp, _op.exp, 3),
+    "exp2": _real("`2^x`.", tirx.exp2, np.exp2),
+    "expm1": _real("`e^x - 1`, exact near 0.", _exp_minus_one, np.expm1, None, 6),
+    "log": _real("The natural logarithm.", tirx.log, np.log, _op.log),
+    "log2": _real("The logarithm to the base of 2.", tirx.log2, np.log2),
+    "log10": _real("The logarithm to the base of 10.", tirx.log10, np.log10),
+    "log1p": _real("`log(1 + x)`, exact near 0.", tirx.log1p, np.log1p),
+    "sin": _real("The sine.", tirx.sin, np.sin, _op.sin),
+    "cos": _real("The cosine.", tirx.cos, np.cos, _op.cos),
+    "tan": _real("The tangent.", tirx.tan, np.tan, _op.tan),
+    "asin": _real("The inverse of the sine.", tirx.asin, np.arcsin, _op.asin),
+    "acos": _real("The inverse of the cosine.", tirx.acos, np.arccos, _op.acos),
+    "atan": _real("The inverse of the tangent.", tirx.atan, np.arctan, _op.atan),
+    "sinh": _real("`(e^x - e^-x) / 2`.", tirx.sinh, np.sinh, _op.sinh),
+    "cosh": _real("`(e^x + e^-x) / 2`.", tirx.cosh, np.cosh, _op.cosh),
+    "tanh": _real("`sinh(x) / cosh(x)`.", tirx.tanh, np.tanh, _op.tanh, 3),
+    "asinh": _real("The inverse of `sinh`.", tirx.asinh, np.arcsinh, _op.asinh),
+    "acosh": _real("The inverse of `cosh`.", tirx.acosh, np.arccosh, _op.acosh),
+    "atanh": _real("The inverse of `tanh`.", tirx.atanh, np.arctanh, _op.atanh),
+    "sigmoid": _real("`1 / (1 + e^-x)`.", tirx.sigmoid, lambda x: 1 / (1 + np.exp(-x)), _op.sigmoid, 3),
+    "erf": _real("The error function.", tirx.erf, _erf_known, _op.erf, 3),
+    "relu": _of_integers(
+        "`max(x, 0)`.", lambda x: _maximum(x, number(0, x)), lambda x: np.maximum(x, 0), _op.nn.relu, 2
+    ),
 }  # fmt: skip
 """All functions by name; the order is that of their arguments' number and kind."""

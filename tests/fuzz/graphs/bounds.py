@@ -2,8 +2,8 @@
 
 Each result may differ by the errors of the step that makes it: a few units in the last place of the result, or, where
 terms are added up, of the sum of the terms' magnitudes, which the same step gives for the magnitudes of its inputs.
-Numbers of float16 and bfloat16 are computed with as float32, and rounded where they are kept; so are those that products in a narrow
-precision multiply.
+Numbers of float16 and bfloat16 are computed with as float32, and rounded where they are kept; so are those that
+products in a narrow precision multiply.
 
 What is within that needs no more; for the others the graph is evaluated in float64 several times. In each, every step's
 floats are moved by random errors of that size, or by a part of it to the same side. How far the results move tells how
@@ -57,7 +57,8 @@ _SPREAD = 4.0
 _SUMS = frozenset((
     "Add", "Sub", "Sum", "Mean", "MatMul", "BlockProduct", "Gemm", "Einsum", "Conv", "ConvTranspose", "AveragePool",
     "GlobalAveragePool", "LpPool", "ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "CumSum",
-    "ScatterElements", "ScatterND", "Resize", "GridSample",
+    "ScatterElements", "ScatterND", "Resize", "GridSample", "AttentionProducts", "AttentionMask", "AttentionValues",
+    "CausalSums", "Col2Im", "DFT", "STFT", "DeformedSums", "NegativeLogLikelihoodLoss", "RoiAlign",
 ))
 # fmt: on
 """What adds terms up, and gives for the magnitudes of its inputs the sum of the terms' magnitudes."""
@@ -67,7 +68,8 @@ _EXACT = frozenset((
     "Tile", "Expand", "DepthToSpace", "SpaceToDepth", "Trilu", "CenterCropPad", "ReverseSequence", "Gather",
     "GatherElements", "GatherND", "Compress", "Where", "Clip", "Relu", "Abs", "Neg", "Max", "Min", "MaxPool",
     "GlobalMaxPool", "ReduceMax", "ReduceMin", "TopK", "OneHot", "ConstantOfShape", "EyeLike", "Cast", "Sign",
-    "Ceil", "Floor", "Round", "Hardmax", "Part", "Stack",
+    "Ceil", "Floor", "Round", "Hardmax", "Part", "Stack", "AttentionHeads", "AttentionMerged", "AttentionSeen",
+    "BitCast", "CastLike", "CausalItems", "CausalState", "Dropout", "MaxUnpool", "TensorScatter", "Unique",
 ))
 # fmt: on
 """What computes no new floats."""
@@ -78,6 +80,17 @@ _CANCELLING = frozenset(
     ("Gelu", "Mish", "HardSwish", "Softplus", "Celu", "Elu", "Selu", "Log", "Acosh", "Asinh", "Atanh")
 )
 """What subtracts numbers as large as its inputs, or as one, to give small results."""
+_TERMS: Mapping[str, Callable[..., Anything]] = {
+    "AffineGrid": lambda theta, _: np.abs(theta).sum(-1).max(initial=0),
+    "DeformedColumns": lambda x, *_: (1 + max(x.shape[2:])) * np.abs(x).max(initial=0),
+    "Det": lambda x: np.abs(x).sum(-1).prod(-1),
+    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), lambda _: np.ones(1)),
+    "RotaryEmbedding": lambda x, cos, sin, *_: (
+        np.abs(x).max(initial=0) * (np.abs(cos).max(initial=0) + np.abs(sin).max(initial=0))
+    ),
+}
+"""How large what is added up inside may be, where magnitudes of the inputs do not tell; of numbers of pictures' places,
+errors move the place."""
 _MOST_LANES = 16
 """Parts of a sum at most whose terms are each added one after the other."""
 _INNER = {"LSTM": 8.0, "GRU": 8.0, "RNN": 8.0}
@@ -250,6 +263,8 @@ def _scales(step: Step, exact: Mapping[str, Anything]) -> dict[str, Array]:
             size = np.maximum(size, 0.05 * size.max(initial=0)) + _INNER.get(kind, 0.0)
             if kind in _INNER:
                 size = size + _carried_on(step, values, k)
+            if kind in _TERMS:
+                size = size + _TERMS[kind](*values)
             if kind in _CANCELLING:
                 size = size + 0.25 * np.abs(values[0]) + 0.1
         if kind == "BlockProduct":

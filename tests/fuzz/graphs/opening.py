@@ -21,7 +21,9 @@ _ASKED = re.compile(
     r"the sizes? of '(?P<name>[^']+)' must be (?:multiples of (?P<factor>\d+)|no less than (?P<least>\d+)"
     r"|from (?P<low>\d+) to (?P<high>\d+)|(?P<only>\d+)) for"
 )
-_LIMITED = re.compile(r": (?P<formula>[\w +*-]+) must be no (?P<side>less|more) than (?P<end>\d+) for the network's operators")
+_LIMITED = re.compile(
+    r": (?P<formula>[\w +*-]+) must be no (?P<side>less|more) than (?P<end>\d+) for the network's operators"
+)
 
 
 def drawn_sizes(graph: Graph) -> dict[str, int]:

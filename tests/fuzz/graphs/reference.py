@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from attention_reference import OF_ATTENTION
 
 __all__ = ["OWN", "Attributes"]
 
@@ -180,6 +181,43 @@ def _grid_sample(given: Attributes, x: Array, grid: Array) -> Array:
     return found
 
 
+def _deformed_columns(given: Attributes, x: Array, weight: Array, offset: Array, mask: Array | None = None) -> Array:
+    """What a convolution multiplies, from places that are moved: [batch, channel, place in the kernel, row, column]."""
+    kernel, (height, width) = weight.shape[2:], offset.shape[2:]
+    strides, dilations = given.get("strides", [1, 1]), given.get("dilations", [1, 1])
+    first, groups = given.get("pads", [0, 0, 0, 0])[:2], given.get("offset_group", 1)
+    moves = offset.reshape(len(x), groups, *kernel, 2, height, width)
+    shares = np.ones((len(x), groups, *kernel, height, width)) if mask is None else mask
+    shares = shares.reshape(len(x), groups, *kernel, height, width)
+    padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])  # there is nothing around a picture
+    found = np.zeros((*x.shape[:2], *kernel, height, width))
+    for item, channel, *place in np.ndindex(*x.shape[:2], *kernel):
+        group = channel // (x.shape[1] // groups)
+        starts = (np.arange(height)[:, None] * strides[0], np.arange(width) * strides[1])
+        at = [
+            np.clip(start + k * d - pad + moves[(item, group, *place, axis)], -1, size)
+            for axis, (start, k, d, pad, size) in enumerate(
+                zip(starts, place, dilations, first, x.shape[2:], strict=True)
+            )
+        ]
+        for corner in itertools.product((0, 1), repeat=2):
+            items = [np.floor(a).astype(int) + further for a, further in zip(at, corner, strict=True)]
+            parts = [1 - np.abs(a - each) for a, each in zip(at, items, strict=True)]
+            rows, columns = (np.clip(each + 1, 0, size + 1) for each, size in zip(items, x.shape[2:], strict=True))
+            found[(item, channel, *place)] += parts[0] * parts[1] * padded[item, channel, rows, columns]
+        found[(item, channel, *place)] *= shares[(item, group, *place)]
+    return found.reshape(*x.shape[:2], math.prod(kernel), height, width)
+
+
+def _deformed_sums(given: Attributes, columns: Array, weight: Array, bias: Array | None = None) -> Array:
+    groups = given["group"]
+    batch, channels, places, height, width = columns.shape
+    parts = columns.reshape(batch, groups, channels // groups * places, height * width)
+    weights = weight.reshape(groups, weight.shape[0] // groups, -1)
+    found = np.einsum("goc,ngcp->ngop", weights, parts).reshape(batch, -1, height, width)
+    return found if bias is None else found + bias[:, None, None]
+
+
 def _within(place: Array, size: int, aligned: bool, padding: str) -> Array:
     """Places of an axis, of which those outside are at the border, or are reflected by it; as they are for zeros."""
     if padding == "zeros":
@@ -214,6 +252,13 @@ def _scattered(given: Attributes, x: Array, places: tuple[Array, ...], updates: 
 def _gather_elements(given: Attributes, x: Array, indices: Array) -> Array:
     found: Array = x[_places(given, indices)]
     return found
+
+
+def _one_hot(given: Attributes, indices: Array, depth: Array, values: Array) -> Array:
+    size, axis = int(depth.reshape(())), given.get("axis", -1) % (indices.ndim + 1)
+    places = np.expand_dims(np.trunc(indices), axis)
+    own = np.arange(size).reshape(-1, *[1] * (indices.ndim - axis))
+    return np.where((places == own) | (places == own - size), values[1], values[0])
 
 
 def _scatter_elements(given: Attributes, x: Array, indices: Array, updates: Array) -> Array:
@@ -305,6 +350,20 @@ def _mean_variance_normalization(given: Attributes, x: Array) -> Array:
     axes = tuple(given.get("axes", (0, 2, 3)))
     found: Array = (x - x.mean(axes, keepdims=True)) / (x.std(axes, keepdims=True) + 1e-9)
     return found
+
+
+def _rms_normalization(given: Attributes, x: Array, scale: Array) -> Array:
+    axes = tuple(range(given.get("axis", -1) % x.ndim, x.ndim))
+    return np.asarray(x / np.sqrt((x * x).mean(axes, keepdims=True) + given.get("epsilon", _EPSILON)) * scale)
+
+
+def _global_lp_pool(given: Attributes, x: Array) -> Array:
+    p = given.get("p", 2)
+    return np.asarray((np.abs(x) ** p).sum(tuple(range(2, x.ndim)), keepdims=True) ** (1 / p))
+
+
+def _swish(given: Attributes, x: Array) -> Array:
+    return np.asarray(x / (1 + np.exp(-given.get("alpha", 1.0) * x)))
 
 
 def _erf(_given: Attributes, x: Array) -> Array:
@@ -406,11 +465,14 @@ OWN: Mapping[str, Callable[..., Array]] = {
     "AveragePool": _average_pool,
     "BlockProduct": _block_product,
     "BlockWeights": _block_weights,
+    "DeformedColumns": _deformed_columns,
+    "DeformedSums": _deformed_sums,
     "ConvolutionSums": _convolution_sums,
     "Erf": _erf,
     "ConvTranspose": _transposed_convolution,
     "GatherElements": _gather_elements,
     "Gelu": _gelu,
+    "GlobalLpPool": _global_lp_pool,
     "GlobalMaxPool": _global_max_pool,
     "GridSample": _grid_sample,
     "GroupNormalization": _group_normalization,
@@ -422,12 +484,16 @@ OWN: Mapping[str, Callable[..., Array]] = {
     "MeanVarianceNormalization": _mean_variance_normalization,
     "Mish": _mish,
     "Part": _part,
+    "OneHot": _one_hot,
     "ProductSums": _product_sums,
+    "RMSNormalization": _rms_normalization,
     "ReduceLogSumExp": _reduce_log_sum_exp,
     "Requantized": _requantized,
     "Resize": _resize,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
     "Stack": _stack,
+    "Swish": _swish,
+    **OF_ATTENTION,
 }
 """By the operators' names; those that are none of ONNX are what loops do to tensors, and of :mod:`simpler`."""

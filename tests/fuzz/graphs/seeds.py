@@ -14,7 +14,7 @@ __all__ = ["graph_of", "libraries", "opset_of"]
 
 _LEAST = 3
 """Nodes of a graph, unless there shall be fewer at most."""
-_OPSETS = range(13, 23)
+_OPSETS = range(13, 29)
 _EMPTY = 0.05
 """Share of graphs with tensors that may have no items."""
 _OF_ONE_OPSET = 64

@@ -207,6 +207,7 @@ class Walk:
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
+        self.floats = np.dtype(self.floats)
 
     # What samplers choose with.
 

@@ -31,7 +31,7 @@ from nnefc.frontends.nnef.types import STRING, Dialect
 from nnefc.frontends.nnef.weights import random_values
 from nnefc.narrowing import Narrowing
 from nnefc.network import Network, OpenDimension, State
-from nnefc.operators.base import Operand
+from nnefc.operators.base import Operand, check_size
 from nnefc.operators.block_quantization import BlockTensor
 from nnefc.operators.shape import Copy
 from nnefc.outline import OpenTensor
@@ -295,12 +295,15 @@ def _external(
         shape = [size if isinstance(wanted, OpenSize) else wanted for size, wanted in zip(shape, given, strict=True)]
     if any(isinstance(size, int) and size < 0 for size in shape):
         raise CompileError(f"the input '{target}' has the shape {shape}, sizes must not be negative")
+    shape = list(check_size(shape))
     made.inputs[target] = relax.Var(target, relax.TensorType(shape, "int64" if dtype == "tdim" else dtype))
     return made.inputs[target]
 
 
 def _variable(made: _Network, at: DynamicEmitter, args: Mapping[str, Value], content: str) -> Operand:
     """A trained value, of the element type that its file has; or a random one, if a seed is given."""
+    if "label" not in args:
+        raise CompileError("the variable has no label, which says what its file is called")
     label = coerced(args["label"], STRING)
     if label not in made.values:
         name = f"{label.removeprefix('/')}.dat"

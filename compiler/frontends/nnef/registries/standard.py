@@ -101,6 +101,8 @@ def _slice(context: Context, args: Arguments) -> Operand:
 def _concat(context: Context, args: Arguments) -> Operand:
     """What has no items is left out."""
     values = [value for value in args["values"] if not is_empty(shape_of(value))] or args["values"][:1]
+    if not rank_of(values[0]):
+        raise CompileError("tensors without axes cannot be joined along one; 'stack' gives them one")
     return context.at.apply(Concat(args.axis % rank_of(values[0])), *values)
 
 

@@ -1,9 +1,10 @@
-"""Regions, grids and suppression: RoiAlign, MaxRoiPool, GridSample, NonMaxSuppression."""
+"""Regions, grids and suppression: RoiAlign, MaxRoiPool, AffineGrid, GridSample, NonMaxSuppression."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from nnefc.agreement import agree
 from nnefc.frontends.onnx.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, operator
 from nnefc.frontends.onnx.operators.tensors import (
@@ -11,10 +12,12 @@ from nnefc.frontends.onnx.operators.tensors import (
     fail,
     has_input,
     input_at,
+    integers,
     is_float,
     settled,
+    spell,
 )
-from nnefc.operators.detection import GridSample
+from nnefc.operators.detection import AffineGrid, GridSample
 from nnefc.operators.regions import RoiAlign, RoiPool
 from nnefc.operators.suppression import NonMaxSuppression
 from nnefc.sizes import MAX_ITEMS
@@ -44,6 +47,17 @@ def _roi_align(ctx: Context, node: Node) -> Any:
         half_pixel=given.get("coordinate_transformation_mode") == "half_pixel",
     )
     return ctx.apply(align, *(input_at(node, i) for i in range(3)))
+
+
+@operator("AffineGrid", since=(20,))
+def _affine_grid(ctx: Context, node: Node) -> Any:
+    sizes = integers(ctx, node, 1, "size") or []
+    if len(sizes) not in (4, 5):
+        raise fail(node, f"the size {spell(sizes)} is not that of a batch of pictures or volumes")
+    theta = input_at(node, 0)
+    if not agree(theta.shape[0], sizes[0]):
+        raise fail(node, f"the matrices {spell(theta.shape)} do not fit the size {spell(sizes)}")
+    return ctx.apply(AffineGrid(tuple(sizes[2:]), bool(node.attributes["align_corners"])), theta)
 
 
 _MODES = {"linear": "linear", "bilinear": "linear", "nearest": "nearest", "cubic": "cubic", "bicubic": "cubic"}

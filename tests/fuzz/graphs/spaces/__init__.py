@@ -5,6 +5,7 @@ valid: the walk takes back what ONNX's reference refuses.
 """
 
 from spaces import (
+    attention_space,
     contractions_space,
     control_space,
     elementwise_space,
@@ -12,13 +13,16 @@ from spaces import (
     normalization_space,
     quantization_space,
     reductions_space,
+    regions_space,
     sequences_space,
     shapes_space,
+    signal_space,
 )
 from spaces.declared import SPACES
 
 __all__ = [
     "SPACES",
+    "attention_space",
     "contractions_space",
     "control_space",
     "elementwise_space",
@@ -26,6 +30,8 @@ __all__ = [
     "normalization_space",
     "quantization_space",
     "reductions_space",
+    "regions_space",
     "sequences_space",
     "shapes_space",
+    "signal_space",
 ]

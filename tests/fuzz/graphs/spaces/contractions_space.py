@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from steps import Rejected
 from walk import Tensor, Walk
 
-from spaces.declared import some, space, weight
+from spaces.declared import F, some, space, weight
 
 
 @space("MatMul")
@@ -112,6 +113,38 @@ def _pooling(w: Walk, name: str) -> object:
     return w.add(name, x, **attributes)
 
 
-@space("GlobalAveragePool", "GlobalMaxPool")
+@space("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool")
 def _global_pooling(w: Walk, name: str) -> object:
-    return w.add(name, w.pick(ranks=[3, 4, 5]))
+    return w.add(name, w.pick(ranks=[3, 4, 5]), **(some(w, p=w.number(1, 3)) if name == "GlobalLpPool" else {}))
+
+
+@space("Det")
+def _determinant(w: Walk, name: str) -> object:
+    """Of a few rows: the products of many are too small or too large."""
+    size = w.number(1, 5)
+    return w.add(name, w.new_input((*(w.number(1, 3) for _ in range(w.number(0, 2))), size, size)))
+
+
+@space("DeformConv")
+def _deformed_convolution(w: Walk, name: str) -> object:
+    x = w.pick(ranks=[4])
+    attributes = window_of(w, x)
+    attributes.pop("auto_pad", None)
+    channels, kernel = x.shape[1], attributes["kernel_shape"]
+    if x.array.size > 2048 or math.prod(kernel) > 9:
+        raise Rejected("too many places")
+    groups, moved = (w.one(1, 1, channels) for _ in range(2))
+    outputs = groups * w.one(1, 2, 3)
+    weights = w.random((outputs, channels // groups, *kernel)) / np.float32(np.sqrt(channels * math.prod(kernel)))
+    strides, dilations = attributes.get("strides", [1, 1]), attributes.get("dilations", [1, 1])
+    pads = attributes.setdefault("pads", [0, 0, 0, 0])
+    sizes = [
+        (x.shape[2 + k] + pads[k] + pads[2 + k] - dilations[k] * (kernel[k] - 1) - 1) // strides[k] + 1 for k in (0, 1)
+    ]
+    if min(sizes) < 1:
+        raise Rejected("the window fits nowhere")
+    places = moved * math.prod(kernel)
+    offset = weight(w, w.random((x.shape[0], 2 * places, *sizes)))
+    bias = weight(w, w.random((outputs,))) if w.chance(0.5) else None
+    mask = w.constant(w.rng.random((x.shape[0], places, *sizes)).astype(F)) if w.chance(0.5) else None
+    return w.add(name, x, weight(w, weights), offset, bias, mask, group=groups, offset_group=moved, **attributes)

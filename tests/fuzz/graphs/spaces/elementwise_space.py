@@ -161,5 +161,39 @@ def _cast(w: Walk, name: str) -> object:
     return w.add(name, x, to=int(helper.np_dtype_to_tensor_dtype(to)))
 
 
+@space("CastLike")
+def _cast_like(w: Walk, name: str) -> object:
+    x = w.pick(ANY)
+    to = w.one(F, I32, I64, BOOL, np.int8, np.uint8)
+    if x.is_float and np.dtype(to).kind in "iu":
+        (x,) = w.add("Clip", x, w.constant(0 if to == np.uint8 else -100, F), w.constant(100, F))
+    return w.add(name, x, w.constant(w.random((w.number(1, 3),), to)))
+
+
+@space("BitCast")
+def _bit_cast(w: Walk, name: str) -> object:
+    from onnx import TensorProto
+
+    x = w.pick((np.int8, np.uint8))
+    return w.add(name, x, to=TensorProto.UINT8 if x.array.dtype == np.int8 else TensorProto.INT8)
+
+
+@space("Swish")
+def _swish(w: Walk, name: str) -> object:
+    return w.add(name, w.pick(), **some(w, alpha=w.real(0.2, 2)))
+
+
+@space("SwiGLU")
+def _swiglu(w: Walk, name: str) -> object:
+    x = w.pick()
+    return w.add(name, x, weight(w, w.random(x.shape)), **some(w, alpha=w.real(0.2, 2)))
+
+
+@space("Dropout")
+def _dropout(w: Walk, name: str) -> object:
+    """As networks are run: nothing is left out."""
+    return w.add(name, w.pick(), w.constant(0.3, F), outputs=w.number(1, 2))
+
+
 def _shuffled(w: Walk, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     return (a, b) if w.chance(0.5) else (b, a)

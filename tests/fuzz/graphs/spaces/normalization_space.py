@@ -38,6 +38,14 @@ def _layer_normalization(w: Walk, name: str) -> object:
     return w.add(name, x, weight(w, w.random(shape)), bias, axis=axis, epsilon=0.1)
 
 
+@space("RMSNormalization")
+def _rms_normalization(w: Walk, name: str) -> object:
+    x = w.pick(ranks=range(1, 5))
+    axis = axis_of(w, x)
+    scale = weight(w, w.random(x.shape[axis % x.array.ndim :]))
+    return w.add(name, x, scale, axis=axis, **some(w, epsilon=w.real(1e-5, 1e-2)))
+
+
 @space("GroupNormalization")
 def _group_normalization(w: Walk, name: str) -> object:
     x = w.pick(ranks=range(3, 5))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from steps import Rejected
 from walk import Tensor, Walk
 
-from spaces.declared import I32, I64, F, axes_of, axis_of, some, space
+from spaces.declared import I32, I64, F, axes_of, axis_of, computed_indices, some, space
 
 _MOST_FACTORS = 24
 """Of a product: that of more is too small for float32 in one order, not in another, and 0 times inf is no number."""
@@ -48,6 +48,30 @@ def _arg(w: Walk, name: str) -> object:
 def _cumulative(w: Walk, name: str) -> object:
     x = w.pick((F, F, I32), range(1, 5))
     return w.add(name, x, w.constant(axis_of(w, x), I64), **some(w, exclusive=w.number(0, 1), reverse=w.number(0, 1)))
+
+
+@space("CumProd")
+def _cumulative_product(w: Walk, name: str) -> object:
+    x = w.pick((F, F, I32), range(1, 5))
+    axis = axis_of(w, x)
+    if x.shape[axis] > (_MOST_FACTORS if x.is_float else 8):
+        raise Rejected("too many factors")
+    return w.add(name, x, w.constant(axis, I64), **some(w, exclusive=w.number(0, 1), reverse=w.number(0, 1)))
+
+
+@space("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
+def _loss(w: Walk, name: str) -> object:
+    x = w.pick(ranks=range(2, 5))
+    shape, classes = (x.shape[0], *x.shape[2:]), x.shape[1]
+    labels = w.rng.integers(0, max(classes, 1), shape).astype(w.one(I64, I32))
+    ignored = {}
+    if w.chance(0.3):
+        ignored = {"ignore_index": w.one(0, -1, classes)}
+        labels.reshape(-1)[w.rng.integers(0, max(labels.size, 1), 2) % max(labels.size, 1)] = ignored["ignore_index"]
+    given = computed_indices(w, shape, classes) if not ignored and w.chance(0.25) else w.constant(labels)
+    weights = w.constant(w.rng.uniform(0.2, 2, classes).astype(F)) if w.chance(0.5) else None
+    outputs = w.number(1, 2) if name.startswith("Softmax") else 1
+    return w.add(name, x, given, weights, outputs=outputs, **ignored, **some(w, reduction=w.one("none", "sum", "mean")))
 
 
 @space("Softmax", "LogSoftmax", "Hardmax")

@@ -30,6 +30,14 @@ def _transpose(w: Walk, name: str) -> object:
     return w.add(name, x, **some(w, perm=[int(a) for a in w.rng.permutation(x.array.ndim)]))
 
 
+@space("Unique")
+def _unique(w: Walk, name: str) -> object:
+    x = w.pick(INTEGERS, range(1, 4), least=1)
+    if w.chance(0.3):  # along an axis, or with fewer results, the reference takes others
+        return w.add(name, x, outputs=4, sorted=0)
+    return w.add(name, x, outputs=w.number(1, 4), **some(w, axis=axis_of(w, x)))
+
+
 @space("Squeeze")
 def _squeeze(w: Walk, name: str) -> object:
     x = w.pick(ANY, range(1, 6))

@@ -1,0 +1,155 @@
+"""Attention and what belongs to it in NumPy: the steps that :mod:`simpler` makes of an operator, and whole operators.
+
+Source: ONNX's text of `Attention`, `RotaryEmbedding`, `TensorScatter` and `CausalConvWithState`, of operator set 28.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["OF_ATTENTION"]
+
+Array = npt.NDArray[Any]
+Attributes = Mapping[str, Any]
+
+_HIDDEN = -1e30
+"""The score of a key that a query does not see: as good as the lowest, and no product or difference of it is NaN."""
+
+
+def _heads(given: Attributes, x: Array) -> Array:
+    """`[N, L, heads · E]` as `[N, heads, L, E]`; what has heads already stays."""
+    if x.ndim == 4:
+        return x
+    batch, length, width = x.shape
+    return x.reshape(batch, length, given["heads"], width // given["heads"]).transpose(0, 2, 1, 3)
+
+
+def _merged(_given: Attributes, x: Array) -> Array:
+    """`[N, heads, L, E]` as `[N, L, heads · E]`."""
+    batch, heads, length, width = x.shape
+    return x.transpose(0, 2, 1, 3).reshape(batch, length, heads * width)
+
+
+def _shared(x: Array, heads: int) -> Array:
+    """The heads of keys or values, each as often as queries share it."""
+    return np.repeat(x, heads // x.shape[1], axis=1)
+
+
+def _products(given: Attributes, query: Array, key: Array) -> Array:
+    scale = given.get("scale") or 1 / math.sqrt(query.shape[-1])
+    return np.asarray(scale * np.matmul(query, _shared(key, query.shape[1]).swapaxes(-1, -2)))
+
+
+def _capped(given: Attributes, scores: Array) -> Array:
+    cap = given["softcap"]
+    return np.asarray(cap * np.tanh(scores / cap))
+
+
+def _with_mask(_given: Attributes, scores: Array, mask: Array) -> Array:
+    """The scores with a mask of numbers, which are added to them; one of truth values adds nothing."""
+    if mask.dtype == bool:
+        return scores
+    found = scores.copy()
+    found[..., : mask.shape[-1]] += mask
+    return found
+
+
+def _seen(
+    given: Attributes, scores: Array, mask: Array | None = None, past: Array | None = None, filled: Array | None = None
+) -> Array:
+    """The scores, of what is seen; a mask says it by truth values, or by its length alone."""
+    batch, _, queries, keys = scores.shape
+    seen = np.ones(scores.shape, bool)
+    if mask is not None:
+        seen[..., mask.shape[-1] :] = False
+        if mask.dtype == bool:
+            seen[..., : mask.shape[-1]] &= mask
+    before = np.full(batch, 0 if past is None else past.shape[2])
+    if filled is not None:
+        seen &= np.arange(keys) < filled.reshape(-1, 1, 1, 1)
+        before = filled - queries
+    apart = np.arange(keys) - np.arange(queries)[:, None] - before.reshape(-1, 1, 1, 1)
+    if given.get("is_causal"):
+        seen &= apart <= 0
+    left, right = given.get("left_window_size", -1), given.get("right_window_size", -1)
+    seen &= (left < 0) | (apart >= -left)
+    seen &= (right < 0) | (apart <= right)
+    return np.where(seen, scores, _HIDDEN)
+
+
+def _weights(_given: Attributes, scores: Array) -> Array:
+    """The softmax of each row; zeros for one that sees nothing."""
+    parts = np.exp(scores - scores.max(-1, keepdims=True, initial=_HIDDEN))
+    parts[scores <= _HIDDEN / 2] = 0
+    return np.asarray(parts / np.maximum(parts.sum(-1, keepdims=True), 1e-300))
+
+
+def _values(_given: Attributes, weights: Array, value: Array) -> Array:
+    return np.asarray(np.matmul(weights, _shared(value, weights.shape[1])))
+
+
+def _rotary(given: Attributes, x: Array, cos: Array, sin: Array, places: Array | None = None) -> Array:
+    tokens = x.transpose(0, 2, 1, 3) if x.ndim == 4 else x.reshape(*x.shape[:2], given["num_heads"], -1)
+    turned = given.get("rotary_embedding_dim") or tokens.shape[-1]
+    if places is not None:
+        cos, sin = cos[places], sin[places]
+    cos, sin = cos[:, :, None], sin[:, :, None]
+    found = tokens.copy()
+    first, second = (
+        (slice(0, turned, 2), slice(1, turned, 2))
+        if given.get("interleaved")
+        else (slice(0, turned // 2), slice(turned // 2, turned))
+    )
+    found[..., first] = cos * tokens[..., first] - sin * tokens[..., second]
+    found[..., second] = sin * tokens[..., first] + cos * tokens[..., second]
+    return found.transpose(0, 2, 1, 3) if x.ndim == 4 else found.reshape(x.shape)
+
+
+def _written(given: Attributes, cache: Array, update: Array, starts: Array | None = None) -> Array:
+    axis = given.get("axis", -2) % cache.ndim
+    found = np.moveaxis(cache.copy(), axis, 1)
+    size, new = found.shape[1], np.moveaxis(update, axis, 1)
+    for item, start in enumerate(np.zeros(len(cache), int) if starts is None else starts):
+        places = start + np.arange(new.shape[1])
+        found[item, places % size if given.get("mode") == "circular" else places] = new[item]
+    return np.moveaxis(found, 1, axis)
+
+
+def _causal_items(_given: Attributes, x: Array, weight: Array, past: Array | None = None) -> Array:
+    """What came before the first item, and the items."""
+    before = np.zeros((*x.shape[:2], weight.shape[-1] - 1)) if past is None else past
+    return np.concatenate([before, x], -1)
+
+
+def _causal_sums(_given: Attributes, items: Array, weight: Array, bias: Array | None = None) -> Array:
+    size = weight.shape[-1]
+    windows = np.lib.stride_tricks.sliding_window_view(items, size, -1)
+    found = (windows * weight[:, 0][:, None, :]).sum(-1)
+    return np.asarray(found if bias is None else found + bias[:, None])
+
+
+def _causal_state(_given: Attributes, items: Array, weight: Array) -> Array:
+    return np.asarray(items[..., items.shape[-1] - weight.shape[-1] + 1 :])
+
+
+OF_ATTENTION: Mapping[str, Callable[..., Array]] = {
+    "AttentionCap": _capped,
+    "AttentionHeads": _heads,
+    "AttentionMask": _with_mask,
+    "AttentionMerged": _merged,
+    "AttentionProducts": _products,
+    "AttentionSeen": _seen,
+    "AttentionValues": _values,
+    "AttentionWeights": _weights,
+    "CausalItems": _causal_items,
+    "CausalState": _causal_state,
+    "CausalSums": _causal_sums,
+    "RotaryEmbedding": _rotary,
+    "TensorScatter": _written,
+}
+"""By the operators' names; those that are none of ONNX are the steps of :mod:`simpler`."""

@@ -1,0 +1,115 @@
+"""Attention, and what stands around it in language models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from steps import Rejected
+from walk import Tensor, Walk
+
+from spaces.declared import BOOL, I64, F, computed_indices, some, space, weight
+
+
+@space("Attention")
+def _attention(w: Walk, name: str) -> object:
+    batch, shared, groups = w.number(1, 3), w.number(1, 3), w.one(1, 1, 2, 3)
+    heads, queries, new = shared * groups, w.size(), w.size()
+    width, values = (w.one(1, 2, 3, 4, 8, 16) for _ in range(2))
+    flat = w.chance(0.4)
+    attributes: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": shared} if flat else {}
+    query, key, value = (
+        _of_heads(w, batch, count, length, size, flat)
+        for count, length, size in ((heads, queries, width), (shared, new, width), (shared, new, values))
+    )
+    past = w.number(1, 9) if w.chance(0.3) else 0
+    before = [weight(w, w.random((batch, shared, past, size))) if past else None for size in (width, values)]
+    keys = past + new
+    filled = None
+    if not past and w.opset >= 24 and w.chance(0.2):
+        filled = w.constant(w.rng.integers(0, keys + 1, batch), I64)
+    attributes |= some(w, scale=w.real(0.1, 1)) | (some(w, softcap=w.real(0.5, 5)) if w.chance(0.4) else {})
+    attributes |= {"is_causal": 1} if w.chance(0.4) else {}
+    if w.opset >= 25 and w.chance(0.3):
+        attributes |= some(w, left_window_size=w.number(0, keys), right_window_size=w.number(0, keys))
+    mask = _mask(w, (batch, heads, queries, keys), with_lengths=filled is None) if w.chance(0.5) else None
+    results = 3 if past else 1
+    # The scores as they come out of one of the stages; of those that are not seen nothing can be compared.
+    if past and w.chance(0.3):
+        results, attributes["qk_matmul_output_mode"] = 4, w.one(0, 1, 3)
+    return w.add(name, query, key, value, mask, *before, filled, outputs=results, **attributes)
+
+
+def _of_heads(w: Walk, batch: int, heads: int, length: int, size: int, flat: bool) -> Tensor:
+    """`[batch, heads, length, size]`, or `[batch, length, heads · size]`: computed if something fits, else new."""
+    shape = (batch, length, heads * size) if flat else (batch, heads, length, size)
+    fitting = [t for t in w.tensors if t.is_float and t.array.size == np.prod(shape)]
+    if fitting and w.chance(0.7):
+        (found,) = w.add("Reshape", w.one(*fitting), w.integers(*shape))
+        return found
+    return weight(w, w.random(shape))
+
+
+def _mask(w: Walk, shape: tuple[int, ...], with_lengths: bool) -> Tensor:
+    """A mask whose shape is repeated to a shape."""
+    shape = tuple(1 if w.chance(0.3) else size for size in shape[:-1]) + shape[-1:]
+    shape = shape[w.number(0, 2) :]
+    if with_lengths and shape[-1] > 1 and w.chance(0.15):
+        shape = (*shape[:-1], w.number(1, shape[-1]))
+    if w.chance(0.5):
+        return weight(w, w.random(shape))
+    return w.constant(w.rng.random(shape) < 0.7, BOOL)
+
+
+@space("RotaryEmbedding")
+def _rotary(w: Walk, name: str) -> object:
+    batch, heads, length = w.number(1, 3), w.number(1, 4), w.size()
+    size = 2 * w.number(1, 8)
+    turned = 2 * w.number(1, size // 2) if w.chance(0.4) else 0
+    flat = w.chance(0.4)
+    x = _of_heads(w, batch, heads, length, size, flat)
+    half = (turned or size) // 2
+    angles: Any
+    if w.chance(0.6):
+        positions = w.number(1, 20)
+        angles = w.rng.uniform(-3, 3, (positions, half))
+        shape = (batch, length)
+        if w.chance(0.4):
+            places = computed_indices(w, shape, positions)
+        else:
+            places = w.constant(w.rng.integers(0, positions, shape), I64)
+        rest = [places]
+    else:
+        angles, rest = w.rng.uniform(-3, 3, (batch, length, half)), []
+    caches = [weight(w, turn(angles).astype(F)) for turn in (np.cos, np.sin)]
+    attributes = ({"num_heads": heads} if flat else {}) | ({"rotary_embedding_dim": turned} if turned else {})
+    return w.add(name, x, *caches, *rest, **attributes, **some(w, interleaved=w.number(0, 1)))
+
+
+@space("TensorScatter")
+def _tensor_scatter(w: Walk, name: str) -> object:
+    x = w.pick(ranks=range(2, 5), least=1)
+    axis = w.number(1, x.array.ndim - 1)
+    most = x.shape[axis]
+    shape = list(x.shape)
+    shape[axis] = w.number(1, most)
+    circular = w.chance(0.4)
+    starts = None
+    if w.chance(0.7):
+        last = most - 1 if circular else most - shape[axis]
+        starts = w.constant(w.rng.integers(0, last + 1, x.shape[0]), I64)
+    given = {"axis": axis - x.array.ndim * w.number(0, 1)} if axis != x.array.ndim - 2 or w.chance(0.5) else {}
+    return w.add(name, x, weight(w, w.random(shape)), starts, **given, **({"mode": "circular"} if circular else {}))
+
+
+@space("CausalConvWithState")
+def _causal_convolution(w: Walk, name: str) -> object:
+    x = w.pick(ranks=[3], least=1)
+    batch, channels, _ = x.shape
+    size = w.number(1, 5)
+    if size == 1 and w.chance(0.8):
+        raise Rejected("nothing is kept")
+    weights = weight(w, w.random((channels, 1, size)))
+    bias = weight(w, w.random((channels,))) if w.chance(0.5) else None
+    past = weight(w, w.random((batch, channels, size - 1))) if w.chance(0.5) else None
+    return w.add(name, x, weights, bias, past, outputs=2, **some(w, activation=w.one("none", "silu", "swish")))

@@ -1,0 +1,93 @@
+"""Operators of pictures' regions and places, and of boxes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from steps import Rejected
+from walk import Walk
+
+from spaces.declared import I64, F, some, space, weight
+
+
+@space("RoiAlign")
+def _aligned_regions(w: Walk, name: str) -> object:
+    x = w.pick(ranks=[4], least=1)
+    count = w.number(1, 4)
+    corners = np.sort(w.rng.uniform(-1, max(x.shape[2:]) + 1, (count, 2, 2)), axis=1)
+    places = w.constant(w.rng.integers(0, x.shape[0], count), I64)
+    return w.add(
+        name,
+        x,
+        w.constant(corners.reshape(count, 4).astype(F)),
+        places,
+        output_height=w.number(1, 4),
+        output_width=w.number(1, 4),
+        **some(
+            w,
+            mode=w.one("avg", "max"),
+            sampling_ratio=w.number(0, 3),
+            spatial_scale=w.one(1.0, 0.5, 0.25),
+            coordinate_transformation_mode=w.one("half_pixel", "output_half_pixel"),
+        ),
+    )
+
+
+@space("Col2Im")
+def _columns_to_pictures(w: Walk, name: str) -> object:
+    rank = w.one(1, 2, 2, 2)
+    block = [w.number(1, 3) for _ in range(rank)]
+    sizes = [w.number(size, 9) for size in block]
+    strides, dilations = ([w.one(1, 1, 2) for _ in range(rank)] for _ in range(2))
+    pads = [w.one(0, 0, 1) for _ in range(2 * rank)]
+    counts = [
+        (sizes[k] + pads[k] + pads[rank + k] - dilations[k] * (block[k] - 1) - 1) // strides[k] + 1 for k in range(rank)
+    ]
+    if min(counts) < 1:
+        raise Rejected("the blocks fit nowhere")
+    shape = (w.number(1, 3), w.number(1, 4) * math.prod(block), math.prod(counts))
+    fitting = [t for t in w.tensors if t.is_float and t.array.size == math.prod(shape)]
+    if fitting:
+        (x,) = w.add("Reshape", w.one(*fitting), w.integers(*shape))
+    else:
+        x = w.new_input(shape)
+    return w.add(name, x, w.integers(*sizes), w.integers(*block), strides=strides, dilations=dilations, pads=pads)
+
+
+@space("AffineGrid")
+def _affine_grid(w: Walk, name: str) -> object:
+    rank = w.one(2, 2, 3)
+    batch = w.number(1, 3)
+    sizes = (batch, w.number(1, 3), *(w.number(1, 6) for _ in range(rank)))
+    theta = weight(w, w.random((batch, rank, rank + 1)))
+    return w.add(name, theta, w.integers(*sizes), **some(w, align_corners=w.number(0, 1)))
+
+
+@space("MaxUnpool")
+def _unpooled(w: Walk, name: str) -> object:
+    x = w.pick(ranks=[3, 4], least=1)
+    rank = x.array.ndim - 2
+    kernel = [w.number(1, 3) for _ in range(rank)]
+    strides = [w.number(1, 3) for _ in range(rank)]
+    sizes = [(size - 1) * s + k for size, s, k in zip(x.shape[2:], strides, kernel, strict=True)]
+    items = math.prod(sizes)
+    lead = math.prod(x.shape[:2])
+    places = np.stack([w.rng.permutation(items)[: x.array.size // lead] + items * k for k in range(lead)])
+    return w.add(name, x, w.constant(places.reshape(x.shape), I64), kernel_shape=kernel, strides=strides)
+
+
+@space("NonMaxSuppression")
+def _suppression(w: Walk, name: str) -> object:
+    if not w.takes_integers:
+        raise Rejected("gives integers")
+    batch, classes, count = w.number(1, 2), w.number(1, 3), w.number(1, 12)
+    corners = w.rng.uniform(0, 1, (batch, count, 4)).astype(F)
+    boxes = w.input_of(corners) if len(w.inputs) < w.most_inputs else w.constant(corners)
+    scores = w.constant(w.rng.permutation(batch * classes * count).reshape(batch, classes, count) / 100.0, F)
+    limits = [
+        w.constant([w.number(0, 6)], I64),
+        w.constant([w.real(0.1, 0.8)], F, is_float32=True) if w.chance(0.8) else None,
+        w.constant([w.real(0, 0.2)], F, is_float32=True) if w.chance(0.5) else None,
+    ]
+    return w.add(name, boxes, scores, *limits, **some(w, center_point_box=w.number(0, 1)))
