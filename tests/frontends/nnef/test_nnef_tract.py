@@ -360,6 +360,9 @@ MISTAKES = {
     "a number that only a run tells": ("y = reshape(x, shape = [x]);", "'shape' of 'reshape'"),
     "too many arguments": ("y = relu(x, x, x);", "'relu' has 1 parameters"),
     "an unknown element type": ("y = tract_core_cast(x, to = 'f3');", "the element type 'f3' is not supported"),
+    "a variable without a label": ("y = variable<scalar>(shape = [2]);", "has no label"),
+    "an input of too many items": ("y = external(shape = [1e39, 1]);", "a tensor may have"),
+    "an array without axes that is joined": ("y = concat(values = [0.0], axis = 1);", "without axes"),
     "no file of trained values": ("y = variable<scalar>(label = 'q', shape = [2]);", "no file"),
     "a cast to no type": ("y = cast(x);", "'cast' does not say to which type"),
     "a string for a number": ("y = softmax(x, axes = ['a']);", "'axes' of 'softmax': an integer is needed"),
@@ -378,6 +381,22 @@ def test_a_mistake_has_a_place_and_a_reason(name: str, tmp_path: Path) -> None:
     with pytest.raises(CompileError, match=r"graph\.nnef:8:") as caught:
         load(folder)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("call", ["exp(n)", "1.0 / sqrt(n)", "gelu(n)", "leaky_relu(n, alpha = 0.1)", "elu(n)"])
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i64", "bool"])
+def test_functions_of_real_numbers_take_no_others(call: str, dtype: str, tmp_path: Path) -> None:
+    cast = f"x = tract_core_external(shape = [2], datum_type = 'f32'); n = tract_core_cast(x, to = '{dtype}');"
+    with pytest.raises(CompileError, match=r"must be of floating-point numbers: cast it before") as caught:
+        load(model(tmp_path, f"    {cast}\n    y = {call};"))
+    assert "graph.nnef:8:" in str(caught.value)
+
+
+@pytest.mark.parametrize("call", ["sign(n)", "-n", "relu(n)", "n - n", "prelu(n, n)"])
+def test_truth_values_are_no_numbers(call: str, tmp_path: Path) -> None:
+    cast = "x = tract_core_external(shape = [2], datum_type = 'f32'); n = tract_core_cast(x, to = 'bool');"
+    with pytest.raises(CompileError, match=r"of bool, but must be of integers"):
+        load(model(tmp_path, f"    {cast}\n    y = {call};"))
 
 
 def test_an_unknown_registry_is_an_error(tmp_path: Path) -> None:

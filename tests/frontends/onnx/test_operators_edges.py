@@ -54,6 +54,36 @@ def test_old_versions_take_the_nearest_item_behind_where_there_are_fewer() -> No
     check(cases, compiled([constant(case) for case in cases], 10), by_onnxruntime(cases, 10))
 
 
+@pytest.mark.parametrize(
+    "sizes", [(1, 3, 1, 4), (1, 1, 5, 1), (2, 1, 1, 1), (3, 2, 4, 3), (1, 1, 2, 1, 3), (2, 1, 3, 4, 2)]
+)
+def test_grids_of_one_picture_and_of_pictures_of_one_row(sizes: tuple[int, ...]) -> None:
+    rank = len(sizes) - 2
+    theta = np.random.default_rng(len(sizes)).standard_normal((sizes[0], rank, rank + 1)).astype(np.float32)
+    cases = [
+        Case("AffineGrid", [theta, ints(*sizes)], {"align_corners": aligned}, frozenset({1})) for aligned in (0, 1)
+    ]
+    with np.errstate(divide="ignore"):
+        check(cases, compiled(cases, 20), by_reference(cases, 20))
+
+
+def test_a_grid_follows_the_open_sizes_of_a_picture(tmp_path: Path) -> None:
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("AffineGrid", ["t", "s"], ["g"], align_corners=0),
+        node("GridSample", ["x", "g"], ["y"], align_corners=0),
+    ]
+    inputs = [info("x", [None, 3, None, None]), info("t", [None, 2, 3])]
+    path = save(model(graph(nodes, inputs, [info("y", [None, 3, None, None])]), 20), tmp_path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(3)
+    with nnefc.compile(path).load() as library:
+        for batch, height, width in ((1, 1, 7), (2, 6, 5), (3, 4, 1)):
+            feed = {"x": rng.standard_normal((batch, 3, height, width)).astype(np.float32)}
+            feed["t"] = rng.standard_normal((batch, 2, 3)).astype(np.float32)
+            np.testing.assert_allclose(library.run(feed)["y"], session.run(None, feed)[0], rtol=1e-4, atol=1e-5)
+
+
 def constant(case: Case) -> Case:
     return Case(case.op, case.inputs, case.attributes, frozenset({1}))
 

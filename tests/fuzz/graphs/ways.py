@@ -113,7 +113,12 @@ _NOT_IN_TRACT = frozenset(
 _NOT_IN_DOUBLES = frozenset(("MatMulNBits",))
 _IN_HALVES_ON_GPUS = frozenset(("MatMulNBits",))
 """Operators that GPUs compute in half floats, however wide the numbers are."""
-_TIMES_ZERO = frozenset(("Conv", "ConvTranspose", "GridSample", "MatMulNBits", "Resize"))
+# fmt: off
+_TIMES_ZERO = frozenset((
+    "AffineGrid", "Attention", "Conv", "ConvTranspose", "DFT", "DeformConv", "GridSample", "MatMulNBits", "Resize",
+    "RoiAlign", "STFT",
+))
+# fmt: on
 """Operators of which nothing says whether they multiply what is no number by 0."""
 _TO_INTEGERS = frozenset(("Cast", "DynamicQuantizeLinear", "QuantizeLinear"))
 """Operators that make integers of floats; nothing says which one is made of what is no number."""

@@ -104,7 +104,19 @@ def required_value(ctx: Context, node: Node, index: int, name: str) -> Array:
 
 
 _OF_DATA = frozenset(
-    {"ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Reshape", "Resize", "Split", "SplitToSequence", "Tile"}
+    {
+        "AffineGrid",
+        "ConstantOfShape",
+        "Expand",
+        "OneHot",
+        "Pad",
+        "Range",
+        "Reshape",
+        "Resize",
+        "Split",
+        "SplitToSequence",
+        "Tile",
+    }
 )
 """Operators that take sizes from data."""
 
