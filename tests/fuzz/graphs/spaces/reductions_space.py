@@ -66,7 +66,7 @@ def _loss(w: Walk, name: str) -> object:
     labels = w.rng.integers(0, max(classes, 1), shape).astype(w.one(I64, I32))
     ignored = {}
     if w.chance(0.3):
-        ignored = {"ignore_index": w.one(0, -1, classes)}
+        ignored = {"ignore_index": w.one(0, -100, classes)}
         labels.reshape(-1)[w.rng.integers(0, max(labels.size, 1), 2) % max(labels.size, 1)] = ignored["ignore_index"]
     given = computed_indices(w, shape, classes) if not ignored and w.chance(0.25) else w.constant(labels)
     weights = w.constant(w.rng.uniform(0.2, 2, classes).astype(F)) if w.chance(0.5) else None
