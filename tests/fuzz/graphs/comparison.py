@@ -170,7 +170,7 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
     wrong, refused, stopped = "", "", False
     try:
         with _strict_warnings():
-            results = [_validate(graph, validated)] if way.validates else run(graph, way)
+            results = [_validate(graph, way, validated)] if way.validates else run(graph, way)
             if way.twin is not None:
                 first, *others = [*results, *run(graph, way.twin)]
                 for other in others:
@@ -403,7 +403,7 @@ def _check_bits(results: Arrays, others: Arrays, machine: str) -> None:
             raise Wrong(f"{name} has other bits with {machine}")
 
 
-def _validate(graph: Graph, validated: list[str]) -> Arrays:
+def _validate(graph: Graph, way: Way, validated: list[str]) -> Arrays:
     """Compute a graph after each pass, and each of its kernels after each step; the results after the last pass.
 
     Args:
@@ -418,17 +418,17 @@ def _validate(graph: Graph, validated: list[str]) -> Arrays:
         onnx.save(graph.model(), source)
         network = load_network(source)
     check_plain(network)
-    backend = backend_of(parse_any_target("native"))
+    backend, strict = backend_of(parse_any_target(way.target)), bool(dict(way.options).get("strict"))
     backend.check()
     results: Arrays = {}
     wrong_before = ""
-    for step, found in outputs_after_each(network, backend, graph.feeds(), False, MEMORY_BUDGET):
+    for step, found in outputs_after_each(network, backend, graph.feeds(), strict, MEMORY_BUDGET):
         wrong = difference(found, bounds)
         if wrong and not wrong_before and results:
             raise Wrong(f"after the pass {step}: {wrong}")
         wrong_before, results = wrong, found
         validated.append(step)
-    for kernel in kernel_steps(network, backend, graph.feeds(), False, MEMORY_BUDGET):
+    for kernel in kernel_steps(network, backend, graph.feeds(), strict, MEMORY_BUDGET):
         apart = kernel.difference
         if not (apart.relative <= _KERNEL_BOUND or (kernel.is_integer and apart.largest <= 1)):
             raise Wrong(f"after the step {kernel.step} the kernel {kernel.kernel} gives others: {apart}")

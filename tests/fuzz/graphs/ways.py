@@ -180,6 +180,14 @@ WAYS = {
         Way("riscv64gcv", machine=_VECTORS, share=4),
         Way("wasm32", machine=_BY_NAME["wasm32"], share=6),
         Way("cuda", on_gpu=True, threads=(1,), share=8, without=_IN_HALVES_ON_GPUS),
-        Way("passes", validates=True, share=0.2, together=2, without=_CONTROL),
+        *(
+            Way(f"passes{name}", target, options, validates=True, share=0.2, together=2, without=_CONTROL)
+            for name, target, options in (
+                ("", "native", ()),
+                (" of x86-64", "x86-64", ()),
+                (" of x86-64-v3", "x86-64-v3", ()),
+                (" strict", "native", (("strict", True),)),
+            )
+        ),
     )
 }
