@@ -180,6 +180,7 @@ def optimized(
     memory_budget: float = MEMORY_BUDGET,
 ) -> Network:
     """A network after all passes over Relax; the arguments are those of :func:`lower`."""
+    use_own_operators()
     own = backend.graph_passes(strict, memory_budget)
     network = through_graph_passes(network, simplifications(own), observe)
     return through_graph_passes(network, computations(own, list(_modules(network))), observe)
@@ -263,7 +264,6 @@ def lower(
     Raises:
         CompileError: an operation has no lowering.
     """
-    use_own_operators()
     with backend.target.host.to_tvm():
         network = optimized(network, backend, observe, strict, memory_budget)
 

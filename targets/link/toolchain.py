@@ -23,6 +23,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from nnefc.diagnostics import CompileError
@@ -40,6 +41,7 @@ from nnefc.targets.link.elf_symbols import hide_symbols
 from nnefc.targets.link.linking import CONSTANTS, Linking, linking_for
 from nnefc.targets.link.runtime_objects import runtime_objects
 from nnefc.targets.link.zig import OTHER_COMPILERS, run_compiler, zig
+from nnefc.targets.machine.architecture import architecture_of
 from nnefc.targets.machine.system import FileFormat, format_of
 
 __all__ = [
@@ -352,7 +354,9 @@ def compiler_for(zig_target: str, zig_cpu: str, cc: Sequence[str] = ()) -> Seque
             "zig does not have Android's C library",
             hint="name the compiler of Android's NDK: --cc aarch64-linux-android28-clang",
         )
-    return (*zig(), "cc", "-target", zig_target, f"-mcpu={zig_cpu}", *_page_flags(zig_target))
+    left_out = (("-mllvm", f"-{option}=false") for option in architecture_of(zig_target).left_out)
+    options = (f"-mcpu={zig_cpu}", *chain.from_iterable(left_out), *_page_flags(zig_target))
+    return (*zig(), "cc", "-target", zig_target, *options)
 
 
 def _page_flags(zig_target: str) -> tuple[str, ...]:

@@ -72,6 +72,7 @@ class Architecture:
         own: features that LLVM does not know, each with the one that it does, and that the code for it needs.
         unrolled: processors for which LLVM unrolls loops until their sums no longer fit into the registers, a regular
             expression: code for them is made for the general processor with their features.
+        left_out: passes of LLVM that make wrong code for it, by the options that leave them out.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Architecture:
     pointer_bits: int = 64
     abi: str = ""
     unrolled: str = ""
+    left_out: tuple[str, ...] = ()
     lengths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
     hosted: bool = True
@@ -116,6 +118,9 @@ def _riscv_vectors(bits: int) -> Vectors:
 
 # Scalable vectors of Arm, for which fixed ones are better than NEON's if they are longer.
 _ARM_LENGTHS = (512, 256)
+_WRONG_ON_ARM = ("arm-load-store-opt",)
+"""It joins loads and stores to one with several registers, and takes one for the address that is still needed: LLVM's
+issue 223630, of versions 14 to 24."""
 
 ARCHITECTURES = (
     Architecture(
@@ -184,6 +189,7 @@ ARCHITECTURES = (
         r"|fpao|loop-align|branch-align-64|muxed-units|neon-fpmovs|neonfp|no-movt|prof-unpr|ret-addr-stack|slowfpvfmx"
         r"|slowfpvmlx|strict-align|vldn-align|vmlx-(forwarding|hazards)|wide-stride-vfp|zcz",
         pointer_bits=32,
+        left_out=_WRONG_ON_ARM,
     ),
     Architecture(
         "riscv64",
@@ -242,6 +248,7 @@ ARCHITECTURES = (
         ),
         pointer_bits=32,
         hosted=False,
+        left_out=_WRONG_ON_ARM,
     ),
     Architecture(
         "riscv32",

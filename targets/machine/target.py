@@ -13,6 +13,7 @@ import tvm
 
 from nnefc.diagnostics import CompileError
 from nnefc.element_types import bits_of
+from nnefc.targets.machine.architecture import architecture_of
 from nnefc.targets.machine.costs import Costs
 from nnefc.targets.machine.llvm import llvm_config
 from nnefc.targets.machine.system import FileFormat, format_of
@@ -346,4 +347,7 @@ class Target:
             self.format is FileFormat.WASM or not self.hosted
         ):  # TVM takes the same, but says so on stderr for each object
             config["vector-width"] = 8 * self.vector_bytes
+        left_out = architecture_of(self.triple).left_out
+        if left_out:
+            config["cl-opt"] = [f"-{option}:bool=false" for option in left_out]
         return tvm.target.Target(config)

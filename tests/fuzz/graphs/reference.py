@@ -181,6 +181,18 @@ def _grid_sample(given: Attributes, x: Array, grid: Array) -> Array:
     return found
 
 
+def _affine_grid(given: Attributes, theta: Array, size: Array) -> Array:
+    """Places [batch, …, 2 or 3] from -1 to 1, the innermost first, times matrices."""
+    sizes = [int(count) for count in size[2:]]
+    items = np.meshgrid(*map(np.arange, sizes), indexing="ij")
+    if given.get("align_corners"):
+        places = [2 * item / max(count - 1, 1) - 1 for item, count in zip(items, sizes, strict=True)]
+    else:
+        places = [(2 * item + 1) / count - 1 for item, count in zip(items, sizes, strict=True)]
+    whole = np.stack([*reversed(places), np.ones(sizes)], -1)
+    return np.asarray(np.einsum("nij,...j->n...i", theta, whole))
+
+
 def _deformed_columns(given: Attributes, x: Array, weight: Array, offset: Array, mask: Array | None = None) -> Array:
     """What a convolution multiplies, from places that are moved: [batch, channel, place in the kernel, row, column]."""
     kernel, (height, width) = weight.shape[2:], offset.shape[2:]
@@ -462,6 +474,7 @@ def _reduce_log_sum_exp(given: Attributes, x: Array, axes: Array | None = None) 
 
 
 OWN: Mapping[str, Callable[..., Array]] = {
+    "AffineGrid": _affine_grid,
     "AveragePool": _average_pool,
     "BlockProduct": _block_product,
     "BlockWeights": _block_weights,

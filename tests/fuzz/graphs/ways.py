@@ -115,8 +115,8 @@ _IN_HALVES_ON_GPUS = frozenset(("MatMulNBits",))
 """Operators that GPUs compute in half floats, however wide the numbers are."""
 # fmt: off
 _TIMES_ZERO = frozenset((
-    "AffineGrid", "Attention", "Conv", "ConvTranspose", "DFT", "DeformConv", "GridSample", "MatMulNBits", "Resize",
-    "RoiAlign", "STFT",
+    "AffineGrid", "Attention", "Conv", "ConvTranspose", "DFT", "DeformConv", "GRU", "GridSample", "LSTM", "MatMulNBits",
+    "Resize", "RoiAlign", "STFT",
 ))
 # fmt: on
 """Operators of which nothing says whether they multiply what is no number by 0."""
