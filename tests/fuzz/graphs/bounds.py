@@ -58,7 +58,7 @@ _SUMS = frozenset((
     "Add", "Sub", "Sum", "Mean", "MatMul", "BlockProduct", "Gemm", "Einsum", "Conv", "ConvTranspose", "AveragePool",
     "GlobalAveragePool", "LpPool", "ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "CumSum",
     "ScatterElements", "ScatterND", "Resize", "GridSample", "AttentionProducts", "AttentionMask", "AttentionValues",
-    "CausalSums", "Col2Im", "DFT", "STFT", "DeformedSums", "NegativeLogLikelihoodLoss", "RoiAlign",
+    "CausalSums", "Col2Im", "DFT", "STFT", "DeformedSums", "NegativeLogLikelihoodLoss",
 ))
 # fmt: on
 """What adds terms up, and gives for the magnitudes of its inputs the sum of the terms' magnitudes."""
@@ -82,7 +82,7 @@ _CANCELLING = frozenset(
 """What subtracts numbers as large as its inputs, or as one, to give small results."""
 _TERMS: Mapping[str, Callable[..., Anything]] = {
     "AffineGrid": lambda theta, _: np.abs(theta).sum(-1).max(initial=0),
-    "DeformedColumns": lambda x, *_: (1 + max(x.shape[2:])) * np.abs(x).max(initial=0),
+    **dict.fromkeys(("DeformedColumns", "RoiAlign"), lambda x, *_: (1 + max(x.shape[2:])) * np.abs(x).max(initial=0)),
     "Det": lambda x: np.abs(x).sum(-1).prod(-1),
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), lambda _: np.ones(1)),
     "RotaryEmbedding": lambda x, cos, sin, *_: (
@@ -300,7 +300,10 @@ def _lost_to_means(step: Step, values: Sequence[Any]) -> Array:
     if terms is None or places is None:
         return lost
     given = {a.name: helper.get_attribute_value(a) for a in step.node.attribute}
-    means = np.abs(terms).mean(1) / np.sqrt(terms.var(1) + given.get("epsilon", 1e-5))
+    if step.node.op_type == "MeanVarianceNormalization":
+        means = np.abs(terms).mean(1) / (np.sqrt(terms.var(1)) + 1e-9)
+    else:
+        means = np.abs(terms).mean(1) / np.sqrt(terms.var(1) + given.get("epsilon", 1e-5))
     factor = np.abs(others[0]).max(initial=0) if others and others[0] is not None else 1.0
     lost.reshape(-1)[places.astype(int)] = factor * means[:, None]
     return lost
