@@ -36,7 +36,7 @@ UNIT = 2.0**-24
 _UNITS = {np.dtype(np.float64): 2.0**-52}
 """Of float64 the double: the reference errs, too."""
 _HALF, _BRAIN = 2.0**-11, 2.0**-8
-_PRECISIONS = {"": 0.0, "bf16": _BRAIN, "fp16": _HALF}
+_PRECISIONS = {"": 0.0, "bf16": _BRAIN, "fp16": _HALF, "tf32": _HALF}
 """The unit of what products of a precision multiply, by its name; 0 for numbers as they are."""
 _KEPT = {np.dtype(np.float16): _HALF, np.dtype(ml_dtypes.bfloat16): _BRAIN}
 """Of what is kept in a half float."""

@@ -329,10 +329,12 @@ def _source(graph: Graph, way: Way, folder: Path) -> Path:
 
 def run(graph: Graph, way: Way) -> list[Arrays]:
     """The results of one way, by output, with each number of threads."""
-    with tempfile.TemporaryDirectory() as name, on_cuda() if way.on_gpu else nullcontext():
+    options = dict(way.options)
+    on_gpu = on_cuda(precision=str(options.pop("precision", "fp32"))) if way.on_gpu else nullcontext()
+    with tempfile.TemporaryDirectory() as name, on_gpu:
         source = _source(graph, way, Path(name))
         target = way.target if way.machine is None else way.machine.target
-        artifact = nnefc.compile(source, target, **dict(way.options))  # type: ignore[arg-type]
+        artifact = nnefc.compile(source, target, **options)  # type: ignore[arg-type]
         kinds = {tensor.name: tensor.dtype for tensor in artifact.inputs}  # NNEF has but one integer
         feeds = {name: _as_bits(value.astype(kinds[name])) for name, value in graph.feeds().items() if name in kinds}
         if way.machine is not None:

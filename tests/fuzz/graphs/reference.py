@@ -374,6 +374,10 @@ def _global_lp_pool(given: Attributes, x: Array) -> Array:
     return np.asarray((np.abs(x) ** p).sum(tuple(range(2, x.ndim)), keepdims=True) ** (1 / p))
 
 
+def _prelu(_given: Attributes, x: Array, slope: Array) -> Array:
+    return np.where(x >= 0, x, x * slope)
+
+
 def _swish(given: Attributes, x: Array) -> Array:
     return np.asarray(x / (1 + np.exp(-given.get("alpha", 1.0) * x)))
 
@@ -496,6 +500,7 @@ OWN: Mapping[str, Callable[..., Array]] = {
     "MaxPool": _max_pool,
     "MeanVarianceNormalization": _mean_variance_normalization,
     "Mish": _mish,
+    "PRelu": _prelu,
     "Part": _part,
     "OneHot": _one_hot,
     "ProductSums": _product_sums,

@@ -181,6 +181,14 @@ WAYS = {
         Way("wasm32", machine=_BY_NAME["wasm32"], share=6),
         Way("cuda", on_gpu=True, threads=(1,), share=8, without=_IN_HALVES_ON_GPUS),
         *(
+            Way(f"cuda {name}", floats=name, on_gpu=True, threads=(1,), share=2, without=_IN_HALVES_ON_GPUS)
+            for name in ("float16", "bfloat16", "float64")
+        ),
+        *(
+            Way(f"cuda {name}", options=how, on_gpu=True, threads=(1,), share=2, without=_IN_HALVES_ON_GPUS)
+            for name, how in (("bf16", _BRAIN), ("fp16", _HALF), ("tf32", (("precision", "tf32"),)))
+        ),
+        *(
             Way(f"passes{name}", target, options, validates=True, share=0.2, together=2, without=_CONTROL)
             for name, target, options in (
                 ("", "native", ()),
