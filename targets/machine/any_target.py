@@ -92,12 +92,19 @@ def parse_any_target(text: str, precision: str | None = None, keep_wide: Sequenc
         keep_wide: some of KEPT_WIDE, and patterns of names of tensors.
 
     Raises:
-        CompileError: there is no such machine or precision, it is not one of the machine's, or the text is too long.
+        CompileError: there is no such machine or precision, it is not one of the machine's, or the text is too long or
+            cannot be printed.
     """
     if len(text) > _MOST_LETTERS:
         raise CompileError(
             f"the target {text[:30]!r}… has {len(text):,} letters, but may have {_MOST_LETTERS:,}",
             hint="write it as JSON into a file, and give the file's name",
+        )
+    strange = next((letter for letter in text if not (letter.isprintable() or letter.isspace())), None)
+    if strange is not None:  # which messages would show as several letters each
+        raise CompileError(
+            f"the target {text[:30]!r} has the letter {strange!r}, which cannot be printed",
+            hint="`nnefc targets` prints all targets that have a name",
         )
     machine = _machine(text)
     if precision is not None:

@@ -74,6 +74,13 @@ def test_a_target_of_any_length_gets_a_short_message(words: str) -> None:
     assert len(str(caught.value)) < 300
 
 
+@pytest.mark.parametrize("words", ["llvm -mattr=", "cuda -host=", ""])
+def test_a_target_that_cannot_be_printed_gets_a_short_message(words: str) -> None:
+    with pytest.raises(CompileError, match="cannot be printed") as caught:
+        parse_any_target(words + 4000 * "\0")
+    assert len(str(caught.value)) < 300
+
+
 def test_a_misspelled_name_is_near_it() -> None:
     with pytest.raises(CompileError) as raised:
         parse_any_target("cudda")
