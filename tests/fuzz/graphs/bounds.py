@@ -58,7 +58,7 @@ _SUMS = frozenset((
     "Add", "Sub", "Sum", "Mean", "MatMul", "BlockProduct", "Gemm", "Einsum", "Conv", "ConvTranspose", "AveragePool",
     "GlobalAveragePool", "LpPool", "ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "CumSum",
     "ScatterElements", "ScatterND", "Resize", "GridSample", "AttentionProducts", "AttentionMask", "AttentionValues",
-    "CausalSums", "Col2Im", "DFT", "STFT", "DeformedSums", "NegativeLogLikelihoodLoss",
+    "CausalSums", "Col2Im", "FusedProducts", "WithBias", "DFT", "STFT", "DeformedSums", "NegativeLogLikelihoodLoss",
 ))
 # fmt: on
 """What adds terms up, and gives for the magnitudes of its inputs the sum of the terms' magnitudes."""

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from attention_reference import OF_ATTENTION
+from contributed_reference import OF_ONNXRUNTIME
 
 __all__ = ["OWN", "Attributes"]
 
@@ -513,5 +514,6 @@ OWN: Mapping[str, Callable[..., Array]] = {
     "Stack": _stack,
     "Swish": _swish,
     **OF_ATTENTION,
+    **OF_ONNXRUNTIME,
 }
 """By the operators' names; those that are none of ONNX are what loops do to tensors, and of :mod:`simpler`."""

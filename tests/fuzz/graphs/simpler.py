@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import helper
 
@@ -48,6 +49,94 @@ def _product_of_blocks(node: onnx.NodeProto) -> list[onnx.NodeProto]:
         ),
     ]
     return made + [helper.make_node("Add", [product, *bias], list(node.output))] * bool(bias)
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+
+
+def _in_turn(node: onnx.NodeProto, *steps: tuple[str, Sequence[str], Mapping[str, Any]]) -> list[onnx.NodeProto]:
+    """Operators one after the other, each of which takes the result of the one before, and other tensors."""
+    made: list[onnx.NodeProto] = []
+    last = node.input[0]
+    for number, (kind, others, given) in enumerate(steps):
+        result = node.output[0] if number == len(steps) - 1 else f"{node.output[0]}_{number}"
+        made.append(helper.make_node(kind, [last, *others], [result], **given))
+        last = result
+    return made
+
+
+def _gelu(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    given = {} if node.op_type == "BiasGelu" else {"approximate": "tanh"}
+    added = [("Add", list(node.input[1:]), {})] if len(node.input) > 1 else []
+    return _in_turn(node, *added, ("Gelu", [], given))
+
+
+def _quick_gelu(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    return _in_turn(node, ("Swish", [], {"alpha": _attributes(node).get("alpha", float(np.float32(1.702)))}))
+
+
+def _fused_product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    return _in_turn(node, ("FusedProducts", node.input[1:], _attributes(node)))
+
+
+def _fused(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """`FusedGemm` and `FusedConv`: what they begin with, and the function after it."""
+    given = _attributes(node)
+    function = given.pop("activation").decode()
+    alpha = [given.pop(name) for name in ("activation_alpha", "activation_params") if name in given]
+    after = {"alpha": float(np.ravel(alpha)[0])} if alpha else {}
+    return _in_turn(node, (node.op_type.removeprefix("Fused"), node.input[1:], given), (function, [], after))
+
+
+def _skipping(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    given = {**_attributes(node), "axis": -1}
+    simple = node.op_type == "SkipSimplifiedLayerNormalization"
+    _, skip, gamma, *rest = node.input
+    beta, bias = ("", rest[0] if rest else "") if simple else [*rest, "", ""][:2]
+    added = [("Add", [skip], {}), *([("Add", [bias], {})] if bias else [])]
+    last = ("RMSNormalization", [gamma], given) if simple else ("LayerNormalization", [gamma, beta], given)
+    return _in_turn(node, *added, last)
+
+
+def _many_heads(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Attention of ONNX, after the biases of all three operands."""
+    given = _attributes(node)
+    heads = given.pop("num_heads")
+    query, key, value, bias, _, added = [*node.input, *[""] * (6 - len(node.input))]
+    made = []
+    if bias:
+        names = [f"{node.output[0]}_{part}" for part in ("query", "key", "value")]
+        for place, (x, name) in enumerate(zip((query, key, value), names, strict=True)):
+            made.append(helper.make_node("WithBias", [x, bias, query, key, value], [name], place=place))
+        query, key, value = names
+    attention = helper.make_node("Attention", [query, key, value, added], list(node.output), **given)
+    attention.attribute.extend(
+        [helper.make_attribute("q_num_heads", heads), helper.make_attribute("kv_num_heads", heads)]
+    )
+    return [*made, *_attention(attention)]
+
+
+def _linear(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    real = f"{node.output[0]}_real"
+    return [
+        helper.make_node(f"Real{node.op_type}", list(node.input[:-1]), [real], **_attributes(node)),
+        helper.make_node("Requantized", [real, node.input[-1]], list(node.output)),
+    ]
+
+
+def _integer_product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    a, b, a_scale, b_scale, a_zero, b_zero, bias = [*node.input, *[""] * (7 - len(node.input))]
+    product = f"{node.output[0]}_product" if bias else node.output[0]
+    made = [helper.make_node("IntegerProducts", [a, b, a_scale, b_scale, a_zero, b_zero], [product])]
+    return made + [helper.make_node("Add", [product, bias], list(node.output))] * bool(bias)
+
+
+def _dynamic_product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    a, b, b_scale, b_zero, bias = [*node.input, *[""] * (5 - len(node.input))]
+    quantized, scale, zero = (f"{node.output[0]}_{part}" for part in ("quantized", "scale", "zero"))
+    product = helper.make_node("", [quantized, b, scale, b_scale, zero, b_zero, bias], list(node.output))
+    return [helper.make_node("DynamicQuantizeLinear", [a], [quantized, scale, zero]), *_integer_product(product)]
 
 
 def _attention(node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -130,11 +219,24 @@ def _deformed(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 SIMPLER: Mapping[str, Callable[[onnx.NodeProto], Sequence[onnx.NodeProto]]] = {
     "Attention": _attention,
+    "BiasGelu": _gelu,
     "CausalConvWithState": _causal_convolution,
     "DeformConv": _deformed,
+    "DynamicQuantizeMatMul": _dynamic_product,
+    "FastGelu": _gelu,
+    "FusedConv": _fused,
+    "FusedGemm": _fused,
+    "FusedMatMul": _fused_product,
+    "MatMulIntegerToFloat": _integer_product,
     "MatMulNBits": _product_of_blocks,
+    "MultiHeadAttention": _many_heads,
+    **dict.fromkeys(("QLinearAdd", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul"), _linear),
     "QLinearConv": _convolution,
     "QLinearMatMul": _product,
+    "QLinearSigmoid": _linear,
+    "QuickGelu": _quick_gelu,
+    "SkipLayerNormalization": _skipping,
+    "SkipSimplifiedLayerNormalization": _skipping,
     "SoftmaxCrossEntropyLoss": _cross_entropy,
     "SwiGLU": _gated,
 }

@@ -18,7 +18,7 @@ __all__ = ["OPSET", "Rejected", "Step", "evaluate", "is_float", "needed_for", "r
 
 OPSET = 21
 """The operator set of graphs that say no other."""
-_EVALUATED_AS = {"BatchNormalization": 14, "DequantizeLinear": 19}
+_EVALUATED_AS = {"BatchNormalization": 14, "DequantizeLinear": 19, "LayerNormalization": 17}
 """Operators that ONNX's reference evaluates rightly since this operator set alone, which changed nothing of them."""
 
 Array = npt.NDArray[Any]

@@ -7,6 +7,7 @@ valid: the walk takes back what ONNX's reference refuses.
 from spaces import (
     attention_space,
     contractions_space,
+    contributed_space,
     control_space,
     elementwise_space,
     indices_space,
@@ -24,6 +25,7 @@ __all__ = [
     "SPACES",
     "attention_space",
     "contractions_space",
+    "contributed_space",
     "control_space",
     "elementwise_space",
     "indices_space",

@@ -19,7 +19,7 @@ def _attention(w: Walk, name: str) -> object:
     flat = w.chance(0.4)
     attributes: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": shared} if flat else {}
     query, key, value = (
-        _of_heads(w, batch, count, length, size, flat)
+        heads_of(w, batch, count, length, size, flat)
         for count, length, size in ((heads, queries, width), (shared, new, width), (shared, new, values))
     )
     past = w.number(1, 9) if w.chance(0.3) else 0
@@ -40,7 +40,7 @@ def _attention(w: Walk, name: str) -> object:
     return w.add(name, query, key, value, mask, *before, filled, outputs=results, **attributes)
 
 
-def _of_heads(w: Walk, batch: int, heads: int, length: int, size: int, flat: bool) -> Tensor:
+def heads_of(w: Walk, batch: int, heads: int, length: int, size: int, flat: bool) -> Tensor:
     """`[batch, heads, length, size]`, or `[batch, length, heads · size]`: computed if something fits, else new."""
     shape = (batch, length, heads * size) if flat else (batch, heads, length, size)
     fitting = [t for t in w.tensors if t.is_float and t.array.size == np.prod(shape)]
@@ -67,7 +67,7 @@ def _rotary(w: Walk, name: str) -> object:
     size = 2 * w.number(1, 8)
     turned = 2 * w.number(1, size // 2) if w.chance(0.4) else 0
     flat = w.chance(0.4)
-    x = _of_heads(w, batch, heads, length, size, flat)
+    x = heads_of(w, batch, heads, length, size, flat)
     half = (turned or size) // 2
     angles: Any
     if w.chance(0.6):
