@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import tvm
 from tvm import relax, tirx
 
 from nnefc.operators.base import Array
-from nnefc.operators.dtypes import Kind, is_float, is_signed, widened
+from nnefc.operators.dtypes import Kind, is_float, is_signed, numpy_dtype, widened
 
 __all__ = ["FUNCTIONS", "POWERS", "Function", "converted", "item_dtype", "library", "number", "truth"]
 
@@ -59,8 +60,11 @@ def item_dtype(item: tirx.Expr) -> str:
 
 
 def number(value: float, like: tirx.Expr) -> tirx.Expr:
-    """A constant of the same element type."""
-    return tirx.const(value, item_dtype(like))
+    """A constant of the same element type; infinite where the type has no number as large."""
+    dtype = item_dtype(like)
+    if is_float(dtype) and abs(value) > float(ml_dtypes.finfo(dtype).max):
+        value = float(np.float64(value).astype(numpy_dtype(dtype)))
+    return tirx.const(value, dtype)
 
 
 def _as(item: tirx.Expr, dtype: str) -> tirx.Expr:

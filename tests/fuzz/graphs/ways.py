@@ -98,29 +98,37 @@ _VECTORS = replace(_BY_NAME["riscv64gcv"], opened=True)
 
 # fmt: off
 _NOT_IN_NNEF = frozenset((
-    "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "ConstantOfShape", "ConvInteger", "CumSum",
-    "DynamicQuantizeLinear", "Einsum", "Erf", "GatherElements", "GatherND", "Gelu", "GridSample", "Hardmax",
-    "MatMulInteger", "MatMulNBits", "Mod", "NonZero", "OneHot", "Range", "ReduceProd", "Resize", "ReverseSequence",
-    "ScatterElements", "ScatterND", "TopK",
+    "AffineGrid", "Attention", "BiasGelu", "BitCast", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr",
+    "BitwiseXor", "BlackmanWindow", "CastLike", "Col2Im", "ConstantOfShape", "ConvInteger", "CumProd", "CumSum",
+    "DeformConv", "Det", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "Einsum", "Erf", "GatherElements",
+    "GatherND", "Gelu", "GridSample", "HammingWindow", "HannWindow", "Hardmax", "MatMulInteger",
+    "MatMulIntegerToFloat", "MatMulNBits", "MaxUnpool", "Mod", "MultiHeadAttention", "NegativeLogLikelihoodLoss",
+    "NonMaxSuppression", "NonZero", "OneHot", "Range", "ReduceProd", "Resize", "ReverseSequence", "RoiAlign",
+    "RotaryEmbedding", "STFT", "ScatterElements", "ScatterND", "SoftmaxCrossEntropyLoss", "TensorScatter", "TopK",
+    "Unique",
+))
+_NOT_IN_TRACT = frozenset((
+    "AffineGrid", "Attention", "BitCast", "Col2Im", "ConvInteger", "CumProd", "CumSum", "DeformConv", "Det",
+    "GridSample", "Hardmax", "MatMulNBits", "MaxUnpool", "Mod", "MultiHeadAttention", "NonMaxSuppression",
+    "NonZero", "Resize", "ReverseSequence", "RoiAlign", "RotaryEmbedding", "TensorScatter", "Unique",
 ))
 # fmt: on
 """Operators that most graphs cannot have when they are written as NNEF."""
 
 _CONTROL = frozenset(("If", "Loop", "Scan"))
-_NOT_IN_TRACT = frozenset(
-    ("ConvInteger", "CumSum", "GridSample", "Hardmax", "MatMulNBits", "Mod", "NonZero", "Resize", "ReverseSequence")
-)
 _NOT_IN_DOUBLES = frozenset(("MatMulNBits",))
 _IN_HALVES_ON_GPUS = frozenset(("MatMulNBits",))
 """Operators that GPUs compute in half floats, however wide the numbers are."""
 # fmt: off
 _TIMES_ZERO = frozenset((
-    "AffineGrid", "Attention", "Conv", "ConvTranspose", "DFT", "DeformConv", "GRU", "GridSample", "LSTM", "MatMulNBits",
-    "Resize", "RoiAlign", "STFT",
+    "AffineGrid", "Attention", "Conv", "ConvTranspose", "DFT", "DeformConv", "FusedConv", "GRU", "GridSample", "LSTM",
+    "MatMulNBits", "MultiHeadAttention", "Resize", "RoiAlign", "STFT",
 ))
 # fmt: on
 """Operators of which nothing says whether they multiply what is no number by 0."""
-_TO_INTEGERS = frozenset(("Cast", "DynamicQuantizeLinear", "QuantizeLinear"))
+_TO_INTEGERS = frozenset(
+    ("Cast", "CastLike", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QuantizeLinear")
+)
 """Operators that make integers of floats; nothing says which one is made of what is no number."""
 _OF_EQUAL_ITEMS = frozenset(("MeanVarianceNormalization",))
 """Operators that divide what rounding leaves of the differences of equal items by what it leaves of their deviation."""

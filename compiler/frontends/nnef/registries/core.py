@@ -11,6 +11,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.dynamic.sizes import cast_sizes
 from nnefc.frontends.nnef.dynamic.values import Value, dtype_named, is_sizes, is_tensor, of_items
+from nnefc.frontends.nnef.registries.axes import axes_of
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.activation import HardSwish, Silu, Softmax
 from nnefc.operators.base import Operand, dtype_of, rank_of, shape_of
@@ -151,7 +152,7 @@ def _is_inf(context: Context, args: Arguments) -> Operand:
     "fragment tract_core_product_reduce(input: tensor<scalar>, axes: integer[]) -> (output: tensor<scalar>)"
 )
 def _product(context: Context, args: Arguments) -> Operand:
-    return context.at.apply(Product(_axes(args.axes, args.input), True), args.input)
+    return context.at.apply(Product(axes_of(args.axes, args.input), True), args.input)
 
 
 for _name, _largest in (("argmax", True), ("argmin", False)):
@@ -161,31 +162,27 @@ for _name, _largest in (("argmax", True), ("argmin", False)):
     )
     def _arg(context: Context, args: Arguments, largest: bool = _largest) -> Operand:
         """Of equal items the last one."""
-        operator = ArgExtreme(_axes(args.axes, args.input), True, largest, last=True)
+        operator = ArgExtreme(axes_of(args.axes, args.input), True, largest, last=True)
         return context.at.apply(operator, args.input)
-
-
-def _axes(axes: list[int], operand: Operand) -> tuple[int, ...]:
-    return tuple(sorted(axis % max(1, rank_of(operand)) for axis in axes))
 
 
 @_CORE.operator(
     "fragment tract_core_softmax(x: tensor<scalar>, axes: integer[], exp: string = '') -> (y: tensor<scalar>)"
 )
 def _softmax(context: Context, args: Arguments) -> Operand:
-    return context.at.apply(Softmax(_axes(args.axes, args.x)), args.x)
+    return context.at.apply(Softmax(axes_of(args.axes, args.x)), args.x)
 
 
 @_CORE.operator("fragment tract_core_log_softmax(x: tensor<scalar>, axes: integer[]) -> (y: tensor<scalar>)")
 def _log_softmax(context: Context, args: Arguments) -> Operand:
-    return context.at.apply(Softmax(_axes(args.axes, args.x), logarithm=True), args.x)
+    return context.at.apply(Softmax(axes_of(args.axes, args.x), logarithm=True), args.x)
 
 
 @_CORE.operator(
     "fragment tract_core_rms_norm(input: tensor<scalar>, axis: integer, eps: scalar = 1e-6) -> (y: tensor<scalar>)"
 )
 def _rms_norm(context: Context, args: Arguments) -> Operand:
-    (axis,) = _axes([args.axis], args.input)
+    (axis,) = axes_of([args.axis], args.input)
     return context.at.apply(RootMeanSquare((axis,), args.eps), args.input)
 
 
@@ -195,7 +192,7 @@ def _rms_norm(context: Context, args: Arguments) -> Operand:
 )
 def _scaled_rms_norm(context: Context, args: Arguments) -> Operand:
     """Each position of the axis has a weight."""
-    at, (axis,) = context.at, _axes([args.axis], args.input)
+    at, (axis,) = context.at, axes_of([args.axis], args.input)
     weights = at.reshaped(
         args.weight, [shape_of(args.input)[i] if i == axis else 1 for i in range(rank_of(args.input))]
     )

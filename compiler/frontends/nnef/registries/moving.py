@@ -7,6 +7,7 @@ import numpy as np
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.dynamic.values import Value, dtype_named
+from nnefc.frontends.nnef.registries.axes import axis_of
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, rank_of, shape_of
 from nnefc.operators.casting import Cast
@@ -22,12 +23,6 @@ __all__: list[str] = []
 _CORE = registry("tract_core")
 
 
-def _axis(axis: int, rank: int) -> int:
-    if not -rank <= axis < rank:
-        raise CompileError(f"there is no axis {axis}: the tensor has {rank} dimensions")
-    return axis % rank
-
-
 @_CORE.operator(
     "fragment tract_core_gather(input: tensor<scalar>, indices: tensor<integer>, axis: integer = 0, "
     "datum_type: string = '') -> (output: tensor<scalar>)",
@@ -36,7 +31,7 @@ def _axis(axis: int, rank: int) -> int:
 def _gather(context: Context, args: Arguments) -> Operand:
     """Negative indices count from the end."""
     at = context.at
-    made = at.apply(Gather(_axis(args.axis, rank_of(args.input))), args.input, args.indices)
+    made = at.apply(Gather(axis_of(args.axis, rank_of(args.input))), args.input, args.indices)
     return at.apply(Cast(dtype_named(args.datum_type)), made) if args.datum_type else made
 
 
@@ -46,7 +41,7 @@ def _gather(context: Context, args: Arguments) -> Operand:
     promotes=False,
 )
 def _gather_elements(context: Context, args: Arguments) -> Operand:
-    return context.at.apply(GatherElements(_axis(args.axis, rank_of(args.input))), args.input, args.indices)
+    return context.at.apply(GatherElements(axis_of(args.axis, rank_of(args.input))), args.input, args.indices)
 
 
 @_CORE.operator(
@@ -63,7 +58,7 @@ def _gather_nd(context: Context, args: Arguments) -> Operand:
     "axis: integer = 0, reduction: string = 'none') -> (output: tensor<scalar>)"
 )
 def _scatter_elements(context: Context, args: Arguments) -> Operand:
-    operator = ScatterElements(_axis(args.axis, rank_of(args.input)), reduction=args.reduction)
+    operator = ScatterElements(axis_of(args.axis, rank_of(args.input)), reduction=args.reduction)
     return context.at.apply(operator, args.input, args.indices, args.updates)
 
 
@@ -82,7 +77,7 @@ def _scatter_nd(context: Context, args: Arguments) -> Operand:
     limits="bounds are known when the model is compiled, or follow from sizes",
 )
 def _dyn_slice(context: Context, args: Arguments) -> Operand:
-    axis = _axis(args.axis, rank_of(args.input))
+    axis = axis_of(args.axis, rank_of(args.input))
     count = args.end - args.start
     return context.at.apply(Slice({axis: (args.start, count, 1)}), args.input)
 
@@ -94,7 +89,7 @@ def _dyn_slice(context: Context, args: Arguments) -> Operand:
 )
 def _downsample(context: Context, args: Arguments) -> Operand:
     """Every item at `modulo`, `modulo + stride`, …; a negative stride goes from the end."""
-    axis = _axis(args.axis, rank_of(args.input))
+    axis = axis_of(args.axis, rank_of(args.input))
     size, stride = shape_of(args.input)[axis], args.stride
     if stride == 0:
         raise CompileError("the stride must not be 0")
@@ -108,7 +103,7 @@ def _downsample(context: Context, args: Arguments) -> Operand:
     "-> (values: tensor<scalar>, indices: tensor<integer>)"
 )
 def _topk(context: Context, args: Arguments) -> Value:
-    axis = _axis(args.axis, rank_of(args.input))
+    axis = axis_of(args.axis, rank_of(args.input))
     made = context.at.apply(TopK(axis, least(args.k, shape_of(args.input)[axis]), args.largest), args.input)
     return tuple(made)
 
@@ -119,7 +114,7 @@ def _topk(context: Context, args: Arguments) -> Value:
 )
 def _one_hot(context: Context, args: Arguments) -> Operand:
     values = np.array([args.value_off, args.value_on], np.float32)
-    axis = _axis(args.axis, rank_of(args.input) + 1)
+    axis = axis_of(args.axis, rank_of(args.input) + 1)
     return context.at.apply(OneHot(args.dim, axis), values, args.input)
 
 

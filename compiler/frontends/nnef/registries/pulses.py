@@ -10,6 +10,7 @@ import numpy as np
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.registries.axes import axis_of
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, rank_of, shape_of
 from nnefc.operators.creation import Arange
@@ -35,7 +36,8 @@ def _delay(context: Context, args: Arguments) -> Operand:
     shape, kept = list(shape_of(x)), args.delay + args.overlap
     if kept == 0:
         return x
-    axis, size = args.axis, shape_of(x)[args.axis]
+    axis = axis_of(args.axis, rank_of(x))
+    size = shape[axis]
     own = [*shape[:axis], kept, *shape[axis + 1 :]]
     if not is_known(*own):
         raise CompileError(f"a delay needs known sizes but for that of its axis, the input is {shape}")
@@ -58,7 +60,7 @@ def _pulse_pad(context: Context, args: Arguments) -> Operand:
     Args:
         args: a run goes on `overlap` items before the end of the last one; a stream whose end no input tells has none.
     """
-    at, x, axis = context.at, args.input, args.axis
+    at, x, axis = context.at, args.input, axis_of(args.axis, rank_of(args.input))
     size = shape_of(x)[axis]
     position = _position(context, size - args.overlap)
     if args.border == "constant":
@@ -84,9 +86,9 @@ def _pulse_pad(context: Context, args: Arguments) -> Operand:
 )
 def _mask(context: Context, args: Arguments) -> Operand:
     """Items of the stream before `begin` and from `end` on are overwritten."""
-    at, x = context.at, args.input
-    position = _position(context, shape_of(x)[args.axis])
-    return _outside(context, x, args.axis, position, args.begin, args.end, at.number(args.value, x))
+    at, x, axis = context.at, args.input, axis_of(args.axis, rank_of(args.input))
+    position = _position(context, shape_of(x)[axis])
+    return _outside(context, x, axis, position, args.begin, args.end, at.number(args.value, x))
 
 
 @_PULSE.operator(
@@ -96,7 +98,7 @@ def _mask(context: Context, args: Arguments) -> Operand:
 )
 def _cumsum(context: Context, args: Arguments) -> Operand:
     """The sum of the stream up to each item; the first `skip` items do not count."""
-    at, x, axis = context.at, args.input, args.axis
+    at, x, axis = context.at, args.input, axis_of(args.axis, rank_of(args.input))
     if args.skip:
         position = _position(context, shape_of(x)[axis])
         x = _outside(context, x, axis, position, args.skip, None, at.number(0, x))

@@ -6,6 +6,7 @@ import numpy as np
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.registries.axes import axis_of
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, rank_of, shape_of
 from nnefc.operators.elementwise import apply
@@ -25,7 +26,7 @@ _CORE = registry("tract_core")
 def _fft(context: Context, args: Arguments) -> Operand:
     """The inverse is not divided by the length."""
     at, x = context.at, args.input
-    axis = args.axis % rank_of(x)
+    axis = axis_of(args.axis, rank_of(x))
     made = at.apply(FourierTransform(axis, inverse=args.inverse), x)
     return apply(at, "multiply", made, at.number(shape_of(x)[axis], made)) if args.inverse else made
 
@@ -38,7 +39,7 @@ def _stft(context: Context, args: Arguments) -> Operand:
     """Frames at the axis, frequencies at the next one; a shorter window is in the middle of the frame."""
     at, x = context.at, args.input
     shape = shape_of(x)
-    axis = args.axis % len(shape)
+    axis = axis_of(args.axis, len(shape))
     if axis == len(shape) - 1 or shape[-1] != 2:
         raise CompileError(f"complex items along the axis {args.axis} are needed, the shape is {list(shape)}")
     others = [i for i in range(len(shape) - 1) if i != axis]
@@ -78,7 +79,7 @@ def _frames(context: Context, signals: Operand, window: Operand | None, step: in
     "reverse: logical = false) -> (output: tensor<scalar>)"
 )
 def _cumsum(context: Context, args: Arguments) -> Operand:
-    operator = Cumulative(args.axis % rank_of(args.input), exclusive=args.exclusive, reverse=args.reverse)
+    operator = Cumulative(axis_of(args.axis, rank_of(args.input)), exclusive=args.exclusive, reverse=args.reverse)
     return context.at.apply(operator, args.input)
 
 

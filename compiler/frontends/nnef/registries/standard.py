@@ -10,6 +10,7 @@ from nnefc.frontends.nnef.dynamic.calls import as_tensors, call_standard
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.dynamic.values import Value
 from nnefc.frontends.nnef.operations.window import pooled_window
+from nnefc.frontends.nnef.registries.axes import axes_of, axis_of
 from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.activation import Softmax
@@ -60,8 +61,7 @@ def _tile(context: Context, args: Arguments) -> Operand:
 @_STANDARD.operator("fragment softmax(x: tensor<scalar>, axes: integer[] = [1]) -> (y: tensor<scalar>)")
 def _softmax(context: Context, args: Arguments) -> Operand:
     """Negative axes count from the end."""
-    rank = rank_of(args.x)
-    return context.at.apply(Softmax(tuple(axis % rank for axis in args.axes)), args.x)
+    return context.at.apply(Softmax(axes_of(args.axes, args.x)), args.x)
 
 
 @_STANDARD.operator(
@@ -77,8 +77,9 @@ def _slice(context: Context, args: Arguments) -> Operand:
     if not len(args.axes) == len(args.begin) == len(args.end) == len(strides):
         raise CompileError(f"{len(args.axes)} axes do not fit the numbers of bounds and strides")
     ranges = {}
-    for axis, begin, end, stride in zip(args.axes, args.begin, args.end, strides, strict=True):
-        if not -len(shape) <= axis < len(shape) or stride == 0:
+    for place, begin, end, stride in zip(args.axes, args.begin, args.end, strides, strict=True):
+        axis = axis_of(place, len(shape))
+        if stride == 0:
             raise CompileError(f"there is no slice by {stride} along the axis {axis} of {list(shape)}")
         size = shape[axis]
         if stride < 0:
@@ -89,7 +90,7 @@ def _slice(context: Context, args: Arguments) -> Operand:
             first = least(_from_front(begin, size), size)
             last = size if end == 0 and begin != 0 else least(_from_front(end, size), size)
             count = ceil_div(greatest(last - first, 0), stride)
-        ranges[axis % len(shape)] = (first, count, stride)
+        ranges[axis] = (first, count, stride)
     made = Slice(ranges).shape(shape)
     if is_empty(made) and not is_known(*made):  # of what has no items, other sizes do not matter
         sizes = [size if isinstance(size, int) else 1 for size in made]
@@ -101,9 +102,7 @@ def _slice(context: Context, args: Arguments) -> Operand:
 def _concat(context: Context, args: Arguments) -> Operand:
     """What has no items is left out."""
     values = [value for value in args["values"] if not is_empty(shape_of(value))] or args["values"][:1]
-    if not rank_of(values[0]):
-        raise CompileError("tensors without axes cannot be joined along one; 'stack' gives them one")
-    return context.at.apply(Concat(args.axis % rank_of(values[0])), *values)
+    return context.at.apply(Concat(axis_of(args.axis, rank_of(values[0]))), *values)
 
 
 def _from_front(position: Dimension, size: Dimension) -> Dimension:

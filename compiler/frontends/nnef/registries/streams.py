@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
+from nnefc.frontends.nnef.registries.axes import axis_of
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, rank_of, shape_of
 from nnefc.operators.elementwise import Where, apply
@@ -70,8 +71,8 @@ def _mixed(context: Context, mean: Operand, new: Operand, alpha: float) -> Opera
 
 def _running(context: Context, args: Arguments, step: _Step) -> Operand:
     """One step after the other along the axis, from the state; it stays for the next run, unless `stateless`."""
-    at, x, axis = context.at, args.input, args.axis
-    rank, shape = rank_of(x), shape_of(x)
+    at, x, rank, shape = context.at, args.input, rank_of(args.input), shape_of(args.input)
+    axis = axis_of(args.axis, rank)
     items = at.apply(Transpose((axis, *(i for i in range(rank) if i != axis))), x)
     rest = shape_of(items)[1:]
     own = rest[:-1] if dict(args).get("complex") else rest

@@ -1,0 +1,30 @@
+"""Axes as documents of tract name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nnefc.diagnostics import CompileError
+from nnefc.operators.base import Operand, rank_of
+
+__all__ = ["axes_of", "axis_of"]
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """An axis counted from the front; negative ones are from the end.
+
+    Raises:
+        CompileError: the tensor has no such axis.
+    """
+    if not -rank <= axis < rank:
+        raise CompileError(f"there is no axis {axis}: the tensor has {rank} dimensions")
+    return axis % rank
+
+
+def axes_of(axes: Iterable[int], operand: Operand) -> tuple[int, ...]:
+    """Axes of an operand in their order, counted from the front.
+
+    Raises:
+        CompileError: it has no such axis.
+    """
+    return tuple(sorted(axis_of(axis, rank_of(operand)) for axis in axes))
