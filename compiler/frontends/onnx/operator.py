@@ -174,6 +174,8 @@ class Context:
     """float32 of half floats, by the array's `id` or by the variable."""
     _fixed: dict[relax.Expr, Array | None] = field(default_factory=dict)
     """Variables that are computed from constants alone, and their values where somebody has asked."""
+    _rounded: dict[tuple[relax.Expr | None, str], Array | None] = field(default_factory=dict)
+    """The values of half floats that are variables of float32."""
 
     def __post_init__(self, start: relax.BlockBuilder) -> None:
         self.at: Emitter = _Emitter(self, start)
@@ -207,12 +209,23 @@ class Context:
         """The value of a tensor if it can be known at compile time, else None; must not be written to."""
         if value.array is not None or not value.fixed or self.evaluate is None or value.expr is None:
             return value.array
+        if value.wide:
+            return self._rounded_constant(value)
         if self._fixed.get(value.expr) is None:
             owner = next(frame for frame in reversed(self.at.frames) if frame.owns(value.expr))
             known = {var: to_storage(array) for var, array in self._fixed.items() if array is not None}
             made = self.evaluate(owner.builder, value.expr, known, self._budget)
             self._fixed[value.expr] = None if made is None else from_storage(made, value.dtype)
         return self._fixed[value.expr]
+
+    def _rounded_constant(self, half: Value) -> Array | None:
+        """The value of half floats that are float32 where they are computed."""
+        key = half.expr, half.dtype
+        if key not in self._rounded:
+            exact = self.constant(self.unrounded(half))
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._rounded[key] = None if exact is None else exact.astype(numpy_dtype(half.dtype))
+        return self._rounded[key]
 
     def expr(self, value: Value) -> relax.Expr:
         """The tensor as a Relax expression, of the storage type (`STORAGE`); one array becomes one constant.

@@ -26,6 +26,9 @@ MOST_ITEMS = 1 << 14
 _TYPES = {"float32": "float", "float64": "double"}
 """Element types that ONNX's schemas call otherwise than NumPy."""
 
+_COUNTING = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
+"""What tells sizes by the data."""
+
 _WITHOUT_ITEMS = (IndexError, ValueError, ZeroDivisionError)
 """What samplers raise where they look for an item of a tensor that has none."""
 
@@ -113,8 +116,9 @@ class Graph:
             names = [f"{tensor.name}_{axis}" for axis in range(len(tensor.shape))]
             shape = [name if name in opened else size for name, size in zip(names, tensor.shape, strict=True)]
             inputs.append(helper.make_tensor_value_info(tensor.name, element_type(tensor.array), shape))
+        is_told = not opened and not _COUNTING & set(self.operators())  # a rounding may turn how many there are
         outputs = [
-            helper.make_tensor_value_info(t.name, element_type(t.array), None if opened else t.shape)
+            helper.make_tensor_value_info(t.name, element_type(t.array), t.shape if is_told else None)
             for t in self.outputs
         ]
         constants = [

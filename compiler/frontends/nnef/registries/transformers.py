@@ -6,6 +6,7 @@ import numpy as np
 
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.registries.core import cast_result
+from nnefc.frontends.nnef.registries.axes import axis_of
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.activation import Softmax
 from nnefc.operators.attention import Attention
@@ -51,7 +52,8 @@ def _sdpa(context: Context, args: Arguments) -> Operand:
 def _apply_rope(context: Context, args: Arguments) -> Operand:
     """`x · cos + turned(x) · sin`, where the second half of the last axis, negated, comes before the first."""
     at, x = context.at, args.input
-    axis, half = rank_of(x) - 1, shape_of(x)[-1] // 2
+    axis = axis_of(-1, rank_of(x))
+    half = shape_of(x)[axis] // 2
     first, second = (at.apply(Slice({axis: (start, half, 1)}), x) for start in (0, half))
     turned = at.apply(Concat(axis), apply(at, "negative", second), first)
     return apply(at, "add", apply(at, "multiply", x, args.cos), apply(at, "multiply", turned, args.sin))
