@@ -10,6 +10,7 @@ that rounds down, whatever the signs, at each place.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 import tvm_ffi
@@ -23,27 +24,35 @@ _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod)
 
 
 def with_bound_quotients(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The statements of a flat kernel, whose variables outside of loops are sizes."""
-    bound = tvm_ffi.structural_map(stmt, (tirx.For, _with_bound), order="pre")
-    return tvm_ffi.structural_map(bound, ((tirx.Min, tirx.Max), _beside_zero))
+    """The statements of a flat kernel, whose variables that nothing defines are sizes."""
+    signed: set[tirx.Var] = set()
+
+    def note(node: tirx.For | tirx.Bind) -> None:
+        var, first = (node.loop_var, node.min) if isinstance(node, tirx.For) else (node.var, node.value)
+        if not _is_positive(first, signed):
+            signed.add(var)
+
+    tvm_ffi.structural_walk(stmt, ((tirx.For, tirx.Bind), note), order="pre")
+    bound = tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _with_bound(loop, signed)), order="pre")
+    return tvm_ffi.structural_map(bound, ((tirx.Min, tirx.Max), lambda node: _beside_zero(node, signed)))
 
 
-def _beside_zero(node: tirx.Min | tirx.Max) -> tirx.Expr:
+def _beside_zero(node: tirx.Min | tirx.Max, signed: Set[tirx.Var]) -> tirx.Expr:
     """The smaller or the larger of 0 and what is never negative."""
     for zero, other in ((node.a, node.b), (node.b, node.a)):
-        if is_number(zero, 0) and _is_positive(other):
+        if is_number(zero, 0) and _is_positive(other, signed):
             return zero if isinstance(node, tirx.Min) else other
     return node
 
 
-def _with_bound(loop: tirx.For) -> tirx.For:
+def _with_bound(loop: tirx.For, signed: Set[tirx.Var]) -> tirx.For:
     if loop.kind in (tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED):
         return loop
     later = {node.loop_var if isinstance(node, tirx.For) else node.var for node in _found(loop.body)}
     bound: list[tirx.Bind] = []
 
     def change(node: tirx.FloorDiv | tirx.FloorMod) -> tirx.Expr:
-        if isinstance(node.b, tirx.IntImm) or not _is_positive(node) or variables_of([node]) & later:
+        if isinstance(node.b, tirx.IntImm) or not _is_positive(node, signed) or variables_of([node]) & later:
             return node
         divisor = tirx.max(node.b, int64(1))  # where a loop inside has no iterations, sizes may be 0
         value = (tirx.Div if isinstance(node, tirx.FloorDiv) else tirx.Mod)(node.a, divisor)
@@ -69,13 +78,15 @@ def _found(stmt: tirx.Stmt) -> list[Any]:
     return found
 
 
-def _is_positive(expr: tirx.Expr) -> bool:
-    """Whether an expression is never negative, if no variable is."""
+def _is_positive(expr: tirx.Expr, signed: Set[tirx.Var]) -> bool:
+    """Whether an expression is never negative, if no variable is but these."""
     match expr:
         case tirx.IntImm():
             return int(expr.value) >= 0
         case tirx.Var():
-            return True
-        case tirx.Add() | tirx.Mul() | tirx.FloorDiv() | tirx.FloorMod() | tirx.Min() | tirx.Max():
-            return _is_positive(expr.a) and _is_positive(expr.b)
+            return expr not in signed
+        case tirx.Max():
+            return _is_positive(expr.a, signed) or _is_positive(expr.b, signed)
+        case tirx.Add() | tirx.Mul() | tirx.Div() | tirx.FloorDiv() | tirx.Mod() | tirx.FloorMod() | tirx.Min():
+            return _is_positive(expr.a, signed) and _is_positive(expr.b, signed)
     return False

@@ -362,7 +362,7 @@ MISTAKES = {
     "an unknown element type": ("y = tract_core_cast(x, to = 'f3');", "the element type 'f3' is not supported"),
     "a variable without a label": ("y = variable<scalar>(shape = [2]);", "has no label"),
     "an input of too many items": ("y = external(shape = [1e39, 1]);", "a tensor may have"),
-    "an array without axes that is joined": ("y = concat(values = [0.0], axis = 1);", "without axes"),
+    "an axis of a tensor that has none": ("y = concat(values = [0.0], axis = 1);", "there is no axis 1"),
     "no file of trained values": ("y = variable<scalar>(label = 'q', shape = [2]);", "no file"),
     "a cast to no type": ("y = cast(x);", "'cast' does not say to which type"),
     "a string for a number": ("y = softmax(x, axes = ['a']);", "'axes' of 'softmax': an integer is needed"),

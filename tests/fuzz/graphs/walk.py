@@ -34,7 +34,7 @@ _WITHOUT_ITEMS = (IndexError, ValueError, ZeroDivisionError)
 
 # fmt: off
 _WINDOWS = frozenset((
-    "AveragePool", "Conv", "ConvInteger", "ConvTranspose", "LpPool", "MaxPool", "QLinearConv",
+    "AveragePool", "Conv", "ConvInteger", "ConvTranspose", "FusedConv", "LpPool", "MaxPool", "QLinearConv",
 ))
 # fmt: on
 """What moves a window over pictures, which the reference allows to be smaller than the window."""

@@ -11,7 +11,7 @@ from walk import Tensor, Walk
 from spaces.attention_space import heads_of
 from spaces.contractions_space import window_of
 from spaces.declared import F, some, space, weight
-from spaces.quantization_space import scale_of, zero_of
+from spaces.quantization_space import zero_of
 
 _DOMAIN = "com.microsoft"
 _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu")
@@ -91,10 +91,14 @@ def _attention(w: Walk, name: str) -> object:
     return w.add(name, query, key, value, bias, None, added, domain=_DOMAIN, num_heads=heads, **given)
 
 
+def _scale(w: Walk, low: float, high: float) -> Tensor:
+    return w.constant(w.real(low, high), F, is_float32=True)
+
+
 def _quantized(w: Walk, ranks: range = range(1, 5)) -> list[Tensor]:
     """A tensor of 8 bits with its scale and its zero point."""
     x = w.pick((np.uint8, np.int8), ranks)
-    return [x, scale_of(w, x, None), zero_of(w, x, x.array.dtype, None)]
+    return [x, _scale(w, 0.02, 0.3), zero_of(w, x, x.array.dtype, None)]
 
 
 @space("QLinearAdd", "QLinearMul")
@@ -103,16 +107,16 @@ def _linear_pair(w: Walk, name: str) -> object:
     (x, _, _) = a
     b = w.fitting(x)
     kind = x.array.dtype
-    own = scale_of(w, b, None), zero_of(w, b, kind, None)
-    result = w.constant(w.real(0.2, 0.8) * (5 if name == "QLinearMul" else 1), F), zero_of(w, x, kind, None)
-    return w.add(name, *a, b, *own, *result, domain=_DOMAIN)
+    own = _scale(w, 0.02, 0.3), zero_of(w, b, kind, None)
+    factor = 5 if name == "QLinearMul" else 1
+    return w.add(name, *a, b, *own, _scale(w, 0.2 * factor, 0.8 * factor), zero_of(w, x, kind, None), domain=_DOMAIN)
 
 
 @space("QLinearSigmoid", "QLinearLeakyRelu")
 def _linear_function(w: Walk, name: str) -> object:
     a = _quantized(w)
     zero = zero_of(w, a[0], a[0].array.dtype, None)
-    scale = w.constant(w.real(0.004, 0.02) if name == "QLinearSigmoid" else w.real(0.1, 0.5), F)
+    scale = _scale(w, 0.004, 0.02) if name == "QLinearSigmoid" else _scale(w, 0.1, 0.5)
     given = some(w, alpha=w.real(0.05, 0.5)) if name == "QLinearLeakyRelu" else {}
     return w.add(name, *a, scale, zero, domain=_DOMAIN, **given)
 
@@ -120,7 +124,7 @@ def _linear_function(w: Walk, name: str) -> object:
 @space("QLinearGlobalAveragePool")
 def _linear_mean(w: Walk, name: str) -> object:
     a = _quantized(w, range(4, 5))
-    return w.add(name, *a, w.constant(w.real(0.02, 0.2), F), zero_of(w, a[0], a[0].array.dtype, None), domain=_DOMAIN)
+    return w.add(name, *a, _scale(w, 0.02, 0.2), zero_of(w, a[0], a[0].array.dtype, None), domain=_DOMAIN)
 
 
 @space("MatMulIntegerToFloat")
@@ -129,7 +133,9 @@ def _integer_product(w: Walk, name: str) -> object:
     b = w.constant(w.rng.integers(-90, 91, (a.shape[-1], w.size())).astype(np.int8))
     zero = zero_of(w, a, a.array.dtype, None) if w.chance(0.7) else None
     bias = weight(w, w.random(b.shape[-1:])) if w.chance(0.5) else None
-    scales = [w.constant(w.real(0.005, 0.05), F, is_float32=True) for _ in range(2)]
+    if w.floats != F:
+        raise Rejected("of float32 alone")
+    scales = [_scale(w, 0.005, 0.05) for _ in range(2)]
     return w.add(name, a, b, *scales, zero, None, bias, domain=_DOMAIN)
 
 
@@ -141,4 +147,4 @@ def _dynamic_product(w: Walk, name: str) -> object:
     b = w.constant(w.rng.integers(-90, 91, (a.shape[-1], w.size())).astype(np.int8))
     zero = w.constant(0, np.int8) if w.chance(0.5) else None
     bias = weight(w, w.random(b.shape[-1:])) if w.chance(0.5) else None
-    return w.add(name, a, b, w.constant(w.real(0.005, 0.05), F), zero, bias, domain=_DOMAIN)
+    return w.add(name, a, b, _scale(w, 0.005, 0.05), zero, bias, domain=_DOMAIN)

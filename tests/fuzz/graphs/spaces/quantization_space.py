@@ -16,10 +16,10 @@ def _quantize(w: Walk, name: str) -> object:
     x = w.pick(ranks=range(1, 5))
     dtype, axis = w.one(np.int8, np.uint8), _axis(w, x)
     zero = zero_of(w, x, dtype, axis)
-    (q,) = w.add(name, x, scale_of(w, x, axis), zero, **_along(axis))
+    (q,) = w.add(name, x, _scale(w, x, axis), zero, **_along(axis))
     if w.chance(0.7):
         zero = zero if w.chance(0.5) else zero_of(w, x, dtype, axis)
-        return w.add("DequantizeLinear", q, scale_of(w, x, axis), zero, **_along(axis))
+        return w.add("DequantizeLinear", q, _scale(w, x, axis), zero, **_along(axis))
     return q
 
 
@@ -28,7 +28,7 @@ def _dequantize(w: Walk, name: str) -> object:
     x = w.pick((np.int8, np.uint8), range(1, 5))
     axis = _axis(w, x)
     zero = zero_of(w, x, x.array.dtype, axis) if w.chance(0.6) else None
-    return w.add(name, x, scale_of(w, x, axis), zero, **_along(axis))
+    return w.add(name, x, _scale(w, x, axis), zero, **_along(axis))
 
 
 def _axis(w: Walk, x: Tensor) -> int | None:
@@ -40,7 +40,7 @@ def _along(axis: int | None) -> dict[str, int]:
     return {} if axis is None else {"axis": axis}
 
 
-def scale_of(w: Walk, x: Tensor, axis: int | None) -> Tensor:
+def _scale(w: Walk, x: Tensor, axis: int | None) -> Tensor:
     """Of a tensor that is quantized, or of each of its places along an axis."""
     return w.constant(w.rng.uniform(0.02, 0.3, () if axis is None else x.shape[axis]).astype(F))
 
@@ -68,10 +68,10 @@ def _convolve_quantized(w: Walk, name: str) -> object:
     return w.add(
         name,
         x,
-        scale_of(w, x, None),
+        _scale(w, x, None),
         zero_of(w, x, x.array.dtype, None),
         weight,
-        scale_of(w, weight, each),
+        _scale(w, weight, each),
         zero,
         w.constant(w.real(0.2, 0.6) * inner, F),
         zero_of(w, x, x.array.dtype, None),
@@ -87,7 +87,7 @@ def _multiply_quantized(w: Walk, name: str) -> object:
     b = w.constant(w.rng.integers(-90, 91, (a.shape[-1], w.size())).astype(np.int8))
     scale = w.constant(w.real(0.2, 0.6) * float(np.sqrt(max(1, a.shape[-1]))), F)
     kind = a.array.dtype
-    scaled = (scale_of(w, a, None), zero_of(w, a, kind, None), b, scale_of(w, b, None), zero_of(w, b, np.int8, None))
+    scaled = (_scale(w, a, None), zero_of(w, a, kind, None), b, _scale(w, b, None), zero_of(w, b, np.int8, None))
     return w.add(name, a, *scaled, scale, zero_of(w, a, kind, None))
 
 
