@@ -116,9 +116,11 @@ class Graph:
             names = [f"{tensor.name}_{axis}" for axis in range(len(tensor.shape))]
             shape = [name if name in opened else size for name, size in zip(names, tensor.shape, strict=True)]
             inputs.append(helper.make_tensor_value_info(tensor.name, element_type(tensor.array), shape))
-        is_told = not opened and not _COUNTING & set(self.operators())  # a rounding may turn how many there are
+        counts = bool(_COUNTING & set(self.operators()))  # a rounding may turn how many there are
         outputs = [
-            helper.make_tensor_value_info(t.name, element_type(t.array), t.shape if is_told else None)
+            helper.make_tensor_value_info(
+                t.name, element_type(t.array), None if opened else [None if counts else size for size in t.shape]
+            )
             for t in self.outputs
         ]
         constants = [

@@ -25,19 +25,19 @@ def _attention(w: Walk, name: str) -> object:
     past = w.number(1, 9) if w.chance(0.3) else 0
     before = [weight(w, w.random((batch, shared, past, size))) if past else None for size in (width, values)]
     keys = past + new
-    filled = None
+    filled = []
     if not past and w.opset >= 24 and w.chance(0.2):
-        filled = w.constant(w.rng.integers(0, keys + 1, batch), I64)
+        filled = [w.constant(w.rng.integers(0, keys + 1, batch), I64)]
     attributes |= some(w, scale=w.real(0.1, 1)) | (some(w, softcap=w.real(0.5, 5)) if w.chance(0.4) else {})
     attributes |= {"is_causal": 1} if w.chance(0.4) else {}
     if w.opset >= 25 and w.chance(0.3):
         attributes |= some(w, left_window_size=w.number(0, keys), right_window_size=w.number(0, keys))
-    mask = _mask(w, (batch, heads, queries, keys), with_lengths=filled is None) if w.chance(0.5) else None
+    mask = _mask(w, (batch, heads, queries, keys), with_lengths=not filled) if w.chance(0.5) else None
     results = 3 if past else 1
     # The scores as they come out of one of the stages; of those that are not seen nothing can be compared.
     if past and w.chance(0.3):
         results, attributes["qk_matmul_output_mode"] = 4, w.one(0, 1, 3)
-    return w.add(name, query, key, value, mask, *before, filled, outputs=results, **attributes)
+    return w.add(name, query, key, value, mask, *before, *filled, outputs=results, **attributes)
 
 
 def heads_of(w: Walk, batch: int, heads: int, length: int, size: int, flat: bool) -> Tensor:
