@@ -107,8 +107,9 @@ def _share_rows(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: 
             for index in range(len(sch.get(block).writes)):
                 sch.set_scope(block, index, "local" if is_reduction(sch, block) else "shared")
     for block in sch.get_child_blocks(row):
-        share = sch.split(fused(sch, sch.get_loops(block)[2:]), [None, threads])[1]
-        sch.bind(share, "threadIdx.x")
+        loops = sch.get_loops(block)[2:]
+        if loops:  # else each thread has the one item for itself
+            sch.bind(sch.split(fused(sch, loops), [None, threads])[1], "threadIdx.x")
 
 
 def _inline_what_need_not_be_kept(sch: s_tir.Schedule, output: SBlockRV, elements: Size, of_a_block: Size) -> None:

@@ -91,6 +91,8 @@ _TERMS: Mapping[str, Callable[..., Anything]] = {
 }
 """How large what is added up inside may be, where magnitudes of the inputs do not tell; of numbers of pictures' places,
 errors move the place."""
+_FEW_DIGITS = {"RealQLinearSigmoid": 64.0}
+"""How much less exact is what is rounded to a byte at once."""
 _MOST_LANES = 16
 """Parts of a sum at most whose terms are each added one after the other."""
 _INNER = {"LSTM": 8.0, "GRU": 8.0, "RNN": 8.0}
@@ -267,6 +269,7 @@ def _scales(step: Step, exact: Mapping[str, Anything]) -> dict[str, Array]:
                 size = size + _TERMS[kind](*values)
             if kind in _CANCELLING:
                 size = size + 0.25 * np.abs(values[0]) + 0.1
+        size = size * _FEW_DIGITS.get(kind, 1.0)
         if kind == "BlockProduct":
             size = size + _lost_to_digits(step, values) / _STEP_UNITS
         if kind in _NORMALIZATIONS and k == 0:

@@ -126,7 +126,9 @@ _TIMES_ZERO = frozenset((
 ))
 # fmt: on
 """Operators of which nothing says whether they multiply what is no number by 0."""
-_TO_INTEGERS = frozenset(("Cast", "CastLike", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QuantizeLinear"))
+_TO_INTEGERS = frozenset(
+    ("Cast", "CastLike", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QLinearSigmoid", "QuantizeLinear")
+)
 """Operators that make integers of floats; nothing says which one is made of what is no number."""
 _OF_EQUAL_ITEMS = frozenset(("MeanVarianceNormalization",))
 """Operators that divide what rounding leaves of the differences of equal items by what it leaves of their deviation."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
-from nnefc.frontends.nnef.registries.core import cast_result
 from nnefc.frontends.nnef.registries.axes import axis_of
+from nnefc.frontends.nnef.registries.core import cast_result
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.activation import Softmax
 from nnefc.operators.attention import Attention

@@ -60,7 +60,8 @@ __all__: list[str] = []
 @operator("Reshape", since=(1, 5, 13, 14, 19, 21, 23, 24, 25))
 def _reshape(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
-    wanted = list(node.attributes["shape"]) if node.version == 1 else integers(ctx, node, 1, "shape") or []
+    told = node.attributes.get("shape") if node.version == 1 else integers(ctx, node, 1, "shape")
+    wanted = list(told or [])
     shape, keep_zero = shape_of(x), bool(node.attributes.get("allowzero", 0))
     if 0 in shape and tells_at_run_time(ctx, node, 1):
         required_value(ctx, node, 1, "shape")  # which of the sizes is 0 does not follow from those of `x`

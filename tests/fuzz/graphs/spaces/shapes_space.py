@@ -86,6 +86,8 @@ def _split(w: Walk, name: str) -> object:
         raise Rejected("nothing to split")
     if w.chance(0.4):
         parts = w.number(2, min(4, size))
+        if -(-size // parts) * (parts - 1) >= size:
+            raise Rejected("nothing is left for the last part")
         if w.opset >= 18:
             return w.add(name, x, outputs=parts, axis=axis, num_outputs=parts)
         if size % parts == 0:
