@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import tvm
 from tvm import relax, tirx
@@ -23,6 +22,9 @@ from nnefc.operators.dtypes import Kind, is_float, is_signed, numpy_dtype, widen
 __all__ = ["FUNCTIONS", "POWERS", "Function", "converted", "item_dtype", "library", "number", "truth"]
 
 Scalar = Callable[..., Any]
+
+_LARGE = 448
+"""Numbers up to this one are in range of all types."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,9 @@ def item_dtype(item: tirx.Expr) -> str:
 def number(value: float, like: tirx.Expr) -> tirx.Expr:
     """A constant of the same element type; infinite where the type has no number as large."""
     dtype = item_dtype(like)
-    if is_float(dtype) and abs(value) > float(ml_dtypes.finfo(dtype).max):
-        value = float(np.float64(value).astype(numpy_dtype(dtype)))
+    if is_float(dtype) and abs(value) > _LARGE:
+        with np.errstate(over="ignore"):
+            value = float(np.float64(value).astype(numpy_dtype(dtype)))
     return tirx.const(value, dtype)
 
 

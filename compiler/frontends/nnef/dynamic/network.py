@@ -311,8 +311,7 @@ def _variable(made: _Network, at: DynamicEmitter, args: Mapping[str, Value], con
         if stored is not None:
             made.values[label] = parse_tensor(stored, made.files.describe(name)).array
         elif made.seed is not None and "shape" in args:
-            shape = check_size(integers(args["shape"]))
-            made.values[label] = random_values(label, content, tuple(shape), None, made.seed)
+            made.values[label] = random_values(label, content, check_size(integers(args["shape"])), None, made.seed)
         else:
             raise CompileError(
                 f"there is no file '{made.files.describe(name)}' for the variable labelled '{label}'",
