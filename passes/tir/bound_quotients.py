@@ -16,6 +16,7 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
+from nnefc.passes.tir.bound_offsets import named_value
 from nnefc.passes.tir.expressions import int64, is_number, variables_of
 
 __all__ = ["with_bound_quotients"]
@@ -29,7 +30,7 @@ def with_bound_quotients(stmt: tirx.Stmt) -> tirx.Stmt:
 
     def note(node: tirx.For | tirx.Bind) -> None:
         var, first = (node.loop_var, node.min) if isinstance(node, tirx.For) else (node.var, node.value)
-        if not _is_positive(first, signed):
+        if not _is_positive(named_value(first), signed):
             signed.add(var)
 
     tvm_ffi.structural_walk(stmt, ((tirx.For, tirx.Bind), note), order="pre")

@@ -21,6 +21,15 @@ BOUND = """
         C[y] = A[i + i_1]
 """
 
+NAMED = """
+    A: T.Buffer((T.int64(999),)), C: T.Buffer((T.int64(999),)), h: T.int64, w: T.int64
+    for both in range(h):
+        y: T.let[T.int64] = T.call_llvm_intrin("int64", "llvm.smin.i64", T.int64(9223372036854775807), T.Div(both, w))
+        C[y] = A[T.max(y, T.int64(0))]
+"""
+
+NAMED_BOUND = NAMED.replace("T.max(y, T.int64(0))", "y")
+
 OF_DATA = """
     A: T.Buffer((T.int64(999),)), B: T.Buffer((T.int64(9),), "int64"), C: T.Buffer((T.int64(999),)), h: T.int64
     for y in range(h):
@@ -42,6 +51,10 @@ def changed(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def test_quotients_of_loop_variables_are_computed_once() -> None:
     tvm.ir.assert_structural_equal(changed(function(OPEN)), function(BOUND))
+
+
+def test_variables_that_are_named_once_are_as_what_they_stand_for() -> None:
+    tvm.ir.assert_structural_equal(changed(function(NAMED)), function(NAMED_BOUND))
 
 
 @pytest.mark.parametrize("source", [OF_DATA, BELOW_ZERO])
