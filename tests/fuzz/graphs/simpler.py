@@ -20,6 +20,10 @@ from onnx import helper
 __all__ = ["SIMPLER"]
 
 
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+
+
 def _requantized(node: onnx.NodeProto, sums: str, given: Mapping[str, Any]) -> list[onnx.NodeProto]:
     real = f"{node.output[0]}_sums"
     return [
@@ -29,7 +33,7 @@ def _requantized(node: onnx.NodeProto, sums: str, given: Mapping[str, Any]) -> l
 
 
 def _convolution(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    given = _attributes(node)
     return _requantized(node, "ConvolutionSums", given)
 
 
@@ -38,7 +42,7 @@ def _product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _product_of_blocks(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    given = _attributes(node)
     weights, product = f"{node.output[0]}_weights", f"{node.output[0]}_product"
     x, *blocks = node.input
     bias = blocks[4:5]
@@ -49,10 +53,6 @@ def _product_of_blocks(node: onnx.NodeProto) -> list[onnx.NodeProto]:
         ),
     ]
     return made + [helper.make_node("Add", [product, *bias], list(node.output))] * bool(bias)
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
 def _in_turn(node: onnx.NodeProto, *steps: tuple[str, Sequence[str], Mapping[str, Any]]) -> list[onnx.NodeProto]:
@@ -140,7 +140,7 @@ def _dynamic_product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _attention(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    given = _attributes(node)
     query, key, value, mask, past_key, past_value, filled = [*node.input, *[""] * (7 - len(node.input))]
     results = [*node.output, *[""] * (4 - len(node.output))]
     made: list[onnx.NodeProto] = []
@@ -176,7 +176,7 @@ def _only(given: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _causal_convolution(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    given = _attributes(node)
     x, weight, bias, past = [*node.input, *[""] * (4 - len(node.input))]
     result = node.output[0]
     items, is_last = f"{result}_items", given.get("activation", b"none") == b"none"
@@ -190,7 +190,7 @@ def _causal_convolution(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _gated(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    given = _attributes(node)
     gate = f"{node.output[0]}_gate"
     return [
         helper.make_node("Swish", [node.input[0]], [gate], **given),
@@ -199,7 +199,7 @@ def _gated(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _cross_entropy(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    given = _attributes(node)
     logarithms = node.output[1] if len(node.output) > 1 else f"{node.output[0]}_logarithms"
     return [
         helper.make_node("LogSoftmax", [node.input[0]], [logarithms], axis=1),
@@ -208,7 +208,7 @@ def _cross_entropy(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _deformed(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    given = _attributes(node)
     x, weight, offset, bias, mask = [*node.input, *[""] * (5 - len(node.input))]
     columns = f"{node.output[0]}_columns"
     return [

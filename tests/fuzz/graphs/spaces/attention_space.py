@@ -8,7 +8,7 @@ import numpy as np
 from steps import Rejected
 from walk import Tensor, Walk
 
-from spaces.declared import BOOL, I64, F, computed_indices, some, space, weight
+from spaces.declared import BOOL, I64, F, computed_indices, reshaped, some, space, weight
 
 
 @space("Attention")
@@ -43,11 +43,7 @@ def _attention(w: Walk, name: str) -> object:
 def heads_of(w: Walk, batch: int, heads: int, length: int, size: int, flat: bool) -> Tensor:
     """`[batch, heads, length, size]`, or `[batch, length, heads · size]`: computed if something fits, else new."""
     shape = (batch, length, heads * size) if flat else (batch, heads, length, size)
-    fitting = [t for t in w.tensors if t.is_float and t.array.size == np.prod(shape)]
-    if fitting and w.chance(0.7):
-        (found,) = w.add("Reshape", w.one(*fitting), w.integers(*shape))
-        return found
-    return weight(w, w.random(shape))
+    return (reshaped(w, shape) if w.chance(0.7) else None) or weight(w, w.random(shape))
 
 
 def _mask(w: Walk, shape: tuple[int, ...], with_lengths: bool) -> Tensor:

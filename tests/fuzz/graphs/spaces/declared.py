@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ __all__ = [
     "axes_of",
     "axis_of",
     "computed_indices",
+    "reshaped",
     "some",
     "space",
     "weight",
@@ -65,6 +67,15 @@ def weight(w: Walk, value: npt.NDArray[Any]) -> Tensor:
             (found,) = w.add("Transpose", source, perm=[int(axis) for axis in np.argsort(order)])
         case _:
             found = w.constant(value)
+    return found
+
+
+def reshaped(w: Walk, shape: tuple[int, ...]) -> Tensor | None:
+    """Floats of this shape, made of some that have as many items; None if there are none."""
+    fitting = [t for t in w.tensors if t.is_float and t.array.size == math.prod(shape)]
+    if not fitting:
+        return None
+    (found,) = w.add("Reshape", w.one(*fitting), w.integers(*shape))
     return found
 
 

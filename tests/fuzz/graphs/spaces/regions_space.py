@@ -8,7 +8,7 @@ import numpy as np
 from steps import Rejected
 from walk import Walk
 
-from spaces.declared import I64, F, some, space, weight
+from spaces.declared import I64, F, reshaped, some, space, weight
 
 
 @space("RoiAlign")
@@ -49,11 +49,7 @@ def _columns_to_pictures(w: Walk, name: str) -> object:
     if min(counts) < 1:
         raise Rejected("the blocks fit nowhere")
     shape = (w.number(1, 3), w.number(1, 4) * math.prod(block), math.prod(counts))
-    fitting = [t for t in w.tensors if t.is_float and t.array.size == math.prod(shape)]
-    if fitting:
-        (x,) = w.add("Reshape", w.one(*fitting), w.integers(*shape))
-    else:
-        x = w.new_input(shape)
+    x = reshaped(w, shape) or w.new_input(shape)
     return w.add(name, x, w.integers(*sizes), w.integers(*block), strides=strides, dilations=dilations, pads=pads)
 
 

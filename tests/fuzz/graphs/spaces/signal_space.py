@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 from onnx import TensorProto
 from steps import Rejected
 from walk import Walk
 
-from spaces.declared import I64, F, some, space
+from spaces.declared import I64, F, reshaped, some, space
 
 
 @space("DFT")
@@ -16,11 +15,7 @@ def _transform(w: Walk, name: str) -> object:
     parts = w.number(1, 2)
     lead = tuple(w.number(1, 4) for _ in range(w.number(1, 2)))
     shape = (*lead, w.size() or 1, parts)
-    fitting = [t for t in w.tensors if t.is_float and t.array.size == np.prod(shape)]
-    if fitting:
-        (x,) = w.add("Reshape", w.one(*fitting), w.integers(*shape))
-    else:
-        x = w.new_input(shape)
+    x = reshaped(w, shape) or w.new_input(shape)
     axis = w.number(0 if w.chance(0.2) else 1, len(shape) - 2)
     length = w.constant(w.number(1, 2 * shape[axis]), I64) if w.chance(0.4) else None
     kinds = {"onesided": 1} if parts == 1 and w.chance(0.4) else {"inverse": 1} if w.chance(0.4) else {}
