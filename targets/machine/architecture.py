@@ -119,8 +119,8 @@ def _riscv_vectors(bits: int) -> Vectors:
 # Scalable vectors of Arm, for which fixed ones are better than NEON's if they are longer.
 _ARM_LENGTHS = (512, 256)
 _WRONG_ON_ARM = ("arm-load-store-opt",)
-"""It joins loads and stores to one with several registers, and takes one for the address that is still needed: LLVM's
-issue 223630, of versions 14 to 24."""
+"""It joins loads and stores to one with several registers, and takes one for the address that is still needed
+(llvm-project 223630, in versions 14 to 24)."""
 
 ARCHITECTURES = (
     Architecture(

@@ -19,6 +19,8 @@ __all__ = ["RECORD", "Record"]
 
 RECORD = Path(__file__).with_name("record.json")
 """The counts of all runs whose findings were mended."""
+_NOT_ADDED = ("states",)
+"""What each run looks at anew: the last one says how much there is."""
 
 
 class Record(dict[str, Any]):
@@ -33,7 +35,7 @@ class Record(dict[str, Any]):
         return Record()
 
     def __add__(self, other: Mapping[str, Any]) -> Record:
-        return Record(_sum(self, other))
+        return Record({**_sum(self, other), **{name: other[name] for name in _NOT_ADDED if name in other}})
 
     def total(self, *names: str) -> int:
         """The sum of all numbers under a name, at any depth in those of the names before it."""
@@ -64,11 +66,6 @@ class Record(dict[str, Any]):
             source.replace(taken)
         cls.of(taken).add_to(path)
         taken.unlink()
-
-    def replace_in(self, path: Path) -> None:
-        """Put what is under these names in the place of what a file says there."""
-        with _alone(path):
-            Record({**Record.of(path), **self}).write(path)
 
     def write(self, path: Path) -> None:
         """Write a file, whole or not at all."""

@@ -90,8 +90,8 @@ def main(minutes: float, seed: int, record: Path | None) -> None:
                 counts[what] += int(number)
             seed += 1
     if record is not None:
-        Record({"states": states}).replace_in(record)
-        Record({"runtime": counts, "stressed": {"minutes": round((time.monotonic() - begin) / 60)}}).add_to(record)
+        stressed = {"minutes": round((time.monotonic() - begin) / 60)}
+        Record({"states": states, "runtime": counts, "stressed": stressed}).add_to(record)
     click.echo(", ".join(f"{number:,} {what}" for what, number in counts.items()) + ": no failure")
 
 

@@ -293,8 +293,6 @@ def _external(
                 f"the document has {len(shape)}"
             )
         shape = [size if isinstance(wanted, OpenSize) else wanted for size, wanted in zip(shape, given, strict=True)]
-    if any(isinstance(size, int) and size < 0 for size in shape):
-        raise CompileError(f"the input '{target}' has the shape {shape}, sizes must not be negative")
     shape = list(check_size(shape))
     made.inputs[target] = relax.Var(target, relax.TensorType(shape, "int64" if dtype == "tdim" else dtype))
     return made.inputs[target]
