@@ -70,6 +70,7 @@ _EXACT = frozenset((
     "GlobalMaxPool", "ReduceMax", "ReduceMin", "TopK", "OneHot", "ConstantOfShape", "EyeLike", "Cast", "Sign",
     "Ceil", "Floor", "Round", "Hardmax", "Part", "Stack", "AttentionHeads", "AttentionMerged", "AttentionSeen",
     "BitCast", "CastLike", "CausalItems", "CausalState", "Dropout", "MaxUnpool", "TensorScatter", "Unique",
+    "Values",
 ))
 # fmt: on
 """What computes no new floats."""

@@ -126,9 +126,10 @@ class Graph:
         constants = [
             numpy_helper.from_array(np.ascontiguousarray(t.array).reshape(t.shape), t.name) for t in self.constants
         ]
-        graph = helper.make_graph([s.node for s in self.steps], "random", inputs, outputs, constants)
+        nodes = [node for step in self.steps for node in step.nodes]
+        graph = helper.make_graph(nodes, "random", inputs, outputs, constants)
         imports = [helper.make_opsetid("", self.opset)]
-        imports += [helper.make_opsetid(name, 1) for name in sorted({s.node.domain for s in self.steps} - {""})]
+        imports += [helper.make_opsetid(name, 1) for name in sorted({node.domain for node in nodes} - {""})]
         return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
     def feeds(self) -> dict[str, Array]:
@@ -137,7 +138,7 @@ class Graph:
 
     def operators(self) -> list[str]:
         """The operators' names, in order."""
-        return [step.node.op_type for step in self.steps]
+        return [node.op_type for step in self.steps for node in step.nodes]
 
     def with_values(self) -> Graph:
         """The graph with the values of all tensors computed anew from what its inputs are rounded to.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from emulation import MACHINES, Machine, with_glibc
+from spaces.strings_space import OF_STRINGS
 from walk import LARGEST
 
 from nnefc.targets.machine.levels import LEVELS
@@ -106,19 +107,19 @@ _NOT_IN_NNEF = frozenset((
     "NonMaxSuppression", "NonZero", "OneHot", "Range", "ReduceProd", "Resize", "ReverseSequence", "RoiAlign",
     "RotaryEmbedding", "STFT", "ScatterElements", "ScatterND", "SoftmaxCrossEntropyLoss", "TensorScatter", "TopK",
     "Unique",
-))
+)) | OF_STRINGS
 _NOT_IN_TRACT = frozenset((
     "AffineGrid", "Attention", "BitCast", "Col2Im", "ConvInteger", "CumProd", "CumSum", "DeformConv", "Det",
     "GridSample", "Hardmax", "MatMulNBits", "MaxUnpool", "Mod", "MultiHeadAttention", "NonMaxSuppression",
     "NonZero", "Resize", "ReverseSequence", "RoiAlign", "RotaryEmbedding", "TensorScatter", "Unique",
-))
+)) | OF_STRINGS
 # fmt: on
 """Operators that most graphs cannot have when they are written as NNEF."""
 
-_CONTROL = frozenset(("If", "Loop", "Scan"))
+_CONTROL = frozenset(("If", "Loop", "Scan", "SequenceInsert"))
 _NOT_IN_DOUBLES = frozenset(("MatMulNBits",))
-_IN_HALVES_ON_GPUS = frozenset(("MatMulNBits",))
-"""Operators that GPUs compute in half floats, however wide the numbers are."""
+_NOT_ON_GPUS = frozenset(("MatMulNBits",)) | OF_STRINGS
+"""Operators that GPUs compute in half floats, however wide the numbers are, and those that they have not."""
 # fmt: off
 _TIMES_ZERO = frozenset((
     "AffineGrid", "Attention", "Conv", "ConvTranspose", "DFT", "DeformConv", "FusedConv", "GRU", "GridSample", "LSTM",
@@ -187,13 +188,13 @@ WAYS = {
         Way("armv7", machine=_BY_NAME["armv7-opened"], share=6),
         Way("riscv64gcv", machine=_VECTORS, share=4),
         Way("wasm32", machine=_BY_NAME["wasm32"], share=6),
-        Way("cuda", on_gpu=True, threads=(1,), share=8, without=_IN_HALVES_ON_GPUS),
+        Way("cuda", on_gpu=True, threads=(1,), share=8, without=_NOT_ON_GPUS),
         *(
-            Way(f"cuda {name}", floats=name, on_gpu=True, threads=(1,), share=2, without=_IN_HALVES_ON_GPUS)
+            Way(f"cuda {name}", floats=name, on_gpu=True, threads=(1,), share=2, without=_NOT_ON_GPUS)
             for name in ("float16", "bfloat16", "float64")
         ),
         *(
-            Way(f"cuda {name}", options=how, on_gpu=True, threads=(1,), share=2, without=_IN_HALVES_ON_GPUS)
+            Way(f"cuda {name}", options=how, on_gpu=True, threads=(1,), share=2, without=_NOT_ON_GPUS)
             for name, how in (("bf16", _BRAIN), ("fp16", _HALF), ("tf32", (("precision", "tf32"),)))
         ),
         *(

@@ -18,6 +18,8 @@ from spaces import (
     sequences_space,
     shapes_space,
     signal_space,
+    strings_space,
+    values_space,
 )
 from spaces.declared import SPACES
 
@@ -36,4 +38,6 @@ __all__ = [
     "sequences_space",
     "shapes_space",
     "signal_space",
+    "strings_space",
+    "values_space",
 ]

@@ -12,9 +12,11 @@ from steps import Rejected, Step, needed_for
 from walk import Tensor, Walk, element_type
 
 from spaces.declared import BOOL, I64, SPACES, axis_of, space
+from spaces.strings_space import OF_STRINGS
+from spaces.values_space import OF_VALUES
 
-_NOT_INSIDE = frozenset(("Compress", "If", "Loop", "NonZero", "Scan"))
-"""Bodies in bodies, and results whose sizes only the data tell."""
+_NOT_INSIDE = frozenset(("Compress", "If", "Loop", "NonZero", "Scan")) | OF_STRINGS | OF_VALUES
+"""Bodies in bodies, steps of several nodes, and results whose sizes only the data tell."""
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from steps import Rejected
+import onnx
+from onnx import helper
+from steps import Group, Rejected
 from walk import Tensor, Walk
 
 __all__ = [
@@ -19,6 +22,7 @@ __all__ = [
     "INTEGERS",
     "SPACES",
     "F",
+    "Nodes",
     "axes_of",
     "axis_of",
     "computed_indices",
@@ -45,6 +49,44 @@ def space(*names: str) -> Callable[[Callable[[Walk, str], object]], Callable[[Wa
         return make
 
     return declare
+
+
+@dataclass
+class Nodes:
+    """Nodes of one step, as values between them are no tensors.
+
+    Attributes:
+        walk: whose step it is.
+        made: the nodes.
+    """
+
+    walk: Walk
+    made: list[onnx.NodeProto] = field(default_factory=list)
+
+    @property
+    def prefix(self) -> str:
+        """What the names of the next node's results begin with."""
+        return f"{self.walk.prefix}v{len(self.walk.steps)}_{len(self.made)}"
+
+    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """The result of one more node."""
+        return self.add_several(operator, 1, *inputs, **attributes)[0]
+
+    def add_several(self, operator: str, results: int, *inputs: str, **attributes: Any) -> list[str]:
+        """The results of one more node."""
+        names = [f"{self.prefix}_{result}" for result in range(results)]
+        try:
+            onnx.defs.get_schema(operator, self.walk.opset)
+        except onnx.defs.SchemaError as error:
+            raise Rejected(str(error)) from None
+        self.made.append(helper.make_node(operator, list(inputs), names, **attributes))
+        return names
+
+    def step(self, *results: str) -> list[Tensor]:
+        """The step whose results these are."""
+        step = Group("Values", self.made, results, self.walk.opset)
+        known = {t.name: t.exact for t in (*self.walk.tensors, *self.walk.constants)}
+        return self.walk.added(step, [known[name] for name in step.inputs])
 
 
 def weight(w: Walk, value: npt.NDArray[Any]) -> Tensor:
