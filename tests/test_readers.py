@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from onnx import helper
 
 pytest.importorskip("cryptography", reason="needs: nnefc[encrypt]")
 
@@ -43,3 +44,10 @@ def test_changed_inputs_are_refused_or_accepted_but_never_break_anything(
     for number in range(160):
         alike = [data for data in corpus if data[:1] == kinds[number % len(kinds)]]
         execute(inputs, inputs.mutate(random.choice(alike), random, corpus), tmp_path)
+
+
+def test_a_model_whose_names_are_no_text_is_changed_further() -> None:
+    model = helper.make_model(helper.make_graph([helper.make_node("Add", ["a_", "b_"], ["c_"])] * 3, "g", [], []))
+    damaged = b"O" + model.SerializeToString().replace(b"_", b"\xe6")
+    inputs = inputs_of("onnx")
+    assert all(inputs.mutate(damaged, Random(seed), [damaged])[:1] == b"O" for seed in range(100))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -46,8 +47,9 @@ def mutate(data: bytes, random: Random, corpus: list[bytes]) -> bytes:
     changed = _parsed(data)
     other = _parsed(random.choice(corpus))
     if changed is not None and other is not None:
-        for _ in range(random.choice([1, 1, 2, 3, 5])):
-            _change(changed, random, other)
+        with contextlib.suppress(UnicodeDecodeError):  # of names whose bytes were changed
+            for _ in range(random.choice([1, 1, 2, 3, 5])):
+                _change(changed, random, other)
         data = b"O" + changed.SerializeToString()
     if changed is None or random.random() < 0.1:
         content = bytearray(data)

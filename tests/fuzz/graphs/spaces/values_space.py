@@ -17,6 +17,8 @@ __all__ = ["OF_VALUES"]
 
 _MOST = 5
 """Items of a sequence at first."""
+_IDENTITY = 14
+"""The first operator set whose `Identity` takes sequences."""
 
 
 def _held(w: Walk, ranks: range) -> Tensor:
@@ -92,9 +94,9 @@ def _sequence(w: Walk, x: Tensor, nodes: Nodes) -> _Items:
                 _erase(w, items, nodes)
             case "optional":
                 items.name = nodes.add("OptionalGetElement", nodes.add("Optional", items.name))
-            case "branch" if items.are_alike:
+            case "branch" if items.are_alike and w.opset >= _IDENTITY:
                 items.name = _branched(w, items, nodes)
-            case _:
+            case "same" if w.opset >= _IDENTITY:
                 items.name = nodes.add("Identity", items.name)
     return items
 
