@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
+from nnefc.agreement import agree_all
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.operator import Context
 from nnefc.frontends.onnx.values import Sequence, Stacked, Value
 from nnefc.operators.indexing import Gather
 from nnefc.operators.shape import Concat, Reshape, Stack, Transpose, Unsqueeze
 from nnefc.operators.stacks import Erase, Insert
-from nnefc.sizes import is_known
+from nnefc.sizes import Dimension, is_known
 
 __all__ = ["at_position", "concatenated", "inserted", "split", "stacked", "without"]
 
@@ -33,6 +34,8 @@ def stacked(ctx: Context, sequence: Sequence | Stacked, like: Value | None = Non
     items = [item for item in sequence.items if isinstance(item, Value)]
     if len(items) < len(sequence.items):
         raise CompileError("a sequence whose length is known only at run time cannot hold sequences")
+    for item in items[1:]:
+        _check_alike(items[0].shape, item.shape)
     return Stacked(ctx.apply(Stack(0), *items))
 
 
@@ -53,10 +56,20 @@ def inserted(ctx: Context, sequence: Stacked, item: Value, position: Value | Non
     more = ctx.apply(Unsqueeze((0,)), item)
     if isinstance(sequence.length, int) and sequence.length == 0:
         return Stacked(more)
+    _check_alike(sequence.tensor.shape[1:], item.shape)
     if position is None:
         return Stacked(ctx.apply(Concat(0), sequence.tensor, more))
 
     return Stacked(ctx.apply(Insert(), sequence.tensor, item, position))
+
+
+def _check_alike(shape: tuple[Dimension, ...], other: tuple[Dimension, ...]) -> None:
+    if not agree_all(shape, other):
+        raise CompileError(
+            "a sequence whose length, or a position in it, is known only at run time holds tensors of one shape, not "
+            f"{list(shape)} and {list(other)}",
+            hint="let the model pad its tensors to one shape, or make the positions constants",
+        )
 
 
 def without(ctx: Context, sequence: Stacked, position: Value) -> Stacked:

@@ -248,6 +248,26 @@ def test_a_position_that_the_data_tell_in_a_known_sequence(tmp_path: Path) -> No
     check(model_of(MAPPED, {"x": [20, 5]}, {"at": FLOAT}), tmp_path, None, [{"x": some(20, 5, 0.04)} for _ in range(3)])
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("SequenceConstruct", "x z", "s"), node("SequenceErase", "s p", "y")],
+        [node("SequenceConstruct", "x x", "s"), node("SequenceInsert", "s z p", "y")],
+    ],
+    ids=["erase", "insert"],
+)
+def test_tensors_of_several_shapes_have_no_position_that_the_data_tell(
+    nodes: list[onnx.NodeProto], tmp_path: Path
+) -> None:
+    proto = model_of(nodes, {"x": [4, 5], "z": [3, 5]}, {})
+    proto.graph.input.append(value("p", INT, []))
+    proto.graph.output.append(sequence("y"))
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(CompileError, match=r"tensors of one shape, not \[4, 5\] and \[3, 5\]\n.* pad") as caught:
+        nnefc.compile(tmp_path / "model.onnx")
+    assert nodes[1].op_type in str(caught.value)
+
+
 def test_a_sequence_of_a_length_that_is_open_as_an_output(tmp_path: Path) -> None:
     """One tensor of the library; a list by ONNX's interface for engines."""
     proto = model_of(MAPPED[:1], {"x": ["n", 5]}, {})

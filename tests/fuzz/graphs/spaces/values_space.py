@@ -47,11 +47,13 @@ class _Items:
         name: in the graph.
         kind: element type of its items.
         shapes: of its items.
+        are_fixed: whether others must have the same shape, as something about it is known only at run time.
     """
 
     name: str
     kind: np.dtype[Any]
     shapes: list[tuple[int, ...]]
+    are_fixed: bool = False
 
     @property
     def are_alike(self) -> bool:
@@ -69,6 +71,7 @@ def _place(w: Walk, items: _Items, shape: tuple[int, ...] | None = None) -> tupl
     place = np.array(w.number(-count, count - (shape is None)), w.one(I64, I32))
     are_alike = items.are_alike and shape in (None, *items.shapes[:1])
     is_outside = are_alike and w.takes_integers and len(w.inputs) < w.most_inputs and w.chance(0.3)
+    items.are_fixed |= is_outside
     return (w.input_of(place) if is_outside else w.constant(place)).name, int(place)
 
 
@@ -102,6 +105,8 @@ def _sequence(w: Walk, x: Tensor, nodes: Nodes) -> _Items:
 
 
 def _insert(w: Walk, items: _Items, item: Tensor, nodes: Nodes) -> None:
+    if items.are_fixed and item.shape != items.shapes[0]:
+        raise Rejected("of another shape")
     names, place = [], len(items.shapes)
     if items.shapes and w.chance(0.6):
         name, place = _place(w, items, item.shape)
@@ -154,6 +159,7 @@ def _typed(name: str, kind: np.dtype[Any], is_sequence: bool = False) -> onnx.Va
 def _branched(w: Walk, items: _Items, nodes: Nodes) -> str:
     """The sequence as it comes out of two branches, one of which changes its items."""
     condition = w.constant(w.chance(0.5), BOOL) if w.chance(0.5) else w.new_input((), BOOL)
+    items.are_fixed = True
     prefix = nodes.prefix
     sides = []
     for side in ("a", "b"):
