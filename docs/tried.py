@@ -39,11 +39,12 @@ _READERS_TEXT = (
 _GRAPHS_TEXT = (
     "    make fuzz MINUTES=60",
     "",
-    "Graphs of ONNX's operators with random attributes, types and shapes, tensors without items among them, of",
-    "the operator sets 13 to 28, compared with float64 within bounds that follow from each graph. Floats are",
-    "float32, float16, bfloat16 or float64, and products may be of bfloat16 or float16. Several graphs are one",
-    "library; one that is wrong is halved. Where inputs hold special values (NaN, infinities, zeros of both",
-    "signs) results shall be of the kinds that float64 or onnxruntime gives.",
+    "Graphs of ONNX's operators with random attributes, types and shapes, tensors without items among them, and",
+    "sequences, optional values and strings between tensors, of the operator sets 13 to 28, compared with float64",
+    "within bounds that follow from each graph. Floats are float32, float16, bfloat16 or float64, and products may",
+    "be of bfloat16 or float16. Several graphs are one library; one that is wrong is halved. Where inputs hold",
+    "special values (NaN, infinities, zeros of both signs) results shall be of the kinds that float64 or",
+    "onnxruntime gives.",
     "",
 )
 
