@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from emulation import MACHINES, Machine, with_glibc
-from spaces.strings_space import OF_STRINGS
+from spaces.strings_space import WITH_STRINGS
 from walk import LARGEST
 
 from nnefc.targets.machine.levels import LEVELS
@@ -107,18 +107,18 @@ _NOT_IN_NNEF = frozenset((
     "NonMaxSuppression", "NonZero", "OneHot", "Range", "ReduceProd", "Resize", "ReverseSequence", "RoiAlign",
     "RotaryEmbedding", "STFT", "ScatterElements", "ScatterND", "SoftmaxCrossEntropyLoss", "TensorScatter", "TopK",
     "Unique",
-)) | OF_STRINGS
+)) | WITH_STRINGS
 _NOT_IN_TRACT = frozenset((
     "AffineGrid", "Attention", "BitCast", "Col2Im", "ConvInteger", "CumProd", "CumSum", "DeformConv", "Det",
     "GridSample", "Hardmax", "MatMulNBits", "MaxUnpool", "Mod", "MultiHeadAttention", "NonMaxSuppression",
     "NonZero", "Resize", "ReverseSequence", "RoiAlign", "RotaryEmbedding", "TensorScatter", "Unique",
-)) | OF_STRINGS
+)) | WITH_STRINGS
 # fmt: on
 """Operators that most graphs cannot have when they are written as NNEF."""
 
 _CONTROL = frozenset(("If", "Loop", "Scan", "SequenceInsert"))
 _NOT_IN_DOUBLES = frozenset(("MatMulNBits",))
-_NOT_ON_GPUS = frozenset(("MatMulNBits",)) | OF_STRINGS
+_NOT_ON_GPUS = frozenset(("MatMulNBits",)) | WITH_STRINGS
 """Operators that GPUs compute in half floats, however wide the numbers are, and those that they have not."""
 # fmt: off
 _TIMES_ZERO = frozenset((

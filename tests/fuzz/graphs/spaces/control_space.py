@@ -12,10 +12,10 @@ from steps import Rejected, Step, needed_for
 from walk import Tensor, Walk, element_type
 
 from spaces.declared import BOOL, I64, SPACES, axis_of, space
-from spaces.strings_space import OF_STRINGS
-from spaces.values_space import OF_VALUES
+from spaces.strings_space import WITH_STRINGS
+from spaces.values_space import WITH_SEQUENCES
 
-_NOT_INSIDE = frozenset(("Compress", "If", "Loop", "NonZero", "Scan")) | OF_STRINGS | OF_VALUES
+_NOT_INSIDE = frozenset(("Compress", "If", "Loop", "NonZero", "Scan")) | WITH_STRINGS | WITH_SEQUENCES
 """Bodies in bodies, steps of several nodes, and results whose sizes only the data tell."""
 
 

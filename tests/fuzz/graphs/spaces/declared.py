@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+from groups import Group
 from onnx import helper
-from steps import Group, Rejected
+from steps import Rejected
 from walk import Tensor, Walk
 
 __all__ = [

@@ -11,7 +11,7 @@ from walk import Walk
 
 from spaces.declared import BOOL, I32, I64, Nodes, computed_indices, space
 
-__all__ = ["OF_STRINGS"]
+__all__ = ["WITH_STRINGS"]
 
 _WORDS = ("", "a", "aa", "A", "b c", " b  c ", "näive", "日本", "x,y,,z", "0", "-0", "ab" * 20)
 _NUMBERS = ("0", "1", "-7", "250", "1.5", "-2e3", "0.1", "+4", "1e-3", "123456")
@@ -104,5 +104,5 @@ def _matched(w: Walk, name: str) -> object:
     return nodes.step(nodes.add(name, strings, pattern=w.one(*_PATTERNS)))
 
 
-OF_STRINGS = frozenset(("RegexFullMatch", "StringConcat", "StringSplit"))
+WITH_STRINGS = frozenset(("RegexFullMatch", "StringConcat", "StringSplit"))
 """Entries whose steps are of several nodes."""

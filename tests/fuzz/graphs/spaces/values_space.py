@@ -13,7 +13,7 @@ from walk import Tensor, Walk, element_type
 
 from spaces.declared import ANY, BOOL, I32, I64, Nodes, axis_of, space
 
-__all__ = ["OF_VALUES"]
+__all__ = ["WITH_SEQUENCES"]
 
 _MOST = 5
 """Items of a sequence at first."""
@@ -269,7 +269,7 @@ def _optional(w: Walk, name: str) -> object:
     return nodes.step(nodes.add(name, optional), nodes.add("OptionalHasElement", optional))
 
 
-OF_VALUES = frozenset(
+WITH_SEQUENCES = frozenset(
     ("ConcatFromSequence", "OptionalGetElement", "SequenceAt", "SequenceInsert", "SequenceLength", "SequenceMap")
 )
 """Entries whose steps are of several nodes."""
