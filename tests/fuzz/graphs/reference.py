@@ -478,6 +478,18 @@ def _reduce_log_sum_exp(given: Attributes, x: Array, axes: Array | None = None) 
     return found
 
 
+def _normalized(given: Attributes, x: Array) -> Array:
+    match given.get("norm", "MAX"):
+        case "MAX":
+            divisor = x.max(1, keepdims=True)
+        case "L1":
+            divisor = np.abs(x).sum(1, keepdims=True)
+        case _:
+            divisor = np.sqrt(np.square(x).sum(1, keepdims=True))
+    found: Array = x / np.where(divisor == 0, 1, divisor)
+    return found
+
+
 OWN: Mapping[str, Callable[..., Array]] = {
     "AffineGrid": _affine_grid,
     "AveragePool": _average_pool,
@@ -501,6 +513,7 @@ OWN: Mapping[str, Callable[..., Array]] = {
     "MaxPool": _max_pool,
     "MeanVarianceNormalization": _mean_variance_normalization,
     "Mish": _mish,
+    "Normalizer": _normalized,
     "PRelu": _prelu,
     "Part": _part,
     "OneHot": _one_hot,

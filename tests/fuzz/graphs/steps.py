@@ -14,12 +14,26 @@ from onnx.reference import ReferenceEvaluator
 from reference import OWN
 from simpler import SIMPLER
 
-__all__ = ["OPSET", "Rejected", "Step", "attributes_of", "evaluate", "is_float", "needed_for", "read_inside", "widened"]
+__all__ = [
+    "OPSET",
+    "Rejected",
+    "Step",
+    "attributes_of",
+    "evaluate",
+    "imports",
+    "is_float",
+    "needed_for",
+    "read_inside",
+    "widened",
+]
 
 OPSET = 21
 """The operator set of graphs that say no other."""
 _EVALUATED_AS = {"BatchNormalization": 14, "DequantizeLinear": 19, "LayerNormalization": 17}
 """Operators that ONNX's reference evaluates rightly since this operator set alone, which changed nothing of them."""
+
+_VERSIONS = {"ai.onnx.ml": 3}
+"""Of the operator sets of other domains, where it is not the first."""
 
 Array = npt.NDArray[Any]
 
@@ -126,6 +140,22 @@ def widened(array: Array) -> Array:
     return array.astype(np.float64) if is_float(array.dtype) else array
 
 
+def imports(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.OperatorSetIdProto]:
+    """The operator sets that nodes are of, in whose bodies there are others."""
+    domains = {node.domain for node in _with_inner(nodes)} - {""}
+    return [
+        helper.make_opsetid("", opset),
+        *(helper.make_opsetid(name, _VERSIONS.get(name, 1)) for name in sorted(domains)),
+    ]
+
+
+def _with_inner(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            yield from _with_inner(attribute.g.node)
+
+
 def is_float(dtype: npt.DTypeLike) -> bool:
     """Whether items are floats; NumPy itself does not know bfloat16 for one."""
     return np.dtype(dtype).kind == "f" or np.dtype(dtype) == ml_dtypes.bfloat16
@@ -162,4 +192,4 @@ def _alone(node: onnx.NodeProto, read: Sequence[str], opset: int) -> onnx.ModelP
         for part in (names, node.output)
     )
     graph = helper.make_graph([node], "node", inputs, outputs)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    return helper.make_model(graph, opset_imports=imports([node], opset), ir_version=10)

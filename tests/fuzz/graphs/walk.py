@@ -8,7 +8,7 @@ too large to compare, are taken back; so every graph that comes out is valid.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
-from steps import OPSET, Rejected, Step, evaluate, is_float, widened
+from steps import OPSET, Rejected, Step, evaluate, imports, is_float, widened
 
 __all__ = ["Graph", "Tensor", "Walk", "element_type", "joined"]
 
@@ -128,11 +128,7 @@ class Graph:
         ]
         nodes = [node for step in self.steps for node in step.nodes]
         graph = helper.make_graph(nodes, "random", inputs, outputs, constants)
-        imports = [helper.make_opsetid("", self.opset)]
-        imports += [
-            helper.make_opsetid(name, 1) for name in sorted({node.domain for node in _with_inner(nodes)} - {""})
-        ]
-        return helper.make_model(graph, opset_imports=imports, ir_version=10)
+        return helper.make_model(graph, opset_imports=imports(nodes, self.opset), ir_version=10)
 
     def feeds(self) -> dict[str, Array]:
         """The inputs' values."""
@@ -173,14 +169,6 @@ def joined(graphs: Sequence[Graph]) -> Graph:
     opened = frozenset[str]().union(*(graph.opened or () for graph in graphs))
     kept = {x: y for graph in graphs for x, y in (graph.kept or {}).items()}
     return Graph(first.seed, *parts, tensors, opened, kept, first.special, first.opset, first.floats)
-
-
-def _with_inner(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """The nodes, and those of their bodies."""
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            yield from _with_inner(attribute.g.node)
 
 
 _PARTS = ("steps", "inputs", "constants", "outputs")

@@ -97,6 +97,11 @@ _A53, _A76 = (
 )
 _VECTORS = replace(_BY_NAME["riscv64gcv"], opened=True)
 
+_CLASSICAL = frozenset(
+    ("Binarizer", "Imputer", "LabelEncoder", "OneHotEncoder", "TreeEnsembleClassifier", "TreeEnsembleRegressor")
+)
+"""Operators of classical models that NNEF has no operations for."""
+
 # fmt: off
 _NOT_IN_NNEF = frozenset((
     "AffineGrid", "Attention", "BiasGelu", "BitCast", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr",
@@ -107,16 +112,17 @@ _NOT_IN_NNEF = frozenset((
     "NonMaxSuppression", "NonZero", "OneHot", "Range", "ReduceProd", "Resize", "ReverseSequence", "RoiAlign",
     "RotaryEmbedding", "STFT", "ScatterElements", "ScatterND", "SoftmaxCrossEntropyLoss", "TensorScatter", "TopK",
     "Unique",
-)) | WITH_STRINGS
+))
 _NOT_IN_TRACT = frozenset((
     "AffineGrid", "Attention", "BitCast", "Col2Im", "ConvInteger", "CumProd", "CumSum", "DeformConv", "Det",
     "GridSample", "Hardmax", "MatMulNBits", "MaxUnpool", "Mod", "MultiHeadAttention", "NonMaxSuppression",
     "NonZero", "Resize", "ReverseSequence", "RoiAlign", "RotaryEmbedding", "TensorScatter", "Unique",
-)) | WITH_STRINGS
+))
 # fmt: on
 """Operators that most graphs cannot have when they are written as NNEF."""
 
 _CONTROL = frozenset(("If", "Loop", "Scan", "SequenceInsert"))
+_NEVER_IN_NNEF = _CLASSICAL | WITH_STRINGS | _CONTROL
 _NOT_IN_DOUBLES = frozenset(("MatMulNBits",))
 _NOT_ON_GPUS = frozenset(("MatMulNBits",)) | WITH_STRINGS
 """Operators that GPUs compute in half floats, however wide the numbers are, and those that they have not."""
@@ -159,9 +165,9 @@ WAYS = {
         Way("open", open_sizes=True, share=12, together=8),
         Way("x86-64", "x86-64", share=12),
         Way("x86-64-v3", "x86-64-v3", share=12),
-        Way("nnef", nnef=True, without=_NOT_IN_NNEF | _CONTROL, integers=False, share=12),
-        Way("nnef of tract", nnef=True, registry="tract_core", share=8, without=_NOT_IN_TRACT | _CONTROL),
-        Way("states", nnef=True, states=True, without=_NOT_IN_NNEF | _CONTROL, integers=False, share=8),
+        Way("nnef", nnef=True, without=_NOT_IN_NNEF | _NEVER_IN_NNEF, integers=False, share=12),
+        Way("nnef of tract", nnef=True, registry="tract_core", share=8, without=_NOT_IN_TRACT | _NEVER_IN_NNEF),
+        Way("states", nnef=True, states=True, without=_NOT_IN_NNEF | _NEVER_IN_NNEF, integers=False, share=8),
         _special(Way("special values", share=24)),
         _special(Way("special values on x86-64-v2", target="x86-64-v2", options=(("strict", True),), share=8)),
         _special(Way("special values on cortex-a76", machine=_A76, share=2)),

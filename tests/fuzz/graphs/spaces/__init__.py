@@ -6,6 +6,7 @@ valid: the walk takes back what ONNX's reference refuses.
 
 from spaces import (
     attention_space,
+    classical_space,
     contractions_space,
     contributed_space,
     control_space,
@@ -26,6 +27,7 @@ from spaces.declared import SPACES
 __all__ = [
     "SPACES",
     "attention_space",
+    "classical_space",
     "contractions_space",
     "contributed_space",
     "control_space",

@@ -34,8 +34,8 @@ def _layer_normalization(w: Walk, name: str) -> object:
     x = w.pick(ranks=range(1, 5))
     axis = axis_of(w, x)
     shape = x.shape[axis % x.array.ndim :]
-    bias = weight(w, w.random(shape)) if w.chance(0.6) else None
-    return w.add(name, x, weight(w, w.random(shape)), bias, axis=axis, epsilon=0.1)
+    bias = [weight(w, w.random(shape))] if w.chance(0.6) else []  # onnxruntime ends the process for "" in its place
+    return w.add(name, x, weight(w, w.random(shape)), *bias, axis=axis, epsilon=0.1)
 
 
 @space("RMSNormalization")
