@@ -70,7 +70,7 @@ _EXACT = frozenset((
     "GlobalMaxPool", "ReduceMax", "ReduceMin", "TopK", "OneHot", "ConstantOfShape", "EyeLike", "Cast", "Sign",
     "Ceil", "Floor", "Round", "Hardmax", "Part", "Stack", "AttentionHeads", "AttentionMerged", "AttentionSeen",
     "BitCast", "CastLike", "CausalItems", "CausalState", "Dropout", "MaxUnpool", "TensorScatter", "Unique",
-    "Values",
+    "MaxRoiPool", "Values",
 ))
 # fmt: on
 """What computes no new floats."""
@@ -84,6 +84,10 @@ _CANCELLING = frozenset(
 _TERMS: Mapping[str, Callable[..., Anything]] = {
     "AffineGrid": lambda theta, _: np.abs(theta).sum(-1).max(initial=0),
     **dict.fromkeys(("DeformedColumns", "RoiAlign"), lambda x, *_: (1 + max(x.shape[2:])) * np.abs(x).max(initial=0)),
+    **dict.fromkeys(
+        ("ComplexMul", "ComplexMulConj"), lambda a, b: 2 * np.abs(a).max(initial=0) * np.abs(b).max(initial=0)
+    ),
+    "SquaredDistances": lambda a, b: sum(np.square(each).sum(-1).max(initial=0) for each in (a, b)),
     "Det": lambda x: np.abs(x).sum(-1).prod(-1),
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), lambda _: np.ones(1)),
     "RotaryEmbedding": lambda x, cos, sin, *_: (

@@ -43,6 +43,25 @@ class Group(Step):
         known = self._body.values(dict(zip(self.inputs, inputs, strict=True)))
         return [known[name] for name in self.node.output]
 
+    def renamed(self, names: Mapping[str, str]) -> Step:
+        results = [names.get(name, name) for name in self.node.output]
+        within = {name: f"{name}_of_{results[0]}" for node in self.nodes for name in node.output}
+        nodes = [_renamed(node, {**within, **names}) for node in self.nodes]
+        return Group(self.node.op_type, nodes, results, self.opset)
+
+
+def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
+    """The node with other names, in its bodies too, which have no names of their own that are among them."""
+    made = onnx.NodeProto()
+    made.CopyFrom(node)
+    made.input[:] = [names.get(name, name) for name in node.input]
+    made.output[:] = [names.get(name, name) for name in node.output]
+    for body in (attribute.g for attribute in made.attribute if attribute.type == onnx.AttributeProto.GRAPH):
+        nodes = [_renamed(each, names) for each in body.node]
+        del body.node[:]
+        body.node.extend(nodes)
+    return made
+
 
 class _Body:
     """Nodes of a group, or of a body in it."""

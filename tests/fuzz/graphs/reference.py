@@ -478,6 +478,30 @@ def _reduce_log_sum_exp(given: Attributes, x: Array, axes: Array | None = None) 
     return found
 
 
+def _max_roi_pool(given: Attributes, x: Array, rois: Array) -> Array:
+    heights, widths = given["pooled_shape"]
+    corners = rois[:, 1:] * given.get("spatial_scale", 1.0)
+    corners = (np.sign(corners) * np.floor(np.abs(corners) + 0.5)).astype(int)
+    found = np.zeros((len(rois), x.shape[1], heights, widths))
+    for region, (left, top, right, bottom) in enumerate(corners):
+        rows, columns = (
+            _bins(first, last, count, size)
+            for first, last, count, size in ((top, bottom, heights, x.shape[2]), (left, right, widths, x.shape[3]))
+        )
+        for row, column in itertools.product(range(heights), range(widths)):
+            items = x[int(rois[region, 0]), :, rows[row], columns[column]]
+            if items.size:
+                found[region, :, row, column] = items.max((1, 2))
+    return found
+
+
+def _bins(first: int, last: int, count: int, size: int) -> list[slice]:
+    """The items of an axis of a picture that are in each bin of a region."""
+    width = max(last - first + 1, 1) / count
+    ends = [(first + math.floor(k * width), first + math.ceil((k + 1) * width)) for k in range(count)]
+    return [slice(min(max(start, 0), size), min(max(end, 0), size)) for start, end in ends]
+
+
 def _normalized(given: Attributes, x: Array) -> Array:
     match given.get("norm", "MAX"):
         case "MAX":
@@ -511,6 +535,7 @@ OWN: Mapping[str, Callable[..., Array]] = {
     "LpNormalization": _lp_normalization,
     "LpPool": _lp_pool,
     "MaxPool": _max_pool,
+    "MaxRoiPool": _max_roi_pool,
     "MeanVarianceNormalization": _mean_variance_normalization,
     "Mish": _mish,
     "Normalizer": _normalized,

@@ -125,6 +125,41 @@ def _linear(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     ]
 
 
+def _linear_concatenation(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    real = f"{node.output[0]}_real"
+    scale, zero, *parts = node.input
+    return [
+        helper.make_node(f"Real{node.op_type}", [*parts, scale], [real], **_attributes(node)),
+        helper.make_node("Requantized", [real, zero], list(node.output)),
+    ]
+
+
+def _linear_gemm(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """In reals, with the bias in units of the product of both scales."""
+    inputs = [*node.input, *[""] * (9 - len(node.input))]
+    if not inputs[7]:
+        return [helper.make_node("RealQGemm", inputs[:8], list(node.output), **_attributes(node))]
+    real = f"{node.output[0]}_real"
+    return [
+        helper.make_node("RealQGemm", inputs[:8], [real], **_attributes(node)),
+        helper.make_node("Requantized", [real, inputs[8]], list(node.output)),
+    ]
+
+
+def _distances(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    if _attributes(node)["metric"] == b"sqeuclidean":
+        return [helper.make_node("SquaredDistances", list(node.input), list(node.output))]
+    squares = f"{node.output[0]}_squares"
+    return [
+        helper.make_node("SquaredDistances", list(node.input), [squares]),
+        helper.make_node("Root", [squares], list(node.output)),
+    ]
+
+
+def _biased_softmax(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    return _in_turn(node, ("Add", list(node.input[1:]), {}), ("Softmax", [], {"axis": -1}))
+
+
 def _integer_product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     a, b, a_scale, b_scale, a_zero, b_zero, bias = [*node.input, *[""] * (7 - len(node.input))]
     product = f"{node.output[0]}_product" if bias else node.output[0]
@@ -220,6 +255,8 @@ def _deformed(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 SIMPLER: Mapping[str, Callable[[onnx.NodeProto], Sequence[onnx.NodeProto]]] = {
     "Attention": _attention,
     "BiasGelu": _gelu,
+    "BiasSoftmax": _biased_softmax,
+    "CDist": _distances,
     "CausalConvWithState": _causal_convolution,
     "DeformConv": _deformed,
     "DynamicQuantizeMatMul": _dynamic_product,
@@ -231,13 +268,16 @@ SIMPLER: Mapping[str, Callable[[onnx.NodeProto], Sequence[onnx.NodeProto]]] = {
     "MatMulNBits": _product_of_blocks,
     "MultiHeadAttention": _many_heads,
     **dict.fromkeys(("QLinearAdd", "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul"), _linear),
+    "QGemm": _linear_gemm,
+    "QLinearConcat": _linear_concatenation,
     "QLinearConv": _convolution,
     "QLinearMatMul": _product,
-    "QLinearSigmoid": _linear,
+    **dict.fromkeys(("QLinearSigmoid", "QLinearSoftmax", "QLinearWhere"), _linear),
     "QuickGelu": _quick_gelu,
     "SkipLayerNormalization": _skipping,
     "SkipSimplifiedLayerNormalization": _skipping,
     "SoftmaxCrossEntropyLoss": _cross_entropy,
     "SwiGLU": _gated,
+    "TransposeMatMul": _fused_product,
 }
 """What a node is, by its operator's name; the operators that are none of ONNX are in :mod:`reference`."""

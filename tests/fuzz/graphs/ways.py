@@ -128,8 +128,8 @@ _NOT_ON_GPUS = frozenset(("MatMulNBits",)) | WITH_STRINGS
 """Operators that GPUs compute in half floats, however wide the numbers are, and those that they have not."""
 # fmt: off
 _TIMES_ZERO = frozenset((
-    "AffineGrid", "Attention", "Conv", "ConvTranspose", "DFT", "DeformConv", "FusedConv", "GRU", "GridSample", "LSTM",
-    "MatMulNBits", "MultiHeadAttention", "Resize", "RoiAlign", "STFT",
+    "AffineGrid", "Attention", "ComplexMul", "ComplexMulConj", "Conv", "ConvTranspose", "DFT", "DeformConv",
+    "FusedConv", "GRU", "GridSample", "LSTM", "MatMulNBits", "MultiHeadAttention", "Resize", "RoiAlign", "STFT",
 ))
 # fmt: on
 """Operators of which nothing says whether they multiply what is no number by 0."""

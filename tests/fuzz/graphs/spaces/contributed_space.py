@@ -10,7 +10,7 @@ from walk import Tensor, Walk
 
 from spaces.attention_space import heads_of
 from spaces.contractions_space import window_of
-from spaces.declared import F, some, space, weight
+from spaces.declared import F, reshaped, some, space, weight
 from spaces.quantization_space import zero_of
 
 _DOMAIN = "com.microsoft"
@@ -25,7 +25,7 @@ def _gelu(w: Walk, name: str) -> object:
     return w.add(name, x, *([bias] if bias else []), domain=_DOMAIN, **given)
 
 
-@space("FusedMatMul")
+@space("FusedMatMul", "TransposeMatMul")
 def _fused_product(w: Walk, name: str) -> object:
     a = w.pick(ranks=range(2, 5))
     turned, other = w.number(0, 1), w.number(0, 1)
@@ -148,3 +148,69 @@ def _dynamic_product(w: Walk, name: str) -> object:
     zero = w.constant(0, np.int8) if w.chance(0.5) else None
     bias = weight(w, w.random(b.shape[-1:])) if w.chance(0.5) else None
     return w.add(name, a, b, _scale(w, 0.005, 0.05), zero, bias, domain=_DOMAIN)
+
+
+@space("QLinearConcat")
+def _linear_concatenation(w: Walk, name: str) -> object:
+    first = _quantized(w)
+    (x, _, _) = first
+    axis = w.number(0, x.array.ndim - 1)
+    parts = list(first)
+    for _ in range(w.number(0, 2)):
+        shape = (*x.shape[:axis], w.size(), *x.shape[axis + 1 :])
+        other = w.constant(w.random(shape, x.array.dtype))
+        parts += [other, _scale(w, 0.02, 0.3), zero_of(w, other, x.array.dtype, None)]
+    return w.add(name, _scale(w, 0.1, 0.5), zero_of(w, x, x.array.dtype, None), *parts, domain=_DOMAIN, axis=axis)
+
+
+@space("QLinearSoftmax")
+def _linear_softmax(w: Walk, name: str) -> object:
+    a = _quantized(w)
+    zero = zero_of(w, a[0], a[0].array.dtype, None)
+    return w.add(name, *a, _scale(w, 0.004, 0.02), zero, domain=_DOMAIN, axis=w.number(-a[0].array.ndim, -1), opset=13)
+
+
+@space("QLinearWhere")
+def _linear_choice(w: Walk, name: str) -> object:
+    a = _quantized(w)
+    (x, _, _) = a
+    b = w.fitting(x)
+    zeros = [zero_of(w, b, x.array.dtype, None) for _ in range(2)]
+    condition = w.fitting(w.pick([np.bool_], ranks=[x.array.ndim]))
+    return w.add(name, condition, *a, b, _scale(w, 0.02, 0.3), zeros[0], _scale(w, 0.02, 0.3), zeros[1], domain=_DOMAIN)
+
+
+@space("QGemm")
+def _linear_gemm(w: Walk, name: str) -> object:
+    a = _quantized(w, range(2, 3))
+    turned, other = w.number(0, 1), w.number(0, 1)
+    (k, m), n = a[0].shape[:: 1 if turned else -1], w.size()
+    b = w.constant(w.rng.integers(-90, 91, (n, k) if other else (k, n)).astype(np.int8))
+    bias = w.constant(w.rng.integers(-999, 1000, w.one((m, n), (n,), (1, n))).astype(np.int32))
+    given = {"transA": turned, "transB": other, **some(w, alpha=w.real(0.2, 2))}
+    weights = (b, _scale(w, 0.005, 0.05), w.constant(0, np.int8), bias if w.chance(0.6) else None)
+    result = (_scale(w, 0.1, 0.5), zero_of(w, a[0], a[0].array.dtype, None)) if w.chance(0.6) or w.floats != F else ()
+    return w.add(name, *a, *weights, *result, domain=_DOMAIN, **given)
+
+
+@space("ComplexMul", "ComplexMulConj")
+def _complex_product(w: Walk, name: str) -> object:
+    shape = (*(w.size() for _ in range(w.number(1, 3))), 2)
+    return w.add(name, reshaped(w, shape) or w.new_input(shape), weight(w, w.random(shape)), domain=_DOMAIN)
+
+
+@space("CDist")
+def _distances(w: Walk, name: str) -> object:
+    x = w.pick(ranks=[2])
+    other = weight(w, w.random((w.size(), x.shape[1])))
+    return w.add(name, x, other, domain=_DOMAIN, metric=w.one("euclidean", "sqeuclidean"))
+
+
+@space("BiasSoftmax")
+def _biased_softmax(w: Walk, name: str) -> object:
+    x = w.pick(ranks=range(2, 5))
+    last, middle = x.array.ndim - 1, w.number(0, x.array.ndim - 1)
+    inner = w.number(0, 1)
+    ones = range(middle, last) if inner else range(middle)
+    shape = tuple(1 if axis in ones else size for axis, size in enumerate(x.shape))
+    return w.add(name, x, weight(w, w.random(shape)), domain=_DOMAIN, axis=last, is_inner_broadcast=inner)

@@ -36,6 +36,18 @@ def _aligned_regions(w: Walk, name: str) -> object:
     )
 
 
+@space("MaxRoiPool")
+def _pooled_regions(w: Walk, name: str) -> object:
+    if w.floats not in (F, np.float64):
+        raise Rejected("of float32 and float64")
+    x = w.pick(ranks=[4], least=1)
+    count = w.number(1, 4)
+    corners = np.sort(w.rng.uniform(-1, max(x.shape[2:]) + 1, (count, 2, 2)), axis=1).reshape(count, 4)
+    rois = np.concatenate([w.rng.integers(0, x.shape[0], (count, 1)), corners], 1)
+    pooled = [w.number(1, 4), w.number(1, 4)]
+    return w.add(name, x, w.constant(rois.astype(F)), pooled_shape=pooled, **some(w, spatial_scale=w.one(1.0, 0.5)))
+
+
 @space("Col2Im")
 def _columns_to_pictures(w: Walk, name: str) -> object:
     rank = w.one(1, 2, 2, 2)
