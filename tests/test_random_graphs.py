@@ -42,7 +42,7 @@ _NOT_INFERRED = ("AveragePool", "LpPool", "MaxPool", "MeanVarianceNormalization"
 """Operators of which ONNX's inference refuses what the standard allows, or takes windows behind a picture."""
 
 
-_DEFINED = {"CausalConvWithState": 27, "SwiGLU": 28}
+_DEFINED = {"CausalConvWithState": 27, "LinearAttention": 27, "SwiGLU": 28}
 """Operators that onnxruntime lacks, with their first operator sets."""
 _SINCE = {
     "Attention": 23, "RMSNormalization": 23, "RotaryEmbedding": 23, "Swish": 24, "TensorScatter": 24, **_DEFINED,

@@ -137,7 +137,35 @@ def _causal_state(_given: Attributes, items: Array, weight: Array) -> Array:
     return np.asarray(items[..., items.shape[-1] - weight.shape[-1] + 1 :])
 
 
-OF_ATTENTION: Mapping[str, Callable[..., Array]] = {
+def _linear_attention(
+    given: Attributes,
+    query: Array,
+    key: Array,
+    value: Array,
+    past: Array | None = None,
+    decay: Array | None = None,
+    beta: Array | None = None,
+) -> tuple[Array, Array]:
+    """The outputs for all tokens, and the last state."""
+    heads, shared = given["q_num_heads"], given["kv_num_heads"]
+    q, k, v = (_heads({"heads": count}, x) for x, count in ((query, heads), (key, shared), (value, shared)))
+    batch, length, size = len(query), query.shape[1], q.shape[-1]
+    state = np.zeros((batch, shared, size, v.shape[-1])) if past is None else past
+    kept = np.ones((1, 1, length, 1)) if decay is None else np.exp(_heads({"heads": shared}, decay))
+    rate = np.ones((1, 1, length, 1)) if beta is None else _heads({"heads": beta.shape[-1]}, beta)
+    grouped = q.reshape(batch, shared, heads // shared, length, size) * (given.get("scale") or size**-0.5)
+    results = []
+    for token in range(length):
+        state = state * kept[:, :, token, :, None]
+        known = np.matmul(k[:, :, token, None], state)[:, :, 0] if "delta" in given["update_rule"] else 0.0
+        gain = rate[:, :, token] * (v[:, :, token] - known)
+        state = state + k[:, :, token, :, None] * gain[:, :, None]
+        results.append(np.matmul(grouped[..., token, :], state).reshape(batch, -1))
+    return np.stack(results, 1), state
+
+
+OF_ATTENTION: Mapping[str, Callable[..., Any]] = {
+    "LinearAttention": _linear_attention,
     "AttentionCap": _capped,
     "AttentionHeads": _heads,
     "AttentionMask": _with_mask,

@@ -100,8 +100,10 @@ _FEW_DIGITS = {"RealQLinearSigmoid": 64.0}
 """How much less exact is what is rounded to a byte at once."""
 _MOST_LANES = 16
 """Parts of a sum at most whose terms are each added one after the other."""
-_INNER = {"LSTM": 8.0, "GRU": 8.0, "RNN": 8.0}
-"""How large the sums inside are, where results are bounded by activations."""
+_INNER = {"LSTM": 8.0, "GRU": 8.0, "RNN": 8.0, "LinearAttention": 4.0}
+"""How large the sums inside are, where results are bounded by activations, or states are carried on."""
+_MOVED = {"LinearAttention": 6}
+"""How many of its inputs a recurrence adds up, if not the first alone."""
 _DIGITS = 1 / (2 * 32639 * UNIT)
 """Half a step of the numbers of 16 bits that rows are rounded to before a product with blocks, over their largest."""
 _SUBNORMAL = 2.0**-126
@@ -293,8 +295,11 @@ def _carried_on(step: Step, values: Sequence[Any], result: int) -> Array:
     exact = evaluate(step, values)[result]
     most = np.zeros(exact.shape)
     for _ in range(2):
-        x = values[0] + _STEP_UNITS * UNIT * (1 + np.abs(values[0])) * rng.uniform(-1, 1, values[0].shape)
-        apart = np.abs(evaluate(step, [x, *values[1:]])[result] - exact) / (_STEP_UNITS * UNIT)
+        moved = [
+            x if x is None else x + _STEP_UNITS * UNIT * (1 + np.abs(x)) * rng.uniform(-1, 1, x.shape)
+            for x in values[: _MOVED.get(step.node.op_type, 1)]
+        ]
+        apart = np.abs(evaluate(step, [*moved, *values[len(moved) :]])[result] - exact) / (_STEP_UNITS * UNIT)
         most = np.maximum(most, apart)
     return np.maximum(2 * most, 0.1 * most.max(initial=0))
 

@@ -86,7 +86,8 @@ class Step:
             known = self.inside(inputs)
             return [known[name] for name in self.node.output]
         if self._own is not None:
-            return [self._own(self._attributes, *inputs)]
+            made = self._own(self._attributes, *inputs)
+            return list(made) if isinstance(made, tuple) else [made]
         feeds = {name: value for name, value in zip(self.inputs, inputs, strict=True) if name}
         found: list[Any] = self._reference.run(None, feeds)
         return found

@@ -109,3 +109,22 @@ def _causal_convolution(w: Walk, name: str) -> object:
     bias = weight(w, w.random((channels,))) if w.chance(0.5) else None
     past = weight(w, w.random((batch, channels, size - 1))) if w.chance(0.5) else None
     return w.add(name, x, weights, bias, past, outputs=2, **some(w, activation=w.one("none", "silu", "swish")))
+
+
+@space("LinearAttention")
+def _linear_attention(w: Walk, name: str) -> object:
+    if w.floats == np.float64:
+        raise Rejected("of float32 and half floats")
+    batch, length, shared = w.number(1, 3), w.number(1, 9), w.number(1, 3)
+    heads = shared * w.one(1, 1, 2)
+    width, values = (w.one(1, 2, 3, 4, 8) for _ in range(2))
+    rule = w.one("linear", "gated", "delta", "gated_delta")
+    query = heads_of(w, batch, heads, length, width, True)
+    key = weight(w, w.random((batch, length, shared * width)) / np.float32(2 * np.sqrt(width)))
+    value = heads_of(w, batch, shared, length, values, True)
+    past = weight(w, w.random((batch, shared, width, values))) if w.chance(0.4) else None
+    decays = (batch, length, shared * w.one(1, width))
+    decay = w.constant(-np.abs(w.random(decays)) / 2) if "gated" in rule else None
+    beta = w.constant(w.rng.random((batch, length, w.one(1, shared))).astype(F)) if "delta" in rule else None
+    given = {"q_num_heads": heads, "kv_num_heads": shared, "update_rule": rule, **some(w, scale=w.real(0.1, 1))}
+    return w.add(name, query, key, value, past, decay, beta, outputs=2, **given)
