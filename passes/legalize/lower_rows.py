@@ -8,6 +8,7 @@ before and after, so that a whole normalization becomes one kernel that passes o
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -166,7 +167,8 @@ class _Lowerer(Rewriter):
     def _divided(self, total: relax.Var, count: Dimension) -> relax.Var:
         if isinstance(count, Size):
             return self.emit_te(_divided, total, count, name="mean")
-        return self._emit(total * relax.const(1.0 / count, str(total.ty.dtype)))
+        factor = 1.0 / count if count else math.nan  # nothing has no mean
+        return self._emit(total * relax.const(factor, str(total.ty.dtype)))
 
     def _deviation(self, centered: relax.Expr, count: int, epsilon: float) -> relax.Var:
         """1 / √(mean of squares + ε)."""

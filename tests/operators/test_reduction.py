@@ -114,6 +114,33 @@ def test_means_of_alike_numbers_are_exact_along_axes_apart(shape: tuple[int | st
     np.testing.assert_allclose(results["sums"], exact.sum((0, 2, 3)), 1e-6)
 
 
+@pytest.mark.parametrize(
+    "node",
+    [
+        helper.make_node("GlobalAveragePool", ["x"], ["y"]),
+        helper.make_node("ReduceMean", ["x", "last"], ["y"]),
+        helper.make_node("LayerNormalization", ["x", "scale"], ["", "y"], axis=2),
+    ],
+    ids=lambda node: node.op_type,
+)
+def test_nothing_has_no_mean(node: onnx.NodeProto, tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 0, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [
+            onnx.numpy_helper.from_array(np.array([2, 3]), "last"),
+            onnx.numpy_helper.from_array(np.ones((0, 4), np.float32), "scale"),
+        ],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), tmp_path / "m.onnx")
+    with nnefc.compile(tmp_path / "m.onnx").load() as library:
+        means = library.run({"x": np.empty((2, 3, 0, 4), np.float32)})["y"]
+    assert means.shape == (2, 3, 1, 1)
+    assert np.isnan(means).all()
+
+
 def test_any_and_all_of_nothing(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Slice", ["x", "one", "end", "one"], ["s"]),

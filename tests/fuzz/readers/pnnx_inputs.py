@@ -168,7 +168,7 @@ def _damaged(text: str, random: Random) -> str:
 def _single(line: str, random: Random) -> str:
     """Inputs of random shapes, one operator, and its outputs."""
     words = line.split()
-    if len(words) < 4 or not (words[2].isdigit() and words[3].isdigit()):
+    if len(words) < 4 or not (words[2].isdecimal() and words[3].isdecimal()):
         return line
     inputs, outputs = int(words[2]) % 16, int(words[3]) % 16
     if len(words) < 4 + inputs + outputs:

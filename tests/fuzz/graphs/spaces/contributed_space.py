@@ -124,6 +124,8 @@ def _linear_function(w: Walk, name: str) -> object:
 @space("QLinearGlobalAveragePool")
 def _linear_mean(w: Walk, name: str) -> object:
     a = _quantized(w, range(4, 5))
+    if not a[0].array.size:
+        raise Rejected("no integer is the mean of nothing")
     return w.add(name, *a, _scale(w, 0.02, 0.2), zero_of(w, a[0], a[0].array.dtype, None), domain=_DOMAIN)
 
 
