@@ -117,6 +117,28 @@ def _many_heads(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return [*made, *_attention(attention)]
 
 
+def _grouped_attention(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Attention of ONNX: a window of some keys ends with the query's own."""
+    given = _attributes(node)
+    query, key, value, past_key, past_value, *_ = node.input
+    window = given.get("local_window_size", -1)
+    attributes = {
+        "is_causal": 1,
+        "q_num_heads": given["num_heads"],
+        "kv_num_heads": given["kv_num_heads"],
+        **_only(given, "scale", "softcap"),
+        **({"left_window_size": window - 1} if window > 0 else {}),
+    }
+    if past_key:
+        inputs = [query, key, value, "", past_key, past_value]
+        return _attention(helper.make_node("Attention", inputs, list(node.output), **attributes))
+    heads = [
+        helper.make_node("AttentionHeads", [x], [present], heads=given["kv_num_heads"])
+        for x, present in zip((key, value), node.output[1:], strict=True)
+    ]
+    return [*heads, *_attention(helper.make_node("Attention", [query, key, value], [node.output[0]], **attributes))]
+
+
 def _linear(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     real = f"{node.output[0]}_real"
     return [
@@ -264,6 +286,7 @@ SIMPLER: Mapping[str, Callable[[onnx.NodeProto], Sequence[onnx.NodeProto]]] = {
     "FusedConv": _fused,
     "FusedGemm": _fused,
     "FusedMatMul": _fused_product,
+    "GroupQueryAttention": _grouped_attention,
     "MatMulIntegerToFloat": _integer_product,
     "MatMulNBits": _product_of_blocks,
     "MultiHeadAttention": _many_heads,

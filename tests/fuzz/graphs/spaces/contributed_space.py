@@ -91,6 +91,30 @@ def _attention(w: Walk, name: str) -> object:
     return w.add(name, query, key, value, bias, None, added, domain=_DOMAIN, num_heads=heads, **given)
 
 
+@space("GroupQueryAttention")
+def _grouped_attention(w: Walk, name: str) -> object:
+    """All sequences of a batch are equally long."""
+    if w.floats == np.float64:
+        raise Rejected("of float32 and half floats")
+    shared, new, past = w.number(1, 3), w.number(1, 9), w.one(0, w.number(1, 9))
+    batch = 1 if past and new > 1 else w.number(1, 3)  # onnxruntime takes no others
+    heads, width = shared * w.one(1, 2, 3), w.one(8, 16)
+    query = heads_of(w, batch, heads, new, width, True)
+    key, value = (heads_of(w, batch, shared, new, width, True) for _ in range(2))
+    before = [weight(w, w.random((batch, shared, past, width))) if past else None for _ in range(2)]
+    lengths = w.constant(np.full(batch, past + new - 1), np.int32), w.constant(past + new, np.int32)
+    given = some(w, scale=w.real(0.1, 1), softcap=w.real(0.5, 5), local_window_size=w.number(1, 8))
+    return w.add(
+        name,
+        *(query, key, value, *before, *lengths),
+        outputs=3,
+        domain=_DOMAIN,
+        num_heads=heads,
+        kv_num_heads=shared,
+        **given,
+    )
+
+
 def _scale(w: Walk, low: float, high: float) -> Tensor:
     return w.constant(w.real(low, high), F, is_float32=True)
 
