@@ -139,6 +139,8 @@ _TO_INTEGERS = frozenset(
 """Operators that make integers of floats; nothing says which one is made of what is no number."""
 _OF_EQUAL_ITEMS = frozenset(("MeanVarianceNormalization",))
 """Operators that divide what rounding leaves of the differences of equal items by what it leaves of their deviation."""
+_BY_ORDER = frozenset(("MaxRoiPool",))
+"""Operators of which nothing says whether what is no number is the largest; onnxruntime goes by the items' order."""
 _LEVELS = tuple(level.name for level in LEVELS["x86_64"][:5])  # few machines have the matrix unit of the last
 _BRAIN, _HALF = ((("precision", name),) for name in ("bf16", "fp16"))
 _CHECKED = (("checked", True),)
@@ -154,7 +156,9 @@ def _reproducible(name: str, twin: Way, **more: object) -> Way:
 def _special(way: Way) -> Way:
     """The way with inputs that hold special values."""
     together = 16 if way.machine is not None else 32
-    return replace(way, special=True, together=together, without=_TIMES_ZERO | _TO_INTEGERS | _OF_EQUAL_ITEMS)
+    return replace(
+        way, special=True, together=together, without=_TIMES_ZERO | _TO_INTEGERS | _OF_EQUAL_ITEMS | _BY_ORDER
+    )
 
 
 WAYS = {
