@@ -177,7 +177,7 @@ def test_results_with_another_number_of_threads_are_judged_too(first: str, monke
 
 
 def test_a_peer_computes_in_a_process_of_its_own() -> None:
-    graph = graph_of(42, 2)
+    graph = graph_of(41, 2, "Relu", "Add")
     found = peer.peer_results(graph.model(), graph.feeds())
     assert not isinstance(found, str)
     assert difference(found, bounds_of(graph)) == ""

@@ -165,7 +165,6 @@ def _linear_attention(
 
 
 OF_ATTENTION: Mapping[str, Callable[..., Any]] = {
-    "LinearAttention": _linear_attention,
     "AttentionCap": _capped,
     "AttentionHeads": _heads,
     "AttentionMask": _with_mask,
@@ -177,6 +176,7 @@ OF_ATTENTION: Mapping[str, Callable[..., Any]] = {
     "CausalItems": _causal_items,
     "CausalState": _causal_state,
     "CausalSums": _causal_sums,
+    "LinearAttention": _linear_attention,
     "RotaryEmbedding": _rotary,
     "TensorScatter": _written,
 }

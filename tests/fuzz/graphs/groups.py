@@ -16,20 +16,22 @@ __all__ = ["Group"]
 
 Array = npt.NDArray[Any]
 
+_KIND = "Values"
+"""What such a step is called, whose errors are those of what it moves."""
+
 
 class Group(Step):
-    """Nodes that are one step, as values between them are sequences or optional.
+    """Nodes that are one step, as values between them are sequences, optional or strings.
 
     Args:
-        kind: what the step is called.
         nodes: in order; of control flow, branches, loops that are told a number of trips, and `SequenceMap`.
         results: the tensors that others may read.
         opset: whose operators they are.
     """
 
-    def __init__(self, kind: str, nodes: Sequence[onnx.NodeProto], results: Sequence[str], opset: int = OPSET) -> None:
-        whole = helper.make_node(kind, [], results, nodes=helper.make_graph(nodes, kind, [], []))
-        self.node = helper.make_node(kind, list(read_inside(whole)), results)
+    def __init__(self, nodes: Sequence[onnx.NodeProto], results: Sequence[str], opset: int = OPSET) -> None:
+        whole = helper.make_node(_KIND, [], results, nodes=helper.make_graph(nodes, _KIND, [], []))
+        self.node = helper.make_node(_KIND, list(read_inside(whole)), results)
         self.opset = opset
         self.inputs = list(self.node.input)
         self._inner = ()
@@ -47,7 +49,7 @@ class Group(Step):
         results = [names.get(name, name) for name in self.node.output]
         within = {name: f"{name}_of_{results[0]}" for node in self.nodes for name in node.output}
         nodes = [_renamed(node, {**within, **names}) for node in self.nodes]
-        return Group(self.node.op_type, nodes, results, self.opset)
+        return Group(nodes, results, self.opset)
 
 
 def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:

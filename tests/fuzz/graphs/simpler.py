@@ -24,21 +24,23 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
-def _requantized(node: onnx.NodeProto, sums: str, given: Mapping[str, Any]) -> list[onnx.NodeProto]:
-    real = f"{node.output[0]}_sums"
+def _requantized(
+    node: onnx.NodeProto, kind: str, inputs: Sequence[str], zero: str, given: Mapping[str, Any]
+) -> list[onnx.NodeProto]:
+    """A step whose real numbers are rounded to integers."""
+    real = f"{node.output[0]}_real"
     return [
-        helper.make_node(sums, list(node.input), [real], **given),
-        helper.make_node("Requantized", [real, node.input[7]], list(node.output)),
+        helper.make_node(kind, inputs, [real], **given),
+        helper.make_node("Requantized", [real, zero], list(node.output)),
     ]
 
 
 def _convolution(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    given = _attributes(node)
-    return _requantized(node, "ConvolutionSums", given)
+    return _requantized(node, "ConvolutionSums", node.input, node.input[7], _attributes(node))
 
 
 def _product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    return _requantized(node, "ProductSums", {})
+    return _requantized(node, "ProductSums", node.input, node.input[7], {})
 
 
 def _product_of_blocks(node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -140,32 +142,21 @@ def _grouped_attention(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _linear(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    real = f"{node.output[0]}_real"
-    return [
-        helper.make_node(f"Real{node.op_type}", list(node.input[:-1]), [real], **_attributes(node)),
-        helper.make_node("Requantized", [real, node.input[-1]], list(node.output)),
-    ]
+    *inputs, zero = node.input
+    return _requantized(node, f"Real{node.op_type}", inputs, zero, _attributes(node))
 
 
 def _linear_concatenation(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    real = f"{node.output[0]}_real"
     scale, zero, *parts = node.input
-    return [
-        helper.make_node(f"Real{node.op_type}", [*parts, scale], [real], **_attributes(node)),
-        helper.make_node("Requantized", [real, zero], list(node.output)),
-    ]
+    return _requantized(node, f"Real{node.op_type}", [*parts, scale], zero, _attributes(node))
 
 
 def _linear_gemm(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     """In reals, with the bias in units of the product of both scales."""
-    inputs = [*node.input, *[""] * (9 - len(node.input))]
-    if not inputs[7]:
-        return [helper.make_node("RealQGemm", inputs[:8], list(node.output), **_attributes(node))]
-    real = f"{node.output[0]}_real"
-    return [
-        helper.make_node("RealQGemm", inputs[:8], [real], **_attributes(node)),
-        helper.make_node("Requantized", [real, inputs[8]], list(node.output)),
-    ]
+    *inputs, zero = [*node.input, *[""] * (9 - len(node.input))]
+    if zero:
+        return _requantized(node, "RealQGemm", inputs, zero, _attributes(node))
+    return [helper.make_node("RealQGemm", inputs, list(node.output), **_attributes(node))]
 
 
 def _distances(node: onnx.NodeProto) -> list[onnx.NodeProto]:

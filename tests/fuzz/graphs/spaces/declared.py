@@ -85,7 +85,7 @@ class Nodes:
 
     def step(self, *results: str) -> list[Tensor]:
         """The step whose results these are."""
-        step = Group("Values", self.made, results, self.walk.opset)
+        step = Group(self.made, results, self.walk.opset)
         known = {t.name: t.exact for t in (*self.walk.tensors, *self.walk.constants)}
         return self.walk.added(step, [known[name] for name in step.inputs])
 
