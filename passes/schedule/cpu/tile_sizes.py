@@ -226,7 +226,8 @@ def _code_of(product: Product, steps: tuple[Step, ...], right_step: int, target:
 
 
 def _divisors(extent: int) -> list[int]:
-    return [d for d in range(1, min(typical(extent), _MOST_ROWS) + 1) if extent % d == 0]
+    """Those of a size that a tile may have; 1 of an open one that is typically 0."""
+    return [d for d in range(1, max(1, min(typical(extent), _MOST_ROWS)) + 1) if extent % d == 0]
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ _SUMS = frozenset((
     "GlobalAveragePool", "LpPool", "ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "CumSum",
     "ScatterElements", "ScatterND", "Resize", "GridSample", "AttentionProducts", "AttentionMask", "AttentionValues",
     "CausalSums", "Col2Im", "FusedProducts", "WithBias", "DFT", "STFT", "DeformedSums", "NegativeLogLikelihoodLoss",
+    "ExpertProducts", "ExpertSums", "Irfft", "Rfft",
 ))
 # fmt: on
 """What adds terms up, and gives for the magnitudes of its inputs the sum of the terms' magnitudes."""
@@ -70,7 +71,8 @@ _EXACT = frozenset((
     "GlobalMaxPool", "ReduceMax", "ReduceMin", "TopK", "OneHot", "ConstantOfShape", "EyeLike", "Cast", "Sign",
     "Ceil", "Floor", "Round", "Hardmax", "Part", "Stack", "AttentionHeads", "AttentionMerged", "AttentionSeen",
     "BitCast", "CastLike", "CausalItems", "CausalState", "Dropout", "MaxUnpool", "TensorScatter", "Unique",
-    "MaxRoiPool", "Values",
+    "MaxRoiPool", "Values", "ChannelsFirst", "ChannelsLast", "Half", "Third", "PaddingMask", "Padded", "Unpadded",
+    "Crop", "ExpandDims", "Constant", "Rows",
 ))
 # fmt: on
 """What computes no new floats."""
@@ -83,12 +85,16 @@ _CANCELLING = frozenset(
 """What subtracts numbers as large as its inputs, or as one, to give small results."""
 _TERMS: Mapping[str, Callable[..., Anything]] = {
     "AffineGrid": lambda theta, _: np.abs(theta).sum(-1).max(initial=0),
-    **dict.fromkeys(("DeformedColumns", "RoiAlign"), lambda x, *_: (1 + max(x.shape[2:])) * np.abs(x).max(initial=0)),
+    **dict.fromkeys(
+        ("CropAndResize", "DeformedColumns", "RoiAlign"),
+        lambda x, *_: (1 + max(x.shape[2:])) * np.abs(x).max(initial=0),
+    ),
     **dict.fromkeys(
         ("ComplexMul", "ComplexMulConj"), lambda a, b: 2 * np.abs(a).max(initial=0) * np.abs(b).max(initial=0)
     ),
     "SquaredDistances": lambda a, b: sum(np.square(each).sum(-1).max(initial=0) for each in (a, b)),
     "Det": lambda x: np.abs(x).sum(-1).prod(-1),
+    "Inverse": lambda x: np.abs(np.linalg.inv(x)) @ np.abs(x) @ np.abs(np.linalg.inv(x)),
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), lambda _: np.ones(1)),
     "RotaryEmbedding": lambda x, cos, sin, *_: (
         np.abs(x).max(initial=0) * (np.abs(cos).max(initial=0) + np.abs(sin).max(initial=0))

@@ -101,8 +101,9 @@ class Window:
 
 
 def _max_pool(given: Attributes, x: Array) -> Array:
-    items = Window.of(given, x.shape[2:]).over(x, -np.inf)
-    found: Array = np.fmax.reduce(items, tuple(range(x.ndim, items.ndim)), initial=-np.inf)  # no NaN wins
+    least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    items = Window.of(given, x.shape[2:]).over(x, least)
+    found: Array = np.fmax.reduce(items, tuple(range(x.ndim, items.ndim)), initial=least)  # no NaN wins
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from attention_reference import OF_ATTENTION
-from contributed_reference import OF_ONNXRUNTIME
+from contributed_reference import OF_ONNXRUNTIME, unpacked
 from pictures_reference import OF_PICTURES, Window
 
 __all__ = ["OWN", "Attributes"]
@@ -174,22 +174,16 @@ def _block_weights(given: Attributes, packed: Array, scales: Array, zeros: Array
     """Weights [K, N] of integers of some bits in blocks, two or more in a byte, the lowest bits first."""
     bits, size, count, width = (given[name] for name in ("bits", "block_size", "K", "N"))
     blocks = -(-count // size)
-    numbers = _unpacked(packed.reshape(width, blocks, -1), bits)
+    numbers = unpacked(packed.reshape(width, blocks, -1), bits)
     middle = np.full((width, blocks), 1 << (bits - 1))
     if zeros is not None:
-        middle = _unpacked(zeros.reshape(width, -1), bits)[:, :blocks]
+        middle = unpacked(zeros.reshape(width, -1), bits)[:, :blocks]
     real = (numbers.astype(np.float64) - middle[..., None]) * scales.reshape(width, blocks, 1)
     return np.ascontiguousarray(real.reshape(width, -1)[:, :count].T)
 
 
 def _block_product(_given: Attributes, x: Array, weights: Array) -> Array:
     return np.matmul(x, weights)
-
-
-def _unpacked(packed: Array, bits: int) -> Array:
-    shifts = np.arange(0, 8, bits)
-    numbers = (packed[..., None] >> shifts) & ((1 << bits) - 1)
-    return numbers.reshape(*packed.shape[:-1], -1)
 
 
 def _part(given: Attributes, x: Array) -> Array:

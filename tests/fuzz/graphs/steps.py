@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from reference import OWN
-from simpler import SIMPLER
+from simpler import simpler
 
 __all__ = [
     "OPSET",
@@ -60,8 +60,7 @@ class Step:
         self.node = node
         self.opset = opset
         self.inputs: list[str] = [*node.input, *(name for name in read_inside(node) if name not in node.input)]
-        simpler = SIMPLER.get(node.op_type)
-        self._inner = tuple(inner) or tuple(Step(each, opset=opset) for each in (simpler(node) if simpler else ()))
+        self._inner = tuple(inner) or tuple(Step(each, opset=opset) for each in simpler(node))
         self._own = OWN.get(node.op_type)
         if self._own is not None:
             self._attributes = attributes_of(node)

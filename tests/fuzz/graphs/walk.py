@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
+from simpler import told
 from steps import OPSET, Rejected, Step, evaluate, imports, is_float, widened
 
 __all__ = ["Graph", "Tensor", "Walk", "element_type", "joined"]
@@ -26,15 +27,23 @@ MOST_ITEMS = 1 << 14
 _TYPES = {"float32": "float", "float64": "double"}
 """Element types that ONNX's schemas call otherwise than NumPy."""
 
-_COUNTING = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
+_COUNTING = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique", "com.microsoft.Unique"))
 """What tells sizes by the data."""
+
+# fmt: off
+_OF_NO_SET = frozenset((
+    "Affine", "Crop", "ImageScaler", "ParametricSoftplus", "ScaledTanh", "SimplifiedLayerNormalization",
+))
+# fmt: on
+"""Experiments of the early standard, which models of all operator sets have in its domain."""
 
 _WITHOUT_ITEMS = (IndexError, ValueError, ZeroDivisionError)
 """What samplers raise where they look for an item of a tensor that has none."""
 
 # fmt: off
 _WINDOWS = frozenset((
-    "AveragePool", "Conv", "ConvInteger", "ConvTranspose", "FusedConv", "LpPool", "MaxPool", "QLinearConv",
+    "AveragePool", "Conv", "ConvInteger", "ConvTranspose", "FusedConv", "LpPool", "MaxPool", "NhwcConv",
+    "NhwcFusedConv", "NhwcMaxPool", "QLinearAveragePool", "QLinearConv",
 ))
 # fmt: on
 """What moves a window over pictures, which the reference allows to be smaller than the window."""
@@ -136,7 +145,7 @@ class Graph:
 
     def operators(self) -> list[str]:
         """The operators' names, in order."""
-        return [node.op_type for step in self.steps for node in step.nodes]
+        return [told(node) for step in self.steps for node in step.nodes]
 
     def with_values(self) -> Graph:
         """The graph with the values of all tensors computed anew from what its inputs are rounded to.
@@ -408,7 +417,7 @@ class Walk:
 
     def check(self, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> None:
         """Raise `Rejected` if the operator set has no such operator, or not with these inputs and attributes."""
-        if node.domain:
+        if node.domain or node.op_type in _OF_NO_SET:
             return
         try:
             schema = onnx.defs.get_schema(node.op_type, self.opset, node.domain)

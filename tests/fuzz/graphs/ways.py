@@ -128,14 +128,19 @@ _NOT_ON_GPUS = frozenset(("MatMulNBits",)) | WITH_STRINGS
 """Operators that GPUs compute in half floats, however wide the numbers are, and those that they have not."""
 # fmt: off
 _TIMES_ZERO = frozenset((
-    "AffineGrid", "Attention", "ComplexMul", "ComplexMulConj", "Conv", "ConvTranspose", "DFT", "DeformConv",
-    "FusedConv", "GRU", "GridSample", "LSTM", "MatMulNBits", "MultiHeadAttention", "Resize", "RoiAlign", "STFT",
+    "AffineGrid", "Attention", "ComplexMul", "ComplexMulConj", "Conv", "ConvTranspose", "CropAndResize", "DFT",
+    "DecoderMaskedMultiHeadAttention", "DeformConv", "FusedConv", "GRU", "GridSample", "LSTM", "MatMulNBits",
+    "MultiHeadAttention", "NhwcConv", "NhwcFusedConv", "PackedAttention", "PackedMultiHeadAttention", "QAttention",
+    "Resize", "RoiAlign", "STFT", "com.microsoft.Attention", "com.microsoft.GridSample",
 ))
 # fmt: on
 """Operators of which nothing says whether they multiply what is no number by 0."""
-_TO_INTEGERS = frozenset(
-    ("Cast", "CastLike", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QLinearSigmoid", "QuantizeLinear")
-)
+# fmt: off
+_TO_INTEGERS = frozenset((
+    "Cast", "CastLike", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QLinearSigmoid", "QuantizeLinear",
+    "com.microsoft.QuantizeLinear",
+))
+# fmt: on
 """Operators that make integers of floats; nothing says which one is made of what is no number."""
 _OF_EQUAL_ITEMS = frozenset(("MeanVarianceNormalization",))
 """Operators that divide what rounding leaves of the differences of equal items by what it leaves of their deviation."""

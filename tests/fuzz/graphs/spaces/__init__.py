@@ -11,7 +11,10 @@ from spaces import (
     contributed_space,
     control_space,
     elementwise_space,
+    fused_attention_space,
+    fused_space,
     indices_space,
+    linear_space,
     normalization_space,
     quantization_space,
     reductions_space,
@@ -20,6 +23,7 @@ from spaces import (
     shapes_space,
     signal_space,
     strings_space,
+    training_space,
     values_space,
 )
 from spaces.declared import SPACES
@@ -32,7 +36,10 @@ __all__ = [
     "contributed_space",
     "control_space",
     "elementwise_space",
+    "fused_attention_space",
+    "fused_space",
     "indices_space",
+    "linear_space",
     "normalization_space",
     "quantization_space",
     "reductions_space",
@@ -41,5 +48,6 @@ __all__ = [
     "shapes_space",
     "signal_space",
     "strings_space",
+    "training_space",
     "values_space",
 ]

@@ -18,6 +18,7 @@ from walk import Tensor, Walk
 __all__ = [
     "ANY",
     "BOOL",
+    "DOMAIN",
     "I32",
     "I64",
     "INTEGERS",
@@ -35,6 +36,9 @@ __all__ = [
 
 Space = Callable[[Walk], object]
 SPACES: dict[str, Space] = {}
+
+DOMAIN = "com.microsoft"
+"""Of onnxruntime's own operators."""
 
 F, I64, I32, BOOL = np.float32, np.int64, np.int32, np.bool_
 INTEGERS = (I64, I32, np.int8, np.uint8)
