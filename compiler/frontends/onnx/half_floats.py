@@ -100,7 +100,7 @@ def bound_types(node: Node, schema: OpSchema) -> dict[str, str]:
         for index, operand in enumerate(node.operands)
         if isinstance(operand, Value)
     }
-    if node.op_type == "DequantizeLinear" and not node.attributes.get("output_dtype"):
+    if schema.name == "DequantizeLinear" and not schema.domain and not node.attributes.get("output_dtype"):
         types["T3"] = types["T2"]  # from version 23 on, the scale's
     return types
 
