@@ -125,7 +125,7 @@ def _room_in_elf(size: int) -> list[str]:
 _PLAIN_ELF = Linking(
     room=_room_in_elf,
     append=elf_constants.append_constants,
-    compile_flags=("-fPIC", "-ffunction-sections", "-fdata-sections"),
+    compile_flags=("-D_GNU_SOURCE", "-fPIC", "-ffunction-sections", "-fdata-sections"),
     link_flags=(
         "-shared",
         "-s",
@@ -195,7 +195,7 @@ _PLAIN_PE = Linking(
 )
 _PE = replace(_PLAIN_PE, small=replace(_PLAIN_PE, finish=_sealed_as_a_whole))
 _WASM = Linking(
-    compile_flags=("-ffunction-sections", "-fdata-sections"),
+    compile_flags=("-D_GNU_SOURCE", "-ffunction-sections", "-fdata-sections"),
     link_flags=("-mexec-model=reactor", "-s", "-Wl,--gc-sections", f"-Wl,-z,stack-size={wasm_constants.STACK_BYTES}"),
     libraries=("-lm",),
     name_flags=_wasm_names,

@@ -10,8 +10,6 @@
 #include "pool.h"
 #include "system.h"
 
-static const nnefc_description *const description = &nnefc_this_model.description;
-
 #ifndef NNEFC_SMALL
 nnefc_status nnefc_fail(nnefc_status status, char *error, const char *format, ...) {
     va_list arguments;

@@ -18,8 +18,6 @@
 #include "text/border.h"
 #endif
 
-enum { ALIGNMENT = 64 };
-
 struct nnefc_engine {
     nnefc_pool *pool;
     uint8_t *state;
@@ -40,13 +38,11 @@ struct nnefc_engine {
 #endif
 };
 
-static const nnefc_description *const description = &nnefc_this_model.description;
-
 /* Zeroed memory, aligned; null for no bytes. `*failed` becomes true if there is none to be had. Writing the zeros here
  * also makes the system find the pages now and not during the first run. */
 static uint8_t *allocate(uint64_t bytes, bool *failed) {
     if (bytes == 0) return NULL;
-    uint64_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    uint64_t rounded = (bytes + NNEFC_ALIGNMENT - 1) / NNEFC_ALIGNMENT * NNEFC_ALIGNMENT;
     uint8_t *memory = rounded >= bytes && rounded <= SIZE_MAX / 2 ? nnefc_allocate_aligned((size_t)rounded) : NULL;
     if (memory == NULL)
         *failed = true;
@@ -101,7 +97,7 @@ static nnefc_status fill(nnefc_engine *engine, const nnefc_options *options, uin
 nnefc_status nnefc_engine_create(const nnefc_options *options, nnefc_engine **engine, char *error) {
     uint32_t threads = 0;
     nnefc_status status = nnefc_choose_threads(options, &threads, error);
-    if (status == NNEFC_OK) status = nnefc_check_workspace(options, ALIGNMENT, error);
+    if (status == NNEFC_OK) status = nnefc_check_workspace(options, NNEFC_ALIGNMENT, error);
     if (status == NNEFC_OK && options->device != 0)
         status = nnefc_fail(NNEFC_BAD_ARGUMENT, error, "device is %lld, but the network runs on the processor",
                             (long long)options->device);
@@ -198,7 +194,7 @@ static void warm_up(nnefc_engine *engine, uint8_t *tensors, void **pointers) {
     for (uint32_t i = 0; i < description->input_count + description->output_count; i++) {
         const nnefc_tensor *tensor = i < description->input_count ? given + i : description->outputs + (i - description->input_count);
         pointers[i] = tensors;
-        tensors += (tensor->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        tensors += (tensor->bytes + NNEFC_ALIGNMENT - 1) / NNEFC_ALIGNMENT * NNEFC_ALIGNMENT;
     }
     nnefc_pool_warm_up(engine->pool);
     nnefc_engine_run(engine, (const void *const *)pointers, pointers + description->input_count, error);
@@ -211,8 +207,8 @@ void nnefc_warm_up(void) {
     if (nnefc_engine_create(&options, &engine, error) != NNEFC_OK) return; /* nnefc_create says what is wrong */
     uint32_t count = description->input_count + description->output_count;
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < description->input_count; i++) bytes += description->inputs[i].bytes + ALIGNMENT;
-    for (uint32_t i = 0; i < description->output_count; i++) bytes += description->outputs[i].bytes + ALIGNMENT;
+    for (uint32_t i = 0; i < description->input_count; i++) bytes += description->inputs[i].bytes + NNEFC_ALIGNMENT;
+    for (uint32_t i = 0; i < description->output_count; i++) bytes += description->outputs[i].bytes + NNEFC_ALIGNMENT;
     bool failed = false;
     uint8_t *tensors = allocate(bytes, &failed);
     void **pointers = calloc(count + 1, sizeof *pointers);

@@ -85,4 +85,6 @@ extern const nnefc_model nnefc_this_model;
 static inline void nnefc_choose_level(void) {}
 #endif
 
+static const nnefc_description *const description = &nnefc_this_model.description;
+
 #endif

@@ -40,7 +40,7 @@ static nnefc_thread_table *next_table(nnefc_thread_table *table) {
 }
 
 /* A new entry for a thread that has none; null if there is no memory. */
-static nnefc_thread_value *take(nnefc_per_thread *variable, uintptr_t thread) {
+static nnefc_thread_value *take_place(nnefc_per_thread *variable, uintptr_t thread) {
     for (nnefc_thread_table *table = variable; table != NULL; table = next_table(table))
         for (nnefc_thread_value *found; (found = place_of(table, thread, 0)) != NULL;) {
             uintptr_t nobody = 0;
@@ -53,7 +53,7 @@ bool nnefc_per_thread_set(nnefc_per_thread *variable, void *value) {
     uintptr_t thread = nnefc_this_thread();
     nnefc_thread_value *entry = nnefc_per_thread_find(variable, thread);
     if (entry == NULL && value == NULL) return true;
-    if (entry == NULL) entry = take(variable, thread);
+    if (entry == NULL) entry = take_place(variable, thread);
     if (entry == NULL) return false;
     entry->value = value;
     if (value == NULL) atomic_store_explicit(&entry->thread, 0, memory_order_release);

@@ -24,8 +24,6 @@ static struct {
 static atomic_uint create_failures;
 #endif
 
-static const nnefc_description *const description = &nnefc_this_model.description;
-
 const nnefc_description *nnefc_describe(void) {
     nnefc_choose_level();
     return description;

@@ -1,4 +1,4 @@
-#if !defined(_GNU_SOURCE)
+#if !defined(_WIN32) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
 #include "system.h"
@@ -6,15 +6,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum {
-    ALIGNMENT = 64,
-    STACK_BYTES = 1 << 20 /* the same on every C library; some give new threads only 128 KB */
-};
+enum { STACK_BYTES = 1 << 20 }; /* the same on every C library; some give new threads only 128 KB */
 
 #if defined(_WIN32)
 #include <malloc.h>
 
-void *nnefc_allocate_aligned(size_t bytes) { return _aligned_malloc(bytes > 0 ? bytes : 1, ALIGNMENT); }
+void *nnefc_allocate_aligned(size_t bytes) { return _aligned_malloc(bytes > 0 ? bytes : 1, NNEFC_ALIGNMENT); }
 
 void nnefc_free_aligned(void *memory) { _aligned_free(memory); }
 
@@ -23,7 +20,7 @@ void nnefc_free_aligned(void *memory) { _aligned_free(memory); }
 /* aligned_alloc is younger than some systems that libraries shall load on */
 void *nnefc_allocate_aligned(size_t bytes) {
     void *memory = NULL;
-    return posix_memalign(&memory, ALIGNMENT, bytes > 0 ? bytes : 1) == 0 ? memory : NULL;
+    return posix_memalign(&memory, NNEFC_ALIGNMENT, bytes > 0 ? bytes : 1) == 0 ? memory : NULL;
 }
 
 void nnefc_free_aligned(void *memory) { free(memory); }

@@ -45,7 +45,10 @@ bool nnefc_has_processors(const int32_t *processors, uint32_t threads);
 /* Lets the calling thread run on that one alone; false if it may not. */
 bool nnefc_run_only_on(int32_t processor);
 
-/* Memory aligned to 64 bytes, for nnefc_free_aligned; null if there is none to be had. */
+/* Of tensors, in bytes. */
+enum { NNEFC_ALIGNMENT = 64 };
+
+/* Memory that is aligned so, for nnefc_free_aligned; null if there is none to be had. */
 void *nnefc_allocate_aligned(size_t bytes);
 
 void nnefc_free_aligned(void *memory);

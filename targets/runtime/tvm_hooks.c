@@ -15,7 +15,7 @@ static int launch(nnefc_parallel_body body, void *data, int tasks) {
 }
 
 /* Null when the worker's scratch is used up; the kernel then returns a failure. Blocks are aligned to 64 bytes. */
-static void *allocate(int device_type, int device_id, uint64_t bytes, int type_code, int type_bits) {
+static void *allocate_scratch(int device_type, int device_id, uint64_t bytes, int type_code, int type_bits) {
     (void)device_type, (void)device_id, (void)type_code, (void)type_bits;
     nnefc_worker *worker = nnefc_pool_current();
     if (worker == NULL) return NULL;
@@ -32,7 +32,7 @@ static void *allocate(int device_type, int device_id, uint64_t bytes, int type_c
     return scratch->base + start;
 }
 
-static int release(int device_type, int device_id, void *pointer) {
+static int release_scratch(int device_type, int device_id, void *pointer) {
     (void)device_type, (void)device_id;
     nnefc_worker *worker = nnefc_pool_current();
     if (worker == NULL) return -1;
@@ -60,20 +60,20 @@ static void raise_parts(const char *kind, const char **parts, int32_t count) {
 
 static void raise_text(const char *kind, const char *message) { raise_parts(kind, &message, 1); }
 
-static int refuse(void) {
+static int refuse_call(void) {
     nnefc_worker *worker = nnefc_pool_current();
     if (worker != NULL) nnefc_worker_fail(worker, "a kernel calls a function of TVM that compiled libraries do not have");
     return -1;
 }
 
 int (*__TVMBackendParallelLaunch)(nnefc_parallel_body body, void *data, int tasks) = launch;
-void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = allocate;
-int (*__TVMBackendFreeWorkspace)(int, int, void *) = release;
+void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = allocate_scratch;
+int (*__TVMBackendFreeWorkspace)(int, int, void *) = release_scratch;
 void (*__TVMFFIErrorSetRaisedFromCStr)(const char *kind, const char *message) = raise_text;
-int (*__TVMBackendParallelBarrier)(void) = refuse;
-int (*__TVMFFIEnvModLookupFromImports)(void) = refuse;
-int (*__TVMFFIFunctionCall)(void) = refuse;
-int (*__TVMFFIHandleInitOnce)(void) = refuse;
+int (*__TVMBackendParallelBarrier)(void) = refuse_call;
+int (*__TVMFFIEnvModLookupFromImports)(void) = refuse_call;
+int (*__TVMFFIFunctionCall)(void) = refuse_call;
+int (*__TVMFFIHandleInitOnce)(void) = refuse_call;
 
 /* Called by kernels that find in their operands what their operation does not allow, an index out of range for example:
  * the run fails with this text, when the kernel is done. It returns, so the kernel must go on without harm. */
@@ -109,11 +109,11 @@ void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message);
 void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int32_t count);
 
 void *TVMBackendAllocWorkspace(int device_type, int device_id, uint64_t bytes, int type_code, int type_bits) {
-    return allocate(device_type, device_id, bytes, type_code, type_bits);
+    return allocate_scratch(device_type, device_id, bytes, type_code, type_bits);
 }
 
 int TVMBackendFreeWorkspace(int device_type, int device_id, void *pointer) {
-    return release(device_type, device_id, pointer);
+    return release_scratch(device_type, device_id, pointer);
 }
 
 void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message) { raise_text(kind, message); }

@@ -144,7 +144,7 @@ static nnefc_status map_file(const char *path, nnefc_mapping *mapping, char *err
 }
 
 /* Takes what the caller has in memory. */
-static nnefc_status take(const nnefc_weights *weights, const nnefc_options *options, nnefc_mapping *mapping, char *error,
+static nnefc_status take_given(const nnefc_weights *weights, const nnefc_options *options, nnefc_mapping *mapping, char *error,
                          size_t error_bytes) {
     if ((uintptr_t)options->constants % BLOCK != 0) {
         refuse(error, error_bytes, "nnefc_options.constants is not aligned to %d bytes", (int)BLOCK);
@@ -161,7 +161,7 @@ static nnefc_status take(const nnefc_weights *weights, const nnefc_options *opti
 
 nnefc_status nnefc_weights_map(const nnefc_weights *weights, const nnefc_options *options, nnefc_mapping *mapping, char *error,
                                size_t error_bytes) {
-    if (options->constants != NULL) return take(weights, options, mapping, error, error_bytes);
+    if (options->constants != NULL) return take_given(weights, options, mapping, error, error_bytes);
     const char *path = options->weights;
     char beside[PATH_BYTES];
     if (path == NULL) {

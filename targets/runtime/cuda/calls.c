@@ -193,7 +193,6 @@ static bool counts_outputs(void) { return nnefc_this_model.open.counted_count > 
 #endif
 
 uint64_t nnefc_cuda_output_bytes(const nnefc_engine *engine, uint32_t output) {
-    const nnefc_description *description = &nnefc_this_model.description;
 #ifdef NNEFC_OPEN
     if (counts_outputs()) {
         const nnefc_tensor *tensor = &description->outputs[output];

@@ -4,7 +4,6 @@
 #include "gpu_engine.h"
 #include "model.h"
 
-static const nnefc_description *const description = &nnefc_this_model.description;
 static const nnefc_open_sizes *const open_sizes = &nnefc_this_model.open;
 
 /* Memory for a part that was laid out. */

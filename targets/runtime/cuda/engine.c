@@ -8,8 +8,6 @@
 
 enum { WORKSPACE_ALIGNMENT = 256 };
 
-static const nnefc_description *const description = &nnefc_this_model.description;
-
 /* Makes the session's GPU the calling thread's, until `leave`. */
 static nnefc_status enter(const nnefc_engine *engine, char *error) {
     nnefc_status status = nnefc_cuda_check_process(error);

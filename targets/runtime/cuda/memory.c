@@ -10,7 +10,6 @@ enum {
     PINNED_ALIGNMENT = 64
 };
 
-static const nnefc_description *const description = &nnefc_this_model.description;
 static const nnefc_cuda_module *const module = &nnefc_cuda_this_module;
 
 uint32_t nnefc_cuda_tensor_count(void) { return description->input_count + description->output_count; }

@@ -8,7 +8,6 @@
 
 enum { ALIGNMENT = 256 };
 
-static const nnefc_description *const description = &nnefc_this_model.description;
 static const nnefc_open_sizes *const open_sizes = &nnefc_this_model.open;
 
 nnefc_status nnefc_cuda_fill_sizes(nnefc_engine *engine, const nnefc_options *options, char *error) {

@@ -5,8 +5,6 @@
 
 enum { VECTOR_BYTES = 16 }; /* the most that a kernel reads or writes at a time */
 
-static const nnefc_description *const description = &nnefc_this_model.description;
-
 /* What the driver knows of an address. */
 typedef struct memory_kind {
     unsigned type; /* a CUmemorytype; 0 for memory that the driver does not know */

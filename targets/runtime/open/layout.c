@@ -3,10 +3,9 @@
 #include <stdbool.h>
 
 #include "model.h"
+#include "system.h"
 
-enum { ALIGNMENT = 64 };
-
-uint64_t nnefc_aligned(int64_t bytes) { return ((uint64_t)bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+uint64_t nnefc_aligned(int64_t bytes) { return ((uint64_t)bytes + NNEFC_ALIGNMENT - 1) / NNEFC_ALIGNMENT * NNEFC_ALIGNMENT; }
 
 /* Whether a storage is laid out before another one: the larger first, of equal ones that which is needed first. */
 static bool before(const int64_t *bytes, uint32_t storage, uint32_t other) {

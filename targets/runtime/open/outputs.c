@@ -7,8 +7,6 @@
 #include "model.h"
 #include "system.h"
 
-static const nnefc_description *const description = &nnefc_this_model.description;
-
 bool nnefc_outputs_init(nnefc_outputs *outputs) {
     size_t inputs = description->input_count, count = description->output_count; /* no rooms of 0 bytes: those may be null */
     outputs->own = calloc(count + 1, sizeof *outputs->own);

@@ -3,8 +3,6 @@
 #include "model.h"
 #include "session.h"
 
-static const nnefc_description *const description = &nnefc_this_model.description;
-
 /* Ends a call on a session. */
 static nnefc_status done(nnefc_session *session, nnefc_status status) {
     nnefc_give_back(session);

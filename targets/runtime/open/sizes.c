@@ -10,7 +10,6 @@
 
 #define MOST_BYTES (INT64_C(1) << 48) /* more than any machine has */
 
-static const nnefc_description *const description = &nnefc_this_model.description;
 static const nnefc_open_sizes *const open_sizes = &nnefc_this_model.open;
 
 /* The open dimensions that inputs say, which come first. */

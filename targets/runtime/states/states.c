@@ -2,16 +2,13 @@
 #include "checks.h"
 #include "model.h"
 #include "session.h"
-
-enum { STATE_ALIGNMENT = 64 };
-
-static const nnefc_description *const description = &nnefc_this_model.description;
+#include "system.h"
 
 /* Where a state begins: they lie one after the other, each aligned. */
 static uint64_t offset_of(uint32_t state) {
     uint64_t offset = 0;
     for (uint32_t i = 0; i < state; i++)
-        offset += (description->states[i].bytes + STATE_ALIGNMENT - 1) / STATE_ALIGNMENT * STATE_ALIGNMENT;
+        offset += (description->states[i].bytes + NNEFC_ALIGNMENT - 1) / NNEFC_ALIGNMENT * NNEFC_ALIGNMENT;
     return offset;
 }
 

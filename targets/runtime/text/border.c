@@ -8,8 +8,6 @@
 
 #define MOST_BYTES (UINT64_C(1) << 32) /* that the texts of a run may take */
 
-static const nnefc_description *const description = &nnefc_this_model.description;
-
 bool nnefc_texts_init(nnefc_texts *texts) {
     texts->arena.most = MOST_BYTES <= SIZE_MAX / 2 ? MOST_BYTES : SIZE_MAX / 2;
     texts->inputs = calloc((size_t)description->input_count + 1, sizeof *texts->inputs);

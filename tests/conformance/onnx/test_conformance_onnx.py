@@ -1,6 +1,6 @@
 """A sample of the tests of ONNX's own runner.
 
-Of single operators 60 by the hash of their names, all of Scatter and ConvInteger, and each operator.
+Of single operators 30 by the hash of their names, all of Scatter and ConvInteger, and each operator.
 
 `make test-all` runs all of them.
 """
@@ -26,7 +26,7 @@ TABLE = FOLDER.parents[2] / "docs" / "onnx-conformance.md"
 LINE = re.compile(r"^(pass|fixed|known|refused|wrong|broken) +(\S+) ?(.*)$", re.MULTILINE)
 
 
-@pytest.fixture(scope="module", params=[60, pytest.param(sys.maxsize, id="all", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[30, pytest.param(sys.maxsize, id="all", marks=pytest.mark.slow)])
 def outcomes(request: pytest.FixtureRequest) -> dict[str, Outcome]:
     """What came of each, from processes of their own."""
     command = [sys.executable, str(FOLDER / "run.py"), "--kind", "node", "--sample", str(request.param)]
@@ -73,7 +73,7 @@ def test_what_does_not_pass_is_refused_with_a_reason(outcomes: dict[str, Outcome
 @pytest.mark.parametrize(
     ("kinds", "least"),
     [
-        pytest.param(("simple", "pytorch-operator"), 55, id="operators"),
+        pytest.param(("simple", "pytorch-operator"), 55, id="operators", marks=pytest.mark.slow),
         pytest.param(("pytorch-converted",), 75, id="converted", marks=pytest.mark.slow),
     ],
 )

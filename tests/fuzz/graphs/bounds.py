@@ -57,7 +57,7 @@ _SPREAD = 4.0
 _SUMS = frozenset((
     "Add", "Sub", "Sum", "Mean", "MatMul", "BlockProduct", "Gemm", "Einsum", "Conv", "ConvTranspose", "AveragePool",
     "GlobalAveragePool", "LpPool", "ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "CumSum",
-    "ScatterElements", "ScatterND", "Resize", "GridSample", "AttentionProducts", "AttentionMask", "AttentionValues",
+    "ScatterElements", "ScatterND", "Resize", "AttentionProducts", "AttentionMask", "AttentionValues",
     "CausalSums", "Col2Im", "FusedProducts", "WithBias", "DFT", "STFT", "DeformedSums", "NegativeLogLikelihoodLoss",
     "ExpertProducts", "ExpertSums", "Irfft", "Rfft",
 ))
@@ -86,7 +86,7 @@ _CANCELLING = frozenset(
 _TERMS: Mapping[str, Callable[..., Anything]] = {
     "AffineGrid": lambda theta, _: np.abs(theta).sum(-1).max(initial=0),
     **dict.fromkeys(
-        ("CropAndResize", "DeformedColumns", "RoiAlign"),
+        ("CropAndResize", "DeformedColumns", "GridSample", "RoiAlign"),
         lambda x, *_: (1 + max(x.shape[2:])) * np.abs(x).max(initial=0),
     ),
     **dict.fromkeys(

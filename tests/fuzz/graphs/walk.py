@@ -183,6 +183,11 @@ def joined(graphs: Sequence[Graph]) -> Graph:
 _PARTS = ("steps", "inputs", "constants", "outputs")
 
 
+def _places_of(step: Step, value: Array) -> tuple[int, ...]:
+    """The sizes of pictures that a step makes, whose channels come before them or last."""
+    return value.shape[1:-1] if step.node.op_type.startswith("Nhwc") else value.shape[2:]
+
+
 def element_type(array: Array) -> int:
     """ONNX's number of an array's element type."""
     return int(helper.np_dtype_to_tensor_dtype(array.dtype))
@@ -362,7 +367,7 @@ class Walk:
         for value in values:
             if value.dtype.kind not in "fiub" or not (value.size or self.may_be_empty):
                 raise Rejected("not a tensor that can be compared")
-            if 0 in value.shape[2:] and step.node.op_type in _WINDOWS:
+            if 0 in _places_of(step, value) and step.node.op_type in _WINDOWS:
                 raise Rejected("the window fits nowhere")
             if value.size > MOST_ITEMS:
                 raise Rejected("too large")

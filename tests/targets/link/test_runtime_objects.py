@@ -15,7 +15,7 @@ from nnefc.targets.link.zig import run_compiler, zig
 
 
 class Runtime:
-    """Two sources and a header; counts what is compiled of them."""
+    """Three sources, of which two lie beside the header that all include; counts what is compiled of them."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.compiled = folder, 0
@@ -24,10 +24,11 @@ class Runtime:
         monkeypatch.setenv("XDG_CACHE_HOME", str(self.cache))
         monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(Path.home() / ".cache" / "zig"))  # its stubs take seconds
         monkeypatch.setattr(module, "run_compiler", self._run)
-        (folder / "r").mkdir()
+        (folder / "r" / "more").mkdir(parents=True)
         (folder / "r" / "value.h").write_text("#define VALUE 1\n")
-        for name in ("one", "two"):
-            (folder / "r" / f"{name}.c").write_text(f'#include "value.h"\nint {name}(void) {{ return VALUE; }}\n')
+        for name in ("one", "two", "more/three"):
+            text = f'#include "value.h"\nint {Path(name).name}(void) {{ return VALUE; }}\n'
+            (folder / "r" / f"{name}.c").write_text(text)
 
     def _run(self, command: Sequence[str], folder: Path) -> None:
         self.compiled += 1
@@ -35,10 +36,11 @@ class Runtime:
 
     def make(self, name: str, *flags: str, joined: bool = False) -> list[bytes]:
         """The objects' contents."""
-        sources, place = [self.folder / "r" / f"{source}.c" for source in ("one", "two")], self.folder / name
+        sources = [self.folder / "r" / f"{source}.c" for source in ("one", "two", "more/three")]
+        place = self.folder / name
         place.mkdir()
         objects = runtime_objects(sources, self.folder / "r", [*self.command, *flags], place, joined)
-        assert [path.name for path in objects] == (["runtime.o"] if joined else ["runtime_one.o", "runtime_two.o"])
+        assert [path.name for path in objects] == (["runtime.o"] if joined else ["runtime_two.o", "runtime_three.o"])
         return [path.read_bytes() for path in objects]
 
     def kept(self) -> Path:
@@ -56,14 +58,14 @@ def test_they_are_compiled_once_and_the_same_each_time(runtime: Runtime, caplog:
     caplog.set_level("INFO", "nnefc")
     first = runtime.make("a")
     assert (runtime.make("b"), runtime.compiled) == (first, 2)
-    assert first[0] != first[1]
+    assert [name in first[0] for name in (b"one", b"two", b"three")] == [True, True, False]
     assert caplog.messages == ["compiling the runtime and the C library: once for each kind of machine"]
 
 
 def test_they_may_be_one_object_with_what_is_in_each(runtime: Runtime) -> None:
     (first,) = runtime.make("a", joined=True)
     assert (runtime.make("b", joined=True), runtime.compiled) == ([first], 3)
-    assert all(name in first for name in (b"one", b"two"))
+    assert all(name in first for name in (b"one", b"two", b"three"))
     assert len(runtime.make("c")) == 2  # which are kept beside it
 
 
