@@ -102,6 +102,8 @@ def bound_types(node: Node, schema: OpSchema) -> dict[str, str]:
     }
     if schema.name == "DequantizeLinear" and not schema.domain and not node.attributes.get("output_dtype"):
         types["T3"] = types["T2"]  # from version 23 on, the scale's
+    if schema.name == "GroupQueryAttention":
+        types.setdefault("K", types["F"])  # of a first step: keys and values are kept as they came
     return types
 
 

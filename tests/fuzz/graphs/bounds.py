@@ -96,6 +96,9 @@ _TERMS: Mapping[str, Callable[..., Anything]] = {
     "Det": lambda x: np.abs(x).sum(-1).prod(-1),
     "Inverse": lambda x: np.abs(np.linalg.inv(x)) @ np.abs(x) @ np.abs(np.linalg.inv(x)),
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), lambda _: np.ones(1)),
+    **dict.fromkeys(
+        ("Adagrad", "Adam", "Momentum"), lambda *inputs: 4 * sum(np.abs(x).max(initial=0) for x in inputs[2:])
+    ),
     "RotaryEmbedding": lambda x, cos, sin, *_: (
         np.abs(x).max(initial=0) * (np.abs(cos).max(initial=0) + np.abs(sin).max(initial=0))
     ),

@@ -129,9 +129,9 @@ _NOT_ON_GPUS = frozenset(("MatMulNBits",)) | WITH_STRINGS
 # fmt: off
 _TIMES_ZERO = frozenset((
     "AffineGrid", "Attention", "ComplexMul", "ComplexMulConj", "Conv", "ConvTranspose", "CropAndResize", "DFT",
-    "DecoderMaskedMultiHeadAttention", "DeformConv", "FusedConv", "GRU", "GridSample", "Irfft", "LSTM", "MatMulNBits",
-    "MultiHeadAttention", "NhwcConv", "NhwcFusedConv", "PackedAttention", "PackedMultiHeadAttention", "QAttention",
-    "Resize", "Rfft", "RoiAlign", "STFT", "com.microsoft.Attention", "com.microsoft.GridSample",
+    "DecoderMaskedMultiHeadAttention", "DeformConv", "FusedConv", "GRU", "GridSample", "Inverse", "Irfft", "LSTM",
+    "MatMulNBits", "MultiHeadAttention", "NhwcConv", "NhwcFusedConv", "PackedAttention", "PackedMultiHeadAttention",
+    "QAttention", "Resize", "Rfft", "RoiAlign", "STFT", "com.microsoft.Attention", "com.microsoft.GridSample",
 ))
 # fmt: on
 """Operators of which nothing says whether they multiply what is no number by 0."""

@@ -28,7 +28,7 @@ def _optimized(w: Walk, name: str) -> object:
         attributes = {"alpha": w.real(0.1, 1), "beta": w.real(0.1, 1), "norm_coefficient": w.real(0, 0.1)}
         attributes |= {"mode": w.one("standard", "nesterov")}
     else:
-        attributes = {"norm_coefficient": w.real(0, 0.1), "epsilon": w.real(1e-3, 1e-1)}
+        attributes = {"norm_coefficient": w.real(0, 0.1), "epsilon": w.real(0.1, 1)}
         if name == "Adagrad":
             attributes |= some(w, decay_factor=w.real(0, 0.5))
         else:
