@@ -21,7 +21,7 @@
 /* Pieces. */
 
 /* Takes a piece of a worker's range, its first or its last; -1 if there is none, or if the launch is over. */
-static int32_t take_piece(nnefc_pool *pool, uint32_t index, uint64_t announced, bool first) {
+static int32_t take(nnefc_pool *pool, uint32_t index, uint64_t announced, bool first) {
     atomic_uint_least64_t *range = &pool->slots[index].range;
     uint64_t known = atomic_load_explicit(range, memory_order_relaxed);
     for (;;) {
@@ -77,7 +77,7 @@ static void do_pieces(nnefc_pool *pool, nnefc_slot *own, uint64_t announced, uin
     int status = 0;
     for (uint32_t i = 0; i < workers; i++) {
         uint32_t index = own->worker.index + i < pool->threads ? own->worker.index + i : own->worker.index + i - pool->threads;
-        for (int64_t piece; (piece = take_piece(pool, index, announced, i == 0)) >= 0; count++) {
+        for (int64_t piece; (piece = take(pool, index, announced, i == 0)) >= 0; count++) {
             atomic_store_explicit(&own->working, true, memory_order_relaxed);
             const nnefc_job *job = &pool->job;
             int64_t first = piece * job->tasks / job->pieces, end = (piece + 1) * job->tasks / job->pieces;

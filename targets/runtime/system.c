@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { STACK_BYTES = 1 << 20 }; /* the same on every C library; some give new threads only 128 KB */
-
 #if defined(_WIN32)
 #include <malloc.h>
 
@@ -45,7 +43,7 @@ static int64_t process_number(void) { return GetCurrentProcessId(); }
 bool nnefc_start_thread(pthread_t *thread, void *(*body)(void *), void *argument) {
     /* a thread's function returns 32 bits, which nobody asks for; it is called in the same way */
     LPTHREAD_START_ROUTINE start = (LPTHREAD_START_ROUTINE)(void (*)(void))body;
-    *thread = CreateThread(NULL, STACK_BYTES, start, argument, STACK_SIZE_PARAM_IS_A_RESERVATION, NULL);
+    *thread = CreateThread(NULL, NNEFC_STACK_BYTES, start, argument, STACK_SIZE_PARAM_IS_A_RESERVATION, NULL);
     return *thread != NULL;
 }
 
@@ -137,7 +135,7 @@ bool nnefc_start_thread(pthread_t *thread, void *(*body)(void *), void *argument
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_attr_setstacksize(&attributes, STACK_BYTES) == 0 &&
+    bool started = pthread_attr_setstacksize(&attributes, NNEFC_STACK_BYTES) == 0 &&
                    pthread_create(thread, &attributes, body, argument) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);

@@ -45,8 +45,10 @@ bool nnefc_has_processors(const int32_t *processors, uint32_t threads);
 /* Lets the calling thread run on that one alone; false if it may not. */
 bool nnefc_run_only_on(int32_t processor);
 
-/* Of tensors, in bytes. */
-enum { NNEFC_ALIGNMENT = 64 };
+enum {
+    NNEFC_ALIGNMENT = 64,        /* of tensors, in bytes */
+    NNEFC_STACK_BYTES = 1 << 20, /* of a thread, the same on every C library; some give new threads only 128 KB */
+};
 
 /* Memory that is aligned so, for nnefc_free_aligned; null if there is none to be had. */
 void *nnefc_allocate_aligned(size_t bytes);

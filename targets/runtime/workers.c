@@ -11,10 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum {
-    STACK_BYTES = 1 << 20, /* as in system.c */
-    LOOKING_NANOSECONDS = 250 /* about what waiting.c does between two questions for the time */
-};
+enum { LOOKING_NANOSECONDS = 250 }; /* about what waiting.c does between two questions for the time */
 
 enum { IDLE, BUSY };                   /* states of a lent thread, */
 enum { FREE, HELD, HELD_AND_WANTED };  /* and of a lock */
@@ -52,10 +49,10 @@ void nnefc_may_wait(int32_t may) { program_waits = may != 0; }
 /* A record of a thread, for nnefc_run_lent and nnefc_lent; null if there is no memory. */
 void *nnefc_lend(void) {
     lent_thread *thread = calloc(1, sizeof *thread);
-    char *stack = nnefc_allocate_aligned(STACK_BYTES);
+    char *stack = nnefc_allocate_aligned(NNEFC_STACK_BYTES);
     void *variables = nnefc_allocate_aligned(__builtin_wasm_tls_size());
     if (thread != NULL && stack != NULL && variables != NULL) {
-        thread->stack = stack + STACK_BYTES;
+        thread->stack = stack + NNEFC_STACK_BYTES;
         thread->own = variables;
         return thread;
     }
