@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,8 @@ sys.path += [str(part) for part in (TESTS, TESTS / "targets", FUZZ, FUZZ / "grap
 
 from record import RECORD, Record  # noqa: E402
 from ways import WAYS  # noqa: E402
+
+from nnefc.frontends.onnx import operators_table  # noqa: E402
 
 __all__ = ["PAGE", "page"]
 
@@ -64,6 +67,9 @@ def _graphs(record: Record) -> Iterator[str]:
     )
     each = sum(nodes.values()) / max(graphs, 1)
     yield f"{graphs:,} graphs of {sum(nodes.values()):,} nodes, {each:.1f} each, of {len(nodes)} operators."
+    untried = _untried(nodes)
+    if untried:
+        yield f"No graph has {len(untried)} others: {', '.join(untried)}."
     yield f"{runs:,} runs: with one thread and with three, once where another machine or a GPU is emulated (\\*),"
     yield "and those of reproducible libraries for two kinds of processors, with the same bits."
     yield f"{refused:,} were refused: NNEF has no operation for them, nothing says how large a result is, or operators"
@@ -95,6 +101,14 @@ def _graphs(record: Record) -> Iterator[str]:
     validated = sum(record["validated"].values())
     if validated:
         yield from ("", f"After {validated:,} passes and steps of kernels the results were computed and found right.")
+
+
+def _untried(nodes: Mapping[str, int]) -> list[str]:
+    """The operators of the library that no graph has."""
+    rows = re.findall(r"^\| (\w+)(?: \(([\w.]+)\))? \|", operators_table(), re.MULTILINE)[1:]
+    standard = {name for name, domain in rows if not domain}
+    told = {f"{domain}.{name}" if domain and name in standard else name: name for name, domain in rows}
+    return [f"`{name}`" for key, name in told.items() if key not in nodes]
 
 
 def _asked(record: Record) -> Iterator[str]:

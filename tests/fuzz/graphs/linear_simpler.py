@@ -17,6 +17,14 @@ def _sums(kind: str) -> Callable[[Steps], list[onnx.NodeProto]]:
     return make
 
 
+def _convolution_of_layouts(steps: Steps) -> list[onnx.NodeProto]:
+    x, *others = steps.node.input
+    last = steps.given.pop("channels_last", 0)
+    x = steps.add("ChannelsFirst", x) if last else x
+    real = steps.add("ConvolutionSums", x, *others, **steps.given)
+    return steps.rounded(steps.add("ChannelsLast", real) if last else real, steps.node.input[7])
+
+
 def _linear(steps: Steps) -> list[onnx.NodeProto]:
     *inputs, zero = steps.node.input
     return steps.rounded(steps.add(f"Real{steps.node.op_type}", *inputs, **steps.given), zero)
@@ -106,6 +114,7 @@ OF_INTEGERS: Mapping[str, Callable[[Steps], Sequence[onnx.NodeProto]]] = {
     "QLinearSoftmax": _linear,
     "QLinearWhere": _linear,
     "com.microsoft.DequantizeLinear": _dequantized,
+    "com.microsoft.QLinearConv": _convolution_of_layouts,
     "com.microsoft.QuantizeLinear": _quantized,
 }
 """By the operators' names."""

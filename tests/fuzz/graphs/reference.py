@@ -8,6 +8,7 @@ Source: ONNX's text of the operators, of operator set 21.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -215,6 +216,30 @@ def _normalized(given: Attributes, x: Array) -> Array:
     return found
 
 
+def _counted_words(given: Attributes, x: Array) -> Array:
+    """How often sequences of a pool occur in each row, whose words may have equally many others between them."""
+    pool, starts = given["pool_int64s"], [*given["ngram_counts"], len(given["pool_int64s"])]
+    places, found = iter(given["ngram_indexes"]), np.zeros((*x.shape[:-1], max(given["ngram_indexes"]) + 1))
+    for length, (start, end) in enumerate(itertools.pairwise(starts), 1):
+        for first in range(start, end, length):
+            place, words = next(places), pool[first : first + length]
+            if given["min_gram_length"] <= length <= given["max_gram_length"]:
+                for skipped in range(given["max_skip_count"] + 1 if length > 1 else 1):
+                    count = x.shape[-1] - (length - 1) * (skipped + 1)
+                    same = [x[..., k * (skipped + 1) :][..., : max(0, count)] == word for k, word in enumerate(words)]
+                    found[..., place] += np.logical_and.reduce(same).sum(-1)
+    weights = np.ones(found.shape[-1])
+    if "weights" in given:
+        weights[given["ngram_indexes"]] = given["weights"]
+    match given["mode"]:
+        case "TF":
+            return found
+        case "IDF":
+            return (found > 0) * weights
+        case _:
+            return found * weights
+
+
 OWN: Mapping[str, Callable[..., Any]] = {
     "BlockProduct": _block_product,
     "BlockWeights": _block_weights,
@@ -240,6 +265,7 @@ OWN: Mapping[str, Callable[..., Any]] = {
     "ScatterND": _scatter_nd,
     "Stack": _stack,
     "Swish": _swish,
+    "TfIdfVectorizer": _counted_words,
     **OF_ATTENTION,
     **OF_ONNXRUNTIME,
     **OF_PICTURES,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 from simpler import told
-from steps import OPSET, Rejected, Step, evaluate, imports, is_float, widened
+from steps import OPSET, Rejected, Step, attributes_of, evaluate, imports, is_float, widened
 
 __all__ = ["Graph", "Tensor", "Walk", "element_type", "joined"]
 
@@ -185,7 +185,8 @@ _PARTS = ("steps", "inputs", "constants", "outputs")
 
 def _places_of(step: Step, value: Array) -> tuple[int, ...]:
     """The sizes of pictures that a step makes, whose channels come before them or last."""
-    return value.shape[1:-1] if step.node.op_type.startswith("Nhwc") else value.shape[2:]
+    last = step.node.op_type.startswith("Nhwc") or attributes_of(step.node).get("channels_last")
+    return value.shape[1:-1] if last else value.shape[2:]
 
 
 def element_type(array: Array) -> int:

@@ -194,3 +194,25 @@ def _encoded(w: Walk, name: str) -> object:
     else:
         values = {"values_int64s": [w.number(-99, 99) for _ in keys], "default_int64": w.number(-9, 9)}
     return _add(w, name, x, keys_int64s=keys, **values)
+
+
+@space("TfIdfVectorizer")
+def _counted_words(w: Walk, name: str) -> object:
+    """Of words that are numbers, alone and in pairs with others between them."""
+    if w.floats != F:
+        raise Rejected("of float32 alone")
+    x = w.new_input(tuple(w.number(1, 9) for _ in range(w.number(1, 2))), w.one(I32, I64))
+    singles = w.rng.choice(np.arange(-9, 10), w.number(1, 6), replace=False).tolist()
+    pairs = w.rng.choice(np.arange(-9, 10), (w.number(1, 4), 2)).tolist()
+    pairs = [list(pair) for pair in dict.fromkeys(map(tuple, pairs))]
+    count = len(singles) + len(pairs)
+    given = {
+        "mode": w.one("TF", "IDF", "TFIDF"),
+        "min_gram_length": w.number(1, 2),
+        "max_gram_length": 2,
+        "max_skip_count": w.number(0, 3),
+        "pool_int64s": [*singles, *(word for pair in pairs for word in pair)],
+        "ngram_counts": [0, len(singles)],
+        "ngram_indexes": w.rng.permutation(count).tolist(),
+    }
+    return w.add(name, x, **given, **some(w, weights=[w.real(0.1, 3) for _ in range(count)]))

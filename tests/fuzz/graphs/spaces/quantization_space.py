@@ -8,7 +8,7 @@ from steps import Rejected
 from walk import Tensor, Walk
 
 from spaces.contractions_space import window_of
-from spaces.declared import F, axis_of, space
+from spaces.declared import DOMAIN, F, axis_of, space
 
 
 @space("QuantizeLinear")
@@ -51,12 +51,15 @@ def zero_of(w: Walk, x: Tensor, dtype: npt.DTypeLike, axis: int | None) -> Tenso
     return w.constant(w.rng.integers(low, high, () if axis is None else x.shape[axis]).astype(dtype))
 
 
-@space("QLinearConv")
+@space("QLinearConv", "com.microsoft.QLinearConv")
 def _convolve_quantized(w: Walk, name: str) -> object:
     x = w.pick((np.uint8, np.int8), [3, 4, 4])
     attributes = window_of(w, x)
     attributes.pop("auto_pad", None)
-    channels = x.shape[1]
+    last = w.number(0, 1) if name != "QLinearConv" else 0
+    channels = x.shape[-1 if last else 1]
+    if name != "QLinearConv":
+        attributes |= {"channels_last": last, "domain": DOMAIN}
     groups = w.one(1, 1, 1, channels, *(g for g in (2, 3, 4) if channels % g == 0))
     outputs = groups * w.one(1, 2, 4, 8) if groups > 1 else w.size()
     shape = (outputs, channels // groups, *attributes["kernel_shape"])
@@ -66,7 +69,7 @@ def _convolve_quantized(w: Walk, name: str) -> object:
     bias = w.constant(w.rng.integers(-900, 900, outputs).astype(np.int32)) if w.chance(0.6) else None
     inner = float(np.sqrt(np.prod(shape[1:])))
     return w.add(
-        name,
+        "QLinearConv",
         x,
         _scale(w, x, None),
         zero_of(w, x, x.array.dtype, None),

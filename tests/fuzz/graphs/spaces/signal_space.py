@@ -41,3 +41,12 @@ def _window(w: Walk, name: str) -> object:
     if size == 1:
         raise Rejected("of one item nothing is said")
     return w.add(name, w.constant(size, I64), output_datatype=TensorProto.FLOAT, **some(w, periodic=w.number(0, 1)))
+
+
+@space("MelWeightMatrix")
+def _mel_weights(w: Walk, name: str) -> object:
+    if w.floats != F:
+        raise Rejected("of float32 alone")
+    low, high = w.real(10, 300), w.real(1000, 3900)
+    sizes = [w.constant(size, I64) for size in (w.number(3, 20), w.one(64, 127, 256), 8000)]
+    return w.add(name, *sizes, *(w.constant(edge, F) for edge in (low, high)))
