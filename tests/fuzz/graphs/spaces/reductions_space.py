@@ -62,6 +62,8 @@ def _cumulative_product(w: Walk, name: str) -> object:
 @space("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 def _loss(w: Walk, name: str) -> object:
     x = w.pick(ranks=range(2, 5))
+    if not x.array.size:
+        raise Rejected("the standard's function takes no empty batch")
     shape, classes = (x.shape[0], *x.shape[2:]), x.shape[1]
     labels = w.rng.integers(0, max(classes, 1), shape).astype(w.one(I64, I32))
     ignored = {}
