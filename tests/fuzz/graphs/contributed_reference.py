@@ -43,8 +43,12 @@ def _along(x: Array, axis: int) -> tuple[int, ...]:
     return tuple(-1 if k == axis % x.ndim else 1 for k in range(x.ndim))
 
 
+def _repeated(given: Attributes, x: Array, parameters: Array) -> Array:
+    return parameters.reshape(_along(x, given.get("axis", 1)) if parameters.ndim else ())
+
+
 def _scaled(given: Attributes, x: Array, scale: Array) -> Array:
-    return np.asarray(x / scale.reshape(_along(x, given.get("axis", 1)) if scale.ndim else ()))
+    return np.asarray(x / _repeated(given, x, scale))
 
 
 def _sum(_given: Attributes, a: Array, a_scale: Array, a_zero: Array, *rest: Array) -> Array:
@@ -294,6 +298,7 @@ def _hash(given: Attributes, x: Array) -> Array:
 
 
 OF_ONNXRUNTIME: Mapping[str, Callable[..., Array]] = {
+    "Along": _repeated,
     "BlockNumbers": _block_numbers,
     "ChannelsFirst": lambda _, x: np.moveaxis(x, -1, 1),
     "ChannelsLast": lambda _, x: np.moveaxis(x, 1, -1),

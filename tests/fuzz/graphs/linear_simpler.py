@@ -52,7 +52,7 @@ def _linear_pool(steps: Steps) -> list[onnx.NodeProto]:
 
 def _quantized(steps: Steps) -> list[onnx.NodeProto]:
     x, scale, zero = steps.node.input
-    return steps.rounded(steps.add("Scaled", x, scale, **steps.given), zero)
+    return steps.rounded(steps.add("Scaled", x, scale, **steps.given), steps.add("Along", x, zero, **steps.given))
 
 
 def _dequantized(steps: Steps) -> list[onnx.NodeProto]:

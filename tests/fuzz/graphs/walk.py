@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 from simpler import told
 from steps import OPSET, Rejected, Step, attributes_of, evaluate, imports, is_float, widened
 
-__all__ = ["Graph", "Tensor", "Walk", "element_type", "joined"]
+__all__ = ["OF_NO_SET", "Graph", "Tensor", "Walk", "element_type", "joined"]
 
 LARGEST = 1e5
 """Of a value: sums of larger ones say little in float32."""
@@ -31,7 +31,7 @@ _COUNTING = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique", "co
 """What tells sizes by the data."""
 
 # fmt: off
-_OF_NO_SET = frozenset((
+OF_NO_SET = frozenset((
     "Affine", "Crop", "ImageScaler", "ParametricSoftplus", "ScaledTanh", "SimplifiedLayerNormalization",
 ))
 # fmt: on
@@ -423,7 +423,7 @@ class Walk:
 
     def check(self, node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> None:
         """Raise `Rejected` if the operator set has no such operator, or not with these inputs and attributes."""
-        if node.domain or node.op_type in _OF_NO_SET:
+        if node.domain or node.op_type in OF_NO_SET:
             return
         try:
             schema = onnx.defs.get_schema(node.op_type, self.opset, node.domain)
