@@ -59,6 +59,8 @@ def _convolve_quantized(w: Walk, name: str) -> object:
     last = w.number(0, 1) if name != "QLinearConv" else 0
     channels = x.shape[-1 if last else 1]
     if name != "QLinearConv":
+        if w.floats != F:
+            raise Rejected("of float32 alone")
         attributes |= {"channels_last": last, "domain": DOMAIN}
     groups = w.one(1, 1, 1, channels, *(g for g in (2, 3, 4) if channels % g == 0))
     outputs = groups * w.one(1, 2, 4, 8) if groups > 1 else w.size()
