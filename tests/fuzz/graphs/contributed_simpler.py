@@ -14,6 +14,7 @@ from simpler_steps import Steps, attended, chosen
 __all__ = ["OF_ONNXRUNTIME"]
 
 _FACTORS = ("activation_alpha", "activation_params")
+"""What activations of products and of convolutions call their only parameter."""
 
 
 def _as_standard(steps: Steps) -> list[onnx.NodeProto]:
@@ -90,9 +91,8 @@ def _fused_convolution(steps: Steps) -> list[onnx.NodeProto]:
 
 def _pool_of_last(steps: Steps) -> list[onnx.NodeProto]:
     (x,) = steps.node.input
-    return steps.end(
-        steps.add("ChannelsLast", steps.add("MaxPool", steps.add("ChannelsFirst", x), **steps.given)),
-    )
+    made = steps.add("MaxPool", steps.add("ChannelsFirst", x), **steps.given)
+    return steps.end(steps.add("ChannelsLast", made))
 
 
 # Normalizations.
@@ -154,9 +154,9 @@ def _of_tables(
 
 
 def _heads(steps: Steps) -> dict[str, Any]:
-    count = steps.given["num_heads"]
-    causal = chosen({"is_causal": steps.given.get("unidirectional", 0)}, "is_causal")
-    return {"q_num_heads": count, "kv_num_heads": count, **causal, **chosen(steps.given, "scale")}
+    """The attributes of ONNX's operator."""
+    count, causal = steps.given["num_heads"], steps.given.get("unidirectional", 0)
+    return {"q_num_heads": count, "kv_num_heads": count, "is_causal": causal, **chosen(steps.given, "scale")}
 
 
 def _many_heads(steps: Steps) -> list[onnx.NodeProto]:
