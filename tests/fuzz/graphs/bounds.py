@@ -96,6 +96,11 @@ _TERMS: Mapping[str, Callable[..., Anything]] = {
     "Det": lambda x: np.abs(x).sum(-1).prod(-1),
     "Inverse": lambda x: np.abs(np.linalg.inv(x)) @ np.abs(x) @ np.abs(np.linalg.inv(x)),
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), lambda _: np.ones(1)),
+    "RealQGemm": lambda a, a_scale, a_zero, b, b_scale, b_zero, *_: (
+        max(a.shape)
+        * np.abs((a.astype(float) - a_zero) * a_scale).max(initial=0)
+        * np.abs((b.astype(float) - b_zero) * b_scale).max(initial=0)
+    ),
     **dict.fromkeys(
         ("Adagrad", "Adam", "Momentum"), lambda *inputs: 4 * sum(np.abs(x).max(initial=0) for x in inputs[2:])
     ),
@@ -105,6 +110,8 @@ _TERMS: Mapping[str, Callable[..., Anything]] = {
 }
 """How large what is added up inside may be, where magnitudes of the inputs do not tell; of numbers of pictures' places,
 errors move the place."""
+_DEQUANTIZED = frozenset(("RealQGemm",))
+"""Products of what integers stand for, which are rounded as other factors are where nothing computes in integers."""
 _FEW_DIGITS = {"RealQLinearSigmoid": 64.0}
 """How much less exact is what is rounded to a byte at once."""
 _MOST_LANES = 16
@@ -249,7 +256,7 @@ def _step_errors(step: Step, exact: Mapping[str, Anything], rounding: _Rounding)
     kind = step.node.op_type
     scales = _scales(step, exact)
     return {
-        name: rounding.errors(exact[name], scales.get(name), kind in _SUMS or kind in _INNER)
+        name: rounding.errors(exact[name], scales.get(name), kind in _SUMS or kind in _INNER or kind in _DEQUANTIZED)
         for name in step.node.output
         if exact[name].dtype.kind == "f" and (name in scales or rounding.kept)
     }
