@@ -23,6 +23,7 @@ import seeds
 from bounds import bounds_of
 from comparison import Arrays, compare, difference
 from corpus import CORPUS, read_case
+from graph import Graph
 from opening import may_be_open
 from record import Record
 from reference import OWN
@@ -33,7 +34,7 @@ from spaces import SPACES
 from spaces.strings_space import WITH_STRINGS
 from spaces.values_space import WITH_SEQUENCES
 from steps import OPSET
-from walk import OF_NO_SET, Graph, Walk
+from walk import OF_NO_SET, Walk
 from ways import WAYS, Way
 
 import nnefc

@@ -32,9 +32,9 @@ _NOTE_WITHOUT_CACHE = "compiling the runtime: each time, for there is no cache t
 def runtime_objects(
     sources: Sequence[Path], headers: Path, command: Sequence[str], folder: Path, joined: bool
 ) -> list[Path]:
-    """Objects of C files of the runtime: one of those in its folder itself, and one of each other file.
+    """Objects of C files of the runtime: one of all files in `headers` itself, and one of each other file.
 
-    Compiled together they take a third of the time: no compiler is started for each, and headers are read once.
+    Together they compile in a third of the time: one compiler is started, and reads the headers once.
 
     Args:
         sources: the C files, each of another name; those in the folder itself have names of their own for all that is

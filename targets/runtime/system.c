@@ -1,4 +1,4 @@
-#if !defined(_WIN32) && !defined(_GNU_SOURCE)
+#if !defined(_WIN32) && !defined(_GNU_SOURCE) /* MinGW has other functions for it */
 #define _GNU_SOURCE
 #endif
 #include "system.h"

@@ -23,9 +23,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+from graph import Graph
 from onnx import helper
 from steps import Rejected, Step, evaluate
-from walk import Graph
 
 __all__ = ["Bounds", "bounds_of"]
 

@@ -20,12 +20,12 @@ import pytest
 from bounds import Bounds, bounds_of
 from emulated_networks import on_cuda
 from emulation import run_on
+from graph import Graph, joined
 from opening import drawn_sizes, may_be_open
 from peer import ENDED, peer_results
 from special import nearby_values, special_difference, with_special_values
 from states import in_run, kept_of, with_variables, written_out
 from steps import is_float
-from walk import Graph, joined
 from ways import RUNS_OF_STATES, Way
 
 import nnefc

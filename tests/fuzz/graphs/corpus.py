@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from graph import Graph, Tensor
 from onnx import helper, numpy_helper
 from steps import Step, widened
-from walk import Graph, Tensor, Walk
+from walk import Walk
 from ways import WAYS, Way
 
 __all__ = ["CORPUS", "Case", "read_case"]

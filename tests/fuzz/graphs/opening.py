@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from walk import Graph
+from graph import Graph
 
 import nnefc
 from nnefc.formats import load_network

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from graph import Graph
 from spaces import SPACES
 from steps import OPSET
-from walk import Graph, Walk
+from walk import Walk
 from ways import Way
 
 __all__ = ["graph_of", "libraries", "opset_of"]

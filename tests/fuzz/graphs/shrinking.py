@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from graph import Graph
 from steps import Rejected, needed_for
-from walk import Graph
 
 __all__ = ["shrunk"]
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from graph import Graph, Tensor
 from steps import Rejected, evaluate
-from walk import Graph, Tensor
 
 __all__ = ["nearby_values", "special_difference", "with_special_values"]
 

@@ -16,8 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from graph import Graph
 from steps import Rejected
-from walk import LARGEST, Graph
+from walk import LARGEST
 from ways import RUNS_OF_STATES
 
 from nnefc.frontends.nnef.tensor_file import write_tensor

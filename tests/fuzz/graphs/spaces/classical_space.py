@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from graph import Tensor
 from steps import Rejected
-from walk import Tensor, Walk
+from walk import Walk
 
 from spaces.declared import I32, I64, F, computed_indices, some, space
 

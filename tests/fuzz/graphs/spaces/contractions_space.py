@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
+from graph import Tensor
 from steps import Rejected
-from walk import Tensor, Walk
+from walk import Walk
 
 from spaces.declared import F, some, space, weight
 

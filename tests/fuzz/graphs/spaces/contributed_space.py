@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from graph import Tensor
 from onnx import helper
 from steps import Rejected, Step, attributes_of
-from walk import Tensor, Walk
+from walk import Walk
 
 from spaces.declared import ANY, DOMAIN, I32, I64, SPACES, F, axis_of, reshaped, some, space, weight
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
+from graph import Tensor, element_type
 from onnx import helper
 from steps import Rejected, Step, needed_for
-from walk import Tensor, Walk, element_type
+from walk import Walk
 
 from spaces.declared import BOOL, I64, SPACES, axis_of, space
 from spaces.strings_space import WITH_STRINGS

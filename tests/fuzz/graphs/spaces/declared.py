@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+from graph import Tensor
 from groups import Group
 from onnx import helper
 from steps import Rejected
-from walk import Tensor, Walk
+from walk import Walk
 
 __all__ = [
     "ANY",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from walk import Tensor, Walk
+from graph import Tensor
+from walk import Walk
 
 from spaces.declared import ANY, BOOL, I32, I64, INTEGERS, F, some, space, weight
 

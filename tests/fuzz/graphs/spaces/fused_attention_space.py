@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from graph import Tensor
 from steps import Rejected
-from walk import Tensor, Walk
+from walk import Walk
 
 from spaces.attention_space import heads_of
 from spaces.declared import DOMAIN, I32, I64, F, reshaped, some, space, weight

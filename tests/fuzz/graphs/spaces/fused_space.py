@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from graph import Tensor
 from steps import Rejected
-from walk import Tensor, Walk
+from walk import Walk
 
 from spaces.contractions_space import window_of
 from spaces.declared import DOMAIN, I32, F, axis_of, some, space, weight

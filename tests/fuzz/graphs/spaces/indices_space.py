@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from graph import Tensor
 from steps import Rejected
-from walk import Tensor, Walk
+from walk import Walk
 
 from spaces.declared import ANY, BOOL, I32, I64, F, axis_of, computed_indices, space, weight
 

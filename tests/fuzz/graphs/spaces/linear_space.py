@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from graph import Tensor
 from steps import Rejected
-from walk import Tensor, Walk
+from walk import Walk
 
 from spaces.contractions_space import window_of
 from spaces.declared import DOMAIN, F, axes_of, axis_of, computed_indices, some, space, weight

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from graph import Tensor
 from steps import Rejected
-from walk import Tensor, Walk
+from walk import Walk
 
 from spaces.contractions_space import window_of
 from spaces.declared import DOMAIN, F, axis_of, space
@@ -112,7 +113,7 @@ def _multiply_blocks(w: Walk, name: str) -> object:
         w.constant(packed),
         w.constant(scales.astype(F)),
         zeros,
-        domain="com.microsoft",
+        domain=DOMAIN,
         K=k,
         N=n,
         bits=bits,

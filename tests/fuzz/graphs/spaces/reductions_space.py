@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from graph import Tensor
 from steps import Rejected
-from walk import Tensor, Walk
+from walk import Walk
 
 from spaces.declared import I32, I64, F, axes_of, axis_of, computed_indices, some, space
 

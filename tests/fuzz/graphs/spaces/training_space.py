@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from graph import Tensor
 from steps import Rejected
-from walk import Tensor, Walk
+from walk import Walk
 
 from spaces.declared import I64, F, some, space, weight
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+from graph import Tensor, element_type
 from onnx import TensorProto, helper
 from steps import Rejected
-from walk import Tensor, Walk, element_type
+from walk import Walk
 
 from spaces.declared import ANY, BOOL, I32, I64, Nodes, axis_of, space
 
