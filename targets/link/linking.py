@@ -28,8 +28,8 @@ def _left_as_it_is(_library: Path, _constants: Constants | None) -> None:
 class Alone:
     """How libraries are linked with what the system itself has, and with nothing that zig would compile first.
 
-    That is its part of the C library, for Windows, and what compilers call for arithmetic that the processor does not
-    have. Most networks need neither.
+    That is its part of the C library, for Windows, or all of it, for WebAssembly, and what compilers call for
+    arithmetic that the processor does not have. Most networks need neither.
 
     Attributes:
         libraries: of the system.
@@ -37,7 +37,7 @@ class Alone:
         sources: more files of the runtime.
     """
 
-    libraries: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 
@@ -201,6 +201,7 @@ _WASM = Linking(
     name_flags=_wasm_names,
     room=wasm_constants.room_for,
     append=wasm_constants.append_constants,
+    alone=Alone(sources=("wasm/alone.c", "wasm/memory.c")),
     cpu="baseline",
 )
 _MOST_MEMORY = (1 << 32) - (1 << 16)  # zig reads a number of 32 bits

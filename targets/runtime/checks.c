@@ -3,9 +3,9 @@
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
+#include "messages.h"
 #include "model.h"
 #include "pool.h"
 #include "system.h"
@@ -14,7 +14,7 @@
 nnefc_status nnefc_fail(nnefc_status status, char *error, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(error, NNEFC_ERROR_BYTES, format, arguments);
+    nnefc_vsnprintf(error, NNEFC_ERROR_BYTES, format, arguments);
     va_end(arguments);
     return status;
 }

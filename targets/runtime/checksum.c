@@ -54,6 +54,9 @@ static uint64_t fold(uint64_t a, uint64_t b) {
     uint64_t low = (a & UINT32_MAX) * (b & UINT32_MAX), high = (a >> 32) * (b >> 32);
     uint64_t first = (a >> 32) * (b & UINT32_MAX), second = (a & UINT32_MAX) * (b >> 32);
     uint64_t middle = (low >> 32) + (first & UINT32_MAX) + second;
+#if defined(__wasm__)
+    __asm__("" : "+r"(middle)); /* hides from the compiler that it has a function for all this */
+#endif
     return ((low & UINT32_MAX) | middle << 32) ^ (high + (first >> 32) + (middle >> 32));
 }
 

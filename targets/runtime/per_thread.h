@@ -26,11 +26,18 @@ enum { NNEFC_FIRST_THREADS_BITS = 7 };
 
 typedef nnefc_thread_table nnefc_per_thread;
 
+/* Modules of WebAssembly are never unloaded. */
+#if defined(__wasm__)
+#define NNEFC_WHEN_UNLOADED __attribute__((unused))
+#else
+#define NNEFC_WHEN_UNLOADED __attribute__((destructor))
+#endif
+
 /* Defines such a variable, null for every thread. It lives as long as the library. */
 #define NNEFC_PER_THREAD(name)                                                    \
     static nnefc_thread_value name##_values[1 << NNEFC_FIRST_THREADS_BITS];      \
     static nnefc_per_thread name = {NNEFC_FIRST_THREADS_BITS, name##_values, 0}; \
-    __attribute__((destructor)) static void name##_end(void) { nnefc_per_thread_end(&name); }
+    NNEFC_WHEN_UNLOADED static void name##_end(void) { nnefc_per_thread_end(&name); }
 
 /* A thread's number, spread over 64 bits, for it is often a multiple of a large power of two. */
 static inline uint64_t nnefc_spread_thread(uintptr_t thread) { return thread * UINT64_C(0x9E3779B97F4A7C15); }

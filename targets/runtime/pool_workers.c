@@ -1,8 +1,8 @@
 /* Which worker a thread is, and what workers note of failures. */
 #include <stdarg.h>
-#include <stdio.h>
 
 #include "float_mode.h"
+#include "messages.h"
 #include "per_thread.h"
 #include "pool_state.h"
 
@@ -38,7 +38,7 @@ void nnefc_worker_fail(nnefc_worker *worker, const char *format, ...) {
     if (worker->error[0] != '\0') return;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(worker->error, sizeof worker->error, format, arguments);
+    nnefc_vsnprintf(worker->error, sizeof worker->error, format, arguments);
     va_end(arguments);
     atomic_store_explicit(&worker->pool->failed, true, memory_order_relaxed); /* the end of the launch orders it */
 }

@@ -2,13 +2,13 @@
 #include "session.h"
 
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "checks.h"
 #include "checksum.h"
 #include "cpu.h"
+#include "messages.h"
 #include "model.h"
 #include "pool.h"
 #include "system.h"
@@ -74,7 +74,7 @@ static nnefc_status check_cpu(char *error) {
     for (uint32_t i = 0; i < description->cpu_feature_count && used < sizeof missing; i++) {
         const char *feature = description->cpu_features[i];
         if (nnefc_cpu_has(feature)) continue;
-        used += (size_t)snprintf(missing + used, sizeof missing - used, "%s%s", used > 0 ? ", " : "", feature);
+        used += (size_t)nnefc_snprintf(missing + used, sizeof missing - used, "%s%s", used > 0 ? ", " : "", feature);
     }
     if (used > 0)
         return nnefc_fail(NNEFC_UNSUPPORTED_CPU, error, "compiled for %s, but this processor lacks %s", description->target,

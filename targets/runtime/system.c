@@ -117,6 +117,18 @@ bool nnefc_start_thread(pthread_t *thread, void *(*body)(void *), void *argument
     return false;
 }
 
+/* One thread waits for no other. */
+int pthread_join(pthread_t thread, void **result) { return (void)thread, (void)result, 0; }
+int pthread_mutex_init(pthread_mutex_t *mutex, const void *attributes) { return (void)mutex, (void)attributes, 0; }
+int pthread_mutex_destroy(pthread_mutex_t *mutex) { return (void)mutex, 0; }
+int pthread_mutex_lock(pthread_mutex_t *mutex) { return (void)mutex, 0; }
+int pthread_mutex_unlock(pthread_mutex_t *mutex) { return (void)mutex, 0; }
+int pthread_cond_init(pthread_cond_t *condition, const void *attributes) { return (void)condition, (void)attributes, 0; }
+int pthread_cond_destroy(pthread_cond_t *condition) { return (void)condition, 0; }
+int pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex) { return (void)condition, (void)mutex, 0; }
+int pthread_cond_signal(pthread_cond_t *condition) { return (void)condition, 0; }
+int pthread_cond_broadcast(pthread_cond_t *condition) { return (void)condition, 0; }
+
 #else
 #include <signal.h>
 #include <unistd.h>

@@ -11,7 +11,7 @@
 #define NNEFC_WORKERS
 #endif
 
-#if defined(_WIN32) || defined(NNEFC_WORKERS)
+#if defined(_WIN32) || defined(__wasi__)
 #include "own_threads.h"
 #else
 #include <pthread.h>

@@ -1,10 +1,10 @@
 #include "open/sizes.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "checks.h"
+#include "messages.h"
 #include "model.h"
 #include "open/layout.h"
 
@@ -67,7 +67,7 @@ static nnefc_status want(nnefc_sizes *sizes, uint32_t number, int64_t size, cons
         return NNEFC_OK;
     }
     char place[256] = "a size";
-    if (input != NULL) snprintf(place, sizeof place, "dimension %d of input \"%.200s\"", (int)axis, input->name);
+    if (input != NULL) nnefc_snprintf(place, sizeof place, "dimension %d of input \"%.200s\"", (int)axis, input->name);
     if (!in_range)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but the network takes %lld to %lld for \"%.100s\"", place,
                           (long long)size, (long long)dimension->least, (long long)dimension->most, dimension->name);
@@ -98,7 +98,7 @@ static nnefc_status refuse_formula(const nnefc_sizes *sizes, const nnefc_formula
     for (uint32_t i = description->input_count; i-- > 0;)
         for (int32_t axis = description->inputs[i].rank; axis-- > 0;)
             if (description->inputs[i].shape[axis] == own)
-                snprintf(place, sizeof place, "dimension %d of input \"%.200s\"", (int)axis, description->inputs[i].name);
+                nnefc_snprintf(place, sizeof place, "dimension %d of input \"%.200s\"", (int)axis, description->inputs[i].name);
     if (formula->solved < 0)
         return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%s is %lld, but %.150s is %lld by the other sizes", place,
                           (long long)wanted_size(sizes, own), formula->text, (long long)computed);
@@ -199,7 +199,7 @@ static bool measure(const nnefc_sizes *sizes, const nnefc_tensor *tensor, const 
 /* Checks the tensors of one part: the least dimension, the most elements, the bytes of outputs and storages. */
 static nnefc_status check_part(nnefc_sizes *sizes, const int64_t *derived, uint64_t *output_bytes, uint32_t part, char *error) {
     char too_many[64];
-    snprintf(too_many, sizeof too_many, "a tensor would have more than %lld elements", (long long)open_sizes->most_items);
+    nnefc_snprintf(too_many, sizeof too_many, "a tensor would have more than %lld elements", (long long)open_sizes->most_items);
     const int64_t *shape = derived + open_sizes->storage_count, *limits = shape + output_dimensions() + 2 * part;
     if (limits[0] < 0)
         return refuse(sizes, part, false, NNEFC_BAD_ARGUMENT, "the network has no result for inputs as small as these", error);
@@ -226,7 +226,7 @@ static nnefc_status check_part(nnefc_sizes *sizes, const int64_t *derived, uint6
  * shapes they tell, unless `tensor_bytes` is null. */
 static nnefc_status derive(nnefc_sizes *sizes, uint32_t parts, int64_t *derived, uint64_t *tensor_bytes, char *error) {
     char too_many[64];
-    snprintf(too_many, sizeof too_many, "a tensor would have more than %lld elements", (long long)open_sizes->most_items);
+    nnefc_snprintf(too_many, sizeof too_many, "a tensor would have more than %lld elements", (long long)open_sizes->most_items);
     uint64_t bytes, *output_bytes = tensor_bytes != NULL ? tensor_bytes + description->input_count : NULL;
     for (uint32_t i = 0; i < description->input_count; i++) {
         if (!measure(sizes, &description->inputs[i], NULL, &bytes))

@@ -1,8 +1,8 @@
 #include "text/arena.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
+#include "messages.h"
 #include "per_thread.h"
 #include "text/text.h"
 
@@ -79,7 +79,7 @@ void *nnefc_text_allocate(uint64_t bytes) {
         }
     }
     char message[128];
-    snprintf(message, sizeof message, "there is no memory for the texts of the run, or they take more than %llu bytes",
+    nnefc_snprintf(message, sizeof message, "there is no memory for the texts of the run, or they take more than %llu bytes",
              (unsigned long long)current->most);
     return nnefc_kernel_error(message), NULL;
 }

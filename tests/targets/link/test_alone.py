@@ -21,18 +21,23 @@ COMPILED = ("libcompiler_rt.a", "compiler_rt.lib", "libmingw32.lib", "libc.a", "
 """What zig makes of sources of its own, for seconds or minutes, and keeps."""
 
 
-def tangents(name: str) -> Artifact:
-    """A network that calls functions of C's, on threads."""
-    module = program("x[64, 100] -> y\na = R.tan(x)\ny = R.cumsum(a, 0)")
+def network(name: str, function: str) -> Artifact:
+    """One that runs on threads."""
+    module = program(f"x[64, 100] -> y\na = R.{function}(x)\ny = R.cumsum(a, 0)")
     return compile_network(network_of(module), target(name))
 
 
-@pytest.mark.parametrize("name", ["x86_64-windows-gnu", "x86_64-linux-musl", "aarch64-linux-gnu", "aarch64-macos"])
+SYSTEMS = ("x86_64-windows-gnu", "x86_64-linux-musl", "aarch64-linux-gnu", "aarch64-macos")
+ALONE = [*((name, "tan") for name in SYSTEMS), ("wasm32-wasi", "exp"), ("wasm32-threads", "exp")]
+"""Systems that have functions of C's, and those that have none of their own; what is called."""
+
+
+@pytest.mark.parametrize(("name", "function"), ALONE)
 def test_a_first_library_needs_no_c_library_to_be_compiled(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(tmp_path / "kept"))
-    artifact = tangents(name)
+    artifact = network(name, function)
     artifact.export(tmp_path / f"network{artifact.target.format.suffix}")
     assert {path.name for path in (tmp_path / "kept").rglob("*") if path.name in COMPILED} == set()
 
