@@ -21,6 +21,7 @@ from nnefc.calibration import Calibration, samples_of
 from nnefc.diagnostics import CompileError, memory_errors
 from nnefc.formats import ShapeLike, load_network, load_operator_files
 from nnefc.frontends.leaving_open import check_ranges, leaving_open
+from nnefc.in_memory import AnyModel, file_of
 from nnefc.integer_io import FLOAT, INTEGERS, with_integer_io
 from nnefc.narrowest import AUTO, narrowest
 from nnefc.network import Network
@@ -62,7 +63,7 @@ class _Silent:
 
 
 def compile(
-    model: str | os.PathLike[str],
+    model: AnyModel,
     target: str = "llvm",
     *,
     multi: bool = False,
@@ -101,7 +102,7 @@ def compile(
 
     Args:
         model: an NNEF model (a folder, a `.tgz` or `.tar` of it, or a document), an `.onnx` file, or a `.pnnx.param`
-            file with its `.pnnx.bin` beside it.
+            file with its `.pnnx.bin` beside it; or an ONNX model in memory, an `onnx.ModelProto` or its bytes.
         target: `llvm` is this machine with all its features, `llvm -mcpu=NAME` another CPU, `cuda` NVIDIA GPUs.
         multi: whether the library has code for each level of the target's instruction set, from the target on, and
             chooses among them when it is loaded.
@@ -161,6 +162,10 @@ def compile(
         CompileError: the model, an option or the target is invalid or not supported.
     """
     arguments = dict(locals())
+    if not isinstance(model, str | os.PathLike):
+        written, folder = file_of(model)
+        with folder or nullcontext():
+            return compile(**{**arguments, "model": written})
     _check_io(io, precision)
     check_method(method)
     if precision == AUTO:

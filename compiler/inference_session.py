@@ -9,8 +9,8 @@ A program that is written for onnxruntime changes its import. A session of a com
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from nnefc.diagnostics import compiler_missing
+from nnefc.in_memory import AnyModel, file_of
 from nnefc.loader import LoadError, Model, RunError, SessionPool, Tensor
 from nnefc.loader import load as load_library
 
@@ -86,7 +87,7 @@ class InferenceSession:
 
     def __init__(
         self,
-        path_or_bytes: str | os.PathLike[str] | bytes,
+        path_or_bytes: AnyModel,
         sess_options: Any = None,
         providers: Sequence[Any] | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
@@ -97,7 +98,7 @@ class InferenceSession:
         """Load a compiled library, or compile a model and load it.
 
         Args:
-            path_or_bytes: a library; a model of any format that nnefc reads; or the bytes of an ONNX model.
+            path_or_bytes: a library; a model of any format that nnefc reads; or an ONNX model in memory, or its bytes.
             sess_options: a :class:`SessionOptions`, or onnxruntime's.
             providers: names, or pairs of a name and options; the first that nnefc has is used. By default the CPU's.
             provider_options: options of each of `providers`; `device_id` is the number of the GPU.
@@ -112,13 +113,9 @@ class InferenceSession:
         self._provider, device = _provider(providers, provider_options)
         threads = getattr(sess_options, "intra_op_num_threads", 0) or None
         load: dict[str, Any] = {"threads": threads, "device": device}
-        if isinstance(path_or_bytes, bytes):
-            with tempfile.TemporaryDirectory(prefix="nnefc-", ignore_cleanup_errors=True) as folder:
-                path = Path(folder) / "model.onnx"
-                path.write_bytes(path_or_bytes)
-                self._model = self._loaded(path, load, cache, options)
-        else:
-            self._model = self._loaded(Path(path_or_bytes), load, cache, options)
+        path, folder = file_of(path_or_bytes)
+        with folder or nullcontext():
+            self._model = self._loaded(path, load, cache, options)
         self._pool = None if self._model.states else SessionPool(self._model, threads=threads, takes_model=True)
 
     def _loaded(

@@ -4,22 +4,19 @@
     prepared = backend.prepare(onnx.load("model.onnx"))
     (y,) = prepared.run([x])
 
-ONNX's own test runner, `onnx.backend.test.BackendTest(NnefcBackend, __name__)`, drives engines by it. Where the file
-of a model is at hand, :func:`nnefc.compile` is the shorter way, and its library needs neither onnx nor a compiler to
-run.
+ONNX's own test runner, `onnx.backend.test.BackendTest(NnefcBackend, __name__)`, drives engines by it.
+:func:`nnefc.compile` is the shorter way, and its library needs neither onnx nor a compiler to run.
 """
 
 from __future__ import annotations
 
 import functools
-import os
-import tempfile
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from ctypes.util import find_library
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import onnx
@@ -33,6 +30,7 @@ from nnefc.formats import load_outline
 from nnefc.frontends.onnx.operator import from_storage, to_storage
 from nnefc.frontends.onnx.types import OptionalType, SequenceType, TensorType, Type, read_type
 from nnefc.frontends.onnx.values import STORAGE, numpy_dtype
+from nnefc.in_memory import AnyModel, file_of
 from nnefc.loader import Model
 
 __all__ = [
@@ -46,14 +44,8 @@ __all__ = [
     "supports_device",
 ]
 
-AnyModel: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
-"""A model in memory, its bytes, or its file."""
-
 _MOST_LIBRARIES = 8
 """Libraries that one prepared model keeps, where the data of a run decide what is compiled."""
-
-_MOST_BYTES = 1 << 31
-"""Of a message of protobuf."""
 
 _OF_THE_RUNNER = ("rtol", "atol")
 """Keywords that ONNX's test runner gives to `prepare`, and that say nothing to engines."""
@@ -205,7 +197,7 @@ class NnefcBackend(Backend):  # type: ignore[misc]
         """Whether the model can be read, all its operators are supported, and the device is."""
         if not cls.supports_device(device):
             return False
-        path, _folder = _file(model)
+        path, _folder = file_of(model)
         try:
             return not load_outline(path).unsupported
         except CompileError:
@@ -228,7 +220,7 @@ class NnefcBackend(Backend):  # type: ignore[misc]
             raise CompileError(f"there is no device '{device}' here", hint="devices are CPU, CUDA, CUDA:1, …")
         options = {name: value for name, value in options.items() if name not in _OF_THE_RUNNER}
         target = options.pop("target", "llvm" if kind == "CPU" else "cuda")
-        path, folder = _file(model)
+        path, folder = file_of(model)
         return NnefcBackendRep(path, folder, target, int(number or 0), options)
 
     @classmethod
@@ -281,31 +273,6 @@ supports_device = NnefcBackend.supports_device
 def _has_driver() -> bool:
     """Whether there is NVIDIA's driver. Looking starts three programs, and ONNX's runner asks for each of its tests."""
     return find_library("cuda") is not None
-
-
-def _file(model: AnyModel) -> tuple[Path, Any]:
-    """The file of a model; and the folder that it is in, if it had to be written, to be kept while it is read."""
-    if isinstance(model, str | os.PathLike):
-        return Path(model), None
-    folder = tempfile.TemporaryDirectory(prefix="nnefc-model-")
-    path = Path(folder.name) / "model.onnx"
-    if isinstance(model, bytes):
-        path.write_bytes(model)
-        return path, folder
-    try:
-        path.write_bytes(_serialized(model))
-    except Exception as error:  # of protobuf's own, of one kind or another: a message has less than 2 GB
-        if model.ByteSize() < _MOST_BYTES:
-            raise CompileError(f"the model cannot be written down: {error}") from error
-        copied = onnx.ModelProto()
-        copied.CopyFrom(model)
-        onnx.save_model(copied, str(path), save_as_external_data=True, location="model.data")
-    return path, folder
-
-
-def _serialized(model: onnx.ModelProto) -> bytes:
-    content: bytes = model.SerializeToString()
-    return content
 
 
 def _model_of(

@@ -30,6 +30,7 @@ _DRIVER = (
         "differences",
         "driver",
         "formats",
+        "in_memory",
         "inference_session",
         "inspection",
         "library_cache",

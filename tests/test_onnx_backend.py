@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import FLOAT, INT64, info, model, node, save, tensor
@@ -131,17 +130,3 @@ def test_a_driver_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(backend.supports_device("CUDA:0") for _ in range(3))
     assert asked == ["cuda"]
     backend._has_driver.cache_clear()
-
-
-def test_messages_of_two_gigabytes_are_kept_beside_their_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What protobuf does not write is written with its data in a second file."""
-
-    proto = model([node("Add", ["x", "w"], ["y"])], None, None, [tensor("w", np.full(3, 2))])
-
-    def large(self: onnx.ModelProto) -> bytes:
-        raise ValueError("Failed to serialize proto")
-
-    monkeypatch.setattr(backend, "_serialized", large)
-    monkeypatch.setattr(backend, "_MOST_BYTES", 0)
-    x = normal(2, 3)
-    np.testing.assert_array_equal(backend.run_model(proto, [x]).y, x + 2)
