@@ -68,7 +68,7 @@ def compile_many(
     `if __name__ == "__main__":`.
 
     Args:
-        model: as in :func:`nnefc.compile`.
+        model: its file, as in :func:`nnefc.compile`.
         targets: each as in :func:`nnefc.compile`.
         folder: where the libraries are written, each in a folder of its target; None: they come back as artifacts.
         executor: anything with the methods of `concurrent.futures.Executor`, such as those of Dask or Ray. Where it

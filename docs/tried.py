@@ -132,8 +132,8 @@ def _runtime(record: Mapping[str, Any]) -> Iterator[str]:
     yield f"{', '.join(f'{count:,} {what}' for what, count in counts.items())}: no failure."
     if record.get("stressed"):
         minutes = record["stressed"]["minutes"]
-        yield f"They took {minutes:,} minutes, some of which side by side on two processors, and those of the first"
-        yield "runs, which were not counted."
+        yield f"They took {minutes:,} minutes, most of them of up to eleven processes side by side on two processors, a"
+        yield "minute of each counting as one; and those of the first runs, which were not counted."
     yield f"The protocol of its threads in every order of steps: {sum(states.values()):,} states."
 
 
