@@ -113,8 +113,8 @@ def covers_result(sch: s_tir.Schedule, block: SBlockRV) -> bool:
 
 
 def largest_divisor(size: Size, limit: int) -> int:
-    """The largest number up to `limit` that divides `size`."""
-    largest = min(size, limit) if isinstance(size, int) else limit
+    """The largest number up to `limit` that divides `size`; 1 of nothing."""
+    largest = min(max(size, 1), limit) if isinstance(size, int) else limit
     return next(d for d in range(largest, 0, -1) if size % d == 0)
 
 

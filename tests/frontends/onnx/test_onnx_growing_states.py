@@ -279,3 +279,11 @@ def test_a_sequence_of_a_length_that_is_open_as_an_output(tmp_path: Path) -> Non
     (items,) = onnx_backend.prepare(proto).run([x])
     assert isinstance(items, list)
     np.testing.assert_array_equal(np.stack(items), x)
+
+
+@pytest.mark.parametrize("parts", ["", " two"])
+@pytest.mark.parametrize("size", [0, 3])
+def test_a_tensor_without_items_is_split_into_none(parts: str, size: int, tmp_path: Path) -> None:
+    nodes = [node("SplitToSequence", f"x{parts}", "s", axis=0), node("SequenceLength", "s", "length")]
+    proto = model_of(nodes, {"x": [size, 5]}, {"length": INT}, two=np.array(2, np.int64))
+    check(proto, tmp_path, None, uniform(size))

@@ -48,7 +48,7 @@ def _split(given: Attributes, x: Array, sizes: Array | None = None) -> Items:
         if sizes.sum() != size:
             raise ValueError("the parts have other sizes than the tensor")
         return np.split(x, np.cumsum(sizes)[:-1], axis)
-    return np.split(x, range(int(sizes), size, int(sizes)), axis)
+    return np.split(x, range(int(sizes), size, int(sizes)), axis) if size else []
 
 
 def _concatenated(given: Attributes, items: Items) -> Array:

@@ -129,7 +129,8 @@ _NOT_ON_GPUS = frozenset(("MatMulNBits",)) | WITH_STRINGS
 # fmt: off
 _TIMES_ZERO = frozenset((
     "AffineGrid", "Attention", "ComplexMul", "ComplexMulConj", "Conv", "ConvTranspose", "CropAndResize", "DFT",
-    "DecoderMaskedMultiHeadAttention", "DeformConv", "FusedConv", "GRU", "GridSample", "Inverse", "Irfft", "LSTM",
+    "DecoderMaskedMultiHeadAttention", "DeformConv", "FusedConv", "GRU", "GridSample", "GroupQueryAttention",
+    "Inverse", "Irfft", "LSTM",
     "MatMulNBits", "MultiHeadAttention", "NhwcConv", "NhwcFusedConv", "PackedAttention", "PackedMultiHeadAttention",
     "QAttention", "Resize", "Rfft", "RoiAlign", "STFT", "com.microsoft.Attention", "com.microsoft.GridSample",
 ))
@@ -144,7 +145,7 @@ _TO_INTEGERS = frozenset((
 """Operators that make integers of floats; nothing says which one is made of what is no number."""
 _OF_EQUAL_ITEMS = frozenset(("MeanVarianceNormalization",))
 """Operators that divide what rounding leaves of the differences of equal items by what it leaves of their deviation."""
-_BY_ORDER = frozenset(("MaxRoiPool",))
+_BY_ORDER = frozenset(("LinearClassifier", "MaxRoiPool", "MoE"))
 """Operators of which nothing says whether what is no number is the largest; onnxruntime goes by the items' order."""
 _LEVELS = tuple(level.name for level in LEVELS["x86_64"][:5])  # few machines have the matrix unit of the last
 _BRAIN, _HALF = ((("precision", name),) for name in ("bf16", "fp16"))
