@@ -237,8 +237,12 @@ class Known:
 
     @_once
     def typical(self, expr: tirx.Expr) -> int:
-        """The value for typical values of the variables."""
-        return self._value(expr, self._typical)
+        """The value for typical values of the variables; for larger ones where it divides by what is typically 0."""
+        try:
+            return self._value(expr, self._typical)
+        except tvm.error.InternalError:
+            larger = {var: tirx.IntImm("int64", 2 * int(value) + 1) for var, value in self._typical.items()}
+            return self._value(expr, larger)
 
     @_once
     def sample(self, expr: tirx.Expr) -> int:

@@ -27,6 +27,7 @@ from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.few_rows import with_sizes
 from nnefc.passes.schedule.cuda import CUDA_RULES
+from nnefc.passes.schedule.cuda.guards import with_guarded_steps
 from nnefc.passes.schedule.cuda.one_row import sizes_of_one_row
 from nnefc.passes.schedule.cuda.vector_product import VectorProductRule
 from nnefc.passes.schedule.rule import scheduled, with_sizes_named
@@ -124,7 +125,7 @@ class CudaBackend(Backend):
         target = self.target if kernel.aligned else replace(self.target, load_bytes=1)
         func = scheduled(kernel.kernel, CUDA_RULES, target)
         if kernel.sizes:
-            func = with_narrow_indices(func, scalars_of(func))
+            func = with_narrow_indices(with_guarded_steps(func), scalars_of(func))
         func = without_refused_constants(with_exact_doubles(with_safe_remainders(func)))
         if kernel.in_place.overwritable:  # the result may be written over an operand
             func = func.with_attr(NO_ALIAS, False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import tvm
 from tvm import relax, tirx
 from tvm.ir.expr import TensorRegion
 
@@ -60,9 +61,17 @@ def in_place_of(kernel: KernelAnalysis) -> InPlace:
         return InPlace(reshape=True)
     if func.attrs and UPDATES in func.attrs:
         return InPlace(updates=int(func.attrs[UPDATES]))
-    if len(func.params) == 2 and _same_size(*func.params) and relax.analysis.has_reshape_pattern(func):
+    if len(func.params) == 2 and _same_size(*func.params) and _is_reshape(func):
         return InPlace(reshape=True)
     return InPlace(overwritable=_overwritable(kernel))
+
+
+def _is_reshape(func: tirx.PrimFunc) -> bool:
+    """Whether each element is copied to the same place; not where TVM fails to divide sizes that are open."""
+    try:
+        return bool(relax.analysis.has_reshape_pattern(func))
+    except tvm.error.InternalError:
+        return False
 
 
 def _same_type(left: tirx.Var, right: tirx.Var) -> bool:

@@ -204,6 +204,11 @@ WAYS = {
         Way("armv7", machine=_BY_NAME["armv7-opened"], share=6),
         Way("riscv64gcv", machine=_VECTORS, share=4),
         Way("wasm32", machine=_BY_NAME["wasm32"], share=6),
+        Way("open on x86-64-v3", "x86-64-v3", open_sizes=True, share=4, together=8),
+        Way("open on cortex-a76", machine=_A76, open_sizes=True, share=4, together=8),
+        Way("open on riscv64gcv", machine=_VECTORS, open_sizes=True, share=2, together=8),
+        Way("open on wasm32", machine=_BY_NAME["wasm32"], open_sizes=True, share=4, together=8),
+        Way("open cuda", open_sizes=True, on_gpu=True, threads=(1,), share=4, together=8, without=_NOT_ON_GPUS),
         Way("cuda", on_gpu=True, threads=(1,), share=8, without=_NOT_ON_GPUS),
         *(
             Way(f"cuda {name}", floats=name, on_gpu=True, threads=(1,), share=2, without=_NOT_ON_GPUS)

@@ -1,0 +1,68 @@
+"""Threads beyond the last result neither compute nor write one.
+
+    if i < count: sum[0] = …           if i < count: sum[0] = …
+    out[i % count] = sum[0]      →     if i < count: out[i % count] = sum[0]
+
+TVM gives a step that it moves to threads the condition that its own places are inside its result. Where sizes are open
+it writes places as remainders, which always are: the step would write what surplus threads have in their registers.
+"""
+
+from __future__ import annotations
+
+from tvm import s_tir, tirx
+
+from nnefc.passes.schedule.schedules import scalars_of
+from nnefc.passes.tir.expressions import conjuncts, variables_of
+
+__all__ = ["with_guarded_steps"]
+
+_Computed = dict[tirx.Var, list[tirx.Expr]]
+"""The conditions under which tensors are computed, by the tensor."""
+
+
+def with_guarded_steps(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A scheduled kernel each step of which runs only where what it reads is computed, as far as its loops tell that."""
+    body = _guarded(func.body, frozenset(scalars_of(func)), {})
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _guarded(stmt: tirx.Stmt, around: frozenset[tirx.Var], computed: _Computed) -> tirx.Stmt:
+    """A statement; `around` it are loops with these variables, and sizes, which are known everywhere."""
+    match stmt:
+        case tirx.SeqStmt():
+            return tirx.SeqStmt([_guarded(part, around, computed) for part in stmt.seq])
+        case tirx.For():
+            body = _guarded(stmt.body, around | {stmt.loop_var}, computed)
+            return tirx.For(
+                stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, stmt.thread_binding, stmt.annotations, stmt.step
+            )
+        case s_tir.SBlockRealize() if not stmt.block.iter_vars:
+            return s_tir.SBlockRealize([], stmt.predicate, _with_body(stmt.block, around, computed))
+        case s_tir.SBlockRealize():
+            return _step(stmt, around, computed)
+    return stmt
+
+
+def _with_body(block: s_tir.SBlock, around: frozenset[tirx.Var], computed: _Computed) -> s_tir.SBlock:
+    return s_tir.SBlock(
+        [],
+        block.reads,
+        block.writes,
+        block.name_hint,
+        _guarded(block.body, around, computed),
+        block.init,
+        block.alloc_buffers,
+        block.match_buffers,
+        block.annotations,
+    )
+
+
+def _step(step: s_tir.SBlockRealize, around: frozenset[tirx.Var], computed: _Computed) -> s_tir.SBlockRealize:
+    predicate = step.predicate
+    for condition in (condition for read in step.block.reads for condition in computed.get(read.source, ())):
+        variables = variables_of([condition])
+        if variables and variables <= around:  # it is not of other loops
+            predicate = tirx.And(predicate, condition)
+    for write in step.block.writes:
+        computed.setdefault(write.source, conjuncts(step.predicate))
+    return s_tir.SBlockRealize(step.iter_values, predicate, step.block)
