@@ -9,6 +9,7 @@ it writes places as remainders, which always are: the step would write what surp
 
 from __future__ import annotations
 
+import tvm_ffi
 from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.schedules import scalars_of
@@ -21,7 +22,7 @@ _Computed = dict[tirx.Var, list[tirx.Expr]]
 
 
 def with_guarded_steps(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled kernel each step of which runs only where what it reads is computed, as far as its loops tell that."""
+    """A scheduled kernel whose steps run only where what they read is computed, as far as their loops tell that."""
     body = _guarded(func.body, frozenset(scalars_of(func)), {})
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
@@ -63,6 +64,8 @@ def _step(step: s_tir.SBlockRealize, around: frozenset[tirx.Var], computed: _Com
         variables = variables_of([condition])
         if variables and variables <= around:  # it is not of other loops
             predicate = tirx.And(predicate, condition)
-    for write in step.block.writes:
-        computed.setdefault(write.source, conjuncts(step.predicate))
+    own = conjuncts(step.predicate)
+    for write in step.block.writes:  # of several steps that compute a tensor, what is asked in all of them
+        before = computed.get(write.source, own)
+        computed[write.source] = [each for each in before if any(tvm_ffi.structural_equal(each, one) for one in own)]
     return s_tir.SBlockRealize(step.iter_values, predicate, step.block)
