@@ -299,7 +299,10 @@ def device_kernel(
         _check(launch, target)
     if names:
         by_name = {launch.kernel: launch for launch in launches}
-        device = {gv: _with_plain_quotients(func, by_name[gv.name_hint]) for gv, func in device.items()}
+        device = {  # what computes nothing is not launched
+            gv: _with_plain_quotients(func, by_name[gv.name_hint]) if gv.name_hint in by_name else func
+            for gv, func in device.items()
+        }
     own_names = tuple((names[var], number_of(dimension(size), names)) for var, size in named)
     function = DeviceFunction(name, parameters, launches, tuple(names[size] for size in sizes), own_names)
     finished = _FINISH(tvm.IRModule(device))
