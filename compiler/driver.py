@@ -162,10 +162,10 @@ def compile(
         CompileError: the model, an option or the target is invalid or not supported.
     """
     arguments = dict(locals())
-    if not isinstance(model, str | os.PathLike):
-        written, folder = file_of(model)
-        with folder or nullcontext():
-            return compile(**{**arguments, "model": written})
+    path, folder = file_of(model)
+    if folder is not None:
+        with folder:
+            return compile(**{**arguments, "model": path})
     _check_io(io, precision)
     check_method(method)
     if precision == AUTO:
@@ -216,7 +216,7 @@ def compile(
         with progress.phase("read"):
             read = partial(
                 load_network,
-                Path(model),
+                path,
                 random_weights=random_weights,
                 shape=shape,
                 values=values,
@@ -244,7 +244,7 @@ def compile(
                 specialize, only_specialized, network, lambda **fixed: _with_io(_as_planned(read(**fixed), plan), io)
             )
         with ThreadPoolExecutor(1) as pool:  # beside the compilation: large files take a while
-            source = pool.submit(source_digest, Path(model), network.files)
+            source = pool.submit(source_digest, path, network.files)
             artifact = compile_network(
                 network,
                 machine,

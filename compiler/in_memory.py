@@ -50,6 +50,7 @@ def file_of(model: AnyModel) -> tuple[Path, TemporaryDirectory[str] | None]:
 
 def _write(model: onnx.ModelProto, path: Path) -> None:
     import onnx
+    from google.protobuf.message import EncodeError
 
     if not isinstance(model, onnx.ModelProto):
         kind = type(model)
@@ -59,7 +60,7 @@ def _write(model: onnx.ModelProto, path: Path) -> None:
         )
     try:
         content = _serialized(model)
-    except Exception as error:  # of protobuf's own, of one kind or another: a message has less than 2 GB
+    except (EncodeError, ValueError) as error:  # by the kind of protobuf: a message has less than 2 GB
         if model.ByteSize() < _MOST_BYTES:
             raise CompileError(f"the model cannot be written down: {error}") from error
         copied = onnx.ModelProto()

@@ -515,7 +515,7 @@ class Split(Operator):
 
     def lower(self, at: Emitter, x: Operand) -> list[Operand]:
         self.shape(shape_of(x))
-        starts = [0, *accumulate(self.sizes[:-1])]
+        starts = [*accumulate(self.sizes, initial=0)][:-1]
         few = 1 < len(self.sizes) <= _MOST_PARTS and not is_empty(self.sizes) and is_known(*self.sizes)
         if few and not isinstance(x, np.ndarray):
             return at.parts(relax.op.split(at.expr(x), starts[1:], self.axis))

@@ -55,7 +55,7 @@ static bool make_locks(nnefc_pool *pool) {
 }
 
 nnefc_pool *nnefc_pool_create(const nnefc_options *options, uint32_t threads, uint64_t scratch_bytes) {
-    if (scratch_bytes > SIZE_MAX / 2 / threads) return NULL; /* what all take has a size */
+    if (scratch_bytes > SIZE_MAX / 2 / threads) return NULL; /* all together take no more than a size can say */
     uint64_t stride = round_up(scratch_bytes, NNEFC_LINE);
     size_t bytes = (size_t)round_up(sizeof(nnefc_pool) + threads * sizeof(nnefc_slot), NNEFC_LINE);
     nnefc_pool *pool = nnefc_allocate_aligned(bytes);

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from runtime_samples import C_SOURCES
@@ -41,7 +42,7 @@ def module(folder: Path, source: Path, names: Sequence[str], cpu: str = "baselin
     return path
 
 
-def answer(path: Path, text: str) -> object:
+def answer(path: Path, text: str) -> Any:
     """What a program prints as JSON, to which `module`, and `instance` on a memory, are given."""
     head = f"""
         import {{ readFileSync }} from "node:fs";
@@ -74,7 +75,7 @@ def test_memory_is_what_its_users_take_it_for_and_whole_again_in_the_end(memory:
         }
         console.log(JSON.stringify(found));
     """
-    assert set(answer(memory, text)) == {0}  # type: ignore[call-overload]
+    assert set(answer(memory, text)) == {0}
 
 
 def test_the_program_may_take_memory_in_between(memory: Path) -> None:
@@ -89,7 +90,7 @@ def test_the_program_may_take_memory_in_between(memory: Path) -> None:
         }
         console.log(JSON.stringify(found));
     """
-    assert set(answer(memory, text)) == {0}  # type: ignore[call-overload]
+    assert set(answer(memory, text)) == {0}
 
 
 def test_what_there_is_no_room_for_is_refused(memory: Path) -> None:

@@ -152,8 +152,6 @@ def _split(ctx: Context, node: Node) -> AnyValue:
     else:
         _check_count(node, shape[axis])
         sizes = [1] * shape[axis]
-    if not sizes and shape[axis] == 0:
-        return Sequence((), x.dtype)
     parts = ctx.apply(Split(axis, tuple(sizes)), x)
     return Sequence(tuple(parts if keep else [ctx.apply(Squeeze((axis,)), part) for part in parts]), x.dtype)
 
