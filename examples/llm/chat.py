@@ -12,16 +12,28 @@ import importlib.util
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
-import jinja2
+from chat_template import TemplateError, rendered
 from gguf import GGUFReader
 from to_nnef import convert
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
 import nnefc
 
-_CONTROL = 3  # the kind of a token that is no text
+_CONTROL, _USER_DEFINED = 3, 4  # kinds of tokens: one that is no text, and text that is always one token
+_NAMED_TOKENS = {
+    "bos_token": "bos",
+    "eos_token": "eos",
+    "unk_token": "unknown",
+    "sep_token": "seperator",  # as GGUF spells it
+    "pad_token": "padding",
+    "cls_token": "cls",
+    "mask_token": "mask",
+}
+"""What chat templates call tokens, and what GGUF calls their numbers."""
 _SPLITS_DIGITS = ("smollm", "refact")
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{number}|"
@@ -35,27 +47,45 @@ class Vocabulary:
 
     def __init__(self, path: Path) -> None:
         fields = GGUFReader(path).fields
-        tokens, kinds = (fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "token_type"))
-        if fields["tokenizer.ggml.model"].contents() != "gpt2":
+
+        def of(name: str, default: Any = None) -> Any:
+            return fields[name].contents() if name in fields else default
+
+        tokens = of("tokenizer.ggml.tokens", [])
+        if of("tokenizer.ggml.model") != "gpt2":
             raise SystemExit(f"{path}: only vocabularies of byte pairs are supported")
-        merges = [tuple(merge.split(" ", 1)) for merge in fields["tokenizer.ggml.merges"].contents()]
+        self._template = of("tokenizer.chat_template")
+        if not isinstance(self._template, str):
+            raise SystemExit(f"{path} has no chat template: it is no model to talk to")
+        kinds = of("tokenizer.ggml.token_type", [1] * len(tokens))
+        merges = [tuple(merge.split(" ", 1)) for merge in of("tokenizer.ggml.merges", [])]
         self._tokenizer = Tokenizer(models.BPE({token: n for n, token in enumerate(tokens)}, merges))
-        self._tokenizer.pre_tokenizer = splitting(str(fields["tokenizer.ggml.pre"].contents()))
+        self._tokenizer.pre_tokenizer = splitting(str(of("tokenizer.ggml.pre", "")))
         self._tokenizer.decoder = decoders.ByteLevel()
         control = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
         self._tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
-        template = fields["tokenizer.chat_template"].contents()
-        self._template = jinja2.Environment(trim_blocks=True, lstrip_blocks=True).from_string(template)
-        self.end = int(fields["tokenizer.ggml.eos_token_id"].contents())
+        self._user_defined = {n: tokens[n] for n, kind in enumerate(kinds) if kind == _USER_DEFINED}
+        self._tokenizer.add_tokens([AddedToken(token, normalized=False) for token in self._user_defined.values()])
+        numbers = {name: of(f"tokenizer.ggml.{called}_token_id") for name, called in _NAMED_TOKENS.items()}
+        self._named = {name: tokens[n] for name, n in numbers.items() if n is not None and n < len(tokens)}
+        self.end: int | tuple[()] = () if numbers["eos_token"] is None else numbers["eos_token"]
 
     def conversation(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """What the model reads before it answers the last message."""
-        text = self._template.render(messages=messages, add_generation_prompt=True)
+        """What the model reads before it answers the last message.
+
+        Raises:
+            TemplateError: the file's chat template cannot be rendered.
+        """
+        given = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True}
+        text = rendered(self._template, given | self._named)
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def text(self, tokens: Sequence[int]) -> str:
-        """The tokens' text."""
-        return str(self._tokenizer.decode(list(tokens)))
+        """The tokens' text. That of user-defined tokens is in the vocabulary as it is, that of others as bytes."""
+        parts: list[str] = []
+        for own, run in groupby(tokens, self._user_defined.__contains__):
+            parts += map(self._user_defined.__getitem__, run) if own else [self._tokenizer.decode(list(run))]
+        return "".join(parts)
 
 
 def splitting(name: str) -> pre_tokenizers.PreTokenizer:
@@ -134,7 +164,10 @@ def main() -> None:
     with nnefc.load(library, threads=args.threads) as model:
         for question in questions:
             messages.append({"role": "user", "content": question})
-            tokens = vocabulary.conversation(messages)
+            try:
+                tokens = vocabulary.conversation(messages)
+            except TemplateError as error:
+                raise SystemExit(f"the chat template of {gguf}: {error}") from error
             if len(tokens) >= args.context:
                 raise SystemExit(f"the conversation has more than {args.context} tokens; see --context")
             start, parts = time.perf_counter(), []

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import gguf
 import numpy as np
 import pytest
 from language_models import WORDS, logits, write_model
@@ -317,6 +318,63 @@ def test_a_conversation(tmp_path: Path, example: ModuleType) -> None:
         answer.append(token)
     whole = vocabulary.text(answer).rstrip("\ufffd\n")  # without a letter of which the last token is not there
     assert shown[0].stdout.rstrip("\n") == whole
+
+
+TEMPLATES = {
+    "{{ bos_token }}{{ messages[0]['content'].strip() }}": "<s>hi",
+    "{{ messages | tojson }}": '[{"role": "user", "content": " hi "}]',
+    "{% for m in messages %}{% generation %}{{ m.role }}{% endgeneration %}{% break %}{% endfor %}": "user",
+    "{% if x %}{{ raise_exception('no') }}{% endif %}{{ strftime_now('%%') }}{{ eos_token }}": "%",
+}
+REFUSED = {
+    "{{ cycler.__init__.__globals__.os.popen('touch ran') }}": "unsafe",
+    "{{ messages.append(1) }}": "unsafe",
+    "{{ raise_exception('roles must\x1b[2J alternate') }}": r"roles must \[2J alternate",
+    "{{ 1 + 'a' }}": "unsupported operand",
+    "\n{% for %}": "line 2",
+    "{% for a in range(9999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}": "too much",
+    "{{ 'a' * 3000000000 }}": "too much",
+    "{% for a in range(9999) %}{{ 'a' * 1000 }}{% endfor %}": "too much",
+}
+
+
+def test_chat_templates_are_rendered_as_by_transformers(example: ModuleType) -> None:
+    values = {"messages": [{"role": "user", "content": " hi "}], "bos_token": "<s>"}
+    for template, text in TEMPLATES.items():
+        assert example.rendered(template, values) == text
+
+
+@pytest.mark.parametrize("template", REFUSED)
+def test_chat_templates_of_strangers_are_confined(
+    template: str, example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.modules["chat_template"], "_SECONDS", 1)
+    with pytest.raises(example.TemplateError, match=REFUSED[template]):
+        example.rendered(template, {"messages": [{"role": "user", "content": "hi"}]})
+    assert not list(tmp_path.iterdir())
+
+
+def test_tokens_of_a_vocabulary(example: ModuleType, tmp_path: Path) -> None:
+    """User-defined ones are matched whole and shown, control ones are not shown, named ones are what templates say."""
+    letters = [chr(code) for code in (*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324))]
+    own = {"<|s|>": 3, "<|e|>": 3, "<think>": 4, "<think>é  ": 4}
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("llama-bpe")
+    writer.add_token_list([*letters, *own])
+    writer.add_token_types([1] * len(letters) + list(own.values()))
+    writer.add_token_merges([])
+    writer.add_bos_token_id(256)
+    writer.add_eos_token_id(257)
+    writer.add_chat_template("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    vocabulary = example.Vocabulary(tmp_path / "m.gguf")
+    tokens = vocabulary.conversation([{"role": "user", "content": "<think><think>é  é"}])
+    assert (tokens[:3], len(tokens), tokens[-1], vocabulary.end) == ([256, 258, 259], 6, 257, 257)
+    assert vocabulary.text(tokens) == "<think><think>é  é"
 
 
 def test_words_are_those_of_the_vocabulary(example: ModuleType) -> None:
