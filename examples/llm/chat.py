@@ -83,8 +83,9 @@ class Vocabulary:
     def text(self, tokens: Sequence[int]) -> str:
         """The tokens' text. That of user-defined tokens is in the vocabulary as it is, that of others as bytes."""
         parts: list[str] = []
-        for own, run in groupby(tokens, self._user_defined.__contains__):
-            parts += map(self._user_defined.__getitem__, run) if own else [self._tokenizer.decode(list(run))]
+        for own, group in groupby(tokens, self._user_defined.__contains__):
+            run = list(group)
+            parts += [self._user_defined[token] for token in run] if own else [self._tokenizer.decode(run)]
         return "".join(parts)
 
 
