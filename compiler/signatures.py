@@ -19,6 +19,10 @@ from nnefc.diagnostics import CompileError
 __all__ = ["check_known", "is_onnx", "is_pnnx"]
 
 _HEAD = 4096
+_GZIP = b"\x1f\x8b"
+_PACKED, _UNPACKED = 1 << 16, 1 << 20
+"""Bytes read of a compressed file, and what they may unpack to."""
+
 _TAR = slice(257, 262), b"ustar"
 
 _EXPORT = "torch.onnx.export(model.eval(), (example,), 'model.onnx')"
@@ -50,8 +54,8 @@ def check_known(path: Path) -> None:
             raise _Foreign(path, what, hint)
     if head.startswith(b"PK\x03\x04"):
         _check_zip(path)
-    elif head.startswith(b"\x1f\x8b"):
-        _check_gzip(path, head)
+    elif head.startswith(_GZIP):
+        _check_gzip(path)
     elif head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 1 << 32:
         raise _Foreign(path, "a safetensors file, which holds the values without the network", _HUGGING_FACE)
     elif _is_text(head):
@@ -61,11 +65,18 @@ def check_known(path: Path) -> None:
 
 
 def is_onnx(path: Path) -> bool:
-    """Whether a file is an ONNX model, be it cut off: a protobuf message whose fields are those of `ModelProto`."""
+    """Whether a file is an ONNX model, be it cut off: a protobuf message whose fields are those of `ModelProto`.
+
+    It may be compressed with gzip.
+    """
     try:
-        fields = dict(_fields(path))
-    except OSError:
+        packed = _head(path).startswith(_GZIP)
+        return _is_model(dict(_fields_of(_inside(path)) if packed else _fields(path)))
+    except (OSError, zlib.error):
         return False
+
+
+def _is_model(fields: dict[int, int]) -> bool:
     return fields.get(7) == 2 and all(_MODEL_PROTO.get(number) == wire for number, wire in fields.items())
 
 
@@ -173,14 +184,21 @@ _MEMBERS = (
 )  # fmt: skip
 
 
-def _check_gzip(path: Path, head: bytes) -> None:
-    """NNEF is a tar archive inside; other things are unpacked first."""
+def _check_gzip(path: Path) -> None:
+    """NNEF is a tar archive inside, ONNX a message; other things are unpacked first."""
     try:
-        inside = zlib.decompressobj(wbits=31).decompress(head, _HEAD)
+        inside = _inside(path)
     except zlib.error as error:
         raise CompileError(f"'{path}' is not valid gzip data: {error}", hint="repeat the download") from error
-    if len(inside) >= 512 and inside[_TAR[0]] != _TAR[1]:
-        raise _Foreign(path, "compressed with gzip, and no tar archive inside", f"{_UNPACK}: gunzip -k {{path}}")
+    if len(inside) >= 512 and inside[_TAR[0]] != _TAR[1] and not _is_model(dict(_fields_of(inside))):
+        what = "compressed with gzip, and neither a tar archive nor an ONNX model inside"
+        raise _Foreign(path, what, f"{_UNPACK}: gunzip -k {{path}}")
+
+
+def _inside(path: Path) -> bytes:
+    """The first bytes of what a file of gzip's holds."""
+    with path.open("rb") as file:
+        return zlib.decompressobj(wbits=31).decompress(file.read(_PACKED), _UNPACKED)
 
 
 # Texts.
@@ -287,21 +305,25 @@ def _fields(path: Path) -> Iterator[tuple[int, int]]:
     A file that is no message yields a pair that no message has.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        at, size = 0, len(data)
-        for _ in range(_MOST_FIELDS):
-            if at >= size:
-                return
-            key, at = _varint(data, at)
-            number, wire = key >> 3, key & 7
-            if not number or number > 5000 or wire not in (0, 1, 2, 5):
-                yield 0, wire
-                return
-            yield number, wire
-            length, at = _varint(data, at) if wire in (0, 2) else (0, at)
-            at += {0: 0, 1: 8, 2: length, 5: 4}[wire]
+        yield from _fields_of(data)
 
 
-def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
+def _fields_of(data: mmap.mmap | bytes) -> Iterator[tuple[int, int]]:
+    at, size = 0, len(data)
+    for _ in range(_MOST_FIELDS):
+        if at >= size:
+            return
+        key, at = _varint(data, at)
+        number, wire = key >> 3, key & 7
+        if not number or number > 5000 or wire not in (0, 1, 2, 5):
+            yield 0, wire
+            return
+        yield number, wire
+        length, at = _varint(data, at) if wire in (0, 2) else (0, at)
+        at += {0: 0, 1: 8, 2: length, 5: 4}[wire]
+
+
+def _varint(data: mmap.mmap | bytes, at: int) -> tuple[int, int]:
     """A number and the place after it; what is cut off counts as it is."""
     value = shift = 0
     while at < len(data) and shift < 70:

@@ -82,7 +82,7 @@ def archive_of(content: bytes, member: bytes = b"version 1.0;") -> bytes:
 def test_an_archive_that_is_no_archive_is_refused_at_once(tmp_path: Path) -> None:
     """Four times as much as the process may have."""
     (tmp_path / "m.tgz").write_bytes(gzip.compress(bytes(1 << 24), 1) * (1 << 9))
-    with pytest.raises(CompileError, match="no tar archive inside"):
+    with pytest.raises(CompileError, match="neither a tar archive nor an ONNX model inside"):
         confined(compiled, tmp_path / "m.tgz", gib=2)
 
 
@@ -90,6 +90,14 @@ def test_an_archive_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path: Pat
     (tmp_path / "m.tgz").write_bytes(archive_of(bytes(300 << 20)))
     with pytest.raises(CompileError, match=r"unpacks to more than 268,435,456 bytes, from"):
         confined(compiled, tmp_path / "m.tgz", gib=2)
+
+
+def test_a_compressed_model_of_onnx_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path: Path) -> None:
+    """A field that a reader skips, of 300 MiB of zeros, then a graph: the whole has 300 KB."""
+    content = onnx_file(tmp_path, [NODE("Neg", ["x"], ["y"])], [1]).read_bytes() + b"\x32\x80\x80\x80\x96\x01"
+    (tmp_path / "m.onnx.gz").write_bytes(gzip.compress(content, 1) + gzip.compress(bytes(1 << 20), 1) * 300)
+    with pytest.raises(CompileError, match=r"unpacks to more than 268,435,456 bytes, from"):
+        confined(compiled, tmp_path / "m.onnx.gz", gib=2)
 
 
 def test_more_memory_than_there_is_is_an_error_of_the_model(tmp_path: Path) -> None:

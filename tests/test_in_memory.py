@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,14 @@ def product() -> onnx.ModelProto:
     return model([node("MatMul", ["x", "w"], ["y"])], *sizes, [tensor("w", WEIGHTS)])
 
 
-@pytest.mark.parametrize("written", [product(), product().SerializeToString()], ids=["message", "bytes"])
+def serialized() -> bytes:
+    content: bytes = product().SerializeToString()
+    return content
+
+
+@pytest.mark.parametrize(
+    "written", [product(), serialized(), gzip.compress(serialized())], ids=["message", "bytes", "compressed"]
+)
 def test_models_in_memory_are_compiled_and_exported(written: Any, tmp_path: Path) -> None:
     """Their files are gone by then."""
     artifact = nnefc.compile(written)
@@ -50,6 +58,30 @@ def test_messages_of_two_gigabytes_are_kept_beside_their_weights(monkeypatch: py
     monkeypatch.setattr(in_memory, "_MOST_BYTES", 0)
     with nnefc.compile(product()).load() as loaded:
         np.testing.assert_allclose(loaded(X), X @ WEIGHTS, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("place", ["initializer", "constant", "branch"])
+def test_data_in_files_beside_a_model_in_memory_is_asked_for(place: str) -> None:
+    """A model in memory has no folder: the message names the ways to give one."""
+    away = tensor("w", WEIGHTS)
+    away.ClearField("raw_data")
+    away.data_location = onnx.TensorProto.EXTERNAL
+    away.external_data.add(key="location", value="m.data")
+    graph = product()
+    if place == "initializer":
+        graph.graph.initializer[0].CopyFrom(away)
+    elif place == "constant":
+        del graph.graph.initializer[:]
+        graph.graph.node.insert(0, node("Constant", [], ["w"], value=away))
+    else:
+        branch = onnx.helper.make_graph([node("Constant", [], ["w"], value=away)], "b", [], [info("w", (700, 700))])
+        graph.graph.node.insert(0, node("If", ["c"], ["v"], then_branch=branch, else_branch=branch))
+    for given in (graph, graph.SerializeToString()):
+        with pytest.raises(
+            CompileError, match=r"'w' is in the file 'm\.data', and a model in memory has no folder"
+        ) as found:
+            nnefc.compile(given)
+        assert "load_external_data_for_model" in str(found.value.hint)
 
 
 def of_package(name: str) -> object:

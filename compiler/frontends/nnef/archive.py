@@ -6,22 +6,21 @@ links are not followed out of it, and an archive's sizes are bounded by what it 
 
 from __future__ import annotations
 
-import gzip
 import io
 import mmap
 import tarfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import BinaryIO, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.compressed import GZIP, MAX_RATIO, largest_content, unpacked
 
 __all__ = ["DOCUMENT", "ModelFiles", "open_model"]
 
@@ -31,21 +30,10 @@ QUANTIZATION = "graph.quant"
 MAX_TEXT_BYTES = 64 << 20
 """A document larger than this is refused: a network of 100,000 operations takes about 20 MB."""
 
-MAX_UNPACKED_BYTES = 16 << 30
-"""What a compressed archive may unpack to in memory; larger models are given as a folder or a plain tar."""
-
-MAX_RATIO = 100
-"""What each byte of a compressed archive may unpack to, beyond `MIN_UNPACKED_BYTES`: trained values hardly shrink."""
-
-MIN_UNPACKED_BYTES = 256 << 20
-"""What any compressed archive may unpack to, however small it is."""
-
 MAX_MEMBERS = 1_000_000
 
 _LEAST_INSIDE = 1 << 20
 """What a compressed archive inside another one may unpack to, however small it is: there may be many of them."""
-
-_GZIP = b"\x1f\x8b"
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -102,9 +90,8 @@ def open_model(path: Path | str) -> Iterator[ModelFiles]:
             with path.open("rb") as file:
                 # Never closed by hand, for arrays may still refer to it: it is unmapped with the last of them.
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-            if content[:2] == _GZIP:
-                most = min(MAX_UNPACKED_BYTES, max(MIN_UNPACKED_BYTES, MAX_RATIO * len(content)))
-                yield _Archive(path, _decompress(path, content, len(content), most))
+            if content[:2] == GZIP:
+                yield _Archive(path, _decompress(path, content, len(content), largest_content(len(content))))
             elif content[257:262] == b"ustar":
                 yield _Archive(path, content)
             else:
@@ -118,7 +105,7 @@ def _inner_archive(files: ModelFiles, label: str) -> _Archive | None:
         content = files.find(label + ending)
         if content is not None:
             path, stream = Path(files.describe(label + ending)), io.BytesIO(content.tobytes())
-            if content[:2].tobytes() == _GZIP:
+            if content[:2].tobytes() == GZIP:
                 stream = _decompress(path, stream, len(content), _LEAST_INSIDE + MAX_RATIO * len(content))
             return _Archive(path, stream)
     return None
@@ -291,22 +278,9 @@ class _Archive:
 
 def _decompress(path: Path, content: mmap.mmap | io.BytesIO, size: int, most: int) -> io.BytesIO:
     """The content of a gzip file of a size in bytes: a tar archive of no more than so many."""
-    unpacked = io.BytesIO()
-    try:
-        with gzip.GzipFile(fileobj=content) as packed:
-            while piece := packed.read(1 << 24):
-                if unpacked.tell() == 0 and piece[257:262] != b"ustar":
-                    raise CompileError(f"'{path}' is not a valid tar archive, once unpacked")
-                if unpacked.tell() + len(piece) > most:
-                    raise CompileError(
-                        f"'{path}' unpacks to more than {most:,} bytes, from {size:,}",
-                        hint="unpack it and give the folder",
-                    )
-                unpacked.write(piece)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise CompileError(f"'{path}' is not valid gzip data: {error}") from None
-    except MemoryError:
-        raise CompileError(
-            f"'{path}' does not fit into memory when it is unpacked", hint="unpack it and give the folder"
-        ) from None
-    return unpacked
+
+    def check(head: bytes) -> None:
+        if head[257:262] != b"ustar":
+            raise CompileError(f"'{path}' is not a valid tar archive, once unpacked")
+
+    return unpacked(path, cast(BinaryIO, content), size, most, "unpack it and give the folder", check)

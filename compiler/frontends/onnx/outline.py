@@ -41,7 +41,7 @@ def outline(path: str | os.PathLike[str], *, overridable: bool = False) -> Outli
     given = [tensor for tensor in inputs if not tensor.dtype.endswith(")")]
     tensors = [tensor for part in _graphs(graph) for tensor in _tensors(part)]
     return Outline(
-        name=_text(graph.name) or Path(path).stem,
+        name=_text(graph.name) or Path(path).stem.removesuffix(".onnx"),
         about=_about(proto),
         inputs=inputs,
         outputs=tuple(_tensor(info, "output") for info in graph.output),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from nnefc.diagnostics import CompileError, warn
+from nnefc.frontends.compressed import GZIP, largest_content, unpacked
 from nnefc.frontends.onnx.external_data import ExternalData
 from nnefc.frontends.onnx.model import AttributeRef, Function, Graph, Model, NodeDef, Opsets, Training
 from nnefc.frontends.onnx.ordering import in_topological_order
@@ -63,7 +65,7 @@ _SINGULAR = tuple(_ITEM.values())
 
 
 def read_model(path: Path) -> Model:
-    """Read a model, with the data in files beside it.
+    """Read a model, also one compressed with gzip, with the data in files beside it.
 
     Raises:
         CompileError: no such file, no ONNX model, a message that is not as the standard says.
@@ -88,7 +90,8 @@ def read_proto(path: Path) -> onnx.ModelProto:
                 f"{path} has 2 GB or more, which a protobuf message cannot have",
                 hint="keep the weights as external data: onnx.save(model, path, save_as_external_data=True)",
             )
-        proto.ParseFromString(path.read_bytes())
+        content = path.read_bytes()
+        proto.ParseFromString(_unpacked(path, content) if content.startswith(GZIP) else content)
     except OSError as error:
         raise CompileError(f"cannot read {path}: {error.strerror}") from error
     except (DecodeError, RecursionError) as error:
@@ -99,6 +102,13 @@ def read_proto(path: Path) -> onnx.ModelProto:
     if not proto.HasField("graph"):
         raise CompileError(f"{path} is not an ONNX model: it has no graph")
     return proto
+
+
+def _unpacked(path: Path, content: bytes) -> bytes:
+    """The message in a file of gzip's."""
+    most = min(largest_content(len(content)), _MAX_FILE_BYTES)
+    hint = f"unpack it first: gunzip -k {path}"
+    return unpacked(path, io.BytesIO(content), len(content), most, hint).getvalue()
 
 
 def read_function(proto: onnx.FunctionProto) -> Function:
@@ -144,7 +154,7 @@ class _Reader:
                 raise CompileError(f"the model has two functions '{_spelled(function)}'")
             functions[function.key] = function
         model = Model(
-            name=proto.graph.name or path.stem,
+            name=proto.graph.name or path.stem.removesuffix(".onnx"),
             opsets=_opsets(proto.opset_import, f"the model {path.name}") or {"": 1},
             graph=self.graph(proto.graph, "the model's graph"),
             functions=functions,
