@@ -8,6 +8,7 @@
 #   make stress     the runtime's threads, under sanitizers and in all orders of steps (MINUTES=n)
 #   make test-gpu   the tests that need an NVIDIA GPU, on one; make test-all runs them too
 #   make bench      nnefc beside its peers (BENCH='resnet50 --threads 1' to choose)
+#   make pages      the pages of results that are due, with the commands that renew them
 #   make lint       ruff and mypy
 #   make dist       the wheels, the archive of the sources and their digests, in dist
 #   make lock       the versions and hashes that LOCKED=1 installs, such as: make test LOCKED=1
@@ -30,7 +31,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
 # Tests start hundreds of Pythons: what each would parse again is kept, even where the environment says to keep nothing.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run chat test test-all test-gpu fuzz stress bench lint docs dist lock clean
+.PHONY: run chat test test-all test-gpu fuzz stress bench pages lint docs dist lock clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -57,6 +58,9 @@ stress: $(INSTALLED)-test
 
 bench: $(INSTALLED)-bench
 	@$(BIN)/python benchmarks/run.py $(BENCH)
+
+pages: $(INSTALLED)-test
+	@$(BIN)/python benchmarks/pages.py
 
 # mypy does not follow the mapping of folders to packages in pyproject.toml, so it checks an installed tree.
 lint: $(INSTALLED)-dev

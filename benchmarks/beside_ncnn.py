@@ -1,8 +1,13 @@
 """nnefc beside ncnn on networks that both have from one PNNX source: `python benchmarks/beside_ncnn.py [NAME …]`.
 
-Needs `torch`, `pnnx` and `ncnn`. Traces the networks of the PNNX tests with larger inputs, converts each once, and
-measures the result of both compilers in float32 as `measure.py` does: each in a process of its own, in turns. Prints
-the page; of all networks it is written to `results/PROCESSOR/pnnx.md`.
+Needs `torch`, `pnnx` and `ncnn`. Traces the networks of the PNNX tests with larger inputs, three of them as wide as
+published too, converts each once, and measures the result of both compilers in float32 as `measure.py` does: each in a
+process of its own, in turns. Prints the page; of all networks it is written to `results/PROCESSOR/pnnx.md`. About six
+minutes.
+
+ncnn shares a convolution among threads by blocks of output channels, each as long as a vector. The networks of the
+tests have one or two such blocks in most layers, so that a second thread has nothing to do there: they are measured on
+one thread.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
@@ -27,13 +32,33 @@ import nnefc
 HERE = Path(__file__).resolve().parent
 DATA = HERE.parent / "tests" / "data" / "pnnx"
 TITLE = "nnefc beside ncnn, both from PNNX"
-SHAPES = {
-    "resnet18": (1, 3, 224, 224),
-    "mobilenet_v2": (1, 3, 224, 224),
-    "unet": (1, 1, 256, 256),
-    "detector": (1, 3, 320, 320),
-    "vit": (1, 3, 32, 32),
-    "tagger": (1, 64),
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network of the tests, and how it is measured.
+
+    Attributes:
+        name: of the module, in `tests/data/pnnx/networks.py`.
+        shape: of the input.
+        wide: arguments of a module with as many channels as published; without them it is on one thread.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    wide: Mapping[str, int] = field(default_factory=dict)
+
+
+CASES = {
+    "resnet18": Case("resnet18", (1, 3, 224, 224)),
+    "mobilenet_v2": Case("mobilenet_v2", (1, 3, 224, 224)),
+    "unet": Case("unet", (1, 1, 256, 256)),
+    "detector": Case("detector", (1, 3, 320, 320)),
+    "vit": Case("vit", (1, 3, 32, 32)),
+    "tagger": Case("tagger", (1, 64)),
+    "resnet18_wide": Case("resnet18", (1, 3, 224, 224), {"width": 64, "classes": 1000}),
+    "mobilenet_v2_wide": Case("mobilenet_v2", (1, 3, 224, 224), {"times": 4, "classes": 1000}),
+    "unet_wide": Case("unet", (1, 1, 256, 256), {"width": 64}),
 }
 ENGINES = {"nnefc": ".so", "ncnn": ".ncnn.param"}
 
@@ -64,12 +89,12 @@ def convert(name: str, folder: Path) -> Path:
     from networks import NETWORKS
 
     torch.manual_seed(0)
-    shape = SHAPES[name]
-    words = name == "tagger"
+    case = CASES[name]
+    shape, words = case.shape, case.name == "tagger"
     value = torch.randint(0, 50, shape) if words else torch.randn(*shape)
     base = folder / name
     np.savez(base.with_suffix(".npz"), value.numpy())
-    module = NETWORKS[name][0]().eval()
+    module = NETWORKS[case.name][0](**case.wide).eval()
     settle(module)
     torch.jit.trace(module, value, check_trace=False).save(str(base.with_suffix(".pt")))
     sizes = ",".join(map(str, shape))
@@ -84,7 +109,7 @@ def measure(name: str, plan: Plan, folder: Path) -> list[Row]:
     """A row for each number of threads."""
     base = convert(name, folder)
     rows = []
-    for threads in plan.threads:
+    for threads in plan.threads if CASES[name].wide else (1,):
         workers: list[Worker] = []
         try:
             for engine, ending in ENGINES.items():
@@ -112,10 +137,16 @@ def difference(workers: Sequence[Worker], folder: Path) -> float:
 
 def body(rows: Sequence[Row], failed: Mapping[str, str], plan: Plan) -> list[str]:
     """What the table means, and the table; `failed` has reasons, by network."""
+    kinds = {"narrow": [1], "wide": plan.threads}
     means = [
-        f"{statistics.geometric_mean([row.ratio for row in rows if row.threads == threads]):.2f} on {threads} "
-        f"thread{'s' if threads > 1 else ''}"
-        for threads in plan.threads
+        f"{statistics.geometric_mean(ratios):.2f} of the {kind} ones on {threads} thread{'s' if threads > 1 else ''}"
+        for kind, counts in kinds.items()
+        for threads in counts
+        if (
+            ratios := [
+                r.ratio for r in rows if r.threads == threads and bool(CASES[r.network].wide) == (kind == "wide")
+            ]
+        )
     ]
     cells = [
         f"| {row.network} | {row.threads} | {shown(row.latency['nnefc'])} | {shown(row.latency['ncnn'])} "
@@ -125,8 +156,10 @@ def body(rows: Sequence[Row], failed: Mapping[str, str], plan: Plan) -> list[str
     return [
         f"nnefc {version('nnefc')}, ncnn {version('ncnn')}, pnnx {version('pnnx')}.",
         "",
-        "The small networks of the PNNX tests on larger inputs, a batch of one, float32: ncnn with storage and"
-        " arithmetic of 16 bits off. Each engine in a process of its own, held to as many processors as threads;"
+        "The small networks of the PNNX tests on larger inputs, and three of them as wide as published, with random"
+        " weights, a batch of one, float32: ncnn with storage and arithmetic of 16 bits off. ncnn shares a convolution"
+        " among threads by blocks of output channels, of which the small ones have one or two in most layers: they are"
+        " measured on one thread. Each engine in a process of its own, held to as many processors as threads;"
         f" warmed up, then in turns, {plan.rounds} of at least {plan.seconds} s. Milliseconds: median (least)."
         " *Ratio*: ncnn's median over nnefc's; above 1 nnefc is faster. *Agreement*: the largest difference of the"
         " outputs over the largest value.",
@@ -152,7 +185,7 @@ def main(names: Sequence[str]) -> None:
     watch = Watch()
     rows: list[Row] = []
     failed: dict[str, str] = {}
-    for name in names or SHAPES:
+    for name in names or CASES:
         print(f"measuring {name}", file=sys.stderr)
         with tempfile.TemporaryDirectory() as folder:
             try:

@@ -54,12 +54,14 @@ class Conditions:
         commit: of the sources, 12 digits; with "+" where files differ from it.
         machine: the processor and the system.
         busy: how many processors other programs kept busy before, during and after; empty where time plays no part.
+        minutes: that the measurement took; None where that was not observed.
     """
 
     date: str
     commit: str
     machine: str
     busy: tuple[float, ...] = ()
+    minutes: float | None = None
 
     @staticmethod
     def now() -> Conditions:
@@ -72,6 +74,8 @@ class Conditions:
         if self.busy:
             numbers = "{:.2f} before, {:.2f} during, {:.2f} after".format(*self.busy)
             text.append(f"Processors that other programs kept busy: {numbers}.")
+        if self.minutes is not None:
+            text.append(f"It took {max(1, round(self.minutes))} min.")
         return [" ".join(text), ""]
 
 
@@ -87,11 +91,12 @@ class Watch:
 
     def end(self) -> Conditions:
         """The conditions, now that all is measured."""
+        minutes = (time.monotonic() - self._clock) / 60
         others = (_busy_seconds() - self._all) - (_own_seconds() - self._own)
         during = max(0.0, others / max(time.monotonic() - self._clock, 1e-9))
         busy = (self.before, during, busy_processors(self._seconds))
         now = Conditions.now()
-        return Conditions(now.date, now.commit, now.machine, busy)
+        return Conditions(now.date, now.commit, now.machine, busy, minutes)
 
 
 def write_page(name: str, title: str, conditions: Conditions, body: Sequence[str], results: Path = RESULTS) -> Path:

@@ -81,12 +81,14 @@ class Measurement:
     bandwidth: dict[int, float] = field(default_factory=dict)
     error: dict[str, float] = field(default_factory=dict)
 
-    def ratio(self, threads: int, of: Callable[[Latency], float]) -> float | None:
-        """The fastest peer's time over nnefc's: above one, nnefc is faster. None without a peer."""
+    def ratio(self, threads: int, of: Callable[[Latency], float], own: str = "nnefc") -> float | None:
+        """The fastest peer's time over that of nnefc, or of its variant `own`: above one, that is faster.
+
+        None without a peer, or where the variant was not measured.
+        """
         times = {name: of(latency) for name, latency in self.latency[threads].items()}
-        own = times.pop("nnefc")
-        times.pop(STRICT, None)
-        return min(times.values()) / own if times else None
+        peers = [time for name, time in times.items() if name not in ("nnefc", STRICT)]
+        return min(peers) / times[own] if peers and own in times else None
 
     def strictly(self, threads: int) -> float | None:
         """How many times as long a median run takes with `--strict`; None where that was not measured."""

@@ -79,8 +79,10 @@ def markdown(measurements: Sequence[Measurement], plan: Plan, failed: Mapping[st
         *tables(measurements, plan, failed),
         "",
         "*Error*: the largest difference from what float64 gives, computed by ONNX's evaluator, over the largest value."
-        " *Time*: of a median run with `--strict` over one without.",
+        " *Time*: of a median run with `--strict`, which leaves out Winograd's and Strassen's algorithms and attention"
+        " by tiles, over one without. *Ratio*: the faster peer's median over nnefc's with `--strict`.",
         "",
+        *_strictly(measurements, plan),
         *_errors(measurements, plan),
     ]
 
@@ -98,11 +100,11 @@ def tables(measurements: Sequence[Measurement], plan: Plan, failed: Mapping[str,
     ]
 
 
-def _means(measurements: Sequence[Measurement], plan: Plan) -> str:
+def _means(measurements: Sequence[Measurement], plan: Plan, own: str = "nnefc") -> str:
     """The geometric mean of the ratios of medians, by number of threads."""
     means = []
     for threads in plan.threads:
-        ratios = [r for m in measurements if (r := m.ratio(threads, attrgetter("median"))) is not None]
+        ratios = [r for m in measurements if (r := m.ratio(threads, attrgetter("median"), own)) is not None]
         mean = statistics.geometric_mean(ratios) if ratios else None
         means.append(f"{_number(mean, '{:.2f}')} on {threads} thread{'s' if threads > 1 else ''}")
     return ", ".join(means)
@@ -155,6 +157,19 @@ def _libraries(measurements: Sequence[Measurement]) -> list[str]:
     )
 
 
+def _strictly(measurements: Sequence[Measurement], plan: Plan) -> list[str]:
+    """The mean of the ratios with `--strict`, and each engine's errors in short; nothing where it was not measured."""
+    if not any(STRICT in engines for m in measurements for engines in m.latency.values()):
+        return []
+    errors = {name: [m.error[name] for m in measurements if m.error.get(name)] for name in _engines(measurements)}
+    said = [f"{name} {statistics.geometric_mean(of):.1e} ({max(of):.1e})" for name, of in errors.items() if of]
+    return [
+        f"Geometric mean of the ratios with `--strict`: {_means(measurements, plan, STRICT)}; without it:"
+        f" {_means(measurements, plan)}. Geometric mean of the errors (largest): {', '.join(said)}.",
+        "",
+    ]
+
+
 def _errors(measurements: Sequence[Measurement], plan: Plan) -> list[str]:
     engines = _engines(measurements)
     rows = [
@@ -162,11 +177,13 @@ def _errors(measurements: Sequence[Measurement], plan: Plan) -> list[str]:
             m.network,
             *(_number(m.error.get(engine), "{:.1e}") for engine in engines),
             *(_number(m.strictly(threads), "{:.2f}") for threads in plan.threads),
+            *(_number(m.ratio(threads, attrgetter("median"), STRICT), "{:.2f}") for threads in plan.threads),
         ]
         for m in measurements
     ]
-    times = [f"time, {threads} thread{'s' if threads > 1 else ''}" for threads in plan.threads]
-    return table(["network", *(f"error of {engine}" for engine in engines), *times], rows)
+    counts = [f"{threads} thread{'s' if threads > 1 else ''}" for threads in plan.threads]
+    strict = [f"{what}, {count}" for what in ("time", "ratio") for count in counts]
+    return table(["network", *(f"error of {engine}" for engine in engines), *strict], rows)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

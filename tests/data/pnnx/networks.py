@@ -70,21 +70,22 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """MobileNet v2 (Sandler et al., 2018): all its stages, a quarter of the channels and less depth."""
+    """MobileNet v2 (Sandler et al., 2018): all stages, less depth, a quarter of the channels unless `times` is 4."""
 
     STAGES = ((1, 4, 1, 1), (6, 6, 2, 2), (6, 8, 2, 2), (6, 16, 2, 2), (6, 24, 1, 1), (6, 40, 2, 1), (6, 80, 1, 1))
 
-    def __init__(self, classes: int = 10) -> None:
+    def __init__(self, classes: int = 10, times: int = 1) -> None:
         super().__init__()
-        layers: list[nn.Module] = [nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU6()]
-        inputs = 8
-        for ratio, outputs, count, stride in self.STAGES:
+        inputs, last = 8 * times, 160 * times
+        layers: list[nn.Module] = [nn.Conv2d(3, inputs, 3, 2, 1, bias=False), nn.BatchNorm2d(inputs), nn.ReLU6()]
+        for ratio, channels, count, stride in self.STAGES:
+            outputs = channels * times
             for number in range(count):
                 layers.append(InvertedResidual(inputs, outputs, stride if number == 0 else 1, ratio))
                 inputs = outputs
-        layers += [nn.Conv2d(inputs, 160, 1, bias=False), nn.BatchNorm2d(160), nn.ReLU6()]
+        layers += [nn.Conv2d(inputs, last, 1, bias=False), nn.BatchNorm2d(last), nn.ReLU6()]
         self.features = nn.Sequential(*layers)
-        self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(160, classes))
+        self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(last, classes))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(self.features(x).mean([2, 3]))
@@ -101,13 +102,14 @@ def double_convolution(inputs: int, outputs: int) -> nn.Module:
 class UNet(nn.Module):
     """A U-Net (Ronneberger et al., 2015) of three levels, one of them with bilinear upsampling; odd sizes."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 8) -> None:
         super().__init__()
-        self.down = nn.ModuleList([double_convolution(1, 8), double_convolution(8, 16), double_convolution(16, 32)])
-        self.up2 = nn.ConvTranspose2d(32, 16, 2, 2)
-        self.join2 = double_convolution(32, 16)
-        self.join1 = double_convolution(24, 8)
-        self.head = nn.Conv2d(8, 2, 1)
+        sizes = [(1, width), (width, 2 * width), (2 * width, 4 * width)]
+        self.down = nn.ModuleList([double_convolution(*size) for size in sizes])
+        self.up2 = nn.ConvTranspose2d(4 * width, 2 * width, 2, 2)
+        self.join2 = double_convolution(4 * width, 2 * width)
+        self.join1 = double_convolution(3 * width, width)
+        self.head = nn.Conv2d(width, 2, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         a = self.down[0](x)
