@@ -97,7 +97,30 @@ _KEY_BYTES = 32
     type=click.FloatRange(min=0, min_open=True, max=2047),
     default=_WHERE.largest_json / _MIB,
     metavar="MIB",
-    help="The most of a request over HTTP that may be JSON, in MiB; nothing else is answered while that is parsed.",
+    help="The most of a request that may be read value by value, in MiB: JSON, and lists over gRPC.",
+)
+@click.option(
+    "--min-rate",
+    "slowest",
+    type=click.IntRange(min=0),
+    default=_WHERE.slowest,
+    metavar="BYTES",
+    help="Bytes per second at which a request's body must arrive over HTTP, over any 5 seconds.",
+)
+@click.option(
+    "--per-address",
+    type=click.IntRange(min=0),
+    default=_WHERE.per_address,
+    metavar="N",
+    help="Requests that may be arriving from one address at a time, the oldest of which is ended for a new one; 0, "
+    "for servers behind a proxy: any number.",
+)
+@click.option(
+    "--max-incoming",
+    type=click.FloatRange(min=0, min_open=True),
+    default=_WHERE.most_incoming / _MIB,
+    metavar="MIB",
+    help="The most of all requests that are arriving over HTTP, in MiB; at least the largest request.",
 )
 @click.option(
     "--limit",
@@ -157,6 +180,7 @@ def serve_libraries(
     max_delay: float,
     max_request: float,
     max_json: float,
+    max_incoming: float,
     threads: int | None,
     weights_key: BinaryIO | None,
     tls: tuple[Path, Path] | None,
@@ -190,6 +214,7 @@ def serve_libraries(
         grpc_port=grpc_port if grpc else None,
         largest=int(max_request * _MIB),
         largest_json=int(max_json * _MIB),
+        most_incoming=int(max_incoming * _MIB),
         certificate=tls and tls[0],
         key=tls and tls[1],
         **options,

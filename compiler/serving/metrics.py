@@ -39,7 +39,7 @@ class Metrics:
             registry=self._registry,
         )
         self._admitted = Gauge(
-            "nnefc_requests_admitted", "Requests that are read, wait or run.", network, registry=self._registry
+            "nnefc_requests_admitted", "Requests that have arrived, and wait or run.", network, registry=self._registry
         )
         self._seconds = histogram("nnefc_request_seconds", "From the request to its answer.", _SECONDS)
         self._waits = histogram("nnefc_wait_seconds", "Until a request runs.", _SECONDS)

@@ -11,7 +11,9 @@ from typing import Any
 
 from nnefc.loader import Tensor
 from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.incoming import Incoming
 from nnefc.serving.metrics import Metrics
+from nnefc.serving.parsing import Parsers
 from nnefc.serving.repository import Entry, Repository
 from nnefc.serving.served import Served
 from nnefc.serving.values import DATATYPES
@@ -32,11 +34,24 @@ class Service:
         drains: whether it is going to end: what has begun is answered, and nothing else.
         timeout: what a request may take, in seconds.
         under_way: how many requests for runs have no answer yet.
+        arriving: requests over HTTP that have not arrived whole.
+        parsers: of large requests.
     """
 
-    def __init__(self, repository: Repository, metrics: Metrics, *, timeout: float, control: bool) -> None:
+    def __init__(
+        self,
+        repository: Repository,
+        metrics: Metrics,
+        *,
+        timeout: float,
+        control: bool,
+        arriving: Incoming,
+        parsers: Parsers,
+    ) -> None:
         """With `control`, clients may load and unload networks."""
         self.repository = repository
+        self.arriving = arriving
+        self.parsers = parsers
         self.metrics = metrics
         self.timeout = timeout
         self._control = control
@@ -92,22 +107,20 @@ class Service:
             raise Refused(Kind.UNSUPPORTED, "clients may not load and unload models here: nnefc serve --control")
 
     @contextmanager
-    def request(self, protocol: str, name: str, version: str) -> Iterator[tuple[Entry, Served, float]]:
-        """A request for a run: the network, and until when there is time for it, in the event loop's seconds.
-
-        It has its place before anything of it is read, so that what is read is bounded.
+    def request(self, protocol: str, name: str, version: str) -> Iterator[float]:
+        """A request for a run, which may not have arrived whole; until when there is time, in the loop's seconds.
 
         Raises:
-            Refused: the server ends, there is no such network, or no place.
+            Refused: the server ends, there is no such network, or no room for its requests now.
         """
         if self.drains:
             raise Refused(Kind.UNAVAILABLE, "the server is shutting down")
-        entry, served = self.repository.find(name, version)
+        _, served = self.repository.find(name, version)
+        served.check_room()
         begin, result = time.monotonic(), Kind.FAILED.word
         self.under_way += 1
         try:
-            with served.admitted():
-                yield entry, served, asyncio.get_running_loop().time() + self.timeout
+            yield asyncio.get_running_loop().time() + self.timeout
             result = "ok"
         except Refused as error:
             result = error.kind.word
@@ -118,6 +131,17 @@ class Service:
         finally:
             self.under_way -= 1
             served.metrics.ended(protocol, result, time.monotonic() - begin)
+
+    @contextmanager
+    def admitted(self, name: str, version: str) -> Iterator[tuple[Entry, Served]]:
+        """The network of a request that has arrived whole: it is among those that run and wait while the block runs.
+
+        Raises:
+            Refused: there is no such network, or no room.
+        """
+        entry, served = self.repository.find(name, version)  # as it is now: it may have been loaded again
+        with served.admitted():
+            yield entry, served
 
     def seconds_left(self, until: float, asked: object = None) -> float:
         """What is left of a request's time; `asked` are microseconds that the client allows, if it says so."""

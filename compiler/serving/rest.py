@@ -11,17 +11,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import ContentEncodingError, TransferEncodingError
 
 from nnefc.loader import Tensor
+from nnefc.serving.connections import Connections
 from nnefc.serving.extensions import refuse_extensions
 from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.parsing import LARGE
 from nnefc.serving.requests import Service, aside
 from nnefc.serving.served import Served
+from nnefc.serving.settings import Listening
 from nnefc.serving.values import DATATYPES, Array, from_numbers, from_raw, to_numbers, to_raw
 
 __all__ = ["application"]
@@ -30,19 +33,20 @@ _LOG = logging.getLogger(__name__)
 
 _HEADER_LENGTH = "Inference-Header-Content-Length"
 _INDEX_BYTES = 1 << 16
-"""What a request for the index may have, which is read without a place among the requests for runs."""
+"""What a request for the index may have."""
 
-_SLOW = "the request takes longer to arrive than there is time for it"
+_AT_ONCE = 2048
+"""Values of an output that are written as JSON before other threads have their turn."""
 
 _PAYLOAD_ERRORS = (web.RequestPayloadError, ContentEncodingError, TransferEncodingError)
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def application(service: Service, largest: int, largest_json: int) -> web.Application:
-    """The server's paths. Bodies of more than `largest` bytes, or `largest_json` of JSON, are refused."""
-    handlers = _Handlers(service, largest, largest_json)
-    made = web.Application(client_max_size=largest, middlewares=[_refusals])
+def application(service: Service, where: Listening, connections: Connections) -> web.Application:
+    """The server's paths."""
+    handlers = _Handlers(service, where, connections)
+    made = web.Application(client_max_size=where.largest, middlewares=[_watched(connections), _refusals])
     model = "/v2/models/{model}"
     for place in (model, model + "/versions/{version}"):
         made.router.add_get(place, handlers.model_metadata)
@@ -56,6 +60,23 @@ def application(service: Service, largest: int, largest_json: int) -> web.Applic
     made.router.add_post("/v2/repository/models/{model}/unload", handlers.unload)
     made.router.add_get("/metrics", handlers.metrics)
     return made
+
+
+def _watched(connections: Connections) -> Any:
+    """Tells a connection when a request begins and ends."""
+
+    async def middleware(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        connection = connections.of(request)
+        connection.begun()
+        if not request.can_read_body:
+            connection.arrived()
+        try:
+            return await handler(request)
+        finally:
+            connection.answered(request)
+
+    middleware.__middleware_version__ = 1  # type: ignore[attr-defined]  # what aiohttp's decorator sets
+    return middleware
 
 
 async def _refusals(request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -82,10 +103,10 @@ def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> 
 class _Handlers:
     """A method for each path."""
 
-    def __init__(self, service: Service, largest: int, largest_json: int) -> None:
+    def __init__(self, service: Service, where: Listening, connections: Connections) -> None:
         self._service = service
-        self._largest = largest
-        self._largest_json = largest_json
+        self._where = where
+        self._connections = connections
 
     async def live(self, _: web.Request) -> web.Response:
         return web.json_response({"live": True})
@@ -107,14 +128,8 @@ class _Handlers:
         return web.json_response(found)
 
     async def index(self, request: web.Request) -> web.Response:
-        try:
-            async with asyncio.timeout(self._service.timeout):
-                body = await request.clone(client_max_size=_INDEX_BYTES).read()
-        except TimeoutError:
-            raise Refused(Kind.LATE, _SLOW) from None
-        except _PAYLOAD_ERRORS as error:
-            raise Refused(Kind.INVALID, f"the body cannot be read: {error}") from None
-        given = _json(body or b"{}")
+        until = asyncio.get_running_loop().time() + self._service.timeout
+        given = _json(await self._body(request, min(_INDEX_BYTES, self._where.largest), until) or b"{}")
         return web.json_response(self._service.index(ready=given.get("ready") is True))
 
     async def load(self, request: web.Request) -> web.Response:
@@ -132,48 +147,60 @@ class _Handlers:
     async def infer(self, request: web.Request) -> web.StreamResponse:
         length = request.headers.get(_HEADER_LENGTH)
         model, version = request.match_info["model"], request.match_info.get("version", "")
-        with self._service.request("http", model, version) as (entry, served, until):
-            try:
-                async with asyncio.timeout_at(until):
-                    body = await request.read()
-            except TimeoutError:
-                raise Refused(Kind.LATE, _SLOW) from None
-            except web.HTTPRequestEntityTooLarge:
-                raise Refused(Kind.TOO_LARGE, f"the body has more than {self._largest:,} bytes") from None
-            except _PAYLOAD_ERRORS as error:
-                raise Refused(Kind.INVALID, f"the body cannot be read: {error}") from None
+        with self._service.request("http", model, version) as until:
+            body = await self._body(request, self._where.largest, until)
             head, raw = _divided(body, length)
-            if len(head) > self._largest_json:
+            if len(head) > self._where.largest_json:
                 raise Refused(
                     Kind.TOO_LARGE,
-                    f"the request has more than {self._largest_json:,} bytes of JSON: send tensors as raw bytes, by "
-                    "the extension binary_tensor_data",
+                    f"the request has more than {self._where.largest_json:,} bytes of JSON: send tensors as raw bytes, "
+                    "by the extension binary_tensor_data",
                 )
-            given = await aside(len(head), _json, head)
-            refuse_extensions(_parameters(given))
-            strings = len(raw) if any(tensor.dtype == "string" for tensor in served.inputs) else 0
-            inputs = await aside(len(head) + strings, _inputs, served, given, raw)
-            wanted = _Wanted(served, given)
-            seconds = self._service.seconds_left(until, _parameters(given).get("timeout"))
-            outputs = await served.run(inputs, seconds)
-            said: dict[str, Any] = {"model_name": entry.name, "model_version": entry.version}
-            if isinstance(given.get("id"), str):
-                said["id"] = given["id"]
-            slow = [tensor for tensor in wanted.tensors if tensor.name not in wanted.raw or tensor.dtype == "string"]
-            size = sum(outputs[tensor.name].nbytes for tensor in slow)
-            return await _sent(request, await aside(size, _answer, said, wanted, outputs), until)
+            with self._service.admitted(model, version) as (entry, served):
+                given, values = await self._parsed(head, until)
+                refuse_extensions(_parameters(given))
+                strings = len(raw) + sum(map(len, values.values()))
+                slow = strings if any(tensor.dtype == "string" for tensor in served.inputs) else 0
+                inputs = await aside(slow, _inputs, served, given, raw, values)
+                wanted = _Wanted(served, given)
+                seconds = self._service.seconds_left(until, _parameters(given).get("timeout"))
+                outputs = await served.run(inputs, seconds)
+                said: dict[str, Any] = {"model_name": entry.name, "model_version": entry.version}
+                if isinstance(given.get("id"), str):
+                    said["id"] = given["id"]
+                texts = [each for each in wanted.tensors if each.name not in wanted.raw or each.dtype == "string"]
+                size = sum(outputs[tensor.name].nbytes for tensor in texts)
+                return await _sent(request, await aside(size, _answer, said, wanted, outputs), until)
+
+    async def _body(self, request: web.Request, largest: int, until: float) -> bytearray:
+        try:
+            return await self._connections.of(request).body(request, largest, self._where.slowest, until)
+        except _PAYLOAD_ERRORS as error:
+            raise Refused(Kind.INVALID, f"the body cannot be read: {error}") from None
+
+    async def _parsed(self, head: memoryview, until: float) -> tuple[dict[str, Any], Mapping[int, memoryview]]:
+        """A request's JSON, and the values of tensors that another process has read, by the inputs' numbers."""
+        if len(head) < LARGE:
+            return _json(bytes(head)), {}
+        try:
+            async with asyncio.timeout_at(until):
+                rest, values = await self._service.parsers.parse(b"J", head)
+        except TimeoutError:
+            raise Refused(Kind.LATE, "the request takes longer to be parsed than there is time for it") from None
+        return _json(rest), values
 
 
-def _divided(body: bytes, length: str | None) -> tuple[bytes, memoryview]:
+def _divided(body: bytearray, length: str | None) -> tuple[memoryview, memoryview]:
     """The JSON and the raw bytes after it."""
+    whole = memoryview(body)
     if length is None:
-        return body, memoryview(b"")
+        return whole, whole[:0]
     if not (length.isascii() and length.isdigit() and len(length) < 20 and int(length) <= len(body)):
         raise Refused(Kind.INVALID, f"{_HEADER_LENGTH} is {length[:20]!r}, but the body has {len(body):,} bytes")
-    return body[: int(length)], memoryview(body)[int(length) :]
+    return whole[: int(length)], whole[int(length) :]
 
 
-def _json(text: bytes) -> dict[str, Any]:
+def _json(text: bytes | bytearray) -> dict[str, Any]:
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
@@ -183,16 +210,21 @@ def _json(text: bytes) -> dict[str, Any]:
     return given
 
 
-def _inputs(served: Served, given: Mapping[str, Any], raw: memoryview) -> dict[str, Array]:
+def _inputs(
+    served: Served, given: Mapping[str, Any], raw: memoryview, values: Mapping[int, memoryview]
+) -> dict[str, Array]:
     """The arrays of a request by name."""
     arrays: dict[str, Array] = {}
     place = 0
-    for each in _objects(given, "inputs"):
+    for number, each in enumerate(_objects(given, "inputs")):
         tensor, shape = served.input_for(_text(each, "name"), _text(each, "datatype"), _list(each, "shape"))
         if tensor.name in arrays:
             raise Refused(Kind.INVALID, f'input "{tensor.name}" is given twice')
         refuse_extensions(_parameters(each))
         size = _parameters(each).get("binary_data_size")
+        if size is None and number in values:
+            arrays[tensor.name] = from_raw(tensor, shape, values[number])
+            continue
         if size is None:
             arrays[tensor.name] = from_numbers(tensor, shape, _list(each, "data"))
             continue
@@ -224,17 +256,23 @@ class _Wanted:
 def _answer(said: dict[str, Any], wanted: _Wanted, outputs: Mapping[str, Array]) -> list[bytes]:
     """The JSON, and the outputs that are raw."""
     blobs: list[bytes] = []
-    listed = []
+    listed: list[str] = []
     for tensor in wanted.tensors:
         array = outputs[tensor.name]
         one: dict[str, Any] = {"name": tensor.name, "datatype": DATATYPES[tensor.dtype], "shape": list(array.shape)}
         if tensor.name in wanted.raw:
             blobs.append(to_raw(tensor, array))
-            one["parameters"] = {"binary_data_size": len(blobs[-1])}
+            listed.append(json.dumps(one | {"parameters": {"binary_data_size": len(blobs[-1])}}))
         else:
-            one["data"] = to_numbers(tensor, array)
-        listed.append(one)
-    return [json.dumps(said | {"outputs": listed}).encode(), *blobs]
+            listed.append(f'{json.dumps(one)[:-1]}, "data": [{", ".join(_texts(tensor, array))}]}}')
+    return [f'{json.dumps(said)[:-1]}, "outputs": [{", ".join(listed)}]}}'.encode(), *blobs]
+
+
+def _texts(tensor: Tensor, array: Array) -> Iterator[str]:
+    """An output's values in JSON, a part after the other: other threads wait while one is made."""
+    flat = array.reshape(-1)
+    for start in range(0, len(flat), _AT_ONCE):
+        yield json.dumps(to_numbers(tensor, flat[start : start + _AT_ONCE]))[1:-1]
 
 
 async def _sent(request: web.Request, parts: Sequence[bytes], until: float) -> web.StreamResponse:

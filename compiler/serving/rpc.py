@@ -11,45 +11,45 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from nnefc.loader import Tensor
+from nnefc.serving.contents import values_of
 from nnefc.serving.extensions import refuse_extensions
 from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.incoming import Incoming, network_of
 from nnefc.serving.messages import HEALTH, INFERENCE, message
+from nnefc.serving.parsing import LARGE
 from nnefc.serving.requests import Service, aside
 from nnefc.serving.served import Served
+from nnefc.serving.settings import Listening
 from nnefc.serving.values import DATATYPES, Array, from_numbers, from_raw, to_raw
 
-__all__ = ["handlers"]
+__all__ = ["MOST_ARRIVING", "handlers"]
 
 _LOG = logging.getLogger(__name__)
 
-_CONTENTS = {
-    "BOOL": "bool_contents",
-    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
-    "INT64": "int64_contents",
-    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
-    "UINT64": "uint64_contents",
-    "FP32": "fp32_contents",
-    "FP64": "fp64_contents",
-    "BYTES": "bytes_contents",
-}
-"""The field that has values of a type; FP16 and BF16 have none."""
+MOST_ARRIVING = 256
+"""Messages that may be arriving at a time, streams that wait for one among them."""
 
-_VALUE_BYTES = 8
-"""What a value in a list counts for."""
+_MOST_OTHER = 1 << 16
+"""Bytes of a message that is no request for a run."""
+
+_MOST_PARTS = 1 << 12
+"""Fields of a request for a run, each a tensor or its bytes."""
 
 _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = 1, 2, 3
 
 _Answer = Callable[[Any, Any], Awaitable[Any]]
 
 
-def handlers(service: Service, idle: float) -> list[Any]:
-    """The two services, for a server of grpc.aio; streams without a request for `idle` seconds are ended."""
-    answers = _Answers(service, idle)
+def handlers(service: Service, where: Listening) -> list[Any]:
+    """The two services, for a server of grpc.aio."""
+    arriving = Incoming(where.per_address, MOST_ARRIVING, 0)
+    answers = _Answers(service, where, arriving)
     single: Mapping[str, _Answer] = {
         "ServerLive": answers.live,
         "ServerReady": answers.ready,
@@ -61,21 +61,22 @@ def handlers(service: Service, idle: float) -> list[Any]:
         "RepositoryModelLoad": answers.load,
         "RepositoryModelUnload": answers.unload,
     }
-    methods = {name: _method(INFERENCE, name, answer) for name, answer in single.items()}
+    methods = {name: _method(INFERENCE, name, answer, arriving, where.timeout) for name, answer in single.items()}
     methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
         answers.stream,
         response_serializer=message(INFERENCE, "ModelStreamInferResponse").SerializeToString,
     )
-    health = {"Check": _method(HEALTH, "HealthCheck", answers.health)}
+    health = {"Check": _method(HEALTH, "HealthCheck", answers.health, arriving, where.timeout)}
     return [
         grpc.method_handlers_generic_handler(f"{INFERENCE}.GRPCInferenceService", methods),
         grpc.method_handlers_generic_handler(f"{HEALTH}.Health", health),
     ]
 
 
-def _method(package: str, name: str, answer: _Answer) -> Any:
-    return grpc.unary_unary_rpc_method_handler(
-        partial(_answered, answer, message(package, f"{name}Request")),
+def _method(package: str, name: str, answer: _Answer, arriving: Incoming, seconds: float) -> Any:
+    """A method with one request. To gRPC it has a stream of them, which can be waited for with a deadline."""
+    return grpc.stream_unary_rpc_method_handler(
+        partial(_answered, answer, message(package, f"{name}Request"), arriving, seconds),
         response_serializer=message(package, f"{name}Response").SerializeToString,
     )
 
@@ -83,9 +84,17 @@ def _method(package: str, name: str, answer: _Answer) -> Any:
 _FAILED = "the server failed: it has written why to its log"
 
 
-async def _answered(answer: _Answer, kind: Any, request: bytes, context: Any) -> Any:
+async def _answered(
+    answer: _Answer, kind: Any, arriving: Incoming, seconds: float, requests: AsyncIterator[bytes], context: Any
+) -> Any:
     """The answer, or the status of why there is none."""
     try:
+        try:
+            request = await _next(requests, context, arriving, seconds)
+        except StopAsyncIteration:
+            raise Refused(Kind.INVALID, "there is no message") from None
+        except TimeoutError:
+            raise Refused(Kind.LATE, "the request takes longer to arrive than there is time for it") from None
         return await answer(_read(kind, request), context)
     except Refused as error:
         await context.abort(grpc.StatusCode[error.kind.grpc], str(error))
@@ -94,8 +103,41 @@ async def _answered(answer: _Answer, kind: Any, request: bytes, context: Any) ->
         await context.abort(grpc.StatusCode[Kind.FAILED.grpc], _FAILED)
 
 
+async def _next(requests: AsyncIterator[bytes], context: Any, arriving: Incoming, seconds: float) -> bytes:
+    """The next message, which others may end the waiting for if too many are awaited.
+
+    Raises:
+        TimeoutError: it does not come in time.
+        StopAsyncIteration: there is none.
+    """
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(seconds) as timeout:
+        entry = arriving.begin(_address(context.peer()), lambda: timeout.reschedule(loop.time()))
+        try:
+            return await anext(requests)
+        finally:
+            entry.end()
+
+
+def _address(peer: str) -> str | None:
+    """The address that a peer's name has, such as `ipv4:127.0.0.1:5000` and `ipv6:%5B::1%5D:5000`."""
+    kind, _, rest = unquote(peer).partition(":")
+    return network_of(rest.rpartition(":")[0].strip("[]")) if kind in ("ipv4", "ipv6") else None
+
+
 def _read(kind: Any, request: bytes) -> Any:
-    """A message; gRPC would call one that cannot be read a failure of the server's."""
+    """A message; gRPC would call one that cannot be read a failure of the server's.
+
+    Those of requests for runs are read later: they may be large.
+    """
+    if kind is message(INFERENCE, "ModelInferRequest"):
+        return request
+    if len(request) > _MOST_OTHER:
+        raise Refused(Kind.TOO_LARGE, f"the message has more than {_MOST_OTHER:,} bytes")
+    return _message(kind, request)
+
+
+def _message(kind: Any, request: bytes) -> Any:
     try:
         return kind.FromString(request)
     except DecodeError as error:
@@ -105,9 +147,10 @@ def _read(kind: Any, request: bytes) -> Any:
 class _Answers:
     """A method for each of the protocol's."""
 
-    def __init__(self, service: Service, idle: float) -> None:
+    def __init__(self, service: Service, where: Listening, arriving: Incoming) -> None:
         self._service = service
-        self._idle = idle
+        self._where = where
+        self._arriving = arriving
 
     async def live(self, _: Any, __: Any) -> Any:
         return message(INFERENCE, "ServerLiveResponse")(live=True)
@@ -149,16 +192,50 @@ class _Answers:
             return message(HEALTH, "HealthCheckResponse")(status=_SERVICE_UNKNOWN)
         return message(HEALTH, "HealthCheckResponse")(status=_SERVING if is_ready else _NOT_SERVING)
 
-    async def infer(self, request: Any, context: Any) -> Any:
-        with self._service.request("grpc", request.model_name, request.model_version) as (entry, served, until):
+    async def infer(self, given: bytes, context: Any) -> Any:
+        return await self._run(*await self._parsed(given))
+
+    async def _parsed(self, given: bytes) -> tuple[Any, list[memoryview], Mapping[int, memoryview]]:
+        """A request for a run: its message, its raw contents, and the values of lists that another process has read.
+
+        Raises:
+            Refused: it is no message, or too much of it must be read value by value.
+        """
+        kind = message(INFERENCE, "ModelInferRequest")
+        parts, raw = _divided(given)
+        size = sum(map(len, parts))
+        if size > self._where.largest_json:
+            raise Refused(
+                Kind.TOO_LARGE,
+                f"the message has more than {self._where.largest_json:,} bytes besides raw_input_contents: send "
+                "tensors there",
+            )
+        rest = b"".join(parts)
+        if size < LARGE:
+            return _message(kind, rest), raw, {}
+        try:
+            async with asyncio.timeout(self._service.timeout):
+                rest, values = await self._service.parsers.parse(b"G", rest)
+        except TimeoutError:
+            raise Refused(Kind.LATE, "the request takes longer to be parsed than there is time for it") from None
+        return _message(kind, rest), raw, values
+
+    async def _run(self, request: Any, raw: list[memoryview], values: Mapping[int, memoryview]) -> Any:
+        name, version = request.model_name, request.model_version
+        with (
+            self._service.request("grpc", name, version) as until,
+            self._service.admitted(name, version) as (entry, served),
+        ):
             for each in (request, *request.inputs, *request.outputs):
                 refuse_extensions(_parameters(each))
-            inputs = await aside(_slow_bytes(served, request), _inputs, served, request)
+            strings = sum(map(len, (*raw, *values.values())))
+            slow = strings if any(tensor.dtype == "string" for tensor in served.inputs) else 0
+            inputs = await aside(slow, _inputs, served, request, raw, values)
             wanted = served.outputs_for([each.name for each in request.outputs])
             seconds = self._service.seconds_left(until, request.parameters["timeout"].int64_param or None)
             outputs = await served.run(inputs, seconds)
             strings = sum(outputs[tensor.name].nbytes for tensor in wanted if tensor.dtype == "string")
-            raw = await aside(strings, _raw, wanted, outputs)
+            made = await aside(strings, _raw, wanted, outputs)
             return message(INFERENCE, "ModelInferResponse")(
                 model_name=entry.name,
                 model_version=entry.version,
@@ -166,7 +243,7 @@ class _Answers:
                 outputs=[
                     {"name": t.name, "datatype": DATATYPES[t.dtype], "shape": outputs[t.name].shape} for t in wanted
                 ],
-                raw_output_contents=raw,
+                raw_output_contents=made,
             )
 
     async def stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
@@ -177,18 +254,19 @@ class _Answers:
         kind = message(INFERENCE, "ModelStreamInferResponse")
         while True:
             try:
-                async with asyncio.timeout(self._idle):
-                    given = await anext(requests)
+                given = await _next(requests, context, self._arriving, self._where.idle)
             except StopAsyncIteration:
                 return
             except TimeoutError:
-                words = f"the stream had no request for {self._idle:g} seconds: begin another one"
+                words = (
+                    f"the stream had no request for {self._where.idle:g} seconds, or too many wait: begin another one"
+                )
                 await context.abort(grpc.StatusCode[Kind.LATE.grpc], words)
             answer = message(INFERENCE, "ModelInferResponse")()
             try:
-                request = _read(message(INFERENCE, "ModelInferRequest"), given)
+                request, raw, values = await self._parsed(given)
                 answer.id = request.id
-                yield kind(infer_response=await self.infer(request, context))
+                yield kind(infer_response=await self._run(request, raw, values))
             except Refused as error:
                 yield kind(error_message=str(error), infer_response=answer)
             except Exception:  # of which gRPC would tell the client the text
@@ -203,21 +281,63 @@ def _parameters(given: Any) -> dict[str, object]:
     }
 
 
-def _slow_bytes(served: Served, request: Any) -> int:
-    """How much of a request is read value by value: the lists of values, and strings."""
-    values = sum(len(found) for each in request.inputs for _, found in each.contents.ListFields())
-    has_strings = any(tensor.dtype == "string" for tensor in served.inputs)
-    return values * _VALUE_BYTES + (sum(map(len, request.raw_input_contents)) if has_strings else 0)
+def _divided(request: bytes) -> tuple[list[memoryview], list[memoryview]]:
+    """A request's fields, and apart from these its raw contents, which are not read value by value.
+
+    Raises:
+        Refused: it is no message, or has too many fields.
+    """
+    whole = memoryview(request)
+    parts: list[memoryview] = []
+    raw: list[memoryview] = []
+    start = 0
+    while start < len(whole):
+        if len(parts) + len(raw) == _MOST_PARTS:
+            raise Refused(Kind.INVALID, f"the message has more than {_MOST_PARTS:,} fields")
+        tag, begin = _varint(whole, start)
+        if tag & 7 == _BYTES:
+            length, begin = _varint(whole, begin)
+            end = begin + length
+        elif tag & 7 == _VARINT:
+            end = _varint(whole, begin)[1]
+        else:
+            end = begin + _WIDTHS.get(tag & 7, len(whole) + 1)
+        if end > len(whole):
+            raise Refused(Kind.INVALID, "the message cannot be read")
+        if tag == _RAW_CONTENTS:
+            raw.append(whole[begin:end])
+        else:
+            parts.append(whole[start:end])
+        start = end
+    return parts, raw
+
+
+_VARINT, _BYTES = 0, 2
+_WIDTHS = {1: 8, 5: 4}
+"""Of fields of other kinds, in bytes."""
+_RAW_CONTENTS = 7 << 3 | _BYTES
+_MOST_DIGITS = 10
+
+
+def _varint(whole: memoryview, start: int) -> tuple[int, int]:
+    """A number in a message, and where it ends."""
+    found = 0
+    for digit, byte in enumerate(whole[start : start + _MOST_DIGITS]):
+        found |= (byte & 127) << 7 * digit
+        if byte < 128:
+            return found, start + digit + 1
+    raise Refused(Kind.INVALID, "the message cannot be read")
 
 
 def _raw(wanted: Sequence[Tensor], outputs: Mapping[str, Array]) -> list[bytes]:
     return [to_raw(tensor, outputs[tensor.name]) for tensor in wanted]
 
 
-def _inputs(served: Served, request: Any) -> dict[str, Array]:
+def _inputs(
+    served: Served, request: Any, raw: Sequence[memoryview], values: Mapping[int, memoryview]
+) -> dict[str, Array]:
     """The arrays of a request by name."""
     arrays: dict[str, Array] = {}
-    raw = request.raw_input_contents
     if raw and len(raw) != len(request.inputs):
         raise Refused(Kind.INVALID, f"there are {len(request.inputs)} inputs, but raw contents of {len(raw)}")
     for number, each in enumerate(request.inputs):
@@ -226,14 +346,10 @@ def _inputs(served: Served, request: Any) -> dict[str, Array]:
             raise Refused(Kind.INVALID, f'input "{tensor.name}" is given twice')
         if raw:
             arrays[tensor.name] = from_raw(tensor, shape, raw[number])
+        elif number in values:
+            arrays[tensor.name] = from_raw(tensor, shape, values[number])
+        elif (listed := values_of(each)) is not None:
+            arrays[tensor.name] = from_numbers(tensor, shape, list(listed))
         else:
-            arrays[tensor.name] = _of_contents(tensor, shape, each)
+            raise Refused(Kind.INVALID, f'input "{tensor.name}" of {each.datatype} must come in raw_input_contents')
     return arrays
-
-
-def _of_contents(tensor: Tensor, shape: tuple[int, ...], given: Any) -> Array:
-    field = _CONTENTS.get(given.datatype)
-    if field is None:
-        raise Refused(Kind.INVALID, f'input "{tensor.name}" of {given.datatype} must come in raw_input_contents')
-    values: Sequence[Any] = getattr(given.contents, field)
-    return from_numbers(tensor, shape, list(values))

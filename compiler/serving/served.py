@@ -111,6 +111,15 @@ class Served:
         """The names of the open dimensions."""
         return tuple(self._ranges)
 
+    def check_room(self) -> None:
+        """Refuse a request if as many run and wait as may.
+
+        Raises:
+            Refused: they do.
+        """
+        if self._admitted >= self._most_admitted:
+            raise Refused(Kind.BUSY, f"{self._admitted} requests are run and wait already: try again later")
+
     @contextmanager
     def admitted(self) -> Iterator[None]:
         """A place among the requests that run and wait, for as long as the block takes.
@@ -118,8 +127,7 @@ class Served:
         Raises:
             Refused: there is none.
         """
-        if self._admitted >= self._most_admitted:
-            raise Refused(Kind.BUSY, f"{self._admitted} requests are run and wait already: try again later")
+        self.check_room()
         self._admitted += 1
         self.metrics.admitted(1)
         try:

@@ -11,11 +11,16 @@ from pathlib import Path
 import grpc
 from aiohttp import web
 
+from nnefc.loader.pool import usable_processors
+from nnefc.serving.connections import Connections
+from nnefc.serving.http_log import http_log
+from nnefc.serving.incoming import Incoming
 from nnefc.serving.metrics import Metrics
+from nnefc.serving.parsing import Parsers
 from nnefc.serving.repository import Repository
 from nnefc.serving.requests import Service
 from nnefc.serving.rest import application
-from nnefc.serving.rpc import handlers
+from nnefc.serving.rpc import MOST_ARRIVING, handlers
 from nnefc.serving.served import Samples
 from nnefc.serving.settings import Listening, Policy
 
@@ -31,6 +36,14 @@ _PAUSE = 0.01
 
 _HANDLER_SECONDS = 1.0
 """What handlers that are under way when a server ends get after the drain."""
+
+_HANDSHAKE_SECONDS = 10.0
+"""Of TLS, and of a connection of gRPC."""
+
+_MOST_PARSERS = 4
+"""Processes that read large requests."""
+
+_FEW_FILES, _MANY_FILES = 128, 1 << 17
 
 
 class Server:
@@ -50,8 +63,17 @@ class Server:
         self.grpc_port: int | None = None
         metrics = Metrics()
         self._repository = Repository(paths, policy, metrics, samples)
-        self.service = Service(self._repository, metrics, timeout=where.timeout, control=where.control)
+        self._parsers = Parsers(min(_MOST_PARSERS, len(usable_processors())))
+        self.service = Service(
+            self._repository,
+            metrics,
+            timeout=where.timeout,
+            control=where.control,
+            arriving=Incoming(where.per_address, _most_connections(), max(where.most_incoming, where.largest)),
+            parsers=self._parsers,
+        )
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
         self._grpc: grpc.aio.Server | None = None
 
     async def start(self) -> None:
@@ -64,18 +86,26 @@ class Server:
         await asyncio.to_thread(self._repository.open)
         where = self._where
         if where.port is not None:
+            connections = Connections(lambda: self._handler(), self.service.arriving)
             runner = web.AppRunner(
-                application(self.service, where.largest, where.largest_json),
+                application(self.service, where, connections),
                 access_log=None,
+                logger=http_log(),
                 handler_cancellation=True,
                 shutdown_timeout=_HANDLER_SECONDS,
                 keepalive_timeout=where.idle,
             )
             await runner.setup()
             self._runner = runner
-            site = web.TCPSite(runner, where.host, where.port, ssl_context=_tls(where))
-            await site.start()
-            self.port = runner.addresses[0][1]
+            tls = _tls(where)
+            self._listener = await asyncio.get_running_loop().create_server(
+                connections,
+                where.host,
+                where.port,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else _HANDSHAKE_SECONDS,
+            )
+            self.port = self._listener.sockets[0].getsockname()[1]
         if where.grpc_port is not None:
             self._grpc = self._grpc_server()
             self.grpc_port = await self._listen(self._grpc, where.grpc_port)
@@ -112,18 +142,27 @@ class Server:
         told(f"ended, though {runs} longer than the drain" if left else "ended")
         return not left
 
+    def _handler(self) -> asyncio.Protocol:
+        """What speaks HTTP on a new connection."""
+        made = self._runner and self._runner.server
+        if made is None:
+            raise RuntimeError("the server has not started")
+        return made()
+
     def _grpc_server(self) -> grpc.aio.Server:
         networks = sum(1 for _ in self._repository)
         most = networks * (self._policy.waiting + self._policy.sessions * self._policy.rows) + _OTHER_CALLS
+        most += MOST_ARRIVING
         options = [
             ("grpc.max_receive_message_length", self._where.largest),
             ("grpc.max_send_message_length", -1),
             ("grpc.compression_enabled_algorithms_bitset", 1),  # none: gRPC unpacks first and sees the size then
             ("grpc.so_reuseport", 0),  # a second server on the port is an error, not one that takes turns with it
             ("grpc.max_connection_idle_ms", int(1e3 * self._where.idle)),
+            ("grpc.server_handshake_timeout_ms", int(1e3 * _HANDSHAKE_SECONDS)),
         ]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=most)
-        server.add_generic_rpc_handlers(handlers(self.service, self._where.idle))
+        server.add_generic_rpc_handlers(handlers(self.service, self._where))
         return server
 
     async def _listen(self, server: grpc.aio.Server, port: int) -> int:
@@ -149,14 +188,27 @@ class Server:
             await asyncio.sleep(_PAUSE)
         if self._grpc is not None:
             await self._grpc.stop(_HANDLER_SECONDS)
+        if self._listener is not None:
+            self._listener.close()
         if self._runner is not None:
             await self._runner.cleanup()
+        self._parsers.close()
         while self._repository.running and loop.time() < until:  # for clients that have gone
             await asyncio.sleep(_PAUSE)
         left = self._repository.running
         if not left:
             await asyncio.to_thread(self._repository.close)
         return left
+
+
+def _most_connections() -> int:
+    """How many connections may be open on which nothing is being answered: half the files that the system allows."""
+    try:
+        import resource
+    except ImportError:
+        return _FEW_FILES // 2
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MANY_FILES // 2 if files == resource.RLIM_INFINITY else max(_FEW_FILES, min(files, _MANY_FILES)) // 2
 
 
 def _tls(where: Listening) -> ssl.SSLContext | None:

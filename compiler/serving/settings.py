@@ -44,8 +44,11 @@ class Listening:
         host: the address; a name or a number.
         port, grpc_port: of HTTP and gRPC; 0: any that is free; None: not at all.
         largest: bytes of a request's body.
-        largest_json: bytes of what of it is in JSON: nothing else is answered while that is parsed.
+        largest_json: bytes of what of it is read value by value: JSON, or lists of gRPC.
         timeout: seconds for a request, from its header to the end of its answer.
+        slowest: bytes per second at which a body must arrive over HTTP.
+        per_address: requests that may be arriving from one address at a time; 0: any number.
+        most_incoming: bytes of all bodies that are arriving over HTTP.
         idle: seconds that a connection, or a stream of requests over gRPC, may be without any.
         drain: seconds that requests under way have when the server is told to end.
         control: whether clients may load and unload networks.
@@ -58,6 +61,9 @@ class Listening:
     largest: int = 64 << 20
     largest_json: int = 8 << 20
     timeout: float = 60.0
+    slowest: int = 1024
+    per_address: int = 64
+    most_incoming: int = 1 << 30
     idle: float = 300.0
     drain: float = 30.0
     control: bool = False

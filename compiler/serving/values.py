@@ -90,11 +90,15 @@ def _broken_strings(tensor: Tensor, count: int) -> Refused:
 
 
 def to_raw(tensor: Tensor, array: Array) -> bytes:
-    """An output as raw bytes."""
+    """A tensor as raw bytes."""
     if tensor.dtype == "string":
-        texts = [text.encode("utf-8", _UNDECODABLE) for text in array.reshape(-1).tolist()]
+        texts = [_bytes_of(text) for text in array.reshape(-1).tolist()]
         return b"".join(chain.from_iterable((len(text).to_bytes(_LENGTH_BYTES, "little"), text) for text in texts))
     return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def _bytes_of(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8", _UNDECODABLE)
 
 
 def from_numbers(tensor: Tensor, shape: tuple[int, ...], data: Sequence[Any]) -> Array:

@@ -26,8 +26,10 @@ from served_networks import ROWS, get, library, post, serving, tensor
 
 from nnefc.loader import RunError
 from nnefc.serving import rpc
+from nnefc.serving.incoming import Incoming
 from nnefc.serving.metrics import Metrics
 from nnefc.serving.requests import aside
+from nnefc.serving.settings import Listening
 
 X = np.ones((1, 3), np.float32)
 GOOD = {"inputs": [tensor("x", X), tensor("y", X)]}
@@ -353,15 +355,15 @@ def test_a_network_that_is_loaded_anew_counts_with_the_one_before() -> None:
 
 def test_a_stream_does_not_tell_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answered() -> Any:
-        answers = rpc._Answers(SimpleNamespace(), 5.0)  # type: ignore[arg-type]
-        monkeypatch.setattr(answers, "infer", lambda *_: 1 / 0)
+        answers = rpc._Answers(SimpleNamespace(), Listening(), Incoming(0, 8, 0))  # type: ignore[arg-type]
+        monkeypatch.setattr(answers, "_parsed", lambda *_: 1 / 0)
         requests = iter([b""])
 
         async def each() -> Any:
             for request in requests:
                 yield request
 
-        return [answer async for answer in answers.stream(each(), None)]
+        return [answer async for answer in answers.stream(each(), SimpleNamespace(peer=lambda: "unix:"))]
 
     (answer,) = asyncio.run(answered())
     assert "written why to its log" in answer.error_message

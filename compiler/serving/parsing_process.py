@@ -1,0 +1,116 @@
+"""The process that reads large requests value by value, in JSON or in lists of gRPC, and makes their tensors raw bytes.
+
+Python runs one thread at a time, so the server's other requests would wait while one is read in its own process.
+
+A request is a letter, J or G, eight bytes with the length, and the text or message. An answer is three lengths of eight
+bytes: of the index, of the rest of the request without the tensors' values, and of these values; and then these three.
+The index is JSON: an error, or a pair of numbers for each tensor: which input, and how many bytes.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import struct
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nnefc.loader import Tensor
+from nnefc.serving.contents import values_of
+from nnefc.serving.failures import Kind, Refused
+from nnefc.serving.values import DATATYPES, from_numbers, to_raw
+
+__all__ = ["answered", "main"]
+
+_MOST_REST = 1 << 16
+"""Bytes of what is no value of a tensor: the server itself reads this."""
+
+_MOST_NAMED = 100
+_MOST_AXES = 64
+
+_TYPES = {datatype: dtype for dtype, datatype in DATATYPES.items()}
+
+_Found = tuple[bytes, list[tuple[int, bytes]]]
+
+
+def main() -> None:
+    """Answer requests on standard input until it ends."""
+    gc.disable()  # values in JSON have no cycles, and lists of lists are many objects to look through
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    while len(head := source.read(9)) == 9:
+        kind, length = struct.unpack("<cQ", head)
+        index, rest, blobs = answered(kind, source.read(length))
+        sink.write(struct.pack("<3Q", len(index), len(rest), sum(map(len, blobs))))
+        for part in (index, rest, *blobs):
+            sink.write(part)
+        sink.flush()
+        gc.collect()
+
+
+def answered(kind: bytes, text: bytes) -> tuple[bytes, bytes, list[bytes]]:
+    """The index, the rest, and the values of one request."""
+    try:
+        rest, found = _READERS[kind](text)
+        if len(rest) > _MOST_REST:
+            raise Refused(
+                Kind.TOO_LARGE, f"the request has more than {_MOST_REST:,} bytes besides the values of its tensors"
+            )
+    except Refused as error:
+        return json.dumps({"error": [error.kind.name, str(error)]}).encode(), b"", []
+    except MemoryError:
+        return json.dumps({"error": [Kind.BUSY.name, "there is no memory for the request"]}).encode(), b"", []
+    index = json.dumps({"tensors": [(number, len(blob)) for number, blob in found]}).encode()
+    return index, rest, [blob for _, blob in found]
+
+
+def _of_json(text: bytes) -> _Found:
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        raise Refused(Kind.INVALID, f"the body is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise Refused(Kind.INVALID, "the body is not an object of JSON")
+    found: list[tuple[int, bytes]] = []
+    inputs = given.get("inputs")
+    for number, each in enumerate(inputs if isinstance(inputs, list) else []):
+        if isinstance(each, dict) and isinstance(data := each.get("data"), list):
+            each["data"] = []  # which the server refuses where it does not get the values
+            if (tensor := _tensor(each)) is not None:
+                found.append((number, to_raw(tensor, from_numbers(tensor, tensor.shape, data))))
+    return json.dumps(given).encode(), found
+
+
+def _tensor(each: Mapping[str, Any]) -> Any:
+    """An input by what the request says of it; None where that is wrong, which the server says better."""
+    name, datatype, shape = each.get("name"), each.get("datatype"), each.get("shape")
+    if not isinstance(name, str) or not isinstance(datatype, str) or datatype not in _TYPES:
+        return None
+    if not isinstance(shape, list) or len(shape) > _MOST_AXES or not all(type(s) is int and s >= 0 for s in shape):
+        return None
+    return Tensor(name[:_MOST_NAMED], _TYPES[datatype], tuple(shape))
+
+
+def _of_message(text: bytes) -> _Found:
+    from google.protobuf.message import DecodeError
+
+    from nnefc.serving.messages import INFERENCE, message
+
+    try:
+        request = message(INFERENCE, "ModelInferRequest").FromString(text)
+    except DecodeError as error:
+        raise Refused(Kind.INVALID, f"the message cannot be read: {error}") from None
+    found: list[tuple[int, bytes]] = []
+    for number, each in enumerate(request.inputs):
+        tensor = _tensor({"name": each.name, "datatype": each.datatype, "shape": list(each.shape)})
+        if tensor is not None and (values := values_of(each)) is not None:
+            found.append((number, to_raw(tensor, from_numbers(tensor, tensor.shape, values))))
+        each.ClearField("contents")
+    return request.SerializeToString(), found
+
+
+_READERS: Mapping[bytes, Callable[[bytes], _Found]] = {b"J": _of_json, b"G": _of_message}
+
+
+if __name__ == "__main__":
+    main()
