@@ -144,10 +144,10 @@ class Server:
 
     def _handler(self) -> asyncio.Protocol:
         """What speaks HTTP on a new connection."""
-        made = self._runner and self._runner.server
-        if made is None:
+        if self._runner is None or self._runner.server is None:
             raise RuntimeError("the server has not started")
-        return made()
+        made: asyncio.Protocol = self._runner.server()
+        return made
 
     def _grpc_server(self) -> grpc.aio.Server:
         networks = sum(1 for _ in self._repository)

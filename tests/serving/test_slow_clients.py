@@ -63,8 +63,8 @@ def wait_for_arriving(server: Any, count: int) -> None:
 def test_requests_that_do_not_arrive_take_no_place(data: bytes, libraries: dict[str, Path]) -> None:
     with serving({"rows": libraries["rows"]}, waiting=1) as server, sent(server, data, 8):
         wait_for_arriving(server, 8)
-        assert post(server, INFER, GOOD)[0] == 200
         assert server.service.repository.find("rows")[1]._admitted == 0
+        assert post(server, INFER, GOOD)[0] == 200
 
 
 @pytest.mark.parametrize("data", [BEGUN, b"PO"])
