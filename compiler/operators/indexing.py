@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from tvm import relax, te, tirx
 
-from nnefc.agreement import agree_all, covers
+from nnefc.agreement import agree, agree_all, covers
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import (
     Array,
@@ -27,7 +27,7 @@ from nnefc.operators.base import (
 )
 from nnefc.operators.counts import not_empty
 from nnefc.operators.statements import T, looped, report
-from nnefc.sizes import Dimension, expression, is_known, may_exceed
+from nnefc.sizes import Dimension, bounds, expression, is_known, may_exceed
 
 __all__ = [
     "AdvancedIndex",
@@ -211,15 +211,43 @@ class GatherElements(Operator):
         return at.elements(shape, element, x, indices, name="gather_elements")
 
 
+def tuple_length(size: Dimension, most: int, wanted: int | None = None) -> int:
+    """The number of indices in a tuple: the size of the last dimension of the indices of `GatherND` and `ScatterND`.
+
+    Args:
+        size: of that dimension.
+        most: how many dimensions there are to index.
+        wanted: the length that other operands or the rank of the result ask for, where they are known.
+
+    Raises:
+        CompileError: no such length fits, or several do: the rank of the result depends on it.
+        Narrowed: one length fits, and open dimensions that are narrowed give it.
+    """
+    least, greatest = (max(1, bounds(size)[0]), min(most, bounds(size)[1])) if wanted is None else (wanted, wanted)
+    if not 1 <= least <= greatest <= most:
+        raise CompileError(f"indices of {size} items do not fit {most} dimensions")
+    if least < greatest:
+        raise CompileError(
+            f"indices of {size} items select among {most} dimensions: how many items decides the rank of the result, "
+            "and it is not known at compile time",
+            hint=f"fix it: --shape {size}={greatest}, or another number from {least} to {greatest}",
+        )
+    if not agree(size, least):
+        raise CompileError(f"indices of {size} items are not the {least} that the result's rank asks for")
+    return least
+
+
 @dataclass(frozen=True)
 class GatherND(Operator):
     """The items, or slices, at tuples of indices: `result[i] = x[indices[i, 0], indices[i, 1], …]`. ONNX `GatherND`.
 
     Attributes:
         batch: how many leading dimensions both tensors share.
+        depth: how many dimensions a tuple indexes, where that is known besides from the last size of the indices.
     """
 
     batch: int = 0
+    depth: int | None = None
     moves: ClassVar[bool] = True
 
     def shape(self, x: Shape, indices: Shape) -> Shape:
@@ -227,9 +255,8 @@ class GatherND(Operator):
         batch = self.batch
         if not indices or not 0 <= batch < min(len(x), len(indices)) or not agree_all(x[:batch], indices[:batch]):
             raise CompileError(f"the indices {list(indices)} and the input {list(x)} do not share {batch} dimensions")
-        if indices[-1] < 1 or batch + indices[-1] > len(x):
-            raise CompileError(f"indices of {indices[-1]} items do not fit an input of the shape {list(x)}")
-        return check_size((*indices[:-1], *x[batch + indices[-1] :]))
+        depth = tuple_length(indices[-1], len(x) - batch, self.depth)
+        return check_size((*indices[:-1], *x[batch + depth :]))
 
     def lower(self, at: Emitter, x: Operand, indices: Operand) -> Operand:
         shape, batch, outer = self.shape(shape_of(x), shape_of(indices)), self.batch, rank_of(indices) - 1

@@ -13,13 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 from tvm import relax, te, tirx
 
-from nnefc.agreement import agree_all, covers
+from nnefc.agreement import agree, agree_all, covers
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
 from nnefc.operators.functions import FUNCTIONS
 from nnefc.operators.indexing import from_the_front, tuples_from_the_front
 from nnefc.operators.statements import T, each, looped, report
-from nnefc.sizes import is_known
 
 __all__ = ["ScatterElements", "ScatterND", "TensorScatter"]
 
@@ -137,8 +136,8 @@ class ScatterND(_Scatter):
     reduction: str = "none"
 
     def check(self, data: Shape, indices: Shape, updates: Shape) -> None:
-        depth = indices[-1] if indices else 0
-        fits = is_known(depth) and 1 <= depth <= len(data)
+        depth = len(indices) - 1 + len(data) - len(updates)
+        fits = indices and 1 <= depth <= len(data) and agree(indices[-1], depth)
         if not fits or not agree_all(updates, (*indices[:-1], *data[depth:])):
             raise CompileError(
                 f"the updates {list(updates)} do not fit the indices {list(indices)} and the data {list(data)}"

@@ -205,7 +205,7 @@ class _Builder:
         outputs: dict[str, Value] = {}
 
         def make() -> list[relax.Expr]:
-            scope = Scope(self._model.opsets, _initial(graph), infos=graph.infos)
+            scope = Scope(self._model.opsets, _initial(graph), infos=graph.infos, outputs=graph.output_infos)
             scope.values.update({name: _value(border, params) for name, border in borders.items()})
             for name, var in kept.items():
                 array = self._states[name]

@@ -68,6 +68,7 @@ class Scope:
         opsets: imports.
         attributes: values of the attributes of the function that this is the body of.
         infos: declared types by name.
+        outputs: declared types of the graph's outputs by name.
         outer: the scope around.
         change: what becomes of values that are found there.
         by_standard: whether this is a body that the standard gives: some use types that its own operators do not take.
@@ -78,6 +79,7 @@ class Scope:
     values: dict[str, AnyValue | None] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     infos: Mapping[str, ValueInfo] = field(default_factory=dict)
+    outputs: Mapping[str, ValueInfo] = field(default_factory=dict)
     outer: Scope | None = None
     change: Callable[[AnyValue], AnyValue] | None = None
     inlined: bool = False
@@ -158,6 +160,7 @@ class Interpreter:
             evaluate=evaluate,
             lower=self._lower_call,
             find=self._find,
+            declared_rank=self._declared_rank,
         )
         self.context.at.narrowing = symbols.opened.narrowing
         self.context.at.ranges = dict(symbols.counts)
@@ -306,6 +309,7 @@ class Interpreter:
             raise CompileError(f"its graph '{inner.name}' has {len(inner.inputs)} inputs, it is given {len(values)}")
         around = graph.scope
         scope = replace(around, values={}, infos=inner.infos, outer=around, change=graph.change, inlined=True)
+        scope.outputs = inner.output_infos
         for name, array in inner.initializers.items():
             scope.values[name] = initial_value(array)
         for info, value in zip(inner.inputs, values, strict=True):
@@ -323,6 +327,13 @@ class Interpreter:
 
     def _find(self, name: str) -> AnyValue | None:
         return self._scope.find(name) if self._scope is not None and self._scope.sees(name) else None
+
+    def _declared_rank(self, name: str) -> int | None:
+        if self._scope is None:
+            return None
+        info = self._scope.infos.get(name) or self._scope.outputs.get(name)
+        declared = None if info is None else info.type
+        return len(declared.shape) if isinstance(declared, TensorType) and declared.shape is not None else None
 
     def _lower_call(
         self, op_type: str, operands: SequenceOf[AnyValue | None], outputs: int, attributes: Mapping[str, Any]

@@ -84,6 +84,11 @@ class Graph:
         """Names of the outputs, in order."""
         return tuple(info.name for info in self.outputs)
 
+    @property
+    def output_infos(self) -> Mapping[str, ValueInfo]:
+        """The declared types of the outputs by name."""
+        return {info.name: info for info in self.outputs}
+
 
 @dataclass(frozen=True, eq=False)
 class Function:

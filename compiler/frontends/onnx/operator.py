@@ -150,6 +150,7 @@ class Context:
             variables and what may be spent.
         lower: lowers a further operator; see `call`.
         find: the value of a name that the node sees; None if there is none.
+        declared_rank: the rank that the file gives for a result by its name; None if it gives none.
         runs: how many runs the session has done, int64 without axes, where something draws random numbers; see `draw`.
         warnings: what the user should know of the model, in sentences.
         labels: what the columns of tensors stand for, by the tensors' names.
@@ -162,6 +163,7 @@ class Context:
     evaluate: Callable[[relax.BlockBuilder, relax.Expr, Mapping[relax.Var, Array], Budget], Array | None] | None = None
     lower: Callable[..., list[AnyValue]] | None = None
     find: Callable[[str], AnyValue | None] | None = None
+    declared_rank: Callable[[str], int | None] = lambda _name: None
     runs: Value | None = None
     warnings: list[str] = field(default_factory=list)
     labels: dict[str, tuple[int | str, ...]] = field(default_factory=dict)

@@ -39,7 +39,10 @@ def _gather(ctx: Context, node: Node) -> Any:
 @operator("GatherND", since=(1,), domain=DOMAIN)
 @operator("GatherND", since=(11, 12, 13))
 def _gather_nd(ctx: Context, node: Node) -> Any:
-    return ctx.apply(GatherND(node.attributes.get("batch_dims", 0)), input_at(node, 0), input_at(node, 1))
+    x, indices, batch = input_at(node, 0), input_at(node, 1), node.attributes.get("batch_dims", 0)
+    rank = None if is_known(*indices.shape[-1:]) else ctx.declared_rank(node.outputs[0])
+    depth = None if rank is None else indices.rank - 1 + x.rank - batch - rank
+    return ctx.apply(GatherND(batch, depth), x, indices)
 
 
 @operator("Scatter", since=(9, 11))
