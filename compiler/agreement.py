@@ -47,7 +47,7 @@ from nnefc.sizes import (
     variables,
 )
 
-__all__ = ["agree", "agree_all", "covers"]
+__all__ = ["agree", "agree_all", "covers", "within"]
 
 _MOST_DIVISOR = 1 << 12
 _NO_END = 1 << 60
@@ -95,6 +95,20 @@ def covers(size: Dimension, part: Dimension) -> bool:
     if found is not None:
         raise found
     return agree(size, part)
+
+
+def within(size: Dimension, least: int, most: int) -> bool:
+    """Whether a size is in a range, both ends included.
+
+    Raises:
+        Narrowed: it is where the open dimension is narrowed to that range.
+    """
+    lowest, greatest = bounds(size)
+    if least <= lowest and greatest <= most:
+        return True
+    if most < lowest or greatest < least or not isinstance(size, Size) or not isinstance(size.expr, tirx.Var):
+        return False
+    raise Narrowed(ends={str(size.expr.name): (max(least, lowest), min(most, greatest))})
 
 
 def _least(difference: Size) -> Narrowed | None:

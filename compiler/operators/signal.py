@@ -1,4 +1,6 @@
-"""Spectra: discrete Fourier transforms of whole signals and of frames, as products with constant matrices; mel bands.
+"""Spectra: discrete Fourier transforms of whole signals and of frames, and mel bands.
+
+A transform of a known length is a product with a constant matrix, or two; others are those of `fourier.py`.
 
 Signals and spectra have a last dimension for the real and the imaginary part; that of real signals has the size 1.
 """
@@ -13,16 +15,18 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from nnefc.agreement import agree, agree_all, covers, within
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, shape_of
 from nnefc.operators.elementwise import apply
+from nnefc.operators.fourier import fourier_of_any_length
 from nnefc.operators.shape import Slice, Transpose
-from nnefc.sizes import known_less
+from nnefc.sizes import Dimension, is_known, known_less, least
 
 __all__ = ["FourierTransform", "MelWeights", "ShortTimeFourierTransform"]
 
 _MOST = 1 << 14
-"""The longest transform: where that is prime, its matrix has the square of this."""
+"""The longest transform by matrices: where that is prime, its matrix has the square of this."""
 
 _Matrix = Callable[[int, int, int, int], Array]
 """One of `_forward` and `_backward`."""
@@ -83,31 +87,39 @@ def _transformed(at: Emitter, rows: Operand, matrix: _Matrix, length: int, bins:
     return at.apply(Slice({1: (0, bins * 2, 1)}), spectra)
 
 
+def _holds_parts(size: Dimension, is_real: bool) -> bool:
+    """Whether a dimension may hold a real and an imaginary part, or a real one alone."""
+    if is_known(size):
+        return size in (1, 2)
+    return agree(size, 1) if is_real else within(size, 1, 2)
+
+
 @dataclass(frozen=True)
 class FourierTransform(Operator):
     """The discrete Fourier transform along an axis, or back. ONNX `DFT`.
 
     Attributes:
         axis: counted from the front; not the last one.
-        length: of the transform: signals are cut to it, or zeros follow them; None: what the operand has.
+        length: of the transform: signals are cut to it, or zeros follow them; None: what the operand has. It may be
+            known at run time only.
         inverse: from spectra to signals, divided by the length.
         onesided: of real signals, spectra are the lower half, which determines the other.
     """
 
     axis: int
-    length: int | None = None
+    length: Dimension | None = None
     inverse: bool = False
     onesided: bool = False
 
     def shape(self, x: Shape) -> Shape:
         """As many frequencies, or items of the signal, along the axis."""
-        if len(x) < 2 or x[-1] not in (1, 2):
+        if len(x) < 2 or not _holds_parts(x[-1], self.onesided and not self.inverse):
             raise CompileError(f"the last dimension of {list(x)} is neither 1 nor 2")
         if self.axis == len(x) - 1:
             raise CompileError(f"axis {self.axis} holds the real and imaginary parts")
         length = self._length(x)
-        if not 0 < length <= _MOST:
-            raise CompileError(f"a transform of {length} items is not supported, the most are {_MOST}")
+        if not covers(length, 1):
+            raise CompileError(f"there is no transform of {length} items")
         count = length // 2 + 1 if self.onesided and not self.inverse else length
         return (*x[: self.axis], count, *x[self.axis + 1 : -1], 1 if self.onesided and self.inverse else 2)
 
@@ -116,8 +128,12 @@ class FourierTransform(Operator):
             return self.length
         return 2 * (x[self.axis] - 1) if self.inverse and self.onesided else x[self.axis]
 
-    def _product(self, at: Emitter, rows: Operand, count: int, length: int, parts: int) -> Operand:
+    def _product(self, at: Emitter, rows: Operand, count: Dimension, length: Dimension, parts: Dimension) -> Operand:
         """Of rows of `count` items, `[rows, count * parts]`."""
+        if not is_known(count, length, parts) or length > _MOST:
+            bins = length // 2 + 1 if self.onesided and not self.inverse else length
+            half = self.onesided and self.inverse
+            return fourier_of_any_length(at, rows, length, bins, parts, self.inverse, half)
         if self.inverse and self.onesided:
             return _multiplied(at, rows, _inverse_of_half(count, length, parts))
         bins = length // 2 + 1 if self.onesided else length
@@ -131,7 +147,7 @@ class FourierTransform(Operator):
     def lower(self, at: Emitter, x: Operand) -> Operand:
         shape, result = shape_of(x), self.shape(shape_of(x))
         length, parts, last = self._length(shape), shape[-1], len(shape) - 1
-        count = min(shape[self.axis], length // 2 + 1 if self.inverse and self.onesided else length)
+        count = least(shape[self.axis], length // 2 + 1 if self.inverse and self.onesided else length)
         order = [*(axis for axis in range(last) if axis != self.axis), self.axis, last]
         cut = at.apply(Slice({self.axis: (0, count, 1)}), x)
         lead = [shape[axis] for axis in order[:-2]]
@@ -152,14 +168,20 @@ class ShortTimeFourierTransform(Operator):
     """
 
     step: int
-    length: int
+    length: Dimension
     onesided: bool
 
     def shape(self, x: Shape, window: Shape | None = None) -> Shape:
         """`[N, frames, bins, 2]`."""
-        if len(x) not in (2, 3) or self.step < 1 or not 0 < self.length <= _MOST or known_less(x[1], self.length):
+        fits = (
+            len(x) in (2, 3)
+            and self.step >= 1
+            and covers(self.length, 1)
+            and all(_holds_parts(n, self.onesided) for n in x[2:])
+        )
+        if not fits or known_less(x[1], self.length):
             raise CompileError(f"frames of {self.length} items every {self.step} do not fit {list(x)}")
-        if window not in (None, (self.length,)):
+        if window is not None and not agree_all(window, (self.length,)):
             raise CompileError(f"the window {list(window or ())} does not fit frames of {self.length} items")
         frames = (x[1] - self.length) // self.step + 1
         return x[0], frames, self.length // 2 + 1 if self.onesided else self.length, 2
@@ -178,7 +200,9 @@ class ShortTimeFourierTransform(Operator):
         operands = [at.reshaped(x, (count, items, *parts)), *([] if window is None else [window])]
         frames = at.elements((*result[:2], self.length, *parts), element, *operands, name="frames")
         rows = at.reshaped(at.emit(frames), (count * result[1], self.length * parts[0]))
-        return at.reshaped(_transformed(at, rows, _forward, self.length, result[2], parts[0]), result)
+        if is_known(self.length, *parts) and self.length <= _MOST:
+            return at.reshaped(_transformed(at, rows, _forward, self.length, result[2], parts[0]), result)
+        return at.reshaped(fourier_of_any_length(at, rows, self.length, result[2], parts[0]), result)
 
 
 @dataclass(frozen=True)

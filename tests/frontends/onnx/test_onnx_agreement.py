@@ -193,3 +193,51 @@ def test_a_branch_that_fits_small_sizes_alone_leaves_the_other_all_sizes(tmp_pat
         np.testing.assert_allclose(library.run({"x": x, "b": no})["y"], x.sum(1), rtol=1e-5)
         with pytest.raises(nnefc.RunError, match="more than 4 for 'h'"):
             library.run({"x": x, "b": yes})
+
+
+TUPLES = np.array([[3, 2], [-1, 0], [1, 4]])
+
+
+def with_tuples(
+    op_type: str, data: Sequence[Any], rank: int | None, updates: Sequence[Any] = (), **attributes: int
+) -> onnx.ModelProto:
+    """A model of `GatherND` or `ScatterND` whose tuples have a length `k` that the file leaves open."""
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, data),
+        helper.make_tensor_value_info("i", TensorProto.INT64, ["t", "k"]),
+        *([helper.make_tensor_value_info("u", TensorProto.FLOAT, updates)] if updates else []),
+    ]
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None if rank is None else [None] * rank)
+    operands = [each.name for each in inputs]
+    graph = helper.make_graph([node(op_type, operands, "y", **attributes)], "g", inputs, [result])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("model", "tuples", "shapes"),
+    [
+        (with_tuples("GatherND", ["n"], None), TUPLES[:, :1], {"x": (4,)}),
+        (with_tuples("GatherND", ["n", "m"], 1), TUPLES, {"x": (4, 5)}),
+        (with_tuples("GatherND", ["n", "m"], 2), TUPLES[:, :1], {"x": (4, 5)}),
+        (with_tuples("GatherND", ["n", "m"], None, batch_dims=1), TUPLES[:, 1:], {"x": (3, 5)}),
+        (with_tuples("ScatterND", ["n", "m"], None, ["t"]), TUPLES, {"x": (4, 5), "u": (3,)}),
+        (with_tuples("ScatterND", ["n", "m"], None, ["t", "m"]), TUPLES[:, :1], {"x": (4, 5), "u": (3, 5)}),
+    ],
+    ids=["one dimension", "all, by rank", "one, by rank", "batch", "scattered elements", "scattered rows"],
+)
+def test_the_length_of_index_tuples_follows_from_ranks(
+    model: onnx.ModelProto, tuples: np.ndarray, shapes: Mapping[str, Sequence[int]]
+) -> None:
+    with pytest.warns(ModelWarning, match=f"'k' must be {tuples.shape[1]} for its operators"):
+        artifact = nnefc.compile(model)
+    feed = {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()} | {"i": tuples}
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(artifact.run(feed)["y"], session.run(None, feed)[0])
+
+
+def test_the_length_of_index_tuples_is_asked_for_where_the_rank_of_the_result_depends_on_it() -> None:
+    model = with_tuples("GatherND", ["n", "m"], None)
+    with pytest.raises(CompileError, match="decides the rank of the result") as found:
+        nnefc.compile(model)
+    assert "--shape k=2, or another number from 1 to 2" in str(found.value.hint)
+    assert nnefc.compile(model, shape={"k": 2}).outputs[0].shape == ("t",)

@@ -18,7 +18,7 @@ _DOMAINS = {
 }
 
 _LIMITS = {
-    "DFT": "at most 16,384 items; axis and length must be known at compile time",
+    "DFT": "the axis must be known at compile time",
     "DeformConv": "two spatial dimensions",
     "Det": "no half floats",
     "CastMap": "of maps that are known at compile time",
@@ -26,7 +26,8 @@ _LIMITS = {
     "Dropout": "in training, the ratio must be known at compile time",
     "Gather": "an index out of range fails the run",
     "GatherElements": "an index out of range fails the run",
-    "GatherND": "an index out of range fails the run",
+    "GatherND": "an index out of range fails the run; where the length of the tuples is open, the declared rank of the "
+    "result tells it, or one dimension to index",
     "GridSample": "cubic along every dimension",
     "If": "the results of the branches must have equal types and ranks where the condition is computed",
     "ImageDecoder": "no WebP, JPEG 2000 or arithmetic coding",
@@ -38,7 +39,6 @@ _LIMITS = {
     "RandomUniform": "not in branches and loops that are decided at run time",
     "RegexFullMatch": "no Unicode scripts",
     "Resize": "scales and the region must be known at compile time, or scales be quotients of sizes",
-    "STFT": "at most 16,384 items a frame",
     "Scatter": "an index out of range is an error where it is constant, and fails the run otherwise",
     "ScatterElements": "an index out of range is an error where it is constant, and fails the run otherwise",
     "ScatterND": "an index out of range is an error where it is constant, and fails the run otherwise",

@@ -107,6 +107,7 @@ _OF_DATA = frozenset(
     {
         "AffineGrid",
         "ConstantOfShape",
+        "DFT",
         "Expand",
         "OneHot",
         "Pad",
