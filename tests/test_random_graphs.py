@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import click
+import comparison
 import ml_dtypes
 import numpy as np
 import onnx
-import pytest
-from onnx.reference import ReferenceEvaluator
-
-sys.path.insert(0, str(Path(__file__).parent / "fuzz"))
-sys.path.insert(0, str(Path(__file__).parent / "fuzz" / "graphs"))
-
-import comparison
 import peer
+import pytest
 import seeds
 from bounds import bounds_of
 from comparison import Arrays, compare, difference
 from corpus import CORPUS, read_case
 from graph import Graph
+from onnx.reference import ReferenceEvaluator
 from opening import may_be_open
 from record import Record
 from reference import OWN
