@@ -53,7 +53,7 @@ class OnnxRuntime:
         """There is nothing to free."""
 
 
-def ones(model: Any, _: Path, rows: int) -> dict[str, np.ndarray]:
+def ones(model: Any, rows: int) -> dict[str, np.ndarray]:
     """Inputs for a first run."""
     return {t.name: np.ones([rows if isinstance(s, str) else s for s in t.shape], t.dtype) for t in model.inputs}
 

@@ -61,6 +61,7 @@ def bench_libraries(
     shape: dict[str, tuple[int | str, ...]] | None,
     weights: Path | None,
     weights_key: Path | None,
+    key: Path | None,
     device: int,
     flush_subnormals: bool | None,
     random: int,
@@ -79,7 +80,7 @@ def bench_libraries(
     if weights is not None and len(libraries) > 1:
         raise click.UsageError("--weights is of one library: several find theirs beside them")
     threads = threads or max(1, len(usable_processors()) // sessions)
-    chosen = given({"weights": weights, "weights_key": weights_key, "flush_subnormals": flush_subnormals})
+    chosen = given({"weights": weights, "weights_key": weights_key, "key": key, "flush_subnormals": flush_subnormals})
     with ExitStack() as stack:
         entries: list[_Entry] = []
         left: list[Port] = []
@@ -90,7 +91,7 @@ def bench_libraries(
             if face in taken and not inputs:  # whatever the inputs are called: equal values make results comparable
                 arrays = _renamed(taken[face], model)
             else:
-                arrays, left = inputs_of(model, library, inputs, shape or {}, random)
+                arrays, left = inputs_of(model, inputs, shape or {}, random)
                 taken[face] = arrays
             others = [stack.enter_context(model.session(threads=threads)) for _ in range(sessions - 1)]
             entries.append(_of_library(str(library), [model, *others], arrays, left))

@@ -35,6 +35,12 @@ _MOST_TEXT = 60
     help="Compare the outputs of this library, compiled of MODEL, in place of what MODEL is compiled to now.",
 )
 @click.option(
+    "--key",
+    type=click.Path(path_type=Path),
+    metavar="FILE.pem",
+    help="A public key: refuse a --library that was not signed with its private one, by nnefc sign.",
+)
+@click.option(
     "--input",
     "--inputs",
     "inputs",
@@ -71,6 +77,7 @@ _MOST_TEXT = 60
 def compare_model(
     model: Path,
     library: Path | None,
+    key: Path | None,
     inputs: tuple[str, ...],
     random: int,
     as_json: bool,
@@ -83,13 +90,15 @@ def compare_model(
     """
     if options["precision"] == "auto":
         raise click.UsageError("--precision auto chooses by errors itself: say which precision to look at")
+    if key is not None and library is None:
+        raise click.UsageError("--key is of a --library")
     from nnefc.cli.tvm_alone import import_tvm
 
     import_tvm()
     from nnefc.comparison.compare import compare
 
     found = compare(
-        model, library=library, inputs=lambda ports: read_inputs(inputs, ports), seed=random, **given(options)
+        model, library=library, key=key, inputs=lambda ports: read_inputs(inputs, ports), seed=random, **given(options)
     )
     click.echo(json.dumps(found.record(), indent=2) if as_json else "\n".join(comparison_lines(found)))
     if not found.is_close:

@@ -280,6 +280,12 @@ def session_options(command: Command) -> Command:
                 help="The key of a library compiled with --encrypt.",
             ),
             click.option(
+                "--key",
+                type=click.Path(path_type=Path),
+                metavar="FILE.pem",
+                help="A public key: refuse a library that was not signed with its private one, by nnefc sign.",
+            ),
+            click.option(
                 "--device", type=click.IntRange(min=0), default=0, metavar="N", help="The GPU's number.  [default: 0]"
             ),
             click.option(

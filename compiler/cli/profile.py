@@ -57,6 +57,7 @@ def profile_library(
     shape: dict[str, tuple[int | str, ...]] | None,
     weights: Path | None,
     weights_key: Path | None,
+    key: Path | None,
     device: int,
     flush_subnormals: bool | None,
     random: int,
@@ -74,24 +75,25 @@ def profile_library(
 
     if html is not None:
         check_page(html)
-    chosen = given({"weights": weights, "weights_key": weights_key, "flush_subnormals": flush_subnormals})
+    chosen = given({"weights": weights, "weights_key": weights_key, "key": key, "flush_subnormals": flush_subnormals})
     with load(library, threads=threads, device=device, **chosen) as model:
         model.forget_profile()
-        arrays, left = inputs_of(model, library, inputs, shape or {}, random)
+        arrays, left = inputs_of(model, inputs, shape or {}, random)
         with told_of_random(left):
             for _ in range(_WARM_UP):
                 model.run(arrays)
         model.forget_profile()
         (times,) = take_turns([Contender(str(library), [lambda: model.run(arrays)])], Amount(seconds, runs, warm_up=0))
         kernels, target = model.profile(), model.target
-        pieces = model.trace(arrays) if trace is not None or html is not None else []
-    if trace is not None:
-        trace.write_text(json.dumps(chrome_trace(TracedRun(described_library(library, target).kernels, pieces))))
-    if html is not None:
+        asked = trace is not None or html is not None
+        pieces = model.trace(arrays) if asked else []
+        described = described_library(library, target, model.file) if asked else None
+    if trace is not None and described is not None:
+        trace.write_text(json.dumps(chrome_trace(TracedRun(described.kernels, pieces))))
+    if html is not None and described is not None:
         from nnefc.cli.profile_page import profile_page
         from nnefc.cli.roofs import measured_roofs
 
-        described = described_library(library, target)
         html.write_text(profile_page(described, kernels, times, measured_roofs(), pieces), encoding="utf-8")
     if as_json:
         ran = {"runs": len(times.runs), "median": times.median, "kernels": [asdict(kernel) for kernel in kernels]}

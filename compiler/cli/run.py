@@ -46,6 +46,7 @@ def run_library(
     shape: dict[str, tuple[int | str, ...]] | None,
     weights: Path | None,
     weights_key: Path | None,
+    key: Path | None,
     device: int,
     flush_subnormals: bool | None,
     random: int | None,
@@ -58,9 +59,9 @@ def run_library(
 
     if shape is not None and random is None:
         raise click.UsageError("--shape is of random values: arrays from files have shapes of their own")
-    chosen = given({"weights": weights, "weights_key": weights_key, "flush_subnormals": flush_subnormals})
+    chosen = given({"weights": weights, "weights_key": weights_key, "key": key, "flush_subnormals": flush_subnormals})
     with load(library, threads=threads, device=device, **chosen) as model:
-        arrays, left = inputs_of(model, library, inputs, shape or {}, random)
+        arrays, left = inputs_of(model, inputs, shape or {}, random)
         with told_of_random(left):
             results = model.run(arrays, **given({"check_nan": check_nan}))
         if output is not None:
@@ -71,7 +72,6 @@ def run_library(
 
 def inputs_of(
     model: Model,
-    library: Path,
     inputs: tuple[str, ...],
     shape: Mapping[str, tuple[int | str, ...]],
     random: int | None,
@@ -84,7 +84,7 @@ def inputs_of(
     arrays = read_inputs(inputs, model.inputs)
     left: list[Port] = [port for port in model.inputs if port.name not in arrays]
     if random is not None:
-        limits, formulas = said_of_inputs(library)
+        limits, formulas = said_of_inputs(model.file)
         ports = chosen_ports(model.inputs, model.dimensions, shape, arrays, formulas)
         drawn = [port for port in ports if port.name not in arrays]
         arrays = random_inputs(random, drawn, limits) | arrays

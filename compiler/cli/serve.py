@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["serve_libraries"]
 
 _PORT = click.IntRange(0, 65535)
-_POLICY_OPTIONS = ("sessions", "threads", "rows", "waiting", "device", "flush_subnormals", "limits")
+_POLICY_OPTIONS = ("sessions", "threads", "rows", "waiting", "device", "flush_subnormals", "limits", "signing_key")
 _RUNS_LEFT = 1
 """The status of a process that ends though runs go on."""
 
@@ -166,6 +166,14 @@ _KEY_BYTES = 32
     help="The key of libraries whose weights are encrypted.",
 )
 @click.option(
+    "--key",
+    "signing_key",
+    type=click.Path(path_type=Path),
+    show_default="unsigned ones are taken",
+    metavar="FILE.pem",
+    help="A public key: refuse libraries that were not signed with its private one, by nnefc sign.",
+)
+@click.option(
     "--tls",
     type=(click.Path(path_type=Path, exists=True, dir_okay=False), click.Path(path_type=Path, exists=True)),
     metavar="CERTIFICATE KEY",
@@ -262,9 +270,9 @@ def named(libraries: tuple[str, ...]) -> dict[tuple[str, str], Path]:
     return paths
 
 
-def samples(model: Model, library: Path, rows: int) -> dict[str, np.ndarray[Any, Any]]:
+def samples(model: Model, rows: int) -> dict[str, np.ndarray[Any, Any]]:
     """Random inputs of so many rows, where their first axis is the same open one; 1: of typical sizes."""
-    limits, formulas = said_of_inputs(library)
+    limits, formulas = said_of_inputs(model.file)
     shape = {str(model.inputs[0].shape[0]): (rows,)} if rows > 1 else {}
     ports = chosen_ports(model.inputs, model.dimensions, shape, {}, formulas)
     return random_inputs(0, ports, limits)

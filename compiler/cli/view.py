@@ -62,7 +62,7 @@ def view_model(model: Path, output: Path, after: tuple[str, ...], **options: Any
     write_page(output, model.name, graphs_of(model, after, **keywords))
 
 
-def described_library(library: Path, target: str | None = None) -> LibraryDescription:
+def described_library(library: Path, target: str | None = None, content: Path | None = None) -> LibraryDescription:
     """What a library says of itself and of its kernels; on the level for `target`, if it has several.
 
     Raises:
@@ -70,7 +70,7 @@ def described_library(library: Path, target: str | None = None) -> LibraryDescri
     """
     from nnefc.targets.description.library_file import read_metadata
 
-    metadata = read_metadata(library)
+    metadata = read_metadata(content or library)
     if metadata is None:
         raise CompileError(f"{library} was not compiled by nnefc: it has no description inside")
     if not metadata.description.kernels:

@@ -134,6 +134,7 @@ def compare(
     target: str = "llvm",
     *,
     library: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
     inputs: Inputs | None = None,
     seed: int = 0,
     reference: str | None = None,
@@ -157,6 +158,7 @@ def compare(
         target: a machine whose code this one runs.
         library: one that was compiled of the model, in place of the one that the further options describe; its outputs
             alone are compared.
+        key: a public key, a PEM file: the library must have been signed by the private one.
         inputs: arrays by the names of inputs, or a function that returns them, given what the inputs are. Those that
             are missing are random.
         seed: of the random ones.
@@ -189,7 +191,7 @@ def compare(
     def compiled(network: Network) -> Artifact:
         return compile_network(network, machine, strict=strict, memory_budget=memory_budget)
 
-    whole = _Whole.of(Path(library)) if library is not None else _Whole.of_artifact(compiled(subject.network))
+    whole = _Whole.of(Path(library), key) if library is not None else _Whole.of_artifact(compiled(subject.network))
     arrays = _inputs(whole.description, inputs, seed)
     fixed = _at_known_sizes_plainly(subject, read, arrays, precision) if passes else None
     name, engine = _reference(Path(model), source, read, arrays, values or {}, reference, reading)
@@ -230,11 +232,16 @@ class _Whole:
     opened: Callable[[], Model]
 
     @classmethod
-    def of(cls, library: Path) -> _Whole:
-        metadata = read_metadata(library)
+    def of(cls, library: Path, key: str | os.PathLike[str] | None) -> _Whole:
+        opened = partial(load, library) if key is None else partial(load, library, key=key)
+        if key is None:
+            metadata = read_metadata(library)
+        else:
+            with opened() as model:
+                metadata = read_metadata(model.file)
         if metadata is None:
             raise CompileError(f"{library} was not compiled by nnefc: it has no description inside")
-        return cls(metadata.description, partial(load, library))
+        return cls(metadata.description, opened)
 
     @classmethod
     def of_artifact(cls, artifact: Artifact) -> _Whole:

@@ -53,15 +53,17 @@ class DecryptedWeights:
         self._memory.close()
 
 
-def decrypted_weights(path: Path, key: WeightsKey | None) -> DecryptedWeights | None:
+def decrypted_weights(path: Path, key: WeightsKey | None, content: Path | None = None) -> DecryptedWeights | None:
     """What is in a weights file, if it is an encrypted one; None if it is another one, or not there.
+
+    `content` is where it is read, if not at `path`.
 
     Raises:
         LoadError: there is no key or not the right one, the file is damaged or cannot be read, or it is not encrypted
             but there is a key (a function may be asked for none).
     """
     try:
-        with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+        with open(content or path, "rb", buffering=0, opener=_without_waiting) as file:
             header = file.read(_SAID.size + 2 * _TAG_BYTES) or b""  # None: a pipe whose writer has not written
             if header[:12] != struct.pack("<8sI", _MAGIC, _VERSION):
                 if key is None or callable(key):

@@ -13,6 +13,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from .exports import missing_export
 from .tensors import LoadError
 
 __all__ = ["beside", "check_file", "labels_of", "weights_beside"]
@@ -34,11 +35,19 @@ _PE_MACHINES = {0x014C: "i686", 0x8664: "x86_64", 0xAA64: "aarch64"}
 _SUFFIXES = {"Linux": ".so", "macOS": ".dylib", "Windows": ".dll"}
 
 
-def check_file(path: Path) -> None:
-    """Read the header of a file before the system's loader does, whose messages say little."""
+def check_file(path: Path, content: Path | None = None) -> None:
+    """Read a file before the system's loader does, whose messages say little, and which runs code of any library.
+
+    Args:
+        path: what it is called.
+        content: where what it contains is read, if not there.
+
+    Raises:
+        LoadError: it is no whole library of a network for this machine.
+    """
     system = _SYSTEMS.get(sys.platform)
     try:
-        with path.open("rb") as file:
+        with (content or path).open("rb") as file:
             header = file.read(4096)
             size = os.fstat(file.fileno()).st_size
             if system is None:
@@ -48,6 +57,7 @@ def check_file(path: Path) -> None:
                 _check_elf(path, header)
                 _check_segments(path, file, header, size)
             _check_seal(path, file, size)
+            _check_exports(path, file)
     except FileNotFoundError:
         raise LoadError(f"{path} does not exist") from None
     except OSError as error:
@@ -153,6 +163,21 @@ def _check_segments(path: Path, file: Any, header: bytes, size: int) -> None:
             raise LoadError(f"{path} is cut off: it has {size} bytes of {offset + length}; copy it again")
 
 
+_EXPORTS = ("describe", "create", "destroy", "run", "reset", "last_error", "status_name")
+"""Functions that all networks have, after `nnefc_`."""
+
+
+def _check_exports(path: Path, file: Any) -> None:
+    """Refuse a library that is no network's: its constructors would run when it is opened."""
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        try:
+            missing = missing_export(content, [f"nnefc_{name}" for name in _EXPORTS])
+        except ValueError as error:
+            raise LoadError(f"{path} is damaged, or no shared library: {error}; copy it again") from error
+    if missing is not None:
+        raise LoadError(f"{path} is a shared library, but not a network compiled by nnefc: it has no {missing}")
+
+
 _SEAL = struct.Struct("<QQII8s")  # written by targets/link/seal.py
 _PART = 1 << 20
 
@@ -183,9 +208,12 @@ def labels_of(path: Path) -> dict[str, tuple[int | str, ...]]:
     return {name: tuple(labels) for name, labels in _text_of(path, b'"labels"').get("labels", {}).items()}
 
 
-def weights_beside(path: Path) -> Path | None:
-    """The weights file that a library looks for in its folder, told without loading it; None if it needs none."""
-    name = _text_of(path, b'"weights"').get("weights")
+def weights_beside(path: Path, content: Path | None = None) -> Path | None:
+    """The weights file that a library looks for in its folder, found without loading it; None if it needs none.
+
+    `content` is where the library is read, if not at `path`.
+    """
+    name = _text_of(content or path, b'"weights"').get("weights")
     return beside(path, Path(name).name) if isinstance(name, str) and name else None
 
 

@@ -27,6 +27,7 @@ from .interface import (
     DescriptionStruct,
     OptionsStruct,
 )
+from .private_files import PrivateFile
 from .spellings import SPELLINGS
 from .tensors import TYPES, Dimension, LoadError, RunError, Tensor
 
@@ -38,16 +39,31 @@ _MOST_THREADS = 1024  # of a session
 class Library:
     """The shared library itself: opened, its description read, closed with its last session."""
 
-    def __init__(self, path: Path, weights: Path | None, weights_key: WeightsKey | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        weights: Path | None,
+        weights_key: WeightsKey | None = None,
+        copies: tuple[PrivateFile, PrivateFile | None] | None = None,
+    ) -> None:
+        """Open the library at `path`, or what `copies` are of it and of its weights file, which are its own then."""
         self.path = path
         self._weights_path = weights
+        self._copies = [copy for copy in copies or () if copy is not None]
+        self.file = copies[0].path if copies else path
+        self._weights_file = copies[1].path if copies and copies[1] is not None else weights
         self._decrypted: DecryptedWeights | None = None
-        check_file(path)
-        self._spelling = SPELLINGS.claim(path)
+        try:
+            check_file(path, self.file)
+            self._spelling = SPELLINGS.claim(self.file, real=copies is None)
+        except BaseException:
+            self._close_copies()
+            raise
         try:
             self.dll = _open_library(self._spelling)
         except OSError as error:
             SPELLINGS.release(self._spelling)
+            self._close_copies()
             raise LoadError(f"{path} cannot be loaded: {error}") from error
         self._lock: threading.RLock
         keep_lock(self, threading.RLock)  # a garbage collection in the middle may close another session
@@ -58,7 +74,7 @@ class Library:
             self._describe()
             self._check_constants()
             self._decrypt(weights_key)
-            self.labels = labels_of(path)
+            self.labels = labels_of(self.file)
         except BaseException:
             self._unload()
             raise
@@ -156,7 +172,8 @@ class Library:
     def _decrypt(self, key: WeightsKey | None) -> None:
         """Read the weights file if it is encrypted, once for all sessions; others are for the library to map."""
         if self.weights is not None:
-            self._decrypted = decrypted_weights(self._weights_path or beside(self.path, self.weights), key)
+            named = self._weights_path or beside(self.path, self.weights)
+            self._decrypted = decrypted_weights(named, key, self._weights_file or named)
         elif key is not None and not callable(key):
             raise LoadError(
                 f"{self.path} contains its weights, which are not encrypted: load it without a key for them"
@@ -179,9 +196,9 @@ class Library:
         if device != 0 and self.device == "cpu":
             raise LoadError(f"device is {device}, but the model {self.name} runs on processors")
         options = OptionsStruct(OPTIONS_BYTES, threads or 0, None, 0, None, device, not flush_subnormals)
-        if self._weights_path is not None:
+        if self._weights_file is not None:
             options.struct_size = OptionsStruct.device.offset
-            options.weights = os.fsencode(self._weights_path)
+            options.weights = os.fsencode(self._weights_file)
         if self.device != "cpu":
             options.struct_size = OptionsStruct.keep_subnormals.offset
         if not flush_subnormals:
@@ -218,6 +235,11 @@ class Library:
         SPELLINGS.release(self._spelling)
         if self._decrypted is not None:
             self._decrypted.close()
+        self._close_copies()
+
+    def _close_copies(self) -> None:
+        for copy in self._copies:
+            copy.close()
 
     def function(self, name: str) -> Any:
         """A function that libraries of earlier versions lack.

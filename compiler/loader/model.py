@@ -15,6 +15,7 @@ from .encrypted_weights import WeightsKey
 from .generation import Reader, Sampler, generated, generated_side_by_side
 from .library import Library
 from .notebook import face_html
+from .private_files import PrivateFile
 from .profile import KernelTime, Piece, kernel_times, traced
 from .session import Session
 from .tensors import DTYPES, MOST_LISTED, RunError, Tensor, check_names, listed
@@ -46,8 +47,8 @@ def load(
             can take several times as long.
         processors: the numbers of those that the session's threads run on, one for each thread; the first stands for
             the calling thread, which runs where it runs. With Linux alone.
-        key: a public key, a PEM file: the library must have been signed by the private one (`nnefc sign`). Nobody else
-            may write to its folder meanwhile.
+        key: a public key, a PEM file: the library must have been signed by the private one (`nnefc sign`). What is
+            loaded is a copy of it, and of its weights file, that nobody else can change.
         weights_key: of a weights file that is encrypted (`nnefc compile --encrypt`): its 32 bytes, a file of these, or
             a function that returns them for the file's path, called if the file is encrypted. `cryptography`
             decrypts it into memory.
@@ -58,11 +59,12 @@ def load(
             no GPU of this number that can run it.
     """
     place = None if weights is None else Path(weights)
+    copies: tuple[PrivateFile, PrivateFile | None] | None = None
     if key is not None:
         from .signature import check_signature
 
-        check_signature(Path(path), Path(key), place)
-    library = Library(Path(path), place, weights_key)
+        copies = check_signature(Path(path), Path(key), place)
+    library = Library(Path(path), place, weights_key, copies)
     return Model(library, threads, device, flush_subnormals, processors)
 
 
@@ -83,6 +85,8 @@ class Model:
         weights: the name of the weights file; None if the constants are in the library.
         device: what it runs on: "cpu", or "cuda:0" with the GPU's number.
         device_bytes: GPU memory of a session, without the constants.
+        file: where the library's bytes can be read that were loaded: its path, or with a `key` that of the checked
+            copy, until it is closed.
     """
 
     def __init__(
@@ -94,6 +98,7 @@ class Model:
         processors: Sequence[int] | None = None,
     ) -> None:
         self._library = library
+        self.file = library.file
         self._session = Session(library, threads, device, flush_subnormals, processors)
         self.name = library.name
         self.target = library.target

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .files import weights_beside
+from .private_files import PrivateFile, private_copy
 from .tensors import LoadError
 
 __all__ = ["check_signature", "sign_library"]
@@ -59,13 +60,16 @@ def sign_library(library: Path, key: Path, weights: Path | None = None, password
     return path
 
 
-def check_signature(library: Path, key: Path, weights: Path | None = None) -> None:
+def check_signature(library: Path, key: Path, weights: Path | None = None) -> tuple[PrivateFile, PrivateFile | None]:
     """Check a library, and its weights file if it has one, against the signature beside it.
 
     Args:
         library: the file.
         key: the public key, a PEM file as `openssl pkey -pubout` writes it.
         weights: as for :func:`sign_library`.
+
+    Returns:
+        copies of both files, which are what was checked, whatever becomes of the files themselves.
 
     Raises:
         LoadError: there is no signature, it was made by another key, or the files are not those that were signed.
@@ -92,15 +96,13 @@ def check_signature(library: Path, key: Path, weights: Path | None = None) -> No
         public.verify(signature, _message(*digests))
     except InvalidSignature:
         raise LoadError(f"{path} was not made by the key of {key}, or was changed since") from None
-    _check_digest(library, digests[0])
-    weights = weights or weights_beside(library)
-    if weights is not None:
-        _check_digest(weights, digests[1])
-
-
-def _check_digest(file: Path, digest: str) -> None:
-    if _digest(file) != digest:
-        raise LoadError(f"{file} is not the file that was signed: it was changed, or the signature is another's")
+    copy = private_copy(library, digests[0])
+    try:
+        weights = weights or weights_beside(library, copy.path)
+        return copy, None if weights is None else private_copy(weights, digests[1])
+    except BaseException:
+        copy.close()
+        raise
 
 
 def _message(library: str, weights: str) -> bytes:

@@ -34,13 +34,13 @@ class _Spellings:
         self._lock: threading.RLock
         keep_lock(self, threading.RLock)
 
-    def claim(self, path: Path) -> str:
-        """The spelling under which a file is to be opened.
+    def claim(self, path: Path, *, real: bool = True) -> str:
+        """The spelling under which a file is to be opened: of what links lead to, if that is `real`, else as it is.
 
         Raises:
             LoadError: another file is open under it, and there is no second one.
         """
-        folder, name = os.path.split(os.path.realpath(path))
+        folder, name = os.path.split(os.path.realpath(path) if real else path)
         status = os.stat(path)
         identity = (status.st_dev, status.st_ino)
         with self._lock:

@@ -19,8 +19,8 @@ from nnefc.serving.values import DATATYPES, Array
 
 __all__ = ["Samples", "Served"]
 
-Samples: TypeAlias = Callable[[Model, Path, int], "dict[str, Array]"]
-"""Makes inputs of a network for a first run: of the library's file, with so many rows; 1: of typical sizes."""
+Samples: TypeAlias = Callable[[Model, int], "dict[str, Array]"]
+"""Makes inputs of a network for a first run, with so many rows; 1: of typical sizes."""
 
 _PAUSE = 0.01
 """Seconds between looks at whether requests are still there."""
@@ -52,6 +52,7 @@ class Served:
             threads=policy.threads,
             device=policy.device,
             flush_subnormals=policy.flush_subnormals,
+            key=policy.signing_key,
             weights_key=None if key is None else lambda _path: key,
         )
         try:
@@ -68,7 +69,7 @@ class Served:
             model.close()
             raise
         try:
-            self.rows = self._tried(model, path, policy, samples)
+            self.rows = self._tried(model, policy, samples)
         except BaseException:
             self._pool.close()
             raise
@@ -77,7 +78,7 @@ class Served:
         self.metrics = metrics
         self._runs = Runs(self._pool, policy.sessions, self.rows, policy.delay, metrics)
 
-    def _tried(self, model: Model, path: Path, policy: Policy, samples: Samples) -> int:
+    def _tried(self, model: Model, policy: Policy, samples: Samples) -> int:
         """Run each session once; returns the most rows of a batch."""
         rows, fewest, tried, reason = 1, 1, 1, ""
         if policy.rows > 1 and not (reason := _why_no_batches(model)):
@@ -90,7 +91,7 @@ class Served:
         with ExitStack() as stack:
             sessions = [stack.enter_context(self._pool.session()) for _ in range(policy.sessions)]  # each is made now
             try:
-                inputs = samples(model, path, tried if batches else 1)
+                inputs = samples(model, tried if batches else 1)
                 outputs = [session.run(inputs) for session in sessions][-1]
             except Exception as error:  # random values need not be such as a network takes
                 untried = "; whether rows of a batch depend on each other was not tried" if batches else ""

@@ -22,6 +22,7 @@ class Policy:
         device: the number of the GPU.
         flush_subnormals: as in `nnefc.load`.
         weights_key: of those whose weights are encrypted.
+        signing_key: a file with the public key that libraries must have been signed for; None: they need not be.
         limits: the greatest sizes of open dimensions by name, where they shall be less than the library allows.
     """
 
@@ -33,6 +34,7 @@ class Policy:
     device: int = 0
     flush_subnormals: bool = True
     weights_key: bytes | None = field(default=None, repr=False)
+    signing_key: Path | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
 
 

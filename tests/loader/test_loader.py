@@ -12,12 +12,14 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from runtime_samples import (
     CONSTANTS,
     INITIAL_COUNT,
@@ -32,11 +34,14 @@ from runtime_samples import (
 )
 
 import nnefc.loader
+from nnefc.cli import main
 from nnefc.loader import LoadError, Model, RunError, Tensor, load
+from nnefc.loader.exports import missing_export
 from nnefc.loader.tensors import check_names
 from nnefc.targets.link.toolchain import TensorDescription
 
 X = np.random.default_rng(3).standard_normal(1024).astype(np.float32)
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 X[0] = 1  # the sample network takes negative values there as orders
 
 
@@ -375,10 +380,42 @@ def test_object_file() -> None:
         load(object_file("network.c"))
 
 
-def test_library_of_somebody_else(tmp_path: Path) -> None:
-    path = shared_library_of("int nothing(void) { return 0; }", tmp_path / "x.so")
-    with pytest.raises(LoadError, match="is a shared library, but not a network compiled by nnefc"):
-        load(path)
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library of somebody else, which uses a network and writes a file when it is opened."""
+    text = """#include <stdio.h>
+        extern void *nnefc_describe(void); void *used(void) { return nnefc_describe(); }
+        __attribute__((constructor)) static void opened(void) { fclose(fopen("opened", "w")); }"""
+    return shared_library_of(text, tmp_path_factory.mktemp("foreign") / "x.so")
+
+
+def test_library_of_somebody_else(foreign: Path) -> None:
+    with pytest.raises(LoadError, match=r"is a shared library, but not a network compiled by nnefc: it has no nnefc_d"):
+        load(foreign)
+
+
+@pytest.mark.parametrize("command", ["run", "bench", "profile", "serve", "inspect", "view", "verify", "compare"])
+def test_no_command_runs_code_of_a_library_of_somebody_else(
+    command: str, foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = {
+        "view": [str(foreign), "-o", "x.html"],
+        "verify": [str(foreign), "--key", str(foreign)],
+        "compare": [str(DIGITS), "--library", str(foreign), "--reference", "plain"],
+    }.get(command, [str(foreign)])
+    assert CliRunner().invoke(main, [command, *arguments]).exit_code != 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_tables_of_symbols_that_are_wrong_are_refused(tmp_path: Path) -> None:
+    """Every word of the tables set to large numbers: nothing but refusals, or the same answer."""
+    content = copy_library(tmp_path).read_bytes()
+    for at in [*range(0, 600, 4), *range(len(content) - 3000, len(content) - 3, 44)]:
+        for value in (0, 0xFFFFFFFF, 0x7FFFFFF0):
+            changed = content[:at] + struct.pack("<I", value) + content[at + 4 :]
+            with suppress(ValueError):
+                missing_export(changed, ["nnefc_run", "nnefc_describe"])
 
 
 @pytest.mark.parametrize(

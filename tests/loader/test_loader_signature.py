@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import shutil
+import stat
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +26,21 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from runtime_samples import CONSTANTS, SAMPLE, WEIGHTS, ZIG_TARGET, object_file, sample_library
 
+import nnefc
 from nnefc.cli import main
-from nnefc.loader import LoadError, load
+from nnefc.cli.serve import samples
+from nnefc.loader import LoadError, load, signature
+from nnefc.loader.private_files import PrivateFile
 from nnefc.loader.signature import check_signature, sign_library
+from nnefc.serving.metrics import Metrics
+from nnefc.serving.served import Served
+from nnefc.serving.settings import Policy
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.outputs import write_network
 
 PASSWORD = b"secret"
+X = np.ones(1024, np.float32)
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 
 
 def write_keys(folder: Path, name: str, password: bytes | None = None) -> tuple[Path, Path]:
@@ -77,6 +89,87 @@ def test_what_is_checked_is_what_a_link_leads_to(with_weights: Path, keys: tuple
     weights.write_bytes(b"changed")
     with pytest.raises(LoadError, match="not the file that was signed"):
         check_signature(link, keys[1])
+
+
+@pytest.fixture(params=["memory", "folder"])
+def copies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where copies lie in a folder, as on macOS and Windows, this one."""
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    if request.param == "folder":
+        monkeypatch.delattr(os, "memfd_create")
+    return folder
+
+
+def test_what_was_checked_is_what_is_loaded(
+    with_weights: Path, keys: tuple[Path, Path], copies: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though both files are changed as soon as they have been read."""
+    sign_library(with_weights, keys[0])
+    weights = with_weights.with_suffix(".weights")
+    content = with_weights.read_bytes(), weights.read_bytes()
+    copied = signature.private_copy
+
+    def then_changed(source: Path, digest: str) -> PrivateFile:
+        copy = copied(source, digest)
+        source.write_bytes(b"changed")
+        return copy
+
+    monkeypatch.setattr(signature, "private_copy", then_changed)
+    with load(with_weights, key=keys[1], threads=1) as model:
+        assert with_weights.read_bytes() == weights.read_bytes() == b"changed"
+        assert np.array_equal(model(X)[0], WEIGHTS)
+        with model.session(threads=1) as other:
+            assert np.array_equal(other(X)[0], WEIGHTS)
+        assert model.file.read_bytes() == content[0]
+        if "proc" in str(model.file):
+            with pytest.raises(OSError), model.file.open("r+b") as file:
+                file.write(b"x")
+            assert not list(copies.iterdir())
+        else:
+            assert stat.S_IMODE(model.file.parent.stat().st_mode) == 0o700
+    assert not list(copies.iterdir())
+
+
+def test_several_signed_libraries_are_open_at_a_time(keys: tuple[Path, Path], tmp_path: Path) -> None:
+    """Numbers of descriptors are used again, and the system's loader knows libraries by their paths."""
+    paths = []
+    for scale in (1.0, 2.0, 3.0):
+        paths.append(Path(shutil.copy(sample_library(f"scaled{scale:g}", scale), tmp_path / f"{scale:g}.so")))
+        sign_library(paths[-1], keys[0])
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with load(paths[0], key=keys[1], threads=1) as first, load(paths[1], key=keys[1], threads=1) as second:
+            assert np.array_equal(second(X)[0], 2 * WEIGHTS)
+            second.close()
+            with load(paths[2], key=keys[1], threads=1) as third:
+                assert np.array_equal(third(X)[0], 3 * WEIGHTS)
+            assert np.array_equal(first(X)[0], WEIGHTS)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+@pytest.mark.parametrize("command", ["run", "bench", "profile"])
+def test_commands_demand_signatures(command: str, library: Path, keys: tuple[Path, Path]) -> None:
+    arguments = {"run": ["--random", "0"], "bench": ["--runs", "1"], "profile": ["--runs", "1"]}[command]
+    called = [command, str(library), "--key", str(keys[1]), *arguments]
+    refused = CliRunner().invoke(main, called)
+    assert refused.exit_code == 1 and "is not signed" in refused.output
+    sign_library(library, keys[0])
+    taken = CliRunner().invoke(main, called)
+    assert taken.exit_code == 0 or "--profile" in taken.output, taken.output
+
+
+def test_comparing_and_serving_demand_signatures(keys: tuple[Path, Path], tmp_path: Path) -> None:
+    library = tmp_path / "digits.so"
+    nnefc.compile(DIGITS).export(library)
+    called = ["compare", str(DIGITS), "--library", str(library), "--reference", "plain", "--key", str(keys[1])]
+    assert "is not signed" in CliRunner().invoke(main, called).output
+    serve = ["serve", str(library), "--key", str(keys[1]), "--port", "0", "--no-grpc"]
+    assert "is not signed" in CliRunner().invoke(main, serve).output
+    sign_library(library, keys[0])
+    assert CliRunner().invoke(main, called).exit_code == 0
+    Served(library, Policy(threads=1, signing_key=keys[1]), Metrics().of("n", "1"), samples).close()
 
 
 def test_files_may_be_renamed_together(library: Path, keys: tuple[Path, Path]) -> None:

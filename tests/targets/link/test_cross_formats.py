@@ -15,6 +15,7 @@ from relax_programs import target
 
 import nnefc
 from nnefc.diagnostics import CompileError
+from nnefc.loader.exports import missing_export
 from nnefc.targets.description.library import LibraryDescription, public_symbols
 from nnefc.targets.description.library_file import file_kind, read_metadata
 from nnefc.targets.link.elf_file import DYNAMIC, ElfFile
@@ -27,6 +28,10 @@ DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.nnef"
 def library_for(name: str, folder: Path) -> Path:
     path = folder / f"digits{target(name).format.suffix}"
     nnefc.compile(DIGITS, name).export(path)
+    content = path.read_bytes()
+    if content[:4] != b"\0asm":
+        assert missing_export(content, sorted(FUNCTIONS)) is None
+        assert missing_export(content, ["nnefc_run", "malloc"]) == "malloc"
     metadata = read_metadata(path)
     assert metadata is not None
     assert (metadata.description.model, metadata.description.target) == ("digits", name)
