@@ -198,7 +198,7 @@ class Artifact:
             raise CompileError(f"cannot write to {place}: {error.strerror}") from error
         old = {file for pattern in self.code.texts[kind] for file in place.glob(pattern)}
         new = write_together(place, lambda beside: self.code.write_text(kind, beside))
-        for file in old - set(new):
+        for file in sorted(old - set(new)):
             file.unlink(missing_ok=True)
 
     def load(self, *, threads: int | None = None, device: int = 0, flush_subnormals: bool = True) -> Model:

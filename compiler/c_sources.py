@@ -122,7 +122,8 @@ _HEAD = "#include <stdbool.h>\n#include <stdint.h>\n"
 
 def c_files(module: tvm.IRModule) -> dict[CSource, str]:
     """The files that the kernels of a module need, with the wrappers: texts by what the user wrote."""
-    calls = {_call(func) for func in module.functions.values() if isinstance(func, tirx.PrimFunc) and _calls(func)}
+    kernels = (func for func in module.functions.values() if isinstance(func, tirx.PrimFunc) and _calls(func))
+    calls = dict.fromkeys(map(_call, kernels))
     texts: dict[CSource, str] = {}
     for call in sorted(calls, key=lambda call: (call.source.name, call.symbol)):
         name = call.source.name.replace("\\", "\\\\").replace('"', '\\"')

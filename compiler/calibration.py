@@ -106,8 +106,8 @@ def _checked(tensor: TensorDescription, array: Array) -> Array:
 
 def _steps(arrays: Mapping[str, Array], inputs: Sequence[TensorDescription]) -> tuple[Mapping[str, int], int] | None:
     """How many places each run takes of each array, of the rank of its input, and how many runs there are."""
-    first_sizes = {tensor.shape[0] if tensor.shape else 1 for tensor in inputs}
-    is_batch = len(first_sizes) == 1 and isinstance(next(iter(first_sizes)), str)
+    first_sizes = list(dict.fromkeys(tensor.shape[0] if tensor.shape else 1 for tensor in inputs))
+    is_batch = len(first_sizes) == 1 and isinstance(first_sizes[0], str)
     if is_batch and any(len(tensor.shape) > 1 for tensor in inputs):  # vectors alone are one sample: sound, say
         counts = {len(array) for array in arrays.values()}
         size = min(counts) if len(counts) == 1 else 0

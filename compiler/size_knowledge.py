@@ -108,8 +108,8 @@ class Known:
         """Do not know such sizes any more."""
         self.told -= variables
         self.counted -= variables
-        for var in variables:
-            self.open.pop(var, None)
+        for var in [var for var in self.open if var in variables]:
+            del self.open[var]
 
     @_once
     def simplified(self, expr: tirx.Expr) -> tirx.Expr:

@@ -29,6 +29,7 @@ __all__ = [
     "Graph",
     "Value",
     "check",
+    "many_parts",
     "network_of",
     "opened",
     "program",
@@ -58,6 +59,19 @@ def program(text: str, **constants: np.ndarray) -> tvm.IRModule:
     values = {name: relax.const(value, str(value.dtype)) for name, value in constants.items()}
     scope = {"I": tvm.script.ir, "R": tvm.script.relax, **values}
     return tvm.script.from_source("\n".join(lines), extra_vars=scope)
+
+
+def many_parts(operator: str, tensors: int, parts: int) -> tvm.IRModule:
+    """All parts of some tensors of `parts` rows, joined by an operator of two operands."""
+    text = [f"s{k} = R.split(x{k}, {parts}, axis=0)" for k in range(tensors)]
+    taken = [(f"p{k}_{i}", f"s{k}[{i}]") for k in range(tensors) for i in range(parts)]
+    text += [f"{name} = {element}" for name, element in taken]
+    (joined, _), *others = taken
+    for number, (name, _) in enumerate(others):
+        text.append(f"a{number} = R.{operator}({joined}, {name})")
+        joined = f"a{number}"
+    inputs = "; ".join(f"x{k}[{parts}, 5]" for k in range(tensors))
+    return program(f"{inputs} -> {joined}\n" + "\n".join(text))
 
 
 def network_of(module: tvm.IRModule, states: Sequence[State] = (), name: str = "test") -> Network:

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from relax_programs import network_of, program, target
+from relax_programs import many_parts, network_of, program, target
 
 import nnefc
 from nnefc.artifact import Artifact, _initial_bytes
@@ -129,14 +129,20 @@ IN_A_PROCESS_OF_ITS_OWN = """
 from nnefc.cli.tvm_alone import import_tvm
 import_tvm()
 import json, pathlib, sys
-from test_artifact import artifact, written
-print(json.dumps(written(artifact(), pathlib.Path(sys.argv[1]))))
+from test_artifact import written_by_two
+print(json.dumps(written_by_two(pathlib.Path(sys.argv[1]))))
 """
 
 
-def test_a_process_with_other_hashes_writes_the_same_bytes(compiled: Artifact, tmp_path: Path) -> None:
-    here = written(compiled, tmp_path)
-    assert sorted(here) == ["net.a", "net.h", "net.so", "net.weights"]
+def written_by_two(folder: Path) -> list[dict[str, str]]:
+    """Of kernels of several rules, and of one that reads the parts of several tensors."""
+    parts = compile_network(network_of(many_parts("add", 6, 3)), target("llvm -mcpu=x86-64-v3"))
+    return [written(artifact(), folder), written(parts, folder)]
+
+
+def test_a_process_with_other_hashes_writes_the_same_bytes(tmp_path: Path) -> None:
+    here = written_by_two(tmp_path)
+    assert sorted(here[0]) == ["net.a", "net.h", "net.so", "net.weights"]
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parent)}
     command = [sys.executable, "-c", IN_A_PROCESS_OF_ITS_OWN, str(tmp_path / "there")]

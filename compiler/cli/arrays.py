@@ -44,7 +44,7 @@ def read_inputs(options: Sequence[str], ports: Sequence[Port]) -> Arrays:
     for option in options:
         name, equals, file = option.partition("=")
         found = {name: read_array(Path(file), name)} if equals and name in known else read_unnamed(option, known)
-        for twice in arrays.keys() & found.keys():
+        for twice in sorted(arrays.keys() & found.keys()):
             raise CompileError(f"two values for input {twice!r}", hint="give each input once")
         arrays |= found
     return arrays
@@ -59,7 +59,7 @@ def read_unnamed(option: str, known: Sequence[str]) -> Arrays:
         )
     loaded = read_file(path)
     if isinstance(loaded, dict):
-        for name in loaded.keys() - set(known):
+        for name in sorted(loaded.keys() - set(known)):
             raise CompileError(
                 f"{path} holds {name!r}, which is not an input of this library",
                 hint=f"its inputs are {', '.join(known)}",

@@ -258,7 +258,7 @@ def _inputs(found: LibraryDescription, given: Inputs | None, seed: int) -> Array
     asked = given(found.inputs) if callable(given) else given or {}
     arrays = {name: np.asarray(value) for name, value in asked.items()}
     names = [port.name for port in found.inputs]
-    for name in arrays.keys() - set(names):
+    for name in sorted(arrays.keys() - set(names)):
         raise CompileError(f"the network has no input {name!r}", hint=f"its inputs are {', '.join(names)}")
     formulas = {each.name: each.formula for each in found.formulas}
     declared: Sequence[Any] = found.inputs

@@ -40,7 +40,7 @@ def evaluate(
         return None
     if not budget.starts() or not all(budget.covers(binding, kernels) for binding in bindings):
         return None
-    read = {var for binding in bindings for var in relax.analysis.free_vars(binding.value)}
+    read = dict.fromkeys(var for binding in bindings for var in relax.analysis.free_vars(binding.value))
     values = {var: tvm.runtime.tensor(_contiguous(known[var])) for var in read if var in known}
     (value,) = evaluate_bindings(bindings, [expr], kernels, values)
     made: Array = value.numpy()

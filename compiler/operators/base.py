@@ -457,7 +457,7 @@ class Operator:
         super().__init_subclass__(**options)
         if listed:
             Operator.KINDS.append(cls)
-        for name in {"lower"} & vars(cls).keys():
+        for name in [name for name in ("lower",) if name in vars(cls)]:
             setattr(cls, name, recorded(_of_kind(vars(cls)[name])))
 
     @property

@@ -120,7 +120,7 @@ class _Parts:
 
     def reached(self, states: frozenset[int], sides: tuple[Side, Side] | None = None) -> frozenset[int]:
         """What is reached without a byte at a place: before the byte that follows is known, or with both sides."""
-        found, waiting = set(states), list(states)
+        found, waiting = set(states), sorted(states)
         while waiting:
             for other, anchor in self.free[waiting.pop()]:
                 if other not in found and (anchor is None or (sides is not None and anchor.holds(*sides))):
@@ -201,7 +201,7 @@ class _Determined:
             side = _side(first) if self._parts.anchors else Side.OTHER
             if side not in edges:
                 here = self._parts.reached(states, (before, side)) if self._parts.anchors else states
-                edges[side] = [edge for state in here for edge in self._parts.edges[state]]
+                edges[side] = [edge for state in sorted(here) for edge in self._parts.edges[state]]
             after = frozenset(other for low, high, other in edges[side] if low <= first <= high)
             found = self._parts.reached(after)
             self._left -= len(edges[side]) + len(found) + 1

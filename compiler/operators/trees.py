@@ -382,9 +382,9 @@ class TreeClassifier(_Ensemble):
 
     def lower(self, at: Emitter, x: Operand) -> tuple[Operand, Operand]:
         scores = self._added(at, x, self.classes, "SUM")
-        targets = {target for leaf in self.trees.leaves for target, _ in leaf}
+        targets = list(dict.fromkeys(target for leaf in self.trees.leaves for target, _ in leaf))
         if self.classes == 2 and len(targets) < 2:
-            return self._of_one(at, scores, next(iter(targets), 0))
+            return self._of_one(at, scores, targets[0] if targets else 0)
         scores = at.apply(Cast("float32"), self._with_base(at, scores))
         return at.apply(ArgExtreme((1,)), scores), transformed(at, scores, self.transform)
 

@@ -80,7 +80,7 @@ def equalized(
             weights[two.var] = weights[two.var] * _along_inputs(two, scale)
             seen[two.data] = seen[two.data] / scale
             found.scales[two.data] = found.scales[two.data] * scale
-    for layer in {layer for pair in pairs for layer in pair}:
+    for layer in dict.fromkeys(layer for pair in pairs for layer in pair):
         found.weights[layer.var] = weights[layer.var].astype(np.float32)
         if layer.bias_var is not None:
             found.biases[layer.bias_var] = biases[layer.var].astype(np.float32)

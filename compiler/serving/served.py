@@ -220,8 +220,10 @@ class Served:
 
 def _why_no_batches(model: Model) -> str:
     """Why requests cannot run together, one after the other along the first axis; empty if they can."""
-    firsts = {tensor.shape[0] if tensor.shape else None for tensor in (*model.inputs, *model.outputs)}
-    if len(firsts) == 1 and isinstance(first := next(iter(firsts)), str) and first != "?":
+    firsts = list(
+        dict.fromkeys(tensor.shape[0] if tensor.shape else None for tensor in (*model.inputs, *model.outputs))
+    )
+    if len(firsts) == 1 and isinstance(first := firsts[0], str) and first != "?":
         twice = [tensor for tensor in (*model.inputs, *model.outputs) if first in tensor.shape[1:]]
         return f"{first} is more than the first axis of {_face(twice[0])}" if twice else ""
     for role, tensors in (("input", model.inputs), ("output", model.outputs)):

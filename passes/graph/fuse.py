@@ -9,6 +9,7 @@ from tvm import relax
 
 from nnefc.passes.graph.origins import group_names
 from nnefc.passes.graph.patterns import AnnotatePatterns
+from nnefc.passes.graph.results_apart import with_results_apart
 from nnefc.passes.graph.rewriter import Rewriter
 from nnefc.passes.graph.split_groups import CutRule, SplitGroups
 
@@ -29,7 +30,9 @@ def fuse(cuts: Sequence[CutRule] = (), moves: Sequence[tvm.ir.transform.Pass] = 
 class _Fuse:
     def __init__(self, cuts: Sequence[CutRule], moves: Sequence[tvm.ir.transform.Pass]) -> None:
         self._annotate: tvm.ir.transform.Pass = AnnotatePatterns()
-        self._group = tvm.ir.transform.Sequential([relax.transform.FuseOps(), SplitGroups(cuts), *moves])
+        self._group = tvm.ir.transform.Sequential(
+            [with_results_apart(relax.transform.FuseOps()), SplitGroups(cuts), *moves]
+        )
         self._join = tvm.ir.transform.Sequential(
             [relax.transform.FuseTIR(), relax.transform.DeadCodeElimination(["main"])]
         )

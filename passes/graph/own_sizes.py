@@ -95,11 +95,12 @@ def _in_simplest_form(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def change(expr: tirx.Expr) -> tirx.Expr:
         return next((simple for size, simple in found if tvm_ffi.structural_equal(expr, size)), expr)
 
-    return tvm_ffi.structural_map(func, (tuple({type(size) for size, _ in found}), change)) if found else func
+    kinds = tuple(dict.fromkeys(type(size) for size, _ in found))
+    return tvm_ffi.structural_map(func, (kinds, change)) if found else func
 
 
-def _free(func: tirx.PrimFunc) -> set[tirx.Var]:
-    """Numbers that a kernel uses and does not bind."""
+def _free(func: tirx.PrimFunc) -> list[tirx.Var]:
+    """Numbers that a kernel uses and does not bind, each once, in the order of their uses."""
     axes: set[tirx.Var] = set()
 
     def note(block: s_tir.SBlock) -> None:
@@ -107,8 +108,8 @@ def _free(func: tirx.PrimFunc) -> set[tirx.Var]:
 
     tvm_ffi.structural_walk(func.body, (s_tir.SBlock, note))
     shown = (var for param in func.params if isinstance(param.ty, tirx.BufferType) for var in _of_shape(param))
-    free = {*shown, *tirx.analysis.undefined_vars(func.body, [])} - axes
-    return {var for var in free if isinstance(var.ty, PrimType)}
+    free = dict.fromkeys([*shown, *tirx.analysis.undefined_vars(func.body, [])])
+    return [var for var in free if isinstance(var.ty, PrimType) and var not in axes]
 
 
 def _of_shape(tensor: tirx.Var) -> Iterator[tirx.Var]:

@@ -41,7 +41,9 @@ class AnnotatePatterns:
         known = {gv: int(func.attrs[FUSION]) for gv, func in kernels.items() if func.attrs and FUSION in func.attrs}
         for gv, pattern in known.items():
             annotated.update_func(gv, annotated[gv].with_attr(FUSION, pattern))
-        for gv in _scalars_of_tensors(mod["main"]) - known.keys():
+        for gv in _scalars_of_tensors(mod["main"]):
+            if gv in known:
+                continue
             annotated.update_func(gv, annotated[gv].with_attr(FUSION, OpPattern.OPAQUE))
         spreading = {
             var
@@ -85,13 +87,13 @@ def _spreads(var: relax.Var, call: relax.Call) -> bool:
     return any(typical(item_count(shape_of(arg))) < size for arg in call.args[1].fields if not is_constant(arg))
 
 
-def _scalars_of_tensors(func: relax.Function) -> set[tvm.ir.GlobalVar]:
+def _scalars_of_tensors(func: relax.Function) -> list[tvm.ir.GlobalVar]:
     """Kernels that compute a scalar which others read to compute tensors with axes."""
     makers: dict[relax.Var, tvm.ir.GlobalVar] = {}
-    found: set[tvm.ir.GlobalVar] = set()
+    found: list[tvm.ir.GlobalVar] = []
     for var, call in _calls(func):
         if not shape_of(var):
             makers[var] = call.args[0]
         else:
-            found.update(makers[arg] for arg in call.args[1].fields if arg in makers)
-    return found
+            found += [makers[arg] for arg in call.args[1].fields if arg in makers]
+    return list(dict.fromkeys(found))

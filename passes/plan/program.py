@@ -196,7 +196,8 @@ def item_ranges(program: Program) -> dict[tvm.ir.GlobalVar, dict[int, tuple[int,
         known = found.setdefault(step.kernel, own)
         found[step.kernel] = {
             position: (min(known[position][0], own[position][0]), max(known[position][1], own[position][1]))
-            for position in known.keys() & own.keys()
+            for position in known
+            if position in own
         }
     return found
 

@@ -183,7 +183,7 @@ class _Round:
 
     def _moving(self, exprs: Sequence[tirx.Expr]) -> frozenset[tirx.Var]:
         """The loops that expressions change with."""
-        return frozenset().union(*(self.moves.get(var, ()) for var in variables_of(exprs)))
+        return frozenset(loop for var in variables_of(exprs) for loop in self.moves.get(var, ()))
 
     def _compute(self, value: tirx.Expr) -> None:
         """Count what a statement computes, and reads from memory."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
+from itertools import chain
 
 import tvm
 import tvm_ffi
@@ -177,9 +178,10 @@ def loads_of(expr: tirx.Expr) -> list[TensorLoad]:
     return [part for part in inside(expr) if isinstance(part, TensorLoad)]
 
 
-def variables_of(exprs: Iterable[tirx.Expr]) -> set[tirx.Var]:
-    """The variables in some expressions."""
-    return {var for expr in exprs for var in tirx.analysis.undefined_vars(tirx.Evaluate(expr), [])}
+def variables_of(exprs: Iterable[tirx.Expr]) -> KeysView[tirx.Var]:
+    """The variables in some expressions, in the order in which they are first used."""
+    found = (tirx.analysis.undefined_vars(tirx.Evaluate(expr), []) for expr in exprs)
+    return dict.fromkeys(chain.from_iterable(found)).keys()
 
 
 def conditions_of(expr: tirx.Expr) -> Iterator[tirx.Expr]:

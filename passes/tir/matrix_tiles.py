@@ -64,12 +64,12 @@ def _released(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def _configured_once(stmt: tirx.Stmt) -> tirx.Stmt:
-    shapes = {name for name in tile_calls(stmt) if name.startswith("shape")}
+    shapes = dict.fromkeys(name for name in tile_calls(stmt) if name.startswith("shape"))
     if len(shapes) > 1:
         return tirx.SeqStmt([stmt, _call("release")])
 
     def without(node: tirx.Evaluate) -> tirx.Evaluate:
-        return tirx.Evaluate(tirx.const(0, "int32")) if set(tile_calls(node)) & shapes else node
+        return tirx.Evaluate(tirx.const(0, "int32")) if set(tile_calls(node)) & shapes.keys() else node
 
     inner = tvm_ffi.structural_map(stmt, (tirx.Evaluate, without))
     return tirx.SeqStmt([*map(_call, shapes), inner, _call("release")])

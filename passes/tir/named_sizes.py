@@ -59,7 +59,7 @@ def with_named_loops(func: tirx.PrimFunc, *, every: bool = False) -> tirx.PrimFu
     tvm_ffi.structural_walk(func.body, (tirx.For, note))
     if not found:
         return func
-    kinds = tuple({type(size) for _, size in found})
+    kinds = tuple(dict.fromkeys(type(size) for _, size in found))
     return with_named_sizes(tvm_ffi.structural_map(func, (kinds, change)), dict(found))
 
 

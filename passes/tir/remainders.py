@@ -168,7 +168,7 @@ def _moved(body: tirx.Stmt, axis: TiledAxis, begin: tirx.Expr, size: int) -> tir
 _RENEW = tvm.get_global_func("s_tir.RenewDefs")
 
 
-def _rows(body: tirx.Stmt, axis: TiledAxis, own: Set[tirx.Var]) -> set[tirx.Var]:
+def _rows(body: tirx.Stmt, axis: TiledAxis, own: Set[tirx.Var]) -> list[tirx.Var]:
     """The loops over the items of a tile: what is compared with the end depends on them; and those that go through the
     tile's own buffers as these do, which is what begins a sum, or adds up its parts."""
     limits = [node for node in _found(body, (tirx.LT, tirx.LE)) if not loads_of(node)]  # of places, no values
@@ -178,7 +178,8 @@ def _rows(body: tirx.Stmt, axis: TiledAxis, own: Set[tirx.Var]) -> set[tirx.Var]
     indices = [access.indices[0] for access in _found(body, (TensorLoad, tirx.BufferStore)) if _buffer(access) in own]
     steps = [(var, int(step)) for index in indices for var in variables_of([index]) for step in _steps(index, var)]
     of_rows = {step for var, step in steps if var in rows}
-    return rows | {var for var, step in steps if step in of_rows and is_number(loops.get(var, 0), axis.tile)}
+    rows |= {var for var, step in steps if step in of_rows and is_number(loops.get(var, 0), axis.tile)}
+    return [var for var in loops if var in rows]
 
 
 def _buffer(access: TensorLoad | tirx.BufferStore) -> tirx.Var:

@@ -89,7 +89,7 @@ def _function(
 
 def _between(ctx: Context, target: relax.Expr, sources: list[relax.Expr]) -> list[relax.Var]:
     """The variables that depend on a source and that the target depends on, in order."""
-    stops = {source for source in sources if isinstance(source, relax.Var)}
+    stops = [source for source in sources if isinstance(source, relax.Var)]
     depends: dict[relax.Var, bool] = dict.fromkeys(stops, True)
     order: list[relax.Var] = []
     waiting: list[tuple[relax.Var, bool]] = [(target, False)]

@@ -171,7 +171,7 @@ class Context:
     computed_choices: set[object] = field(default_factory=set)
     _draws: int = 0
     _budget: Budget = field(default_factory=Budget)
-    _constants: dict[object, tuple[Array, relax.Expr]] = field(default_factory=dict)
+    _constants: dict[object, tuple[object, relax.Expr]] = field(default_factory=dict)
     _widened: dict[object, tuple[object, Value]] = field(default_factory=dict)
     """float32 of half floats, by the array's `id` or by the variable."""
     _fixed: dict[relax.Expr, Array | None] = field(default_factory=dict)
@@ -259,7 +259,9 @@ class Context:
         """A constant of strings: a kernel writes their handles, once in each function that is being built."""
         key: object = (id(self.at.frames[-1]), id(array))
         if key not in self._constants:
-            self._constants[key] = (array, self.at.expr(TextConstant(array).lower(self.at)))
+            # The frame and the array are kept too, so that their ids are not given to others.
+            kept = (self.at.frames[-1], array)
+            self._constants[key] = (kept, self.at.expr(TextConstant(array).lower(self.at)))
         return self._constants[key][1]
 
     def _written(self, sizes: Array, dtype: str) -> relax.Expr:

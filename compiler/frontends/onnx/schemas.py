@@ -27,7 +27,7 @@ _Option = onnx.defs.OpSchema.FormalParameterOption
 _SCHEMAS = [*onnx.defs.get_all_schemas_with_history(), *EXTENSIONS.values()]
 _NEWEST = {
     domain: max(schema.since_version for schema in _SCHEMAS if schema.domain == domain)
-    for domain in {schema.domain for schema in _SCHEMAS}
+    for domain in dict.fromkeys(schema.domain for schema in _SCHEMAS)
 } | {"": onnx.defs.onnx_opset_version()}
 
 

@@ -8,7 +8,7 @@ depth; a matrix product is one as it stands. Padding is part of an operand: a co
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -234,7 +234,7 @@ def _roles_of(step: Step, left: tirx.Expr, right: tirx.Expr) -> _Roles | None:
     for var, size in (*spatial, *reduced):
         bounds.bound(var, size)
 
-    def indexing(factor: tirx.Expr) -> set[tirx.Var]:
+    def indexing(factor: tirx.Expr) -> KeysView[tirx.Var]:
         return variables_of([bounds.simplify(substituted(factor, values))])
 
     of_left, of_right = indexing(left), indexing(right)

@@ -66,7 +66,7 @@ def _declare(
 
 def _common(lowering: Lowering, operands: Sequence[Operand]) -> list[Operand]:
     """The operands in one element type: integers of different widths in the wider one."""
-    dtypes = {dtype_of(operand) for operand in operands}
+    dtypes = dict.fromkeys(dtype_of(operand) for operand in operands)
     if len(dtypes) == 1:
         return list(operands)
     widest = max(dtypes, key=lambda dtype: np.dtype(dtype).itemsize)

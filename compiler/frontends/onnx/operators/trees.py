@@ -96,7 +96,7 @@ def _named_trees(node: Node, kind: str) -> Trees:
         raise fail(node, "the attributes of its nodes differ in their lengths")
     unknown = set(modes) - {*MODES[:MEMBER], "LEAF"}
     if unknown or len(set(keys)) != len(keys):
-        raise fail(node, f"the mode '{unknown.pop()}' is unknown" if unknown else "two nodes have the same number")
+        raise fail(node, f"the mode '{min(unknown)}' is unknown" if unknown else "two nodes have the same number")
     inner = [index for index, mode in enumerate(modes) if mode != "LEAF"]
     leaves = [index for index, mode in enumerate(modes) if mode == "LEAF"]
     place = {keys[index]: number for number, index in enumerate(inner)}
@@ -112,7 +112,7 @@ def _named_trees(node: Node, kind: str) -> Trees:
             raise fail(node, "a weight belongs to a node that does not exist")
         if leaf < 0:  # those of inner nodes count for nothing
             weights[-1 - leaf].append((target, float(weight)))
-    children = {(keys[i][0], c) for i in inner for c in (yes[i], no[i])}
+    children = dict.fromkeys((keys[i][0], c) for i in inner for c in (yes[i], no[i]))
     roots = [place[key] for key in keys if key not in children]
     missed = [child for child in children if child not in place]
     if missed or len(roots) != len({tree for tree, _ in keys}):

@@ -269,7 +269,7 @@ def _unbind(at: Lowering, input: Tensor, dim: int = 0) -> Result:
 
 @operator("torch.flip", "Tensor.flip")
 def _flip(at: Lowering, input: Tensor, dims: Ints) -> Result:
-    axes = {axis_of(dim, rank_of(input)) for dim in dims} if rank_of(input) else set()
+    axes = sorted({axis_of(dim, rank_of(input)) for dim in dims}) if rank_of(input) else []
     return Slice({axis: (shape_of(input)[axis] - 1, shape_of(input)[axis], -1) for axis in axes}).lower(at, input)
 
 

@@ -1,0 +1,70 @@
+"""Keep elements of tuples out of groups, which read them as tensors of their own.
+
+    s = call_tir(split, x)                    s = call_tir(split, x)
+    fused(s):                          →      a = s[0]
+        y = relu(s[0])                        fused(a):
+                                                  y = relu(a)
+
+To `FuseOps`, `s[0]` is a step that may join others. A group with such a step has the whole tuple as an operand, and
+gets its elements instead, one tuple after the other in the order of their addresses: the second tuple is replaced at
+the index that it had before the first became several operands. So fusion here sees an operator that nothing joins.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+
+from nnefc.passes.graph.rewriter import Rewriter, is_call
+
+__all__ = ["with_results_apart"]
+
+_ELEMENT = "nnefc.element_of_tuple"
+
+
+def with_results_apart(fusion: tvm.ir.transform.Pass) -> tvm.ir.transform.Pass:
+    """`fusion`, a pass, for which elements of tuples are not steps that it may join."""
+    return tvm.ir.transform.Sequential([_HideElements(), fusion, _ShowElements()])
+
+
+@tvm.transform.module_pass(opt_level=0, name="HideElements")
+class _HideElements:
+    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
+        some = any(isinstance(binding.value, relax.TupleGetItem) for binding in bindings)
+        return _Hider(mod).transform() if some else mod
+
+
+@tvm.transform.module_pass(opt_level=0, name="ShowElements")
+class _ShowElements:
+    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        some = any(_is_hidden(binding.value) for block in mod["main"].body.blocks for binding in block.bindings)
+        return _Shower(mod).transform() if some else mod
+
+
+def _is_hidden(value: relax.Expr) -> bool:
+    return bool(is_call(value, "call_pure_packed") and value.args[0].global_symbol == _ELEMENT)
+
+
+class _Hider(Rewriter):
+    """`s[0]` → an opaque call."""
+
+    def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        return call
+
+    def replaced(self, expr: relax.Expr) -> relax.Expr:
+        new = super().replaced(expr)
+        if not isinstance(new, relax.TupleGetItem):
+            return new
+        index = relax.prim_value(new.index)
+        return relax.op.call_pure_packed(_ELEMENT, new.tuple_value, index, ty_args=[expr.ty])
+
+
+class _Shower(Rewriter):
+    """The opaque call → `s[0]`."""
+
+    def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        if not _is_hidden(call):
+            return call
+        _, whole, index = call.args
+        return relax.TupleGetItem(whole, int(index.value))
