@@ -28,6 +28,7 @@ class AddAndNegate:
     runs = 0
 
     def __init__(self, path: Path, **options: Any) -> None:
+        self.file = path
         AddAndNegate.options, AddAndNegate.runs = options, 0
 
     def __enter__(self) -> AddAndNegate:
