@@ -131,7 +131,7 @@ def test_the_page_on_deploying_signs(folder: Path, library: Path) -> None:
     signed = folder / "signed"
     signed.mkdir()
     shutil.copy(library, signed / "digits.so")
-    assert run(["sh", "-e", "-c", commands], signed).splitlines()[-1] == "digits.so is as it was signed"
+    assert "digits.so is as it was signed" in run(["sh", "-e", "-c", commands], signed).splitlines()
     load(signed / "digits.so", key=signed / "key.pub.pem").close()
 
 
