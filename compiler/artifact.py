@@ -308,12 +308,13 @@ def _with_specializations(
     *lifetimes, _ = description.lifetimes
     end = 1 + max((last for _, last in lifetimes), default=0)
     parts, workspaces = [], [] if special.only else [description.open_workspaces]
-    for sizes, program, network in zip(special.sizes, programs[1:], special.networks, strict=True):
+    known = zip(special.sizes, programs[1:], special.networks, special.zeros, strict=True)
+    for sizes, program, network, zeros in known:
         plan, opened = program.plan, network.open_dimensions
         own = tuple(OwnDimension(numbers.get(d.name), d.least, d.most, d.multiple) for d in opened)
         lifetimes += [(end + storage.first, end + storage.last) for storage in plan.storages]
         end = 1 + max((last for _, last in lifetimes), default=0)
-        bytes_, limits = plan.workspace_bytes, _limits(opened)
+        bytes_, limits = plan.workspace_bytes, (*_limits(opened), *((formula, 0, 0) for formula in zeros))
         parts.append(SpecializationDescription(sizes, bytes_, own, len(plan.storages), limits))
         typical, most = ({d.var: getattr(d.values, which) for d in opened} for which in ("typical", "most"))
         workspaces.append((plan.workspace_at(typical), plan.workspace_at(most)))
@@ -408,9 +409,10 @@ def _formulas(
     made: list[FormulaDescription] = []
     while left:
         for each in left:
-            assert each.formula is not None and each.value is not None
+            assert each.formula is not None
             unknown = [name for name in names_in(each.formula) if name not in known]
-            factor = factor_of(each.value, named[unknown[0]].var) if len(unknown) == 1 and each.name in stated else None
+            is_solved = len(unknown) == 1 and each.name in stated and each.value is not None
+            factor = factor_of(each.value or 0, named[unknown[0]].var) if is_solved else None
             if not unknown or factor is not None:
                 break
         else:

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "compiler_missing",
     "memory_errors",
     "ran_out_of_memory",
+    "silence",
     "warn",
 ]
 
@@ -30,8 +32,23 @@ class ModelWarning(UserWarning):
     """
 
 
+_IS_SILENT: ContextVar[bool] = ContextVar("nnefc.is_silent", default=False)
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Inside, there are no warnings: a model is read again that has been warned of."""
+    token = _IS_SILENT.set(True)
+    try:
+        yield
+    finally:
+        _IS_SILENT.reset(token)
+
+
 def warn(message: str) -> None:
     """Warn of something in a model: one sentence without a final full stop, beginning with the file's name."""
+    if _IS_SILENT.get():
+        return
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "nnefc":
         frame, level = frame.f_back, level + 1

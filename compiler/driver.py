@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -18,7 +18,7 @@ from nnefc.artifact import Artifact, build
 from nnefc.backends import backend_of
 from nnefc.c_sources import c_files
 from nnefc.calibration import Calibration, samples_of
-from nnefc.diagnostics import CompileError, memory_errors
+from nnefc.diagnostics import CompileError, memory_errors, silence
 from nnefc.formats import ShapeLike, load_network, load_operator_files
 from nnefc.frontends.leaving_open import check_ranges, leaving_open
 from nnefc.in_memory import AnyModel, file_of
@@ -230,6 +230,8 @@ def compile(
                 max_depth=max_depth,
                 max_operations=max_operations,
             )
+            backend = backend_of(machine)
+            read = partial(read, is_tied=not backend.takes_specializations)
             said = Source.read(read) if profile or checked else None
             network = read() if said is None else said.network
             check_ranges(network.open_dimensions)
@@ -243,6 +245,8 @@ def compile(
             special = Specializations.of(
                 specialize, only_specialized, network, lambda **fixed: _with_io(_as_planned(read(**fixed), plan), io)
             )
+            if not machine.host.small:
+                special = special.with_equal(network, lambda: _with_io(_as_planned(_read_equal(read), plan), io))
         with ThreadPoolExecutor(1) as pool:  # beside the compilation: large files take a while
             source = pool.submit(source_digest, path, network.files)
             artifact = compile_network(
@@ -284,6 +288,11 @@ def quantization_of(
 
 def _as_planned(network: Network, plan: QuantizationPlan | None) -> Network:
     return network if plan is None else quantized(network, plan)
+
+
+def _read_equal(read: Callable[..., Network]) -> Network:
+    with silence():
+        return read(is_tied=True)
 
 
 def _check_io(io: str, precision: str | None) -> None:

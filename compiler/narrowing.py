@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -14,11 +15,19 @@ from nnefc.open_formulas import factor_of, size_of
 from nnefc.size_formulas import Formula, names_in, spelled
 from nnefc.sizes import LARGEST, Dimension, OpenSize, Range, Size, bounds, ranges, substituted
 
-__all__ = ["Narrowed", "Narrowing", "narrowed", "parts_within"]
+__all__ = ["Narrowed", "Narrowing", "narrowed", "now_built", "parts_within"]
 
 _T = TypeVar("_T")
 _MOST_ATTEMPTS = 64
 _NO_END = 1 << 60
+
+
+_BUILT: ContextVar[str] = ContextVar("nnefc.built", default="")
+
+
+def now_built(place: str) -> None:
+    """Say which operator of the model is built from now on: what narrows an open dimension then is due to it."""
+    _BUILT.set(place)
 
 
 class Narrowed(Exception):
@@ -32,6 +41,8 @@ class Narrowed(Exception):
         multiples: numbers that the sizes of dimensions must be multiples of, by name.
         fixed: sizes that dimensions must have, by name.
         ends: the least and the most that they may have, or None. These and `fixed` are divided by their multiples.
+        joined: what two sizes broadcast to when a library runs, by the name that it gets.
+        instead: how dimensions are narrowed where sizes that broadcast are not left open.
     """
 
     def __init__(
@@ -42,8 +53,11 @@ class Narrowed(Exception):
         multiples: Mapping[str, int] | None = None,
         fixed: Mapping[str, int] | None = None,
         ends: Mapping[str, tuple[int, int | None]] | None = None,
+        joined: Mapping[str, Formula] | None = None,
+        instead: Narrowed | None = None,
     ) -> None:
         super().__init__("open dimensions must be narrowed")
+        self.joined, self.instead = joined or {}, instead
         self.same, self.multiples, self.fixed, self.ends = same or {}, multiples or {}, fixed or {}, ends or {}
         self.computed, self.limited = computed or {}, limited or {}
 
@@ -51,6 +65,7 @@ class Narrowed(Exception):
     def names(self) -> set[str]:
         """Of the dimensions."""
         formulas = [*self.computed.values(), *(formula for formula, _, _ in self.limited.values())]
+        formulas += self.joined.values()
         read = {name for formula in formulas for name in names_in(formula)}
         return {*self.same, *self.same.values(), *self.computed, *read, *self.multiples, *self.fixed, *self.ends}
 
@@ -63,6 +78,8 @@ class Narrowing:
         same: the name of the dimension that another one is the same as.
         computed: how dimensions follow from others, by name.
         limited: those of them that are none of the model's, but must be in a range.
+        joined: how dimensions are narrowed instead of those that two sizes broadcast to, by name.
+        is_tied: whether sizes that broadcast are narrowed so that no size of 1 is repeated.
         sizes: of all open dimensions, by name, as far as they are narrowed.
         notes: what a user should know of that, by name.
     """
@@ -70,6 +87,8 @@ class Narrowing:
     same: dict[str, str] = field(default_factory=dict)
     computed: dict[str, Formula] = field(default_factory=dict)
     limited: list[str] = field(default_factory=list)
+    joined: dict[str, Narrowed | None] = field(default_factory=dict)
+    is_tied: bool = False
     sizes: dict[str, OpenSize] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
@@ -85,6 +104,12 @@ class Narrowing:
         Raises:
             CompileError: no size is left, or only the data tell a size.
         """
+        if found.joined and not (self.is_tied and found.instead is not None):
+            self._join(found)
+            return
+        operators = f"for its operators{f' ({_BUILT.get()})' if _BUILT.get() else ''}"
+        repeats, found = found.instead is not None, found.instead if found.instead is not None else found
+        found = self._without_joined(found)
         if not found.names <= set(self.sizes):
             sizes = " and ".join(f"'{name}'" for name in sorted(found.names))
             raise CompileError(
@@ -96,25 +121,56 @@ class Narrowing:
             most = min(one.most or LARGEST, two.most or LARGEST) if one.most or two.most else None
             multiple = math.lcm(one.multiple, two.multiple)
             self.same[name] = other
+            if name not in self.joined:
+                self.notes[name] = f"'{name}' and '{other}' must be one size {operators}"
+                if repeats:
+                    self.notes[name] += f", where a size of 1 is not repeated: for that, give it, --shape {name}=1"
             self._narrow(other, replace(two, least=max(one.least, two.least), most=most, multiple=multiple))
         for name, formula in found.computed.items():
             self._compute(name, formula)
+            if _BUILT.get():  # else the model's name of the dimension says so
+                self.notes[name] = f"'{name}' must be {spelled(formula, str)} {operators}"
         for name, (formula, least, most) in found.limited.items():
             self._limit(name, formula, least, most)
         for name, factor in found.multiples.items():
             own = self.sizes[name]
             self._narrow(name, replace(own, multiple=own.multiple * factor))
-            self.notes[name] = f"the sizes of '{name}' must be multiples of {own.multiple * factor} for its operators"
+            self.notes[name] = f"the sizes of '{name}' must be multiples of {own.multiple * factor} {operators}"
         for name, value in found.fixed.items():
             only = value * self.sizes[name].multiple
             self._narrow(name, OpenSize(only, only))
-            self.notes[name] = f"the size of '{name}' must be {only} for its operators"
+            self.notes[name] = f"the size of '{name}' must be {only} {operators}"
         for name, (least, most) in found.ends.items():
             own = self.sizes[name]
             size = replace(own, least=least * own.multiple, most=own.most if most is None else most * own.multiple)
             self._narrow(name, size)
             span = f"no less than {size.least}" if size.most is None else f"from {size.least} to {size.most}"
-            self.notes[name] = f"the size of '{name}' must be {span} for its operators"
+            self.notes[name] = f"the size of '{name}' must be {span} {operators}"
+
+    def _join(self, found: Narrowed) -> None:
+        """Let dimensions be what two sizes broadcast to."""
+        for name, formula in found.joined.items():
+            self.computed[name] = formula
+            self.joined[name] = found.instead
+
+    def _without_joined(self, found: Narrowed) -> Narrowed:
+        """What is found; if it is of a size that others broadcast to and that follows from these alone, what there is
+        instead of that size, which is forgotten.
+        """
+        for name in [name for name in self.joined if name in found.names]:
+            may_stay = not (found.computed or found.limited or found.multiples or found.fixed)
+            instead = self.joined[name]
+            if instead is None or (may_stay and name not in found.same.values()):
+                continue
+            gone = {name}
+            for other in [other for other in self.joined if gone & set(names_in(self.computed[other]))]:
+                gone.add(other)
+            for other in gone:
+                del self.joined[other], self.computed[other]
+                self.same.pop(other, None)
+                self.sizes.pop(other, None)
+            return self._without_joined(instead)
+        return found
 
     def _compute(self, name: str, formula: Formula) -> None:
         """Let a dimension follow from others; what these were limited to together, it is limited to."""
@@ -163,15 +219,30 @@ class Narrowing:
         self.sizes[name] = size
 
 
-def narrowed(build: Callable[[Narrowing], _T]) -> tuple[_T, Narrowing]:
+def narrowed(build: Callable[[Narrowing], _T], is_tied: bool = False) -> tuple[_T, Narrowing]:
     """What `build` makes when open dimensions are narrowed as far as it asks for; it begins anew each time.
+
+    Args:
+        build: from what is known of open dimensions.
+        is_tied: whether sizes that broadcast are narrowed so that no size of 1 is repeated. They are where that is
+            the only way.
 
     Raises:
         CompileError: no size is left.
     """
-    narrowing = Narrowing()
+    narrowing = Narrowing(is_tied=is_tied)
+    try:
+        return _narrowed(build, narrowing)
+    except CompileError:
+        if not narrowing.joined:
+            raise
+    return _narrowed(build, Narrowing(is_tied=True))
+
+
+def _narrowed(build: Callable[[Narrowing], _T], narrowing: Narrowing) -> tuple[_T, Narrowing]:
     for _ in range(_MOST_ATTEMPTS):
         try:
+            now_built("")
             return build(narrowing), narrowing
         except Narrowed as found:
             narrowing.add(found)

@@ -82,6 +82,8 @@ class OpenDimension:
         multiple: what sizes are multiples of.
         formula: what the size is of the others, if it follows from them; runs are checked for that.
         value: of the formula: this stands in the network's shapes then in place of `var`.
+        join: two sizes that broadcast when a library runs, and the size that they broadcast to, if this is it or
+            checks it.
     """
 
     name: str
@@ -90,6 +92,7 @@ class OpenDimension:
     multiple: int = 1
     formula: Formula | None = None
     value: Dimension | None = None
+    join: tuple[Dimension, Dimension, Dimension] | None = None
 
     @classmethod
     def of(cls, name: str, size: OpenSize) -> OpenDimension:

@@ -25,8 +25,9 @@ NUMBERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "%": lambda one, other: one % other,
     "min": min,
     "max": max,
+    "broadcast": lambda one, other: other if one == 1 else one if other in (1, one) else -1,
 }
-"""The operations of formulas, on numbers."""
+"""The operations of formulas, on numbers. Two sizes that do not broadcast give -1."""
 _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Div: "//", ast.Mod: "%"}
 _FUNCTIONS = {"min": "min", "Min": "min", "max": "max", "Max": "max"}
 _LONGEST = 1000  # characters
@@ -94,7 +95,7 @@ def evaluated(
 def spelled(formula: Formula, write: Callable[[str], str]) -> str:
     """A formula as Python, and people, write it, with the dimensions as `write` says."""
     match formula:
-        case tuple((("min" | "max") as name, one, other)):
+        case tuple((("min" | "max" | "broadcast") as name, one, other)):
             return f"{name}({spelled(one, write)}, {spelled(other, write)})"
         case tuple((sign, one, other)):
             return f"{_operand(one, write)} {sign} {_operand(other, write)}"
@@ -105,4 +106,4 @@ def spelled(formula: Formula, write: Callable[[str], str]) -> str:
 
 def _operand(formula: Formula, write: Callable[[str], str]) -> str:
     text = spelled(formula, write)
-    return f"({text})" if isinstance(formula, tuple) and formula[0] not in ("min", "max") else text
+    return f"({text})" if isinstance(formula, tuple) and not formula[0].isalpha() else text

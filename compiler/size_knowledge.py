@@ -31,7 +31,7 @@ from nnefc.size_expressions import (
 )
 from nnefc.size_ranges import MAX_ITEMS, Range
 
-__all__ = ["Known", "Sums", "known", "narrower_ranges", "ranges"]
+__all__ = ["Joins", "Known", "Sums", "known", "narrower_ranges", "ranges"]
 
 _Answer = TypeVar("_Answer")
 
@@ -56,6 +56,9 @@ def _once(question: Callable[[Known, tirx.Expr], _Answer]) -> Callable[[Known, t
 
 Sums: TypeAlias = "Mapping[str, tuple[tirx.Expr, int, int]]"
 
+Joins: TypeAlias = "tuple[tuple[tirx.Expr, tirx.Expr, tirx.Expr], ...]"
+"""Pairs of sizes that broadcast when a library runs, each with the size that they broadcast to."""
+
 _FURTHEST = 1 << 62
 """Beyond this are no sizes: TVM's bounds of products of sizes without a largest one end where int64 does."""
 
@@ -68,10 +71,11 @@ class Known:
     Args:
         open_dimensions: the ranges of variables.
         sums: what else is known of these together, by a name: a sum of them, the least and the most that it is.
+        joins: which sizes broadcast, and to what.
     """
 
-    def __init__(self, open_dimensions: Mapping[tirx.Var, Range], sums: Sums | None = None) -> None:
-        self.sums = dict(sums or {})
+    def __init__(self, open_dimensions: Mapping[tirx.Var, Range], sums: Sums | None = None, joins: Joins = ()) -> None:
+        self.sums, self.joins = dict(sums or {}), joins
         self._analyzer = Analyzer()
         self._typical: dict[tirx.Var, tirx.IntImm] = {}
         self._sample: dict[tirx.Var, tirx.IntImm] = {}
@@ -268,9 +272,9 @@ _UNKNOWN = Range(0, MAX_ITEMS, 64)
 
 
 @contextmanager
-def ranges(open_dimensions: Mapping[tirx.Var, Range], sums: Sums | None = None) -> Iterator[None]:
+def ranges(open_dimensions: Mapping[tirx.Var, Range], sums: Sums | None = None, joins: Joins = ()) -> Iterator[None]:
     """Inside, these ranges hold for these variables, and for sums of them, and no others are known."""
-    token = _PRESENT.set(Known(open_dimensions, sums))
+    token = _PRESENT.set(Known(open_dimensions, sums, joins))
     try:
         yield
     finally:
@@ -282,7 +286,7 @@ def narrower_ranges(narrower: Mapping[str, Range], sums: Sums | None = None) -> 
     """Inside, the open dimensions of these names have these ranges, the others have theirs; sums are known besides."""
     outer = known()
     own = {var: narrower.get(str(var.name), values) for var, values in outer.open.items()}
-    with ranges(own, {**outer.sums, **(sums or {})}):
+    with ranges(own, {**outer.sums, **(sums or {})}, outer.joins):
         known().counted |= outer.counted
         known().told |= outer.told
         yield

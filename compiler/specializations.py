@@ -3,17 +3,21 @@
 height=640,width=640      a program for these sizes, chosen when an input has them; it shares constants with the others
 S=1                       one in which other dimensions stay open
 tg                        the sizes that the model gives this name
+
+Where open sizes broadcast, the program for all sizes repeats what has a size of 1. A further one is for equal sizes,
+which it takes for one: it has the kernels of a network whose inputs give one name to both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from nnefc.diagnostics import CompileError
 from nnefc.network import Network, OpenDimension
-from nnefc.size_formulas import evaluated, names_in
+from nnefc.open_formulas import formula_of, value_of
+from nnefc.size_formulas import Formula, evaluated, names_in
 from nnefc.sizes import LARGEST, Dimension, OpenSize, Size, bounds, ranges, substituted
 
 __all__ = ["Given", "Specializations"]
@@ -33,11 +37,13 @@ class Specializations:
         sizes: of the open dimensions for each program.
         networks: with these sizes.
         only: whether there is no program for other sizes.
+        zeros: formulas of the open dimensions that must be 0, for each program.
     """
 
     sizes: tuple[Sizes, ...] = ()
     networks: tuple[Network, ...] = ()
     only: bool = False
+    zeros: tuple[tuple[Formula, ...], ...] = ()
 
     @classmethod
     def of(cls, given: Sequence[Given], only: bool, network: Network, read: Callable[..., Network]) -> Specializations:
@@ -56,7 +62,41 @@ class Specializations:
         made = tuple(read(fixed=_shapes_at(network, each), fixed_dimensions=names) for each in sizes)
         for part, known in zip(made, sizes, strict=True):
             _check_open(part, known, network)
-        return cls(sizes, made, only)
+        return cls(sizes, made, only, ((),) * len(made))
+
+    def with_equal(self, network: Network, read: Callable[[], Network]) -> Specializations:
+        """With a program for equal sizes, if any broadcast in a network; `read` reads it again with sizes that do so
+        as one. Without one where there are no such sizes, or where only the data tell some that have no limit.
+        """
+        if self.only or network.unlimited_counts or all(each.join is None for each in network.open_dimensions):
+            return self
+        try:
+            part = read()
+        except CompileError:
+            return self
+        zeros = _differences(network, part)
+        if not zeros or part.unlimited_counts:
+            return self
+        sizes: Sizes = (None,) * len(network.open_dimensions)
+        made = (*self.sizes, sizes), (*self.networks, part), (*self.zeros, zeros)
+        return replace(self, sizes=made[0], networks=made[1], zeros=made[2])
+
+
+def _differences(network: Network, part: Network) -> tuple[Formula, ...]:
+    """By how much the sizes of a network's inputs differ from those of one in which some are equal, as far as they do;
+    nothing if that cannot be told by its dimensions.
+    """
+    found: dict[Formula, None] = {}
+    known = {dimension.name for dimension in network.open_dimensions}
+    whole, own = ({d.var: value_of(d.name, d.multiple) for d in each.open_dimensions} for each in (network, part))
+    for name, shape in network.input_shapes.items():
+        for size, other in zip(shape, part.input_shapes[name], strict=True):
+            first, second = formula_of(size, whole), formula_of(other, own)
+            if first is None or second is None or not known >= {*names_in(first), *names_in(second)}:
+                return ()
+            if first != second:
+                found["-", first, second] = None
+    return tuple(found)
 
 
 def _checked(given: Sequence[Given], network: Network) -> tuple[Sizes, ...]:

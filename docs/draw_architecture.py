@@ -53,6 +53,7 @@ _DRIVER = (
 _SHARED = (
     *(
         "agreement",
+        "joint_sizes",
         "bindings",
         "c_sources",
         "diagnostics",

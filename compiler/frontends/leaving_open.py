@@ -17,7 +17,7 @@ from nnefc.network import Count, Network, OpenDimension
 from nnefc.open_formulas import formula_of, size_of, value_of
 from nnefc.outline import OpenTensor, likely_size, shape_option
 from nnefc.size_formulas import spelled
-from nnefc.sizes import LARGEST, Dimension, OpenSize, Range, Size, bounds, ranges, typical
+from nnefc.sizes import LARGEST, Dimension, OpenSize, Range, Size, bounds, expression, ranges, typical
 
 __all__ = [
     "OpenDimensions",
@@ -67,6 +67,8 @@ class OpenDimensions:
     def size(self, name: str, size: OpenSize) -> Dimension:
         """The size of a dimension that may have these sizes: a number if there is but one, or what it follows from."""
         name, size = self.narrowing.of(name, size)
+        if name in self.narrowing.joined:
+            return self._joined(name)
         if size.values.least == size.values.most:
             return size.values.least * size.multiple
         if name not in self.made:
@@ -81,8 +83,49 @@ class OpenDimensions:
             self.made[name] = made
         return self.made[name].size
 
+    def _joined(self, name: str) -> Dimension:
+        """What two sizes broadcast to when a library runs: a number, one of them, or a dimension of its own."""
+        if name in self.made:
+            return self.made[name].size
+        one, other = self._operands(name)
+        if one == 1 or one == other:
+            return other
+        if other == 1:
+            return one
+        (low, high), (least, most) = bounds(one), bounds(other)
+        found = max(low, least) if min(low, least) > 0 else 0
+        _, size = self.narrowing.of(name, OpenSize(found, max(high, most)))
+        values = replace(size.values, typical=max(size.values.least, typical(one), typical(other)))
+        made = replace(OpenDimension.of(name, size), values=values, formula=self.narrowing.computed[name])
+        self.made[name] = replace(made, join=(one, other, made.size))
+        return self.made[name].size
+
+    def _operands(self, name: str) -> tuple[Dimension, Dimension]:
+        """The sizes that broadcast to one."""
+        formula = self.narrowing.computed[name]
+        assert isinstance(formula, tuple)
+        with ranges({dimension.var: dimension.values for dimension in self.made.values()}):
+            one, other = (size_of(part, self._named) for part in formula[1:])
+        return one, other
+
+    def _check_joined(self, name: str) -> None:
+        """Make a dimension that is 0 where the size that two others broadcast to is one that it must be."""
+        (one, other), size = self._operands(name), self._named(name)
+        names = {each.var: value_of(each.name, each.multiple) for each in self.made.values()}
+        wanted = formula_of(size, names)
+        if one == other or wanted is None:
+            return
+        formula = "-", self.narrowing.computed[name], wanted
+        made = OpenDimension.of(spelled(formula, str), OpenSize(0, 0))
+        self.made[name] = replace(made, formula=formula, value=0, join=(one, other, size))  # by the name of the size
+
     def all(self) -> tuple[OpenDimension, ...]:
-        """Those of inputs, and what else must be in a range, if it is not anyhow."""
+        """Those of inputs, what these broadcast to, and what else must be in a range, if it is not anyhow."""
+        for name in self.narrowing.joined:
+            if self.narrowing.of(name, OpenSize())[0] == name:
+                self._joined(name)
+            elif name not in self.made:
+                self._check_joined(name)
         known = {dimension.var: dimension.values for dimension in self.made.values()}
         for name in self.narrowing.limited:
             wanted = self.narrowing.sizes[name].values
@@ -184,7 +227,8 @@ def leaving_open(
         OpenSizesError: in place of all errors, if any dimension is open.
     """
     sums = {d.name: (d.value.expr, d.least, d.most) for d in dimensions if isinstance(d.value, Size)}
-    with ranges({d.var: d.values for d in dimensions} | {c.var: c.values for c in counts}, sums):
+    joins = tuple(tuple(map(expression, d.join)) for d in dimensions if d.join is not None)
+    with ranges({d.var: d.values for d in dimensions} | {c.var: c.values for c in counts}, sums, joins):
         try:
             yield
         except (AssertionError, CompileError, *REFUSALS) as error:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax, tirx
 
-from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
+from nnefc.joint_sizes import fits
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.dtypes import Kind
+from nnefc.operators.elementwise import fitted
 from nnefc.operators.functions import FUNCTIONS, number
 
 __all__ = [
@@ -117,7 +118,7 @@ class ParametricRelu(Operator):
     def shape(self, x: Shape, slope: Shape) -> Shape:
         """That of the first operand."""
         pairs = zip(reversed(slope), reversed(x), strict=False)
-        if len(slope) > len(x) or not all(count == 1 or agree(size, count) for count, size in pairs):
+        if len(slope) > len(x) or not all(fits(count, size) for count, size in pairs):
             raise CompileError(f"the slope {list(slope)} does not broadcast to {list(x)}")
         return x
 
@@ -127,7 +128,7 @@ class ParametricRelu(Operator):
         Slopes of the run may be infinite or no numbers, of which 0 would make others above 0: there a side is chosen.
         """
         self.shape(shape_of(x), shape_of(slope))
-        data = at.bound(x)
+        data, slope = at.bound(x), fitted(at, slope, shape_of(x))
         if not (isinstance(slope, np.ndarray) and np.isfinite(slope).all()):
             is_below = at.emit(relax.op.less(at.expr(data), _number(at, 0, x)))
             return relax.op.where(is_below, at.emit(relax.op.multiply(at.expr(slope), at.expr(data))), at.expr(data))

@@ -16,6 +16,7 @@ from nnefc.operators.activation import Softmax
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, rank_of, shape_of
 from nnefc.operators.casting import Cast
 from nnefc.operators.dtypes import HALF_FLOATS
+from nnefc.operators.elementwise import fitted
 from nnefc.operators.matrix import Gemm, MatMul, broadcasts_to
 from nnefc.operators.shape import Concat, Transpose
 from nnefc.sizes import expression, is_known
@@ -235,6 +236,7 @@ class Attention(Operator):
         self, at: Emitter, scores: Operand, mask: Operand | None, lengths: Operand | None, first: Operand | None
     ) -> Operand:
         """Scores of minus infinity for what is not seen."""
+        mask = None if mask is None else fitted(at, mask, shape_of(scores))
         if mask is not None and dtype_of(mask) == "bool":
             minus = at.expr(at.number(-math.inf, scores))
             scores = at.emit(relax.op.where(at.expr(mask), at.expr(scores), minus))

@@ -14,7 +14,7 @@ from nnefc.agreement import agree, agree_all
 from nnefc.diagnostics import CompileError
 from nnefc.operators.activation import Gelu, Relu, Silu, Softmax
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
-from nnefc.operators.elementwise import Clip, apply, broadcast_shapes, item_at
+from nnefc.operators.elementwise import Clip, apply, broadcast_shapes, fitted, item_at
 from nnefc.operators.indexing import Gather
 from nnefc.operators.reduction import Sum
 from nnefc.operators.sorting import TopK
@@ -175,6 +175,7 @@ class ComplexProduct(Operator):
 
     def lower(self, at: Emitter, a: Operand, b: Operand) -> relax.Expr:
         shape = self.shape(shape_of(a), shape_of(b))
+        a, b = (fitted(at, x, shape) for x in (a, b))
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             (ar, ai), (br, bi) = (

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
+from nnefc.joint_sizes import joint
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
 from nnefc.operators.dtypes import HALF_FLOATS
+from nnefc.operators.elementwise import fitted
 from nnefc.operators.matrix import MatMul
 from nnefc.operators.shape import Transpose
 from nnefc.sizes import typical
@@ -45,6 +46,9 @@ class Einsum(Operator):
         Several are multiplied in pairs where that takes fewer products, and no result is larger than what there is.
         """
         terms, result, sizes = self._read(list(map(shape_of, operands)))
+        operands = tuple(
+            fitted(at, x, tuple(sizes[letter] for letter in term)) for x, term in zip(operands, terms, strict=True)
+        )
         if len(operands) == 2:
             product = _as_matmul(at, operands, terms, result, sizes)
             if product is not None:
@@ -100,9 +104,10 @@ class Einsum(Operator):
                 raise CompileError(f"the term '{term[:80]}' does not fit an operand of the shape {list(shape)}")
             for letter, size in zip(letters, shape, strict=True):
                 known = sizes.setdefault(letter, size)
-                if 1 not in (known, size) and not agree(known, size):
+                found = joint(known, size)
+                if found is None:
                     raise CompileError(f"'{letter}' stands for {known} and for {size} in '{equation[:80]}'")
-                sizes[letter] = size if known == 1 else known
+                sizes[letter] = found
         occurring = "".join(whole)
         if arrow:
             result = right.replace("...", dots)

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
+from nnefc.joint_sizes import joint
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
 from nnefc.operators.dtypes import STORAGE, Kind, numpy_dtype, widened
 from nnefc.operators.functions import FUNCTIONS, POWERS
+from nnefc.sizes import expression
 
-__all__ = ["Clip", "Elementwise", "Where", "apply", "broadcast_shapes", "compute", "item_at"]
+__all__ = ["Clip", "Elementwise", "Where", "apply", "broadcast_shapes", "compute", "fitted", "item_at"]
 
 _REALS = ("float32", "float64")
 
@@ -32,11 +33,25 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     result: list[Any] = [1] * rank
     for shape in shapes:
         for axis, size in enumerate(shape, rank - len(shape)):
-            if result[axis] == 1:
-                result[axis] = size
-            elif size != 1 and not (agree(result[axis], size) or agree(result[axis], 1) or agree(size, 1)):
+            result[axis] = joint(result[axis], size)
+            if result[axis] is None:
                 raise CompileError(f"the shapes {' and '.join(str(list(shape)) for shape in shapes)} do not broadcast")
     return tuple(result)
+
+
+def fitted(at: Emitter, operand: Operand, result: Shape) -> Operand:
+    """An operand of a result of this shape with the result's sizes in place of those that are 1 in some runs alone."""
+    own = shape_of(operand)
+    wanted = result[len(result) - len(own) :]
+    if all(size in (1, other) for size, other in zip(own, wanted, strict=True)):
+        return operand
+    shape = tuple(1 if size == 1 else other for size, other in zip(own, wanted, strict=True))
+
+    def element(tensors: tuple[te.Tensor, ...], index: tuple[tirx.Var, ...]) -> tirx.Expr:
+        axes = zip(index, own, shape, strict=True)
+        return tensors[0](*(i if size == other else tirx.min(i, expression(size) - 1) for i, size, other in axes))
+
+    return at.emit(at.elements(shape, element, operand, name="broadcast"))
 
 
 def item_at(tensor: Any, index: Sequence[Any], result: Sequence[Any]) -> tirx.Expr:
@@ -64,6 +79,7 @@ def compute(
     shape = broadcast_shapes(*map(shape_of, operands))
     if is_empty(shape):
         return zeros(shape, numpy_dtype(dtype))
+    operands = tuple(fitted(at, operand, shape) for operand in operands)
     numbers = {i: _number(operand) for i, operand in enumerate(operands) if _is_number(operand)}
     if len(numbers) == len(operands):
         numbers = {}
@@ -121,6 +137,7 @@ class Elementwise(Operator):
                 return np.asarray(function.known(*operands)).astype(function.dtype or operands[0].dtype, copy=False)
         if is_empty(shape):
             return zeros(shape, numpy_dtype(function.dtype or dtype))
+        operands = tuple(fitted(at, operand, shape) for operand in operands)
         if self.function == "power":
             short = _short_power(at, *operands)
             if short is not None:
@@ -170,6 +187,7 @@ class Where(Operator):
             return np.where(condition, x, y)
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(x)))
+        condition, x, y = (fitted(at, operand, shape) for operand in (condition, x, y))
         return relax.op.where(at.expr(condition), at.expr(x), at.expr(y))
 
 

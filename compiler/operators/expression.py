@@ -16,7 +16,7 @@ from nnefc.kernel_calls import kept_apart
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.casting import Cast
 from nnefc.operators.dtypes import numpy_dtype
-from nnefc.operators.elementwise import Elementwise, broadcast_shapes
+from nnefc.operators.elementwise import Elementwise, broadcast_shapes, fitted
 from nnefc.operators.expression_kernel import LARGEST_ELEMENT, kernel
 from nnefc.operators.expression_steps import Given, Made, Number, Step
 
@@ -88,7 +88,8 @@ class Expression(Operator):
 
     def _as_kernel(self, at: Emitter, operands: Sequence[Operand]) -> Operand:
         """Tensors without dimensions have one for the kernel."""
-        used = {number: operands[number] for number in self.operands}
+        whole = self.shape(*map(shape_of, operands))
+        used = {number: fitted(at, operands[number], whole) for number in self.operands}
         types = {number: (shape_of(operand) or (1,), dtype_of(operand)) for number, operand in used.items()}
         shape = broadcast_shapes(*map(shape_of, used.values()))
         function = at.builder.add_func(kept_apart(kernel(self.steps, types, shape or (1,))), "expression")

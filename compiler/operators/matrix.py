@@ -11,9 +11,10 @@ from tvm import relax, tirx
 
 from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
+from nnefc.joint_sizes import fits
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, rank_of, shape_of, zeros
 from nnefc.operators.dtypes import HALF_FLOATS
-from nnefc.operators.elementwise import broadcast_shapes
+from nnefc.operators.elementwise import broadcast_shapes, fitted
 from nnefc.operators.statements import T, looped
 
 __all__ = ["Determinant", "Gemm", "MatMul", "Triangle", "broadcasts_to", "transposed"]
@@ -72,8 +73,10 @@ class MatMul(Operator):
             return np.asarray(np.matmul(a, b)).astype(a.dtype)
         left = at.reshaped(a, (1, *shape_of(a))) if rank_of(a) == 1 else a
         right = at.reshaped(b, (*shape_of(b), 1)) if rank_of(b) == 1 else b
+        batch = result[: max(rank_of(left), rank_of(right)) - 2]
+        left, right = (fitted(at, x, (*batch, *shape_of(x)[-2:])) for x in (left, right))
         product = relax.op.matmul(at.expr(left), at.expr(right))
-        if left is a and right is b:
+        if rank_of(a) > 1 and rank_of(b) > 1:
             return product
         return at.reshaped(at.emit(product), result)
 
@@ -114,13 +117,15 @@ class Gemm(Operator):
         made = made if inside else _scaled(at, made, self.alpha)
         if c is None:
             return made
-        return relax.op.add(at.expr(at.bound(made)), at.expr(at.bound(_scaled(at, c, self.beta))))
+        made = at.bound(made)
+        summand = at.bound(fitted(at, at.bound(_scaled(at, c, self.beta)), shape_of(made)))
+        return relax.op.add(at.expr(made), at.expr(summand))
 
 
 def broadcasts_to(x: Shape, target: Shape) -> bool:
     """Whether a tensor broadcasts to a shape without enlarging it."""
     pairs = zip(reversed(x), reversed(target), strict=False)
-    return len(x) <= len(target) and all(size == 1 or agree(wanted, size) for size, wanted in pairs)
+    return len(x) <= len(target) and all(fits(size, wanted) for size, wanted in pairs)
 
 
 def _scaled(at: Emitter, x: Operand, factor: float) -> Operand:

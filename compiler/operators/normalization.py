@@ -11,7 +11,7 @@ from tvm import relax
 from nnefc.agreement import agree
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
-from nnefc.operators.elementwise import broadcast_shapes
+from nnefc.operators.elementwise import broadcast_shapes, fitted
 from nnefc.operators.pooling import mean_of_channels
 from nnefc.operators.reduction import Norm
 
@@ -32,7 +32,9 @@ def _scaled(at: Emitter, x: relax.Expr, scale: Operand | None, offset: Operand |
     given = [operand for operand in (scale, offset) if operand is not None]
     if given:
         x = at.expr(at.bound(x))
-        broadcast_shapes(shape_of(x), *map(shape_of, given))
+        shape = broadcast_shapes(shape_of(x), *map(shape_of, given))
+        x = at.expr(fitted(at, x, shape))
+        scale, offset = (None if part is None else fitted(at, part, shape) for part in (scale, offset))
     if scale is not None:
         x = relax.op.multiply(x, at.expr(scale))
     return x if offset is None else relax.op.add(at.expr(at.bound(x)), at.expr(offset))

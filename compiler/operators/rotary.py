@@ -9,7 +9,8 @@ from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
-from nnefc.operators.elementwise import broadcast_shapes, item_at
+from nnefc.operators.elementwise import fitted, item_at
+from nnefc.operators.matrix import broadcasts_to
 from nnefc.sizes import is_known
 
 __all__ = ["RotaryEmbedding"]
@@ -34,11 +35,13 @@ class RotaryEmbedding(Operator):
         turned = 2 * cos[-1]
         if cos != sin or not is_known(x[-1], turned) or not 0 < turned <= x[-1]:
             raise CompileError(f"cosines {list(cos)} and sines {list(sin)} do not fit the items {list(x)}")
-        broadcast_shapes(x[:-1], cos[:-1])
+        if not broadcasts_to(cos[:-1], x[:-1]):
+            raise CompileError(f"cosines and sines {list(cos)} do not broadcast to the items {list(x)}")
         return x
 
     def lower(self, at: Emitter, x: Operand, cos: Operand, sin: Operand) -> relax.Expr:
         shape, half = self.shape(shape_of(x), shape_of(cos), shape_of(sin)), shape_of(cos)[-1]
+        cos, sin = (fitted(at, angle, (*shape[:-1], half)) for angle in (cos, sin))
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             data, *angles = tensors

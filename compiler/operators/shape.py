@@ -17,6 +17,7 @@ from tvm import relax, tirx
 
 from nnefc.agreement import agree, agree_all
 from nnefc.diagnostics import CompileError
+from nnefc.joint_sizes import fits
 from nnefc.operators.base import (
     Array,
     Emitter,
@@ -30,6 +31,7 @@ from nnefc.operators.base import (
     shape_of,
     zeros,
 )
+from nnefc.operators.elementwise import fitted
 from nnefc.sizes import is_known, known_less, may_exceed
 
 __all__ = [
@@ -286,12 +288,12 @@ class Expand(Movement):
     def shape(self, x: Shape) -> Shape:
         """The target."""
         own = self.target[len(self.target) - len(x) :]
-        if len(x) > len(self.target) or any(n != 1 and not agree(n, size) for n, size in zip(x, own, strict=True)):
+        if len(x) > len(self.target) or not all(map(fits, x, own)):
             raise CompileError(f"a tensor of the shape {list(x)} cannot be expanded to {list(self.target)}")
         return check_size(self.target)
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
-        return super().lower(at, _unstored(at, x, self.shape(shape_of(x))))
+        return super().lower(at, fitted(at, _unstored(at, x, self.shape(shape_of(x))), self.target))
 
     def moved(self, x: Array, shape: Shape) -> Array:
         return x if shape == x.shape else np.ascontiguousarray(np.broadcast_to(x, shape))

@@ -39,7 +39,8 @@ def embedded_metadata(description: LibraryDescription) -> bytes:
     if description.formulas:
         members["formulas"] = {each.name: each.formula for each in description.formulas}
     if description.specializations:
-        members["specializations"] = [(part.sizes, part.workspace_bytes) for part in description.specializations]
+        known = [part for part in description.specializations if part.has_sizes]
+        members["specializations"] = [(part.sizes, part.workspace_bytes) for part in known]
         members["only_specialized"] = int(description.only_specialized)
     if DEVICES[description.device].noted:
         members["device"] = description.device

@@ -16,6 +16,7 @@ _HELPERS = {  # by the operation: how C computes it, of numbers that may be nega
     "%": ("nnefc_floor_remainder", "b == 0 ? -1 : a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0)"),
     "min": ("nnefc_smaller", "a < b ? a : b"),
     "max": ("nnefc_larger", "a > b ? a : b"),
+    "broadcast": ("nnefc_broadcast", "a == 1 ? b : b == 1 || a == b ? a : -1"),
 }
 
 
@@ -37,12 +38,40 @@ def formula_functions(description: LibraryDescription) -> list[str]:
         f"static int64_t formula_{number}(const int64_t *values) {{ return {text}; }}"
         for number, text in enumerate(formula_text(description, each.formula) for each in description.formulas)
     ]
-    rows = [
-        f"    {{{numbers[each.name]}, {-1 if each.solved is None else numbers[each.solved]}, INT64_C({each.factor}), "
-        f"formula_{number}, {c_literal(spelled(each.formula, str))}}},"
-        for number, each in enumerate(description.formulas)
-    ]
+    rows = []
+    for number, each in enumerate(description.formulas):
+        operands, more = _operands(description, each.formula, number)
+        functions += more
+        solved, text = -1 if each.solved is None else numbers[each.solved], c_literal(spelled(each.formula, str))
+        own = f"{numbers[each.name]}, {solved}, INT64_C({each.factor})"
+        rows.append(f"    {{{own}, formula_{number}, {text}, {operands}}},")
     return [*helpers, *functions, "static const nnefc_formula formulas[] = {", *rows, "};"]
+
+
+def _operands(description: LibraryDescription, formula: Formula, number: int) -> tuple[str, list[str]]:
+    """What a formula says of two sizes that broadcast, if it is of such, and the functions that compute these."""
+    match formula:
+        case ("broadcast", one, other):
+            only = "NULL"
+        case ("-", ("broadcast", one, other), wanted):
+            only = c_literal(spelled(wanted, str))
+        case _:
+            return "NULL, NULL, NULL, NULL", []
+    functions = [
+        f"static int64_t formula_{number}_{name}(const int64_t *values) {{ return {formula_text(description, part)}; }}"
+        for name, part in (("one", one), ("other", other))
+    ]
+    text = " and ".join(_named(description, part) for part in (one, other))
+    return f"{c_literal(text)}, formula_{number}_one, formula_{number}_other, {only}", functions
+
+
+def _named(description: LibraryDescription, formula: Formula) -> str:
+    """A size in words: the first dimension of an input that it is, if there is one."""
+    text = spelled(formula, str)
+    for tensor in description.inputs:
+        if formula in tensor.shape:
+            return f'dimension {tensor.shape.index(text)} of input "{tensor.name}" ({text})'
+    return text
 
 
 def formula_text(description: LibraryDescription, formula: Formula) -> str:

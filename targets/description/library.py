@@ -220,6 +220,11 @@ class SpecializationDescription:
         """Whether a dimension stays open."""
         return bool(self.dimensions)
 
+    @property
+    def has_sizes(self) -> bool:
+        """Whether it is for known sizes; else it is for equal ones."""
+        return any(size is not None for size in self.sizes)
+
 
 @dataclass(frozen=True)
 class OperandDescription:

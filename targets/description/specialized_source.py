@@ -41,7 +41,7 @@ def specialized_functions(description: LibraryDescription) -> list[str]:
         for number, part in enumerate(description.specializations, 1)
     ]
     rooms = [
-        f"    if (room < INT64_C({part.workspace_bytes}) && {' && '.join(_compared(description, part, '>='))})"
+        f"    if ({' && '.join([f'room < INT64_C({part.workspace_bytes})', *_compared(description, part, '>=')])})"
         f" room = INT64_C({part.workspace_bytes});"
         for part in description.specializations
     ]
@@ -209,9 +209,10 @@ def _counted_from(own: str, begin: int, description: LibraryDescription, table: 
 
 
 def sizes_spelled(description: LibraryDescription) -> list[str]:
-    """The sizes of each specialization, for people."""
+    """The sizes of each specialization, for people; not of those for equal sizes."""
     names = [dimension.name for dimension in description.dimensions]
     return [
         ", ".join(f"{name} {size:,}" for name, size in zip(names, part.sizes, strict=True) if size is not None)
         for part in description.specializations
+        if part.has_sizes
     ]

@@ -19,6 +19,10 @@ typedef struct nnefc_formula {
     /* The size that follows from the values of dimensions; with 0 for the one that is to be found, all besides it. */
     int64_t (*compute)(const int64_t *values);
     const char *text; /* the formula, for messages */
+    const char *operands; /* two sizes that broadcast to the dimension, or that are checked to do so, in words; null for others */
+    int64_t (*one)(const int64_t *values);
+    int64_t (*other)(const int64_t *values);
+    const char *only; /* what they must broadcast to; null if that may be any size */
 } nnefc_formula;
 
 typedef struct nnefc_open_sizes {

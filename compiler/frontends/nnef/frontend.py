@@ -69,6 +69,7 @@ def load(
     output_tensors: tuple[str, ...] = (),
     max_depth: int = MAX_DEPTH,
     max_operations: int = MAX_OPERATIONS,
+    is_tied: bool = False,
 ) -> Network:
     """Load an NNEF model as a network.
 
@@ -84,6 +85,7 @@ def load(
         output_tensors: names of tensors to return in place of the graph's own outputs.
         max_depth: how many fragments may be expanded inside each other.
         max_operations: how many operations the flattened graph may have.
+        is_tied: whether open sizes that broadcast are one size.
 
     Raises:
         CompileError: anything in the model or the arguments that does not fit; with the place and a way out.
@@ -112,7 +114,7 @@ def load(
                 network = build_network(flat, values, _outputs(flat, output_tensors), quantization)
                 return replace(network, open_dimensions=opened)
 
-        network, narrowing = narrowed(build)
+        network, narrowing = narrowed(build, is_tied)
         network = replace(network, files=files.asked)
     for text in narrowing.notes.values():
         warn(f"{Path(path).name}: {text}")

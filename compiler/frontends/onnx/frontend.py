@@ -55,6 +55,7 @@ def load(
     output_tensors: tuple[str, ...] = (),
     entry: str | None = None,
     overridable: bool = False,
+    is_tied: bool = False,
 ) -> Network:
     """Load an ONNX model as a network.
 
@@ -69,6 +70,7 @@ def load(
         output_tensors: names of values of the graph to return in place of its outputs.
         entry: None for the model's graph; `training:0` for the step of its first training.
         overridable: whether initializers that are inputs too, are inputs of the network; else they are constants.
+        is_tied: whether open sizes that broadcast are one size.
 
     Raises:
         CompileError: anything in the model or in the arguments that does not fit.
@@ -81,7 +83,7 @@ def load(
         if entry is not None:
             graph, states, updates = training_step(model, entry, lambda g: _evaluated(model, g, entry))
         builder = _Builder(model, graph, states, updates)
-        network = builder.build(shape, values, output_tensors, overridable)
+        network = builder.build(shape, values, output_tensors, overridable, is_tied)
     for text in dict.fromkeys(builder.warnings):
         warn(f"{Path(path).name}: {text}")
     return network
@@ -167,9 +169,12 @@ class _Builder:
         values: Mapping[str, Any] | None,
         output_tensors: tuple[str, ...],
         overridable: bool,
+        is_tied: bool,
     ) -> Network:
         """The network, with open dimensions as narrow as its operators need them."""
-        network, narrowing = narrowed(lambda known: self._attempt(shape, values, output_tensors, overridable, known))
+        network, narrowing = narrowed(
+            lambda known: self._attempt(shape, values, output_tensors, overridable, known), is_tied
+        )
         self.warnings += narrowing.notes.values()
         return network
 

@@ -38,6 +38,7 @@ def load(
     *,
     shape: Mapping[str, tuple[int | OpenSize, ...]] | None = None,
     output_tensors: tuple[str, ...] = (),
+    is_tied: bool = False,
 ) -> Network:
     """Load a PNNX network.
 
@@ -49,6 +50,7 @@ def load(
         shape: shapes of inputs in place of those in the file, by the name of the operator or the operand. Sizes
             that the file leaves open, stay open.
         output_tensors: names of operands to return in place of the network's outputs, which may be among them.
+        is_tied: whether open sizes that broadcast are one size.
 
     Raises:
         CompileError: anything in the files or the arguments that does not fit; with the place and a way out.
@@ -57,7 +59,7 @@ def load(
     graph = read_param(path)
     with Weights(path.with_suffix(".bin")) as weights:
         network, narrowing = narrowed(
-            lambda known: _build(graph, weights, dict(shape or {}), output_tensors, name_of(path), known)
+            lambda known: _build(graph, weights, dict(shape or {}), output_tensors, name_of(path), known), is_tied
         )
     for text in narrowing.notes.values():
         warn(f"{path.name}: {text}")

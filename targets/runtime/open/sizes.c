@@ -109,10 +109,25 @@ static nnefc_status refuse_formula(const nnefc_sizes *sizes, const nnefc_formula
                       (long long)solved->most, (long long)solved->multiple, solved->name);
 }
 
+/* Checks that two sizes broadcast, if that is what a formula is for. */
+static nnefc_status check_broadcast(const nnefc_sizes *sizes, const nnefc_formula *formula, char *error) {
+    if (formula->operands == NULL) return NNEFC_OK;
+    int64_t one = formula->one(sizes->wanted), other = formula->other(sizes->wanted);
+    if (one != other && one != 1 && other != 1)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%.350s are %lld and %lld: they must be equal, or one of them 1",
+                          formula->operands, (long long)one, (long long)other);
+    if (formula->only != NULL && formula->compute(sizes->wanted) != 0)
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "%.300s are %lld and %lld: they must be equal, or the one that is not %.60s, 1",
+                          formula->operands, (long long)one, (long long)other, formula->only);
+    return NNEFC_OK;
+}
+
 /* Checks the dimensions that follow from others, and finds those that no input tells by itself. */
 static nnefc_status check_formulas(nnefc_sizes *sizes, char *error) {
     for (uint32_t i = 0; i < open_sizes->formula_count; i++) {
         const nnefc_formula *formula = &open_sizes->formulas[i];
+        nnefc_status status = check_broadcast(sizes, formula, error);
+        if (status != NNEFC_OK) return status;
         int64_t *own = &sizes->wanted[formula->dimension], multiple = description->dimensions[formula->dimension].multiple;
         if (formula->solved >= 0) sizes->wanted[formula->solved] = 0;
         int64_t computed = formula->compute(sizes->wanted);
@@ -313,6 +328,12 @@ nnefc_status nnefc_sizes_widen(nnefc_sizes *sizes, const int64_t *most, uint64_t
         sizes->wanted[i] = -1;
         nnefc_status status = want(sizes, i, most != NULL ? most[i] : description->dimensions[i].most, NULL, 0, error);
         if (status != NNEFC_OK) return status;
+    }
+    for (uint32_t i = 0; i < open_sizes->formula_count; i++) {
+        const nnefc_formula *formula = &open_sizes->formulas[i];
+        if (formula->operands == NULL) continue;
+        int64_t one = formula->one(sizes->wanted), other = formula->other(sizes->wanted), larger = one > other ? one : other;
+        if (sizes->wanted[formula->dimension] > larger) sizes->wanted[formula->dimension] = larger;
     }
     nnefc_status status = derive(sizes, open_sizes->part_count, sizes->trial, NULL, error);
     if (status != NNEFC_OK) return status;

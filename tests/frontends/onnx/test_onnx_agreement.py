@@ -47,9 +47,10 @@ def check(path: Path, artifact: nnefc.Artifact, shapes: Mapping[str, Sequence[in
         np.testing.assert_allclose(library.run(feed)["y"], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_dimensions_of_two_names_that_are_added_are_one(tmp_path: Path) -> None:
-    path = written(tmp_path, [node("Add", ["a", "b"], "y")], {"a": ["n", 3], "b": ["n_1", 3]})
-    artifact = nnefc.compile(path, shape={"n": "1..8", "n_1": "3..64:2"})
+def test_dimensions_of_two_names_that_are_joined_are_one(tmp_path: Path) -> None:
+    path = written(tmp_path, [node("Concat", ["a", "b"], "y", axis=1)], {"a": ["n", 3], "b": ["n_1", 3]})
+    with pytest.warns(ModelWarning, match=r"'n_1' and 'n' must be one size for its operators .*Concat that makes 'y'"):
+        artifact = nnefc.compile(path, shape={"n": "1..8", "n_1": "3..64:2"})
     assert [str(tensor) for tensor in artifact.inputs] == ["a: float32[n, 3]", "b: float32[n, 3]"]
     check(path, artifact, {"a": (6, 3), "b": (6, 3)})
     with artifact.load() as library:
@@ -79,7 +80,7 @@ def test_what_is_halved_and_doubled_is_joined_for_multiples(tmp_path: Path) -> N
 
 
 def test_sizes_that_no_range_has_are_said(tmp_path: Path) -> None:
-    path = written(tmp_path, [node("Add", ["a", "b"], "y")], {"a": ["n", 3], "b": ["n_1", 3]})
+    path = written(tmp_path, [node("Concat", ["a", "b"], "y", axis=1)], {"a": ["n", 3], "b": ["n_1", 3]})
     with pytest.raises(CompileError, match=r"no size of 'n' .* a multiple of 12 from 4 to 8"):
         nnefc.compile(path, shape={"n": "3..8:3", "n_1": "4..8:4"})
 

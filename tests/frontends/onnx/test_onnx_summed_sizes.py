@@ -149,7 +149,7 @@ def test_what_a_sum_is_of_may_be_another_dimension_or_a_number(size: int | str, 
     nodes = [
         helper.make_node("Concat", ["a", "b"], ["ab"], axis=0),
         helper.make_node("Add", ["ab", "c"], ["y"]),
-        helper.make_node("Add", ["a", "e"], ["z"]),
+        helper.make_node("MatMul", ["a", "e"], ["z"]),
     ]
     inputs = [info(name, real, [own]) for name, own in zip("eabc", (size, "past", "new", "total"), strict=True)]
     graph = helper.make_graph(nodes, "g", inputs, [info("y", real, None), info("z", real, None)])

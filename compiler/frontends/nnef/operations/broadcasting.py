@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nnefc.agreement import agree
 from nnefc.frontends.nnef.declarations import Arguments, Shape, ShapeError, ShapeRule, shape_of
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, shape_of_operand
+from nnefc.joint_sizes import fits, joint
 
 __all__ = ["align", "broadcast_rule", "broadcast_shapes", "check_fits", "same_as", "spell_shape"]
 
@@ -22,14 +22,15 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     for shape in shapes:
         rank = max(len(common), len(shape))
         a, b = _padded(common, rank), _padded(shape, rank)
+        joined = tuple(map(joint, a, b))
         for axis, (x, y) in enumerate(zip(a, b, strict=True)):
-            if 1 not in (x, y) and not agree(x, y):
+            if joined[axis] is None:
                 raise ShapeError(
                     f"shapes {spell_shape(common)} and {spell_shape(shape)} do not fit each other: "
                     f"dimension {axis} is {x} in one and {y} in the other",
                     hint="dimensions are matched from the left; missing trailing ones count as 1",
                 )
-        common = tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
+        common = tuple(size for size in joined if size is not None)
     return common
 
 
@@ -54,7 +55,7 @@ def same_as(parameter: str) -> ShapeRule:
 def check_fits(args: Arguments, parameter: str, target: Shape) -> None:
     """Check that a parameter broadcasts to `target` without enlarging it."""
     shape = shape_of(args[parameter])
-    if len(shape) > len(target) or any(s != 1 and not agree(s, t) for s, t in zip(shape, target, strict=False)):
+    if len(shape) > len(target) or not all(map(fits, shape, target)):
         raise ShapeError(
             f"the shape {spell_shape(shape)} of '{parameter}' cannot be broadcast to {spell_shape(target)}", parameter
         )
