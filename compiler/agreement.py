@@ -80,8 +80,8 @@ def covers(size: Dimension, part: Dimension) -> bool:
     """Whether a size is no less than another one, or may be where only the data tell: then the run has to look.
 
     Raises:
-        Narrowed: it is where open dimensions are narrowed: to a larger least size, to a limit of
-            a difference, or to one dimension instead of two.
+        Narrowed: it is where open dimensions are narrowed: to a larger least size or a smaller largest one, to a
+            limit of a difference, or to one dimension instead of two.
     """
     if not may_exceed(part, size):
         return True
@@ -91,7 +91,11 @@ def covers(size: Dimension, part: Dimension) -> bool:
         return True
     difference = size - part
     assert isinstance(difference, Size)
-    found = _least(difference) or _at_most(part - size, _ranges_of(difference), lambda: not may_exceed(part, size))
+    found = (
+        _least(difference)
+        or _most(difference)
+        or _at_most(part - size, _ranges_of(difference), lambda: not may_exceed(part, size))
+    )
     if found is not None:
         raise found
     return agree(size, part)
@@ -115,6 +119,22 @@ def _least(difference: Size) -> Narrowed | None:
     """The smallest sizes of one dimension from which on a difference is not negative."""
     own = list(_ranges_of(difference))
     return _from_least(own[0], lambda: bounds(difference)[0] >= 0, share=1) if len(own) == 1 else None
+
+
+def _most(difference: Size) -> Narrowed | None:
+    """The largest size of one dimension up to which a difference is not negative."""
+    own = _ranges_of(difference)
+    if len(own) != 1:
+        return None
+    ((var, values),) = own.items()
+    sizes = range(values.least, values.most + 1)
+    end = bisect_left(sizes, True, key=lambda size: bounds(substituted(difference, {var: size}))[0] < 0)
+    if not 0 < end < len(sizes) or is_told(var):
+        return None
+    part = replace(values, most=sizes[end] - 1, typical=min(values.typical, sizes[end] - 1))
+    with ranges({var: part}):
+        holds = bounds(substituted(difference, {}))[0] >= 0
+    return Narrowed(ends={str(var.name): (part.least, part.most)}) if holds else None
 
 
 def _enough(difference: Size) -> Narrowed | None:

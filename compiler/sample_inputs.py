@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -123,6 +123,14 @@ def chosen_ports(
     ]
 
 
+def _operands(formula: Formula, alike: Set[str]) -> Sequence[str]:
+    """The dimensions that broadcast by a formula, if one of these is among them."""
+    match formula:
+        case ("broadcast", str() as one, str() as other) | ("-", ("broadcast", str() as one, str() as other), _):
+            return (one, other) if one in alike or other in alike else ()
+    return ()
+
+
 class _Sizes:
     def __init__(self, ports: Sequence[Port], dimensions: Sequence[Ranged], formulas: Mapping[str, Formula]) -> None:
         self._ports = {port.name: port for port in ports}
@@ -136,7 +144,17 @@ class _Sizes:
             return self._found[size] if size in self._open else int(size)
         if size in self._formulas:
             return evaluated(self._formulas[size], self.of)
-        return self._open[size].typical
+        alike = [name for name in self._open if name in self._broadcast_to(size)]
+        return next((self._found[name] for name in alike if name in self._found), self._open[alike[0]].typical)
+
+    def _broadcast_to(self, name: str) -> set[str]:
+        """A dimension, and those that broadcast to it: of these, all have the size of the first that has one."""
+        alike = {name}
+        while True:
+            more = {name for formula in self._formulas.values() for name in _operands(formula, alike)} - alike
+            if not more:
+                return alike
+            alike |= more
 
     def take(self, name: str, shape: Sequence[int | str]) -> None:
         """What the user says with `--shape`: several dimensions may have one size, `height,width=64`."""

@@ -192,3 +192,10 @@ def test_sizes_that_follow_from_others_are_computed_for_random_values() -> None:
     chosen = chosen_ports(ports, dimensions, {"past": (3,)}, {}, {"all": ("+", "past", "new")})
     assert [port.shape for port in chosen] == [(3, 2), (7, 10)]
     assert range_lines(dimensions[2:], {"all": ("+", "past", "new")}) == ["dimension  all  past + new, 0 to 99"]
+
+
+def test_sizes_that_broadcast_are_chosen_alike() -> None:
+    ports = [TensorDescription("a", "float32", ("n", 3)), TensorDescription("b", "float32", ("k", 3))]
+    dimensions = [DimensionDescription(name, 1, 99, 1, typical) for name, typical in (("n", 4), ("k", 8), ("both", 8))]
+    chosen = chosen_ports(ports, dimensions, {"k": (5,)}, {}, {"both": ("broadcast", "n", "k")})
+    assert [port.shape for port in chosen] == [(5, 3), (5, 3)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,22 @@ def test_indices_may_be_fewer_than_data(
         check(path, artifact, {name: (n, m) if name == "x" else (k, size) for name in shapes})
     with artifact.load() as library, pytest.raises(nnefc.RunError, match="n - k is -1"):
         library.run({name: np.zeros((2, 6) if name == "x" else (3, 6), np.float32) for name in shapes})
+
+
+@pytest.mark.parametrize(("shapes", "axis"), [({"x": [4, 3], "i": ["k", 3]}, 1), ({"x": [4, "c"], "i": ["k", "c"]}, 0)])
+def test_indices_may_be_fewer_than_data_of_a_known_size(
+    shapes: Mapping[str, Sequence[Any]], axis: int, tmp_path: Path
+) -> None:
+    nodes = [node("Cast", ["i"], "j", to=TensorProto.INT64), node("GatherElements", ["x", "j"], "y", axis=axis)]
+    path = written(tmp_path, nodes, shapes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ModelWarning)
+        artifact = nnefc.compile(path)
+    for count in (2, 4):
+        check(path, artifact, {"x": (4, 3), "i": (count, 3)})
+    if axis:
+        with artifact.load() as library, pytest.raises(nnefc.RunError, match='takes 1 to 4 for "k"'):
+            library.run({"x": np.zeros((4, 3), np.float32), "i": np.zeros((5, 3), np.float32)})
 
 
 def test_a_branch_that_fits_small_sizes_alone_leaves_the_other_all_sizes(tmp_path: Path) -> None:
