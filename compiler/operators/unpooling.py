@@ -5,19 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tvm import relax, te, tirx
 
 from nnefc.agreement import agree_all
 from nnefc.diagnostics import CompileError
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
+from nnefc.operators.base import (
+    Emitter,
+    Operand,
+    Operator,
+    Shape,
+    check_size,
+    dtype_of,
+    is_empty,
+    numpy_dtype,
+    shape_of,
+    zeros,
+)
 from nnefc.operators.padding import FoldPadding, Pad
 from nnefc.operators.pooling import window_counts
 from nnefc.operators.statements import T, each, looped
 from nnefc.operators.window import Window
+from nnefc.sizes import expression
 
-__all__ = ["Fold", "MaxUnpool", "SampleWindows", "SpreadWindows"]
+__all__ = ["Fold", "MaxUnpool", "SampleWindows", "SpreadWindows", "Unfold"]
 
 _ZERO = tirx.const(0, "int64")
 
@@ -192,6 +204,47 @@ class MaxUnpool(Operator):
         inside = [place < size for place, size in zip(places, target, strict=True)]
         with T.If(tirx.all(*inside)), T.Then():
             out[first + here] = value
+
+
+@dataclass(frozen=True)
+class Unfold(Operator):
+    """Windows of an image as columns: `[N, C, *image]` to `[N, C · items, windows]`. `torch.nn.functional.unfold`.
+
+    Attributes:
+        window: over the image.
+    """
+
+    window: Window
+    moves: ClassVar[bool] = True
+
+    def shape(self, x: Shape) -> Shape:
+        """For each batch item, a row for each channel and item of the window, a column for each window."""
+        if len(x) != 2 + self.window.rank:
+            raise CompileError(f"{list(x)} is no batch of images of {self.window.rank} dimensions")
+        items, windows = math.prod(self.window.size), math.prod(self.window.results(x[2:]))
+        return check_size((x[0], x[1] * items, windows))
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        shape, window, image = self.shape(shape_of(x)), self.window, shape_of(x)[2:]
+        if is_empty(shape):
+            return zeros(shape, numpy_dtype(dtype_of(x)))
+        counts, items = window.results(image), math.prod(window.size)
+
+        def element(tensors: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
+            n, row, column = place
+            offset: Any = tirx.floormod(row, items)
+            index: list[Any] = []
+            inside: list[Any] = []
+            for axis in reversed(range(window.rank)):
+                begin = tirx.floormod(column, expression(counts[axis])) * window.stride[axis] - window.before[axis]
+                index.insert(0, begin + tirx.floormod(offset, window.size[axis]) * window.dilation[axis])
+                inside += [index[0] >= 0, index[0] < expression(image[axis])]
+                offset = tirx.floordiv(offset, window.size[axis])
+                column = tirx.floordiv(column, expression(counts[axis]))
+            value = tensors[0](n, tirx.floordiv(row, items), *index)
+            return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, value.ty.dtype)) if window.pads else value
+
+        return at.elements(shape, element, x, name="im2col")
 
 
 @dataclass(frozen=True)

@@ -286,6 +286,8 @@ def indexing() -> list[Case]:
         case("torch.diag", SQUARE),
         case("torch.topk", ties, k=3),
         case("torch.topk", MATRIX, k=2, dim=0, largest=False),
+        *each("torch.sort torch.argsort", ties),
+        *each("torch.sort torch.argsort", MATRIX, dim=0, descending=True),
     ]
 
 
@@ -492,11 +494,88 @@ def softmax() -> list[Case]:
     ]
 
 
+def folding() -> list[Case]:
+    window = {"kernel_size": (3, 2), "dilation": (1, 2), "padding": (1, 0), "stride": (2, 1)}
+    return [
+        *each("F.unfold nn.Unfold", PLANE, kernel_size=(3, 3), padding=(1, 1)),
+        *each("F.unfold nn.Unfold", PLANE, **window),
+        *each("F.unfold nn.Unfold", PLANE[0], **window),
+        *each("F.fold nn.Fold", real(2, 12, 21), output_size=(6, 9), **window),
+        *each("F.fold nn.Fold", real(8, 6), output_size=(4, 6), kernel_size=(2, 2), stride=(2, 2)),
+    ]
+
+
+def sampling() -> list[Case]:
+    places, deep = torch.rand(2, 3, 5, 2) * 2.4 - 1.2, torch.rand(1, 2, 3, 4, 3) * 2.4 - 1.2
+    return [
+        case("F.grid_sample", PLANE, places, align_corners=False),
+        case("F.grid_sample", PLANE, places, mode="bicubic", padding_mode="border", align_corners=True),
+        case("F.grid_sample", PLANE, places, mode="nearest", padding_mode="reflection", align_corners=False),
+        case("F.grid_sample", SPACE, deep, mode="bilinear", align_corners=True),
+        case("F.affine_grid", real(2, 2, 3), size=(2, 3, 4, 5), align_corners=True),
+        case("F.affine_grid", real(1, 3, 4), size=(1, 1, 2, 1, 3), align_corners=False),
+    ]
+
+
+def _assigned(x: Tensor, where: Any, value: Any) -> Tensor:
+    made = x.clone()
+    made[where] = value
+    return made
+
+
+def scattering() -> list[Case]:
+    end = 2147483647
+    column, rows, corner, one = real(5), real(4, 2, 9), real(2, 1), torch.tensor(0.5)
+    several = {"dims": (0, 2), "starts": (0, -4), "ends": (0, end), "steps": (0, 1), "selects": (1, end)}
+    updates, mask, few = real(2, 7), MATRIX > 0, VECTOR > 0
+
+    def put(indices: tuple[Any, ...]) -> dict[str, Any]:
+        return {"indices": indices[0], "reference": lambda x, values, indices: x.index_put((indices,), values)}
+
+    def written(where: Any) -> Callable[..., Any]:
+        return lambda x, value, **_: _assigned(x, where, value)
+
+    return [
+        case(
+            "Tensor.slice_copy", MATRIX, column, dim=1, select=1, start=0, end=0, step=0, reference=written(np.s_[:, 1])
+        ),
+        case("Tensor.slice_copy", PLANE, rows, dim=2, start=1, end=end, step=3, reference=written(np.s_[:, :, 1::3])),
+        case("Tensor.slice_copy", PLANE, real(4, 1, 9), **several, reference=written(np.s_[1, :, -4:])),
+        case(
+            "Tensor.slice_copy", MATRIX, NUMBERS[0, 0], dim=0, start=-2, end=end, step=1, reference=written(np.s_[-2:])
+        ),
+        case("torch.slice_scatter", MATRIX, real(5, 2), dim=1, start=1, end=5, step=2),
+        case("torch.slice_scatter", MATRIX, real(3, 7), dim=0, start=2),
+        case("torch.select_scatter", PLANE, real(2, 4, 9), dim=2, index=-1),
+        case("Tensor.copy", MATRIX, corner[0], reference=lambda x, y: y.expand_as(x).clone()),
+        case("Tensor.index_put", MATRIX, updates, **put((whole(0, 4, 2),))),
+        case("Tensor.index_put", MATRIX, one, **put((mask,))),
+        case("Tensor.index_put", VECTOR, real(1), **put((few,))),
+        case("torch.scatter_add", MATRIX, dim=1, index=whole(0, 6, 4, 9), src=real(5, 9)),
+        case("torch.scatter", MATRIX, dim=0, index=torch.tensor([[0, 4, 2], [1, 3, 0]]), src=real(2, 4)),
+    ]
+
+
+def vectors() -> list[Case]:
+    return [
+        case("F.pairwise_distance", MATRIX, real(5, 7)),
+        case("F.pairwise_distance", MATRIX, VECTOR, p=1.0, keepdim=True),
+        *each("F.cosine_similarity nn.CosineSimilarity", PLANE, real(2, 4, 6, 9)),
+        *each("F.cosine_similarity nn.CosineSimilarity", MATRIX, VECTOR, dim=-1, eps=0.5),
+        case("torch.cross", real(2, 3), real(2, 3), dim=1),
+        case("torch.cross", real(3, 4), real(3, 4), dim=0),
+        case("torch.linalg_cross", real(2, 3), real(2, 3), reference=torch.linalg.cross),
+    ]
+
+
 FAMILIES = {
     "activation": activations, "attention": attention, "convolution": convolutions, "creation": creation,
-    "elementwise": elementwise, "embedding": embedding, "identity": identity, "indexing": indexing, "matrix": matrix,
+    "elementwise": elementwise, "embedding": embedding, "folding": folding, "identity": identity,
+    "indexing": indexing, "matrix": matrix,
     "normalization": normalization, "padding": padding, "pooling": pooling, "recurrent": recurrent,
-    "reduction": reduction, "resize": resize, "shape": shape, "softmax": softmax,
+    "reduction": reduction, "resize": resize, "sampling": sampling, "scattering": scattering,
+    "shape": shape, "softmax": softmax,
+    "vectors": vectors,
 }  # fmt: skip
 
 

@@ -137,3 +137,17 @@ def test_what_must_be_known_is_told_with_the_place_and_the_option(tmp_path: Path
     ]
     with pytest.raises(CompileError, match=r"(?s)model.pnnx.param:4:1: .*--shape in0=1,128"):
         nnefc.compile(write_network(tmp_path, lines))
+
+
+def test_windows_of_images_of_any_size_become_columns(tmp_path: Path) -> None:
+    lines = [
+        "pnnx.Input in0 0 1 x #x=(?,2,?,?)f32",
+        "F.unfold op 1 1 x y kernel_size=(3,3) padding=(1,1) stride=(2,1)",
+        "pnnx.Output out0 1 0 y",
+    ]
+    with nnefc.compile(write_network(tmp_path, lines)).load() as library:
+        for batch, height, width in ((1, 6, 8), (3, 5, 7)):
+            x = np.random.default_rng(1).standard_normal((batch, 2, height, width)).astype(np.float32)
+            padded, rows = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (height - 1) // 2 + 1
+            parts = [padded[:, :, i : i + 2 * rows - 1 : 2, j : j + width] for i in range(3) for j in range(3)]
+            np.testing.assert_array_equal(library(x), np.stack(parts, 2).reshape(batch, 18, rows * width))

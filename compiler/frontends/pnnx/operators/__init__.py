@@ -9,6 +9,7 @@ from nnefc.frontends.pnnx.operators import (  # noqa: F401
     creation,
     elementwise,
     embedding,
+    folding,
     identity,
     indexing,
     matrix,
@@ -18,8 +19,11 @@ from nnefc.frontends.pnnx.operators import (  # noqa: F401
     recurrent,
     reduction,
     resize,
+    sampling,
+    scattering,
     shape,
     softmax,
+    vectors,
 )
 from nnefc.frontends.pnnx.operators.declaration import OPERATORS
 

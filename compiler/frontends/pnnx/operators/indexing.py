@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, rank_of, shape_of
+from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import (
     Indices,
     Ints,
@@ -28,10 +29,55 @@ from nnefc.operators.matrix import Triangle
 from nnefc.operators.shape import Diagonal, Slice, Squeeze
 from nnefc.operators.sorting import TopK
 
-__all__: list[str] = []
+__all__ = ["Part", "parts_of"]
 
 _NONE = 2147483647
 """Stands in the file for what Python leaves out: an end, or no selection."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The positions of one dimension that a slice or a selection takes; a selection drops the dimension."""
+
+    axis: int
+    first: int
+    count: int
+    step: int = 1
+    selects: bool = False
+
+
+def parts_of(
+    shape: Shape,
+    dim: int | None = None,
+    start: int | None = None,
+    end: int | None = None,
+    step: int | None = None,
+    select: int | None = None,
+    dims: Ints | None = None,
+    starts: Sizes | None = None,
+    ends: Sizes | None = None,
+    steps: Sizes | None = None,
+    selects: Sizes | None = None,
+) -> list[Part]:
+    """The parts that the arguments of a slice describe, one for each dimension that they name."""
+    axes = [axis_of(i, len(shape)) for i in (dims or (0 if dim is None else dim,))]
+    count = len(axes)
+    if not shape or len(set(axes)) != count:
+        raise CompileError("a dimension is sliced twice, or there is none")
+    columns = []
+    given = (starts, start, 0), (ends, end, _NONE), (steps, step, 1), (selects, select, _NONE)
+    for many, one, absent in given:
+        values = [one] * count if many is None else list(many)
+        if len(values) != count:
+            raise CompileError(f"the slice of {count} dimensions has lists of other lengths")
+        columns.append([absent if value is None else value for value in values])
+    parts = []
+    for axis, first, last, stride, index in zip(axes, *columns, strict=True):
+        if index != _NONE:
+            parts.append(Part(axis, _selected(index, shape[axis]), 1, selects=True))
+        else:
+            parts.append(Part(axis, *_range(first, last, stride, shape[axis]), stride))
+    return parts
 
 
 def _range(start: int, end: int, step: int, size: int) -> tuple[int, int]:
@@ -62,26 +108,10 @@ def _slice(
     steps: Sizes | None = None,
     selects: Sizes | None = None,
 ) -> Result:
-    shape = shape_of(input)
-    axes = [axis_of(i, len(shape)) for i in (dims or (0 if dim is None else dim,))]
-    count = len(axes)
-    if not shape or len(set(axes)) != count:
-        raise CompileError("a dimension is sliced twice, or there is none")
-    columns = []
-    for many, one, absent in ((starts, start, 0), (ends, end, _NONE), (steps, step, 1), (selects, None, _NONE)):
-        values = [one] * count if many is None else list(many)
-        if len(values) != count:
-            raise CompileError(f"the slice of {count} dimensions has lists of other lengths")
-        columns.append([absent if value is None else value for value in values])
-    parts, dropped = {}, []
-    for axis, first, last, stride, select in zip(axes, *columns, strict=True):
-        if select != _NONE:
-            parts[axis] = (_selected(select, shape[axis]), 1, 1)
-            dropped.append(axis)
-        else:
-            parts[axis] = (*_range(first, last, stride, shape[axis]), stride)
-    made = _sliced(at, input, parts)
-    return Squeeze(tuple(dropped)).lower(at, made) if dropped else made
+    parts = parts_of(shape_of(input), dim, start, end, step, None, dims, starts, ends, steps, selects)
+    made = _sliced(at, input, {part.axis: (part.first, part.count, part.step) for part in parts})
+    dropped = tuple(part.axis for part in parts if part.selects)
+    return Squeeze(dropped).lower(at, made) if dropped else made
 
 
 def _selected(index: int, size: int) -> int:
@@ -183,3 +213,15 @@ def _topk(at: Lowering, input: Tensor, k: int, dim: int = -1, largest: bool = Tr
     if k < 1:
         raise CompileError(f"there are no {k} elements in a dimension")
     return tuple(at.apply(TopK(axis_of(dim, rank_of(input)), k, largest), input))
+
+
+@operator("torch.sort")
+def _sort(at: Lowering, input: Tensor, dim: int = -1, descending: bool = False) -> Result:
+    need_rank(input, *range(1, 17))
+    axis = axis_of(dim, rank_of(input))
+    return tuple(at.apply(TopK(axis, shape_of(input)[axis], descending), input))
+
+
+@operator("torch.argsort")
+def _argsort(at: Lowering, input: Tensor, dim: int = -1, descending: bool = False) -> Result:
+    return _sort(at, input, dim, descending)[1]

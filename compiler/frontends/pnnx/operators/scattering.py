@@ -1,0 +1,215 @@
+"""Tensors of which parts are written: what assignments to slices, selections, indices and masks become."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
+from nnefc.frontends.pnnx.operators.declaration import (
+    Indices,
+    Ints,
+    Number,
+    Result,
+    Sizes,
+    axis_of,
+    need_rank,
+    operator,
+)
+from nnefc.frontends.pnnx.operators.embedding import positions
+from nnefc.frontends.pnnx.operators.indexing import Part, parts_of
+from nnefc.operators.base import numpy_dtype
+from nnefc.operators.casting import Cast
+from nnefc.operators.elementwise import Elementwise, Where
+from nnefc.operators.indexing import Gather
+from nnefc.operators.scatter import ScatterElements, ScatterND
+from nnefc.operators.shape import Concat, Expand, Reshape, Slice, Stack, Transpose, Unsqueeze
+
+__all__: list[str] = []
+
+
+def _expanded(at: Lowering, source: Tensor, shape: Shape) -> Tensor:
+    """The source, repeated to a shape."""
+    own = shape_of(source)
+    missing = len(shape) - len(own)
+    if missing < 0 or any(n not in (1, size) for n, size in zip(own, shape[missing:], strict=True)):
+        raise CompileError(f"values of the shape {list(own)} do not fit a part of the shape {list(shape)}")
+    wide = at.apply(Unsqueeze(tuple(range(missing))), source) if missing else source
+    expanded: Tensor = at.apply(Expand(tuple(shape)), wide)
+    return expanded
+
+
+def _as_tensor(at: Lowering, value: Tensor | Number, dtype: str) -> Tensor:
+    if isinstance(value, bool | int | float):
+        return np.array(value).astype(numpy_dtype(dtype))
+    tensor: Tensor = at.apply(Cast(dtype), value)
+    return tensor
+
+
+# Slices and selections.
+
+
+def _written(at: Lowering, input: Tensor, parts: Sequence[Part], source: Tensor) -> Tensor:
+    """The input with the source, of the shape of the parts together, written to these parts."""
+    if not parts:
+        return source
+    part, *rest = parts
+    axis, size = part.axis, shape_of(input)[part.axis]
+    if part.step == 1:
+        end = part.first + part.count
+        inner = at.apply(Slice({axis: (part.first, part.count, 1)}), input) if rest else input
+        pieces = [
+            *([at.apply(Slice({axis: (0, part.first, 1)}), input)] if part.first else []),
+            _written(at, inner, rest, source),
+            *([at.apply(Slice({axis: (end, size - end, 1)}), input)] if end < size else []),
+        ]
+        return at.apply(Concat(axis), *pieces) if len(pieces) > 1 else pieces[0]
+    places = np.arange(size) - part.first
+    here = (places >= 0) & (places % part.step == 0) & (places < part.count * part.step)
+    inner = at.apply(Slice({axis: (part.first, part.count, part.step)}), input) if rest else input
+    spread = at.apply(Gather(axis), _written(at, inner, rest, source), np.where(here, places // part.step, 0))
+    mask = here.reshape([size if i == axis else 1 for i in range(rank_of(input))])
+    made: Tensor = at.apply(Where(), mask, spread, input)
+    return made
+
+
+def _put(at: Lowering, input: Tensor, parts: Sequence[Part], source: Tensor) -> Result:
+    """The same with a source that lacks the selected dimensions, and is repeated to the shape of the parts."""
+    shape = list(shape_of(input))
+    for part in parts:
+        shape[part.axis] = part.count
+    if 0 in shape:
+        return input
+    selected = [part.axis for part in parts if part.selects]
+    kept = tuple(size for axis, size in enumerate(shape) if axis not in selected)
+    whole = at.apply(Reshape(tuple(shape)), _expanded(at, _as_tensor(at, source, dtype_of(input)), kept))
+    return _written(at, input, parts, whole)
+
+
+@operator("Tensor.slice_copy", limits="positive steps")
+def _slice_copy(
+    at: Lowering,
+    input: Tensor,
+    src: Tensor,
+    dim: int | None = None,
+    start: int | None = None,
+    end: int | None = None,
+    step: int | None = None,
+    select: int | None = None,
+    dims: Ints | None = None,
+    starts: Sizes | None = None,
+    ends: Sizes | None = None,
+    steps: Sizes | None = None,
+    selects: Sizes | None = None,
+) -> Result:
+    parts = parts_of(shape_of(input), dim, start, end, step, select, dims, starts, ends, steps, selects)
+    return _put(at, input, parts, src)
+
+
+@operator("torch.slice_scatter", limits="positive steps")
+def _slice_scatter(
+    at: Lowering,
+    input: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Result:
+    parts = parts_of(shape_of(input), dim, start, end, step)
+    shape = [next((part.count for part in parts if part.axis == axis), n) for axis, n in enumerate(shape_of(input))]
+    if shape_of(src) != tuple(shape):
+        raise CompileError(f"the source {list(shape_of(src))} does not have the shape of the slice, {shape}")
+    return _put(at, input, parts, src)
+
+
+@operator("torch.select_scatter")
+def _select_scatter(at: Lowering, input: Tensor, src: Tensor, dim: int, index: int) -> Result:
+    parts = parts_of(shape_of(input), dim, select=index)
+    shape = [size for axis, size in enumerate(shape_of(input)) if axis != parts[0].axis]
+    if shape_of(src) != tuple(shape):
+        raise CompileError(f"the source {list(shape_of(src))} does not have the shape of the selection, {shape}")
+    return _put(at, input, parts, src)
+
+
+# Indices and masks.
+
+
+@operator("Tensor.copy")
+def _copy(at: Lowering, input: Tensor, src: Tensor, non_blocking: bool = False) -> Result:
+    return _expanded(at, _as_tensor(at, src, dtype_of(input)), shape_of(input))
+
+
+@operator("Tensor.index_put", limits="integers, or one mask whose values do not depend on how many elements it selects")
+def _index_put(
+    at: Lowering, input: Tensor, indices: Indices, values: Tensor | Number, accumulate: bool = False
+) -> Result:
+    source = _as_tensor(at, values, dtype_of(input))
+    given = {axis: index for axis, index in enumerate(indices) if index is not None}
+    if not given:
+        raise CompileError("there are no indices")
+    if any(dtype_of(index) == "bool" for index in given.values()):
+        return _mask_put(at, input, given, source, accumulate)
+    axes, shape = tuple(given), shape_of(input)
+    if axes[-1] >= len(shape):
+        raise CompileError(f"{len(indices)} indices do not fit an input of the shape {list(shape)}")
+    try:
+        common = np.broadcast_shapes(*map(shape_of, given.values()))
+    except ValueError:
+        raise CompileError("the shapes of the indices do not fit each other") from None
+    together = axes[-1] - axes[0] == len(axes) - 1
+    first = axes[0] if together else 0
+    others = [axis for axis in range(len(shape)) if axis not in axes]
+    kept = [shape[axis] for axis in others]
+    whole = _expanded(at, source, (*kept[:first], *common, *kept[first:]))
+    order = range(first, first + len(common))
+    updates = at.apply(Transpose((*order, *range(first), *range(order.stop, rank_of(whole)))), whole)
+    moved = at.apply(Transpose((*axes, *others)), input)
+    places = [_expanded(at, at.apply(Cast("int64"), positions(at, index)), common) for index in given.values()]
+    tuples = at.apply(Stack(len(common)), *places)
+    made = at.apply(ScatterND("add" if accumulate else "none"), moved, tuples, updates)
+    return Transpose(tuple(map((*axes, *others).index, range(len(shape))))).lower(at, made)
+
+
+def _mask_put(at: Lowering, input: Tensor, given: dict[int, Tensor], source: Tensor, accumulate: bool) -> Result:
+    """Values where a mask of the leading dimensions is true."""
+    mask, shape = given[min(given)], shape_of(input)
+    rank = rank_of(mask)
+    if list(given) != [0] or rank > len(shape) or shape_of(mask) != shape[:rank]:
+        raise CompileError("a mask together with other indices, or of another shape than the input, is not supported")
+    own = shape_of(source)
+    if len(own) > len(shape) - rank and math.prod(own[: len(own) - (len(shape) - rank)]) != 1:
+        raise CompileError(
+            f"values of the shape {list(own)} for the elements that a mask selects are not supported: their number "
+            "is not known at compile time",
+            hint="write it as torch.where(mask, values, input), with values of the input's shape",
+        )
+    trailing = own[len(own) - (len(shape) - rank) :] if len(own) > len(shape) - rank else own
+    values = _expanded(at, at.apply(Reshape(tuple(trailing)), source), shape)
+    new = at.apply(Elementwise("add"), input, values) if accumulate else values
+    wide = at.apply(Reshape((*shape[:rank], *(1,) * (len(shape) - rank))), mask)
+    return Where().lower(at, wide, new, input)
+
+
+def _scattered(at: Lowering, input: Tensor, dim: int, index: Tensor, src: Tensor | Number, reduction: str) -> Result:
+    need_rank(input, *range(1, 17))
+    places, source = shape_of(index), _as_tensor(at, src, dtype_of(input))
+    if isinstance(src, bool | int | float):
+        source = _expanded(at, source, places)
+    elif rank_of(source) != len(places) or any(n > size for n, size in zip(places, shape_of(source), strict=True)):
+        raise CompileError(f"the indices {list(places)} do not fit the source {list(shape_of(source))}")
+    used = at.apply(Slice({axis: (0, n, 1) for axis, n in enumerate(places)}), source)
+    return ScatterElements(axis_of(dim, rank_of(input)), reduction).lower(at, input, positions(at, index), used)
+
+
+@operator("torch.scatter_add")
+def _scatter_add(at: Lowering, input: Tensor, dim: int, index: Tensor, src: Tensor) -> Result:
+    return _scattered(at, input, dim, index, src, "add")
+
+
+@operator("torch.scatter")
+def _scatter(at: Lowering, input: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Result:
+    return _scattered(at, input, dim, index, src, "none")
