@@ -6,11 +6,11 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import tvm
 
@@ -23,11 +23,14 @@ from nnefc.formats import ShapeLike, load_network, load_operator_files
 from nnefc.frontends.leaving_open import check_ranges, leaving_open
 from nnefc.in_memory import AnyModel, file_of
 from nnefc.integer_io import FLOAT, INTEGERS, with_integer_io
+from nnefc.internal_errors import compile_errors
+from nnefc.loader import LoadError, RunError
 from nnefc.narrowest import AUTO, narrowest
 from nnefc.network import Network
 from nnefc.passes.backend import MEMORY_BUDGET, Code
 from nnefc.passes.pipeline import Place, joined
 from nnefc.programs import lowered_levels
+from nnefc.progress import Progress, Silent, Watched
 from nnefc.provenance import source_digest
 from nnefc.quantizer import INT8
 from nnefc.quantizer.quantize import QuantizationOptions, QuantizationPlan, input_types, plan_quantization, quantized
@@ -44,24 +47,7 @@ from nnefc.turns import in_turn
 __all__ = ["Progress", "compile", "compile_network", "quantization_of"]
 
 
-class Progress(Protocol):
-    """Told of the phases of a compilation as they begin and end."""
-
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        """Entered when the phase `name` begins, left when it ends; phases may be inside one another."""
-
-    def kernels(self, done: int, count: int) -> None:
-        """Called, inside a phase, as kernels become code: how many have, of how many."""
-
-
-class _Silent:
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def kernels(self, done: int, count: int) -> None:
-        pass
-
-
+@compile_errors((LoadError, RunError))
 def compile(
     model: AnyModel,
     target: str = "llvm",
@@ -182,7 +168,7 @@ def compile(
         integers: dict[str, Any] = {"calibrate": calibrate, "method": method}
 
         def tried(name: str) -> Artifact:
-            with (progress or _Silent()).phase(f"try {name}"):
+            with (progress or Silent()).phase(f"try {name}"):
                 return compile(**given, precision=name, **(integers if name == INT8 else {}))
 
         return narrowest(tried, target, calibrate, max_error)
@@ -191,7 +177,7 @@ def compile(
             "max_error is for precision auto, and calibrate and method for precision auto and int8",
             hint="say which: --precision auto or --precision int8",
         )
-    progress = progress or _Silent()
+    progress = Watched(progress or Silent())
     if not memory_budget >= 1:
         raise CompileError(
             f"the memory budget {memory_budget} is less than 1",
@@ -323,6 +309,7 @@ def _without_collections() -> Iterator[None]:
             gc.enable()
 
 
+@compile_errors()
 def compile_network(
     network: Network,
     target: AnyTarget,
@@ -342,7 +329,7 @@ def compile_network(
     `checked` what of the model computes them, for one whose kernels check what they do.
     """
     special = special or Specializations()
-    progress, folder, backend = progress or _Silent(), _Dump(dump), backend_of(target)
+    progress, folder, backend = Watched(progress or Silent()), _Dump(dump), backend_of(target)
     backend.check()
     if profile and not backend.takes_profile:
         raise CompileError(

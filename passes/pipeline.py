@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import tvm
 from tvm import relax, tirx
 from tvm.ir import GlobalVar
 
+from nnefc.internal_errors import working_in, working_on
 from nnefc.network import Body, Choice, Control, Loop, Network, called_controls
 from nnefc.passes.backend import (
     MEMORY_BUDGET,
@@ -131,7 +133,17 @@ def computations(own: GraphPasses, modules: Sequence[tvm.IRModule]) -> list[Name
 
 def legalizations(own: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
     """How operators of Relax become computations, by their names, with those of a backend's `own`."""
-    return {**_LEGALIZATIONS, **own}
+    return {name: _noted(name, legalize) for name, legalize in {**_LEGALIZATIONS, **own}.items()}
+
+
+def _noted(name: str, legalize: Callable[..., Any]) -> Callable[..., Any]:
+    """A legalization that says what it works on."""
+
+    def noted(*args: Any) -> Any:
+        working_on(f"the operator '{name}'")
+        return legalize(*args)
+
+    return noted
 
 
 _Part = TypeVar("_Part", Network, Body)
@@ -145,6 +157,7 @@ def through_graph_passes(part: _Part, passes: Sequence[NamedPass], observe: Obse
 
     module = part.module
     for name, transform in passes:
+        working_in(f"the pass '{name}'")
         module = transform(module)
         observe(name, module)
     part = replace(part, module=module)
@@ -267,6 +280,7 @@ def lower(
     with backend.target.host.to_tvm():
         network = optimized(network, backend, observe, strict, memory_budget)
 
+    working_in("scheduling")
     # Phase 6. Analyse each kernel: what the memory plan may do with its operands, and what schedule suits it.
     place = place or Place()
     program = program_of(network, place.pool)
@@ -283,6 +297,7 @@ def lower(
     count = len(analyses)
     for done, gv in enumerate(sorted(analyses, key=lambda gv: gv.name_hint)):
         place.told(done, count)
+        working_on(partial(_kernel_of, program, gv))
         analysis = analyses.pop(gv)
         if not in_place[gv].is_view:
             sizes = open_sizes_of(program.kernels[gv])
@@ -310,6 +325,7 @@ def lower(
                 receive(kernel.host)
     observe("schedule", tvm.IRModule({gv: kernel.scheduled for gv, kernel in kernels.items()}))
 
+    working_in("the memory plan")
     # Phase 7. Plan the memory, and make the plan a function that calls the kernels.
     workspaces = {gv: kernel.workspace_bytes for gv, kernel in kernels.items()}
     plan = plan_memory(program, in_place, workspaces, backend.alignment)
@@ -354,6 +370,15 @@ def _merged(kernels: Mapping[GlobalVar, LoweredKernel], program: Program, dtype:
         same = None if symbol == functions[gv].attrs["global_symbol"] else symbol
         made[gv] = replace(kernels[gv], host=call.function, same=same, numbers=call.numbers)
     return made
+
+
+def _kernel_of(program: Program, kernel: GlobalVar) -> str:
+    """The kernel, and what of the model it computes, for messages."""
+    tensors = dict.fromkeys(
+        name for step in kernel_steps(program) if step.kernel.same_as(kernel) for name in step.tensors
+    )
+    shown = ", ".join(f"'{name}'" for name in tensors)
+    return f"the kernel '{kernel.name_hint}'" + (f", which computes {shown}" if shown else "")
 
 
 def _timed(

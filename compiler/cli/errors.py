@@ -12,10 +12,9 @@ from typing import Any
 import click
 
 from nnefc.diagnostics import CompileError, ModelWarning, compiler_missing
+from nnefc.internal_errors import TRACEBACK, internal_error
 
 __all__ = ["ErrorsAsMessages"]
-
-TRACEBACK = "NNEFC_TRACEBACK"  # environment variable: set, unexpected errors come with their traceback
 
 
 class ErrorsAsMessages(click.Group):
@@ -72,12 +71,7 @@ def message_of(error: Exception) -> str:
             return "error: " + ": ".join([*map(str, names), reason])
         case MemoryError():
             return "error: out of memory"
-    kind = type(error).__name__
-    first = next(iter(str(error).splitlines()), "")
-    return (
-        f"error: internal error in nnefc ({kind}: {first})\n"
-        f"hint: this is a bug in nnefc; {TRACEBACK}=1 shows where it happened"
-    )
+    return str(internal_error(error))
 
 
 def coloured(text: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from nnefc.diagnostics import CompileError, ran_out_of_memory
 from nnefc.frontends.refusals import REFUSALS, reason_of
+from nnefc.internal_errors import internal_error, is_mistake
 from nnefc.narrowing import Narrowing
 from nnefc.network import Count, Network, OpenDimension
 from nnefc.open_formulas import formula_of, size_of, value_of
@@ -208,13 +209,17 @@ class OpenSizesError(CompileError):
     """
 
     def __init__(self, error: Exception, shapes: Mapping[str, tuple[int, ...]], option: str) -> None:
-        known = (
-            error if isinstance(error, CompileError) else CompileError(f"sizes cannot stay open: {reason_of(error)}")
-        )
+        known = _as_compile_error(error)
         way = f"give the sizes that are open, with numbers of your own: {option}"
         hint = f"{known.hint}; or {way}" if known.hint else way
         super().__init__(known.message, location=known.location, hint=hint, notes=known.notes)
         self.shapes = shapes
+
+
+def _as_compile_error(error: Exception) -> CompileError:
+    if isinstance(error, CompileError):
+        return error
+    return internal_error(error) if is_mistake(error) else CompileError(f"sizes cannot stay open: {reason_of(error)}")
 
 
 @contextmanager
@@ -231,7 +236,7 @@ def leaving_open(
     with ranges({d.var: d.values for d in dimensions} | {c.var: c.values for c in counts}, sums, joins):
         try:
             yield
-        except (AssertionError, CompileError, *REFUSALS) as error:
+        except (AssertionError, AttributeError, CompileError, LookupError, *REFUSALS) as error:
             if not dimensions or ran_out_of_memory(error):
                 raise
             shapes = {name: tuple(map(typical, shape)) for name, shape in inputs.items()}

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
+from nnefc.internal_errors import working_on
 from nnefc.narrowing import now_built
 
 __all__ = ["Application", "Recording", "note_name", "note_place", "recorded", "recording"]
@@ -125,6 +126,7 @@ def recorded(lower: Lower) -> Lower:
 def note_place(place: str) -> None:
     """Say what of the model is built from now on, for messages."""
     now_built(place)
+    working_on(place)
     current = _CURRENT.get()
     if current is not None:
         current.place = place

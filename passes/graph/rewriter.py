@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
@@ -14,8 +14,9 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
 from nnefc.bindings import variables_read
+from nnefc.internal_errors import working_on
 from nnefc.kernel_calls import kept_apart
-from nnefc.passes.graph.origins import NamingBuilder
+from nnefc.passes.graph.origins import NamingBuilder, origins
 from nnefc.sizes import Size, dimensions, variables
 
 __all__ = ["Rewriter", "array_of", "constant", "is_call", "is_constant", "operands", "shape_of"]
@@ -203,7 +204,8 @@ class Rewriter:
         old = binding.value
         value = self.replaced(old)
         if isinstance(value, relax.Call):
-            self.builder.rewritten = binding.var.name
+            self.builder.rewritten = name = binding.var.name
+            working_on(partial(_tensors_of, name))
             value = self.rewrite(binding.var, value)
         is_name = isinstance(value, relax.Var)  # another one, through which no operations would be joined
         if value is old and isinstance(binding.var, relax.DataflowVar) and not is_name:
@@ -212,6 +214,11 @@ class Rewriter:
         if isinstance(value, relax.Call | relax.TupleGetItem):
             return self.builder.emit(value, binding.var.name)
         return value
+
+
+def _tensors_of(name: str) -> str:
+    """What of the model a variable stands for, for messages."""
+    return "the tensor " + ", ".join(f"'{tensor}'" for tensor in origins(name) or (name,))
 
 
 def _placeholder(tensor: relax.Expr, number: int) -> te.Tensor:

@@ -45,6 +45,7 @@ from nnefc.frontends.onnx.types import (
 )
 from nnefc.frontends.onnx.values import AnyValue, Array, Optional, SparseTensor, Value
 from nnefc.frontends.refusals import REFUSALS, reason_of
+from nnefc.internal_errors import InternalError, internal_error, is_mistake
 from nnefc.operators.recording import note_name, note_place
 
 __all__ = ["Interpreter", "Scope", "is_supported"]
@@ -262,10 +263,12 @@ class Interpreter:
             check_strings(node)
             return with_strings(node, schema, lower_in_single(self.context, node, schema, lowering))
         except CompileError as error:
-            if error.message.startswith(("node ", "the node ")):
+            if isinstance(error, InternalError) or error.message.startswith(("node ", "the node ")):
                 raise
             raise CompileError(f"{node.description}: {error.message}", hint=error.hint) from error
         except REFUSALS as error:
+            if is_mistake(error):
+                raise internal_error(error, node.description) from error
             raise CompileError(f"{node.description}: {reason_of(error)}") from error
         finally:
             self.context.at.hint = before

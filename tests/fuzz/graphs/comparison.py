@@ -43,7 +43,7 @@ _NOT_EQUAL = re.compile(r" is (\d+), but .* is (\d+)(?:: both are the same| by t
 """What libraries say of sizes that they were compiled to take for equal; not that one is 1."""
 _COUNTED = re.compile(r"the data ask for a size '[^']+' that is not \d+, but")
 """What libraries say of sizes that the data tell, which were taken for equal to others, and are 1 and are repeated."""
-_UNKNOWN = "sizes cannot stay open: "
+_UNKNOWN = re.compile("sizes cannot stay open: |internal error in nnefc")
 """How the compiler refuses open sizes for an error that is none of its own, which tells users nothing."""
 _NOT_APART = "passes cannot be told apart"
 """What is said of graphs that become loops or choices, or whose sizes only the data tell."""
@@ -215,7 +215,7 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
 def _may_be_refused(message: str, way: Way) -> bool:
     """Whether an error in this way, or a warning, says of a valid graph what users are told of such graphs."""
     if way.open_sizes:
-        return _UNKNOWN not in message
+        return not _UNKNOWN.search(message)
     return _SQUEEZED in message or (way.validates and _NOT_APART in message)
 
 
