@@ -150,11 +150,23 @@ def bare_source(description: LibraryDescription) -> str:
 
 
 def arena_source(description: LibraryDescription) -> str:
-    """The C file that defines an arena, which a linker takes for programs that name it."""
+    """The assembler file that defines an arena, which a linker takes for programs that name it.
+
+    An object of C would say how wide enumerations are, and linkers warn of programs that have others.
+    """
     name = f"{description.prefix}_arena"
     size = max(1, arena_bytes(description))
-    where = f'__attribute__((aligned({ARENA_ALIGNMENT}), section(".bss.{name}")))'
-    return f"unsigned char {name}[{size}] {where};\n"
+    lines = [
+        f'    .section .bss.{name},"aw",%nobits',
+        f"    .balign {ARENA_ALIGNMENT}",
+        f"    .globl {name}",
+        f"    .type {name}, %object",
+        f"{name}:",
+        f"    .zero {size}",
+        f"    .size {name}, {size}",
+        '    .section .note.GNU-stack,"",%progbits',
+    ]
+    return "\n".join([*lines, ""])
 
 
 def _reset_declaration(description: LibraryDescription) -> list[str]:

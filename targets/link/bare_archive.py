@@ -71,11 +71,11 @@ def write_bare_archive(
 
 def _compiled(compiler: Sequence[str], folder: Path, description: LibraryDescription, arena: Path) -> list[str]:
     """Objects of the functions and the runtime; that of the arena is written to its place."""
-    sources = {"model": bare_source(description), "arena": arena_source(description)}
+    sources = {"model.c": bare_source(description), "arena.S": arena_source(description)}
     for name, text in sources.items():
-        (folder / f"{name}.c").write_text(text, encoding="utf-8")
+        (folder / name).write_text(text, encoding="utf-8")
     runtime = sorted((RUNTIME / "bare").glob("*.c"))
-    places = {folder / "model.c": folder / "model.o", folder / "arena.c": arena}
+    places = {folder / "model.c": folder / "model.o", folder / "arena.S": arena}
     places |= {source: folder / f"runtime_{source.stem}.o" for source in runtime}
     for source, place in places.items():
         run_compiler([*compiler, "-c", str(source), "-o", str(place)], folder, "the compiler failed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from nnefc.targets.link.elf_file import RELOCATABLE, ElfFile
 from nnefc.targets.link.toolchain import RUNTIME
 from nnefc.targets.link.zig import zig
 
-DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.nnef"
+EXAMPLES = Path(__file__).parents[3] / "examples"
+DIGITS, EXAMPLE = EXAMPLES / "digits" / "model.nnef", EXAMPLES / "cortex-m"
+GNU_LINKER = "arm-none-eabi-ld"
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +51,13 @@ def test_a_program_sees_one_function_and_gives_two(folder: Path) -> None:
 
 def sections(path: Path) -> dict[str, int]:
     """The sections that go into a program, and their sizes."""
+    return {name: int(s["size"]) for name, s in named_sections(path).items() if s["flags"] & 2 and s["size"]}
+
+
+def named_sections(path: Path) -> dict[str, np.void]:
     file = ElfFile(np.fromfile(path, np.uint8), RELOCATABLE)
     names = file.part(file.sections[_names_at(path)], np.dtype("u1")).tobytes()
-    kept = [section for section in file.sections if section["flags"] & 2 and section["size"]]
-    return {names[s["name"] : names.index(b"\0", s["name"])].decode(): int(s["size"]) for s in kept}
+    return {names[s["name"] : names.index(b"\0", s["name"])].decode(): s for s in file.sections}
 
 
 def _names_at(path: Path) -> int:
@@ -123,3 +129,29 @@ def test_open_dimensions_are_an_error(tmp_path: Path) -> None:
         nnefc.compile(model, "cortex-m4", shape={"x": ("1..4", 3)})
     assert "has no heap" in raised.value.message
     assert "--shape" in (raised.value.hint or "")
+
+
+FREESTANDING = ("-O1", "-g0", "-ffreestanding", "-fno-sanitize=all", "-fno-unwind-tables")
+
+
+@pytest.mark.parametrize("enumerations", ["-fshort-enums", "-fno-short-enums"])
+def test_the_linker_of_gnu_warns_of_nothing(folder: Path, tmp_path: Path, enumerations: str) -> None:
+    """Whatever widths the program's own enumerations have."""
+    if shutil.which(GNU_LINKER) is None:
+        pytest.skip(f"needs {GNU_LINKER}")
+    names = ("startup", "main")
+    words = [*zig(), "cc", "-target", "thumb-freestanding-eabihf", "-mcpu=cortex_m4+vfp4d16sp", enumerations]
+    words += [*FREESTANDING, f"-I{EXAMPLE}", f"-I{folder}"]
+    for name in names:
+        subprocess.run([*words, "-c", str(EXAMPLE / f"{name}.c"), "-o", str(tmp_path / f"{name}.o")], check=True)
+    inputs = [*(str(tmp_path / f"{name}.o") for name in names), str(folder / "digits.a")]
+    options = ["--fatal-warnings", "--gc-sections", "-e", "board_start", "-T", str(EXAMPLE / "board.ld")]
+    command = [GNU_LINKER, *options, *inputs, "-o", str(tmp_path / "digits.elf")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_objects_say_that_the_stack_is_not_executed(folder: Path) -> None:
+    for name in ("digits.o", "digits_arena.o"):
+        note = named_sections(folder / name)[".note.GNU-stack"]
+        assert not note["flags"] & 4, "executable"
