@@ -3,7 +3,8 @@
 #   make run        compile the digits example and classify its held-back pictures
 #   make chat       compile a language model and talk to it (CHAT='--prompt "…"' for one question)
 #   make test       the tests, in two processes (WORKERS=n for another number)
-#   make test-all   the same and the slow ones: whole networks, minutes
+#   make test-all   the same and the slow ones: whole networks, hours (PART=1/4 for a quarter)
+#   make nightly    all tests, or PART=1/4, and what became of them into docs/what-works.md: make nightly LOCKED=1
 #   make fuzz       random graphs through the compiler, compared with float64 (MINUTES=n)
 #   make stress     the runtime's threads, under sanitizers and in all orders of steps (MINUTES=n)
 #   make test-gpu   the tests that need an NVIDIA GPU, on one; make test-all runs them too
@@ -20,6 +21,7 @@ WORKERS ?= 2
 BENCH   ?=
 MINUTES ?= 60
 CHAT    ?=
+PART    ?=
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -31,7 +33,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 10
 # Tests start hundreds of Pythons: what each would parse again is kept, even where the environment says to keep nothing.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run chat test test-all test-gpu fuzz stress bench pages lint docs dist lock clean
+.PHONY: run chat test test-all nightly test-gpu fuzz stress bench pages lint docs dist lock clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -45,7 +47,10 @@ test: $(INSTALLED)-test
 	@$(PYTEST) -m "not slow"
 
 test-all: $(INSTALLED)-test
-	@$(PYTEST)
+	@$(PYTEST) $(if $(PART),--part $(PART))
+
+nightly: $(INSTALLED)-test
+	@$(BIN)/python docs/nightly.py --workers $(WORKERS) $(if $(PART),--part $(PART))
 
 test-gpu: $(INSTALLED)-test
 	@$(PYTEST) tests/cuda/test_on_device.py

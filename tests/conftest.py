@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Mapping
 
 import pytest
 
@@ -13,6 +14,43 @@ from nnefc.targets.codegen.cuda.compiler import COMPILER_VARIABLE
 os.environ.setdefault(COMPILER_VARIABLE, "nvrtc")  # which is several times as fast as nvcc
 import_tvm()  # before anything imports all of it, which takes seconds where torch is installed
 gc.disable()  # until all modules of tests are there: see below
+
+SLOW_WEIGHT = 20
+"""How many ordinary tests a slow one takes as long as, about."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Parts of the tests, each of whole files."""
+    parser.addoption("--part", metavar="K/N", help="Only the tests of the Kth of N parts, which are about as long.")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep those of the part that is asked for."""
+    asked = config.getoption("--part")
+    if asked is None:
+        return
+    number, _, count = asked.partition("/")
+    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        raise pytest.UsageError(f"--part {asked}: such as 2/4, the second of four")
+    weights: dict[str, int] = {}
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        weights[file] = weights.get(file, 0) + (SLOW_WEIGHT if item.get_closest_marker("slow") else 1)
+    kept = files_of_part(weights, int(number), int(count))
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid.partition("::")[0] not in kept])
+    items[:] = [item for item in items if item.nodeid.partition("::")[0] in kept]
+
+
+def files_of_part(weights: Mapping[str, int], number: int, count: int) -> set[str]:
+    """The files of a part: the heaviest first, each to the part that is lightest so far."""
+    loads = [0] * count
+    files: list[set[str]] = [set() for _ in range(count)]
+    for file in sorted(weights, key=lambda file: (-weights[file], file)):
+        lightest = loads.index(min(loads))
+        loads[lightest] += weights[file]
+        files[lightest].add(file)
+    return files[number - 1]
 
 
 def pytest_collection_finish() -> None:

@@ -8,6 +8,7 @@ Any server does that sends these headers, over https or from this machine; witho
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -46,8 +47,14 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=Path("site"))
     parser.add_argument("--port", type=int, default=8000)
     arguments = parser.parse_args()
-    with server(arguments.folder, arguments.port) as serving:
-        print(f"http://127.0.0.1:{serving.server_port}/")
+    if not arguments.folder.is_dir():
+        parser.error(f"no folder {arguments.folder}: python build.py {arguments.folder} makes it")
+    try:
+        serving = server(arguments.folder, arguments.port)
+    except (OSError, OverflowError) as error:
+        parser.error(f"port {arguments.port}: {error}; say another one with --port, or --port 0 for any that is free")
+    with serving, contextlib.suppress(KeyboardInterrupt):
+        print(f"http://127.0.0.1:{serving.server_port}/", flush=True)
         serving.serve_forever()
 
 

@@ -1,0 +1,56 @@
+"""The verdict on all tests: read from what pytest writes, and on the page as it is recorded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import nightly
+import pytest
+from conftest import files_of_part
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_has_what_is_recorded() -> None:
+    assert nightly.PAGE.read_text() == nightly.page(), "run: python docs/nightly.py --page"
+
+
+RESULTS = """<testsuites><testsuite>
+<testcase classname="tests.a.test_one" name="test_x"/>
+<testcase classname="tests.a.test_one" name="test_y[1]"><failure message="no"/></testcase>
+<testcase classname="tests.b" name="test_z"><skipped/></testcase>
+<testcase classname="tests.b" name="test_w"><error/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_a_verdict_counts_and_names_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "results.xml").write_text(RESULTS)
+    found = nightly.verdict_of(tmp_path / "results.xml", "0123456789ab", 61.4)
+    assert (found.passed, found.skipped, found.minutes) == (1, 1, 61)
+    assert found.failed == ("tests/a/test_one.py::test_y[1]", "tests/b.py::test_w")
+    record = tmp_path / "record.json"
+    record.write_text(json.dumps({"2/4": nightly.asdict(found)}))
+    monkeypatch.setattr(nightly, "RECORD", record)
+    text = nightly.page()
+    assert f"| 2/4 | {found.date} | `0123456789ab` | 1 | 2 | 1 | 61 |" in text
+    assert "| 1/4 | not run yet |" in text
+    assert "Failed: `tests/a/test_one.py::test_y[1]`, `tests/b.py::test_w`." in text
+
+
+def test_parts_have_each_file_once_and_are_about_as_long() -> None:
+    weights = {f"test_{n}.py": n % 7 * 13 + 1 for n in range(60)}
+    parts = [files_of_part(weights, number, 4) for number in range(1, 5)]
+    assert set().union(*parts) == weights.keys()
+    assert sum(map(len, parts)) == len(weights)
+    loads = [sum(weights[file] for file in part) for part in parts]
+    assert max(loads) - min(loads) <= max(weights.values())
+
+
+@pytest.mark.parametrize("part", ["0/4", "5/4", "two", "1/"])
+def test_parts_that_are_none_are_refused(part: str) -> None:
+    words = [sys.executable, "-m", "pytest", "-q", "--collect-only", "--part", part, "tests/test_ci.py"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 4 and f"--part {part}: such as 2/4" in done.stderr + done.stdout
