@@ -150,6 +150,8 @@ def likely_size(name: str, axis: int, tensor: OpenTensor) -> int:
     if axis == 0:
         return _BATCH
     if rank >= 4:  # the channels' axis is the second, or the last where that says so
+        if axis < rank - 1 and all(isinstance(size, int) for n, size in enumerate(shape) if n not in (0, axis)):
+            return _LENGTH  # tokens or frames: heads and channels are known, and sides are open together
         channels = rank - 1 if shape[-1] in (1, 3, 4) and not isinstance(shape[1], int) else 1
         return _CHANNELS if axis == channels else _SIDE
     if rank == 3 and axis == 1 and isinstance(shape[0], int) and isinstance(shape[2], int):

@@ -180,12 +180,13 @@ class _Tile:
         self.queries = local("queries", padded * self.across)
         self.sums = local("sums", wide * self.across)
         self.powers = local("powers", self.block * self.across)
-        self.highest, self.top, self.total, self.rescaled = (
-            local(name, self.across) for name in ("highest", "top", "total", "rescaled")
+        self.highest, self.top, self.total, self.rescaled, self.chosen = (
+            local(name, self.across) for name in ("highest", "top", "total", "rescaled", "chosen")
         )
 
     def statement(self) -> tirx.Stmt:
         buffers = [self.queries, self.sums, self.powers, self.highest, self.top, self.total, self.rescaled]
+        buffers += [self.chosen] if self.problem.chosen else []
         rows = self._row(int64(0)), self._row(int64(self.across - 1))
         first, end = keys_seen(self.problem, self.loads, self.batch, *rows)
         blocks = (end - first + int64(self.block - 1)) // int64(self.block)
@@ -214,6 +215,8 @@ class _Tile:
         zero, least = (spread(tirx.const(x, "float32"), self.lanes) for x in (0, -float("inf")))
         yield from self._each(self.highest, least)
         yield from self._each(self.total, zero)
+        if self.problem.chosen:
+            yield from self._each(self.chosen, zero)
         rows = int(self.sums.shape[0]) // self.lanes
         yield loop(
             rows,
@@ -280,7 +283,7 @@ class _Tile:
         yield loop(whole, lambda n: self._scores(start, n * rows, clamped=False), "rows")
         left = self._scores(start, whole * rows, clamped=True)
         yield tirx.IfThenElse(whole * rows < count, sequence(left), None)
-        yield from self._normalized(count)
+        yield from self._normalized(start, count)
         yield from self._weighted(start, count)
 
     def _scores(self, start: tirx.Expr, first: tirx.Expr, clamped: bool) -> Iterator[tirx.Stmt]:
@@ -329,8 +332,8 @@ class _Tile:
         yield loop(problem.size, lambda e: [multiplied(e)], "e")
         yield from (self._tile(self.rows, step) for step in (scored, stored, compared))
 
-    def _normalized(self, count: tirx.Expr) -> Iterator[tirx.Stmt]:
-        """Powers of the scores of a block, and what the sums so far are multiplied with."""
+    def _normalized(self, start: tirx.Expr, count: tirx.Expr) -> Iterator[tirx.Stmt]:
+        """Powers of the scores of a block, what the sums so far are multiplied with, and weights in place of powers."""
         lanes = self.lanes
         lowest = spread(tirx.const(LOWEST, "float32"), lanes)
 
@@ -349,8 +352,21 @@ class _Tile:
                 power = exp_of_negative(self.powers[there] - self.highest[own])
                 yield tirx.BufferStore(self.powers, power, [there])
                 yield tirx.BufferStore(self.total, self.total[own] + self.powers[there], [own])
+                if self.problem.weight:
+                    yield self._lanes(lambda lane, vector=vector: self._weight(start, key, vector * lanes + lane))
 
         yield loop(count, powers, "key")
+
+    def _weight(self, start: tirx.Expr, key: tirx.Expr, lane: tirx.Expr) -> tirx.Stmt:
+        """What is multiplied with values, in place of a power."""
+        problem, at = self.problem, key * int64(self.across) + lane
+        where = self.loads, self.batch, self._row(lane), start + key
+        assert problem.weight is not None
+        made = tirx.BufferStore(self.powers, problem.weight(*where, self.powers[at]), [at])
+        if problem.chosen is None:
+            return made
+        chosen = tirx.Max(self.chosen[lane], problem.chosen(*where))
+        return tirx.SeqStmt([made, tirx.BufferStore(self.chosen, chosen, [lane])])
 
     def _weighted(self, start: tirx.Expr, count: tirx.Expr) -> Iterator[tirx.Stmt]:
         """Sums of values with the powers of a block."""
@@ -389,11 +405,11 @@ class _Tile:
         """What was summed up, over the sum of the powers, transposed to where it belongs."""
         problem, lanes = self.problem, self.lanes
         shares = local("shares", self.across)
-        one, zero = (spread(tirx.const(x, "float32"), lanes) for x in (1, 0))
+        zero = spread(tirx.const(0, "float32"), lanes)
 
         def share(place: tirx.Expr) -> tirx.Expr:
-            inverse = one / self.total[place]
-            return tirx.Select(self.total[place] == zero, zero, inverse) if problem.empty else inverse
+            made = problem.share(self.total[place], lanes)
+            return tirx.Select(self.chosen[place] == zero, zero, made) if problem.chosen else made
 
         yield AllocBuffer(shares)
         yield from self._each(shares, share)
@@ -402,7 +418,9 @@ class _Tile:
             made = local("square", lanes * lanes)
 
             def load(row: tirx.Expr) -> tirx.Stmt:
-                value = self.sums[self._place(n * lanes + row, vector)] * shares[lanes_at(vector * lanes, lanes)]
+                share = shares[lanes_at(vector * lanes, lanes)]
+                value = self.sums[self._place(n * lanes + row, vector)] * share
+                value = tirx.Select(share > zero, value, zero) if problem.defined else value
                 return tirx.BufferStore(made, value, [lanes_at(row * lanes, lanes)])
 
             def store(row: tirx.Expr) -> tirx.Stmt:

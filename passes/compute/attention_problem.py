@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
+from nnefc.passes.compute.loops import spread
 from nnefc.passes.tir.expressions import int64
-from nnefc.sizes import Dimension, expression
+from nnefc.sizes import Dimension, bounds, expression
 
 __all__ = ["LOWEST", "Attended", "AttentionTiles", "Index", "Loads", "keys_seen"]
 
@@ -30,7 +31,11 @@ class Attended:
         ends: `(loads, batch index, query)` are numbers that a key must be below to be seen by a query or one before it.
         firsts: the same, of the first key that a query or one after it may see.
         result: the shape of the result, and the index in it of `(batch index, query, place)`.
-        empty: what becomes of a query of which all scores are minus infinity: zeros, or else what is not a number.
+        empty: what becomes of a query of which all scores are minus infinity: zeros, or else NaN.
+        defined: zeros come of such a query, and of one with a score of NaN as well.
+        weight: `(loads, batch index, query, key, power)` is what is multiplied with a value; None: the power itself.
+        chosen: `(loads, batch index, query, key)` is 0 where a weight is zero even if the power is NaN, else 1;
+            None: nowhere.
     """
 
     batch: tuple[Dimension, ...]
@@ -47,6 +52,20 @@ class Attended:
     shape: tuple[Dimension, ...]
     result: Callable[[Index, tirx.Expr, tirx.Expr], Index]
     empty: bool
+    defined: bool = False
+    weight: Callable[[Loads, Index, tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr] | None = None
+    chosen: Callable[[Loads, Index, tirx.Expr, tirx.Expr], tirx.Expr] | None = None
+
+    def share(self, total: tirx.Expr, lanes: int) -> tirx.Expr:
+        """What sums are multiplied with, of vectors of the sum of all powers: its inverse, or zeros."""
+        one, zero = (spread(tirx.const(x, "float32"), lanes) for x in (1, 0))
+        if self.defined:
+            return tirx.Select(total > zero, one / total, zero)
+        if self.empty:
+            return tirx.Select(total == zero, zero, one / total)
+        if bounds(self.keys)[0] > 0:
+            return one / total
+        return tirx.Select(expression(self.keys) > int64(0), one / total, zero)
 
 
 @dataclass(frozen=True)

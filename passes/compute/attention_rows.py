@@ -55,8 +55,8 @@ class _Heads:
         self.queries = local("queries", self.heads * problem.size)
         self.sums = local("sums", self.heads * problem.width)
         self.powers = local("powers", self.heads * _BLOCK)
-        self.highest, self.top, self.total, self.rescaled = (
-            local(name, self.heads * self.lanes) for name in ("highest", "top", "total", "rescaled")
+        self.highest, self.top, self.total, self.rescaled, self.chosen = (
+            local(name, self.heads * self.lanes) for name in ("highest", "top", "total", "rescaled", "chosen")
         )
 
     def statement(self) -> tirx.Stmt:
@@ -64,6 +64,7 @@ class _Heads:
         first, end = keys_seen(self.problem, self.loads, self.batch, int64(0), int64(0))
         blocks = (end - first + int64(_BLOCK - 1)) // int64(_BLOCK)
         buffers = [self.queries, self.sums, self.powers, self.highest, self.top, self.total, self.rescaled]
+        buffers += [self.chosen] if self.problem.chosen else []
         return tirx.SeqStmt(
             [
                 *map(AllocBuffer, buffers),
@@ -97,6 +98,8 @@ class _Heads:
         yield loop(self.heads * self.wide, lambda n: [tirx.BufferStore(self.sums, zero, [self._own(n)])], "n")
         yield self._each(lambda head: tirx.BufferStore(self.highest, least, [self._own(head)]))
         yield self._each(lambda head: tirx.BufferStore(self.total, zero, [self._own(head)]))
+        if self.problem.chosen:
+            yield self._each(lambda head: tirx.BufferStore(self.chosen, zero, [self._own(head)]))
 
     def _block(self, start: tirx.Expr, end: tirx.Expr) -> Iterator[tirx.Stmt]:
         lanes = self.lanes
@@ -108,6 +111,8 @@ class _Heads:
         for head in range(self.heads):
             yield from self._highest(int64(head))
         yield loop(whole, lambda n: [self._each(lambda head: self._power(head, n))], "some")
+        if self.problem.weight:
+            yield loop(count, lambda key: [self._each(lambda head: self._weight(head, start, key))], "key")
         yield from self._weighted(start, count)
 
     def _scores(self, start: tirx.Expr, first: tirx.Expr, end: tirx.Expr) -> Iterator[tirx.Stmt]:
@@ -176,6 +181,17 @@ class _Heads:
             ]
         )
 
+    def _weight(self, head: tirx.Expr, start: tirx.Expr, key: tirx.Expr) -> tirx.Stmt:
+        """What is multiplied with values, in place of a power."""
+        problem, at, own = self.problem, head * _BLOCK + key, head * self.lanes
+        where = self.loads, self._of_head(head), int64(0), start + key
+        assert problem.weight is not None
+        made = tirx.BufferStore(self.powers, problem.weight(*where, self.powers[at]), [at])
+        if problem.chosen is None:
+            return made
+        chosen = tirx.Max(self.chosen[own], problem.chosen(*where))
+        return tirx.SeqStmt([made, tirx.BufferStore(self.chosen, chosen, [own])])
+
     def _weighted(self, start: tirx.Expr, count: tirx.Expr) -> Iterator[tirx.Stmt]:
         """Sums of values with the powers of a block, some vectors of them at once."""
         at_once = next(n for n in (4, 2, 1) if self.wide % n == 0)
@@ -220,20 +236,23 @@ class _Heads:
 
     def _result(self) -> Iterator[tirx.Stmt]:
         """What was summed up, over the sum of the powers."""
-        lanes = self.lanes
-        one, zero = (spread(tirx.const(x, "float32"), lanes) for x in (1, 0))
+        problem, lanes, zero = self.problem, self.lanes, tirx.const(0, "float32")
         for head in range(self.heads):
             number = int64(head)
             own, total = self._own(number), local("lanes", lanes)
             yield AllocBuffer(total)
             yield from over_lanes(self.total[own], lambda a, b: a + b, total)
             whole = total[lanes_at(0, lanes)]
-            share = tirx.Select(whole == zero, zero, one / whole) if self.problem.empty else one / whole
+            share = problem.share(whole, lanes)
+            if problem.chosen:
+                some = spread(self.chosen[number * lanes], lanes) > spread(zero, lanes)
+                share = tirx.Select(some, share, spread(zero, lanes))
             yield tirx.BufferStore(self.rescaled, share, [own])
 
             def write(place: tirx.Expr, number: tirx.Expr = number) -> list[tirx.Stmt]:
-                index = self.problem.result(self._of_head(number), int64(0), place)
-                value = self.sums[number * self.problem.width + place] * self.rescaled[number * lanes]
+                index, share = problem.result(self._of_head(number), int64(0), place), self.rescaled[number * lanes]
+                value = self.sums[number * problem.width + place] * share
+                value = tirx.Select(share > zero, value, zero) if problem.defined else value
                 return [tirx.BufferStore(self.target, value, list(index))]
 
-            yield loop(self.problem.width, write, "v")
+            yield loop(problem.width, write, "v")

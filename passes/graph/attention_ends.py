@@ -26,8 +26,11 @@ _LOW = -1e30
 
 
 def with_ends(terms: Terms) -> Terms:
-    """The same with numbers that keys must be below, or not below, to be seen."""
-    return _Reader(terms).terms()
+    """The same with numbers that keys must be below, or not below, to be seen.
+
+    Where weights are chosen from, every key is looked at: that one is chosen of a row of NaN makes its result NaN.
+    """
+    return _Reader(terms).terms() if terms.chosen is None else terms
 
 
 class _Reader:

@@ -9,16 +9,18 @@ So a kernel reads what is in memory, whatever moved its items since.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax, tirx
 
+from nnefc.passes.graph.attention_weights import POWER, NoWeight, Weight, weight_of
 from nnefc.passes.graph.element_kernels import element_of_kernel
 from nnefc.passes.graph.find_attention import ELEMENT_WISE, Found, Program, number_of
 from nnefc.passes.graph.moved_items import Index, Moves
-from nnefc.passes.graph.rewriter import is_call, shape_of
+from nnefc.passes.graph.rewriter import is_call, operands, shape_of
 from nnefc.passes.tir.expressions import linear_steps, parts_of, substituted, variables_of
 from nnefc.sizes import Dimension, expression, is_known
 
@@ -26,7 +28,7 @@ __all__ = ["KEY", "PLACE", "PRODUCT", "QUERY", "Operand", "Terms", "heads_sharin
 
 QUERY, KEY, PLACE = (tirx.Var(name, "int64") for name in ("query", "key", "place"))
 PRODUCT = tirx.Var("product", "float32")
-"""What the expressions are of, besides the index of a batch item."""
+"""What scores are made of, besides the index of a batch item."""
 
 _ZERO = tirx.IntImm("int64", 0)
 
@@ -50,8 +52,9 @@ class Terms:
         queries, keys, size, width: see `Attended`.
         query, key, value, score: see `Attended`.
         shape, result: of the result, and the index in it of a value of a query.
+        empty, defined: see `Attended`.
+        weight, chosen: see `Attended`.
         ends, firsts: see `Attended`.
-        empty: see `Attended`.
     """
 
     last: relax.Var
@@ -68,6 +71,9 @@ class Terms:
     shape: Sequence[Dimension]
     result: Index
     empty: bool
+    defined: bool = False
+    weight: tirx.Expr = POWER
+    chosen: tirx.Expr | None = None
     ends: Sequence[tirx.Expr] = ()
     firsts: Sequence[tirx.Expr] = ()
 
@@ -107,7 +113,7 @@ def terms_of(found: Found, program: Program, kernels: Mapping[object, tirx.PrimF
     """An attention as expressions, or None where its axes are not those of one."""
     try:
         return _Reader(program, kernels).terms(found)
-    except _NoTerms:
+    except (_NoTerms, NoWeight):
         return None
 
 
@@ -120,35 +126,94 @@ class _Reader:
 
     def terms(self, found: Found) -> Terms:
         """The expressions of an attention."""
-        *sizes, queries, keys = shape_of(found.scores)
-        batch = [(tirx.Var(f"b{n}", "int64"), size) for n, size in enumerate(sizes)]
-        whole = (*(_ZERO if size == 1 else var for var, size in batch), _ZERO if queries == 1 else QUERY, KEY)
+        sizes = shape_of(found.scores)
+        rows = self._query_axis(found)
+        axes = [tirx.Var(f"b{n}", "int64") for n in range(len(sizes))]
+        axes[rows], axes[found.axis] = QUERY, KEY
+        whole = tuple(_ZERO if size == 1 and var is not KEY else var for var, size in zip(axes, sizes, strict=True))
         score = self._changed(found.scores, whole)
+        product, outer, ends = self._roles()
+        if any(_uses(i, KEY) or _uses(i, QUERY) for i in outer):
+            raise _NoTerms
+        factors = [
+            self._datum(arg, _aligned((*outer, *own), arg))
+            for arg, own in zip(product.args, ((ends[0], PLACE), (PLACE, ends[1])), strict=True)
+        ]
+        (query, times), (key, again) = factors if ends[1].same_as(KEY) else reversed(factors)
+        value, place, weight = self._weighted(found, whole)
+        if times * again != 1:
+            query = query * tirx.const(times * again, "float32")
+        last, shape, result = self._moved_result(found.last, place)
+        batch = [each for n, each in enumerate(zip(axes, sizes, strict=True)) if n not in (found.axis, rows)]
+        return Terms(
+            last, self._operands, batch, sizes[rows], sizes[found.axis], shape_of(product.args[0])[-1],
+            shape_of(found.last)[-1 - found.factor], query, key, value, score, shape, result,
+            found.empty, weight.defined, weight.value, weight.chosen,
+        )  # fmt: skip
+
+    def _roles(self) -> tuple[relax.Call, Index, Index]:
+        """The first product, and where in its result scores are: the outer axes, and the last two, one of which is keys."""
         if self._product is None:
             raise _NoTerms
         product, (*outer, row, column) = self._product
-        if not column.same_as(KEY) or _uses(row, KEY) or any(_uses(i, KEY) or _uses(i, QUERY) for i in outer):
+        if column.same_as(KEY) and not _uses(row, KEY) or row.same_as(KEY) and not _uses(column, KEY):
+            return product, tuple(outer), (row, column)
+        raise _NoTerms
+
+    def _query_axis(self, found: Found) -> int:
+        """The axis of scores that queries are along: the last besides keys, if the first product has it in its rows."""
+        sizes = shape_of(found.scores)
+        axes = [tirx.Var(f"b{n}", "int64") for n in range(len(sizes))]
+        axes[found.axis] = KEY
+        probe = _Reader(self._program, self._kernels)
+        probe._changed(found.scores, tuple(_ZERO if s == 1 and v is not KEY else v for v, s in zip(axes, sizes, strict=True)))
+        _, outer, ends = probe._roles()
+        others = [n for n in range(len(sizes)) if n != found.axis]
+        used, taken = variables_of(ends), variables_of(outer)
+        in_rows = [n for n in others if axes[n] in used] or [n for n in others if axes[n] not in taken]
+        if not in_rows:
             raise _NoTerms
-        left, right = product.args
-        query, times = self._datum(left, _aligned((*outer, row, PLACE), left))
-        key, again = self._datum(right, _aligned((*outer, PLACE, KEY), right))
-        weights, values = found.product.args
-        place = self._moves.reshaped(whole, shape_of(found.scores), shape_of(weights))
-        if place is None or not place[-1].same_as(KEY) or any(_uses(i, QUERY) for i in place[:-2]):
+        return in_rows[-1]
+
+    def _weighted(self, found: Found, whole: Index) -> tuple[tirx.Expr, Index, Weight]:
+        """The value that a weight is multiplied with, the index of the product, and what becomes of weights before."""
+        known: dict[relax.Var, tuple[Index, tirx.Expr]] = {found.weights: (whole, POWER)}
+        uses: Counter[relax.Var] = Counter()
+
+        def part(expr: relax.Expr, index: Index) -> tirx.Expr:
+            if not isinstance(expr, relax.Var) or expr not in known:
+                return self._other(expr, index)
+            uses[expr] += 1
+            own, made = known[expr]
+            if len(own) != len(index) or not all(a.same_as(b) for a, b in zip(own, index, strict=True)):
+                raise _NoTerms
+            return made
+
+        for var in found.steps:
+            value = self._program.definitions[var]
+            arg = next(arg for arg in operands(value) if isinstance(arg, relax.Var) and arg in known)
+            index, made = known[arg]
+            moved = self._moves.after(value, index)
+            if moved is not None:
+                uses[arg] += 1
+                known[var] = moved, made
+            else:
+                known[var] = index, self._element(value, index, part)
+        weights, values = found.product.args if found.factor == 0 else reversed(found.product.args)
+        uses[weights] += 1
+        if any(self._program.uses[var] != uses[var] for var in known) or len(shape_of(values)) < 2:
             raise _NoTerms
-        if shape_of(weights)[:-1] != shape_of(found.last)[:-1]:
+        place, made = known[weights]
+        outer, (row, key) = place[:-2], place[-2:] if found.factor == 0 else place[:-3:-1]
+        free = [size for axis, size in enumerate(shape_of(weights)) if axis != len(place) - 1 - found.factor]
+        same = free == [size for axis, size in enumerate(shape_of(found.last)) if axis != len(place) - 1 - found.factor]
+        if not key.same_as(KEY) or any(_uses(i, QUERY) or _uses(i, KEY) for i in outer) or _uses(row, KEY) or not same:
             raise _NoTerms
-        value, weight = self._datum(values, _aligned((*place[:-2], KEY, PLACE), values))
-        if weight != 1:
+        ordered = ((KEY, PLACE), (row, PLACE)) if found.factor == 0 else ((PLACE, KEY), (PLACE, row))
+        value, times = self._datum(values, _aligned((*outer, *ordered[0]), values))
+        if times != 1:
             raise _NoTerms
-        factor = times * again
-        if factor != 1:
-            query = query * tirx.const(factor, "float32")
-        last, shape, result = self._moved_result(found.last, (*place[:-1], PLACE))
-        return Terms(
-            last, self._operands, batch, queries, keys, shape_of(left)[-1], shape_of(found.last)[-1],
-            query, key, value, score, shape, result, found.empty,
-        )  # fmt: skip
+        return value, (*outer, *ordered[1]), weight_of(made)
 
     def _changed(self, expr: relax.Expr, index: Index) -> tirx.Expr:
         """The score at an index, of the product."""
@@ -161,12 +226,16 @@ class _Reader:
         moved = self._moves.before(value, index)
         if moved is not None:
             return self._part(*moved)
+        return self._element(value, index, self._part)
+
+    def _element(self, value: relax.Call, index: Index, part: Callable[[relax.Expr, Index], tirx.Expr]) -> tirx.Expr:
+        """The element of an element-wise step; `part(operand, index)` is what it reads."""
         if is_call(value, "call_tir"):
-            return self._of_kernel(value, index)
+            return self._of_kernel(value, index, part)
         name = value.op.name.removeprefix("relax.")
         if name not in ELEMENT_WISE:
             raise _NoTerms
-        return ELEMENT_WISE[name](*(self._part(arg, _aligned(index, arg)) for arg in value.args))
+        return ELEMENT_WISE[name](*(part(arg, _aligned(index, arg)) for arg in value.args))
 
     def _part(self, expr: relax.Expr, index: Index) -> tirx.Expr:
         """What a step reads: what becomes of the product, or of another tensor."""
@@ -229,7 +298,7 @@ class _Reader:
         place = tirx.max(tirx.min(place, last), _ZERO)
         return data, (*index[:axis], place, *index[axis + rank :])
 
-    def _of_kernel(self, call: Any, index: Index) -> tirx.Expr:
+    def _of_kernel(self, call: Any, index: Index, part: Callable[[relax.Expr, Index], tirx.Expr]) -> tirx.Expr:
         """The item that a kernel computes, with what it reads in place of its parameters."""
         kernel = self._kernels[call.args[0]]
         element = element_of_kernel(kernel)
@@ -244,7 +313,7 @@ class _Reader:
                 scalars |= {size: wide for size, wide in sizes if isinstance(size, tirx.Var)}
 
         def load(tensor: tirx.Var, places: Sequence[tirx.Expr]) -> tirx.Expr:
-            return self._part(given[tensor], tuple(places))
+            return part(given[tensor], tuple(places))
 
         return substituted(value, {**dict(zip(own, index, strict=True)), **scalars}, load)
 
@@ -261,22 +330,16 @@ class _Reader:
 
     def _moved_result(self, var: relax.Var, index: Index) -> tuple[relax.Var, Sequence[Dimension], Index]:
         """The last permutation of the result, if nothing else is done with it before; and where an item is then."""
-        found, shape = (var, shape_of(var), index), shape_of(var)
+        found = var, shape_of(var), index
         while (user := self._program.only_user(var)) is not None:
             value = self._program.definitions[user]
-            if is_call(value, "permute_dims"):
-                axes = value.attrs.axes
-                order = range(len(index) - 1, -1, -1) if axes is None else [int(axis) % len(index) for axis in axes]
-                index = tuple(index[axis] for axis in order)
-                found = user, shape_of(user), index
-            elif is_call(value, "reshape", "squeeze", "expand_dims"):
-                moved = self._moves.reshaped(index, shape, shape_of(user))
-                if moved is None:
-                    break
-                index = moved
-            else:
+            moved = self._moves.after(value, index)
+            if moved is None:
                 break
-            var, shape = user, shape_of(user)
+            index = moved
+            if is_call(value, "permute_dims"):
+                found = user, shape_of(user), index
+            var = user
         return found
 
 

@@ -3,23 +3,28 @@
     s = matmul(q, kᵀ);  t = f(s, …);  w = softmax(t);  y = matmul(w, v)
 
 `f` is element-wise: a scale, a mask that is added or chooses, a soft cap, conditions on positions. The softmax may be
-one operator or its steps, with or without zeros for rows of minus infinity. In between, tensors may change their shape.
+one operator or its steps, with or without zeros for rows of minus infinity or of NaN. In between, tensors may change
+their shape or the order of their axes, so scores may have keys as rows, and weights may be the right factor:
+
+    s = matmul(k, qᵀ);  w = softmax(s, axis=-2);  yᵀ = matmul(vᵀ, w)
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from tvm import relax, tirx
 from tvm.ir.expr import TensorLoad
 
+from nnefc.passes.graph.attention_weights import condition_in
 from nnefc.passes.graph.element_kernels import element_of_kernel
 from nnefc.passes.graph.moved_items import SHAPES
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, operands, shape_of
+from nnefc.passes.tir.expressions import is_number
 
 __all__ = ["ELEMENT_WISE", "Found", "Program", "find_attention", "number_of"]
 
@@ -59,9 +64,10 @@ class _Scores:
 
 @dataclass(frozen=True)
 class _Highest:
-    """The largest of each row of scores; `finite` if it is so even where all are minus infinity."""
+    """The largest scores along an axis; `finite` if they are so even where all are minus infinity."""
 
     scores: relax.Var
+    axis: int
     finite: bool = False
 
 
@@ -84,15 +90,47 @@ class _Total:
 
 
 @dataclass(frozen=True)
-class _Weights:
-    """The softmax of scores, which it uses so many times; zeros for rows of minus infinity if they are `empty`."""
+class _Logarithms:
+    """The logarithms of a softmax of scores along an axis."""
 
     scores: relax.Var
+    axis: int
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """The softmax of scores along an axis.
+
+    Attributes:
+        uses: how often the steps of the softmax use the scores.
+        empty: zeros come of rows of minus infinity, not NaN.
+        inner: the weights before these, with NaN in such rows.
+    """
+
+    scores: relax.Var
+    axis: int
     uses: int
-    empty: bool
+    empty: bool = False
+    inner: relax.Var | None = None
 
 
-_Fact = _Scores | _Highest | _Shifted | _Powers | _Total | _Weights
+@dataclass(frozen=True)
+class _OfWeights:
+    """Made of weights, which are bound to `base`, in so many steps: element-wise, or moved."""
+
+    base: relax.Var
+    steps: int
+
+
+@dataclass(frozen=True)
+class _Hidden:
+    """Whether scores are minus infinity; with an axis, whether all along it are."""
+
+    scores: relax.Var
+    axis: int | None = None
+
+
+_Fact = _Scores | _Highest | _Shifted | _Powers | _Total | _Logarithms | _Weights | _OfWeights | _Hidden
 
 
 @dataclass(frozen=True)
@@ -102,13 +140,21 @@ class Found:
     Attributes:
         last: the variable of the second product.
         product: that product.
+        factor: which of its factors is made of weights, 0 or 1.
         scores: what the softmax is taken of.
+        axis: along which.
+        weights: the variable of the softmax.
+        steps: what is made of it before the product, in order.
         empty: see :class:`_Weights`.
     """
 
     last: relax.Var
     product: relax.Call
+    factor: int
     scores: relax.Var
+    axis: int
+    weights: relax.Var
+    steps: Sequence[relax.Var]
     empty: bool
 
 
@@ -150,6 +196,7 @@ def find_attention(func: relax.Function, kernels: Mapping[object, tirx.PrimFunc]
     """All attentions of a function, in order; `kernels` are those of its module."""
     program = Program(func)
     facts: dict[relax.Var, _Fact] = {}
+    steps: dict[relax.Var, list[relax.Var]] = {}
     found = []
     for var, value in program.definitions.items():
         fact = _fact(var, value, facts, kernels)
@@ -157,21 +204,31 @@ def find_attention(func: relax.Function, kernels: Mapping[object, tirx.PrimFunc]
             facts[var] = fact
         if isinstance(fact, _Scores):
             program.scores.add(var)
-        if is_call(value, "matmul") and (weights := _weights(value.args[0], program, facts)) is not None:
-            found.append(Found(var, value, weights.scores, weights.empty))
+        if isinstance(fact, _OfWeights):
+            steps.setdefault(fact.base, []).append(var)
+        if is_call(value, "matmul"):
+            for factor, arg in enumerate(value.args):
+                base = _base(arg, facts)
+                weights = facts[base] if base is not None else None
+                if base is not None and isinstance(weights, _Weights) and _is_alone(weights, program):
+                    own = weights.scores, weights.axis, base, tuple(steps.get(base, ())), weights.empty
+                    found.append(Found(var, value, factor, *own))
     return program, found
 
 
-def _weights(expr: relax.Expr, program: Program, facts: Mapping[relax.Var, _Fact]) -> _Weights | None:
-    """What is known of a factor that is the softmax of scores, perhaps in another shape, and has no other use."""
-    while program.only_user(expr) is not None:
-        fact = facts.get(expr)
-        if isinstance(fact, _Weights):
-            return fact if program.uses[fact.scores] == fact.uses else None
-        value = program.definitions.get(expr)
-        if not is_call(value, *SHAPES):
-            return None
-        expr = value.args[0]
+def _is_alone(weights: _Weights, program: Program) -> bool:
+    """Whether nothing but these weights needs what they are made of."""
+    inner = weights.inner
+    return program.uses[weights.scores] == weights.uses and (inner is None or program.uses[inner] == 1)
+
+
+def _base(expr: relax.Expr, facts: Mapping[relax.Var, _Fact]) -> relax.Var | None:
+    """The weights that something is, or is made of."""
+    match facts.get(expr) if isinstance(expr, relax.Var) else None:
+        case _Weights():
+            return expr
+        case _OfWeights(base, _):
+            return base
     return None
 
 
@@ -184,56 +241,91 @@ def _fact(
     """What a variable is, if it has a part in an attention."""
     if not isinstance(value, relax.Call) or not isinstance(var.ty, relax.TensorType):
         return None
-    if str(var.ty.dtype) != "float32":
-        return None
     if is_call(value, "matmul"):
-        return _Scores(0) if all(len(shape_of(arg)) >= 2 for arg in value.args) else None
-    known = [facts.get(arg) if isinstance(arg, relax.Var) else None for arg in value.args]
+        is_product = str(var.ty.dtype) == "float32" and all(len(shape_of(arg)) >= 2 for arg in value.args)
+        return _Scores(0) if is_product else None
     if is_call(value, "call_tir"):
         return _changed_by_kernel(var, value, facts, kernels)
+    known = [facts.get(arg) if isinstance(arg, relax.Var) else None for arg in value.args]
     if not any(known):
         return None
     name = value.op.name.removeprefix("relax.") if hasattr(value.op, "name") else ""
     rule = _RULES.get(name)
     made = rule(value, known) if rule is not None else None
-    return made if made is not None else _changed(var, value, name, known)
+    return made if made is not None else _changed(var, value, name, known, facts)
 
 
-def _changed(var: relax.Var, value: relax.Call, name: str, known: list[_Fact | None]) -> _Fact | None:
-    """Scores that were changed item by item, or have another shape."""
-    scores = [(arg, fact) for arg, fact in zip(value.args, known, strict=True) if isinstance(fact, _Scores)]
-    if len(scores) != 1 or (name not in ELEMENT_WISE and name not in SHAPES):
+def _changed(
+    var: relax.Var, value: relax.Call, name: str, known: list[_Fact | None], facts: Mapping[relax.Var, _Fact]
+) -> _Fact | None:
+    """Scores or weights that were changed element by element, or moved."""
+    if name not in ELEMENT_WISE and name not in _MOVED:
         return None
-    ((arg, fact),) = scores
-    same = shape_of(var) == shape_of(arg) or name in SHAPES
-    return _Scores(fact.steps + 1) if same and fact.steps < _MOST_STEPS else None
+    changed = [arg for arg, fact in zip(value.args, known, strict=True) if isinstance(fact, _CHANGEABLE)]
+    return _after(var, changed, facts, moved=name in _MOVED)
+
+
+def _after(
+    var: relax.Var, changed: Sequence[relax.Var], facts: Mapping[relax.Var, _Fact], moved: bool = False
+) -> _Fact | None:
+    """What becomes of scores, or of weights, in a step that has those operands of them."""
+    if not changed or not (moved or all(shape_of(var) == shape_of(arg) for arg in changed)):
+        return None
+    scores = [fact for arg in changed if isinstance(fact := facts[arg], _Scores)]
+    if scores:
+        is_next = len(changed) == 1 and scores[0].steps < _MOST_STEPS and str(var.ty.dtype) == "float32"
+        return _Scores(scores[0].steps + 1) if is_next else None
+    first, *others = (_base(arg, facts) for arg in changed)
+    steps = 1 + max(fact.steps if isinstance(fact := facts[arg], _OfWeights) else 0 for arg in changed)
+    same = first is not None and all(other is first or first.same_as(other) for other in others)
+    return _OfWeights(first, steps) if first is not None and same and steps <= _MOST_STEPS else None
 
 
 def _changed_by_kernel(
     var: relax.Var, value: relax.Call, facts: Mapping[relax.Var, _Fact], kernels: Mapping[object, tirx.PrimFunc]
 ) -> _Fact | None:
-    known = [(arg, fact) for arg in value.args[1].fields if isinstance(fact := facts.get(arg), _Scores)]
-    if len(known) != 1 or shape_of(var) != shape_of(known[0][0]) or element_of_kernel(kernels[value.args[0]]) is None:
+    known = [arg for arg in value.args[1].fields if arg in facts]
+    element = element_of_kernel(kernels[value.args[0]]) if known else None
+    if element is None:
         return None
-    steps = known[0][1].steps
-    return _Scores(steps + 1) if steps < _MOST_STEPS else None
+    first = facts[known[0]]
+    if isinstance(first, _Hidden):
+        return first if isinstance(condition_in(element[1]), TensorLoad) else None
+    if isinstance(first, _Scores) and len(known) == 1 and _asks_for_infinity(element[1]):
+        return _Hidden(known[0])
+    known = [arg for arg in known if isinstance(facts[arg], _CHANGEABLE)]
+    return _after(var, known, facts)
+
+
+def _asks_for_infinity(value: tirx.Expr) -> bool:
+    """Whether an element of a kernel is whether another is minus infinity."""
+    condition = condition_in(value)
+    if not isinstance(condition, tirx.EQ):
+        return False
+    sides = condition.a, condition.b
+    return any(is_number(side, -math.inf) for side in sides) and any(isinstance(side, TensorLoad) for side in sides)
 
 
 def _softmax(call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
-    last = _is_last(call.args[0], [call.attrs.axis])
-    return _Weights(call.args[0], 1, False) if isinstance(known[0], _Scores) and last else None
+    axis = _axis(call.args[0], [call.attrs.axis])
+    return _Weights(call.args[0], axis, 1) if isinstance(known[0], _Scores) and axis is not None else None
+
+
+def _log_softmax(call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
+    axis = _axis(call.args[0], [call.attrs.axis])
+    return _Logarithms(call.args[0], axis) if isinstance(known[0], _Scores) and axis is not None else None
 
 
 def _max(call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
-    fits = isinstance(known[0], _Scores) and call.attrs.keepdims and _is_last(call.args[0], call.attrs.axis)
-    return _Highest(call.args[0]) if fits else None
+    axis = _axis(call.args[0], call.attrs.axis) if call.attrs.keepdims else None
+    return _Highest(call.args[0], axis) if isinstance(known[0], _Scores) and axis is not None else None
 
 
 def _maximum(call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
     for fact, other in zip(known, reversed(call.args), strict=True):
         limit = number_of(other)
         if isinstance(fact, _Highest) and limit is not None and np.isfinite(limit) and limit <= -1e38:
-            return _Highest(fact.scores, True)
+            return _Highest(fact.scores, fact.axis, True)
         if isinstance(fact, _Total) and limit == 1:
             return _Total(fact.highest, True)
     return None
@@ -245,26 +337,63 @@ def _subtract(call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
 
 
 def _exp(_call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
-    return _Powers(known[0].highest) if isinstance(known[0], _Shifted) else None
+    match known[0]:
+        case _Shifted(highest):
+            return _Powers(highest)
+        case _Logarithms(scores, axis):
+            return _Weights(scores, axis, 1)
+    return None
 
 
 def _sum(call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
     powers = known[0]
-    fits = call.attrs.keepdims and _is_last(call.args[0], call.attrs.axis)
-    return _Total(powers.highest) if isinstance(powers, _Powers) and fits else None
+    if not isinstance(powers, _Powers) or not call.attrs.keepdims:
+        return None
+    return _Total(powers.highest) if _axis(call.args[0], call.attrs.axis) == powers.highest.axis else None
 
 
 def _divide(_call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
     powers, total = known
     if not isinstance(powers, _Powers) or not isinstance(total, _Total) or total.highest is not powers.highest:
         return None
-    return _Weights(powers.highest.scores, 2, powers.highest.finite and total.filled)
+    highest = powers.highest
+    return _Weights(highest.scores, highest.axis, 2, highest.finite and total.filled)
 
 
-def _is_last(data: relax.Expr, axes: Iterable[object] | None) -> bool:
-    """Whether a reduction is over the last axis alone."""
+def _all(call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
+    """Truth values, or integers made of them, of which the smallest is taken."""
+    hidden = known[0]
+    if not isinstance(hidden, _Hidden) or hidden.axis is not None or not call.attrs.keepdims:
+        return None
+    axis = _axis(call.args[0], call.attrs.axis)
+    return _Hidden(hidden.scores, axis) if axis is not None else None
+
+
+def _cast(_call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
+    return known[0] if isinstance(known[0], _Hidden) else None
+
+
+def _equal(call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
+    for fact, scores, other in zip(known, call.args, reversed(call.args), strict=True):
+        if isinstance(fact, _Scores) and number_of(other) == -math.inf:
+            return _Hidden(scores)
+    return None
+
+
+def _where(call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
+    """Zeros in place of weights where all scores are minus infinity."""
+    hidden, _, weights = known
+    if not isinstance(hidden, _Hidden) or not isinstance(weights, _Weights) or number_of(call.args[1]) != 0:
+        return None
+    same = hidden.scores.same_as(weights.scores) and hidden.axis == weights.axis
+    return _Weights(weights.scores, weights.axis, weights.uses + 1, True, call.args[2]) if same else None
+
+
+def _axis(data: relax.Expr, axes: Iterable[object] | None) -> int | None:
+    """The only axis of a reduction."""
     rank = len(shape_of(data))
-    return axes is not None and [int(str(axis)) % rank for axis in axes] == [rank - 1]
+    found = [] if axes is None else [int(str(axis)) % rank for axis in axes]
+    return found[0] if len(found) == 1 else None
 
 
 def number_of(expr: relax.Expr) -> float | None:
@@ -274,12 +403,21 @@ def number_of(expr: relax.Expr) -> float | None:
     return float(array_of(expr).reshape(()))
 
 
+_CHANGEABLE = (_Scores, _Weights, _OfWeights)
+_MOVED = (*SHAPES, "permute_dims")
+
 _RULES: Mapping[str, Callable[[relax.Call, list[_Fact | None]], _Fact | None]] = {
     "nn.softmax": _softmax,
+    "nn.log_softmax": _log_softmax,
     "max": _max,
     "maximum": _maximum,
     "subtract": _subtract,
     "exp": _exp,
     "sum": _sum,
     "divide": _divide,
+    "equal": _equal,
+    "min": _all,
+    "all": _all,
+    "astype": _cast,
+    "where": _where,
 }

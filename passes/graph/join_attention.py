@@ -18,6 +18,7 @@ from nnefc.passes.compute.attention import attend
 from nnefc.passes.compute.attention_problem import Attended, AttentionTiles
 from nnefc.passes.graph.attention_ends import with_ends
 from nnefc.passes.graph.attention_terms import KEY, PLACE, PRODUCT, QUERY, Operand, Terms, heads_sharing, terms_of
+from nnefc.passes.graph.attention_weights import POWER
 from nnefc.passes.graph.choose_attention import attention_tiles
 from nnefc.passes.graph.find_attention import find_attention
 from nnefc.passes.graph.patterns import FUSION, OpPattern
@@ -50,13 +51,13 @@ class JoinAttention:
 
 
 def _fits(terms: Terms) -> bool:
-    """Whether rows are of known length, none is empty, and what is multiplied is float32."""
+    """Whether rows are of known length, none is known to be empty, and what is multiplied is float32."""
     sizes = (*terms.shape, terms.keys, terms.size)
     data = [load.source for term in (terms.query, terms.key, terms.value) for load in loads_of(term)]
     data = [source for source in data if "int" not in str(source.dtype)]  # where others are read
     return (
         is_known(terms.size, terms.width)
-        and all(bounds(size)[0] > 0 for size in sizes)
+        and all(bounds(size)[1] > 0 for size in sizes)
         and all(str(source.dtype) == "float32" for source in data)
     )
 
@@ -76,7 +77,8 @@ class _Joiner(Rewriter):
 
     def _attention(self, terms: Terms, tiles: AttentionTiles) -> relax.Var:
         operands = [self._operand(operand) for operand, _ in terms.operands]
-        known = [terms.query, terms.key, terms.value, terms.score, *terms.ends, "to", *terms.firsts, *terms.result]
+        weight = terms.weight, terms.chosen, terms.defined
+        known = [terms.query, terms.key, terms.value, terms.score, *weight, *terms.ends, "to", *terms.firsts, *terms.result]
         sizes = [size for _, size in terms.batch]
         shapes = [*sizes, terms.queries, terms.keys, terms.size, terms.width, *terms.shape]
         key = (
@@ -147,4 +149,7 @@ def _problem(terms: Terms) -> Attended:
         tuple(terms.shape),
         result,
         terms.empty,
+        terms.defined,
+        None if terms.weight.same_as(POWER) else of(terms.weight, (QUERY, KEY, POWER)),
+        None if terms.chosen is None else of(terms.chosen, (QUERY, KEY)),
     )

@@ -45,6 +45,15 @@ class Moves:
             return None
         return None if place is None else (value.args[0], place)
 
+    def after(self, value: relax.Expr, index: Index) -> Index | None:
+        """Where in `value`, which gives its operand another shape or its axes another order, what was at `index` is."""
+        if is_call(value, *SHAPES):
+            return self.reshaped(index, shape_of(value.args[0]), shape_of(value))
+        if is_call(value, "permute_dims"):
+            axes, rank = value.attrs.axes, len(index)
+            return index[::-1] if axes is None else tuple(index[int(axis) % rank] for axis in axes)
+        return None
+
     def reshaped(self, index: Index, shape: Sequence[Dimension], target: Sequence[Dimension]) -> Index | None:
         """The place in a tensor of the shape `target` of the item that is at `index` of the same items in `shape`.
 
