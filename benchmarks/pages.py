@@ -78,6 +78,7 @@ _NETWORKS = ("models/networks.py", "NAMES")
 PAGES: Mapping[str, PageScript] = {
     "ablation": PageScript("ablation.py", 40, ("ablation.py", "NETWORKS")),
     "accuracy": PageScript("accuracy.py", 10, ("accuracy.py", "FUNCTIONS"), timed=False),
+    "attention_spellings": PageScript("attention_spellings.py", 8, ("models/attention_spellings.py", "SPELLINGS")),
     "checked": PageScript("checked.py", 15, _NETWORKS),
     "cpu": PageScript("run.py", 20, _NETWORKS),
     "cuda": PageScript("cuda/without_gpu.py", 15, ("cuda/without_gpu.py", "WHOLE"), timed=False),

@@ -38,7 +38,7 @@ class OpenSize:
     Attributes:
         least, most: the smallest and the largest size; without `most`, it is `LARGEST`.
         multiple: what every size is a multiple of.
-        likely: a size for estimates, where there is no `most` to tell it from.
+        likely: a size for estimates, where there is no `most` below `LARGEST` to tell it from.
     """
 
     least: int = 1
@@ -66,7 +66,8 @@ class OpenSize:
 
     @property
     def values(self) -> Range:
-        """The range of the sizes, divided by their multiple; typical are those not far below the largest."""
+        """The range of the sizes, divided by their multiple; typical are those not far below a limit."""
         least, most = -(-self.least // self.multiple), (LARGEST if self.most is None else self.most) // self.multiple
-        typical = self.likely // self.multiple if self.most is None else math.isqrt(max(least, most // 16) * most)
+        is_limited = self.most is not None and self.most < LARGEST
+        typical = math.isqrt(max(least, most // 16) * most) if is_limited else self.likely // self.multiple
         return Range(least, most, max(least, min(most, typical)), self.multiple)

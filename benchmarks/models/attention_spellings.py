@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["RANGES", "SIZES", "SPELLINGS", "Spelling"]
+__all__ = ["RANGES", "SIZES", "SPELLINGS", "Spelling", "side_by_side"]
 
 HEADS, SIZE, WINDOW = 4, 32, 49
 WIDTH = HEADS * SIZE
@@ -26,14 +26,23 @@ LOWEST = float(np.finfo(np.float32).min)
 SIZES = {"b": 1, "n": 256, "m": 77, "past": 128, "t": 32, "i": 224, "w": 64}
 """What is measured."""
 
-RANGES = {"b": "1..16", "n": "1..4096", "m": "1..512", "past": "1..4096", "t": "1..512", "i": "1..4096"}
-"""What users would give; windows come in multiples of 16."""
+RANGES = {
+    "b": "1..16",
+    "n": "1..4096",
+    "m": "1..512",
+    "past": "1..4096",
+    "t": "1..512",
+    "i": "1..4096",
+    "w": "16..1024:16",
+}
+"""What users would give."""
 
 
 class Graph:
-    """A model in the making; operations return the names of what they make."""
+    """A model in the making; operations return the names of what they make, which begin with a prefix."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.inputs: dict[str, tuple[type, tuple[int | str, ...]]] = {}
@@ -45,17 +54,17 @@ class Graph:
 
     def several(self, count: int, operator: str, *operands: str, domain: str = "", **attributes: Any) -> list[str]:
         """All results of an operator."""
-        names = [f"{operator.lower()}_{len(self.nodes)}_{n}" for n in range(count)]
+        names = [f"{self.prefix}{operator.lower()}_{len(self.nodes)}_{n}" for n in range(count)]
         self.nodes.append(helper.make_node(operator, list(operands), names, domain=domain, **attributes))
         return names
 
     def given(self, name: str, *shape: int | str, dtype: type = np.float32) -> str:
         """An input."""
-        self.inputs[name] = dtype, shape
-        return name
+        self.inputs[self.prefix + name] = dtype, shape
+        return self.prefix + name
 
     def constant(self, value: Any, dtype: Any = np.float32) -> str:
-        name = f"c{len(self.constants)}"
+        name = f"{self.prefix}c{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
         return name
 
@@ -94,18 +103,22 @@ class Graph:
     def weighted(self, scores: str, values: str) -> str:
         return self.do("MatMul", self.do("Softmax", scores, axis=-1), values)
 
-    def model(self, result: str, sizes: Mapping[str, int] | None = None) -> onnx.ModelProto:
-        """The model, with these sizes in place of their names."""
-        inputs = [
-            helper.make_tensor_value_info(
-                name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), [_known(size, sizes or {}) for size in shape]
-            )
-            for name, (dtype, shape) in self.inputs.items()
-        ]
-        outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, None)]
-        graph = helper.make_graph(self.nodes, "attention", inputs, outputs, self.constants)
-        imports = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
-        return helper.make_model(graph, opset_imports=imports, ir_version=9)
+
+def _model(graphs: Mapping[str, Graph], sizes: Mapping[str, int] | None) -> onnx.ModelProto:
+    """A model of one graph, or of several side by side, by their results; with these sizes in place of their names."""
+    inputs = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), [_known(size, sizes or {}) for size in shape]
+        )
+        for graph in graphs.values()
+        for name, (dtype, shape) in graph.inputs.items()
+    ]
+    outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, None) for result in graphs]
+    nodes = [node for graph in graphs.values() for node in graph.nodes]
+    constants = [constant for graph in graphs.values() for constant in graph.constants]
+    made = helper.make_graph(nodes, "attention", inputs, outputs, constants)
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(made, opset_imports=imports, ir_version=9)
 
 
 def _known(size: int | str, sizes: Mapping[str, int]) -> int | str:
@@ -304,10 +317,8 @@ def optimizer_fused_product(g: Graph) -> str:
 
 def joined_flux(g: Graph) -> str:
     """Tokens of a text before those of an image, as they come; rotated; the results apart again."""
-    both = [
-        g.do("Concat", *(g.given(f"{p}_{name}", "b", p, HEADS, SIZE) for p in ("t", "i")), axis=1) for name in "qkv"
-    ]
-    q, k, v = (g.permuted(x, 0, 2, 1, 3) for x in both)
+    pairs = [[g.given(f"{part}_{name}", "b", part, HEADS, SIZE) for part in ("t", "i")] for name in "qkv"]
+    q, k, v = (g.permuted(g.do("Concat", *pair, axis=1), 0, 2, 1, 3) for pair in pairs)
     cosine, sine = (g.given(name, "t + i", SIZE) for name in ("cos", "sin"))
 
     def rotated(x: str) -> str:
@@ -319,7 +330,7 @@ def joined_flux(g: Graph) -> str:
     factor = _root_of_scale(g, q)
     scores = g.do("MatMul", g.do("Mul", q, factor), g.do("Mul", g.permuted(k, 0, 1, 3, 2), factor))
     made = g.together(g.weighted(scores, v))
-    return g.do("Slice", made, g.size("t_q", 1), g.integers(2**63 - 1), g.integers(1))
+    return g.do("Slice", made, g.size(pairs[0][0], 1), g.integers(2**63 - 1), g.integers(1))
 
 
 def joined_sd3(g: Graph) -> str:
@@ -334,10 +345,10 @@ def joined_sd3(g: Graph) -> str:
 
 def joined_with_mask(g: Graph) -> str:
     """Joined tokens, some of the text's of which are padding."""
-    q, k, v = (
-        g.do("Concat", *(g.given(f"{p}_{name}", "b", p, HEADS, SIZE) for p in ("t", "i")), axis=1) for name in "qkv"
-    )
-    ones = g.do("Expand", g.constant(True, np.bool_), g.joined_sizes(g.size("i_q", 0), g.size("i_q", 1)))
+    pairs = [[g.given(f"{part}_{name}", "b", part, HEADS, SIZE) for part in ("t", "i")] for name in "qkv"]
+    q, k, v = (g.do("Concat", *pair, axis=1) for pair in pairs)
+    image = pairs[0][1]
+    ones = g.do("Expand", g.constant(True, np.bool_), g.joined_sizes(g.size(image, 0), g.size(image, 1)))
     seen = g.do("Concat", g.given("mask", "b", "t", dtype=np.bool_), ones, axis=1)
     mask = g.do("Where", g.do("Unsqueeze", seen, g.integers(1, 2)), g.constant(0), g.constant(-math.inf))
     scores = g.do("MatMul", g.permuted(q, 0, 2, 1, 3), g.permuted(k, 0, 2, 3, 1))
@@ -512,18 +523,17 @@ class Spelling:
     def model(self, sizes: Mapping[str, int] | None = None) -> onnx.ModelProto:
         """The model, with these sizes in place of their names."""
         graph = Graph()
-        return graph.model(self.build(graph), sizes)
+        return _model({self.build(graph): graph}, sizes)
 
     def names(self) -> list[str]:
         """Of the open dimensions."""
         graph = Graph()
         self.build(graph)
-        names = [str(size) for _, shape in graph.inputs.values() for size in shape if size in SIZES]
-        return list(dict.fromkeys(names))
+        return list(dict.fromkeys(str(size) for _, shape in graph.inputs.values() for size in shape if size in SIZES))
 
-    def values(self, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    def values(self, sizes: Mapping[str, int], prefix: str = "") -> dict[str, np.ndarray]:
         """Random values for the inputs."""
-        graph, random = Graph(), np.random.default_rng(1)
+        graph, random = Graph(prefix), np.random.default_rng(1)
         self.build(graph)
         made = {}
         for name, (dtype, shape) in graph.inputs.items():
@@ -536,15 +546,46 @@ class Spelling:
         return made
 
 
+def side_by_side(prefixes: Mapping[str, str], sizes: Mapping[str, int] | None = None) -> onnx.ModelProto:
+    """A model of several spellings, by their names, with prefixes for the names of their tensors."""
+    graphs = {}
+    for name, prefix in prefixes.items():
+        graph = Graph(prefix)
+        graphs[SPELLINGS[name].build(graph)] = graph
+    return _model(graphs, sizes)
+
+
 SPELLINGS: Mapping[str, Spelling] = {
-    build.__name__: Spelling(build)
-    for build in (
-        torchscript_bert, torchscript_sdpa_bool, torchscript_sdpa_causal, dynamo_sdpa, dynamo_sdpa_bool,
-        optimum_llama, optimum_gpt2, optimum_t5, tf2onnx_keras, tf2onnx_matmul,
-        optimizer_attention, optimizer_multi_head, optimizer_fused_product,
-        joined_flux, joined_sd3, joined_with_mask, cross, windows_swin, sliding_window,
-        grouped_by_tile, grouped_by_axes, grouped_by_gather,
-        parts_of_one_product, batches_of_heads, columns_yolo, columns_keys_first, soft_cap, softmax_in_casts,
-        safe_softmax, masked_softmax, kept_weights, rows_between_heads,
-    )
-}  # fmt: skip
+    "torchscript_bert": Spelling(torchscript_bert),
+    "torchscript_sdpa_bool": Spelling(torchscript_sdpa_bool),
+    "torchscript_sdpa_causal": Spelling(torchscript_sdpa_causal),
+    "dynamo_sdpa": Spelling(dynamo_sdpa),
+    "dynamo_sdpa_bool": Spelling(dynamo_sdpa_bool),
+    "optimum_llama": Spelling(optimum_llama),
+    "optimum_gpt2": Spelling(optimum_gpt2),
+    "optimum_t5": Spelling(optimum_t5),
+    "tf2onnx_keras": Spelling(tf2onnx_keras),
+    "tf2onnx_matmul": Spelling(tf2onnx_matmul),
+    "optimizer_attention": Spelling(optimizer_attention),
+    "optimizer_multi_head": Spelling(optimizer_multi_head),
+    "optimizer_fused_product": Spelling(optimizer_fused_product),
+    "joined_flux": Spelling(joined_flux),
+    "joined_sd3": Spelling(joined_sd3),
+    "joined_with_mask": Spelling(joined_with_mask),
+    "cross": Spelling(cross),
+    "windows_swin": Spelling(windows_swin),
+    "sliding_window": Spelling(sliding_window),
+    "grouped_by_tile": Spelling(grouped_by_tile),
+    "grouped_by_axes": Spelling(grouped_by_axes),
+    "grouped_by_gather": Spelling(grouped_by_gather),
+    "parts_of_one_product": Spelling(parts_of_one_product),
+    "batches_of_heads": Spelling(batches_of_heads),
+    "columns_yolo": Spelling(columns_yolo),
+    "columns_keys_first": Spelling(columns_keys_first),
+    "soft_cap": Spelling(soft_cap),
+    "softmax_in_casts": Spelling(softmax_in_casts),
+    "safe_softmax": Spelling(safe_softmax),
+    "masked_softmax": Spelling(masked_softmax),
+    "kept_weights": Spelling(kept_weights),
+    "rows_between_heads": Spelling(rows_between_heads),
+}

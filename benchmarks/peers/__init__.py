@@ -14,6 +14,7 @@ import numpy as np
 __all__ = [
     "INT8",
     "INT8_PEERS",
+    "LIMITED",
     "NARROW",
     "NARROW_PEERS",
     "PEERS",
@@ -77,6 +78,8 @@ STRICT = "nnefc --strict"
 """nnefc without the algorithms that round otherwise than the plain sum does."""
 STATIC = "nnefc of known sizes"
 """nnefc with a library for the sizes of the run alone, beside one for all sizes."""
+LIMITED = "nnefc of sizes in ranges"
+"""nnefc with a library for sizes in ranges that users give, beside one without."""
 NARROW = {"nnefc bf16": "bf16", "nnefc fp16": "fp16"}
 """nnefc in narrow precisions."""
 INT8 = "nnefc int8"
@@ -90,7 +93,7 @@ TRACT_NNEF = "tract, of NNEF"
 OTHER_FORMATS = {
     "ncnn": _ncnn,
     TRACT_NNEF: _tract_nnef,
-    **dict.fromkeys((STRICT, STATIC, *NARROW, INT8), _nnefc),
+    **dict.fromkeys((STRICT, STATIC, LIMITED, *NARROW, INT8), _nnefc),
 }
 """Engines that read no ONNX files: only who names them measures them."""
 NARROW_PEERS = {"openvino bf16": "bf16", "openvino f16": "f16"}

@@ -152,11 +152,11 @@ class _Reader:
         )  # fmt: skip
 
     def _roles(self) -> tuple[relax.Call, Index, Index]:
-        """The first product, and where in its result scores are: the outer axes, and the last two, one of which is keys."""
+        """The first product, and where in it scores are: the outer axes, and the last two, one of which is keys."""
         if self._product is None:
             raise _NoTerms
         product, (*outer, row, column) = self._product
-        if column.same_as(KEY) and not _uses(row, KEY) or row.same_as(KEY) and not _uses(column, KEY):
+        if (column.same_as(KEY) and not _uses(row, KEY)) or (row.same_as(KEY) and not _uses(column, KEY)):
             return product, tuple(outer), (row, column)
         raise _NoTerms
 
@@ -166,7 +166,9 @@ class _Reader:
         axes = [tirx.Var(f"b{n}", "int64") for n in range(len(sizes))]
         axes[found.axis] = KEY
         probe = _Reader(self._program, self._kernels)
-        probe._changed(found.scores, tuple(_ZERO if s == 1 and v is not KEY else v for v, s in zip(axes, sizes, strict=True)))
+        probe._changed(
+            found.scores, tuple(_ZERO if s == 1 and v is not KEY else v for v, s in zip(axes, sizes, strict=True))
+        )
         _, outer, ends = probe._roles()
         others = [n for n in range(len(sizes)) if n != found.axis]
         used, taken = variables_of(ends), variables_of(outer)

@@ -78,7 +78,17 @@ class _Joiner(Rewriter):
     def _attention(self, terms: Terms, tiles: AttentionTiles) -> relax.Var:
         operands = [self._operand(operand) for operand, _ in terms.operands]
         weight = terms.weight, terms.chosen, terms.defined
-        known = [terms.query, terms.key, terms.value, terms.score, *weight, *terms.ends, "to", *terms.firsts, *terms.result]
+        known = [
+            terms.query,
+            terms.key,
+            terms.value,
+            terms.score,
+            *weight,
+            *terms.ends,
+            "to",
+            *terms.firsts,
+            *terms.result,
+        ]
         sizes = [size for _, size in terms.batch]
         shapes = [*sizes, terms.queries, terms.keys, terms.size, terms.width, *terms.shape]
         key = (

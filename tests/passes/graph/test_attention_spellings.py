@@ -1,0 +1,79 @@
+"""Attention as exporters, converters and optimizers spell it: one kernel each, whatever is known of sizes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from models.attention_spellings import RANGES, SIZES, SPELLINGS, side_by_side
+from tvm import relax
+
+import nnefc
+from nnefc.backends import backend_of
+from nnefc.formats import load_network
+from nnefc.frontends.leaving_open import leaving_open
+from nnefc.passes.pipeline import optimized
+from nnefc.sizes import OpenSize
+from nnefc.targets.machine.parsing import parse_target
+
+PREFIXES = {name: f"s{number}_" for number, name in enumerate(SPELLINGS)}
+OF_EACH_KIND = (
+    "dynamo_sdpa_bool", "safe_softmax", "masked_softmax", "kept_weights", "columns_keys_first", "columns_yolo",
+    "rows_between_heads", "optimum_llama", "joined_flux", "grouped_by_axes",
+)  # fmt: skip
+ZEROS_WHERE_ALL_IS_HIDDEN = ("dynamo_sdpa_bool", "safe_softmax", "masked_softmax")
+OWN_PRODUCTS = {"optimizer_attention"}  # projections, which are products besides
+
+
+def kernels(path: Path, shape: dict[str, OpenSize] | None = None) -> dict[str, Counter[str]]:
+    """How many kernels of attention, and of products and softmaxes, each spelling has."""
+    network = load_network(path, shape=shape)
+    with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
+        network = optimized(network, backend_of(parse_target("llvm -mcpu=haswell")), lambda *_: None)
+    names = {prefix: name for name, prefix in PREFIXES.items()}
+    found = {name: Counter[str]() for name in SPELLINGS}
+    for block in network.module["main"].body.blocks:
+        for binding in block.bindings:
+            prefix = re.match(r"s\d+_", str(binding.var.name))
+            if prefix is None or not isinstance(binding.value, relax.Call) or not binding.value.args:
+                continue
+            kernel = str(getattr(binding.value.args[0], "name_hint", ""))
+            for kind in ("attention", "matmul", "softmax"):
+                found[names[prefix[0]]][kind] += kind in kernel
+    return found
+
+
+@pytest.mark.parametrize("known", ["static", "open", "ranges"])
+def test_each_spelling_is_one_kernel(tmp_path: Path, known: str) -> None:
+    path = tmp_path / "spellings.onnx"
+    onnx.save(side_by_side(PREFIXES, SIZES if known == "static" else None), path)
+    ranges = {name: size for name, text in RANGES.items() if (size := OpenSize.read(text)) is not None}
+    found = kernels(path, ranges if known == "ranges" else None)
+    apart = {name: {kind: n for kind, n in counts.items() if n} for name, counts in found.items()}
+    assert apart == {name: {"attention": 1} | ({"matmul": 1} if name in OWN_PRODUCTS else {}) for name in SPELLINGS}
+
+
+@pytest.mark.parametrize("names", [OF_EACH_KIND, pytest.param(tuple(SPELLINGS), marks=pytest.mark.slow)], ids=len)
+def test_open_sizes_give_what_onnxruntime_gives(names: Sequence[str]) -> None:
+    prefixes = {name: PREFIXES[name] for name in names}
+    model = side_by_side(prefixes)
+    library = nnefc.compile(model).load(threads=1)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # of names of sizes that it calculates otherwise
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    for sizes in (
+        {"b": 2, "n": 37, "m": 19, "past": 13, "t": 5, "i": 44, "w": 16},
+        {"b": 3, "n": 1, "m": 5, "past": 9, "t": 1, "i": 17, "w": 32},
+    ):
+        values = {k: v for name, prefix in prefixes.items() for k, v in SPELLINGS[name].values(sizes, prefix).items()}
+        for name in ZEROS_WHERE_ALL_IS_HIDDEN:
+            values[PREFIXES[name] + "mask"][1] = False
+        wanted = session.run(None, values)
+        for name, one, other in zip(names, library.run(values).values(), wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-6 * np.abs(other).max(), err_msg=name)
