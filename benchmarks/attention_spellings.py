@@ -99,8 +99,8 @@ def body(found: Mapping[str, Mapping[str, Latency]], plan: Plan, failed: Mapping
     return [
         f"One attention of four heads of 32 numbers, on one thread, with {sizes}. *Open*: a library compiled without"
         " any range. *Ranges*: with ranges. *Static*: for these sizes. onnxruntime has the model of open sizes."
-        f" Each in a process of its own; warmed up, then in turns, {plan.rounds} of at least {plan.seconds} s. Milliseconds: the"
-        " shortest run. *Ahead*: onnxruntime's time over the library's; below 1 onnxruntime is faster.",
+        f" Each in a process of its own; warmed up, then in turns, {plan.rounds} of at least {plan.seconds} s."
+        " Milliseconds: shortest run. *Ahead*: onnxruntime's time over the library's; below 1 onnxruntime is faster.",
         "",
         f"Open libraries are ahead by {mean} (geometric mean); {sum(ratio < 1 for ratio in ratios)} of {len(ratios)}"
         " are below 1.",

@@ -19,6 +19,7 @@ scores and their sum are operations between vectors, and P is written as the sec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from tvm import te, tirx
 from tvm.tirx.stmt import AllocBuffer
@@ -353,12 +354,13 @@ class _Tile:
                 yield tirx.BufferStore(self.powers, power, [there])
                 yield tirx.BufferStore(self.total, self.total[own] + self.powers[there], [own])
                 if self.problem.weight:
-                    yield self._lanes(lambda lane, vector=vector: self._weight(start, key, vector * lanes + lane))
+                    yield self._lanes(partial(self._weight, start, key, vector))
 
         yield loop(count, powers, "key")
 
-    def _weight(self, start: tirx.Expr, key: tirx.Expr, lane: tirx.Expr) -> tirx.Stmt:
+    def _weight(self, start: tirx.Expr, key: tirx.Expr, vector: int, lane: tirx.Expr) -> tirx.Stmt:
         """What is multiplied with values, in place of a power."""
+        lane = vector * self.lanes + lane
         problem, at = self.problem, key * int64(self.across) + lane
         where = self.loads, self.batch, self._row(lane), start + key
         assert problem.weight is not None
