@@ -1,13 +1,14 @@
-"""Arrays of arrays where the standard has tensors or pairs: torch-to-nnef and tract write them so.
+"""Arrays where the standard has tensors, or pairs: torch-to-nnef and tract write them so.
 
 a = [[1.0, 2.0]];                     a = constant<scalar>(shape = [1, 2], value = [1.0, 2.0]);
 y = linear(x, [[1.0, 2.0]]);          the same under a name of its own before it
+y = copy([0.5]);                      y = copy(array1) with constant<scalar>(shape = [1], value = [0.5])
 y = pad(x, [[0, 0], [1, 1]]);         y = pad(x, [(0, 0), (1, 1)]);
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -20,6 +21,9 @@ __all__ = ["with_values_as_tensors"]
 _MOST = 1 << 20
 """Numbers in one array: more are in files."""
 
+_MOST_LINES = 5
+"""Lines that a warning names."""
+
 
 def with_values_as_tensors(document: syntax.Document) -> tuple[syntax.Document, list[str]]:
     """A document with tensors and pairs in place of such arrays, and notes of what was read so."""
@@ -30,13 +34,23 @@ def with_values_as_tensors(document: syntax.Document) -> tuple[syntax.Document, 
     )
     if not rewriting.notes:
         return document, []
-    return replace(document, graphs=graphs, fragments=fragments), list(dict.fromkeys(rewriting.notes))
+    notes = [f"{text} in {_spelled(lines)}, which the standard does not do" for text, lines in rewriting.notes.items()]
+    return replace(document, graphs=graphs, fragments=fragments), notes
+
+
+def _spelled(lines: Sequence[int]) -> str:
+    """Line 5; or lines 5, 6, 7 and 20 others."""
+    shown = [str(line) for line in dict.fromkeys(lines)]
+    if len(shown) == 1:
+        return f"line {shown[0]}"
+    more = f" and {len(shown) - _MOST_LINES} others" if len(shown) > _MOST_LINES else ""
+    return f"lines {', '.join(shown[:_MOST_LINES])}{more}"
 
 
 class _Rewriting:
     def __init__(self, document: syntax.Document) -> None:
         self._document = document
-        self.notes: list[str] = []
+        self.notes: dict[str, list[int]] = {}
 
     def body(self, body: tuple[syntax.Assignment, ...]) -> tuple[syntax.Assignment, ...]:
         """Statements, with those of constants before where they are needed."""
@@ -47,23 +61,33 @@ class _Rewriting:
     def _statement(self, assignment: syntax.Assignment, names: Iterator[str]) -> list[syntax.Assignment]:
         value = assignment.value
         if isinstance(value, syntax.Array):
-            constant = _constant(value) if any(isinstance(n, float) for n in _numbers(value) or ()) else None
+            constant = _constant(value, 2) if any(isinstance(n, float) for n in _numbers(value) or ()) else None
             if constant is not None:
-                self._note("arrays of arrays are read as constants")
+                self._note(_OF_ARRAYS, value)
                 return [replace(assignment, value=constant)]
         if not isinstance(value, syntax.Invocation):
             return [assignment]
-        types = self._types(value)
         before: list[syntax.Assignment] = []
+        made = self._invocation(value, names, before)
+        return [*before, replace(assignment, value=made)]
+
+    def _invocation(
+        self, value: syntax.Invocation, names: Iterator[str], before: list[syntax.Assignment]
+    ) -> syntax.Invocation:
+        """An invocation whose arguments are as its parameters ask for; constants are assigned `before` it."""
+        types = self._types(value)
         arguments = []
         for position, argument in enumerate(value.arguments):
-            made = self._argument(argument.value, types.get(position if argument.name is None else argument.name))
-            if isinstance(made, syntax.Invocation) and made is not argument.value:
+            given = argument.value
+            if isinstance(given, syntax.Invocation):
+                given = self._invocation(given, names, before)
+            made = self._argument(given, types.get(position if argument.name is None else argument.name))
+            if isinstance(made, syntax.Invocation) and made is not given:
                 name = syntax.Identifier(made.at, next(names))
                 before.append(syntax.Assignment(made.at, name, made))
                 made = name
             arguments.append(replace(argument, value=made))
-        return [*before, replace(assignment, value=replace(value, arguments=tuple(arguments)))]
+        return replace(value, arguments=tuple(arguments))
 
     def _argument(self, given: syntax.Expression, wanted: Type | None) -> syntax.Expression:
         """An argument as its parameter's type asks for it; a constant as the invocation that makes it."""
@@ -71,14 +95,15 @@ class _Rewriting:
             return given
         match wanted:
             case TensorType():
-                made = _constant(given)
+                made = _constant(given, 1)
                 if made is not None:
-                    self._note("arrays of arrays are read as constants")
+                    nested = any(isinstance(each, syntax.Array) for each in given.items)
+                    self._note(_OF_ARRAYS if nested else _OF_NUMBERS, given)
                     return made
             case ArrayType(TupleType()):
                 pairs = [syntax.Tuple(each.at, each.items) for each in given.items if isinstance(each, syntax.Array)]
                 if pairs and len(pairs) == len(given.items):
-                    self._note("arrays are read as tuples")
+                    self._note("arrays are read as tuples", given)
                     return syntax.Array(given.at, tuple(pairs))
         return given
 
@@ -94,14 +119,18 @@ class _Rewriting:
         types: dict[str | int, Type] = dict(enumerate(type_ for _, type_ in declared))
         return {**types, **dict(declared)}
 
-    def _note(self, text: str) -> None:
-        self.notes.append(f"{text}, which the standard does not do")
+    def _note(self, text: str, part: syntax.Array) -> None:
+        self.notes.setdefault(text, []).append(self._document.source.location(part.at).line)
 
 
-def _constant(array: syntax.Array) -> syntax.Invocation | None:
-    """Numbers in arrays of arrays as a constant of reals; None for other arrays."""
+_OF_ARRAYS = "arrays of arrays are read as constants"
+_OF_NUMBERS = "arrays of numbers are read as constants"
+
+
+def _constant(array: syntax.Array, least: int) -> syntax.Invocation | None:
+    """Numbers in an array of so many dimensions or more as a constant of reals; None for other arrays."""
     shape, numbers = _shape(array), _numbers(array)
-    if shape is None or len(shape) < 2 or not numbers or len(numbers) > _MOST:
+    if shape is None or len(shape) < least or not numbers or len(numbers) > _MOST:
         return None
 
     def literals(values: list[int] | list[float]) -> syntax.Array:

@@ -2,7 +2,7 @@
 
     fragments or operators without the `extension` that enables them       as if it were there
     a fragment that is a compound operation of the standard                 the standard's, if they are defined alike
-    a = [[1.0, 2.0]];  or an array of arrays of numbers for a tensor        constant(shape = [1, 2], value = [1.0, 2.0])
+    a = [[1.0, 2.0]];  or an array of numbers for a tensor                  constant(shape = [1, 2], value = [1.0, 2.0])
     padding = [[0, 0], [1, 1]]                                              padding = [(0, 0), (1, 1)]
     epsilon = e, where e is a tensor of rank 0                              the number in it
 

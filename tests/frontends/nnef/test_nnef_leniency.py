@@ -28,6 +28,12 @@ BREACHES = {
         "arrays of arrays are read as constants",
         "must be an invocation",
     ),
+    "an array for a tensor": (
+        "",
+        "a = copy([0.5]);\n b = mul(x, [2, 4.0]); y = add(x, mul(b, min(a, [1.0, 0.25])));",
+        "arrays of numbers are read as constants in lines 3, 4, which the standard does not do",
+        "cannot be deduced",
+    ),
     "arrays for pairs": (
         "",
         "a = add(x, x); b = pad(a, padding = [[1, 0], [0, 2]]);"
