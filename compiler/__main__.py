@@ -8,8 +8,6 @@ import os
 import signal
 import sys
 
-from nnefc.cli import main as command_line
-
 __all__ = ["main"]
 
 
@@ -21,6 +19,10 @@ def main() -> None:
     """
     gc.disable()
     signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, _interrupted)
+    from nnefc.cli import main as command_line
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         command_line(prog_name="nnefc")
     except SystemExit as end:
@@ -38,6 +40,12 @@ def main() -> None:
 def _end(number: int, _frame: object) -> None:
     """End as an interruption by the keyboard does, so that no temporary files are left behind."""
     sys.exit(128 + number)
+
+
+def _interrupted(number: int, _frame: object) -> None:
+    """End at once, with one line: nothing has begun yet."""
+    os.write(2, b"interrupted\n")
+    os._exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from importlib.metadata import version
@@ -21,6 +19,7 @@ from nnefc.loader import Model, listed, load
 from nnefc.loader.notebook import face_html
 from nnefc.network import Network, OpenDimension, size_by_name
 from nnefc.open_formulas import factor_of
+from nnefc.output_files import temporary_folder, write_error, write_together
 from nnefc.pages.page import graph_fragment
 from nnefc.passes.backend import Code, Lowered, TimedKernel
 from nnefc.passes.graph.index_limits import index_limits
@@ -46,7 +45,7 @@ from nnefc.targets.description.library import (
 )
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.encrypted_weights import read_key
-from nnefc.targets.link.outputs import write_network, write_together
+from nnefc.targets.link.outputs import write_network
 from nnefc.targets.link.toolchain import command_of
 from nnefc.targets.machine.any_target import AnyTarget
 from nnefc.targets.machine.system import FileFormat
@@ -156,11 +155,11 @@ class Artifact:
         """
         description = replace(self.description, prefix=name) if name is not None else self.description
         key = encrypt if encrypt is None or isinstance(encrypt, bytes) else read_key(Path(encrypt))
-        with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
-            files = [Path(folder) / f"{number}.o" for number in range(len(self.code.objects))]
+        with temporary_folder("nnefc-") as folder:
+            files = [folder / f"{number}.o" for number in range(len(self.code.objects))]
             for file, content in zip(files, self.code.objects, strict=True):
                 file.write_bytes(content)
-            files += self.code.write_sources(Path(folder))
+            files += self.code.write_sources(folder)
             target, command = self.target.zig_target, command_of(cc) if cc is not None else ()
             write_network(
                 files,
@@ -195,7 +194,7 @@ class Artifact:
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CompileError(f"cannot write to {place}: {error.strerror}") from error
+            raise write_error(place, error) from error
         old = {file for pattern in self.code.texts[kind] for file in place.glob(pattern)}
         new = write_together(place, lambda beside: self.code.write_text(kind, beside))
         for file in sorted(old - set(new)):
@@ -203,9 +202,8 @@ class Artifact:
 
     def load(self, *, threads: int | None = None, device: int = 0, flush_subnormals: bool = True) -> Model:
         """Load the network into this process, without leaving a file; arguments as of `nnefc.load`."""
-        # Windows removes no file that is loaded
-        with tempfile.TemporaryDirectory(prefix="nnefc-", ignore_cleanup_errors=sys.platform == "win32") as folder:
-            path = Path(folder) / f"network{self.target.format.suffix}"
+        with temporary_folder("nnefc-") as folder:  # Windows removes no file that is loaded
+            path = folder / f"network{self.target.format.suffix}"
             self.export(path)
             return load(path, threads=threads, device=device, flush_subnormals=flush_subnormals)
 

@@ -27,6 +27,7 @@ from nnefc.internal_errors import compile_errors
 from nnefc.loader import LoadError, RunError
 from nnefc.narrowest import AUTO, narrowest
 from nnefc.network import Network
+from nnefc.output_files import write_error, write_text
 from nnefc.passes.backend import MEMORY_BUDGET, Code
 from nnefc.passes.pipeline import Place, joined
 from nnefc.programs import lowered_levels
@@ -403,7 +404,7 @@ class _Dump:
             try:
                 self._place.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise CompileError(f"cannot write to {self._place}: {error.strerror}") from error
+                raise write_error(self._place, error) from error
 
     def module(self, name: str, module: tvm.IRModule) -> None:
         """Called after each phase with its name and the module as it is then."""
@@ -414,9 +415,5 @@ class _Dump:
         """Called with what is no module."""
         if self._place is None:
             return
-        path = self._place / f"{self._count:02d}_{name}"
-        try:
-            path.write_text(text)
-        except OSError as error:
-            raise CompileError(f"cannot write to {path}: {error.strerror}") from error
+        write_text(self._place / f"{self._count:02d}_{name}", text)
         self._count += 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.compressed import GZIP, largest_content, unpacked
+from nnefc.output_files import temporary_errors
 
 if TYPE_CHECKING:
     import onnx
@@ -42,14 +43,15 @@ def file_of(model: AnyModel) -> tuple[Path, TemporaryDirectory[str] | None]:
     """
     if isinstance(model, str | os.PathLike):
         return Path(model), None
-    folder = TemporaryDirectory(prefix="nnefc-model-", ignore_cleanup_errors=True)
-    path = Path(folder.name) / "model.onnx"
-    if isinstance(model, bytes):
-        content = _plain(model)
-        _check_complete_bytes(content)
-        path.write_bytes(content)
-    else:
-        _write(model, path)
+    with temporary_errors():
+        folder = TemporaryDirectory(prefix="nnefc-model-", ignore_cleanup_errors=True)
+        path = Path(folder.name) / "model.onnx"
+        if isinstance(model, bytes):
+            content = _plain(model)
+            _check_complete_bytes(content)
+            path.write_bytes(content)
+        else:
+            _write(model, path)
     return path, folder
 
 

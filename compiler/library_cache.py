@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from nnefc.artifact import compiler_version
-from nnefc.diagnostics import CompileError
 from nnefc.driver import compile as compile_model
 from nnefc.frontends.nnef.archive import DOCUMENT
 from nnefc.loader import Model
 from nnefc.loader import load as load_library
 from nnefc.operators.custom import FORMATS, custom_operators
+from nnefc.output_files import write_error, write_together
 from nnefc.provenance import source_digest
-from nnefc.targets.link.outputs import write_together
 from nnefc.targets.machine.any_target import parse_any_target
 
 __all__ = ["load_model"]
@@ -80,7 +79,7 @@ def _cached_library(model: Path, target: str, options: Mapping[str, Any], said: 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CompileError(f"cannot write to {folder}: {error.strerror}") from error
+        raise write_error(folder, error) from error
     artifact = compile_model(model, target, **options)
     made = library(artifact.description.source)
     artifact.export(made)

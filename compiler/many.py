@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
@@ -161,6 +163,19 @@ def _result(future: Future[Compiled], target: str) -> Compiled:
         return Compiled(target, error=error)
 
 
+def _begin_process(begin: Callable[[], None] | None) -> None:
+    """Leave interruptions by the keyboard to the parent, which terminates the process; end what it runs then."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end)
+    if begin is not None:
+        begin()
+
+
+def _end(number: int, _frame: object) -> None:
+    """Raise, so that no temporary files and no compilers are left behind."""
+    sys.exit(128 + number)
+
+
 class Processes(Executor):
     """Processes that do not know each other: if the system ends one, its own work alone is lost.
 
@@ -193,7 +208,8 @@ class Processes(Executor):
         return result
 
     def _new(self) -> ProcessPoolExecutor:
-        self._made.append(ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), self._begin))
+        context = multiprocessing.get_context("spawn")
+        self._made.append(ProcessPoolExecutor(1, context, _begin_process, (self._begin,)))
         return self._made[-1]
 
     def __exit__(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from nnefc.internal_errors import compile_errors
 from nnefc.loader import LoadError, RunError
 from nnefc.network import Network
 from nnefc.operators.recording import Recording, recording
+from nnefc.output_files import written_whole
 from nnefc.quantizer.layers import Graph
 from nnefc.quantizer.observing import results
 from nnefc.quantizer.plan import tensors_read
@@ -197,13 +197,8 @@ def _write_onnx(model: Path, network: Network, found: Recording, plan: Quantizat
         if each.codes is not None or not np.array_equal(each.weights, layer.weights)
     ]
     made = rounded_model(model, tensors, layers)
-    try:
-        with tempfile.TemporaryDirectory(prefix=".nnefc-", dir=output.parent) as scratch:
-            file = Path(scratch) / "model.onnx"
-            file.write_bytes(made.SerializeToString())
-            os.replace(file, output)
-    except OSError as error:
-        raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
+    with written_whole(output) as file:
+        file.write_bytes(made.SerializeToString())
 
 
 def _compiled(network: Network) -> Any:

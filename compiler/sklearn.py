@@ -12,25 +12,21 @@ onnxmltools has them for LightGBM and XGBoost.
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import skl2onnx
-from sklearn.base import is_classifier
+import onnx
 
 from nnefc.artifact import Artifact
-from nnefc.diagnostics import CompileError
+from nnefc.diagnostics import CompileError, warn
 from nnefc.driver import compile as compile_model
 from nnefc.loader import Model, Tensor
 from nnefc.loader.tensors import DTYPES
+from nnefc.output_files import temporary_folder
+from nnefc.sklearn_conversion import conversions
 
 __all__ = ["CompiledEstimator", "compile"]
-
-_OPSETS = {"": 21, "ai.onnx.ml": 3}
-"""Versions of ONNX's operators that the converter writes."""
 
 _METHODS = ("predict", "predict_proba", "decision_function", "transform", "score_samples")
 
@@ -44,7 +40,7 @@ def compile(estimator: Any, samples: Any, *, threads: int | None = None, **optio
     Args:
         estimator: of scikit-learn, trained.
         samples: `[n, features]`: an array, or a data frame whose columns become inputs of their own; the library reads
-            these types. On them the original's methods show which the library computes.
+            these types, float64 too. On them the original's methods show which the library computes.
         threads: of the session; None: all processors that the process may use.
         options: of `nnefc.compile`.
 
@@ -52,12 +48,32 @@ def compile(estimator: Any, samples: Any, *, threads: int | None = None, **optio
         CompileError: skl2onnx cannot convert the estimator, nnefc cannot compile what it writes, or the results are
             those of no method.
     """
-    proto = _converted(estimator, samples)
-    with tempfile.TemporaryDirectory(prefix="nnefc-", ignore_cleanup_errors=True) as folder:
-        path = Path(folder) / f"{type(estimator).__name__}.onnx"
+    found: list[CompiledEstimator] = []
+    errors: list[CompileError] = []
+    for converted in conversions(estimator, samples):
+        try:
+            artifact = _compiled(converted(), estimator, options)
+            found.append(CompiledEstimator(estimator, artifact, samples, threads))
+        except CompileError as error:
+            errors.append(error)
+        if found and found[-1].is_complete:
+            break
+    if not found:
+        raise errors[0]
+    best = max(found, key=lambda one: (one.is_complete, len(one.methods)))
+    if not best.is_complete:
+        warn(
+            f"{type(estimator).__name__}: of the library's results, {', '.join(best.others)} are those of no method "
+            f"on these {len(samples)} samples; it has {', '.join(best.methods)}"
+        )
+    return best
+
+
+def _compiled(proto: onnx.ModelProto, estimator: Any, options: Mapping[str, Any]) -> Artifact:
+    with temporary_folder("nnefc-") as folder:
+        path = folder / f"{type(estimator).__name__}.onnx"
         path.write_bytes(proto.SerializeToString())
-        artifact = compile_model(path, **options)
-    return CompiledEstimator(estimator, artifact, samples, threads)
+        return compile_model(path, **options)
 
 
 class CompiledEstimator:
@@ -67,10 +83,12 @@ class CompiledEstimator:
         artifact: the compiled network, to export.
         model: the loaded library.
         methods: their names.
+        others: outputs of the library that none of them gives.
     """
 
     artifact: Artifact
     model: Model
+    others: tuple[str, ...]
 
     def __init__(self, estimator: Any, artifact: Artifact, samples: Any, threads: int | None) -> None:
         """See :func:`compile`."""
@@ -84,12 +102,19 @@ class CompiledEstimator:
             for name, array in found.items():
                 if _is_equal(array, wanted):
                     self._outputs.setdefault(method, (name, wanted.shape[1:]))
+        used = {output for output, _ in self._outputs.values()}
+        self.others = tuple(name for name in found if name not in used)
         if not self._outputs:
             raise CompileError(
                 f"on these {len(samples)} samples the library's results are those of no method of "
                 f"{type(estimator).__name__}, of which {', '.join(_METHODS)} were tried",
                 hint="nnefc compare says where a model differs from onnxruntime",
             )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all outputs are those of methods."""
+        return not self.others
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -142,22 +167,6 @@ def _converted_to(tensor: Tensor, array: np.ndarray) -> np.ndarray:
             hint="compile it with samples of this type",
         )
     return made
-
-
-def _converted(estimator: Any, samples: Any) -> Any:
-    """The estimator as a message of ONNX; probabilities as an array, where the converter has the choice."""
-    plain = {id(estimator): {"zipmap": False}} if is_classifier(estimator) else None
-    try:
-        try:
-            return skl2onnx.to_onnx(estimator, samples[:1], options=plain, target_opset=_OPSETS)
-        except NameError:  # so the converter says that the estimator does not have the option
-            return skl2onnx.to_onnx(estimator, samples[:1], target_opset=_OPSETS)
-    except Exception as error:  # converters raise whatever their code does
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise CompileError(
-            f"skl2onnx cannot convert {type(estimator).__name__}: {first}",
-            hint="it must be trained, and each of its steps be of scikit-learn or have a registered converter",
-        ) from error
 
 
 def _is_equal(array: np.ndarray, wanted: np.ndarray) -> bool:

@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,6 +29,7 @@ from nnefc.artifact import Artifact
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile as compile_model
 from nnefc.loader import Model
+from nnefc.output_files import temporary_folder
 
 __all__ = ["CompiledModule", "backend", "compile"]
 
@@ -104,8 +103,8 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
                 hint="compile it in eval mode, and let it return new values in place of changing others",
             )
         signature = program.graph_signature
-        with tempfile.TemporaryDirectory(prefix="nnefc-", ignore_cleanup_errors=True) as folder:
-            path = Path(folder) / f"{name}.onnx"
+        with temporary_folder("nnefc-") as folder:
+            path = folder / f"{name}.onnx"
             try:
                 with torch.no_grad(), _quiet():
                     torch.onnx.export(program, (), path, dynamo=True, verbose=False, external_data=True)

@@ -49,7 +49,7 @@ _DRIVER = (
         "model_graph",
         "views",
     ),
-    *("sklearn", "specializations", "torch", "turns"),
+    *("sklearn", "sklearn_conversion", "specializations", "torch", "turns"),
 )
 _SHARED = (
     *(
@@ -69,6 +69,7 @@ _SHARED = (
         "network",
         "open_formulas",
         "outline",
+        "output_files",
         "sample_inputs",
         "size_expressions",
         "size_formulas",

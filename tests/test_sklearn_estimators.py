@@ -13,10 +13,18 @@ import pytest
 
 pytest.importorskip("skl2onnx")
 
+from sklearn.base import BaseEstimator, clone
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_classification
 from sklearn.decomposition import PCA
-from sklearn.ensemble import IsolationForest
+from sklearn.ensemble import (
+    AdaBoostRegressor,
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    IsolationForest,
+    RandomForestClassifier,
+)
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -57,6 +65,50 @@ def test_methods_give_what_those_of_the_original_give(estimator: Any, y: Any, me
     assert set(methods) <= set(dir(compiled))
     with pytest.raises(AttributeError, match=f"it has {methods[0]}"):
         compiled.score_samples(X)
+
+
+TENTHS = np.round(X.astype(np.float64), 1)
+"""Decimal fractions in float64, many of them at thresholds of trees, which round samples to float32."""
+
+BOTH = ("predict", "predict_proba")
+BOOSTING = HistGradientBoostingClassifier(max_iter=3, min_samples_leaf=3)
+TREES = [
+    (RandomForestClassifier(7, random_state=0), np.float64, BOTH),
+    (GradientBoostingClassifier(n_estimators=2), np.float64, BOTH),
+    (BOOSTING, np.float32, BOTH),
+    (make_pipeline(StandardScaler(), BOOSTING), np.float64, BOTH),
+    (HistGradientBoostingRegressor(max_iter=3), np.float64, ("predict",)),
+    (AdaBoostRegressor(n_estimators=2, random_state=0), np.float64, ("predict",)),
+    (IsolationForest(n_estimators=3, random_state=0), np.float64, ("predict", "decision_function")),
+]
+
+
+@pytest.mark.parametrize(("estimator", "dtype", "methods"), TREES, ids=lambda value: type(value).__name__)
+def test_trees_and_boosting_in_both_types_of_floats(estimator: Any, dtype: type, methods: tuple[str, ...]) -> None:
+    estimator = clone(estimator).fit(TENTHS[:80], NUMBERS[:80])
+    samples = TENTHS.astype(dtype)
+    compiled = nnefc.sklearn.compile(estimator, samples[:80], threads=1)
+    assert compiled.methods == methods
+    assert compiled.model.inputs[0].dtype == np.dtype(dtype).name
+    for method in methods:
+        wanted = np.asarray(getattr(estimator, method)(samples))
+        np.testing.assert_allclose(getattr(compiled, method)(samples), wanted, rtol=1e-5, atol=1e-6)
+
+
+class Constant(BaseEstimator):
+    """An estimator whose converter writes something else."""
+
+    def predict(self, samples: np.ndarray) -> np.ndarray:
+        return samples[:, 0]
+
+
+def test_a_result_that_no_method_gives_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    two (float[n, 2] X) => (float[n, 1] first, float[n, 2] odd) {
+        zero = Constant <value_ints = [0]> () first = Gather <axis = 1> (X, zero) odd = Neg (X) }"""
+    monkeypatch.setattr(nnefc.sklearn, "conversions", lambda *_: (lambda: onnx.parser.parse_model(text),))
+    with pytest.warns(nnefc.ModelWarning, match="odd are those of no method"):
+        assert nnefc.sklearn.compile(Constant(), X[:5, :2]).methods == ("predict",)
 
 
 def test_the_library_is_exported(tmp_path: Path) -> None:

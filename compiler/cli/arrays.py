@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import struct
 import tokenize
@@ -147,14 +146,14 @@ def write_outputs(folder: Path, results: Mapping[str, np.ndarray[Any, Any]]) -> 
     """Every result as `folder`/NAME.npy, each file whole or not at all."""
     import numpy as np
 
+    from nnefc.output_files import write_error, written_whole
+
     if folder.exists() and not folder.is_dir():
         raise CompileError(f"{folder} is a file: the outputs go into a folder", hint="give the name of another folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_error(folder, error) from error
     for stem, array in zip(file_names(list(results)), results.values(), strict=True):
-        temporary = folder / f".{stem}.{os.getpid()}"
-        try:
-            with temporary.open("wb") as file:
-                np.save(file, array.astype(np.str_) if array.dtype.hasobject else array, allow_pickle=False)
-            temporary.replace(folder / f"{stem}.npy")
-        finally:
-            temporary.unlink(missing_ok=True)
+        with written_whole(folder / f"{stem}.npy") as new, new.open("wb") as file:
+            np.save(file, array.astype(np.str_) if array.dtype.hasobject else array, allow_pickle=False)

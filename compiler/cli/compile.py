@@ -212,6 +212,10 @@ def check_writable(output: Path) -> None:
         raise CompileError(
             f"cannot write {output}: it exists and is not a regular file", hint="give the name of a file"
         )
+    from nnefc.output_files import scratch_beside
+
+    with scratch_beside(output):  # which fails where nothing can be written
+        pass
 
 
 def check_form(output: Path, target: str, name: str | None, cc: str | None) -> None:

@@ -4,26 +4,61 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
+from nnefc.cli.habits import hint_for_command, hint_for_option
 from nnefc.diagnostics import CompileError, ModelWarning, compiler_missing
 from nnefc.internal_errors import TRACEBACK, internal_error
 
 __all__ = ["ErrorsAsMessages"]
 
+INTERRUPTED = "interrupted"
+"""What is said after Ctrl-C."""
+
+INTERRUPTED_STATUS = 128 + signal.SIGINT
+"""The status after Ctrl-C, as shells have it."""
+
 
 class ErrorsAsMessages(click.Group):
-    """A group whose commands end with a message and status 1 where they raise. Wrong usage stays click's: status 2."""
+    """A group whose commands end with a message and status 1 where they raise, and 130 where they are interrupted.
+
+    Wrong usage stays click's: status 2.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = list(args)
+        try:
+            with interruptions_as_lines():
+                return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise _with_hint(error, words) from None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchOption:
+            raise
+        except click.UsageError as error:
+            hint = hint_for_command(args[0])
+            if hint is None:
+                raise
+            raise click.UsageError(f"{error.message}\nhint: {hint}", ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
+        words = [*ctx._protected_args, *ctx.args]
         try:
-            with warnings_as_lines():
+            with interruptions_as_lines(), warnings_as_lines():
                 return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            raise _with_hint(error, words) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
@@ -33,6 +68,22 @@ class ErrorsAsMessages(click.Group):
                 raise
             click.echo(coloured(message_of(error)), err=True)
             ctx.exit(1)
+
+
+@contextmanager
+def interruptions_as_lines() -> Iterator[None]:
+    """End with one line and the status 130 where Ctrl-C interrupts the body."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(INTERRUPTED, err=True)
+        raise click.exceptions.Exit(INTERRUPTED_STATUS) from None
+
+
+def _with_hint(error: click.NoSuchOption, words: Sequence[str]) -> click.UsageError:
+    """The error with what to do in place of the option, where another compiler has it."""
+    hint = hint_for_option(error.option_name, words)
+    return error if hint is None else click.UsageError(f"{error.message}\nhint: {hint}", error.ctx)
 
 
 @contextmanager

@@ -88,13 +88,15 @@ def profile_library(
         asked = trace is not None or html is not None
         pieces = model.trace(arrays) if asked else []
         described = described_library(library, target, model.file) if asked else None
+    from nnefc.output_files import write_text
+
     if trace is not None and described is not None:
-        trace.write_text(json.dumps(chrome_trace(TracedRun(described.kernels, pieces))))
+        write_text(trace, json.dumps(chrome_trace(TracedRun(described.kernels, pieces))))
     if html is not None and described is not None:
         from nnefc.cli.profile_page import profile_page
         from nnefc.cli.roofs import measured_roofs
 
-        html.write_text(profile_page(described, kernels, times, measured_roofs(), pieces), encoding="utf-8")
+        write_text(html, profile_page(described, kernels, times, measured_roofs(), pieces))
     if as_json:
         ran = {"runs": len(times.runs), "median": times.median, "kernels": [asdict(kernel) for kernel in kernels]}
         click.echo(json.dumps(ran, indent=2))

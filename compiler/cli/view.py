@@ -86,10 +86,15 @@ def check_page(output: Path) -> None:
         raise CompileError(f"{output} is not the name of a page", hint=f"such as {output.with_suffix('.html')}")
     if not output.parent.is_dir():
         raise CompileError(f"cannot write {output}: there is no folder {output.parent}", hint="make it first")
+    from nnefc.output_files import scratch_beside
+
+    with scratch_beside(output):  # which fails where nothing can be written
+        pass
 
 
 def write_page(output: Path, title: str, graphs: list[Graph], report: str = "") -> None:
     """Write a page whole."""
+    from nnefc.output_files import write_text
     from nnefc.pages.page import page
 
-    output.write_text(page(title, graphs, report), encoding="utf-8")
+    write_text(output, page(title, graphs, report))

@@ -12,6 +12,7 @@ import binascii
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ def sign_library(library: Path, key: Path, weights: Path | None = None, password
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise LoadError(f"{path} cannot be written: {error.strerror}") from error
+        free = shutil.disk_usage(path.parent).free if path.parent.is_dir() else 0
+        raise LoadError(f"{path} cannot be written: {error.strerror}, with {free:,} bytes free") from error
     return path
 
 

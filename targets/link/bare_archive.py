@@ -8,10 +8,10 @@ script can place them: `.rodata.NAME_constants`.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from nnefc.output_files import temporary_folder
 from nnefc.targets.description.bare_source import arena_source, bare_functions, bare_header, bare_source
 from nnefc.targets.description.c_strings import c_string
 from nnefc.targets.description.library import LibraryDescription, check_description
@@ -55,8 +55,7 @@ def write_bare_archive(
     compiler = [*compiler_for(zig_target, zig_cpu, cc), *_FLAGS, f"-I{RUNTIME}"]
     compiler += ["-DNNEFC_CHECKED"] * description.checked
     prefix = description.prefix
-    with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
-        folder = Path(name)
+    with temporary_folder("nnefc-link-") as folder:
         whole, arena = folder / f"{prefix}.o", folder / f"{prefix}_arena.o"
         inputs = [*map(str, objects), *_compiled(compiler, folder, description, arena)]
         if constants is not None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from nnefc.c_sources import CSource
 from nnefc.diagnostics import CompileError
+from nnefc.output_files import temporary_folder
 from nnefc.targets.link.linking import LINKING
 from nnefc.targets.link.toolchain import compiler_for
 from nnefc.targets.link.zig import run_compiler
@@ -41,8 +40,7 @@ def c_objects(files: Mapping[CSource, str], target: Target) -> tuple[bytes, ...]
         )
     features = architecture_of(target.triple).known_to_llvm(target.features)
     compiler = compiler_for(target.zig_target, _cpu(features))
-    with tempfile.TemporaryDirectory(prefix="nnefc-c-") as name:
-        folder = Path(name)
+    with temporary_folder("nnefc-c-") as folder:
         made = []
         for number, (source, text) in enumerate(files.items()):
             file, result = folder / f"source{number}.c", folder / f"source{number}.o"

@@ -1,14 +1,14 @@
-"""The files that a compiled network can be: which one a name asks for, and how they get there whole or not at all."""
+"""The files that a compiled network can be: which one a name asks for, and what writes it."""
 
 from __future__ import annotations
 
 import re
-import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nnefc.diagnostics import CompileError
+from nnefc.output_files import temporary_folder, write_together
 from nnefc.targets.description.library import LibraryDescription
 from nnefc.targets.link.bare_archive import write_bare_archive
 from nnefc.targets.link.constants import Constants
@@ -18,7 +18,7 @@ from nnefc.targets.link.toolchain import archive, link_library, link_object
 from nnefc.targets.link.weights_file import write_weights
 from nnefc.targets.machine.system import FileFormat, format_of, is_hosted
 
-__all__ = ["WEIGHTS", "check_output", "write_network", "write_together"]
+__all__ = ["WEIGHTS", "check_output", "write_network"]
 
 WEIGHTS = ("embedded", "separate")
 """Where the trained values may be: in the library, or in a file of their own that it maps."""
@@ -54,8 +54,8 @@ def _archive(network: _Network, path: Path) -> None:
     if not is_hosted(network.zig_target):
         write_bare_archive(*network.parts, path, zig_target=network.zig_target, zig_cpu=network.zig_cpu, cc=network.cc)
         return
-    with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
-        member = Path(folder) / f"{network.description.prefix}.o"
+    with temporary_folder("nnefc-") as folder:
+        member = folder / f"{network.description.prefix}.o"
         link_object(*network.parts, member, zig_target=network.zig_target, cc=network.cc)
         archive([member], path)
     _header(network, path)
@@ -162,31 +162,6 @@ def write_network(
         kind.write(shown, folder / path.name)
 
     write_together(path.parent, write, last=path.name)
-
-
-def write_together(folder: Path, write: Callable[[Path], object], *, last: str = "") -> list[Path]:
-    """Let `write` fill a new folder, then move its files into `folder`: nothing is there by halves if it fails.
-
-    The file called `last` is moved after the others, which it may need. Returns where the files are now.
-
-    Raises:
-        CompileError: a file cannot be written; what was there under its name stays.
-    """
-    try:
-        # beside their places, so that moving stays within one file system
-        with tempfile.TemporaryDirectory(prefix=".nnefc-", dir=folder) as name:
-            write(Path(name))
-            files = sorted(Path(name).iterdir(), key=lambda file: (file.name == last, file.name))
-            _refuse_folders(folder / file.name for file in files)
-            return [file.replace(folder / file.name) for file in files]
-    except OSError as error:
-        raise CompileError(f"cannot write {folder / last}: {error.strerror or error}") from error
-
-
-def _refuse_folders(places: Iterable[Path]) -> None:
-    for place in places:
-        if place.is_dir():
-            raise CompileError(f"cannot write {place}: it is a folder")
 
 
 def _suffix(path: Path) -> str:

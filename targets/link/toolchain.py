@@ -20,13 +20,13 @@ import contextlib
 import os
 import shlex
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 from nnefc.diagnostics import CompileError
+from nnefc.output_files import naming, temporary_folder
 from nnefc.targets.description.c_source import model_source, model_sources
 from nnefc.targets.description.c_strings import c_string
 from nnefc.targets.description.library import (
@@ -99,7 +99,8 @@ def link_library(
         constants: the trained values, which begin a page of the library; None if the network has none, or has them in
             a file of their own.
         description: see there; it is checked against the constants.
-        output: the library; its file name becomes the SONAME. Written whole or not at all.
+        output: the library; its file name becomes the SONAME. Not written whole or not at all, but meant for a folder
+            that is.
         zig_target: zig's name of the target, such as `x86_64-linux-gnu.2.28`.
         zig_cpu: the oldest processor that the runtime itself shall run on.
         cc: the command of a compiler and linker for the target that takes GCC's options, in place of zig.
@@ -110,31 +111,29 @@ def link_library(
     check_description(description, _constant_bytes(constants, description))
     if constants is not None:
         description = replace(description, checksum=constants.checksum)
+    if not output.parent.is_dir():
+        raise CompileError(f"cannot write {output}: there is no folder {output.parent}")
     form, compiler = format_of(zig_target), compiler_for(zig_target, zig_cpu, cc)
     if form not in _RUNTIMES[description.device].formats:
         raise CompileError(
             f"libraries for {description.device} are made for systems with the format ELF, not {form.title}",
             hint="choose a host that runs Linux",
         )
-    try:
-        with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
-            folder = Path(name)
-            linking = linking_for(form, zig_cpu, description.small)
-            inputs = _inputs(folder, objects, description, linking, () if cc else compiler)
-            few = form is FileFormat.ELF and constants is not None and constants.size < _FEW_BYTES
-            # other linkers may lay it out otherwise
-            append = None if cc or constants is None or constants.size < _FEW_BYTES else linking.append
-            if constants is not None and append is not None and linking.room is not None:
-                inputs += linking.room(constants.size)
-            elif constants is not None:
-                inputs += _constants_source(folder, constants, few)
-            ways = [_with_everything(description, linking)]
-            if not cc:
-                ways = [*_alone(folder, description, linking, compiler), *ways]
-            linker = compiler_for(zig_target, linking.cpu or zig_cpu, cc)
-            _link(folder, inputs, description, output, linking, linker, ways, constants, append)
-    except OSError as error:
-        raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
+    with temporary_folder("nnefc-link-") as folder:
+        linking = linking_for(form, zig_cpu, description.small)
+        inputs = _inputs(folder, objects, description, linking, () if cc else compiler)
+        few = form is FileFormat.ELF and constants is not None and constants.size < _FEW_BYTES
+        # other linkers may lay it out otherwise
+        append = None if cc or constants is None or constants.size < _FEW_BYTES else linking.append
+        if constants is not None and append is not None and linking.room is not None:
+            inputs += linking.room(constants.size)
+        elif constants is not None:
+            inputs += _constants_source(folder, constants, few)
+        ways = [_with_everything(description, linking)]
+        if not cc:
+            ways = [*_alone(folder, description, linking, compiler), *ways]
+        linker = compiler_for(zig_target, linking.cpu or zig_cpu, cc)
+        _link(folder, inputs, description, output, linking, linker, ways, constants, append)
 
 
 def _link(
@@ -155,12 +154,10 @@ def _link(
         append: what adds the constants afterwards, if they are not among the inputs.
     """
     names = sorted({name for prefix in (PLAIN, description.prefix) for name in public_symbols(description, prefix)})
-    # beside the output, so that the rename stays within one file system
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as beside:
-        library = Path(beside) / output.name
+    with naming(output):
         flags = [*_compile_flags(description), *linking.compile_flags, *linking.link_flags]
         flags += linking.name_flags(output.name, names, folder)
-        command = [*compiler, f"-I{RUNTIME}", "-o", str(library), *flags, *inputs]
+        command = [*compiler, f"-I{RUNTIME}", "-o", str(output), *flags, *inputs]
         *first, last = ways
         for way in first:
             with contextlib.suppress(CompileError):
@@ -169,11 +166,10 @@ def _link(
         else:
             run_compiler([*command, *last], folder)
         if linking.linked is not None:
-            linking.linked(library)
+            linking.linked(output)
         if append is not None and constants is not None:
-            append(library, constants)
-        linking.finish(library, constants)
-        library.replace(output)
+            append(output, constants)
+        linking.finish(output, constants)
 
 
 def _with_everything(description: LibraryDescription, linking: Linking) -> list[str]:
@@ -205,8 +201,7 @@ def link_object(
     """Link a network and its runtime into one relocatable object, to be linked into programs.
 
     The functions of `nnefc.h`, with the description's prefix, are the only symbols that other objects see, so that
-    several networks go into one program. The arguments are those of :func:`link_library`; `output` is not written whole
-    or not at all, but meant for a folder that is.
+    several networks go into one program. The arguments are those of :func:`link_library`.
 
     Raises:
         CompileError: as :func:`link_library`; a target whose objects are not of the format ELF.
@@ -221,30 +216,26 @@ def link_object(
     if constants is not None:
         description = replace(description, checksum=constants.checksum)
     compiler = compiler_for(zig_target, zig_cpu, cc)
-    try:
-        with tempfile.TemporaryDirectory(prefix="nnefc-link-") as name:
-            folder = Path(name)
-            linking = linking_for(FileFormat.ELF, small=description.small)
-            inputs = _inputs(folder, objects, description, linking, () if cc else compiler)
-            if constants is not None:
-                inputs += _constants_source(folder, constants, constants.size < _FEW_BYTES)
-            flags = [
-                *_compile_flags(description),
-                *linking.compile_flags,
-                "-g0",
-                "-r",
-                "-Wl,--strip-debug",
-            ]
-            run_compiler([*compiler, f"-I{RUNTIME}", *flags, *inputs, "-o", str(output)], folder)
-            hide_symbols(output, public_symbols(description, description.prefix))
-    except OSError as error:
-        raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
+    with temporary_folder("nnefc-link-") as folder:
+        linking = linking_for(FileFormat.ELF, small=description.small)
+        inputs = _inputs(folder, objects, description, linking, () if cc else compiler)
+        if constants is not None:
+            inputs += _constants_source(folder, constants, constants.size < _FEW_BYTES)
+        flags = [
+            *_compile_flags(description),
+            *linking.compile_flags,
+            "-g0",
+            "-r",
+            "-Wl,--strip-debug",
+        ]
+        run_compiler([*compiler, f"-I{RUNTIME}", *flags, *inputs, "-o", str(output)], folder)
+        hide_symbols(output, public_symbols(description, description.prefix))
 
 
 def archive(members: Sequence[Path], output: Path) -> None:
     """Write a static library, of `members` in their order; the same members give the same bytes."""
-    with tempfile.TemporaryDirectory(prefix="nnefc-archive-") as folder:
-        run_compiler([*zig(), "ar", "rcsD", str(output), *map(str, members)], Path(folder))
+    with temporary_folder("nnefc-archive-") as folder:
+        run_compiler([*zig(), "ar", "rcsD", str(output), *map(str, members)], folder, output=output)
 
 
 def _inputs(

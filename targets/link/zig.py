@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import itertools
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from subprocess import run
+from subprocess import CompletedProcess, run
 
 from nnefc.diagnostics import CompileError
+from nnefc.output_files import write_error
 
 __all__ = ["OTHER_COMPILERS", "run_compiler", "user_cache", "zig"]
+
+_TEMPORARY = ("TMPDIR", "TMP", "TEMP")
+"""Variables that name the folder for temporary files."""
+
+_DISK_MESSAGES = {
+    "No space left": errno.ENOSPC,
+    "NoSpaceLeft": errno.ENOSPC,
+    "uota": errno.EDQUOT,
+    "ead-only file system": errno.EROFS,
+    "ReadOnlyFileSystem": errno.EROFS,
+    "ermission denied": errno.EACCES,
+    "AccessDenied": errno.EACCES,
+    "PermissionDenied": errno.EACCES,
+}
+"""What messages of compilers and linkers say of disks, in words of the system or of zig."""
+
+_LITTLE_ROOM, _PROBE = 16 << 20, 1 << 16
+"""Bytes: a disk with fewer free ones was full where a compiler failed because of one; and of a file to try."""
 
 OTHER_COMPILERS = "install it, or give another; without one, zig comes with nnefc: pip install ziglang"
 """What users can do whose compiler does not run."""
@@ -29,18 +52,22 @@ def zig() -> tuple[str, ...]:
     return (sys.executable, "-m", "ziglang")  # which says what is missing
 
 
-def run_compiler(command: Sequence[str], folder: Path, failure: str = "the linker failed") -> None:
+def run_compiler(
+    command: Sequence[str], folder: Path, failure: str = "the linker failed", output: Path | None = None
+) -> None:
     """Run a compiler, zig or another; zig with its local cache in `folder`: only the C library's stubs are kept.
 
     Args:
         command: its words.
-        folder: whose name messages do not show.
+        folder: for temporary files; messages do not show its name.
         failure: what its messages are introduced with.
+        output: the file that it writes; None: what follows -o among its words.
 
     Raises:
         CompileError: it cannot be run, or fails.
+        OSError: there is no room for its files, or no permission to write them; it names their folder.
     """
-    environment = {**os.environ, "ZIG_LOCAL_CACHE_DIR": str(folder)}
+    environment = {**os.environ, "ZIG_LOCAL_CACHE_DIR": str(folder), **dict.fromkeys(_TEMPORARY, str(folder))}
     cache = user_cache()
     if cache is None:
         environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(folder / "global"))  # slower, for nothing is kept
@@ -54,12 +81,43 @@ def run_compiler(command: Sequence[str], folder: Path, failure: str = "the linke
             hint=OTHER_COMPILERS,
         ) from error
     if done.returncode != 0:
+        outputs = [Path(after) for word, after in itertools.pairwise(command) if word == "-o"]
+        _check_disks([folder, *(file.parent for file in (*outputs, *filter(None, [output])))], cache, done)
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         message = "\n".join(lines[:20]).replace(str(folder), "<link>") or f"it ended with status {done.returncode}"
         raise CompileError(
             f"{failure}:\n{message}",
             hint="is the ziglang package whole, and does zig know the target?" if not lines else None,
         )
+
+
+def _check_disks(places: Sequence[Path], cache: Path | None, done: CompletedProcess[str]) -> None:
+    """Find out whether a compiler failed because of a disk, of which it says little: linkers die of a signal.
+
+    Raises:
+        OSError: the disk of one of `places`, where it writes, is full or cannot be written.
+        CompileError: that of the cache.
+    """
+    kinds = {kind for text, kind in _DISK_MESSAGES.items() if text in done.stderr}
+    for place in filter(Path.is_dir, (*places, *([cache] if cache is not None else []))):
+        kind = errno.ENOSPC if shutil.disk_usage(place).free < _LITTLE_ROOM else _refused(place)
+        if kind is None or not (kind in kinds or done.returncode < 0):
+            continue
+        error = OSError(kind, os.strerror(kind), str(place))
+        if place == cache:
+            other = "name another folder for caches: XDG_CACHE_HOME=/path/to/folder"
+            raise write_error(cache, error, other, f"the cache {cache}")
+        raise error
+
+
+def _refused(folder: Path) -> int | None:
+    """The kind of error that writing a file to a folder ends with, if it does."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_PROBE))
+    except OSError as error:
+        return error.errno
+    return None
 
 
 def user_cache() -> Path | None:

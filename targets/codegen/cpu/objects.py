@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +19,7 @@ from tvm import s_tir, tirx
 from tvm.ir import register_op_attr
 
 from nnefc.diagnostics import CompileError
+from nnefc.output_files import temporary_errors
 from nnefc.targets.codegen.attributes import CHECKED, CHOOSES, OF_OPEN_SIZES
 from nnefc.targets.codegen.cpu.checks import Checks, counted_checks, with_checks
 from nnefc.targets.codegen.cpu.masks import with_masks
@@ -62,7 +65,8 @@ class CodeGenerator:
         self._suffix = suffix
         self._threads = threads or ThreadPoolExecutor(os.cpu_count())
         self._owns_threads = threads is None
-        self._folder = tempfile.TemporaryDirectory(prefix="nnefc-")  # of all files: some systems remove folders slowly
+        with temporary_errors():  # one folder of all files: some systems remove folders slowly
+            self._folder = tempfile.TemporaryDirectory(prefix="nnefc-", ignore_cleanup_errors=True)
         self._waiting: list[tirx.PrimFunc] = []
         self._parts: list[Future[tuple[bytes, Checks]]] = []
         self._all: list[Future[tuple[bytes, Checks]]] = []  # those of entries too
@@ -76,9 +80,11 @@ class CodeGenerator:
     ) -> None:
         for one in self._all:
             one.cancel()
-        wait(self._all)
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        if not interrupted:  # else nothing waits for LLVM, which may take long
+            wait(self._all)
         if self._owns_threads:
-            self._threads.shutdown(cancel_futures=True)
+            self._threads.shutdown(not interrupted, cancel_futures=True)
         self._folder.cleanup()
 
     def add(self, kernel: tirx.PrimFunc) -> None:
@@ -172,11 +178,28 @@ def _compiled(functions: Iterable[tirx.PrimFunc], target: Target, path: Path) ->
         check_functions(functions)
     with counted_checks() as checks:
         library = tvm.compile(module, target=target.to_tvm(), tir_pipeline=pipeline)
-    made = _of_length(library.mod, target.scale, path) if target.scale else library.mod
-    made.write_to_file(str(path), path.suffix[1:])
-    content = path.read_bytes()
-    path.unlink()
-    return content, checks
+    with temporary_errors():
+        made = _of_length(library.mod, target.scale, path) if target.scale else library.mod
+        with _in_memory(path):
+            made.write_to_file(str(path), path.suffix[1:])
+            return path.read_bytes(), checks
+
+
+@contextmanager
+def _in_memory(path: Path) -> Iterator[None]:
+    """Make the path of a file that does not exist a link to memory, where the system can; and remove it in the end.
+
+    LLVM ends the process where the disk is full.
+    """
+    memory = os.memfd_create(path.name) if sys.platform == "linux" and os.path.isdir("/proc/self/fd") else None
+    try:
+        if memory is not None:
+            path.symlink_to(f"/proc/self/fd/{memory}")
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        if memory is not None:
+            os.close(memory)
 
 
 _ATTRIBUTES = '"target-cpu"='
@@ -192,11 +215,10 @@ def _of_length(module: tvm.runtime.Module, scale: int, path: Path) -> tvm.runtim
         path: beside this, a file is written and removed again.
     """
     text = path.with_suffix(".known.ll")
-    module.write_to_file(str(text), "ll")
-    text.write_text(text.read_text().replace(_ATTRIBUTES, f"vscale_range({scale},{scale}) {_ATTRIBUTES}"))
-    made = tvm.runtime.load_module(str(text))
-    text.unlink()
-    return made
+    with _in_memory(text):
+        module.write_to_file(str(text), "ll")
+        text.write_text(text.read_text().replace(_ATTRIBUTES, f"vscale_range({scale},{scale}) {_ATTRIBUTES}"))
+        return tvm.runtime.load_module(str(text))
 
 
 def pipeline_of(target: Target, is_open: bool = False, is_checked: bool = False) -> str:

@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from nnefc.diagnostics import CompileError
+from nnefc.output_files import temporary_folder
 
 __all__ = ["COMPILER_VARIABLE", "Compiler", "DeviceImage", "Usage", "compile_image", "find_compiler"]
 
@@ -170,16 +170,14 @@ class _Nvcc:
         return self._compiled(source, "ptx", f"compute_{architecture}")[0]
 
     def _compiled(self, source: str, kind: str, architecture: str) -> tuple[bytes, str]:
-        with tempfile.TemporaryDirectory(prefix="nnefc-cuda-") as name:
-            folder = Path(name)
+        with temporary_folder("nnefc-cuda-") as folder:
             (folder / "network.cu").write_text(source)
             options = [f"--{kind}", f"-arch={architecture}", "-Xptxas=-v", *_OPTIONS]
             log = _run([self._command, *options, "-o", "network.out", "network.cu"], folder)
             return (folder / "network.out").read_bytes(), log
 
     def bundle(self, cubins: Sequence[tuple[int, bytes]], ptx: tuple[int, bytes]) -> bytes:
-        with tempfile.TemporaryDirectory(prefix="nnefc-cuda-") as name:
-            folder = Path(name)
+        with temporary_folder("nnefc-cuda-") as folder:
             images = []
             for kind, virtual, (architecture, code) in [*(("elf", "sm", c) for c in cubins), ("ptx", "compute", ptx)]:
                 file = f"{virtual}_{architecture}.{kind}"

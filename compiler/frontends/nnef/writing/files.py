@@ -9,7 +9,6 @@ import gzip
 import os
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from nnefc.frontends.nnef.archive import DOCUMENT, QUANTIZATION
 from nnefc.frontends.nnef.flat import print_flat, print_fragment
 from nnefc.frontends.nnef.tensor_file import write_tensor
 from nnefc.frontends.nnef.writing.network import Written
+from nnefc.output_files import scratch_beside
 
 __all__ = ["check_output", "write_model"]
 
@@ -64,19 +64,16 @@ def write_model(written: Written, output: Path) -> None:
         CompileError: it cannot be written.
     """
     check_output(output)
-    try:
-        with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as scratch:
-            folder = Path(scratch) / "model"
-            _write_folder(written, folder)
-            compression = _compression(output)
-            if compression is None:
-                _replace_folder(folder, output, Path(scratch) / "old")
-            else:
-                archive = Path(scratch) / "archive"
-                _write_archive(folder, archive, compression)
-                os.replace(archive, output)
-    except OSError as error:
-        raise CompileError(f"cannot write {output}: {error.strerror or error}") from error
+    with scratch_beside(output) as scratch:
+        folder = scratch / "model"
+        _write_folder(written, folder)
+        compression = _compression(output)
+        if compression is None:
+            _replace_folder(folder, output, scratch / "old")
+        else:
+            archive = scratch / "archive"
+            _write_archive(folder, archive, compression)
+            os.replace(archive, output)
 
 
 def _write_folder(written: Written, folder: Path) -> None:
