@@ -12,7 +12,7 @@ from tvm import relax, te, tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
-from nnefc.operators.dtypes import HALF_FLOATS, STORAGE, is_float, numpy_dtype, widened
+from nnefc.operators.dtypes import STORAGE, is_float, numpy_dtype, widened
 from nnefc.operators.elementwise import compute
 from nnefc.operators.functions import converted, item_dtype
 
@@ -23,15 +23,15 @@ __all__ = ["BitCast", "Cast", "cast_array"]
 class Cast(Operator):
     """The items in another element type: reals towards zero where they become integers, and as 0 or 1 from `bool`.
 
-    True is what is not zero. Integers that do not fit keep their low bits.
+    True is what is not zero. Integers that do not fit keep their low bits; reals that do not, and NaN, become integers
+    as on x86-64, see :func:`nnefc.operators.functions.converted`.
 
     Attributes:
         dtype: of the result; of a type in `STORAGE` the expression has the type that the program keeps it in.
         source: the operand's element type, where the program keeps it in another one.
         saturate: whether narrow floats become the largest number where one is too large, else infinity or no number.
         rounding: of powers of two (float8_e8m0fnu): "up", "down" or "nearest". Others are rounded to even.
-        limits: whether reals beyond an integer type become its least or largest value, and what is not a number 0.
-            They are not defined else.
+        limits: whether reals beyond an integer type become its least or largest value, and NaN 0.
     """
 
     dtype: str
@@ -61,10 +61,8 @@ class Cast(Operator):
             return compute(at, lambda item: _low_bits(item, *_BITS[dtype]), x, name="narrow", dtype=dtype)
         if limited:
             return compute(at, lambda item: _limited(item, dtype), x, name="cast", dtype=dtype)
-        if dtype == "bool" or (is_float(source) and dtype in ("int8", "uint8", "int16", "uint16")):
+        if dtype == "bool" or (is_float(source) and not is_float(dtype)):
             return compute(at, lambda item: converted(item, dtype), x, name="cast", dtype=dtype)
-        if is_float(source) and not is_float(dtype):
-            x = at.emit(relax.op.astype(at.expr(x), "float32")) if source in HALF_FLOATS else x
         return relax.op.astype(at.expr(x), dtype)
 
     def _code(self, form: _Format, item: tirx.Expr) -> tirx.Expr:
@@ -78,7 +76,7 @@ def _limited(item: tirx.Expr, dtype: str) -> tirx.Expr:
     """A real as an integer, within the integer type."""
     real, ends = item.astype(widened(item_dtype(item))), np.iinfo(dtype)
     low, high = (tirx.const(float(end), item_dtype(real)) for end in (ends.min, ends.max + 1))
-    inner = tirx.Select(tirx.isnan(real), tirx.const(0, dtype), converted(real, dtype))
+    inner = tirx.Select(tirx.isnan(real), tirx.const(0, dtype), real.astype(dtype))
     return tirx.Select(real >= high, tirx.max_value(dtype), tirx.Select(real <= low, tirx.min_value(dtype), inner))
 
 
@@ -96,7 +94,7 @@ _BITS = {"int4": (4, True), "uint4": (4, False), "int2": (2, True), "uint2": (2,
 
 def _low_bits(item: tirx.Expr, bits: int, signed: bool) -> tirx.Expr:
     """The low bits of the value towards zero, as a value of the storage type."""
-    low = item.astype("int32") & ((1 << bits) - 1)
+    low = converted(item, "int32") & ((1 << bits) - 1)
     sign = 1 << (bits - 1)
     return (low ^ sign) - sign if signed else low
 
@@ -191,11 +189,25 @@ def cast_array(array: Array, dtype: str, saturate: bool = True, rounding: str = 
     if dtype == "float8_e8m0fnu":
         return _powers_known(array.astype(np.float32), saturate, rounding)
     with np.errstate(all="ignore"):
+        if is_float(str(array.dtype)) and dtype.lstrip("u") in ("int8", "int16", "int32", "int64"):
+            return _whole_known(array, dtype)
         if not saturate or not dtype.startswith("float8"):
             return array.astype(numpy_dtype(dtype))
         limit = float(ml_dtypes.finfo(numpy_dtype(dtype)).max)  # type: ignore[no-untyped-call]
         wide = array.astype(np.float32)
         return np.where(np.isnan(wide), wide, np.clip(wide, -limit, limit)).astype(numpy_dtype(dtype))
+
+
+def _whole_known(array: Array, dtype: str) -> Array:
+    """Reals as integers, as :func:`nnefc.operators.functions.converted` has them."""
+    real = array.astype(np.float64)
+    signed = np.int64 if dtype in ("int64", "uint32", "uint64") else np.int32
+    large = (real >= 2.0**63) & (dtype == "uint64")
+    rest = np.where(large, real - 2.0**63, real)
+    fits = np.abs(rest) < -float(np.iinfo(signed).min)
+    low = np.where(fits, np.where(fits, rest, 0).astype(signed), np.iinfo(signed).min)
+    bits = np.where(large, low.astype(np.uint64) ^ np.uint64(1 << 63), low.astype(np.uint64))
+    return bits.astype(dtype)
 
 
 def _powers_known(array: Array, saturate: bool, rounding: str) -> Array:

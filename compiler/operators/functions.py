@@ -87,12 +87,30 @@ def truth(x: tirx.Expr) -> tirx.Expr:
 
 
 def converted(x: tirx.Expr, dtype: str) -> tirx.Expr:
-    """An item in another element type; integers of less than 32 bits keep the low bits of what is beyond them."""
+    """An element in another element type; integers keep the low bits, and reals become integers as on x86-64.
+
+    There a real towards zero is an int32, for the types int64 and uint32 an int64, or the min of this type where it
+    does not fit or is NaN; types of fewer bits have its low bits. For uint64, reals from 2^63 on are converted without
+    this bit, which is then added. LLVM leaves conversions open that do not fit.
+    """
     if dtype == "bool":
         return truth(x)
-    if is_float(item_dtype(x)) and dtype in ("int8", "uint8", "int16", "uint16"):
-        x = x.astype("int32")
-    return _as(x, dtype)
+    if not is_float(item_dtype(x)) or is_float(dtype):
+        return _as(x, dtype)
+    real = x.astype(widened(item_dtype(x)))
+    if dtype != "uint64":
+        return _as(_within(real, "int64" if dtype in ("int64", "uint32") else "int32"), dtype)
+    edge = tirx.const(2.0**63, item_dtype(real))
+    is_large = real >= edge
+    low = _within(tirx.Select(is_large, real - edge, real), "int64").astype(dtype)
+    return tirx.Select(is_large, low ^ tirx.const(1 << 63, dtype), low)
+
+
+def _within(real: tirx.Expr, dtype: str) -> tirx.Expr:
+    """A real towards zero as a signed integer; the min of its type for what does not fit."""
+    least = tirx.min_value(dtype)
+    fits = tirx.abs(real) < tirx.const(-float(least.value), item_dtype(real))  # false for NaN
+    return tirx.Select(fits, real.astype(dtype), least)
 
 
 def _kind(x: tirx.Expr) -> str:

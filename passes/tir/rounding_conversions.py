@@ -83,7 +83,20 @@ def with_rounding_conversions(func: tirx.PrimFunc, architecture: str, lanes: int
         number = RoundedNumber.of(cast.value)
         return cast if number is None else _cut_before(number, converted)
 
-    return tvm_ffi.structural_map(tvm_ffi.structural_map(func, (tirx.Cast, _without_bytes)), (tirx.Cast, change))
+    for kind, rewrite in ((tirx.LT, _of_unrounded), (tirx.Cast, _without_bytes), (tirx.Cast, change)):
+        func = tvm_ffi.structural_map(func, (kind, rewrite))
+    return func
+
+
+def _of_unrounded(less: tirx.LT) -> tirx.LT:
+    """Whether a rounded float32 is within int32: it is where the float is, for floats of more than 2²³ are whole."""
+    size = less.a
+    if not (
+        isinstance(size, tvm.ir.Call) and getattr(size.op, "name", "") == "tirx.fabs" and is_number(less.b, 1 << 31)
+    ):
+        return less
+    number = rounded_argument(size.args[0])
+    return less if number is None else tirx.abs(number) < less.b
 
 
 def _without_bytes(cast: tirx.Cast) -> tirx.Cast:
