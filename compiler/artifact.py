@@ -380,6 +380,7 @@ def _description(
         formulas=_formulas(network.open_dimensions, network.input_shapes),
         counted=tuple(counted_sizes(program)),
         labels=tuple(network.labels.items()),
+        metadata=() if target.host.small else tuple(network.metadata.items()),
         has_text=network.has_text,
         lifetimes=tuple((storage.first, storage.last) for storage in plan.storages),
         open_workspaces=(

@@ -21,6 +21,7 @@ from nnefc.diagnostics import compiler_missing
 from nnefc.in_memory import AnyModel, file_of
 from nnefc.loader import LoadError, Model, RunError, SessionPool, Tensor
 from nnefc.loader import load as load_library
+from nnefc.model_metadata import own_entries
 
 __all__ = ["InferenceSession", "ModelMetadata", "NodeArg", "SessionOptions", "get_available_providers"]
 
@@ -58,6 +59,7 @@ class ModelMetadata:
     domain: str = ""
     version: int = 0
     custom_metadata_map: dict[str, str] = field(default_factory=dict)
+    graph_description: str = ""
 
 
 class SessionOptions:
@@ -182,8 +184,17 @@ class InferenceSession:
         return [self._output(tensor) for tensor in self._model.outputs]
 
     def get_modelmeta(self) -> ModelMetadata:
-        """The network's name, and what compiled it."""
-        return ModelMetadata(self._model.name, self._model.compiler, custom_metadata_map={"source": self._model.source})
+        """What the model says of itself, as onnxruntime has it."""
+        said = self._model.metadata
+        return ModelMetadata(
+            graph_name=self._model.name,
+            producer_name=said.get("producer_name", ""),
+            description=said.get("doc_string", ""),
+            domain=said.get("domain", ""),
+            version=int(said.get("model_version", "0")),
+            custom_metadata_map=own_entries(said),
+            graph_description=said.get("graph_doc_string", ""),
+        )
 
     def get_providers(self) -> list[str]:
         """What the session runs on."""

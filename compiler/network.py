@@ -241,6 +241,7 @@ class Network:
     `texts` are the names of inputs and outputs that are strings: in the module they are int64, the handles of texts.
     `has_text` says whether its kernels compute with strings.
     `scalings` are what inputs and outputs in integers stand for, by their names, where the user asked for integers.
+    `metadata` is what the model says of itself, as `nnefc.model_metadata` collects it.
     `scenarios` are sizes of open dimensions that the model has names for, as cases that are worth code of their own.
     """
 
@@ -259,6 +260,7 @@ class Network:
     has_text: bool = False
     scalings: Mapping[str, Scaling] = field(default_factory=dict)
     scenarios: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ranges(self) -> dict[tirx.Var, Range]:

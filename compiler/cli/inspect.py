@@ -25,6 +25,8 @@ __all__ = ["inspect_file"]
 MORE_THAN_ANY = 1 << 48  # bytes
 
 MOST_LABELS = 10  # in a line
+MOST_LETTERS = 100  # of an entry of metadata
+MOST_ENTRIES = 40
 
 LIBRARIES = (".so", ".a", ".o", ".dylib", ".dll", ".wasm")
 
@@ -94,10 +96,19 @@ def library_lines(path: Path) -> list[str]:
         facts.append(("results", "the same bits on all processors, with any number of threads"))
     for name, labels in found.labels:
         facts.append(("labels", f"{name}: {shortened(labels)}"))
+    facts += [("metadata", f"{on_a_line(key)}: {on_a_line(value)}") for key, value in found.metadata[:MOST_ENTRIES]]
+    if len(found.metadata) > MOST_ENTRIES:
+        facts.append(("metadata", f"{len(found.metadata) - MOST_ENTRIES:,} more"))
     if found.states:
         facts.append(("states", f"{memory(found.state_bytes)} a session"))
     opened = range_lines(found.dimensions, {each.name: each.formula for each in found.formulas}) + special_lines(found)
     return [found.model, "", *face(found.inputs, found.outputs, found.states), *opened, "", *columns(facts)]
+
+
+def on_a_line(text: str) -> str:
+    """A text of a model on one line, the beginning of a long one, without what a terminal would obey."""
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
+    return shown if len(shown) <= MOST_LETTERS else f"{shown[:MOST_LETTERS]}… ({len(text):,} letters in all)"
 
 
 def shortened(labels: Sequence[int | str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 __all__ = [
     "ABI_VERSION",
@@ -45,6 +45,14 @@ class _DimensionStruct(Structure):
     )
 
 
+class _StringStruct(Structure):
+    _fields_ = (("data", c_void_p), ("size", c_size_t))
+
+
+class _EntryStruct(Structure):
+    _fields_ = (("key", _StringStruct), ("value", _StringStruct))
+
+
 class DescriptionStruct(Structure):
     _fields_ = (
         ("abi_version", c_uint32),
@@ -72,6 +80,8 @@ class DescriptionStruct(Structure):
         ("device_bytes", c_uint64),
         ("dimension_count", c_uint32),
         ("dimensions", POINTER(_DimensionStruct)),
+        ("metadata_count", c_uint32),
+        ("metadata", POINTER(_EntryStruct)),
     )
 
 

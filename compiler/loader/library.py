@@ -159,6 +159,7 @@ class Library:
         self.weights = description.weights.decode() if has_source and description.weights is not None else None
         self.device = description.device.decode() if has_device else "cpu"
         self.device_bytes = int(description.device_bytes) if has_device else 0
+        self.metadata = _metadata(description) if size >= ctypes.sizeof(DescriptionStruct) else {}
         if self._weights_path is not None and self.weights is None:
             raise LoadError(f"{self.path} contains its weights: load it without a weights file")
 
@@ -277,6 +278,15 @@ def _close_library(dll: ctypes.CDLL) -> None:
         _ctypes.FreeLibrary(dll._handle)
     else:
         _ctypes.dlclose(dll._handle)
+
+
+def _metadata(description: Any) -> dict[str, str]:
+    entries = (description.metadata[i] for i in range(description.metadata_count))
+    return {_text(entry.key): _text(entry.value) for entry in entries}
+
+
+def _text(struct: Any) -> str:
+    return ctypes.string_at(struct.data, struct.size).decode(errors="replace")
 
 
 def _dimensions(description: Any) -> tuple[Dimension, ...]:

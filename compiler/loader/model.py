@@ -81,6 +81,9 @@ class Model:
         cpu_features: the instruction sets that the code needs.
         variables: the model's names of its constants.
         labels: what the columns of outputs stand for, by the outputs' names: integers or texts that name classes.
+        metadata: what the model says of itself, a mapping of texts: `producer_name`, `producer_version`, `domain`,
+            `model_version`, `doc_string` and `graph_doc_string` of ONNX, as far as they are there, and its author's
+            own entries by their keys.
         source: "sha256:" and the digest of the model's files; "" if unknown.
         weights: the name of the weights file; None if the constants are in the library.
         device: what it runs on: "cpu", or "cuda:0" with the GPU's number.
@@ -113,6 +116,7 @@ class Model:
         self.cpu_features = library.cpu_features
         self.variables = library.variables
         self.labels = library.labels
+        self.metadata = library.metadata
         self.source = library.source
         self.weights = library.weights
         self.device = "cpu" if library.device == "cpu" else f"{library.device}:{device}"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from nnefc.targets.description.c_strings import c_literal
+from nnefc.targets.description.c_strings import c_literal, c_string
 from nnefc.targets.description.embedded_metadata import embedded_metadata
 from nnefc.targets.description.formula_source import formula_functions
 from nnefc.targets.description.library import (
@@ -165,6 +165,7 @@ def model_source(description: LibraryDescription, symbols: _LevelNames | None = 
         _tensor_table("states", description.states),
         f"static const char *const features[] = {{{features}}};" if features else "",
         f"static const char *const variables[] = {{{variables}}};" if variables else "",
+        *_metadata_table(description),
     ]
     members = {
         "abi_version": "NNEFC_OPEN_ABI_VERSION" if is_open else "NNEFC_ABI_VERSION",
@@ -193,6 +194,8 @@ def model_source(description: LibraryDescription, symbols: _LevelNames | None = 
     }
     if is_open:
         members |= {"dimension_count": len(names), "dimensions": "dimensions" if names else "NULL"}
+    if description.metadata:
+        members |= {"metadata_count": len(description.metadata), "metadata": "entries"}
     return "\n".join(
         [
             "#include <stddef.h>",
@@ -236,6 +239,18 @@ def model_source(description: LibraryDescription, symbols: _LevelNames | None = 
             "",
         ]
     )
+
+
+def _metadata_table(description: LibraryDescription) -> list[str]:
+    """What the model says of itself."""
+    rows = [f"    {{{_c_text(key)}, {_c_text(value)}}}," for key, value in description.metadata]
+    return ["static const nnefc_entry entries[] = {", *rows, "};"] if rows else []
+
+
+def _c_text(text: str) -> str:
+    """An nnefc_string, which may have null characters; one follows it."""
+    raw = text.encode()
+    return f'{{"{c_string(raw)}", {len(raw)}}}'
 
 
 def _weights(description: LibraryDescription) -> list[str]:

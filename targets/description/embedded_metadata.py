@@ -33,6 +33,8 @@ def embedded_metadata(description: LibraryDescription) -> bytes:
         members["index_limits"] = dict(description.index_limits)
     if description.labels:
         members["labels"] = dict(description.labels)
+    if description.metadata:
+        members["metadata"] = dict(description.metadata)
     if description.dimensions:
         members["dimensions"] = [dataclasses.astuple(dimension) for dimension in description.dimensions]
         members["open_workspaces"] = [min(size, _MOST) for size in description.open_workspaces]

@@ -286,6 +286,7 @@ class LibraryDescription:
         open_workspaces: the bytes of its workspace at typical sizes, and at the greatest.
         counted: the dimensions of outputs that only the data tell: the output's number, and the axis.
         labels: outputs whose columns stand for classes, and what these are called.
+        metadata: what the model says of itself, keys and values.
         has_text: whether its code computes with strings.
         parts: of what lies in the workspace, the part: 0 for what is laid out for the inputs' sizes, else a number from
             1 on for what is laid out when a size is known that only the data tell and that has no limit. Empty: all 0.
@@ -328,6 +329,7 @@ class LibraryDescription:
     open_workspaces: tuple[int, int] = (0, 0)
     counted: tuple[tuple[int, int], ...] = ()
     labels: tuple[tuple[str, tuple[int | str, ...]], ...] = ()
+    metadata: tuple[tuple[str, str], ...] = ()
     has_text: bool = False
     parts: tuple[int, ...] = ()
     output_parts: tuple[int, ...] = ()

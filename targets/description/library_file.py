@@ -91,6 +91,7 @@ def _checked(members: Any) -> Metadata:
         cpu_features=tuple(_text(feature) for feature in members["cpu_features"]),
         index_limits=tuple((_text(name), _size(limit)) for name, limit in members.get("index_limits", {}).items()),
         labels=tuple((_text(name), tuple(map(_label, own))) for name, own in members.get("labels", {}).items()),
+        metadata=tuple((key, _raw(value)) for key, value in members.get("metadata", {}).items()),
         device=_text(members.get("device", "cpu")),
         dimensions=tuple(_dimension(*item) for item in members.get("dimensions", [])),
         open_workspaces=_pair(*members.get("open_workspaces", (0, 0))),
@@ -164,6 +165,12 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value)  # a terminal obeys others
+
+
+def _raw(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
 
 
 def _label(value: Any) -> int | str:

@@ -278,7 +278,9 @@ def _constants_source(folder: Path, constants: Constants, few: bool) -> list[str
 
 
 def _compile_flags(description: LibraryDescription) -> list[str]:
-    sizes = "-DNNEFC_OPEN" if description.is_open else "-DNNEFC_KNOWN_SIZES"
+    sizes = ["-DNNEFC_OPEN"] * description.is_open
+    if not description.metadata:
+        sizes += ["-DNNEFC_NO_METADATA", *["-DNNEFC_KNOWN_SIZES"] * (not description.is_open)]
     states = ["-DNNEFC_STATES"] * bool(description.states)
     profile = ["-DNNEFC_PROFILE"] * bool(description.kernels)
     levels = ["-DNNEFC_LEVELS"] * bool(description.levels)
@@ -287,7 +289,7 @@ def _compile_flags(description: LibraryDescription) -> list[str]:
     levels += ["-DNNEFC_RELAXED_DOT"] * bool({"relaxed-udot", "relaxed-sdot"} & set(description.cpu_features))
     levels += ["-DNNEFC_WARMS_UP"] * description.warms_up
     small = ["-DNNEFC_SMALL", *["-DNNEFC_CALLED"] * description.is_called] if description.small else []
-    return [*_COMPILE_FLAGS, sizes, *["-DNNEFC_TEXT"] * description.has_text, *states, *profile, *levels, *small]
+    return [*_COMPILE_FLAGS, *sizes, *["-DNNEFC_TEXT"] * description.has_text, *states, *profile, *levels, *small]
 
 
 def runtime_sources(description: LibraryDescription) -> list[Path]:

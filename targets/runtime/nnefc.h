@@ -138,6 +138,12 @@ typedef struct nnefc_dimension {
     int64_t typical;  /* the size that the compiler took for its estimates */
 } nnefc_dimension;    /* the last ones of a network may be in no input: they have no limit, and only a run tells them */
 
+/* What a model says of itself. Both texts are UTF-8, with a null byte behind them; null bytes may be in them, too. */
+typedef struct nnefc_entry {
+    nnefc_string key;
+    nnefc_string value;
+} nnefc_entry;
+
 /* What the library contains. It never changes; later versions add members at the end only. */
 typedef struct nnefc_description {
     uint32_t abi_version;        /* NNEFC_ABI_VERSION of the library */
@@ -165,9 +171,13 @@ typedef struct nnefc_description {
     const char *weights;          /* the name of the weights file; null if the constants are in the library */
     const char *device;           /* what the network runs on: "cpu" or "cuda" */
     uint64_t device_bytes;        /* a session's memory of a GPU: workspace, states, and room for inputs and outputs */
-#ifndef NNEFC_KNOWN_SIZES /* which the runtime of networks without open dimensions is compiled with */
+#ifndef NNEFC_KNOWN_SIZES /* which libraries without open dimensions and metadata are compiled with */
     uint32_t dimension_count;          /* open dimensions; look only where abi_version is 2 */
     const nnefc_dimension *dimensions; /* likewise */
+#endif
+#ifndef NNEFC_NO_METADATA /* which libraries without metadata are compiled with */
+    uint32_t metadata_count;     /* entries of the model's metadata; look only where struct_size says that they are there */
+    const nnefc_entry *metadata; /* likewise */
 #endif
 } nnefc_description;
 

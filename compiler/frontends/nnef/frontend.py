@@ -33,6 +33,7 @@ from nnefc.frontends.nnef.grids import Codes, grid_of
 from nnefc.frontends.nnef.leniency import as_meant
 from nnefc.frontends.nnef.operations.lowering import DTYPES, Lowering, Operand, by_definition
 from nnefc.frontends.nnef.parser import parse
+from nnefc.frontends.nnef.properties import properties_of
 from nnefc.frontends.nnef.quantization import Quantization, QuantizedBy, parse_quantization
 from nnefc.frontends.nnef.resources import document_text
 from nnefc.frontends.nnef.signatures import spell_value
@@ -115,8 +116,9 @@ def load(
                 return replace(network, open_dimensions=opened)
 
         network, narrowing = narrowed(build, is_tied)
-        network = replace(network, files=files.asked)
-    for text in narrowing.notes.values():
+        metadata = properties_of(document)
+        network = replace(network, files=files.asked, metadata=metadata.entries)
+    for text in (*narrowing.notes.values(), *metadata.warnings):
         warn(f"{Path(path).name}: {text}")
     return network
 

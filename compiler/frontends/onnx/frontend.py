@@ -248,6 +248,7 @@ class _Builder:
             labels={name: labels for name, labels in interpreter.context.labels.items() if name in outputs},
             texts=texts,
             has_text=bool(texts) or interpreter.context.at.has_text,
+            metadata=self._model.metadata,
         )
 
     def _outputs(self, scope: Scope, symbols: Symbols, wanted: tuple[str, ...]) -> dict[str, Value]:

@@ -143,3 +143,4 @@ class Model:
     trainings: tuple[Training, ...]
     files: tuple[str, ...] = ()
     producer: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)

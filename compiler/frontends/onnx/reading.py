@@ -19,6 +19,7 @@ from nnefc.frontends.onnx.tensors import read_sparse_tensor, read_tensor
 from nnefc.frontends.onnx.tolerance import with_all_imports
 from nnefc.frontends.onnx.types import ValueInfo, read_type
 from nnefc.frontends.onnx.values import Array, SparseTensor, same_values
+from nnefc.model_metadata import MetadataEntries, metadata_of
 
 __all__ = ["read_function", "read_model", "read_proto"]
 
@@ -153,6 +154,8 @@ class _Reader:
             if function.key in functions:
                 raise CompileError(f"the model has two functions '{_spelled(function)}'")
             functions[function.key] = function
+        metadata = _metadata(proto)
+        self.warnings += metadata.warnings
         model = Model(
             name=proto.graph.name or path.stem.removesuffix(".onnx"),
             opsets=_opsets(proto.opset_import, f"the model {path.name}") or {"": 1},
@@ -161,6 +164,7 @@ class _Reader:
             trainings=tuple(self._training(item, i) for i, item in enumerate(proto.training_info)),
             files=self._external.files,
             producer=str(proto.producer_name),
+            metadata=metadata.entries,
         )
         model, warnings = with_all_imports(model, version)
         self.warnings += warnings
@@ -334,6 +338,19 @@ class _Reader:
 
 def _is_given(proto: onnx.AttributeProto, kind: int, field: str) -> bool:
     return proto.HasField(field) if kind in _SINGULAR else len(getattr(proto, field)) > 0
+
+
+def _metadata(proto: onnx.ModelProto) -> MetadataEntries:
+    """What the model says of itself, in its own fields and in entries of its author's."""
+    fields = {
+        "producer_name": proto.producer_name,
+        "producer_version": proto.producer_version,
+        "domain": proto.domain,
+        "model_version": str(proto.model_version) if proto.model_version else "",
+        "doc_string": proto.doc_string,
+        "graph_doc_string": proto.graph.doc_string,
+    }
+    return metadata_of(fields, ((entry.key, entry.value) for entry in proto.metadata_props))
 
 
 def _text(value: bytes, what: str) -> str:

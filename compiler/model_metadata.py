@@ -1,0 +1,80 @@
+"""What a model says of itself besides its network: who made it, which version it is, and whatever its author noted.
+
+It is one mapping of texts. What an ONNX model has in fields of its own stands there by these fields' names; an entry of
+the author's own with such a name, or with the prefix, gets the prefix `metadata_props.` before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["FIELDS", "MetadataEntries", "metadata_of", "own_entries"]
+
+FIELDS = ("producer_name", "producer_version", "domain", "model_version", "doc_string", "graph_doc_string")
+"""The names of a model's own fields."""
+
+_PREFIX = "metadata_props."
+
+_MOST_ENTRIES = 1024
+_MOST_BYTES = 1 << 18
+"""Of all keys and values: a library has them twice."""
+_MOST_SHOWN = 60
+
+
+@dataclass
+class MetadataEntries:
+    """The metadata of a model, and warnings of what of it is left out."""
+
+    entries: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+def metadata_of(
+    fields: Mapping[str, str | bytes], own: Iterable[tuple[str | bytes, str | bytes]] = ()
+) -> MetadataEntries:
+    """Collect metadata, within limits; entries that exceed these are left out.
+
+    Args:
+        fields: of the model, by names among :data:`FIELDS`; empty ones are none.
+        own: the author's, in their order. Of equal keys the last one counts.
+    """
+    given = [(name, _text(fields[name])) for name in FIELDS if fields.get(name)]
+    given += [(f"{_PREFIX}{key}" if _is_taken(key) else key, value) for key, value in _texts(own)]
+    found = MetadataEntries()
+    used = 0
+    for key, value in dict(given).items():
+        size = len(key.encode()) + len(value.encode())
+        if used + size > _MOST_BYTES or len(found.entries) == _MOST_ENTRIES:
+            found.warnings.append(
+                f"the metadata {key[:_MOST_SHOWN]!r}, {size:,} bytes, are left out: a library keeps "
+                f"{_MOST_ENTRIES:,} entries, of {_MOST_BYTES:,} bytes together"
+            )
+            if len(found.warnings) == _MOST_WARNINGS:
+                break
+            continue
+        used += size
+        found.entries[key] = value
+    return found
+
+
+_MOST_WARNINGS = 8
+
+
+def own_entries(metadata: Mapping[str, str]) -> dict[str, str]:
+    """The author's entries of a mapping that :func:`metadata_of` made, by the keys that the model has."""
+    return {key.removeprefix(_PREFIX): value for key, value in metadata.items() if key not in FIELDS}
+
+
+def _is_taken(key: str) -> bool:
+    return key in FIELDS or key.startswith(_PREFIX)
+
+
+def _texts(own: Iterable[tuple[str | bytes, str | bytes]]) -> Iterable[tuple[str, str]]:
+    return ((_text(key), _text(value)) for key, value in own)
+
+
+def _text(value: str | bytes) -> str:
+    """A text that can be written as UTF-8; a damaged file may have bytes that are none."""
+    raw = value if isinstance(value, bytes) else value.encode(errors="replace")
+    return raw.decode(errors="replace")
