@@ -30,6 +30,9 @@ _TARGETS = {"CPUExecutionProvider": "llvm", "CUDAExecutionProvider": "cuda"}
 
 _LIBRARIES = (".so", ".dylib", ".dll")
 
+_NO_VERSION = (1 << 63) - 1
+"""Of models that say none, in onnxruntime."""
+
 _TYPES = {"float32": "float", "float64": "double"}
 """ONNX's words for element types, where they are others than NumPy's."""
 
@@ -51,7 +54,14 @@ class NodeArg:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What is known of a model besides its tensors."""
+    """What a model says of itself.
+
+    Attributes:
+        graph_name, graph_description: of its graph.
+        producer_name: what wrote the file.
+        description, domain, version: of the model.
+        custom_metadata_map: its author's own entries.
+    """
 
     graph_name: str
     producer_name: str
@@ -191,7 +201,7 @@ class InferenceSession:
             producer_name=said.get("producer_name", ""),
             description=said.get("doc_string", ""),
             domain=said.get("domain", ""),
-            version=int(said.get("model_version", "0")),
+            version=int(said.get("model_version", _NO_VERSION)),
             custom_metadata_map=own_entries(said),
             graph_description=said.get("graph_doc_string", ""),
         )

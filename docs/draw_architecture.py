@@ -63,6 +63,7 @@ _SHARED = (
         "evaluation",
         "internal_errors",
         "kernel_calls",
+        "model_metadata",
         "narrowing",
     ),
     *(

@@ -33,6 +33,8 @@ def linear(weights: np.ndarray = WEIGHTS) -> onnx.ModelProto:
     }"""
     proto = onnx.parser.parse_model(text)
     proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    proto.producer_name, proto.domain, proto.doc_string = "tests", "ai.test", "«ä»\nlines"
+    helper.set_model_props(proto, {"names": "{0: 'cat'}", "doc_string": "own", "metadata_props.x": "y", "empty": ""})
     return proto
 
 
@@ -76,7 +78,9 @@ def test_inputs_and_outputs_are_described_alike(session: nnefc.InferenceSession,
     for found, wanted in ((session.get_inputs(), peer.get_inputs()), (session.get_outputs(), peer.get_outputs())):
         assert [(a.name, a.type, a.shape) for a in found] == [(a.name, a.type, a.shape) for a in wanted]
     assert session.get_providers() == peer.get_providers() == CPU
-    assert session.get_modelmeta().graph_name == peer.get_modelmeta().graph_name
+    found, wanted = session.get_modelmeta(), peer.get_modelmeta()
+    for name in vars(found):
+        assert getattr(found, name) == getattr(wanted, name), name
 
 
 def test_wrong_names(session: nnefc.InferenceSession) -> None:
@@ -251,7 +255,7 @@ def test_tensors_beside_a_document_count(tmp_path: Path, compiled: Any) -> None:
         write_tensor(document.with_name("w.dat"), np.full((1, 2), weight, np.float32))
         session = nnefc.InferenceSession(model, cache=tmp_path / "cache")
         np.testing.assert_array_equal(session.run(None, {"x": np.ones((1, 2), np.float32)})[0], [[weight] * 2])
-        sources.add(session.get_modelmeta().custom_metadata_map["source"])
+        sources.add(session._model.source)
     assert len(compiled) == 4  # the third is known again
     assert len(sources) == 3  # a folder and its document are the same model
 

@@ -5,6 +5,7 @@ tract, and torch-to-nnef as well, write there which versions made the model, and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from nnefc.frontends.nnef.syntax import Array, Assignment, Document, Literal, Tuple
@@ -27,4 +28,13 @@ def _pairs(assignment: Assignment) -> Iterator[tuple[str, str]]:
     for item in assignment.value.items:
         match item:
             case Tuple(_, (Literal(_, str() as key), Literal(_, value))):
-                yield key, str(value).lower() if isinstance(value, bool) else str(value)
+                yield _unescaped(key), _unescaped(value) if isinstance(value, str) else str(value).lower()
+
+
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_CONTROL = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def _unescaped(text: str) -> str:
+    """A string of the dialect, in which a backslash takes the meaning from the next character, or gives it one."""
+    return _ESCAPE.sub(lambda match: _CONTROL.get(match[1], match[1]), text)

@@ -346,7 +346,7 @@ def _metadata(proto: onnx.ModelProto) -> MetadataEntries:
         "producer_name": proto.producer_name,
         "producer_version": proto.producer_version,
         "domain": proto.domain,
-        "model_version": str(proto.model_version) if proto.model_version else "",
+        "model_version": str(proto.model_version) if proto.HasField("model_version") else "",
         "doc_string": proto.doc_string,
         "graph_doc_string": proto.graph.doc_string,
     }

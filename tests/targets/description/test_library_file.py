@@ -19,6 +19,7 @@ DESCRIPTION = replace(
     SAMPLE,
     source="sha256:0123",
     cpu_features=("avx2", "fma"),
+    metadata=(("author", "ünï\n\0"), ("", "")),
     inputs=(TensorDescription('"quoted" ünï\\', "bfloat16", (1, 0, 1 << 40)),),
 )
 
@@ -41,7 +42,7 @@ def test_a_record_says_what_was_described(tmp_path: Path) -> None:
     metadata = read_metadata(file_of(tmp_path, b"before" + embedded_metadata(DESCRIPTION) + b"after"))
     assert metadata is not None
     found = metadata.description
-    for name in (*TEXTS, *SIZES, "inputs", "outputs", "states", "cpu_features"):
+    for name in (*TEXTS, *SIZES, "inputs", "outputs", "states", "cpu_features", "metadata"):
         assert getattr(found, name) == getattr(DESCRIPTION, name), name
 
 
