@@ -51,7 +51,6 @@ ALLOWED: dict[str, Set[str]] = {
     | {"shared", "targets/machine"},
     "passes/schedule/cpu": {"passes/compute", "passes/schedule", "passes/tir", "shared", "targets/machine"},
     "passes/schedule/cuda": {
-        "operators",
         "passes/schedule",
         "passes/tir",
         "shared",

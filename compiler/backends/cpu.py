@@ -22,11 +22,14 @@ from nnefc.passes.graph.fold_permutations import FoldPermutations
 from nnefc.passes.graph.join_attention import JoinAttention
 from nnefc.passes.graph.narrow_constants import NarrowConstants
 from nnefc.passes.graph.narrow_results import NarrowResults
-from nnefc.passes.graph.steps_apart import values_between
+from nnefc.passes.graph.steps_apart import values_between, values_spread
+from nnefc.passes.graph.tabulate_bytes import TabulateBytes
 from nnefc.passes.graph.use_narrow_floats import UseNarrowFloats, check_names
+from nnefc.passes.legalize.element_wise import ELEMENT_WISE
 from nnefc.passes.legalize.pack_block_matmul import PackBlockMatmul, WidenBlocks
 from nnefc.passes.legalize.pack_matmul import PackMatmul
 from nnefc.passes.legalize.pack_narrow_matmul import PackNarrowMatmul
+from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.plan.entry_memory import HostMemory, Memory
 from nnefc.passes.plan.symbols import ENTRY, exported, kernel_symbol
 from nnefc.passes.schedule.cpu import CPU_RULES
@@ -127,6 +130,7 @@ class CpuBackend(Backend):
         return GraphPasses(
             integers=[
                 ("compute in single", ComputeInSingle()),
+                ("tabulate bytes", TabulateBytes(target, {**ELEMENT_WISE, **QUANTIZATION})),
                 ("compute in integers", ComputeInIntegers(strict, target.rounds_between_limits)),
                 ("fold moved constants", FoldConstants(keep=("dequantize",))),
                 ("narrow constants", NarrowConstants(target, strict)),
@@ -135,7 +139,7 @@ class CpuBackend(Backend):
             contractions=contractions,
             rows=target,
             scans=target,
-            cuts=[values_between],
+            cuts=[values_between, values_spread],
             moves=[] if target.hosted else [NarrowResults()],
         )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import tvm
 from tvm import relax, te, tirx
 
 from nnefc.agreement import agree, agree_all, covers
@@ -18,7 +19,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
 from nnefc.operators.functions import FUNCTIONS
 from nnefc.operators.indexing import from_the_front, tuples_from_the_front
-from nnefc.operators.statements import T, each, looped, report
+from nnefc.operators.statements import T, columns, each, looped, report
 
 __all__ = ["ScatterElements", "ScatterND", "TensorScatter"]
 
@@ -107,20 +108,24 @@ class ScatterElements(_Scatter):
         if is_empty(places) or is_empty(shape):
             return data
         count, stride, step = places[axis], math.prod(shape[axis + 1 :]), math.prod(places[axis + 1 :])
-        lines = math.prod(places) // count
+        first = _first_column(shape, places, axis)
+        width = math.prod(places[first:])
+        lines = math.prod(places[:first]) // count
+        found, strides = _spread(at, indices)
 
         def write(data: Any, indices: Any, updates: Any, out: Any) -> None:
             _copy(data, out, math.prod(shape))
-            with each(lines, lines * count) as line:
-                source, target = _line_starts(line, shape, places, axis)
-                with T.serial(0, count) as k:
-                    update = source + k * step
-                    index = indices[update]
+            with each(lines, lines * count * width) as line:
+                place = _places(line, places[:first], axis)
+                source, target = _flat(place, places), _flat(place, shape)
+                with T.serial(0, count) as k, columns(width) as j:
+                    row = [*place[:axis], k, *place[axis + 1 :], *_digits(j, places[first:])]
+                    index = indices[sum(p * s for p, s in zip(row, strides, strict=True))]
                     front = tirx.Select(index < 0, index + size, index)
                     inside = [] if constant else [front >= 0, front < size]
-                    self.store(out, target + front * stride, updates[update], inside)
+                    self.store(out, target + front * stride + j, updates[source + k * step + j], inside)
 
-        return looped(at, write, [data, indices, updates], [(shape, dtype_of(data))], "scatter")[0]
+        return looped(at, write, [data, found, updates], [(shape, dtype_of(data))], "scatter")[0]
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,7 @@ class ScatterND(_Scatter):
                     front = tirx.Select(index < 0, index + shape[part], index)
                     inside += [] if constant else [front >= 0, front < shape[part]]
                     place = place + front * math.prod(shape[part + 1 :])
-                with T.serial(0, size) as i:
+                with columns(size) as i:
                     self.store(out, place + i, updates[k * size + i], inside)
 
         return looped(at, write, [data, indices, updates], [(shape, dtype_of(data))], "scatter_nd")[0]
@@ -176,19 +181,52 @@ def _copy(source: Any, target: Any, count: int) -> None:
         target[place] = source[place]
 
 
-def _line_starts(line: Any, shape: Shape, places: Shape, axis: int) -> tuple[Any, Any]:
-    """Where a line along `axis` begins in the indices and in the data, flat."""
-    source: Any = tirx.const(0, "int64")
-    target: Any = tirx.const(0, "int64")
-    rest: Any = line
-    for a in reversed(range(len(shape))):
-        if a == axis:
-            continue
-        place = tirx.floormod(rest, places[a])
-        rest = tirx.floordiv(rest, places[a])
-        source = source + place * math.prod(places[a + 1 :])
-        target = target + place * math.prod(shape[a + 1 :])
-    return source, target
+def _first_column(shape: Shape, places: Shape, axis: int) -> int:
+    """The first dimension behind `axis` of those that are next to each other in the indices and in the data."""
+    first = len(shape)
+    while first > axis + 1 and (first == len(shape) or places[first] == shape[first]):
+        first -= 1
+    return first
+
+
+def _places(line: Any, sizes: Shape, axis: int) -> list[Any]:
+    """Where a line is in these dimensions, without `axis`, where it is 0."""
+    found = _digits(line, (*sizes[:axis], *sizes[axis + 1 :]))
+    return [*found[:axis], tirx.const(0, "int64"), *found[axis:]]
+
+
+def _digits(number: Any, sizes: Shape) -> list[Any]:
+    """A number as places in dimensions of these sizes."""
+    found: list[Any] = []
+    for size in reversed(sizes[1:]):
+        found.insert(0, tirx.floormod(number, size))
+        number = tirx.floordiv(number, size)
+    return [number, *found] if sizes else []
+
+
+def _flat(places: Sequence[Any], shape: Shape) -> Any:
+    """The number of the element at places in the first dimensions, 0 in the others."""
+    return sum((place * math.prod(shape[axis + 1 :]) for axis, place in enumerate(places)), tirx.const(0, "int64"))
+
+
+def _spread(at: Emitter, indices: Operand) -> tuple[Operand, list[Any]]:
+    """What indices are spread from, as frameworks spread an index over the rows of updates, or themselves; and how far
+    apart elements of it are along each dimension of the indices."""
+    shape = shape_of(indices)
+    if isinstance(indices, np.ndarray):
+        for axis in range(indices.ndim):
+            first = indices.take([0], axis)
+            indices = first if (indices == first).all() else indices
+        source: Operand = indices
+    else:
+        call = at.builder.lookup_binding(indices) if isinstance(indices, relax.Var) else None
+        source = indices
+        if isinstance(call, relax.Call) and call.op == tvm.ir.Op.get("relax.broadcast_to"):
+            source = call.args[0]
+    own = shape_of(source)
+    sizes = [*[1] * (len(shape) - len(own)), *own]
+    repeated = [size == 1 for size in sizes]
+    return source, [0 if repeated[axis] else math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
 
 
 @dataclass(frozen=True)

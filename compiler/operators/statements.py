@@ -21,7 +21,7 @@ from nnefc.kernel_calls import TYPICAL
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of, zeros
 from nnefc.sizes import Dimension, expression, greatest, typical
 
-__all__ = ["INDEPENDENT", "UPDATES", "Failure", "Result", "T", "each", "looped", "report", "told"]
+__all__ = ["INDEPENDENT", "UPDATES", "Failure", "Result", "T", "columns", "each", "looped", "report", "told"]
 
 Result: TypeAlias = tuple[Shape, str]
 """Shape and element type of what a kernel writes."""
@@ -103,6 +103,11 @@ def each(count: Dimension, work: Dimension) -> Any:
     if typical(work) >= _PARALLEL_WORK and typical(count) > 1:
         return T.parallel(0, trips)
     return T.serial(0, trips, annotations={INDEPENDENT: True})
+
+
+def columns(count: Dimension) -> Any:
+    """A loop whose iterations are independent of each other, inside one whose order matters."""
+    return T.serial(0, expression(count), annotations={INDEPENDENT: True})
 
 
 def told(count: Any, usual: int) -> Any:

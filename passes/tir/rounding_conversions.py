@@ -13,7 +13,7 @@ last of these lines keeps both limits before the conversion, unless the number i
 
     int8(int32(max(min(nearbyint(x) + 3, 127), -128)))    →     saturated(converted(x), 3)
 
-A byte that becomes a float again, as that of a convolution that is added to another one, stays an int32.
+A byte that becomes a float or an int32 again, as that of a convolution that is added to another one, stays an int32.
 
 Engines of WebAssembly take some eight instructions to convert what int32 may not hold, and 32-bit Arm as many to round.
 There, numbers between limits alone are rounded so: the sum with 3 · 2²² has them in its lowest bits, rounded to even as
@@ -99,10 +99,10 @@ def _of_unrounded(less: tirx.LT) -> tirx.LT:
     return less if number is None else tirx.abs(number) < less.b
 
 
-def _without_bytes(cast: tirx.Cast) -> tirx.Cast:
-    """A float of a number that was a byte in between, which it may be without that."""
-    byte = cast.value
-    if str(cast.expr_ty().dtype) != "float32" or not isinstance(byte, tirx.Cast):
+def _without_bytes(cast: tirx.Cast) -> tirx.Expr:
+    """A float or an int32 of a number that was a byte in between, which it may be without that."""
+    byte, wide = cast.value, str(cast.expr_ty().dtype)
+    if wide not in ("float32", "int32") or not isinstance(byte, tirx.Cast):
         return cast
     dtype, whole = str(byte.expr_ty().dtype), byte.value
     if dtype not in _SATURATED or not isinstance(whole, tirx.Cast) or str(whole.expr_ty().dtype) != "int32":
@@ -110,7 +110,7 @@ def _without_bytes(cast: tirx.Cast) -> tirx.Cast:
     number, limits = RoundedNumber.of(whole.value), np.iinfo(dtype)
     if number is None or number.range[0] < limits.min or number.range[1] > limits.max:
         return cast
-    return tirx.Cast("float32", whole)
+    return whole if wide == "int32" else tirx.Cast(wide, whole)
 
 
 @dataclass(frozen=True)

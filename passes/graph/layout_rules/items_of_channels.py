@@ -2,6 +2,7 @@
 
     q[n, c, y, x] = round(x[n, c, y, x] / s[])         q[n, b, y, x, i] = round(x[n, b, y, x, i] / s[])
     p[n, c, y, x] = q[n, c, y - 1, x - 1] or z[]   →   p[n, b, y, x, i] = q[n, b, y - 1, x - 1, i] or z[]
+    t[n, c, y, x] = table[q[n, c, y, x]]               t[n, b, y, x, i] = table[q[n, b, y, x, i]]
 
 So are quantized while a network runs, and padded with a zero point, tensors that convolutions take in blocks.
 """
@@ -24,7 +25,6 @@ from nnefc.passes.tir.expressions import (
     loads_of,
     parts_of,
     substituted,
-    variables_of,
 )
 from nnefc.sizes import dimensions, expression
 
@@ -115,9 +115,7 @@ def _kernel_of(function: tirx.PrimFunc) -> _Kernel | None:
     of_channels: set[tirx.Var] = set()
     of_all: set[tirx.Var] = set()
     for load in loads_of(item):
-        if any(isinstance(part, TensorLoad) for index in load.indices for part in inside(index)):
-            return None
-        used = [place for place, index in enumerate(load.indices) if channel in variables_of([index])]
+        used = [place for place, index in enumerate(load.indices) if channel in _outside_loads(index)]
         if used and (used != [1] or not load.indices[1].same_as(channel) or len(load.indices) != len(axes)):
             return None
         (of_channels if used else of_all).add(load.source)

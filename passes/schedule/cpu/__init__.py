@@ -4,6 +4,7 @@ from nnefc.passes.schedule.cpu.channel_window import ChannelWindowRule
 from nnefc.passes.schedule.cpu.column_reduction import ColumnReductionRule
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
+from nnefc.passes.schedule.cpu.independent_columns import IndependentColumnsRule
 from nnefc.passes.schedule.cpu.lane_sums import LaneSumsRule
 from nnefc.passes.schedule.cpu.matrix_tiles import MatrixTilesRule
 from nnefc.passes.schedule.cpu.row_reduction import RowReductionRule
@@ -24,5 +25,6 @@ CPU_RULES = (
     WindowsRule(),
     RowReductionRule(),
     ColumnReductionRule(),
+    IndependentColumnsRule(),
     FallbackRule(),
 )

@@ -12,7 +12,6 @@ from __future__ import annotations
 from tvm import s_tir
 from tvm.s_tir.schedule import SBlockRV
 
-from nnefc.element_types import bits_of
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, largest_divisor, trip_count
 from nnefc.passes.tir.expressions import is_number
@@ -33,7 +32,7 @@ class ColumnReductionRule:
             return None
         (step,) = kernel.reductions
         sch = kernel.schedule()
-        if step.producers and not _join_widening(sch, kernel, step):
+        if step.producers and not _join_producers(sch, kernel, step):
             return None
         block = sch.get_sblock(step.name)
         step = step_of(sch, block)
@@ -55,23 +54,26 @@ class ColumnReductionRule:
         sch.reverse_compute_at(epilogue, piece_outer)
         if not covers_result(sch, epilogue):
             return None
-        if (
-            typical(step.rounds) >= target.parallel_grain
-            and typical(item_count(step.sizes[: len(step.spatial) - 1])) > 1
-        ):
+        pieces = item_count([*step.sizes[: len(step.spatial) - 1], trip_count(sch, piece_outer)])
+        if typical(step.rounds) >= target.parallel_grain and typical(pieces) > 1:
             sch.parallel(sch.fuse(*lines, piece_outer))
         lanes = target.lanes(step.dtype)
-        start = sch.decompose_reduction(block, reduced[0])
-        for part in (start, block, epilogue):
-            inner = sch.get_loops(part)[-1]
-            if trip_count(sch, inner) % lanes == 0:
-                _, lane = sch.split(inner, [None, lanes])
-                sch.vectorize(lane)
+        _vectorize(sch, block, lanes)  # while it is a reduction for TVM: what is left of one after its start is not
+        _vectorize(sch, sch.decompose_reduction(block, reduced[0]), lanes)
+        _vectorize(sch, epilogue, lanes)
         return sch
 
 
-def _join_widening(sch: s_tir.Schedule, kernel: KernelAnalysis, step: Step) -> bool:
-    """Compute an operand that is stored in a narrower type where it is read; whether that is all that is before."""
+def _vectorize(sch: s_tir.Schedule, block: SBlockRV, lanes: int) -> None:
+    """Vectorize the innermost loop, if whole vectors fill it."""
+    *_, inner = sch.get_loops(block)
+    if trip_count(sch, inner) % lanes == 0:
+        _, lane = sch.split(inner, [None, lanes])
+        sch.vectorize(lane)
+
+
+def _join_producers(sch: s_tir.Schedule, kernel: KernelAnalysis, step: Step) -> bool:
+    """Compute an operand where it is read, which is once for each element; whether that is all that is before."""
     waiting = list(step.producers)
     before: list[Step] = []
     while waiting:
@@ -80,9 +82,6 @@ def _join_widening(sch: s_tir.Schedule, kernel: KernelAnalysis, step: Step) -> b
             return False
         before.append(producer)
         waiting += producer.producers
-    stored = [read.source for producer in before for read in producer.reads if not producer.producers]
-    if len(stored) != 1 or bits_of(str(stored[0].dtype)) >= bits_of(step.dtype):
-        return False
     for producer in reversed(before):
         sch.compute_inline(sch.get_sblock(producer.name))
     return True

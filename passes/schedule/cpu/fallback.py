@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from tvm import s_tir, tirx
@@ -13,7 +14,7 @@ from nnefc.passes.schedule.cpu.vectors import in_vectors
 from nnefc.passes.schedule.schedules import largest_divisor, root_blocks, trip_count, vector_lanes
 from nnefc.passes.schedule.whole_tiles import in_whole_tiles
 from nnefc.passes.tir.cut_loops import is_cut_along
-from nnefc.passes.tir.expressions import IF_THEN_ELSE, inside, int64, variables_of
+from nnefc.passes.tir.expressions import IF_THEN_ELSE, inside, int64, is_number, loads_of, variables_of
 from nnefc.passes.tir.sizes import Size
 from nnefc.sizes import is_known, typical
 from nnefc.targets.machine.target import Target
@@ -48,6 +49,9 @@ class FallbackRule:
         single = large and typical(trip_count(sch, *loops[:-1])) == 1  # threads can share nothing but the last loop
         if step.is_reduction:
             outer = loops[:spatial]
+        elif _looks_up_each(step):  # of vectors, lanes would be taken out and put in one by one
+            parts = _even_parts(step.trip_counts[-1]) if single else 1
+            outer = sch.split(loops[-1], [parts, None])[:1] if parts > 1 else loops[:-1]
         elif _is_cut_along(step, step.axes[-1]) and not single:
             outer = loops[:-1]
         elif _is_cut_along(step, step.axes[-1]) and (parts := _even_parts(step.trip_counts[-1])) > 1:
@@ -131,6 +135,26 @@ def _gathers_along(step: Step, axis: Axis) -> bool:
 def _looks_up(step: Step) -> bool:
     """Whether a step reads where a table says: what that is stays the same along the axes that the table has not."""
     return any(isinstance(part, TensorLoad) for load in step.loads for index in load.indices for part in inside(index))
+
+
+def _looks_up_each(step: Step) -> bool:
+    """Whether a step reads tables alone, where the elements of a tensor say that lie as those of the result do."""
+    own = [axis.var for axis in step.axes]
+    return (
+        bool(step.loads)
+        and all(
+            _is_at(load, own) or any(_is_at(part, own) for index in load.indices for part in loads_of(index))
+            for load in step.loads
+        )
+        and any(loads_of(index) for load in step.loads for index in load.indices)
+    )
+
+
+def _is_at(load: TensorLoad, axes: Sequence[tirx.Var]) -> bool:
+    """Whether a tensor is read at the element that these axes have."""
+    if len(load.indices) != len(axes):
+        return False
+    return all(i.same_as(var) or is_number(i, 0) for i, var in zip(load.indices, axes, strict=True))
 
 
 def _partner(step: Step) -> int | None:

@@ -17,6 +17,7 @@ from tvm.ir.expr import TensorRegion
 
 from nnefc.element_types import bits_of
 from nnefc.passes.compute.depthwise_pairs import WHOLE_BLOCKS
+from nnefc.passes.compute.depthwise_rows import MADE_OPERANDS
 from nnefc.passes.compute.depthwise_words import SHARING
 from nnefc.passes.compute.dot_instructions import HALF_PART
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
@@ -40,7 +41,8 @@ __all__ = ["WindowsRule"]
 
 _LARGEST_UNROLLED = 16
 """Positions of a window that are written out, up to 4 × 4: code of larger ones falls out of the cache of decoded
-instructions, and saves no more than a loop's branch in several loads."""
+instructions, and saves no more than a loop's branch in several loads. Where operands are made and not only loaded,
+rows of larger windows are written out, for neighbouring results share most of them."""
 
 _LARGEST_TURNED = 40
 """Positions of a row of the filter and turns in groups that are written out: rows of five in groups of eight."""
@@ -113,6 +115,8 @@ class WindowsRule:
         if is_known(window_size) and window_size <= _LARGEST_UNROLLED:
             for loop in window:
                 sch.unroll(loop)
+        elif MADE_OPERANDS in step.node.annotations and trip_count(sch, window[-1]) <= _LARGEST_UNROLLED:
+            sch.unroll(window[-1])
         elif turned:  # neighbouring results share what is read by one turn
             short = trip_count(sch, *window[-2:]) <= _LARGEST_TURNED
             for loop in window[-2:] if short else window[-2:-1]:

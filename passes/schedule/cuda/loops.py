@@ -16,15 +16,15 @@ from collections.abc import Sequence
 from tvm import s_tir, tirx
 from tvm.ir import Range
 
-from nnefc.operators.statements import INDEPENDENT
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.independence import independent_loops
 from nnefc.passes.schedule.cuda.threads import threads_for
+from nnefc.passes.schedule.nests import is_independent, nest_of, statements_of
 from nnefc.passes.schedule.schedules import schedule_of
-from nnefc.passes.tir.expressions import int64, is_number
+from nnefc.passes.tir.expressions import int64
 from nnefc.passes.tir.sizes import Size, size_of
 from nnefc.passes.tir.statements import rounds_of
-from nnefc.sizes import ceil_div, is_size, typical
+from nnefc.sizes import ceil_div, typical
 from nnefc.targets.machine.cuda_target import CudaTarget
 
 __all__ = ["LoopsRule"]
@@ -38,10 +38,10 @@ class LoopsRule:
 
     def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
         func = kernel.func
-        statements = _statements(func)
+        statements = statements_of(func)
         if statements is None:
             return None
-        nests = [_nest(statement) for statement in statements]
+        nests = [nest_of(statement) for statement in statements]
         shared = [_independent(nest) for nest in nests]
         if not any(shared) or any(map(_is_serial, statements, nests, shared)):
             return None
@@ -54,45 +54,11 @@ class LoopsRule:
         return schedule_of(tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs))
 
 
-def _statements(func: tirx.PrimFunc) -> list[tirx.Stmt] | None:
-    """The statements at the top of a kernel that consists of nothing else."""
-    block = func.body.block
-    while isinstance(block.body, s_tir.SBlockRealize):
-        block = block.body.block
-    if block.iter_vars or block.alloc_buffers or block.init is not None:
-        return None
-    body = block.body
-    statements = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
-    return None if any(map(_has_blocks, statements)) else statements
-
-
-def _has_blocks(stmt: tirx.Stmt) -> bool:
-    match stmt:
-        case tirx.For():
-            return _has_blocks(stmt.body)
-        case tirx.SeqStmt():
-            return any(map(_has_blocks, stmt.seq))
-    return isinstance(stmt, s_tir.SBlockRealize)
-
-
-def _nest(stmt: tirx.Stmt) -> list[tirx.For]:
-    """The loops of a statement that have nothing but the next one inside."""
-    nest = []
-    while isinstance(stmt, tirx.For) and is_number(stmt.min, 0) and is_size(stmt.extent):
-        nest.append(stmt)
-        stmt = stmt.body
-    return nest
-
-
 def _independent(nest: Sequence[tirx.For]) -> list[tirx.For]:
     """Loops of a nest whose rounds may run side by side; those that are said to be parallel are."""
     if not nest:
         return []
-    return independent_loops(nest) or [loop for loop in nest[:1] if _is_said(loop)]
-
-
-def _is_said(loop: tirx.For) -> bool:
-    return loop.kind == tirx.ForKind.PARALLEL or INDEPENDENT in (loop.annotations or {})
+    return independent_loops(nest) or [loop for loop in nest[:1] if is_independent(loop)]
 
 
 def _rounds(loops: Sequence[tirx.For]) -> Size:

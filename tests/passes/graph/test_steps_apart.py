@@ -75,3 +75,19 @@ def test_results_are_the_same(name: str) -> None:
     )
     shapes = [(3, 5, 33), (1, 7, 64), (2, 1, 1), (4, 3, 17)]
     check([Case([normal(*shape)], function, 1e-5) for shape in shapes for function in functions], name)
+
+
+def normalized_channels(graph: Graph, x: Value) -> Value:
+    """A global response normalization: what is computed for each channel is read at each position."""
+    norm = graph.unary("sqrt", graph.reduce("sum", graph.binary("multiply", x, x), [0]))
+    scale = graph.binary("divide", norm, graph.unary("exp", graph.reduce("mean", norm, [1])))
+    return graph.binary("add", graph.binary("multiply", x, scale), x)
+
+
+def test_what_is_computed_for_each_column_is_not_computed_in_every_row() -> None:
+    seen: dict[str, tvm.IRModule] = {}
+    network = build([Case([normal(50, 16)], normalized_channels)]).network
+    lower(network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
+    shapes = [[int(size) for size in func.params[-1].shape] for func in seen["schedule"].functions.values()]
+    assert sorted(shapes) == [[1, 16], [1, 16], [50, 16]]
+    check([Case([normal(*shape)], normalized_channels, 1e-5) for shape in [(50, 16), (3, 7), (9, 1), (1, 5)]])

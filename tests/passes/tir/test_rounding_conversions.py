@@ -7,10 +7,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tvm_ffi
 from emulation import MACHINES, Machine, run_on, with_glibc
 from onnx import TensorProto, helper, numpy_helper
+from tvm import te, tirx
 
 import nnefc
+from nnefc.passes.compute.quantized_items import dequantized, quantized
+from nnefc.passes.tir.rounding_conversions import use_rounding_conversions, with_rounding_conversions
 
 VECTORS = "rv64,v=true,vext_spec=v1.0,vlen=128"
 A53 = with_glibc("a53", "cortex-a53", "qemu-aarch64", "-cpu", "cortex-a53")
@@ -111,3 +115,15 @@ def test_what_is_no_number_is_between_the_limits_and_the_upper_one_of_bytes(
             continue
         whole = np.nan_to_num(np.clip(exact, LOW, HIGH), nan=-(2.0**31))
         np.testing.assert_array_equal(found[name], whole)
+
+
+def test_bytes_that_are_widened_at_once_are_left_out() -> None:
+    use_rounding_conversions()
+    x = te.placeholder((64,), "float32", "x")
+    scale, zero = tirx.const(0.1, "float32"), tirx.const(3, "int8")
+    y = te.compute(x.shape, lambda i: dequantized(quantized(x(i), scale, zero, "int8"), scale, zero))
+    func = with_rounding_conversions(te.create_prim_func([x, y]), "x86_64", 8)
+    casts: list[tirx.Cast] = []
+    tvm_ffi.structural_walk(func.body, (tirx.Cast, casts.append))
+    computed = [cast for cast in casts if not isinstance(cast.value, tirx.IntImm)]
+    assert [str(cast.expr_ty().dtype) for cast in computed] == ["float32"]
