@@ -7,8 +7,8 @@ scales and shifts, nothing is fused yet. Where sizes are open, they are those of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import tvm
@@ -45,6 +45,7 @@ class Inspection:
         live_bytes: the largest sum of the activations that are alive at one time. An activation lives from the
             operation that computes it to the last that reads it, inputs from the start, outputs to the end.
         dimensions: what is open.
+        metadata: what the model says of itself.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Inspection:
     multiply_adds: int
     live_bytes: int
     dimensions: tuple[OpenDimension, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 def inspect_network(network: Network) -> Inspection:
@@ -80,6 +82,7 @@ def _inspected(network: Network) -> Inspection:
         multiply_adds=multiply_adds,
         live_bytes=_live_bytes(network, list(function.params)),
         dimensions=network.open_dimensions,
+        metadata=network.metadata,
     )
 
 

@@ -51,10 +51,12 @@ def test_libraries_keep_what_models_say(size: str, tmp_path: Path) -> None:
         assert len(model.dimensions) == (size == "n")
     found = read_metadata(path)
     assert found is not None and dict(found.description.metadata) == KEPT
-    shown = CliRunner().invoke(main, ["inspect", str(path)]).output
-    for line in ("names: {0: 'cat'}", "doc_string: «ä» 🐈", "metadata_props.doc_string: own"):
-        assert f"metadata   {line}\n" in shown
-    assert "a\N{REPLACEMENT CHARACTER}b" in shown and "\x1b" not in shown
+    onnx.save(proto(size), tmp_path / "net.onnx")
+    for file in (path, tmp_path / "net.onnx"):
+        shown = CliRunner().invoke(main, ["inspect", str(file)]).output
+        for line in ("names: {0: 'cat'}", "doc_string: «ä» 🐈", "metadata_props.doc_string: own"):
+            assert f"  {line}\n" in shown
+        assert "a\N{REPLACEMENT CHARACTER}b" in shown and "\x1b" not in shown
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="is for x86-64")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,13 +97,18 @@ def library_lines(path: Path) -> list[str]:
         facts.append(("results", "the same bits on all processors, with any number of threads"))
     for name, labels in found.labels:
         facts.append(("labels", f"{name}: {shortened(labels)}"))
-    facts += [("metadata", f"{on_a_line(key)}: {on_a_line(value)}") for key, value in found.metadata[:MOST_ENTRIES]]
-    if len(found.metadata) > MOST_ENTRIES:
-        facts.append(("metadata", f"{len(found.metadata) - MOST_ENTRIES:,} more"))
+    facts += [("metadata", text) for text in metadata_texts(dict(found.metadata))]
     if found.states:
         facts.append(("states", f"{memory(found.state_bytes)} a session"))
     opened = range_lines(found.dimensions, {each.name: each.formula for each in found.formulas}) + special_lines(found)
     return [found.model, "", *face(found.inputs, found.outputs, found.states), *opened, "", *columns(facts)]
+
+
+def metadata_texts(metadata: Mapping[str, str]) -> list[str]:
+    """What a model says of itself: a line an entry, the first ones of many."""
+    lines = [f"{on_a_line(key)}: {on_a_line(value)}" for key, value in islice(metadata.items(), MOST_ENTRIES)]
+    more = len(metadata) - len(lines)
+    return [*lines, f"{more:,} more"] if more else lines
 
 
 def on_a_line(text: str) -> str:
@@ -165,6 +171,8 @@ def model_lines(path: Path, keywords: dict[str, Any]) -> list[str]:
     formulas = {each.name: each.formula for each in counted.dimensions if each.formula is not None} if counted else {}
     opened = range_lines(counted.dimensions, formulas) if counted is not None else []
     lines = [found.name, found.about, "", *faces, *opened, "", *size_lines(found, counted), "", *operation_lines(found)]
+    if counted is not None and counted.metadata:
+        lines += ["", *columns([("metadata", text) for text in metadata_texts(counted.metadata)])]
     lines += expression_lines(path)
     lines += shape_lines(found, stay_open=counted is not None) if not asked(keywords) else []
     if refusal is not None:
