@@ -17,6 +17,7 @@ from nnefc.evaluation import external_calls
 from nnefc.library_graph import graph_of_library
 from nnefc.loader import Model, listed, load
 from nnefc.loader.notebook import face_html
+from nnefc.mapped_files import LARGE, is_mapped, release_pages
 from nnefc.network import Network, OpenDimension, size_by_name
 from nnefc.open_formulas import factor_of
 from nnefc.output_files import temporary_folder, write_error, write_together
@@ -445,11 +446,21 @@ def _constants(network: Network, lowered: Lowered, size: int) -> Constants | Non
     if not size:
         return None
     plan = lowered.plan
-    arrays = list(zip(plan.constant_offsets, lowered.constants, strict=True))
+    arrays = [(at, _kept(array)) for at, array in zip(plan.constant_offsets, lowered.constants, strict=True)]
     for state, offset in zip(network.states, plan.state_offsets, strict=True):
         if plan.constant_bytes + offset < size:
             arrays.append((plan.constant_bytes + offset, np.ascontiguousarray(state.initial)))
     return Constants(size, tuple(arrays))
+
+
+def _kept(array: np.ndarray) -> np.ndarray:
+    """An array that stays as it is when the files that the network was read from are written anew."""
+    if not is_mapped(array):
+        return array
+    made = array.copy()
+    if made.nbytes >= LARGE:
+        release_pages()
+    return made
 
 
 def _described(

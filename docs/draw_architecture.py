@@ -67,6 +67,7 @@ _SHARED = (
         "narrowing",
     ),
     *(
+        "mapped_files",
         "network",
         "open_formulas",
         "outline",

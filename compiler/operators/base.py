@@ -17,6 +17,7 @@ from tvm.ir import GenericConst
 
 from nnefc.diagnostics import CompileError
 from nnefc.kernel_calls import call_te
+from nnefc.mapped_files import LARGE, tensor_of
 from nnefc.narrowing import Narrowing
 from nnefc.network import MAX_ITEMS, Body, Control, Count, Loop, call_control
 from nnefc.operators.dtypes import STORAGE, Kind, dtype_name, is_of, numpy_dtype
@@ -201,7 +202,8 @@ class Emitter:
         if key not in self._constants:
             value = np.ascontiguousarray(operand).reshape(operand.shape)
             # Without the type, 64-bit items would be narrowed. The array is kept: its place must not be used again.
-            self._constants[key] = (operand, relax.const(value, str(value.dtype)))
+            tensor = relax.const(value, str(value.dtype)) if value.nbytes < LARGE else relax.const(tensor_of(value))
+            self._constants[key] = (operand, tensor)
         return self._constants[key][1]
 
     def visible(self, expr: relax.Expr) -> relax.Expr:

@@ -10,6 +10,7 @@ is made of, stays: it is computed at run time.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import tvm
 from tvm import relax, tirx
@@ -17,12 +18,13 @@ from tvm.ir import GenericConst
 
 from nnefc.bindings import variables_read
 from nnefc.evaluation import Budget, Kernels, evaluate, external_calls
+from nnefc.mapped_files import release_pages
 from nnefc.network import control_index
 from nnefc.operators.block_quantization import DEQUANTIZES_BLOCKS
 from nnefc.operators.statements import UPDATES
 from nnefc.passes.graph.narrow_constants import WIDENS, narrow_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
-from nnefc.passes.graph.rewriter import Rewriter, is_call, is_constant, operands, shape_of
+from nnefc.passes.graph.rewriter import Rewriter, array_of, is_call, is_constant, operands, shape_of
 from nnefc.sizes import mentions_open
 
 __all__ = ["FoldConstants"]
@@ -47,9 +49,54 @@ class FoldConstants:
         if not bindings:
             return mod
         wanted = _used_outside(mod["main"], bindings)
-        computed = evaluate(list(bindings.values()), wanted, _kernels(mod))
-        values = {var: relax.const(value) for var, value in zip(wanted, computed, strict=True)}
+        kernels = _kernels(mod)
+        values: dict[relax.Var, GenericConst] = {}
+        for parts, results in _batches(bindings, wanted):
+            computed = evaluate(parts, results, kernels)
+            values |= {var: relax.const(value) for var, value in zip(results, computed, strict=True)}
+            release_pages()
         return relax.transform.DeadCodeElimination()(_Folder(mod, values).transform())
+
+
+_BATCH = 1 << 27
+"""Bytes of constants that are read together: so much of the files that they are in is in memory at a time."""
+
+
+def _batches(
+    bindings: dict[relax.Var, relax.Binding], wanted: list[relax.Var]
+) -> Iterator[tuple[list[relax.Binding], list[relax.Var]]]:
+    """Bindings that do not depend on those of other batches, in order, and what is wanted of them."""
+    group: dict[relax.Var, relax.Var] = {}
+
+    def root(var: relax.Var) -> relax.Var:
+        while (above := group.setdefault(var, var)) != var:
+            group[var] = group[above]
+            var = above
+        return var
+
+    sizes: dict[relax.Var, int] = {}
+    for var, binding in bindings.items():
+        for read in variables_read(binding.value):
+            group[root(read)] = root(var)
+    for var, binding in bindings.items():
+        sizes[root(var)] = sizes.get(root(var), 0) + _constant_bytes(binding)
+    number: dict[relax.Var, int] = {}
+    filled = 0
+    for first, size in sizes.items():
+        filled += size
+        number[first] = filled // _BATCH
+    for batch in dict.fromkeys(number.values()):
+        parts = [binding for var, binding in bindings.items() if number[root(var)] == batch]
+        results = [var for var in wanted if number[root(var)] == batch]
+        if results:
+            yield parts, results
+
+
+def _constant_bytes(binding: relax.Binding) -> int:
+    """Of the constants that a binding reads."""
+    if not isinstance(binding.value, relax.Call):
+        return 0
+    return sum(array_of(part).nbytes for part in operands(binding.value) if is_constant(part))
 
 
 class _Folder(Rewriter):

@@ -16,13 +16,12 @@ from tvm.ir import GenericConst
 from nnefc.bindings import variables_read
 from nnefc.internal_errors import working_on
 from nnefc.kernel_calls import kept_apart
+from nnefc.mapped_files import ALIGNMENT, LARGE, release_pages
 from nnefc.passes.graph.origins import NamingBuilder, origins
 from nnefc.sizes import Size, dimensions, variables
 
 __all__ = ["Rewriter", "array_of", "constant", "is_call", "is_constant", "operands", "shape_of"]
 
-
-_ALIGNMENT = 64  # of all tensors of TVM's
 
 # Types that NumPy's DLPack does not know, and what it knows their bits as.
 _VIEWED = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
@@ -51,9 +50,11 @@ def array_of(expr: relax.Expr) -> np.ndarray:
 
 def constant(value: np.ndarray) -> GenericConst:
     """A constant of Relax; it shares the memory of `value`, which must not change, where TVM could have made it."""
+    if value.nbytes >= LARGE:
+        release_pages()  # what it was made of has been read
     if value.dtype.kind not in "biuf":  # types that NumPy's DLPack does not know
         return relax.const(tvm.runtime.tensor(np.ascontiguousarray(value).reshape(value.shape)))
-    if value.flags.c_contiguous and value.flags.writeable and value.ctypes.data % _ALIGNMENT == 0:
+    if value.flags.c_contiguous and value.flags.writeable and value.ctypes.data % ALIGNMENT == 0:
         return relax.const(tvm.runtime.from_dlpack(value))
     tensor = tvm.runtime.empty(value.shape, str(value.dtype))
     np.copyto(np.from_dlpack(tensor), value)  # whatever the order of `value` in memory, this is the one copy

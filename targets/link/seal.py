@@ -15,9 +15,12 @@ strip, leave it out, and then nothing is compared.
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,32 +38,43 @@ _Image = NDArray[np.uint8]
 
 def add_seal(library: Path, constants: Constants | None) -> None:
     """Add the checksum to the file of a library that holds `constants`."""
-    image = np.memmap(library, np.uint8, "r")
-    start, size = _place(image, constants) if constants is not None else (0, 0)
-    sum_ = 0
-    for first, last in ((0, start), (start + size, len(image))):
-        for at in range(first, last, _PART):
-            sum_ = zlib.crc32(image[at : min(at + _PART, last)].data, sum_)
-    del image
+    with library.open("rb") as file:
+        length = file.seek(0, os.SEEK_END)
+        start, size = _place(file, length, constants) if constants is not None else (0, 0)
+        sum_ = 0
+        for first, last in ((0, start), (start + size, length)):
+            for at in range(first, last, _PART):
+                sum_ = zlib.crc32(_read(file, at, min(_PART, last - at)), sum_)
     with library.open("ab") as file:
         file.write(struct.pack("<QQII8s", start, size, sum_, 0, _MAGIC))
 
 
-def _place(image: _Image, constants: Constants) -> tuple[int, int]:
+def _read(file: BinaryIO, at: int, size: int) -> bytes:
+    """Bytes of a file, in memory of their own: pages of a mapped file would all be in memory in the end."""
+    file.seek(at)
+    return file.read(size)
+
+
+def _place(file: BinaryIO, length: int, constants: Constants) -> tuple[int, int]:
     """Where the constants are in a file: at its end, or at a step; nowhere, of no bytes, if they are elsewhere."""
     parts = [(offset, array.reshape(-1).view(np.uint8)) for offset, array in constants.arrays if array.nbytes]
     if not parts or parts[0][0] != 0 or len(parts[0][1]) < 8:
         return 0, 0
-    words = image[: len(image) // _STEP * _STEP].view(np.uint64)[:: _STEP // 8]
-    found = np.flatnonzero(words == parts[0][1][:8].view(np.uint64)[0]) * _STEP
-    for start in (len(image) - constants.size, *map(int, found)):
-        if start >= 0 and all(_is_at(image, start + at, part) for at, part in parts):
+    for start in (length - constants.size, *_steps_with(file, length, parts[0][1][:8])):
+        if start >= 0 and all(_is_at(file, start + at, part) for at, part in parts):
             return start, constants.size
     return 0, 0
 
 
-def _is_at(image: _Image, start: int, part: _Image) -> bool:
+def _steps_with(file: BinaryIO, length: int, word: _Image) -> Iterator[int]:
+    """The steps of a file at which these eight bytes are."""
+    for at in range(0, length // _STEP * _STEP, _PART):
+        piece = np.frombuffer(_read(file, at, min(_PART, length // _STEP * _STEP - at)), np.uint64)[:: _STEP // 8]
+        yield from (at + int(found) * _STEP for found in np.flatnonzero(piece == word.view(np.uint64)[0]))
+
+
+def _is_at(file: BinaryIO, start: int, part: _Image) -> bool:
     return all(
-        np.array_equal(image[start + at : start + min(at + _PART, len(part))], part[at : at + _PART])
+        _read(file, start + at, min(_PART, len(part) - at)) == part[at : at + _PART].tobytes()
         for at in range(0, len(part), _PART)
     )

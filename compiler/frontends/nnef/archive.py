@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.compressed import GZIP, MAX_RATIO, largest_content, unpacked
+from nnefc.mapped_files import map_path
 
 __all__ = ["DOCUMENT", "ModelFiles", "open_model"]
 
@@ -157,7 +158,7 @@ class _Folder:
             raise CompileError(f"'{path}' is a link out of the model's folder")
         if path.stat().st_size == 0:
             return np.empty(0, np.uint8)
-        return np.memmap(path, np.uint8, "r")
+        return map_path(path)
 
     def text(self) -> str:
         if not self.path.is_file():

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.block_formats import BlockFormat, block_format_of
+from nnefc.mapped_files import map_path
 from nnefc.operators.block_quantization import BlockTensor
 
 __all__ = ["ItemType", "StoredTensor", "parse_tensor", "read_tensor", "write_tensor"]
@@ -122,7 +123,7 @@ def read_tensor(path: Path | str) -> StoredTensor:
     """
     try:
         size = Path(path).stat().st_size
-        data: npt.NDArray[np.uint8] = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
+        data = map_path(Path(path)) if size else np.empty(0, np.uint8)
     except OSError as error:
         raise CompileError(f"cannot read '{path}': {error.strerror}") from None
     return parse_tensor(data, str(path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import re
 import stat
@@ -14,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.onnx.large_tensors import ITSELF
 from nnefc.frontends.onnx.values import Array
+from nnefc.mapped_files import map_file
 
 __all__ = ["ExternalData"]
 
@@ -35,10 +36,14 @@ class ExternalData:
         self._files: dict[str, Array] = {}
         self._checked: set[tuple[str, str]] = set()
 
+    def add(self, location: str, content: Array) -> None:
+        """Let a location that is no path stand for bytes that are in memory."""
+        self._files[location] = content
+
     @property
     def files(self) -> tuple[str, ...]:
         """The names of the files read so far, relative to the folder, sorted."""
-        return tuple(sorted(self._files))
+        return tuple(sorted(self._files.keys() - {ITSELF}))
 
     def read(self, entries: Iterable[Any], size: int, what: str) -> Array:
         """`[size]` uint8: a read-only view of the bytes of one tensor.
@@ -124,7 +129,7 @@ def _mapped(path: Path, location: str, what: str) -> Array:
                 raise CompileError(f"{location}, with the data of {what}, is not a regular file")
             if status.st_size == 0:
                 return np.zeros(0, np.uint8)
-            return np.frombuffer(mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ), np.uint8)
+            return map_file(descriptor, status.st_size)
         finally:
             os.close(descriptor)
     except OSError as error:

@@ -18,13 +18,13 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import tvm
 from tvm import relax
 
 from nnefc.diagnostics import CompileError
 from nnefc.evaluation import Budget
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Sequence, Value, dtype_name, numpy_dtype
 from nnefc.kernel_calls import call_te
+from nnefc.mapped_files import tensor_of
 from nnefc.network import Body, Control
 from nnefc.operators.base import Emitter, Operand, Operator, check_size
 from nnefc.operators.creation import SizeValues
@@ -252,7 +252,7 @@ class Context:
         if key not in self._constants:
             stored = np.ascontiguousarray(to_storage(array)).reshape(array.shape)
             # The array is kept too, so that its id is not given to another one.
-            self._constants[key] = (array, relax.const(tvm.runtime.tensor(stored)))
+            self._constants[key] = (array, relax.const(tensor_of(stored)))
         return self._constants[key][1]
 
     def _texts(self, array: Array) -> relax.Expr:

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.compressed import GZIP, largest_content, unpacked
 from nnefc.frontends.onnx.external_data import ExternalData
+from nnefc.frontends.onnx.large_tensors import ITSELF, mapped_message, without_large_tensors
 from nnefc.frontends.onnx.model import AttributeRef, Function, Graph, Model, NodeDef, Opsets, Training
 from nnefc.frontends.onnx.ordering import in_topological_order
 from nnefc.frontends.onnx.tensors import read_sparse_tensor, read_tensor
@@ -71,15 +72,21 @@ def read_model(path: Path) -> Model:
     Raises:
         CompileError: no such file, no ONNX model, a message that is not as the standard says.
     """
-    reader = _Reader(ExternalData(path.parent))
-    model = reader.model(read_proto(path), path)
+    external = ExternalData(path.parent)
+    reader = _Reader(external)
+    model = reader.model(read_proto(path, external), path)
     for text in dict.fromkeys(reader.warnings):
         warn(f"{path.name}: {text}")
     return model
 
 
-def read_proto(path: Path) -> onnx.ModelProto:
+def read_proto(path: Path, external: ExternalData | None = None) -> onnx.ModelProto:
     """The message in a file, whose parts are not looked at yet.
+
+    Args:
+        path: the file.
+        external: gets the file where large tensors stay in it, in the message as data in another file; None: all of
+            the file becomes the message.
 
     Raises:
         CompileError: no such file, no ONNX model.
@@ -91,7 +98,12 @@ def read_proto(path: Path) -> onnx.ModelProto:
                 f"{path} has 2 GB or more, which a protobuf message cannot have",
                 hint="keep the weights as external data: onnx.save(model, path, save_as_external_data=True)",
             )
-        content = path.read_bytes()
+        mapped = mapped_message(path) if external is not None else None
+        if external is not None and mapped is not None and mapped[: len(GZIP)].tobytes() != GZIP:
+            external.add(ITSELF, mapped)
+            content = without_large_tensors(mapped)
+        else:
+            content = path.read_bytes()
         proto.ParseFromString(_unpacked(path, content) if content.startswith(GZIP) else content)
     except OSError as error:
         raise CompileError(f"cannot read {path}: {error.strerror}") from error

@@ -1,0 +1,88 @@
+"""Files in memory that compilations read: their pages leave memory again when they have been read.
+
+A constant of a network is a view of its file until a pass makes another one of it, so that there is no copy in between.
+Pages of a file count as memory of the process as long as they are there; without this, all that was ever read would.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+
+__all__ = ["ALIGNMENT", "LARGE", "aligned_copy", "is_mapped", "map_file", "map_path", "release_pages", "tensor_of"]
+
+Array = npt.NDArray[Any]
+
+ALIGNMENT = 64
+"""Bytes, of all tensors of TVM's."""
+
+LARGE = 1 << 24
+"""Bytes of arrays after whose reading it is worth while to release pages."""
+
+_live: weakref.WeakValueDictionary[int, mmap.mmap] = weakref.WeakValueDictionary()
+"""By where they begin in memory."""
+
+
+def map_file(descriptor: int, size: int) -> npt.NDArray[np.uint8]:
+    """A file's bytes, read when they are touched; `size` is not 0. Not to be written to, though the memory could be."""
+    content = mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
+    array = np.frombuffer(content, np.uint8)
+    _live[array.ctypes.data] = content
+    array.flags.writeable = False
+    return array
+
+
+def map_path(path: Path) -> npt.NDArray[np.uint8]:
+    """The bytes of the file at `path`, which is not empty, as :func:`map_file` has them.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    with path.open("rb") as file:
+        return map_file(file.fileno(), os.fstat(file.fileno()).st_size)
+
+
+def aligned_copy(array: Array) -> Array:
+    """A copy of an array, not to be written to, that begins where tensors of TVM's do: these can share its memory."""
+    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    made = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    np.copyto(made, array)
+    made.flags.writeable = False
+    if array.nbytes >= LARGE:
+        release_pages()
+    return made
+
+
+def tensor_of(array: Array) -> tvm.runtime.Tensor:
+    """A tensor of TVM's; large ones share the memory of arrays that cannot be written to, such as those of files."""
+    if array.nbytes < LARGE or array.dtype.kind not in "biuf":  # other types are unknown to NumPy's DLPack
+        return tvm.runtime.tensor(array)
+    if array.flags.writeable or array.ctypes.data % ALIGNMENT:
+        array = aligned_copy(array)
+    shared = array.view()
+    try:
+        shared.flags.writeable = True  # as DLPack wants it
+    except ValueError:  # memory of somebody who does not allow it
+        return tvm.runtime.tensor(array)
+    return tvm.runtime.from_dlpack(shared)
+
+
+def is_mapped(array: Array) -> bool:
+    """Whether an array is in a file that is mapped."""
+    at = array.ctypes.data
+    return any(start <= at < start + len(content) for start, content in list(_live.items()))
+
+
+def release_pages() -> None:
+    """Let the system have the pages of all mapped files; they are read again when they are touched again."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        for content in list(_live.values()):
+            content.madvise(mmap.MADV_DONTNEED)
