@@ -18,7 +18,8 @@ from nnefc.diagnostics import CompileError
 from nnefc.kernel_calls import call_te
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_size, numpy_dtype
 from nnefc.operators.shape import Expand
-from nnefc.sizes import ceil_div, expression, greatest, is_known
+from nnefc.size_numbers import Quotient, quotient
+from nnefc.sizes import bounds, ceil_div, expression, greatest, is_known
 
 __all__ = ["Arange", "Eye", "Full", "Linspace", "SizeValues", "check_constant"]
 
@@ -94,19 +95,48 @@ class _Formula(Operator):
         raise NotImplementedError
 
 
+_MOST_EXACT = 1 << 61
+"""Numerators of fractions that are calculated with in 64 bits are less than this."""
+
+
 @dataclass(frozen=True)
 class Arange(_Formula):
-    """`start + i * step` for each `i`, as long as that is before `limit`. `numpy.arange`, ONNX `Range`.
+    """`(start + i * step) / unit` for each `i`, as long as that is before `limit / unit`. `numpy.arange`, ONNX `Range`.
 
     Attributes:
         start, limit, step: all integers where one is an open size.
+        unit: of reals that are fractions of integers: half of these for 2.
     """
 
     start: Number
     limit: Number
     step: Number
     dtype: str
+    unit: int = 1
     name: ClassVar[str] = "arange"
+
+    @classmethod
+    def of(
+        cls, start: Number | Quotient, limit: Number | Quotient, step: Number | Quotient, dtype: str
+    ) -> Arange | None:
+        """The range of numbers of any kind, with reals as fractions of integers where something is an open size.
+
+        None where these fractions do not fit 64 bits.
+
+        Raises:
+            CompileError: a number beside an open size is infinite or NaN.
+        """
+        numbers = start, limit, step
+        if all(isinstance(number, int | float) for number in numbers):
+            return cls(start, limit, step, dtype)  # type: ignore[arg-type]
+        if not all(math.isfinite(number) for number in numbers if isinstance(number, float)):
+            raise CompileError(f"there is no range from {start} to {limit} by steps of {step}")
+        parts = [Quotient(*n.as_integer_ratio()) if isinstance(n, float) else quotient(n) for n in numbers]
+        unit = math.lcm(*(part.below for part in parts))
+        first, last, each = (part.above * (unit // part.below) for part in parts)
+        if max(abs(bound) for part in (first, last, each) for bound in bounds(part)) >= _MOST_EXACT:
+            return None
+        return cls(first, last, each, dtype, unit)
 
     def shape(self) -> Shape:
         """How many there are; perhaps none."""
@@ -126,10 +156,12 @@ class Arange(_Formula):
         return self.start, self.step
 
     def array(self, shape: Shape) -> Array:
-        return self.start + self.step * np.arange(shape[0])
+        numbers = self.start + self.step * np.arange(shape[0])
+        return numbers if self.unit == 1 else numbers / self.unit
 
     def item(self, index: Sequence[Any], numbers: Sequence[Any]) -> Any:
-        return numbers[0] + index[0] * numbers[1]
+        number = numbers[0] + index[0] * numbers[1]
+        return number if self.unit == 1 else number.astype("float64") / float(self.unit)
 
 
 @dataclass(frozen=True)

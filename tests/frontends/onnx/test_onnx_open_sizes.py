@@ -492,3 +492,24 @@ def test_means_of_integers_lose_their_fractions(tmp_path: Path) -> None:
     ]
     proto = model_of(nodes, ["n", "m", 3], hundred=np.array(100, np.float32))
     check(proto, tmp_path, {}, [(1, 1, 3), (5, 3, 3), (2, 17, 3)])
+
+
+@pytest.mark.parametrize(
+    ("start", "step", "halves", "dtype"),
+    [(0.5, 1, False, np.float32), (-0.25, 0.7, True, np.float32), (0, 0.5, True, np.float32), (0.1, 1, False, float)],
+)
+def test_ranges_of_reals_end_at_open_sizes(
+    start: float, step: float, halves: bool, dtype: type, tmp_path: Path
+) -> None:
+    """The last one has fractions that do not fit 64 bits."""
+    nodes = [
+        node("Shape", "x", "s", end=1),
+        node("Squeeze", "s", "n"),
+        node("Cast", "n", "end0", to=TensorProto.FLOAT if dtype is np.float32 else TensorProto.DOUBLE),
+        node("Div" if halves else "Mul", "end0 factor", "end"),
+        node("Range", "start end step", "reals"),
+        node("Cast", "reals", "y", to=TensorProto.FLOAT),
+    ]
+    numbers = {"start": start, "step": step, "factor": 2 if halves else 1}
+    proto = model_of(nodes, ["n"], **{name: np.array(number, dtype) for name, number in numbers.items()})
+    check(proto, tmp_path, {}, [(1,), (2,), (7,), (14,), (64,)])

@@ -516,7 +516,7 @@ def _einsum(document: TractDocument, operator: Einsum, *operands: Any) -> Any:
 @tract_says(Arange)
 def _arange(document: TractDocument, operator: Arange) -> Any:
     for number in (operator.start, operator.limit, operator.step):
-        if isinstance(number, float):
+        if isinstance(number, float) or operator.unit != 1:
             raise Unsayable("a range of reals is not written in tract's dialect")
     made = document.extension(
         "tract_core_range",

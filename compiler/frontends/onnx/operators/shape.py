@@ -51,8 +51,8 @@ from nnefc.operators.shape import (
 )
 from nnefc.operators.unpooling import Fold
 from nnefc.operators.window import Window
-from nnefc.size_numbers import choice_of, chosen, is_negative_unless, less, quotient
-from nnefc.sizes import Dimension, Size, ceil_div, greatest, is_known, known_less, least, may_exceed
+from nnefc.size_numbers import Quotient, choice_of, chosen, is_negative_unless, less, quotient
+from nnefc.sizes import Dimension, ceil_div, greatest, is_known, known_less, least, may_exceed
 
 __all__: list[str] = []
 
@@ -389,26 +389,24 @@ def _range(ctx: Context, node: Node) -> Any:
             places = ctx.apply(Arange(0, distance, int(delta.item()), dtype))
             return ctx.apply(Elementwise("add"), places, ctx.apply(Reshape(()), values[0]))
     numbers = [_number(ctx, node, index, name) for index, name in enumerate(_RANGE[:given])]
-    if any(isinstance(number, Size) for number in numbers):  # all integers, then
-        numbers = [int(n) if isinstance(n, float) and n.is_integer() else n for n in numbers]
-    start, limit, step = [*numbers, 1][:3]
-    return ctx.apply(Arange(start, limit, step, dtype))
+    made = Arange.of(*[*numbers, 1][:3], dtype)
+    return _range_of_data(ctx, values, dtype) if made is None else ctx.apply(made)
 
 
 _RANGE = ("start", "limit", "delta")
 
 
-def _number(ctx: Context, node: Node, index: int, name: str) -> int | float:
-    """A number, or a size."""
+def _number(ctx: Context, node: Node, index: int, name: str) -> int | float | Quotient:
+    """A number, a size, or a quotient of a size."""
     value = input_at(node, index)
     if not is_float(value.dtype):
         return (integers(ctx, node, index, name) or [0])[0]
     if value.sizes is None:
         return float(required_value(ctx, node, index, name).item())
     exact = quotient(value.sizes.reshape(())[()])
-    if exact.below != 1:
-        raise fail(node, f"its input '{name}' is {exact.above} / {exact.below}, which is no whole number for all sizes")
-    return exact.above
+    if not is_known(exact.below):
+        raise fail(node, f"its input '{name}' is {exact.above} / {exact.below}: a quotient of sizes is not supported")
+    return exact
 
 
 def _range_of_data(ctx: Context, values: list[Value], dtype: str) -> Any:

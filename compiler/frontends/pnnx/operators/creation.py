@@ -76,7 +76,9 @@ def _arange(
     device: str | None = None, layout: str | None = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Result:  # fmt: skip
     whole = all(isinstance(number, int | Size) for number in (start, end, step))
-    numbers = Arange(start, end, step, dtype or ("int64" if whole else "float32"))
+    numbers = Arange.of(start, end, step, dtype or ("int64" if whole else "float32"))
+    if numbers is None:
+        raise CompileError(f"the range from {start} to {end} by steps of {step} is of fractions with too many digits")
     if numbers.shape() == (0,):
         raise CompileError(f"the range from {start} to {end} by steps of {step} is empty")
     return numbers.lower(at)
