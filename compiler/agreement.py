@@ -21,7 +21,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, islice, product
 
 import tvm_ffi
 from tvm import tirx
@@ -50,6 +50,10 @@ from nnefc.sizes import (
 __all__ = ["agree", "agree_all", "covers", "within"]
 
 _MOST_DIVISOR = 1 << 12
+_MOST_ENDS = 4
+"""Ends of a dimension that are tried together with those of others."""
+_MOST_POINTS = 125
+"""Sizes for which a difference is computed."""
 _NO_END = 1 << 60
 
 
@@ -64,9 +68,9 @@ def agree(one: Dimension, other: Dimension) -> bool:
         return difference == 0
     least, most = bounds(difference)
     if least <= 0 <= most:
-        for find in (_ordered, _same, _enough, _up_to, _computed, _multiple, _between):
+        for find in (_ordered, _same, _enough, _up_to, _computed, _multiple, _up_to_each, _between):
             found = find(difference)
-            if found is not None:
+            if found is not None and not _is_nothing_then((one, other), found):
                 raise found
     return False
 
@@ -151,19 +155,64 @@ def _up_to(difference: Size) -> Narrowed | None:
     own = _ranges_of(difference)
     if len(own) != 1:
         return None
-    ((var, values),) = own.items()
+    (var,) = own
+    for part in _parts_up_to(difference, var, (tirx.Min,)):
+        if _is_zero(difference, {}, {var: part}):
+            return Narrowed(ends={str(var.name): (part.least, part.most)})
+    return None
+
+
+def _up_to_each(difference: Size) -> Narrowed | None:
+    """The sizes of several dimensions up to numbers that the difference holds each of them to by itself.
+
+    Where it is not proved that there is no difference then, none for some of the sizes is enough: the network is built
+    again with these ranges, in which its sizes may be simpler, and the question is asked again.
+    """
+    own = _ranges_of(difference)
+    parts = {var: _parts_up_to(difference, var, (tirx.Min, tirx.Max))[:_MOST_ENDS] for var in own}
+    if len(own) < 2 or not all(parts.values()):
+        return None
+    for chosen in islice(product(*parts.values()), _MOST_ENDS**2):
+        ranges_ = dict(zip(own, chosen, strict=True))
+        if _is_zero(difference, {}, ranges_) or _seems_zero(difference, ranges_):
+            return Narrowed(ends={str(var.name): (part.least, part.most) for var, part in ranges_.items()})
+    return None
+
+
+def _seems_zero(difference: Size, parts: Mapping[tirx.Var, Range]) -> bool:
+    """Whether there is no difference for a few sizes of each dimension, those at the ends of its range among them."""
+    tried = []
+    for part in parts.values():
+        near = (part.most, part.most - 1, part.least, part.least + 1, (part.least + part.most) // 2)
+        tried.append(sorted({size for size in near if part.least <= size <= part.most}, reverse=True))
+    points = (dict(zip(parts, sizes, strict=True)) for sizes in islice(product(*tried), _MOST_POINTS))
+    return all(_is_nothing(substituted(difference, point)) for point in points)
+
+
+def _parts_up_to(difference: Size, var: tirx.Var, kinds: tuple[type, ...]) -> list[Range]:
+    """The ranges of a dimension up to where a minimum or a maximum of it alone changes sides; the longest first."""
+    values = range_of(var)
     limits: set[int] = set()
 
-    def note(node: tirx.Min) -> None:
-        limits.update(int(side) for side in (node.a, node.b) if isinstance(side, tirx.IntImm))
-        limits.add(_last_of_sign(Size(node.a) - Size(node.b), var))
+    def note(node: tirx.Min | tirx.Max) -> None:
+        if set(variables(node)) == {var}:
+            limits.update(int(side) for side in (node.a, node.b) if isinstance(side, tirx.IntImm))
+            limits.add(_last_of_sign(Size(node.a) - Size(node.b), var))
 
-    tvm_ffi.structural_walk(difference.expr, (tirx.Min, note))
-    for most in sorted(limits, reverse=True):
-        part = replace(values, most=most, typical=min(most, values.typical))
-        if values.least <= most < values.most and _is_zero(difference, {}, {var: part}):
-            return Narrowed(ends={str(var.name): (values.least, most)})
-    return None
+    for kind in kinds:
+        tvm_ffi.structural_walk(difference.expr, (kind, note))
+    ends = [most for most in sorted(limits, reverse=True) if values.least <= most < values.most]
+    return [replace(values, most=most, typical=min(most, values.typical)) for most in ends]
+
+
+def _is_nothing_then(sizes: Sequence[Dimension], found: Narrowed) -> bool:
+    """Whether two open sizes are equal with fixed dimensions because there is nothing then: nobody runs that."""
+    if not found.fixed or is_known(*sizes):
+        return False
+    values: dict[tirx.Var, Dimension] = {
+        var: found.fixed[str(var.name)] for var in open_variables() if str(var.name) in found.fixed
+    }
+    return all(isinstance(size, Size) and _is_nothing(substituted(size, values)) for size in sizes)
 
 
 def _last_of_sign(difference: Dimension, var: tirx.Var) -> int:

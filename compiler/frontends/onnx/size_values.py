@@ -38,7 +38,7 @@ from nnefc.size_numbers import (
     truncated,
     whole_quotient,
 )
-from nnefc.sizes import Size, bounds, ceil_div, greatest, least
+from nnefc.sizes import Size, bounds, ceil_div, greatest, least, may_exceed
 
 __all__ = ["computed", "is_open", "result_type", "sizes_array"]
 
@@ -203,11 +203,20 @@ def _quotient_of(one: Any, other: Any) -> Any:
 def _rest_of(attributes: _Attributes, operands: _Operands) -> Array | None:
     """With the sign of the divisor, or with `fmod` that of the dividend; no divisor may be 0."""
     left, right = operands[:2]
-    if left is None or right is None or any(low <= 0 <= high for low, high in map(bounds, right.flat)):
+    if left is None or right is None:
         return None
-    if attributes.get("fmod") and min(bounds(item)[0] for part in (left, right) for item in part.flat) < 0:
-        return None
-    return _itemwise(lambda a, b: a % b, left.astype(object), right.astype(object))
+    truncates = bool(attributes.get("fmod"))
+    return _itemwise(lambda a, b: _rest(a, b, truncates), left.astype(object), right.astype(object))
+
+
+def _rest(one: Any, other: Any, truncates: bool) -> Any:
+    dividend, divisor = quotient(one), quotient(other)
+    least, most = bounds(divisor.above)
+    if least <= 0 <= most or (truncates and (least < 0 or may_exceed(0, dividend.above))):
+        raise ValueError("the remainder depends on a sign, or a size that may be 0 is divided by")
+    if not isinstance(one, Quotient) and not isinstance(other, Quotient):
+        return one % other
+    return dividend - divisor * quotient((dividend / divisor).floor)
 
 
 def _power(one: Any, other: Any) -> Any:

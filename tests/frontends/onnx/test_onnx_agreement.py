@@ -259,3 +259,29 @@ def test_the_length_of_index_tuples_is_asked_for_where_the_rank_of_the_result_de
         nnefc.compile(model)
     assert "--shape k=2, or another number from 1 to 2" in str(found.value.hint)
     assert nnefc.compile(model, shape={"k": 2}).outputs[0].shape == ("t",)
+
+
+def test_a_table_that_is_cropped_in_its_middle_limits_both_sides(tmp_path: Path) -> None:
+    """As of transformers of images, whose patches have positions in a table of 12 by 12."""
+    nodes = [
+        node("Conv", ["x", "filters"], "patches", strides=[2, 2]),
+        node("Shape", ["patches"], "s", start=2),
+        node("Sub", ["side", "s"], "left_over"),
+        node("Div", ["left_over", "two"], "begin"),
+        node("Add", ["begin", "s"], "end"),
+        node("Slice", ["table", "begin", "end", "axes"], "middle"),
+        node("Reshape", ["middle", "flat"], "positions"),
+        node("Reshape", ["patches", "rows"], "row"),
+        node("Add", ["row", "positions"], "y"),
+    ]
+    constants = {"side": [12, 12], "two": [2, 2], "axes": [1, 2], "flat": [3, -1], "rows": [0, 3, -1]}
+    tensors = {
+        "filters": np.float32(RNG.standard_normal((3, 1, 2, 2))),
+        "table": np.float32(np.arange(432).reshape(3, 12, 12)),
+    }
+    path = written(tmp_path, nodes, {"x": ["n", 1, "h", "w"]}, **constants, **tensors)
+    with pytest.warns(ModelWarning) as notes:
+        artifact = nnefc.compile(path)
+    assert all(any(f"'{name}' must be from 1 to 25" in str(note.message) for note in notes) for name in "hw")
+    for h, w in ((24, 24), (25, 7), (2, 10)):
+        check(path, artifact, {"x": (2, 1, h, w)})

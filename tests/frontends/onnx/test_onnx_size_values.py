@@ -195,12 +195,33 @@ def test_shapes_are_split(tmp_path: Path) -> None:
     check(tmp_path, nodes, [(3, 4), (1, 17), (8, 2)], parts=np.array([1, 2]))
 
 
-def test_pixels_that_fill_up_blocks_are_cut_off_again(tmp_path: Path) -> None:
-    """As dilated convolutions of TensorFlow are exported: a large number says that nothing is cut off."""
-    nodes = [
+REMAINDERS = {
+    "integers": [
         node("Mod", "w three", "rest"),
         node("Sub", "three rest", "missing"),
         node("Mod", "missing three", "more"),
+    ],
+    "signed integers": [
+        node("Mod", "w three", "rest", fmod=1),
+        node("Sub", "three rest", "missing"),
+        node("Mod", "missing three", "more", fmod=1),
+    ],
+    "reals": [
+        node("Cast", "w", "w_real", to=FLOAT),
+        node("Cast", "three", "three_real", to=FLOAT),
+        node("Mod", "w_real three_real", "rest", fmod=1),
+        node("Sub", "three_real rest", "missing"),
+        node("Mod", "missing three_real", "more_real", fmod=1),
+        node("Cast", "more_real", "more", to=INT),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", REMAINDERS)
+def test_pixels_that_fill_up_blocks_are_cut_off_again(kind: str, tmp_path: Path) -> None:
+    """As dilated convolutions of TensorFlow are exported: a large number says that nothing is cut off."""
+    nodes = [
+        *REMAINDERS[kind],
         node("Concat", "zeros1 zeros1 zeros1 more", "pads", axis=0),
         node("Pad", "x pads", "wider"),
         node("Shape", "wider", "s2"),

@@ -389,7 +389,8 @@ def _range(ctx: Context, node: Node) -> Any:
             places = ctx.apply(Arange(0, distance, int(delta.item()), dtype))
             return ctx.apply(Elementwise("add"), places, ctx.apply(Reshape(()), values[0]))
     numbers = [_number(ctx, node, index, name) for index, name in enumerate(_RANGE[:given])]
-    made = Arange.of(*[*numbers, 1][:3], dtype)
+    start, limit, step = [*numbers, 1][:3]
+    made = Arange.of(start, limit, step, dtype)
     return _range_of_data(ctx, values, dtype) if made is None else ctx.apply(made)
 
 
