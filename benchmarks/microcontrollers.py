@@ -3,7 +3,8 @@
     python benchmarks/microcontrollers.py [NETWORK ...]
 
 Without names it takes all of `tiny_networks.py` and writes benchmarks/results/microcontrollers.md. Needs QEMU's
-`qemu-system-arm`, and for the peer emx-onnx-cgen from PyPI. Ten minutes.
+`qemu-system-arm`, for a peer emx-onnx-cgen from PyPI, and for another one the source of CMSIS-NN, in the folder that
+the environment variable CMSIS_NN names (`git clone https://github.com/ARM-software/CMSIS-NN`). Fifteen minutes.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from pathlib import Path
 import click
 import numpy as np
 from conditions import Conditions, page, write_page
-from peers import emx_network
-from tiny_networks import NETWORKS, input_shape, write_int8
+from peers import cmsis_network, emx_network
+from tiny_networks import NETWORKS, input_shape, write_float, write_int8
 
 import nnefc
 
@@ -25,6 +26,7 @@ sys.path.insert(0, str(_ROOT / "tests" / "targets"))
 
 TARGETS = ("cortex-m4", "cortex-m7", "cortex-m55")
 PEER_TARGET = "cortex-m4"
+CMSIS_TARGETS = ("cortex-m4", "cortex-m55")
 PATCHES_TARGETS = ("cortex-m4", "cortex-m55")
 TITLE = "Networks of MLPerf Tiny on microcontrollers"
 
@@ -58,6 +60,19 @@ _PEER_HEAD = [
     "",
     "| network | target | flash | RAM | stack | million instructions | against nnefc |",
     "|---|---|---:|---:|---:|---:|---:|",
+]
+
+
+_CMSIS_HEAD = [
+    "",
+    "## Beside CMSIS-NN",
+    "",
+    "Its kernels for int8, compiled by the same compiler with `-O3` and run on the same boards: a call for each layer, as",
+    "an ahead-of-time compiler would write it, with no interpreter and no model's format between. Layers have the shapes",
+    "of the networks, and weights and scales of no meaning, on which the work does not depend.",
+    "",
+    "| network | target | flash | stack | million instructions | against nnefc |",
+    "|---|---|---:|---:|---:|---:|",
 ]
 
 
@@ -98,6 +113,19 @@ def peer_row(name: str, model: Path, instructions: float) -> str:
     return f"| {name} | {target} | {sizes} | {found.instructions / 1e6:.3f} | {times} |"
 
 
+def cmsis_row(name: str, target: str, instructions: float) -> str:
+    """The same of CMSIS-NN, beside nnefc's `instructions`."""
+    if missing := cmsis_network.missing():
+        return f"| {name} | {target} | | | | needs {missing} |"
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "network.onnx"
+        write_float(name, model)
+        found = cmsis_network.run(model, target, Path(folder))
+    times = f"{found.instructions / instructions:.1f} times" if instructions else ""
+    sizes = f"{found.flash_bytes:,} | {found.stack_bytes:,}"
+    return f"| {name} | {target} | {sizes} | {found.instructions / 1e6:.3f} | {times} |"
+
+
 def _data(name: str) -> np.ndarray:
     return np.random.default_rng(3).standard_normal(input_shape(name)).astype(np.float32)
 
@@ -106,7 +134,9 @@ def _data(name: str) -> np.ndarray:
 @click.argument("networks", nargs=-1, type=click.Choice(list(NETWORKS)))
 def main(networks: tuple[str, ...]) -> None:
     """Measure NETWORKS, or all."""
-    lines, patches, peers = list(_HEAD), list(_PATCHES_HEAD), list(_PEER_HEAD)
+    lines, patches, peers, cmsis = list(_HEAD), list(_PATCHES_HEAD), list(_PEER_HEAD), list(_CMSIS_HEAD)
+    if not cmsis_network.missing():
+        cmsis[1] = f"## Beside {cmsis_network.version()}"
     if not emx_network.missing():
         peers[1] = f"## Beside {emx_network.version()}"
     with tempfile.TemporaryDirectory() as folder:
@@ -123,7 +153,10 @@ def main(networks: tuple[str, ...]) -> None:
                 click.echo(patches[-1], err=True)
             peers.append(peer_row(name, model, counted[PEER_TARGET]))
             click.echo(peers[-1], err=True)
-    lines += [*patches, *peers]
+            for target in CMSIS_TARGETS:
+                cmsis.append(cmsis_row(name, target, counted[target]))
+                click.echo(cmsis[-1], err=True)
+    lines += [*patches, *cmsis, *peers]
     conditions = Conditions.now()
     click.echo(page(TITLE, conditions, lines))
     if not networks:
