@@ -7,9 +7,10 @@ longest, of the same address or of all: whoever sends at once is always let in.
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
 from collections.abc import Callable
 
-__all__ = ["Arriving", "Incoming", "network_of"]
+__all__ = ["Arriving", "Incoming", "Unread", "network_of"]
 
 _IPV6_PREFIX = 64
 """Bits of an address of IPv6 that one client has; it chooses the others itself."""
@@ -89,6 +90,35 @@ class Arriving:
         """End it for others."""
         self.end()
         self._give_up()
+
+
+class Unread:
+    """Answers that clients have not read, of each address: those of one that reads nothing must not be all there are.
+
+    Args:
+        most: of an address; 0: any number.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._counts: Counter[str] = Counter()
+
+    def has_too_many(self, address: str | None) -> bool:
+        """Whether an address gets no further answers now."""
+        return address is not None and 0 < self._most <= self._counts[address]
+
+    def begin(self, address: str | None) -> Callable[[], None]:
+        """An answer is on its way; returns what says that it has been read, or thrown away."""
+        if address is None:
+            return lambda: None
+        self._counts[address] += 1
+
+        def end() -> None:
+            self._counts[address] -= 1
+            if not self._counts[address]:
+                del self._counts[address]
+
+        return end
 
 
 def network_of(address: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -20,7 +21,7 @@ from nnefc.loader import Tensor
 from nnefc.serving.contents import values_of
 from nnefc.serving.extensions import refuse_extensions
 from nnefc.serving.failures import Kind, Refused
-from nnefc.serving.incoming import Incoming, network_of
+from nnefc.serving.incoming import Incoming, Unread, network_of
 from nnefc.serving.messages import HEALTH, INFERENCE, message
 from nnefc.serving.parsing import LARGE
 from nnefc.serving.requests import Service, aside
@@ -35,6 +36,9 @@ _LOG = logging.getLogger(__name__)
 MOST_ARRIVING = 256
 """Messages that may be arriving at a time, streams that wait for one among them."""
 
+_MORE_UNREAD = 16
+"""Answers that one address may have besides those to as many requests as may run and wait: these may end together."""
+
 _MOST_OTHER = 1 << 16
 """Bytes of a message that is no request for a run."""
 
@@ -46,10 +50,11 @@ _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = 1, 2, 3
 _Answer = Callable[[Any, Any], Awaitable[Any]]
 
 
-def handlers(service: Service, where: Listening) -> list[Any]:
-    """The two services, for a server of grpc.aio."""
-    arriving = Incoming(where.per_address, MOST_ARRIVING, 0)
-    answers = _Answers(service, where, arriving)
+def handlers(service: Service, where: Listening, places: int) -> list[Any]:
+    """The two services, for a server of grpc.aio. `places` are how many requests may run and wait, of all networks."""
+    most_unread = places + _MORE_UNREAD if where.per_address else 0
+    clients = _Clients(Incoming(where.per_address, MOST_ARRIVING, 0), Unread(most_unread))
+    answers = _Answers(service, where, clients)
     single: Mapping[str, _Answer] = {
         "ServerLive": answers.live,
         "ServerReady": answers.ready,
@@ -61,22 +66,39 @@ def handlers(service: Service, where: Listening) -> list[Any]:
         "RepositoryModelLoad": answers.load,
         "RepositoryModelUnload": answers.unload,
     }
-    methods = {name: _method(INFERENCE, name, answer, arriving, where.timeout) for name, answer in single.items()}
+    methods = {name: _method(INFERENCE, name, answer, clients, where.timeout) for name, answer in single.items()}
     methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
         answers.stream,
         response_serializer=message(INFERENCE, "ModelStreamInferResponse").SerializeToString,
     )
-    health = {"Check": _method(HEALTH, "HealthCheck", answers.health, arriving, where.timeout)}
+    health = {"Check": _method(HEALTH, "HealthCheck", answers.health, clients, where.timeout)}
     return [
         grpc.method_handlers_generic_handler(f"{INFERENCE}.GRPCInferenceService", methods),
         grpc.method_handlers_generic_handler(f"{HEALTH}.Health", health),
     ]
 
 
-def _method(package: str, name: str, answer: _Answer, arriving: Incoming, seconds: float) -> Any:
+@dataclass(frozen=True)
+class _Clients:
+    """What is on its way from clients and to them."""
+
+    arriving: Incoming
+    unread: Unread
+
+    def check(self, address: str | None) -> None:
+        """Refuse a client that does not read its answers.
+
+        Raises:
+            Refused: it is one.
+        """
+        if self.unread.has_too_many(address):
+            raise Refused(Kind.BUSY, "too many answers have not been read: read them first")
+
+
+def _method(package: str, name: str, answer: _Answer, clients: _Clients, seconds: float) -> Any:
     """A method with one request. To gRPC it has a stream of them, which can be waited for with a deadline."""
     return grpc.stream_unary_rpc_method_handler(
-        partial(_answered, answer, message(package, f"{name}Request"), arriving, seconds),
+        partial(_answered, answer, message(package, f"{name}Request"), clients, seconds),
         response_serializer=message(package, f"{name}Response").SerializeToString,
     )
 
@@ -85,17 +107,22 @@ _FAILED = "the server failed: it has written why to its log"
 
 
 async def _answered(
-    answer: _Answer, kind: Any, arriving: Incoming, seconds: float, requests: AsyncIterator[bytes], context: Any
+    answer: _Answer, kind: Any, clients: _Clients, seconds: float, requests: AsyncIterator[bytes], context: Any
 ) -> Any:
     """The answer, or the status of why there is none."""
     try:
+        address = _address(context.peer())
+        clients.check(address)
         try:
-            request = await _next(requests, context, arriving, seconds)
+            request = await _next(requests, address, clients.arriving, seconds)
         except StopAsyncIteration:
             raise Refused(Kind.INVALID, "there is no message") from None
         except TimeoutError:
             raise Refused(Kind.LATE, "the request takes longer to arrive than there is time for it") from None
-        return await answer(_read(kind, request), context)
+        made = await answer(_read(kind, request), context)
+        end = clients.unread.begin(address)
+        context.add_done_callback(lambda _: end())
+        return made
     except Refused as error:
         await context.abort(grpc.StatusCode[error.kind.grpc], str(error))
     except Exception:  # of which gRPC would tell the client the text
@@ -103,7 +130,7 @@ async def _answered(
         await context.abort(grpc.StatusCode[Kind.FAILED.grpc], _FAILED)
 
 
-async def _next(requests: AsyncIterator[bytes], context: Any, arriving: Incoming, seconds: float) -> bytes:
+async def _next(requests: AsyncIterator[bytes], address: str | None, arriving: Incoming, seconds: float) -> bytes:
     """The next message, which others may end the waiting for if too many are awaited.
 
     Raises:
@@ -112,7 +139,7 @@ async def _next(requests: AsyncIterator[bytes], context: Any, arriving: Incoming
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(seconds) as timeout:
-        entry = arriving.begin(_address(context.peer()), lambda: timeout.reschedule(loop.time()))
+        entry = arriving.begin(address, lambda: timeout.reschedule(loop.time()))
         try:
             return await anext(requests)
         finally:
@@ -147,10 +174,10 @@ def _message(kind: Any, request: bytes) -> Any:
 class _Answers:
     """A method for each of the protocol's."""
 
-    def __init__(self, service: Service, where: Listening, arriving: Incoming) -> None:
+    def __init__(self, service: Service, where: Listening, clients: _Clients) -> None:
         self._service = service
         self._where = where
-        self._arriving = arriving
+        self._clients = clients
 
     async def live(self, _: Any, __: Any) -> Any:
         return message(INFERENCE, "ServerLiveResponse")(live=True)
@@ -251,10 +278,11 @@ class _Answers:
 
         A stream counts among the calls that the server takes at a time, so one without requests is ended.
         """
-        kind = message(INFERENCE, "ModelStreamInferResponse")
+        address = _address(context.peer())
         while True:
             try:
-                given = await _next(requests, context, self._arriving, self._where.idle)
+                self._clients.check(address)
+                given = await _next(requests, address, self._clients.arriving, self._where.idle)
             except StopAsyncIteration:
                 return
             except TimeoutError:
@@ -262,16 +290,28 @@ class _Answers:
                     f"the stream had no request for {self._where.idle:g} seconds, or too many wait: begin another one"
                 )
                 await context.abort(grpc.StatusCode[Kind.LATE.grpc], words)
-            answer = message(INFERENCE, "ModelInferResponse")()
-            try:
-                request, raw, values = await self._parsed(given)
-                answer.id = request.id
-                yield kind(infer_response=await self._run(request, raw, values))
             except Refused as error:
-                yield kind(error_message=str(error), infer_response=answer)
-            except Exception:  # of which gRPC would tell the client the text
-                _LOG.exception("a request failed")
-                yield kind(error_message=_FAILED, infer_response=answer)
+                await context.abort(grpc.StatusCode[error.kind.grpc], str(error))
+            made = await self._streamed(given)
+            end = self._clients.unread.begin(address)
+            try:
+                yield made
+            finally:
+                end()
+
+    async def _streamed(self, given: bytes) -> Any:
+        """The response to one request of a stream."""
+        kind = message(INFERENCE, "ModelStreamInferResponse")
+        answer = message(INFERENCE, "ModelInferResponse")()
+        try:
+            request, raw, values = await self._parsed(given)
+            answer.id = request.id
+            return kind(infer_response=await self._run(request, raw, values))
+        except Refused as error:
+            return kind(error_message=str(error), infer_response=answer)
+        except Exception:  # of which gRPC would tell the client the text
+            _LOG.exception("a request failed")
+            return kind(error_message=_FAILED, infer_response=answer)
 
 
 def _parameters(given: Any) -> dict[str, object]:

@@ -151,8 +151,8 @@ class Server:
 
     def _grpc_server(self) -> grpc.aio.Server:
         networks = sum(1 for _ in self._repository)
-        most = networks * (self._policy.waiting + self._policy.sessions * self._policy.rows) + _OTHER_CALLS
-        most += MOST_ARRIVING
+        places = networks * (self._policy.waiting + self._policy.sessions * self._policy.rows)
+        most = places + _OTHER_CALLS + MOST_ARRIVING
         options = [
             ("grpc.max_receive_message_length", self._where.largest),
             ("grpc.max_send_message_length", -1),
@@ -162,7 +162,7 @@ class Server:
             ("grpc.server_handshake_timeout_ms", int(1e3 * _HANDSHAKE_SECONDS)),
         ]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=most)
-        server.add_generic_rpc_handlers(handlers(self.service, self._where))
+        server.add_generic_rpc_handlers(handlers(self.service, self._where, places))
         return server
 
     async def _listen(self, server: grpc.aio.Server, port: int) -> int:

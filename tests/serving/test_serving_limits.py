@@ -26,7 +26,7 @@ from served_networks import ROWS, get, library, post, serving, tensor
 
 from nnefc.loader import RunError
 from nnefc.serving import rpc
-from nnefc.serving.incoming import Incoming
+from nnefc.serving.incoming import Incoming, Unread
 from nnefc.serving.metrics import Metrics
 from nnefc.serving.requests import aside
 from nnefc.serving.settings import Listening
@@ -355,7 +355,7 @@ def test_a_network_that_is_loaded_anew_counts_with_the_one_before() -> None:
 
 def test_a_stream_does_not_tell_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answered() -> Any:
-        answers = rpc._Answers(SimpleNamespace(), Listening(), Incoming(0, 8, 0))  # type: ignore[arg-type]
+        answers = rpc._Answers(SimpleNamespace(), Listening(), rpc._Clients(Incoming(0, 8, 0), Unread(0)))  # type: ignore[arg-type]
         monkeypatch.setattr(answers, "_parsed", lambda *_: 1 / 0)
         requests = iter([b""])
 

@@ -158,6 +158,35 @@ def test_calls_of_grpc_without_a_message_take_no_place(
         asyncio.run(tried(server.grpc_port or 0))
 
 
+def test_a_client_that_reads_no_answers_over_grpc_gets_no_more(libraries: dict[str, Path]) -> None:
+    import grpc
+
+    width = 20_000
+    request = message(INFERENCE, "ModelInferRequest")(
+        model_name="rows",
+        inputs=[{"name": name, "datatype": "FP32", "shape": [1, width]} for name in "xy"],
+        raw_input_contents=[bytes(4 * width)] * 2,
+    ).SerializeToString()
+    infer = "/inference.GRPCInferenceService/ModelInfer"
+
+    async def tried(port: int) -> None:
+        options = [("grpc.http2.bdp_probe", 0)]  # windows stay small
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as lazy:
+            calls = []
+            for _ in range(18):
+                calls.append(lazy.unary_stream(infer)(request))
+                await calls[-1].initial_metadata()
+            with pytest.raises(grpc.aio.AioRpcError, match="have not been read"):
+                await lazy.unary_unary(infer)(request, timeout=20)
+            for call in calls:
+                assert [len(answer) > 4 * width async for answer in call] == [True]
+            for _ in range(3):
+                assert await lazy.unary_unary(infer)(request, timeout=20)
+
+    with serving({"rows": libraries["rows"]}, waiting=1) as server:
+        asyncio.run(tried(server.grpc_port or 0))
+
+
 def test_large_requests_are_parsed_elsewhere_to_the_same(
     libraries: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
