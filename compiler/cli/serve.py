@@ -105,7 +105,7 @@ _KEY_BYTES = 32
     type=click.IntRange(min=0),
     default=_WHERE.slowest,
     metavar="BYTES",
-    help="Bytes per second at which a request's body must arrive over HTTP, over any 5 seconds.",
+    help="Bytes per second at which a request's body must arrive over HTTP, and its answer be read, in any 5 seconds.",
 )
 @click.option(
     "--per-address",

@@ -8,7 +8,9 @@ may be closed for others, by the limits of :class:`Incoming`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from aiohttp import web
@@ -22,7 +24,7 @@ _HEADER_SECONDS = 10.0
 """From a header's first byte to its last."""
 
 _RATE_SECONDS = 5.0
-"""How long a body may be slower than the minimum rate."""
+"""How long a body may arrive, or an answer be read, at less than the minimum rate."""
 
 _TOO_SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\nContent-Length: 66\r\nConnection: close\r\n\r\n"
@@ -143,6 +145,34 @@ class Connection(asyncio.Protocol):
                 if len(found) - seen < slowest * _RATE_SECONDS:
                     raise _too_slow(slowest)
                 seen, window = len(found), now + _RATE_SECONDS
+
+    @contextmanager
+    def watched(self, slowest: int, late: Callable[[], None]) -> Iterator[Callable[[int], None]]:
+        """Call `late` if what is sent in the block is read at less than `slowest` bytes per second.
+
+        What comes with the block is to be called with the number of bytes of each part, before it is written.
+        """
+        loop = asyncio.get_running_loop()
+        queued, before = 0, -math.inf
+
+        def add(count: int) -> None:
+            nonlocal queued
+            queued += count
+
+        def look() -> None:
+            nonlocal before, timer
+            left = self._transport.get_write_buffer_size()
+            if left and queued - left - before < slowest * _RATE_SECONDS:
+                late()
+                return
+            before = queued - left
+            timer = loop.call_later(_RATE_SECONDS, look)
+
+        timer = loop.call_later(_RATE_SECONDS, look)
+        try:
+            yield add
+        finally:
+            timer.cancel()
 
     def _wait(self, address: str | None) -> None:
         """Be among the connections that may be closed for others."""

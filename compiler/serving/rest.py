@@ -18,7 +18,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import ContentEncodingError, TransferEncodingError
 
 from nnefc.loader import Tensor
-from nnefc.serving.connections import Connections
+from nnefc.serving.connections import Connection, Connections
 from nnefc.serving.extensions import refuse_extensions
 from nnefc.serving.failures import Kind, Refused
 from nnefc.serving.parsing import LARGE
@@ -170,7 +170,8 @@ class _Handlers:
                     said["id"] = given["id"]
                 texts = [each for each in wanted.tensors if each.name not in wanted.raw or each.dtype == "string"]
                 size = sum(outputs[tensor.name].nbytes for tensor in texts)
-                return await _sent(request, await aside(size, _answer, said, wanted, outputs), until)
+                parts = await aside(size, _answer, said, wanted, outputs)
+                return await _sent(request, parts, until, self._connections.of(request), self._where.slowest)
 
     async def _body(self, request: web.Request, largest: int, until: float) -> bytearray:
         try:
@@ -275,7 +276,9 @@ def _texts(tensor: Tensor, array: Array) -> Iterator[str]:
         yield json.dumps(to_numbers(tensor, flat[start : start + _AT_ONCE]))[1:-1]
 
 
-async def _sent(request: web.Request, parts: Sequence[bytes], until: float) -> web.StreamResponse:
+async def _sent(
+    request: web.Request, parts: Sequence[bytes], until: float, connection: Connection, slowest: int
+) -> web.StreamResponse:
     """An answer of JSON and what follows it as it is: written while the request has its place.
 
     What a client does not read in time is thrown away with the connection, for it is memory.
@@ -286,11 +289,14 @@ async def _sent(request: web.Request, parts: Sequence[bytes], until: float) -> w
     if len(parts) > 1:
         response.headers[_HEADER_LENGTH] = str(len(parts[0]))
     try:
-        async with asyncio.timeout_at(until):
-            await response.prepare(request)
-            for part in parts:
-                await response.write(part)
-            await response.write_eof()
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout_at(until) as limit:
+            with connection.watched(slowest, lambda: limit.reschedule(loop.time())) as sends:
+                await response.prepare(request)
+                for part in parts:
+                    sends(len(part))
+                    await response.write(part)
+                await response.write_eof()
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()

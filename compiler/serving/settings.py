@@ -48,7 +48,7 @@ class Listening:
         largest: bytes of a request's body.
         largest_json: bytes of what of it is read value by value: JSON, or lists of gRPC.
         timeout: seconds for a request, from its header to the end of its answer.
-        slowest: bytes per second at which a body must arrive over HTTP.
+        slowest: bytes per second at which a body must arrive over HTTP, and an answer be read.
         per_address: requests that may be arriving from one address at a time; 0: any number.
         most_incoming: bytes of all bodies that are arriving over HTTP.
         idle: seconds that a connection, or a stream of requests over gRPC, may be without any.

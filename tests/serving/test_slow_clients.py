@@ -93,6 +93,26 @@ def test_headers_and_bodies_have_deadlines(libraries: dict[str, Path], monkeypat
             assert status(steady).split()[1] == b"200"
 
 
+def test_answers_are_read_at_a_minimum_rate(libraries: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_RATE_SECONDS", 0.3)
+    size = 8 << 20
+    raw = {"datatype": "FP32", "shape": [4, size // 16], "parameters": {"binary_data_size": size}}
+    text = json.dumps({"inputs": [{"name": name} | raw for name in "xy"], "parameters": {"binary_data_output": True}})
+    head = f"{HEAD}Inference-Header-Content-Length: {len(text)}\r\nContent-Length: {len(text) + 2 * size}\r\n\r\n"
+    with serving({"rows": libraries["rows"]}) as server:
+        for pause in (0.0, 1.5):
+            count = 0
+            with socket.socket() as client, suppress(ConnectionResetError):
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+                client.connect(("127.0.0.1", server.port))
+                client.sendall(f"{head}{text}".encode() + bytes(2 * size))
+                client.recv(1)
+                time.sleep(pause)
+                while count < size and (part := client.recv(1 << 16)):
+                    count += len(part)
+            assert (count >= size) == (pause == 0.0)
+
+
 def test_two_requests_of_one_connection_that_come_together(libraries: dict[str, Path]) -> None:
     body = json.dumps(GOOD).encode()
     one = f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body
