@@ -154,6 +154,7 @@ class Connection(asyncio.Protocol):
         """
         loop = asyncio.get_running_loop()
         queued, before = 0, -math.inf
+        timer = loop.call_later(_RATE_SECONDS, lambda: look())
 
         def add(count: int) -> None:
             nonlocal queued
@@ -168,7 +169,6 @@ class Connection(asyncio.Protocol):
             before = queued - left
             timer = loop.call_later(_RATE_SECONDS, look)
 
-        timer = loop.call_later(_RATE_SECONDS, look)
         try:
             yield add
         finally:
