@@ -13,6 +13,7 @@ from tvm import relax, te, tirx
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_table, dtype_of, shape_of
 from nnefc.operators.reducers import extreme, largest, largest_position, least, lowest
 from nnefc.operators.window import Window
+from nnefc.operators.window_elements import window_element
 from nnefc.sizes import Dimension, dimensions, expression, is_known
 
 __all__ = [
@@ -78,21 +79,30 @@ _Element = Callable[[tirx.Expr], tirx.Expr]
 
 
 def _reduced(
-    window: Window, result: Shape, reduce: Callable[..., tirx.Expr], outside: _Element, name: str, change: _Element
+    window: Window,
+    shape: Shape,
+    result: Shape,
+    reduce: Callable[..., tirx.Expr],
+    outside: _Element,
+    name: str,
+    change: _Element,
+    idempotent: bool = False,
 ) -> Callable[[te.Tensor], te.Tensor]:
-    """`reduce` over each window of `change(item)`; positions outside count as `outside(dtype)`."""
+    """`reduce` over each window of `change(element)`; positions outside count as `outside(dtype)`.
+
+    `idempotent` says that `reduce` may take an element twice.
+    """
     lead = len(result) - window.rank
 
     def pool(x: te.Tensor) -> te.Tensor:
-        sizes = list(dimensions(x.shape[lead:]))
         offsets = _offsets(window)
 
         def item(*index: tirx.Var) -> tirx.Expr:
-            places = window.positions(index[lead:], offsets)
-            inside = window.inside(places, sizes, result[lead:])
-            value = change(x(*index[:lead], *places))
-            if inside:
-                value = tirx.if_then_else(tirx.all(*inside), value, outside(x.dtype))
+            value = window_element(
+                lambda places: change(x(*index[:lead], *places)),
+                window, index[lead:], offsets, shape[lead:], result[lead:], outside(x.dtype),
+                idempotent=idempotent,
+            )  # fmt: skip
             return reduce(value, axis=offsets)
 
         return te.compute(result, item, name=name)
@@ -131,7 +141,8 @@ class MaxPool(_Pool):
         if attributes is not None:
             return _MAX_POOL[window.rank](at.expr(x), count_include_pad=self.keeps_nan, **attributes)
         reduce = extreme(maximum=True) if self.keeps_nan else largest
-        return at.compute(_reduced(window, self.shape(shape), reduce, least, "max_pool", _itself), x, name="max_pool")
+        pool = _reduced(window, shape, self.shape(shape), reduce, least, "max_pool", _itself, idempotent=True)
+        return at.compute(pool, x, name="max_pool")
 
 
 def keeps_nan(call: relax.Call) -> bool:
@@ -151,7 +162,9 @@ class SumPool(_Pool):
         window = self._covering(self._split(shape)[1])
         if all(size == 1 for size in window.size) and not window.pads:
             return _strided(at, x, window.stride)
-        return at.compute(_reduced(window, self.shape(shape), te.sum, _zero, "sum_pool", _itself), x, name="sum_pool")
+        return at.compute(
+            _reduced(window, shape, self.shape(shape), te.sum, _zero, "sum_pool", _itself), x, name="sum_pool"
+        )
 
 
 def _strided(at: Emitter, x: Operand, stride: Shape) -> relax.Expr:
@@ -189,7 +202,9 @@ class AveragePool(_Pool):
         if exact and self.count_padding and self.divisor is None and _is_of_channels(window, len(shape)):
             return mean_of_channels(at, x, *window.padding[1])
         divisors = self._divisors(at, sizes, lead, dtype_of(x))
-        sums = at.compute(_reduced(window, self.shape(shape), te.sum, _zero, "sum_pool", _itself), x, name="sum_pool")
+        sums = at.compute(
+            _reduced(window, shape, self.shape(shape), te.sum, _zero, "sum_pool", _itself), x, name="sum_pool"
+        )
         return relax.op.divide(at.emit(sums), at.expr(divisors))
 
     def _divisors(self, at: Emitter, lengths: Shape, lead: Shape, dtype: str) -> Operand:
@@ -197,7 +212,10 @@ class AveragePool(_Pool):
         ones = (1,) * len(lead)
         if self.divisor is not None:
             return np.full(ones + (1,) * len(lengths), self.divisor).astype(dtype)
-        results = self._covering(lengths).results(lengths)
+        covering = self._covering(lengths)
+        if self.count_padding and covering == self.window:  # every window lies in the padded tensor
+            return np.full(ones + (1,) * len(lengths), math.prod(self.window.size)).astype(dtype)
+        results = covering.results(lengths)
         if is_known(*lengths):
             counts = window_counts(self.window, lengths, results, self.count_padding)
             return counts.reshape(ones + counts.shape).astype(dtype)
@@ -295,7 +313,7 @@ class LpPool(_Pool):
             means = at.apply(AveragePool(self.window, self.ceil), at.bound(powers))
             count = np.array(math.prod(window.size)).astype(dtype_of(x))
             return p_root(at, relax.op.multiply(means, at.expr(count)), self.p)
-        sums = at.compute(_reduced(window, result, te.sum, _zero, "lp_pool", power), x, name="lp_pool")
+        sums = at.compute(_reduced(window, shape_of(x), result, te.sum, _zero, "lp_pool", power), x, name="lp_pool")
         return p_root(at, sums, self.p)
 
 

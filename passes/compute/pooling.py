@@ -8,7 +8,8 @@ from tvm import te, tirx
 
 from nnefc.operators.reducers import extreme, largest, least
 from nnefc.operators.window import Window
-from nnefc.sizes import dimension, dimensions, known_less, may_exceed
+from nnefc.operators.window_elements import window_element
+from nnefc.sizes import dimensions, known_less
 
 __all__ = ["average_pool", "max_pool"]
 
@@ -22,26 +23,20 @@ def _results(data: te.Tensor, window: Window) -> tuple[int, ...]:
     return window.results(list(dimensions(data.shape[2 : 2 + window.rank])))
 
 
-def _may_leave(window: Window, sizes: Sequence[int], results: Sequence[int]) -> bool:
-    """Whether some position of the window reaches outside."""
-    parts = zip(results, window.stride, window.reach, window.before, sizes, strict=True)
-    return any(b > 0 or may_exceed((o - 1) * s + r - b, dimension(e)) for o, s, r, b, e in parts)
-
-
-def _inside(at: Sequence[tirx.Expr], sizes: Sequence[int]) -> tirx.Expr:
-    return tirx.all(*[tirx.all(a >= 0, a < e) for a, e in zip(at, sizes, strict=True)])
-
-
 def _windowed(
-    data: te.Tensor, window: Window, taps: Sequence[tirx.IterVar], index: Sequence[tirx.Var], outside: object
+    data: te.Tensor,
+    window: Window,
+    taps: Sequence[tirx.IterVar],
+    index: Sequence[tirx.Var],
+    outside: object,
+    idempotent: bool = False,
 ) -> tirx.Expr:
     end = 2 + window.rank
-    at = window.positions(index[2:end], taps)
-    value = data(*index[:2], *at, *index[end:])
-    sizes = data.shape[2:end]
-    if not _may_leave(window, sizes, _results(data, window)):
-        return value
-    return tirx.if_then_else(_inside(at, sizes), value, outside)
+    return window_element(
+        lambda places: data(*index[:2], *places, *index[end:]),
+        window, index[2:end], taps, list(dimensions(data.shape[2:end])), _results(data, window), outside,
+        idempotent=idempotent,
+    )  # fmt: skip
 
 
 def max_pool(data: te.Tensor, window: Window, keeps_nan: bool) -> te.Tensor:
@@ -50,7 +45,7 @@ def max_pool(data: te.Tensor, window: Window, keeps_nan: bool) -> te.Tensor:
     taps = _taps(window)
     shape = (*data.shape[:2], *_results(data, window), *data.shape[2 + window.rank :])
     low = least(data.dtype)
-    return te.compute(shape, lambda *i: reduce(_windowed(data, window, taps, i, low), axis=taps), name="pool")
+    return te.compute(shape, lambda *i: reduce(_windowed(data, window, taps, i, low, True), axis=taps), name="pool")
 
 
 def average_pool(data: te.Tensor, window: Window, padded: Sequence[int] | None) -> te.Tensor:

@@ -22,6 +22,7 @@ from nnefc.passes.tir.alignment import aligned
 from nnefc.passes.tir.bound_offsets import with_bound_offsets
 from nnefc.passes.tir.bound_quotients import with_bound_quotients
 from nnefc.passes.tir.cut_loops import with_cut_loops
+from nnefc.passes.tir.cut_windows import with_cut_windows
 from nnefc.passes.tir.expressions import IF_THEN_ELSE, variables_of
 from nnefc.passes.tir.hidden_ends import with_ends_shown, without_ends
 from nnefc.passes.tir.lane_sums import with_lane_sums
@@ -154,6 +155,7 @@ def _passes(
 ) -> Iterator[tuple[str, Callable[[tirx.Stmt], tirx.Stmt]]]:
     """What changes the statements of a flat kernel, in order, by name."""
     yield "cut loops", with_cut_loops
+    yield "cut windows", with_cut_windows
     yield "prefetched panels", with_prefetched_panels
     yield "streamed panels", with_streamed_panels
     axes = tiled_axes(func)

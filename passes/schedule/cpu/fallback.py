@@ -48,7 +48,8 @@ class FallbackRule:
         large = typical(step.rounds) >= target.parallel_grain
         single = large and typical(trip_count(sch, *loops[:-1])) == 1  # threads can share nothing but the last loop
         if step.is_reduction:
-            outer = loops[:spatial]
+            along = spatial - 1 if _is_of_windows(step, spatial - 1) else spatial  # that loop is cut at its ends
+            outer = loops[: along if typical(trip_count(sch, *loops[:along])) > 1 else spatial]
         elif _looks_up_each(step):  # of vectors, lanes would be taken out and put in one by one
             parts = _even_parts(step.trip_counts[-1]) if single else 1
             outer = sch.split(loops[-1], [parts, None])[:1] if parts > 1 else loops[:-1]
@@ -173,6 +174,14 @@ def _is_cut_along(step: Step, axis: Axis) -> bool:
         return False
     others = {other.var for other in step.axes} - {axis.var}
     return is_cut_along(axis.var, int64(axis.size), _choices(step) or (), others)
+
+
+def _is_of_windows(step: Step, position: int) -> bool:
+    """Whether a reduction is of windows along an axis, with conditions or limits of places that depend on it."""
+    if position < 1 or not isinstance(step.node.body, tirx.BufferStore):
+        return False
+    parts = [part for part in inside(step.node.body.value) if isinstance(part, tirx.Select | tirx.Min | tirx.Max)]
+    return any(step.axes[position].var in variables_of([part]) for part in parts)
 
 
 def _chooses_by(step: Step, axis: Axis) -> bool:
