@@ -1,7 +1,8 @@
 """Elements under a window that may lie partly outside of a tensor, read so that loops over windows become vectors.
 
-    x[2 y + i - 1] with -∞ outside, at most of these        x[min(max(2 y + i - 1, 0), h - 1)]
-    x[2 y + i - 1] with 0 outside                           select(0 <= 2 y + i - 1 < h, x[min(max(2 y + i - 1, 0), h - 1)], 0)
+    p = min(max(2 y + i - 1, 0), h - 1)
+    x[p]                                        of a maximum, for which outside is -∞
+    select(p == 2 y + i - 1, x[p], 0)           of a sum, for which outside is 0
 
 A place outside is moved to the nearest inside, so that reading needs no condition. Where that is one of the same
 window, whose largest element it does not change, that is all. `passes/tir/cut_windows.py` cuts loops where the minima
