@@ -6,14 +6,17 @@ Front ends return an :class:`Outline` without reading weights; :func:`shape_opti
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TypeAlias
 
 from nnefc.size_formulas import names_in, read_formula
+from nnefc.size_ranges import OpenSize
 
-__all__ = ["DeclaredSize", "OpenTensor", "Outline", "likely_size", "range_option", "shape_option"]
+__all__ = ["Allowed", "DeclaredSize", "OpenTensor", "Outline", "likely_size", "range_option", "shape_option"]
 
 DeclaredSize: TypeAlias = "int | str | None"
 """A number, the name of a dimension, or unknown."""
@@ -56,26 +59,66 @@ class Outline:
     range_option: str = ""
 
     @property
+    def tensors(self) -> tuple[OpenTensor, ...]:
+        """The inputs that are tensors, not sequences or optional."""
+        return tuple(tensor for tensor in self.inputs if not tensor.dtype.endswith(")"))
+
+    @property
     def count(self) -> int:
         """Operations in all."""
         return sum(self.operations.values())
 
 
-def shape_option(inputs: Iterable[OpenTensor]) -> str:
+Allowed: TypeAlias = Mapping[tuple[str, int], OpenSize]
+"""The sizes that the operators of a network allow, by the name of an input and an axis."""
+
+
+def shape_option(inputs: Iterable[OpenTensor], allowed: Allowed = MappingProxyType({})) -> str:
     """The options that close what these inputs leave open, with numbers that a network of their ranks may have.
 
     Dimensions with names are given by those, once for all inputs; an input with a size that has no name is given
     whole. Ready for a shell: `--shape batch=1,seq=128 --shape x=1,3,224,224`.
     """
-    return _option(inputs, str)
+
+    def spelled(likely: int, sizes: OpenSize | None) -> str:
+        return str(likely if sizes is None else _number_within(likely, sizes))
+
+    return _option(inputs, spelled, allowed)
 
 
-def range_option(inputs: Iterable[OpenTensor]) -> str:
+def range_option(inputs: Iterable[OpenTensor], allowed: Allowed = MappingProxyType({})) -> str:
     """The options that leave these dimensions open, in likely ranges: `--shape batch=1..64,seq=1..512`."""
-    return _option(inputs, _RANGES.__getitem__)
+
+    def spelled(likely: int, sizes: OpenSize | None) -> str:
+        return _RANGES[likely] if sizes is None else _range_within(_RANGES[likely], sizes)
+
+    return _option(inputs, spelled, allowed)
 
 
-def _option(inputs: Iterable[OpenTensor], spelled: Callable[[int], str]) -> str:
+def _number_within(likely: int, allowed: OpenSize) -> int:
+    """A likely number if it is allowed; else a typical one, of whole blocks of 16 or 8 where these are allowed."""
+    values = allowed.values
+    least, most, typical = (value * values.multiple for value in (values.least, values.most, values.typical))
+    if least <= likely <= most and likely % values.multiple == 0:
+        return likely
+    rounded = (typical // block * block for block in (16, 8))
+    return next((size for size in rounded if size >= least and size % values.multiple == 0), typical)
+
+
+def _range_within(likely: str, allowed: OpenSize) -> str:
+    """The part of a likely range that is allowed; all that is allowed where no more than one size is in both."""
+    wanted = OpenSize.read(likely) or OpenSize(int(likely), int(likely))
+    ends = [end for end in (wanted.most, allowed.most) if end is not None]
+    multiple = math.lcm(wanted.multiple, allowed.multiple)
+    part = replace(allowed, least=max(wanted.least, allowed.least), most=min(ends, default=None), multiple=multiple)
+    values = (part if part.values.least < part.values.most else allowed).values
+    if values.least == values.most:
+        return str(values.least * values.multiple)
+    end = f":{values.multiple}" if values.multiple > 1 else ""
+    return f"{values.least * values.multiple}..{values.most * values.multiple}{end}"
+
+
+def _option(inputs: Iterable[OpenTensor], spelled: Callable[[int, OpenSize | None], str], allowed: Allowed) -> str:
     """The options, with guesses as `spelled` writes them."""
     inputs = tuple(inputs)
     names = {tensor.name for tensor in inputs}
@@ -83,13 +126,13 @@ def _option(inputs: Iterable[OpenTensor], spelled: Callable[[int], str]) -> str:
     for tensor in inputs:
         for axis, size in enumerate(tensor.shape or ()):
             if isinstance(size, str) and not _follows(size, inputs):
-                guesses.setdefault(size, spelled(likely_size(size, axis, tensor)))
+                guesses.setdefault(size, spelled(likely_size(size, axis, tensor), allowed.get((tensor.name, axis))))
     left = dict(guesses)
     whole: list[str] = []
     for tensor in inputs:
         # An input goes before a dimension of the same name, so that such a dimension cannot be given by its name.
         if tensor.shape is None or any(size is None or size in names for size in tensor.shape):
-            whole.append(f"{tensor.name}={','.join(_sizes(tensor, guesses, spelled))}")
+            whole.append(f"{tensor.name}={','.join(_sizes(tensor, guesses, spelled, allowed))}")
             for size in tensor.shape or ():
                 left.pop(str(size), None)
     plain = [f"{name}={size}" for name, size in left.items() if "," not in name]
@@ -108,13 +151,22 @@ _UNKNOWN = (1, 3, 224, 224)
 """The shape of an input of which nothing is known."""
 
 
-def _sizes(tensor: OpenTensor, guesses: Mapping[str, str], spelled: Callable[[int], str]) -> list[str]:
+def _sizes(
+    tensor: OpenTensor,
+    guesses: Mapping[str, str],
+    spelled: Callable[[int, OpenSize | None], str],
+    allowed: Allowed,
+) -> list[str]:
     if tensor.shape is None:
-        return list(map(spelled, _UNKNOWN))
+        return [spelled(size, None) for size in _UNKNOWN]
     found = []
     for axis, size in enumerate(tensor.shape):
         known = guesses.get(size) if isinstance(size, str) else size
-        found.append(str(known) if known is not None else spelled(likely_size("", axis, tensor)))
+        found.append(
+            str(known)
+            if known is not None
+            else spelled(likely_size("", axis, tensor), allowed.get((tensor.name, axis)))
+        )
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,12 @@ from nnefc.cli.options import given, model_options
 from nnefc.cli.text import amount, columns, face, memory
 from nnefc.cli.tvm_alone import import_tvm
 from nnefc.diagnostics import CompileError
+from nnefc.outline import range_option, shape_option
+from nnefc.size_ranges import LARGEST, OpenSize
 
 if TYPE_CHECKING:
     from nnefc.inspection import Inspection
-    from nnefc.outline import Outline
+    from nnefc.outline import Allowed, Outline
     from nnefc.targets.description.library import LibraryDescription
 
 __all__ = ["inspect_file"]
@@ -174,26 +177,48 @@ def model_lines(path: Path, keywords: dict[str, Any]) -> list[str]:
     if counted is not None and counted.metadata:
         lines += ["", *columns([("metadata", text) for text in metadata_texts(counted.metadata)])]
     lines += expression_lines(path)
-    lines += shape_lines(found, stay_open=counted is not None) if not asked(keywords) else []
+    lines += shape_lines(found, counted) if not asked(keywords) else []
     if refusal is not None:
         lines += ["", "It cannot be compiled as it is:", *str(refusal).split("\n")]
     return lines
 
 
-def shape_lines(found: Outline, stay_open: bool) -> list[str]:
+def allowed_sizes(counted: Inspection) -> Allowed:
+    """What the operators allow the sizes of the inputs to be; one that follows from others is as long as typical."""
+    sizes = {}
+    for each in counted.dimensions:
+        if each.formula is None:
+            sizes[each.name] = OpenSize(each.least, each.most, each.multiple)
+    typical = {each.name: each.typical for each in counted.dimensions}
+    found: dict[tuple[str, int], OpenSize] = {}
+    for tensor in counted.inputs:
+        for axis, size in enumerate(tensor.shape):
+            if isinstance(size, int):
+                found[tensor.name, axis] = OpenSize(size, size)
+            elif size in typical:
+                own = sizes.get(size, OpenSize(0))
+                likely = typical[size]
+                found[tensor.name, axis] = replace(
+                    own, most=None if (own.most or 0) > LARGEST - own.multiple else own.most, likely=likely
+                )
+    return found
+
+
+def shape_lines(found: Outline, counted: Inspection | None) -> list[str]:
     """Options to type for what the model leaves open."""
     if not found.option:
         return []
-    stay = ", and stay so: the library takes any size in these ranges" if stay_open else ""
+    stay = ", and stay so: the library takes any size in these ranges" if counted is not None else ""
+    allowed = allowed_sizes(counted) if counted is not None else {}
     return [
         "",
         f"Dimensions are open{stay}. To give them, with numbers of your own:",
         "",
-        f"  {found.option}",
+        f"  {shape_option(found.tensors, allowed)}",
         "",
         "or ranges, for a library that takes every size in them:",
         "",
-        f"  {found.range_option}",
+        f"  {range_option(found.tensors, allowed)}",
     ]
 
 

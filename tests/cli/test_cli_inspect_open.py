@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from nnefc.cli import main
 from nnefc.cli.options import read_shapes
+from nnefc.diagnostics import CompileError
 from nnefc.formats import load_network
 from nnefc.outline import OpenTensor, shape_option
+
+NETWORKS = os.environ.get("NNEFC_NETWORKS")
 
 PNNX = """7767517
 3 2
@@ -131,3 +135,83 @@ def test_open_sizes_get_numbers_that_the_option_reads(shapes: list[tuple[str, tu
     values = tuple(word for word in shlex.split(option) if word != "--shape")
     assert " ".join(f"--shape {shlex.quote(value)}" for value in values) == option
     assert all(size > 0 for sizes in read_shapes(values).values() for size in sizes)
+
+
+def image_network(folder: Path, sizes: list[int | str | None], *nodes: onnx.NodeProto) -> Path:
+    """A model of an image `x` of one channel, `[n, 1, …]`, whose result is `y`."""
+    numbers = {"c0": [0, 1, -1], "side": [12, 12], "two": [2, 2], "axes": [0, 1], "axis2": [2], "flat": [1, 1, -1]}
+    constants = [numpy_helper.from_array(np.array(value), name) for name, value in numbers.items()]
+    reals = {"w": np.ones((1, 1, 2, 2), np.float32), "table": np.ones((12, 12), np.float32)}
+    constants += [numpy_helper.from_array(value, name) for name, value in reals.items()]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1, *sizes])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        constants,
+    )
+    path = folder / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def node(op_type: str, inputs: str, output: str, **attributes: object) -> onnx.NodeProto:
+    return helper.make_node(op_type, inputs.split(), [output], **attributes)
+
+
+HALVED = node("MaxPool", "x", "half", kernel_shape=[2, 2], strides=[2, 2])
+NARROWED = {
+    "a height that ends as 1": [
+        node("MaxPool", "x", "low", kernel_shape=[16, 2], strides=[16, 2]),
+        node("MaxPool", "low", "flat_image", kernel_shape=[3, 1], strides=[3, 1]),
+        node("Squeeze", "flat_image axis2", "y"),
+    ],
+    "multiples": [
+        HALVED,
+        node("ConvTranspose", "half w", "whole", strides=[2, 2]),
+        node("Concat", "x whole", "y", axis=1),
+    ],
+    "a cropped table": [
+        HALVED,
+        node("Shape", "half", "s", start=2),
+        node("Sub", "side s", "left_over"),
+        node("Div", "left_over two", "begin"),
+        node("Add", "begin s", "end"),
+        node("Slice", "table begin end axes", "middle"),
+        node("Reshape", "middle flat", "positions"),
+        node("Reshape", "half c0", "row"),
+        node("Add", "row positions", "y"),
+    ],
+}
+
+
+@pytest.mark.filterwarnings("ignore::nnefc.ModelWarning")
+@pytest.mark.parametrize("sizes", [["h", "w"], [None, None]], ids=["named", "unnamed"])
+@pytest.mark.parametrize("kind", NARROWED)
+def test_both_lines_that_are_printed_compile(kind: str, sizes: list[int | str | None], tmp_path: Path) -> None:
+    """Also where the operators allow some sizes only, and none of those that are likely."""
+    path = image_network(tmp_path, sizes, *NARROWED[kind])
+    assert load_as_printed(path) == 2
+
+
+def load_as_printed(path: Path) -> int:
+    """Loads a model with the sizes, and the ranges, of each line that is printed for it; how many lines there are."""
+    lines = [line for line in inspect(path).splitlines() if line.startswith("  --shape")]
+    for line in lines:
+        words = [word for word in shlex.split(line) if word != "--shape"]
+        load_network(path, shape=read_shapes(tuple(words)))
+    return len(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::nnefc.ModelWarning")
+@pytest.mark.skipif(NETWORKS is None, reason="NNEFC_NETWORKS names no folder of networks")
+def test_lines_that_are_printed_for_networks_of_others_compile() -> None:
+    """For all `.onnx` files in the folder that the environment variable NNEFC_NETWORKS names."""
+    failed = {}
+    for path in sorted(Path(str(NETWORKS)).rglob("*.onnx")):
+        try:
+            load_as_printed(path)
+        except CompileError as error:
+            failed[path.name] = str(error)
+    assert failed == {}
