@@ -1,13 +1,13 @@
 """Loops over windows that may lie partly outside of a tensor, cut where they begin and cease to lie inside.
 
-    for x in n:                                              for x in 0 … a: the same
-        for i, j in 3, 3:                                    if 0 <= 2 y - 1 and 2 y + 1 < h:
-            s = max(s, X[min(max(2 y + i - 1, 0), h - 1),        for x in a … b:
-                         2 x + j - 1]                   →            for i, j in 3, 3:
-                       if 0 <= 2 x + j - 1 < w else -∞)                  s = max(s, X[2 y + i - 1, 2 x + j - 1])
-                                                             else:
-                                                                 for x in a … b: the same without conditions on x
-                                                             for x in b … n: the same
+    for x in n:                                          if 0 <= 2 y - 1 and 2 y + 1 < h:
+        for i, j in 3, 3:                                    for x in 0 … a: the same without limits of y
+            s = max(s, X[min(max(2 y + i - 1, 0), h - 1),    for x in a … b:
+                         min(max(2 x + j - 1, 0), w - 1)])       for i, j in 3, 3:
+                                                        →            s = max(s, X[2 y + i - 1, 2 x + j - 1])
+                                                             for x in b … n: the same without limits of y
+                                                         else:
+                                                             the same, but without limits of x for x in a … b
 
 So the long part in the middle has no conditions, and LLVM makes vectors of it. Conditions, and minima and maxima in
 indices, are linear in the loop's variable and in those of loops of known length inside: `a` and `b`, and the condition
@@ -61,13 +61,14 @@ def _cut(loop: tirx.For) -> tirx.Stmt:
         body = _copied(loop.body, {loop.loop_var: var}, decided)
         return tirx.For(var, start, stop - start, tirx.ForKind.SERIAL, body)
 
-    middle = over(begin, end, limits.along)
-    if limits.across:
-        everything = over(begin, end, [*limits.along, *limits.across])
-        middle = tirx.IfThenElse(tirx.all(*limits.required), everything, middle)
-    before = [over(first, begin, ())] if limits.begins else []
-    after = [over(end, stop, ())] if limits.ends else []
-    return tirx.SeqStmt([*before, middle, *after])
+    def whole(decided: Sequence[tirx.Expr]) -> tirx.Stmt:
+        before = [over(first, begin, decided)] if limits.begins else []
+        after = [over(end, stop, decided)] if limits.ends else []
+        return tirx.SeqStmt([*before, over(begin, end, [*decided, *limits.along]), *after])
+
+    if not limits.across:
+        return whole(())
+    return tirx.IfThenElse(tirx.all(*limits.required), whole(limits.across), whole(()))
 
 
 def _loops_inside(stmt: tirx.Stmt) -> dict[tirx.Var, int] | None:

@@ -95,17 +95,15 @@ def rows(choose: bool) -> tirx.For:
 @pytest.mark.parametrize("choose", [False, True])
 def test_the_middle_has_no_choice(choose: bool) -> None:
     cut = with_cut_windows(rows(choose))
-    assert isinstance(cut, tirx.SeqStmt)
-    before, middle, after = cut.seq
-    assert isinstance(middle, tirx.IfThenElse)  # whether rows are inside, too
+    assert isinstance(cut, tirx.IfThenElse)  # whether rows are inside
 
     def choices(loop: tirx.Stmt) -> int:
         assert isinstance(loop, tirx.For)
         value = loop.body.body.value  # the larger one of what was found so far and this
         return sum(isinstance(part, tirx.Select | tirx.Min | tirx.Max) for part in inside(value.b))
 
-    every = 4 + choose
-    assert [choices(loop) for loop in (before, middle.then_case, middle.else_case, after)] == [every, 0, 2, every]
+    assert [choices(loop) for loop in cut.then_case.seq] == [2 + choose, 0, 2 + choose]
+    assert [choices(loop) for loop in cut.else_case.seq] == [4 + choose, 2, 4 + choose]
 
 
 def test_loops_that_choose_by_values_stay_whole() -> None:
