@@ -61,9 +61,9 @@ def load(
     place = None if weights is None else Path(weights)
     copies: tuple[PrivateFile, PrivateFile | None] | None = None
     if key is not None:
-        from .signature import check_signature
+        from .signature import checked_copies
 
-        copies = check_signature(Path(path), Path(key), place)
+        copies = checked_copies(Path(path), Path(key), place)
     library = Library(Path(path), place, weights_key, copies)
     return Model(library, threads, device, flush_subnormals, processors)
 

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from .tensors import LoadError
 
-__all__ = ["PrivateFile", "private_copy"]
+__all__ = ["PrivateFile", "not_signed", "private_copy"]
 
 _PART = 1 << 20
 
@@ -62,8 +62,13 @@ def private_copy(source: Path, digest: str) -> PrivateFile:
     copy, found = made
     if found != digest:
         copy.close()
-        raise LoadError(f"{source} is not the file that was signed: it was changed, or the signature is another's")
+        raise not_signed(source)
     return copy
+
+
+def not_signed(file: Path) -> LoadError:
+    """The error of a file that is not what its signature says."""
+    return LoadError(f"{file} is not the file that was signed: it was changed, or the signature is another's")
 
 
 def _in_memory(file: BinaryIO) -> tuple[PrivateFile, str] | None:

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from .files import weights_beside
-from .private_files import PrivateFile, private_copy
+from .private_files import PrivateFile, not_signed, private_copy
 from .tensors import LoadError
 
-__all__ = ["check_signature", "sign_library"]
+__all__ = ["check_signature", "checked_copies", "sign_library"]
 
 _MOST_BYTES = 4096
 
@@ -62,7 +62,7 @@ def sign_library(library: Path, key: Path, weights: Path | None = None, password
     return path
 
 
-def check_signature(library: Path, key: Path, weights: Path | None = None) -> tuple[PrivateFile, PrivateFile | None]:
+def check_signature(library: Path, key: Path, weights: Path | None = None) -> None:
     """Check a library, and its weights file if it has one, against the signature beside it.
 
     Args:
@@ -70,12 +70,34 @@ def check_signature(library: Path, key: Path, weights: Path | None = None) -> tu
         key: the public key, a PEM file as `openssl pkey -pubout` writes it.
         weights: as for :func:`sign_library`.
 
-    Returns:
-        copies of both files, which are what was checked, whatever becomes of the files themselves.
-
     Raises:
         LoadError: there is no signature, it was made by another key, or the files are not those that were signed.
     """
+    digests = _signed_digests(library, key)
+    _check_digest(library, digests[0])
+    weights = weights or weights_beside(library)
+    if weights is not None:
+        _check_digest(weights, digests[1])
+
+
+def checked_copies(library: Path, key: Path, weights: Path | None = None) -> tuple[PrivateFile, PrivateFile | None]:
+    """Copy a library and its weights file, which are read once, and check the copies as :func:`check_signature` does.
+
+    Raises:
+        LoadError: as there, or a file cannot be copied.
+    """
+    digests = _signed_digests(library, key)
+    copy = private_copy(library, digests[0])
+    try:
+        weights = weights or weights_beside(library, copy.path)
+        return copy, None if weights is None else private_copy(weights, digests[1])
+    except BaseException:
+        copy.close()
+        raise
+
+
+def _signed_digests(library: Path, key: Path) -> tuple[str, str]:
+    """What the signature beside a library says of it and of its weights file, if the key made it."""
     ed25519, serialization = _cryptography()
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
@@ -98,13 +120,12 @@ def check_signature(library: Path, key: Path, weights: Path | None = None) -> tu
         public.verify(signature, _message(*digests))
     except InvalidSignature:
         raise LoadError(f"{path} was not made by the key of {key}, or was changed since") from None
-    copy = private_copy(library, digests[0])
-    try:
-        weights = weights or weights_beside(library, copy.path)
-        return copy, None if weights is None else private_copy(weights, digests[1])
-    except BaseException:
-        copy.close()
-        raise
+    return digests
+
+
+def _check_digest(file: Path, digest: str) -> None:
+    if _digest(file) != digest:
+        raise not_signed(file)
 
 
 def _message(library: str, weights: str) -> bytes:
