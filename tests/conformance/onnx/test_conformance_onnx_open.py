@@ -20,15 +20,18 @@ PARTS = 8
 
 REASONS = {
     r"do(es)? not fit|must agree|cannot take the shape|do not broadcast|do not make an image|needs? scales of the shape"
-    r"|should be a scalar|is declared with|neither a row|need scales": "sizes that must agree are of several names",
+    r"|should be a scalar|is declared with|neither a row|do not divide|the query \[|the offsets \[": "sizes of several "
+    "names must agree",
     r"depends on whether|which the ranges leave open": "what is computed depends on a size",
-    r"not known at compile time|which is not known|known at compile time": "a number that must be known is a size",
-    r"is not supported": "the operator is not supported, or not so",
-    r"'Size' object|not 'Size'|of type 'Var'": "the compiler cannot calculate with a size there yet",
+    r"not known at compile time|which is not known|which is not the same": "a number that must be known is a size",
+    r"is not supported": "the operator is not supported",
+    r"'Size' object|not 'Size'|'Var'|Check failed: ": "the compiler cannot calculate with a size there yet",
 }
 """What reasons of refusals say, by what stands in them."""
 
 
+RANDOM = "bernoulli|training_dropout"
+"""Tests whose results are random: they run."""
 MUST_AGREE = "they must be equal|must be a multiple of"
 """What a library says of sizes that it was compiled to take for related, and that the test's own are not."""
 
@@ -78,7 +81,9 @@ def test_operators_take_open_sizes(part: int) -> None:
     refused = read_refused()
     cases = [case for case in collect() if "_expanded" not in case.name and case.name not in refused]
     outcomes = {case.name: run_open(case) for case in cases[part::PARTS]}
-    failed = {name: found.reason for name, found in outcomes.items() if found.status != "pass"}
+    failed = {
+        name: found.reason for name, found in outcomes.items() if found.status != "pass" and not re.search(RANDOM, name)
+    }
     assert {name: why for name, why in failed.items() if outcomes[name].status != "refused"} == {}
     assert {name: why for name, why in failed.items() if not re.search(MUST_AGREE, why)} == {}
 
