@@ -30,16 +30,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     asked = config.getoption("--part")
     if asked is None:
         return
-    number, _, count = asked.partition("/")
-    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-        raise pytest.UsageError(f"--part {asked}: such as 2/4, the second of four")
+    number, count = part_asked_for(asked)
     weights: dict[str, int] = {}
     for item in items:
         file = item.nodeid.partition("::")[0]
         weights[file] = weights.get(file, 0) + (SLOW_WEIGHT if item.get_closest_marker("slow") else 1)
-    kept = files_of_part(weights, int(number), int(count))
+    kept = files_of_part(weights, number, count)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid.partition("::")[0] not in kept])
     items[:] = [item for item in items if item.nodeid.partition("::")[0] in kept]
+
+
+def part_asked_for(text: str) -> tuple[int, int]:
+    """The number of a part, and how many there are."""
+    number, _, count = text.partition("/")
+    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        raise pytest.UsageError(f"--part {text}: such as 2/4, the second of four")
+    return int(number), int(count)
 
 
 def files_of_part(weights: Mapping[str, int], number: int, count: int) -> set[str]:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import nightly
 import pytest
-from conftest import files_of_part
-
-ROOT = Path(__file__).parents[2]
+from conftest import files_of_part, part_asked_for
 
 
 def test_the_page_has_what_is_recorded() -> None:
@@ -49,8 +45,12 @@ def test_parts_have_each_file_once_and_are_about_as_long() -> None:
     assert max(loads) - min(loads) <= max(weights.values())
 
 
+@pytest.mark.parametrize(("part", "number"), [("1/4", 1), ("4/4", 4)])
+def test_a_part_is_named_by_its_number(part: str, number: int) -> None:
+    assert part_asked_for(part) == (number, 4)
+
+
 @pytest.mark.parametrize("part", ["0/4", "5/4", "two", "1/"])
 def test_parts_that_are_none_are_refused(part: str) -> None:
-    words = [sys.executable, "-m", "pytest", "-q", "--collect-only", "--part", part, "tests/test_ci.py"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 4 and f"--part {part}: such as 2/4" in done.stderr + done.stdout
+    with pytest.raises(pytest.UsageError, match=f"--part {part}: such as 2/4"):
+        part_asked_for(part)
