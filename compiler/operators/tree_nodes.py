@@ -46,13 +46,13 @@ class Trees:
         leaves: of each leaf, its targets and their weights.
     """
 
-    roots: Sequence[int]
-    features: Sequence[int]
-    modes: Sequence[int]
+    roots: Sequence[int] | Array
+    features: Sequence[int] | Array
+    modes: Sequence[int] | Array
     splits: Array
-    missing: Sequence[int]
-    yes: Sequence[int]
-    no: Sequence[int]
+    missing: Sequence[int] | Array
+    yes: Sequence[int] | Array
+    no: Sequence[int] | Array
     members: Sequence[Sequence[float]]
     leaves: Sequence[Sequence[tuple[int, float]]]
 

@@ -54,8 +54,8 @@ class NodeDef:
             match value:
                 case Graph():
                     yield name, value
-                case tuple():
-                    yield from ((name, item) for item in value if isinstance(item, Graph))
+                case (Graph(), *_):  # all are then
+                    yield from ((name, item) for item in value)
 
 
 @dataclass(frozen=True, eq=False)

@@ -310,7 +310,11 @@ class _Reader:
         }
         if kind in readers:
             return readers[kind](value)
-        return tuple(map(readers[_ITEM[kind]], value))
+        items = map(readers[_ITEM[kind]], value)
+        if kind not in (_A.INTS, _A.STRINGS):
+            return tuple(items)
+        shared: dict[Any, Any] = {}  # an ensemble of trees has millions, few of them different
+        return tuple(shared.setdefault(item, item) for item in items)
 
     def function(self, proto: onnx.FunctionProto) -> Function:
         """A function; that nodes use only what it imports is checked with its scopes."""

@@ -16,6 +16,9 @@ __all__: list[str] = []
 
 _ML = "ai.onnx.ml"
 
+_LEAF = "LEAF"
+"""The mode of leaves."""
+
 
 def _integers(given: Mapping[str, Any], name: str) -> list[int]:
     return [int(item) for item in given.get(name) or ()]
@@ -88,48 +91,97 @@ def _named_trees(node: Node, kind: str) -> Trees:
     """`kind` is what the attributes of weights begin with: `target` or `class`."""
     given = node.attributes
     modes: Sequence[str] = given.get("nodes_modes") or ()
-    keys = list(zip(_integers(given, "nodes_treeids"), _integers(given, "nodes_nodeids"), strict=False))
-    features, yes, no = (_integers(given, f"nodes_{n}") for n in ("featureids", "truenodeids", "falsenodeids"))
-    splits = _reals(given, "nodes_values")
-    missing = _integers(given, "nodes_missing_value_tracks_true") or [0] * len(modes)
-    if not modes or {len(c) for c in (keys, features, yes, no, splits, missing)} != {len(modes)}:
+    names = ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
+    trees, numbers, features, yes, no = (_column(given, f"nodes_{name}") for name in names)
+    splits, missing = _reals(given, "nodes_values"), _column(given, "nodes_missing_value_tracks_true")
+    missing = missing if len(missing) else np.zeros(len(modes), np.int64)
+    lengths = {len(column) for column in (trees, numbers, features, yes, no, splits, missing)}
+    if not modes or lengths != {len(modes)}:
         raise fail(node, "the attributes of its nodes differ in their lengths")
-    unknown = set(modes) - {*MODES[:MEMBER], "LEAF"}
-    if unknown or len(set(keys)) != len(keys):
+    unknown = set(modes) - {*MODES[:MEMBER], _LEAF}
+    keys = _Keys(trees, numbers)
+    if unknown or not keys.are_distinct:
         raise fail(node, f"the mode '{min(unknown)}' is unknown" if unknown else "two nodes have the same number")
-    inner = [index for index, mode in enumerate(modes) if mode != "LEAF"]
-    leaves = [index for index, mode in enumerate(modes) if mode == "LEAF"]
-    place = {keys[index]: number for number, index in enumerate(inner)}
-    place |= {keys[index]: -1 - number for number, index in enumerate(leaves)}
-    weights: list[list[tuple[int, float]]] = [[] for _ in leaves]
-    columns = [_integers(given, f"{kind}_{name}") for name in ("treeids", "nodeids", "ids")]
-    values = _reals(given, f"{kind}_weights")
-    if {len(c) for c in columns} != {len(values)}:
-        raise fail(node, "the attributes of its weights differ in their lengths")
-    for tree, number, target, weight in zip(*columns, values, strict=True):
-        leaf = place.get((tree, number))
-        if leaf is None:
-            raise fail(node, "a weight belongs to a node that does not exist")
-        if leaf < 0:  # those of inner nodes count for nothing
-            weights[-1 - leaf].append((target, float(weight)))
-    children = dict.fromkeys((keys[i][0], c) for i in inner for c in (yes[i], no[i]))
-    roots = [place[key] for key in keys if key not in children]
-    missed = [child for child in children if child not in place]
-    if missed or len(roots) != len({tree for tree, _ in keys}):
+    codes = np.fromiter((len(MODES) if mode == _LEAF else MODES.index(mode) for mode in modes), np.int64, len(modes))
+    inner, leaves = np.flatnonzero(codes < len(MODES)), np.flatnonzero(codes == len(MODES))
+    place = np.empty(len(codes), np.int64)
+    place[inner], place[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
+    weights = _leaf_weights(node, kind, keys, place, len(leaves))
+    ways = [keys.find(trees[inner], children[inner]) for children in (yes, no)]
+    below = np.zeros(len(codes), bool)
+    for children in ways:
+        below[children[children >= 0]] = True
+    roots, missed = place[~below], any((children < 0).any() for children in ways)
+    if missed or len(roots) != len(keys.trees):
         raise fail(
             node, "a tree leads to a node that does not exist" if missed else "a tree does not have exactly one root"
         )
     return Trees(
         roots,
-        [features[i] for i in inner],
-        [MODES.index(modes[i]) for i in inner],
+        features[inner],
+        codes[inner],
         np.asarray(splits)[inner],
-        [missing[i] for i in inner],
-        [place[keys[i][0], yes[i]] for i in inner],
-        [place[keys[i][0], no[i]] for i in inner],
-        [[] for _ in inner],
+        missing[inner],
+        place[ways[0]],
+        place[ways[1]],
+        [()] * len(inner),
         weights,
     )
+
+
+def _leaf_weights(node: Node, kind: str, keys: _Keys, place: Array, leaves: int) -> list[list[tuple[int, float]]]:
+    """Of each leaf its targets and their weights; those of inner nodes count for nothing."""
+    columns = [_column(node.attributes, f"{kind}_{name}") for name in ("treeids", "nodeids", "ids")]
+    values = _reals(node.attributes, f"{kind}_weights")
+    if {len(column) for column in columns} != {len(values)}:
+        raise fail(node, "the attributes of its weights differ in their lengths")
+    found = keys.find(columns[0], columns[1])
+    if (found < 0).any():
+        raise fail(node, "a weight belongs to a node that does not exist")
+    made: list[list[tuple[int, float]]] = [[] for _ in range(leaves)]
+    of_leaves = place[found] < 0
+    chosen = (-1 - place[found][of_leaves], columns[2][of_leaves], values[of_leaves])
+    for leaf, target, weight in zip(*(column.tolist() for column in chosen), strict=True):
+        made[leaf].append((target, weight))
+    return made
+
+
+class _Keys:
+    """Nodes by tree and number.
+
+    Attributes:
+        trees: those that there are, ascending.
+    """
+
+    def __init__(self, trees: Array, numbers: Array) -> None:
+        self.trees, self._numbers = np.unique(trees), np.unique(numbers)
+        codes = self._codes(trees, numbers)
+        self._order = np.argsort(codes, kind="stable")
+        self._sorted = codes[self._order]
+
+    @property
+    def are_distinct(self) -> bool:
+        """Whether no two nodes are the same."""
+        return bool((np.diff(self._sorted) != 0).all())
+
+    def find(self, trees: Array, numbers: Array) -> Array:
+        """The positions of nodes; -1 for those that do not exist."""
+        codes = self._codes(trees, numbers)
+        at = np.minimum(np.searchsorted(self._sorted, codes), len(self._sorted) - 1)
+        return np.where((codes >= 0) & (self._sorted[at] == codes), self._order[at], -1)
+
+    def _codes(self, trees: Array, numbers: Array) -> Array:
+        """A pair as one integer; -1 for trees or numbers that do not exist."""
+        at, known = [], np.ones(len(trees), bool)
+        for own, given in ((self.trees, trees), (self._numbers, numbers)):
+            at.append(np.minimum(np.searchsorted(own, given), len(own) - 1))
+            known &= own[at[-1]] == given
+        return np.where(known, at[0] * len(self._numbers) + at[1], -1)
+
+
+def _column(given: Mapping[str, Any], name: str) -> Array:
+    """An attribute of integers."""
+    return np.array(given.get(name) or (), np.int64)
 
 
 def _reals(given: Mapping[str, Any], name: str) -> Array:
