@@ -10,14 +10,14 @@ from typing import Any
 from nnefc.diagnostics import CompileError, warn
 from nnefc.formats import ShapeLike, load_network, load_operator_files
 from nnefc.frontends.nnef.writing import Written, check_output, write_model, written
-from nnefc.internal_errors import compile_errors
+from nnefc.internal_errors import reports_internal_errors
 from nnefc.loader import LoadError, RunError
 from nnefc.operators.recording import recording
 
 __all__ = ["convert"]
 
 
-@compile_errors((LoadError, RunError))
+@reports_internal_errors(LoadError, RunError)
 def convert(
     model: str | os.PathLike[str],
     output: str | os.PathLike[str],

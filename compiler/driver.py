@@ -23,7 +23,7 @@ from nnefc.formats import ShapeLike, load_network, load_operator_files
 from nnefc.frontends.leaving_open import check_ranges, leaving_open
 from nnefc.in_memory import AnyModel, file_of
 from nnefc.integer_io import FLOAT, INTEGERS, with_integer_io
-from nnefc.internal_errors import compile_errors
+from nnefc.internal_errors import reports_internal_errors
 from nnefc.loader import LoadError, RunError
 from nnefc.narrowest import AUTO, narrowest
 from nnefc.network import Network
@@ -48,7 +48,7 @@ from nnefc.turns import in_turn
 __all__ = ["Progress", "compile", "compile_network", "quantization_of"]
 
 
-@compile_errors((LoadError, RunError))
+@reports_internal_errors(LoadError, RunError)
 def compile(
     model: AnyModel,
     target: str = "llvm",
@@ -310,7 +310,7 @@ def _without_collections() -> Iterator[None]:
             gc.enable()
 
 
-@compile_errors()
+@reports_internal_errors()
 def compile_network(
     network: Network,
     target: AnyTarget,

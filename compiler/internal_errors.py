@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from nnefc.diagnostics import CompileError, ran_out_of_memory
 
@@ -19,6 +21,7 @@ __all__ = [
     "compile_errors",
     "internal_error",
     "is_mistake",
+    "reports_internal_errors",
     "working_in",
     "working_on",
 ]
@@ -30,6 +33,9 @@ _PHASE: ContextVar[str] = ContextVar("phase", default="")
 _SUBJECT: ContextVar[str | Callable[[], str]] = ContextVar("subject", default="")
 
 _LONGEST = 300  # characters of a reason
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class InternalError(CompileError):
@@ -70,6 +76,20 @@ def internal_error(error: BaseException, subject: str = "") -> InternalError:
         hint="this is a bug in nnefc: please report it, with the model if you can; "
         f"{TRACEBACK}=1 shows where it happened",
     )
+
+
+def reports_internal_errors(*passing: type[BaseException]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Make a function raise a CompileError in place of other errors: see :func:`compile_errors`."""
+
+    def decorated(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @wraps(function)
+        def reporting(*args: _P.args, **named: _P.kwargs) -> _R:
+            with compile_errors(passing):
+                return function(*args, **named)
+
+        return reporting
+
+    return decorated
 
 
 @contextmanager

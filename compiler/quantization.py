@@ -16,7 +16,7 @@ from nnefc.driver import compile_network
 from nnefc.formats import ShapeLike, format_of, load_network, load_operator_files
 from nnefc.frontends.nnef.writing import check_output, write_model, written
 from nnefc.frontends.onnx.rounding import RoundedLayer, RoundedTensor, layers_without_a_node, rounded_model
-from nnefc.internal_errors import compile_errors
+from nnefc.internal_errors import reports_internal_errors
 from nnefc.loader import LoadError, RunError
 from nnefc.network import Network
 from nnefc.operators.recording import Recording, recording
@@ -62,7 +62,7 @@ class QuantizationReport:
         return "\n".join(lines)
 
 
-@compile_errors((LoadError, RunError))
+@reports_internal_errors(LoadError, RunError)
 def quantize(
     model: str | os.PathLike[str],
     output: str | os.PathLike[str],

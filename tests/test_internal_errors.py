@@ -173,3 +173,11 @@ def test_the_command_prints_one_message_and_writes_nothing(monkeypatch: pytest.M
         assert lines[-2].startswith("error: internal error in nnefc (KeyError: 'broken on purpose'), in ")
         assert lines[-1].startswith("hint: this is a bug in nnefc: please report it")
         assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_warnings_are_those_of_the_caller_s_line(tmp_path: Path) -> None:
+    found = onnx.load_model_from_string(model())
+    found.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 5  # it is 3
+    with pytest.warns(nnefc.ModelWarning) as warned:
+        nnefc.compile(found.SerializeToString())
+    assert {warning.filename for warning in warned} == {__file__}

@@ -1,6 +1,7 @@
 """Keep from TVM the constants that it refuses to compute with.
 
     y[i] = 1 / if_then_else(i < n, x[i], 0)     →     y[i] = 1 / reinterpret(if_then_else(i < n, x[i], 0))
+    y[i] = 1 / float(x[i] - x[i])               →     y[i] = 1 / reinterpret(float(x[i] - x[i]))
 
 TVM cuts loops where a condition on their variables changes, unrolls others, and then computes what depends on constants
 alone. It fails at `1 / 0`, at numbers that the type of a cast cannot hold, at differences of unsigned integers below
@@ -12,10 +13,12 @@ Divisions of integers are written for divisors of zero already. Nothing is chang
 
 from __future__ import annotations
 
+import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op
 from tvm.ir.expr import TensorLoad
+from tvm.sym import Analyzer
 
 from nnefc.passes.tir.expressions import IF_THEN_ELSE
 
@@ -77,6 +80,12 @@ class _Values:
                 return tirx.Cast(result, _opaque(expr.value))
             return expr
         dtype = str(expr.a.expr_ty().dtype)
+        if dtype in _BITS_OF_FLOATS and isinstance(expr, tirx.Div | tirx.Mul):
+            # To TVM, zero times or over anything is zero, NaN and infinity too.
+            if _cancels(expr.a):
+                return self.hidden(type(expr)(_opaque(expr.a), expr.b))
+            if isinstance(expr, tirx.Mul) and _cancels(expr.b):
+                return tirx.Mul(expr.a, _opaque(expr.b))
         if isinstance(expr, tirx.Div):
             if dtype in _BITS_OF_FLOATS and not _is_number(expr.b) and self._may_be_constant(expr.b):
                 return tirx.Div(expr.a, _opaque(expr.b))
@@ -119,11 +128,11 @@ class _Values:
             case Call():
                 return expr.op != _REINTERPRET and all(each(*expr.args))
             case tirx.Mul() | tirx.Div() | tirx.And() | tirx.Or():  # a zero or a truth value is enough
-                return any(each(expr.a, expr.b))
+                return any(each(expr.a, expr.b)) or _is_simply_a_number(expr)
             case tirx.Not():
                 return self._may_be_constant(expr.a, depth)
             case _ if hasattr(expr, "b"):
-                return all(each(expr.a, expr.b))
+                return all(each(expr.a, expr.b)) or _is_simply_a_number(expr)
         return False
 
 
@@ -151,6 +160,27 @@ def _reads(expr: tirx.Expr) -> bool:
 
 def _is_number(expr: tirx.Expr) -> bool:
     return isinstance(expr, (tirx.IntImm, tirx.FloatImm))
+
+
+def _cancels(expr: tirx.Expr) -> bool:
+    """Whether a float is an integer that is computed from data, and known nevertheless, such as `float(x - x)`."""
+    if not isinstance(expr, tirx.Cast):
+        return False
+    while isinstance(expr, tirx.Cast):
+        expr = expr.value
+    is_computed = hasattr(expr, "b") or isinstance(expr, tirx.Not | tirx.Select)
+    return is_computed and str(expr.expr_ty().dtype) not in _BITS_OF_FLOATS and _is_simply_a_number(expr)
+
+
+def _is_simply_a_number(expr: tirx.Expr) -> bool:
+    """Whether TVM knows the value of what computes with data, such as `x - x`, or fails at it."""
+    try:
+        return _is_number(_ANALYZER.simplify(expr))
+    except tvm.error.TVMError:
+        return True
+
+
+_ANALYZER = Analyzer()
 
 
 def _may_exceed(source: str, result: str) -> bool:

@@ -100,3 +100,45 @@ def test_results_at_borders_are_those_of_numpy(model: Path, tmp_path: Path) -> N
 
 def test_cuda_takes_them_too(model: Path) -> None:
     nnefc.compile(model, target="cuda")
+
+
+INTEGERS = (TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64)
+FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
+ZEROS = (("Sub", ["x", "x"]), ("Mod", ["x", "x"]), ("Less", ["x", "x"]))
+
+
+def test_what_data_cancel_to_divides_and_is_divided() -> None:
+    """`float(x - x)` over itself, over a divisor of zero, and times infinity is NaN; integers over zero stay."""
+    nodes, expected = [], {}
+    for integer in INTEGERS:
+        nodes.append(helper.make_node("Cast", ["x"], [f"x{integer}"], to=integer))
+        for kind, operands in ZEROS:
+            zero = f"{kind}{integer}"
+            nodes.append(helper.make_node(kind, [f"{name}{integer}" for name in operands], [zero]))
+            for real in FLOATS:
+                a = f"{zero}_{real}"
+                nodes.append(helper.make_node("Cast", [zero], [a], to=real))
+                nodes.append(helper.make_node("Cast", ["s"], [f"s_{a}"], to=real))
+                made = [
+                    (helper.make_node("Div", [a, a], [f"own_{a}"]), [np.nan] * 3),
+                    (helper.make_node("Div", [a, f"s_{a}"], [f"over_{a}"]), [np.nan, 0, 0]),
+                    (helper.make_node("Mul", [f"s_{a}", a], [f"times_{a}"]), [0, 0, np.nan]),
+                    (helper.make_node("Mod", [f"s_{a}", a], [f"mod_{a}"], fmod=1), [np.nan] * 3),
+                    (helper.make_node("Pow", [f"s_{a}", a], [f"pow_{a}"]), [1, 1, 1]),
+                ]
+                nodes += [node for node, _ in made]
+                expected |= {node.output[0]: (real, values) for node, values in made}
+        nodes.append(helper.make_node("Div", [f"x{integer}", f"Sub{integer}"], [f"div{integer}"]))
+        nodes.append(helper.make_node("Mod", [f"x{integer}", f"Mod{integer}"], [f"rest{integer}"]))
+        expected |= {f"div{integer}": (integer, [5, 6, 7]), f"rest{integer}": (integer, [0, 0, 0])}
+    graph = helper.make_graph(
+        nodes,
+        "zeros",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in ("x", "s")],
+        [helper.make_tensor_value_info(name, kind, [3]) for name, (kind, _) in expected.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    with nnefc.compile(model).load() as library:
+        found = library.run({"x": np.array([5, 6, 7], np.float32), "s": np.array([0, 1, np.inf], np.float32)})
+    for name, (_, values) in expected.items():
+        np.testing.assert_array_equal(found[name].astype(np.float64), values, err_msg=name)
