@@ -11,6 +11,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import tvm
 from click.testing import CliRunner

@@ -103,12 +103,12 @@ class Convolution(Operator):
 
         def convolution(x: te.Tensor, w: te.Tensor) -> te.Tensor:
             dtype = self.sums or str(x.dtype)
-            work, inputs = _sums_of(dtype), int(w.shape[1])
+            work, inputs = _sums_of(dtype), w.shape[1]
             channel = te.reduce_axis((0, inputs), "channel")
             taps = [te.reduce_axis((0, size), f"tap{axis}") for axis, size in enumerate(window.size)]
 
             def item(n: tirx.Var, o: tirx.Var, *index: tirx.Var) -> tirx.Expr:
-                source = tirx.floordiv(o, result[1] // self.groups) * inputs + channel
+                source = tirx.floordiv(o, tirx.floordiv(w.shape[0], self.groups)) * inputs + channel
                 value = x(n, source, *window.positions(index, taps))
                 return te.sum(value.astype(work) * w(o, channel, *taps).astype(work), axis=[channel, *taps])
 

@@ -21,6 +21,9 @@ def no_padding(rank: int) -> Padding:
     return ((0, 0),) * rank
 
 
+_MOST = (1 << 31) - 1  # TVM's attributes are of 32 bits
+
+
 @dataclass(frozen=True)
 class Window:
     """A window that slides over the last dimensions of a tensor; every tuple has one item for each of them."""
@@ -29,6 +32,13 @@ class Window:
     stride: Shape
     dilation: Shape
     padding: Padding
+
+    def __post_init__(self) -> None:
+        named = {"size": self.size, "stride": self.stride, "dilation": self.dilation, "padding": sum(self.padding, ())}
+        for name, numbers in named.items():
+            for number in numbers:
+                if isinstance(number, int) and abs(number) > _MOST:
+                    raise CompileError(f"a {name} of {number:,} is more than a window may have, {_MOST:,}")
 
     @classmethod
     def of(

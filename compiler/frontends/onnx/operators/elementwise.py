@@ -17,6 +17,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
+from nnefc.operators.creation import Full
 from nnefc.operators.dtypes import STORAGE, is_float
 from nnefc.operators.elementwise import Clip, Elementwise, Where
 from nnefc.operators.shape import Reshape
@@ -143,7 +144,7 @@ def _is_inf(ctx: Context, node: Node) -> Value:
     x = _comparable(ctx, input_at(node, 0))
     match bool(node.attributes["detect_negative"]), bool(node.attributes["detect_positive"]):
         case False, False:
-            return known(ctx, np.zeros(shape_of(x), bool))
+            return ctx.apply(Full(shape_of(x), 0, "bool"))
         case negative, positive:
             name = "isinf" if negative and positive else "isneginf" if negative else "isposinf"
             made: Value = ctx.apply(Elementwise(name), x)
