@@ -43,6 +43,7 @@ __all__ = [
     "check_size",
     "check_table",
     "dtype_of",
+    "is_array",
     "is_empty",
     "numpy_dtype",
     "rank_of",
@@ -78,6 +79,19 @@ def dtype_of(operand: Operand) -> str:
 def is_empty(shape: Shape) -> bool:
     """Whether tensors of this shape have no items."""
     return any(isinstance(size, int) and size == 0 for size in shape)
+
+
+_MOST_BYTES = 1 << 14
+_GROWTH = 4
+
+
+def is_array(shape: Shape, dtype: np.dtype[Any], *operands: Array) -> bool:
+    """Whether a tensor of known sizes is an array from the beginning, not an expression.
+
+    Large ones that are made of little are expressions: passes decide which of them are worth their bytes.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    return size <= max(_MOST_BYTES, _GROWTH * sum(operand.nbytes for operand in operands)) or dtype.kind not in "biuf"
 
 
 def zeros(shape: Shape, dtype: Any, value: float = 0) -> Operand:

@@ -16,7 +16,7 @@ from tvm import relax, te, tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.kernel_calls import call_te
-from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_size, numpy_dtype
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_size, is_array, numpy_dtype
 from nnefc.operators.shape import Expand
 from nnefc.size_numbers import Quotient, quotient
 from nnefc.sizes import bounds, ceil_div, expression, greatest, is_known
@@ -43,6 +43,15 @@ def check_constant(shape: Sequence[int]) -> Shape:
     return tuple(shape)
 
 
+def _whole(number: Number) -> Number:
+    """A float without a fraction as an integer, which kernels calculate with exactly."""
+    return int(number) if isinstance(number, float) and number.is_integer() and abs(number) < 1 << 53 else number
+
+
+def _expression(number: Number) -> tirx.Expr:
+    return tirx.FloatImm("float64", number) if isinstance(number, float) else expression(number)
+
+
 @dataclass(frozen=True)
 class Full(Operator):
     """`value` everywhere. `numpy.full`, ONNX `ConstantOfShape`."""
@@ -57,8 +66,8 @@ class Full(Operator):
 
     def lower(self, at: Emitter) -> Operand:
         item = np.array(self.value).astype(numpy_dtype(self.dtype))
-        if is_known(*self.target):
-            return np.full(check_constant(self.target), item)
+        if is_known(*self.target) and is_array(check_constant(self.target), item.dtype):
+            return np.full(self.target, item)
         return Expand(self.shape()).lower(at, at.expr(item))
 
 
@@ -71,13 +80,13 @@ class _Formula(Operator):
 
     def lower(self, at: Emitter) -> Operand:
         shape, numbers = self.shape(), self.numbers
-        if is_known(*shape, *numbers):
-            return self.array(check_constant(shape)).astype(numpy_dtype(self.dtype))
+        if is_known(*shape, *numbers) and is_array(check_constant(shape), numpy_dtype(self.dtype)):
+            return self.array(shape).astype(numpy_dtype(self.dtype))
 
         def compute(sizes: Sequence[tirx.Expr], numbers: Sequence[tirx.Expr]) -> te.Tensor:
             return te.compute(sizes, lambda *index: self.item(index, numbers).astype(self.dtype), name=self.name)
 
-        given = [list(map(expression, each)) for each in (check_size(shape), numbers)]
+        given = [list(map(_expression, each)) for each in (check_size(shape), numbers)]
         made: relax.Expr = call_te(at.builder, compute, *given, name=self.name)
         return made
 
@@ -153,14 +162,18 @@ class Arange(_Formula):
 
     @property
     def numbers(self) -> tuple[Any, ...]:
-        return self.start, self.step
+        return _whole(self.start), _whole(self.step)
 
     def array(self, shape: Shape) -> Array:
         numbers = self.start + self.step * np.arange(shape[0])
         return numbers if self.unit == 1 else numbers / self.unit
 
     def item(self, index: Sequence[Any], numbers: Sequence[Any]) -> Any:
-        number = numbers[0] + index[0] * numbers[1]
+        start, step = numbers
+        if isinstance(start, tirx.FloatImm) or isinstance(step, tirx.FloatImm):
+            number = start.astype("float64") + index[0].astype("float64") * step.astype("float64")
+        else:
+            number = start + index[0] * step
         return number if self.unit == 1 else number.astype("float64") / float(self.unit)
 
 
@@ -180,6 +193,12 @@ class Linspace(_Formula):
 
     def array(self, shape: Shape) -> Array:
         return np.linspace(self.start, self.stop, self.count)
+
+    def item(self, index: Sequence[Any], numbers: Sequence[Any]) -> Any:
+        step = (self.stop - self.start) / max(self.count - 1, 1)
+        between = tirx.FloatImm("float64", self.start) + index[0].astype("float64") * tirx.FloatImm("float64", step)
+        last = index[0] == self.count - 1
+        return tirx.Select(last, tirx.FloatImm("float64", self.stop), between)
 
 
 @dataclass(frozen=True)

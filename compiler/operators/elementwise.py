@@ -13,7 +13,7 @@ from tvm import relax, te, tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.joint_sizes import joint
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_array, is_empty, shape_of, zeros
 from nnefc.operators.dtypes import STORAGE, Kind, numpy_dtype, widened
 from nnefc.operators.functions import FUNCTIONS, POWERS
 from nnefc.sizes import expression
@@ -132,9 +132,10 @@ class Elementwise(Operator):
         shape = self.shape(*map(shape_of, operands))
         function = FUNCTIONS[self.function]
         dtype = dtype_of(operands[0])
-        if all(isinstance(operand, np.ndarray) for operand in operands):
+        arrays = [operand for operand in operands if isinstance(operand, np.ndarray)]
+        if len(arrays) == len(operands) and is_array(shape, arrays[0].dtype, *arrays):
             with np.errstate(all="ignore"):
-                return np.asarray(function.known(*operands)).astype(function.dtype or operands[0].dtype, copy=False)
+                return np.asarray(function.known(*arrays)).astype(function.dtype or arrays[0].dtype, copy=False)
         if is_empty(shape):
             return zeros(shape, numpy_dtype(function.dtype or dtype))
         operands = tuple(fitted(at, operand, shape) for operand in operands)
@@ -183,7 +184,8 @@ class Where(Operator):
 
     def lower(self, at: Emitter, condition: Operand, x: Operand, y: Operand) -> Operand:
         shape = self.shape(shape_of(condition), shape_of(x), shape_of(y))
-        if all(isinstance(operand, np.ndarray) for operand in (condition, x, y)):
+        arrays = [operand for operand in (condition, x, y) if isinstance(operand, np.ndarray)]
+        if len(arrays) == 3 and is_array(shape, arrays[1].dtype, *arrays):
             return np.where(condition, x, y)
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(x)))

@@ -26,6 +26,7 @@ from nnefc.operators.base import (
     Shape,
     check_size,
     dtype_of,
+    is_array,
     is_empty,
     numpy_dtype,
     shape_of,
@@ -57,9 +58,6 @@ __all__ = [
 
 _MOST_PARTS = 1024
 """Results of one `split`: TVM takes quadratic time for them."""
-
-_MOST_REPEATED = 1 << 24
-"""Items that a constant may become by repetition; larger ones are repeated by the program, not stored in it."""
 
 
 class Movement(Operator):
@@ -304,7 +302,7 @@ class Expand(Movement):
 
 def _unstored(at: Emitter, x: Operand, shape: Shape) -> Operand:
     """An expression where the result of this shape would be too large for a constant."""
-    if isinstance(x, np.ndarray) and not (is_known(*shape) and math.prod(shape) <= max(_MOST_REPEATED, 4 * x.size)):
+    if isinstance(x, np.ndarray) and not (is_known(*shape) and is_array(shape, x.dtype, x)):
         return at.expr(x)
     return x
 

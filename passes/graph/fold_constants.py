@@ -4,7 +4,7 @@
     b = add(x, a)      →     b = add(x, const3)
 
 All constant parts of a network are gathered and computed together. What costs too much, or is much larger than what it
-is made of, stays: it is computed at run time.
+is made of, stays: it is computed at run time (`formulas.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from nnefc.mapped_files import release_pages
 from nnefc.network import control_index
 from nnefc.operators.block_quantization import DEQUANTIZES_BLOCKS
 from nnefc.operators.statements import UPDATES
+from nnefc.passes.graph.formulas import values_not_stored
 from nnefc.passes.graph.narrow_constants import WIDENS, narrow_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, is_call, is_constant, operands, shape_of
@@ -50,6 +51,12 @@ class FoldConstants:
             return mod
         wanted = _used_outside(mod["main"], bindings)
         kernels = _kernels(mod)
+        staying = values_not_stored(mod["main"], bindings, wanted, kernels)
+        if staying:
+            bindings = {var: binding for var, binding in bindings.items() if var not in staying}
+            wanted = _used_outside(mod["main"], bindings)
+        if not wanted:
+            return mod
         values: dict[relax.Var, GenericConst] = {}
         for parts, results in _batches(bindings, wanted):
             computed = evaluate(parts, results, kernels)

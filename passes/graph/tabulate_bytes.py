@@ -117,9 +117,8 @@ class _Chains:
             if _items(var) == 1:
                 self.calls[var] = call
             return
-        sources = {self.source.get(arg, arg) for arg in varying}
-        source = next(iter(sources))
-        if len(sources) > 1 or not isinstance(source, relax.Var) or not _is_narrow(source):
+        source, *others = dict.fromkeys(self.source.get(arg, arg) for arg in varying)
+        if others or not isinstance(source, relax.Var) or not _is_narrow(source):
             return
         if all(_items(arg) is None and shape_of(arg) == shape_of(var) for arg in varying) and len(shape_of(var)):
             self.source[var], self.calls[var] = source, call

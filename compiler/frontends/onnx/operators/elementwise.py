@@ -144,7 +144,8 @@ def _is_inf(ctx: Context, node: Node) -> Value:
     x = _comparable(ctx, input_at(node, 0))
     match bool(node.attributes["detect_negative"]), bool(node.attributes["detect_positive"]):
         case False, False:
-            return ctx.apply(Full(shape_of(x), 0, "bool"))
+            nowhere: Value = ctx.apply(Full(shape_of(x), 0, "bool"))
+            return nowhere
         case negative, positive:
             name = "isinf" if negative and positive else "isneginf" if negative else "isposinf"
             made: Value = ctx.apply(Elementwise(name), x)
