@@ -33,10 +33,11 @@ typedef nnefc_thread_table nnefc_per_thread;
 #define NNEFC_WHEN_UNLOADED __attribute__((destructor))
 #endif
 
-/* Defines such a variable, null for every thread. It lives as long as the library. */
-#define NNEFC_PER_THREAD(name)                                                    \
-    static nnefc_thread_value name##_values[1 << NNEFC_FIRST_THREADS_BITS];      \
-    static nnefc_per_thread name = {NNEFC_FIRST_THREADS_BITS, name##_values, 0}; \
+/* Defines such a variable, null for every thread. It lives as long as the library. The atomic pointer has no initializer of its
+ * own: clang 14 refuses one. */
+#define NNEFC_PER_THREAD(name)                                                                  \
+    static nnefc_thread_value name##_values[1 << NNEFC_FIRST_THREADS_BITS];                     \
+    static nnefc_per_thread name = {.bits = NNEFC_FIRST_THREADS_BITS, .values = name##_values}; \
     NNEFC_WHEN_UNLOADED static void name##_end(void) { nnefc_per_thread_end(&name); }
 
 /* A thread's number, spread over 64 bits, for it is often a multiple of a large power of two. */
