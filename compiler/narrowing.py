@@ -13,7 +13,7 @@ from tvm import tirx
 from nnefc.diagnostics import CompileError
 from nnefc.open_formulas import factor_of, size_of
 from nnefc.size_formulas import Formula, names_in, spelled
-from nnefc.sizes import LARGEST, Dimension, OpenSize, Range, Size, bounds, ranges, substituted
+from nnefc.sizes import LARGEST, Dimension, OpenSize, Range, Size, UndecidedError, bounds, ranges, substituted
 
 __all__ = ["Narrowed", "Narrowing", "narrowed", "now_built", "parts_within"]
 
@@ -246,7 +246,29 @@ def _narrowed(build: Callable[[Narrowing], _T], narrowing: Narrowing) -> tuple[_
             return build(narrowing), narrowing
         except Narrowed as found:
             narrowing.add(found)
+        except CompileError as error:
+            decided = _deciding(error)
+            if decided is None or not decided.names <= set(narrowing.sizes):
+                raise
+            narrowing.add(decided)
     raise CompileError("the network's operators ask for ever narrower ranges of its open dimensions")
+
+
+def _deciding(error: BaseException) -> Narrowed | None:
+    """What narrows the dimension that a comparison depends on, if that is what an error is about."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, UndecidedError):
+        cause = cause.__cause__
+    if cause is None:
+        return None
+    try:
+        found = cause.decided_range()
+    except UndecidedError:
+        return None
+    if found is None:
+        return None
+    name, least, most = found
+    return Narrowed(ends={name: (least, most)})
 
 
 def parts_within(value: Dimension, least: int, most: int, own: Mapping[tirx.Var, Range]) -> dict[tirx.Var, Range]:

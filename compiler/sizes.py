@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import operator
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -34,6 +35,7 @@ __all__ = [
     "OpenSize",
     "Range",
     "Size",
+    "UndecidedError",
     "also_counted",
     "any_number",
     "bounds",
@@ -138,10 +140,7 @@ class Size(_Number):
         for condition, answer in ((conditions[sign], True), (conditions[opposite], False)):
             if known().holds(condition):
                 return answer
-        raise CompileError(
-            f"what the network computes depends on whether {self} {sign} {other}, which the ranges leave open",
-            hint="narrow the ranges of the open dimensions",
-        )
+        raise UndecidedError(self, sign, other)
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -188,6 +187,41 @@ class Size(_Number):
 
     def __neg__(self) -> Dimension:
         return 0 - self
+
+
+class UndecidedError(CompileError):
+    """What a network computes depends on a comparison that the ranges of open dimensions leave open."""
+
+    def __init__(self, one: Size, sign: str, other: Dimension) -> None:
+        used = [var for var in known().open if var in {*variables(one.expr), *variables(expression(other))}]
+        names = " and ".join(f"'{var.name}'" for var in used)
+        super().__init__(
+            f"what the network computes depends on whether {one} {sign} {other}, which the ranges leave open",
+            hint=f"narrow the ranges of {names or 'the open dimensions'}",
+        )
+        self._sides, self._sign = (one, other), sign
+        self._range = (used[0], range_of(used[0])) if len(used) == 1 and not is_told(used[0]) else None
+
+    def decided_range(self) -> tuple[str, int, int] | None:
+        """The sizes around the typical one for which the comparison has one answer, as the name and both ends.
+
+        None if several dimensions decide it, or something else. The answer is taken to change once on each side.
+        """
+        if self._range is None:
+            return None
+        var, values = self._range
+        asks = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[self._sign]
+
+        def answer(size: int) -> bool:
+            one, other = (substituted(side, {var: size}) for side in self._sides)
+            if not is_known(one, other):
+                raise self
+            return bool(asks(one, other))
+
+        usual = answer(values.typical)
+        least = bisect_left(range(values.typical), True, values.least, key=lambda size: answer(size) == usual)
+        most = bisect_left(range(values.most + 1), True, values.typical, key=lambda size: answer(size) != usual) - 1
+        return (str(var.name), least, most) if (least, most) != (values.least, values.most) else None
 
 
 Dimension: TypeAlias = int

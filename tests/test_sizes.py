@@ -10,7 +10,10 @@ import pytest
 from tvm import te, tirx
 
 from nnefc.diagnostics import CompileError
+from nnefc.frontends.leaving_open import OpenDimensions, leaving_open
+from nnefc.narrowing import Narrowing, narrowed
 from nnefc.sizes import (
+    LARGEST,
     Dimension,
     OpenSize,
     Range,
@@ -174,3 +177,29 @@ def test_a_name_stands_for_a_size_without_bounds_too() -> None:
     assert bounds(named("e", dimension(N) * (dimension(H) - 3)))[0] == 0
     assert bounds(vast)[1] >= 1 << 40 and typical(vast) == 224 * 320 << 40
     assert bounds(least) == (1, 64) and typical(least) == 1
+
+
+def compared(narrowing: Narrowing) -> tuple[bool, bool, list[tuple[str, int, int]]]:
+    """A network that asks twice how large a dimension is, of typically 30; and what it becomes."""
+    made = OpenDimensions(narrowing)
+    h, w = made.size("h", OpenSize(likely=30)), made.size("w", OpenSize())
+    with leaving_open(made.all(), {"x": (h, w)}):
+        return h // 2 > 48, h >= 5, [(each.name, each.least, each.most) for each in made.all()]
+
+
+def test_a_dimension_that_a_comparison_depends_on_is_narrowed_to_the_sizes_around_the_typical_one() -> None:
+    found, narrowing = narrowed(compared)
+    assert found == (False, True, [("h", 5, 97), ("w", 1, LARGEST)])
+    assert "the size of 'h' must be from 5 to 97" in narrowing.notes["h"]
+
+
+def test_dimensions_that_decide_a_comparison_together_are_named() -> None:
+    def build(narrowing: Narrowing) -> bool:
+        made = OpenDimensions(narrowing)
+        h, w = made.size("h", OpenSize(3, 50)), made.size("w", OpenSize(2, 9))
+        with leaving_open(made.all(), {"x": (h, w)}):
+            return h * w > 48
+
+    with pytest.raises(CompileError, match="depends on whether") as error:
+        narrowed(build)
+    assert "narrow the ranges of 'h' and 'w'" in str(error.value.hint)

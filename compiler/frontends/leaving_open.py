@@ -16,7 +16,7 @@ from nnefc.internal_errors import internal_error, is_mistake
 from nnefc.narrowing import Narrowing
 from nnefc.network import Count, Network, OpenDimension
 from nnefc.open_formulas import formula_of, size_of, value_of
-from nnefc.outline import OpenTensor, likely_size, shape_option
+from nnefc.outline import Allowed, OpenTensor, likely_size, shape_option
 from nnefc.size_formulas import spelled
 from nnefc.sizes import LARGEST, Dimension, OpenSize, Range, Size, bounds, expression, ranges, typical
 
@@ -240,8 +240,20 @@ def leaving_open(
             if not dimensions or ran_out_of_memory(error):
                 raise
             shapes = {name: tuple(map(typical, shape)) for name, shape in inputs.items()}
-            option = shape_option(_open_tensor(name, shape, dimensions) for name, shape in inputs.items())
+            tensors = [_open_tensor(name, shape, dimensions) for name, shape in inputs.items()]
+            option = shape_option(tensors, _allowed(inputs, dimensions))
             raise OpenSizesError(error, shapes, option) from error
+
+
+def _allowed(inputs: Mapping[str, tuple[Dimension, ...]], dimensions: Sequence[OpenDimension]) -> Allowed:
+    """The ranges of what is open in the shapes of inputs."""
+    return {
+        (name, axis): OpenSize(each.least, each.most if each.most < LARGEST else None, each.multiple, each.typical)
+        for name, shape in inputs.items()
+        for axis, size in enumerate(shape)
+        for each in dimensions
+        if each.size == size and each.values.typical
+    }
 
 
 def _open_tensor(name: str, shape: tuple[Dimension, ...], dimensions: Sequence[OpenDimension]) -> OpenTensor:
