@@ -58,6 +58,9 @@ def window_element(
         if not (idempotent and meets and not may_exceed((count - 1) * stride - before, dimension(size) - 1)):
             chosen += limits
     value = read(places)
-    if chosen:
+    if chosen and idempotent:
         value = tirx.Select(tirx.all(*chosen), value, outside)
+    elif chosen:  # with a name, which a sum uses once: TVM would read what has none behind a branch
+        element = tirx.Var("element", str(value.expr_ty().dtype))
+        value = tirx.Let(element, value, tirx.Select(tirx.all(*chosen), element, outside))
     return tirx.if_then_else(tirx.all(*conditions), value, outside) if conditions else value

@@ -228,6 +228,9 @@ def _decided(expr: tirx.Expr, decided: Sequence[tirx.Expr] | None) -> tirx.Expr:
     def change(part: tirx.Expr) -> tirx.Expr:
         if isinstance(part, tirx.Min | tirx.Max) and is_decided(part):
             return change(part.a)
+        if isinstance(part, tirx.Let):  # each copy has a name of its own
+            name, value, body = tirx.Var(part.var.name, part.var.ty), change(part.value), change(part.body)
+            return value if body.same_as(part.var) else tirx.Let(name, value, substituted(body, {part.var: name}))
         condition = None if decided is None else _condition(part)
         if condition is None:
             return rebuilt(part, change)
@@ -254,6 +257,6 @@ def _copied(stmt: tirx.Stmt, values: Mapping[tirx.Var, tirx.Expr], decided: Sequ
             other = None if stmt.else_case is None else _copied(stmt.else_case, values, decided)
             condition = substituted(stmt.condition, values)
             return tirx.IfThenElse(condition, _copied(stmt.then_case, values, decided), other)
-    value = _decided(stmt.value, decided) if decided else stmt.value
+    value = _decided(stmt.value, decided)
     places = [substituted(place, values) for place in stmt.indices]
     return tirx.BufferStore(stmt.buffer, substituted(value, values), places)
