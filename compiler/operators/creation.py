@@ -90,6 +90,11 @@ class _Formula(Operator):
         made: relax.Expr = call_te(at.builder, compute, *given, name=self.name)
         return made
 
+    def known(self) -> Array | None:
+        """The tensor, where all is known."""
+        shape = self.shape()
+        return self.array(shape).astype(numpy_dtype(self.dtype)) if is_known(*shape, *self.numbers) else None
+
     @property
     def numbers(self) -> tuple[Any, ...]:
         """What items are calculated with besides their positions, sizes among it."""

@@ -168,3 +168,14 @@ def test_other_formats_store_none_of_it(write: Callable[[Path], Path], tmp_path:
     assert made.description.constant_bytes < 4096
     with made.load() as loaded:
         np.testing.assert_array_equal(loaded(X), X + 2)
+
+
+@pytest.mark.parametrize("name", ["a range of fractions", "a diagonal"])
+def test_they_are_written_out_in_nnef(name: str, tmp_path: Path) -> None:
+    nodes, constants, expected = GENERATED[name]
+    read = {name for each in nodes for name in each.input}
+    given = {name: value for name, value in {"sizes": SIZES, **constants}.items() if name in read}
+    (tmp_path / "model.onnx").write_bytes(onnx_model(nodes, given))
+    nnefc.convert(tmp_path / "model.onnx", tmp_path / "model")
+    with nnefc.compile(tmp_path / "model").load() as loaded:
+        np.testing.assert_allclose(loaded(X), X + expected.astype(np.float32), rtol=1e-6)

@@ -21,6 +21,7 @@ from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.values import Tensor
 from nnefc.frontends.nnef.writing import (
     activations,
+    creation,
     elementwise,
     movements,
     products,
@@ -47,6 +48,7 @@ __all__ = ["Written", "written"]
 
 _RULES = (
     activations,
+    creation,
     elementwise,
     movements,
     products,

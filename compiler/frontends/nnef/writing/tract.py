@@ -517,6 +517,9 @@ def _einsum(document: TractDocument, operator: Einsum, *operands: Any) -> Any:
 def _arange(document: TractDocument, operator: Arange) -> Any:
     for number in (operator.start, operator.limit, operator.step):
         if isinstance(number, float) or operator.unit != 1:
+            known = operator.known()
+            if known is not None:
+                return document.variable(known)
             raise Unsayable("a range of reals is not written in tract's dialect")
     made = document.extension(
         "tract_core_range",
