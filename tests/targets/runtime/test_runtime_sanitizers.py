@@ -52,6 +52,7 @@ def build_stress(command: list[str], folder: Path) -> Path:
     sources = [*RUNTIME_SOURCES, model, *own, RUNTIME / "constants.S"]
     definition = f'-DNNEFC_CONSTANTS="{constants_file(CONSTANTS, "stress.bin")}"'
     flags = ["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{RUNTIME}", definition]
+    flags += ["-fno-integrated-as"] * (command[0] == "clang")  # that of clang 16 and older knows no large sections
     made = subprocess.run(
         [*command, *flags, *map(str, sources), "-lm", "-ldl", "-o", str(program)], capture_output=True, text=True
     )
