@@ -122,7 +122,7 @@ class ContractionRule:
             sch, block, epilogue = tiled
         first = step_of(sch, block)
         sizes = [trip_count(sch, loop) for loop in sch.get_loops(block)]
-        terms = math.prod(sizes[axis] for axis in roles.reduced)
+        length = terms = math.prod(sizes[axis] for axis in roles.reduced)
         vectors = sizes[vector] // lanes
         column = vector if vectors != 1 or len(roles.only_right) == 1 else roles.only_right[-2]
         columns = whole_blocks(vectors, target) if column == vector else sizes[column]
@@ -193,13 +193,20 @@ class ContractionRule:
         once = (tiled is None or rounds >= _MOST_CORES) and _reads_rows_once(first, roles, tile, target)
         if once:
             outer = [loops[axis] for axis in roles.both] + left + right
+        elif tiled is None and _reads_rows_by_line(first, roles, tile, trip_count(sch, *left[:-1]), target):
+            outer = [loops[axis] for axis in roles.both] + left[:-1] + right + left[-1:]
         apart = None if once else _panels_apart(sch, right, left, terms, tile, target)
-        sch.reorder(*outer, *reduced, *row_loops, column_inner, lane)
-        sch.reverse_compute_at(epilogue, outer[-1])
+        whole = roles.steps or assembled or tiled is not None or parts is None or once or apart is not None
+        in_turn = not whole and len(outer) > 1 and _keeps_line(sch, left[-1], first, length, tile, target)
+        if in_turn:  # part after part, each for all tiles of a line, whose totals wait in the first cache
+            sch.reorder(*outer[:-1], reduced[0], outer[-1], *reduced[1:], *row_loops, column_inner, lane)
+        else:
+            sch.reorder(*outer, *reduced, *row_loops, column_inner, lane)
+        sch.reverse_compute_at(epilogue, outer[-2] if in_turn else outer[-1])
         if not covers_result(sch, epilogue):
             return None
         if parts is not None:  # before loops are fused: TVM would ask whether quotients of open sizes are in range
-            sch.compute_at(parts, reduced[0], preserve_unit_loops=True)
+            sch.compute_at(parts, outer[-1] if in_turn else reduced[0], preserve_unit_loops=True)
 
         around = outer.index(left[-1]) if tiled is not None else len(outer) - 1  # the loop over such tiles stays one
         fused = sch.fuse(*outer[:around]) if around else outer[0]
@@ -236,7 +243,10 @@ class ContractionRule:
         at_once = tile.columns if (target.by_lane or spread) and written == _BYTE else 1
         if target.narrows_pairs and written < bits_of(first.dtype) and tile.columns % 2 == 0:
             at_once = 2
-        _write_back(sch, epilogue, outer[-1], lanes * at_once)
+        if in_turn:
+            sch.vectorize(sch.get_loops(epilogue)[-1])
+        else:
+            _write_back(sch, epilogue, outer[-1], lanes * at_once)
         return sch
 
 
@@ -289,6 +299,54 @@ def _reads_rows_once(step: Step, roles: Contraction, tile: Tile, target: Target)
     So it is where the second cache holds all panels, but not what they are multiplied by, which would come from outer
     caches or memory once for each panel.
     """
+    rows, panels = _bytes_of_factors(step, roles)
+    several = _columns(step, roles) > tile.columns * target.lanes(step.dtype)
+    return several and panels <= target.costs.l2_bytes // 2 and rows > target.costs.l2_bytes
+
+
+def _reads_rows_by_line(step: Step, roles: Contraction, tile: Tile, lines: Size | int, target: Target) -> bool:
+    """Whether the loop over panels of B is inside of that over lines of an image, around that over tiles of a line.
+
+    So it is where the second cache holds neither the panels nor the image, but what the tiles of a line read: then
+    panels, which lie in order in memory, are read again for each line, and not the image for each panel.
+    """
+    if not is_known(lines) or lines < 2:
+        return False
+    rows, panels = _bytes_of_factors(step, roles)
+    count = _columns(step, roles) / (tile.columns * target.lanes(step.dtype))
+    of_line = rows * _window(step, roles) // lines
+    held = of_line <= target.costs.l2_bytes // 2 and rows > target.costs.l2_bytes
+    return held and panels * lines < rows * count
+
+
+def _keeps_line(sch: s_tir.Schedule, line: LoopRV, step: Step, terms: int, tile: Tile, target: Target) -> bool:
+    """Whether the first cache holds the totals of all tiles of a line, but not a panel, which each tile reads."""
+    if not is_known(terms, trip_count(sch, line)):
+        return False
+    width = tile.columns * target.lanes(step.dtype) * bits_of(step.dtype) // 8
+    totals = trip_count(sch, line) * tile.rows * tile.outer_rows * width
+    return trip_count(sch, line) > 1 and totals <= target.costs.l1_bytes // 4 and terms * width > target.costs.l1_bytes
+
+
+def _window(step: Step, roles: Contraction) -> int:
+    """How many lines of an image a line of the result is computed of."""
+    outer = {step.axes[axis].var for axis in roles.only_left[:-1]}
+    reduced = {axis.var: typical(axis.size) for axis in step.reduced}
+    found = 1
+    for load in step.loads:
+        for index in load.indices:
+            used = variables_of([index])
+            if outer & used and not load.source.same_as(step.result):
+                found = max(found, math.prod(size for var, size in reduced.items() if var in used))
+    return found
+
+
+def _columns(step: Step, roles: Contraction) -> int:
+    return math.prod(typical(step.sizes[axis]) for axis in roles.only_right)
+
+
+def _bytes_of_factors(step: Step, roles: Contraction) -> tuple[int, int]:
+    """Of what rows are read from, and of all panels."""
     columns = {step.axes[axis].var for axis in roles.only_right}
     size = {
         load.source: (
@@ -306,10 +364,7 @@ def _reads_rows_once(step: Step, roles: Contraction, tile: Tile, target: Target)
         // share
         for which in (False, True)
     )
-    several = math.prod(typical(step.sizes[axis]) for axis in roles.only_right) > tile.columns * target.lanes(
-        step.dtype
-    )
-    return several and panels <= target.costs.l2_bytes // 2 and rows > target.costs.l2_bytes
+    return rows, panels
 
 
 def _vector_length(step: Step, vector: int, lanes: int) -> int:

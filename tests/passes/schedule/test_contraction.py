@@ -1,6 +1,8 @@
 """Tiles in registers: how large they are chosen, and that nothing else is unrolled."""
 
+import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import tvm
 import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from relax_programs import Case, build, network_of, opened, program, target
+from relax_programs import Case, build, check, network_of, opened, program, target
 from tvm import s_tir, te, tirx
 from tvm.sym import Analyzer
 
@@ -289,3 +291,41 @@ def test_a_product_of_one_row_computes_no_other() -> None:
     (func,) = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule"]
     (axis,) = tiled_axes(func)
     assert axis.remainders[-1] == 1
+
+
+def with_small_caches() -> Target:
+    """A machine whose caches hold little of the small convolutions of tests."""
+    machine = target("llvm -mcpu=x86-64-v3")
+    return replace(machine, costs=replace(machine.costs, l1_bytes=1 << 14, l2_bytes=1 << 18))
+
+
+def wide_convolution(
+    inputs: int, outputs: int, kernel: tuple[int, int], size: tuple[int, int], **attributes: Any
+) -> Case:
+    random = np.random.default_rng(inputs)
+    filters = (random.standard_normal((outputs, inputs, *kernel)) / np.sqrt(inputs)).astype(np.float32)
+    x = random.standard_normal((1, inputs, *size)).astype(np.float32)
+    return Case([x], lambda graph, value: graph.unary("relu", graph.convolve(value, filters, **attributes)), 1e-5)
+
+
+WIDE = [
+    wide_convolution(520, 80, (1, 1), (11, 36)),
+    wide_convolution(64, 24, (9, 3), (17, 11), padding=[4, 1, 4, 1]),
+    wide_convolution(48, 32, (3, 3), (8, 12), dilation=2, padding=2),
+    wide_convolution(96, 17, (1, 5), (1, 40)),
+]
+
+
+def test_long_sums_of_wide_lines_are_right_where_caches_are_small() -> None:
+    check(WIDE, with_small_caches())
+
+
+def test_what_a_line_reads_stays_in_the_caches() -> None:
+    seen: dict[str, tvm.IRModule] = {}
+    lower(build(WIDE[:1]).network, backend_of(with_small_caches()), seen.__setitem__)
+    (kernel,) = (f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule")
+    script = kernel.script()
+    parallel = re.search(r"for (\w+) in T.parallel", script)
+    assert parallel is not None
+    assert parallel[1].startswith("n_i0_0_o_0")  # panels are read for each line, not the image for each panel
+    assert re.findall(r"\b(rc_0|i1_0)\b", script)[0] == "rc_0"  # parts of sums are made for all tiles of a line
