@@ -36,6 +36,9 @@ _LOOKUP = 3
 _LEAST = 16
 """Of less work, the integers themselves are computed with: limits, other scales."""
 
+_MOST_ROUNDINGS = 16
+"""To bytes, in one table; a longer chain is several, so that work stays linear."""
+
 _FUNCTION = 16
 _COSTS = {
     "quantize": 8,
@@ -102,6 +105,7 @@ class _Chains:
     def __init__(self, mod: tvm.IRModule) -> None:
         self.source: dict[relax.Var, relax.Var] = {}
         self.calls: dict[relax.Var, relax.Call] = {}
+        self._roundings: dict[relax.Var, int] = {}
         self._readers: defaultdict[relax.Var, list[relax.Var]] = defaultdict(list)
         for binding in _bindings(mod):
             for var in variables_read(binding.value):
@@ -117,11 +121,19 @@ class _Chains:
             if _items(var) == 1:
                 self.calls[var] = call
             return
-        source, *others = dict.fromkeys(self.source.get(arg, arg) for arg in varying)
+        source, *others = dict.fromkeys(self._source_of(arg) for arg in varying)
         if others or not isinstance(source, relax.Var) or not _is_narrow(source):
             return
         if all(_items(arg) is None and shape_of(arg) == shape_of(var) for arg in varying) and len(shape_of(var)):
             self.source[var], self.calls[var] = source, call
+            before = max(self._roundings.get(arg, 0) if self._source_of(arg) is not arg else 0 for arg in varying)
+            self._roundings[var] = before + _is_narrow(var)
+
+    def _source_of(self, expr: relax.Expr) -> relax.Expr:
+        """What an operand is a function of: itself, if it is bytes that many roundings lie before."""
+        if _is_narrow(expr) and self._roundings.get(expr, 0) >= _MOST_ROUNDINGS:
+            return expr
+        return self.source.get(expr, expr)
 
     def _is_scalar(self, expr: relax.Expr) -> bool:
         """Whether an operand is one number that is known."""
@@ -132,7 +144,8 @@ class _Chains:
         """The bytes that are read by something else, or computed with in a wider type by what is."""
         escape = set()
         for var in reversed(self.source):
-            inside = [reader for reader in self._readers[var] if self.source.get(reader) is self.source[var]]
+            source = self.source[var]
+            inside = [reader for reader in self._readers[var] if self.source.get(reader) is source]
             outside = var in self._results or len(inside) < len(self._readers[var])
             if outside or any(reader in escape and not _is_narrow(reader) for reader in inside):
                 escape.add(var)
@@ -140,14 +153,16 @@ class _Chains:
 
     def steps(self, var: relax.Var) -> list[relax.Var]:
         """What is computed between the source and `var`, in order, scalars included."""
-        found: set[relax.Var] = set()
-        waiting = [var]
+        found: dict[relax.Var, None] = {}
+        waiting, source = [(var, False)], self.source[var]
         while waiting:
-            step = waiting.pop()
-            if step in self.calls and step not in found:
-                found.add(step)
-                waiting += [arg for arg in self.calls[step].args if isinstance(arg, relax.Var)]
-        return [step for step in self.calls if step in found]
+            step, is_done = waiting.pop()
+            if is_done:
+                found[step] = None
+            elif step in self.calls and step not in found and not step.same_as(source):
+                waiting.append((step, True))
+                waiting += [(arg, False) for arg in self.calls[step].args if isinstance(arg, relax.Var)]
+        return list(found)
 
     def cost(self, var: relax.Var) -> int:
         """Instructions for a vector of elements."""

@@ -63,6 +63,20 @@ def test_other_functions_stay(step: str) -> None:
     assert "look_up" not in tabulated(before)
 
 
+def test_long_chains_are_several_tables() -> None:
+    lines = [
+        line
+        for n in range(1, 36)
+        for line in (
+            f'a{n} = R.dequantize(y{n - 1}, R.const(0.1, "float32"), zero, axis=1, out_dtype="float32")',
+            f'y{n} = R.quantize(R.tanh(a{n}), R.const(0.01, "float32"), zero, axis=1, out_dtype="uint8")',
+        )
+    ]
+    made = tabulated("\n".join(["y0: uint8[3, 5] -> y35", *lines]))
+    assert made.count("look_up") == 3
+    assert made.splitlines()[-2].startswith("y35[3, 5] = look_up(y32,")
+
+
 def test_tables_hold_what_the_operators_compute() -> None:
     module = program(
         """x: int8[4] -> y
