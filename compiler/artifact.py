@@ -29,7 +29,7 @@ from nnefc.passes.plan.entry_sizes import counted_sizes, output_parts
 from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Buffer
 from nnefc.size_formulas import Formula, names_in
-from nnefc.sizes import Dimension, bounds, ranges
+from nnefc.sizes import Dimension, bounds, is_known, ranges
 from nnefc.specializations import Specializations
 from nnefc.targets.codegen.cpu.checks import Checks
 from nnefc.targets.codegen.cpu.levels import LevelsCode
@@ -314,7 +314,10 @@ def _with_specializations(
         lifetimes += [(end + storage.first, end + storage.last) for storage in plan.storages]
         end = 1 + max((last for _, last in lifetimes), default=0)
         bytes_, limits = plan.workspace_bytes, (*_limits(opened), *((formula, 0, 0) for formula in zeros))
-        parts.append(SpecializationDescription(sizes, bytes_, own, len(plan.storages), limits))
+        shapes = tuple(tuple(n if is_known(n) else None for n in output.shape) for output in program.program.outputs)
+        ranks = [len(output.shape) for output in description.outputs]
+        outputs = None if list(map(len, shapes)) == ranks else shapes
+        parts.append(SpecializationDescription(sizes, bytes_, own, len(plan.storages), limits, outputs))
         typical, most = ({d.var: getattr(d.values, which) for d in opened} for which in ("typical", "most"))
         workspaces.append((plan.workspace_at(typical), plan.workspace_at(most)))
     return replace(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -219,8 +219,17 @@ def compile(
             )
             backend = backend_of(machine)
             read = partial(read, is_tied=not backend.takes_specializations)
-            said = Source.read(read) if profile or checked else None
-            network = read() if said is None else said.network
+            is_apart = backend.takes_specializations and not only_specialized
+            said = Source.read(partial(read, is_apart=is_apart)) if profile or checked else None
+            network = read(is_apart=is_apart) if said is None else said.network
+            apart = Specializations()
+            if network.apart:
+                try:
+                    with silence():
+                        apart = Specializations.of_apart(network, read)
+                except CompileError:
+                    said = Source.read(read) if profile or checked else None
+                    network = read() if said is None else said.network
             check_ranges(network.open_dimensions)
         plan = None
         if precision == INT8:
@@ -228,12 +237,18 @@ def compile(
                 plan = quantization_of(network, calibrate, keep_wide, method)
                 network = quantized(network, plan)
         network = _with_io(network, io)
+        is_apart = bool(network.apart)
+
+        def again(**options: Any) -> Network:
+            return _with_io(_as_planned(read(**options), plan), io)
+
         with progress.phase("read") if specialize else nullcontext():
-            special = Specializations.of(
-                specialize, only_specialized, network, lambda **fixed: _with_io(_as_planned(read(**fixed), plan), io)
-            )
-            if not machine.host.small:
-                special = special.with_equal(network, lambda: _with_io(_as_planned(_read_equal(read), plan), io))
+            special = Specializations.of(specialize, only_specialized, network, partial(again, is_apart=is_apart))
+        apart = replace(apart, networks=tuple(_with_io(_as_planned(part, plan), io) for part in apart.networks))
+        special = special.following(apart, network)
+        if not machine.host.small:
+            with silence():
+                special = special.with_equal(network, partial(again, is_tied=True, is_apart=is_apart))
         with ThreadPoolExecutor(1) as pool:  # beside the compilation: large files take a while
             source = pool.submit(source_digest, path, network.files)
             artifact = compile_network(
@@ -275,11 +290,6 @@ def quantization_of(
 
 def _as_planned(network: Network, plan: QuantizationPlan | None) -> Network:
     return network if plan is None else quantized(network, plan)
-
-
-def _read_equal(read: Callable[..., Network]) -> Network:
-    with silence():
-        return read(is_tied=True)
 
 
 def _check_io(io: str, precision: str | None) -> None:

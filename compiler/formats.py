@@ -123,6 +123,7 @@ def load_network(
     fixed: Mapping[str, tuple[int | OpenSize, ...]] | None = None,
     fixed_dimensions: Collection[str] | None = None,
     is_tied: bool = False,
+    is_apart: bool = False,
     **options: Any,
 ) -> Network:
     """Read a model of any format.
@@ -132,6 +133,7 @@ def load_network(
         fixed: shapes of inputs that hold whatever else is said of open sizes.
         fixed_dimensions: the open dimensions that what else is said of does not hold; None: all.
         is_tied: whether open sizes that broadcast are one size.
+        is_apart: whether the network need not be right for single sizes, which it names: see :class:`Network`.
         options: keywords of the format's front end; those that are None, False or empty count as not given.
 
     Raises:
@@ -141,13 +143,15 @@ def load_network(
     load = format_.loader()
     given = {name: value for name, value in options.items() if value is not None and value is not False and value != ()}
     known = [name for name, parameter in signature(load).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
-    known.remove("is_tied")
+    known = [name for name in known if name not in ("is_tied", "is_apart")]
     for name in given:
         if name not in known:
             raise _no_option(name, format_, known)
     if "shape" in given:
         given["shape"] = {n: _sizes(n, shape, format_.has_sequences) for n, shape in _items(given["shape"])}
     given["is_tied"] = is_tied
+    if format_ is _ONNX:
+        given["is_apart"] = is_apart
     if fixed is not None:
         given["shape"] = _with_known(given.get("shape", {}), fixed, fixed_dimensions)
     with in_turn(), memory_errors(_TOO_LARGE.format(path)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -13,14 +13,18 @@ from tvm import tirx
 from nnefc.diagnostics import CompileError
 from nnefc.open_formulas import factor_of, size_of
 from nnefc.size_formulas import Formula, names_in, spelled
+from nnefc.size_ranges import is_of_cache
 from nnefc.sizes import LARGEST, Dimension, OpenSize, Range, Size, UndecidedError, bounds, ranges, substituted
 
-__all__ = ["Narrowed", "Narrowing", "narrowed", "now_built", "parts_within"]
+__all__ = ["MOST_APART", "Narrowed", "Narrowing", "empty_undecided", "narrowed", "now_built", "parts_within"]
 
 _T = TypeVar("_T")
 _MOST_ATTEMPTS = 64
 _NO_END = 1 << 60
 
+
+MOST_APART = 2
+"""Dimensions of which a single size has a program of its own: two have three such programs."""
 
 _BUILT: ContextVar[str] = ContextVar("nnefc.built", default="")
 
@@ -41,6 +45,7 @@ class Narrowed(Exception):
         multiples: numbers that the sizes of dimensions must be multiples of, by name.
         fixed: sizes that dimensions must have, by name.
         ends: the least and the most that they may have, or None. These and `fixed` are divided by their multiples.
+        apart: sizes of dimensions that a program of their own is for, by name.
         joined: what two sizes broadcast to when a library runs, by the name that it gets.
         instead: how dimensions are narrowed where sizes that broadcast are not left open.
     """
@@ -55,8 +60,10 @@ class Narrowed(Exception):
         ends: Mapping[str, tuple[int, int | None]] | None = None,
         joined: Mapping[str, Formula] | None = None,
         instead: Narrowed | None = None,
+        apart: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__("open dimensions must be narrowed")
+        self.apart = apart or {}
         self.joined, self.instead = joined or {}, instead
         self.same, self.multiples, self.fixed, self.ends = same or {}, multiples or {}, fixed or {}, ends or {}
         self.computed, self.limited = computed or {}, limited or {}
@@ -79,7 +86,10 @@ class Narrowing:
         computed: how dimensions follow from others, by name.
         limited: those of them that are none of the model's, but must be in a range.
         joined: how dimensions are narrowed instead of those that two sizes broadcast to, by name.
+        apart: sizes that others than this network are for, by the names of the dimensions: it need not be right for
+            these. None if it is for all sizes.
         is_tied: whether sizes that broadcast are narrowed so that no size of 1 is repeated.
+        is_filled: whether dimensions that nobody gave a range, and that are not of a cache, are never 0.
         sizes: of all open dimensions, by name, as far as they are narrowed.
         notes: what a user should know of that, by name.
     """
@@ -88,7 +98,9 @@ class Narrowing:
     computed: dict[str, Formula] = field(default_factory=dict)
     limited: list[str] = field(default_factory=list)
     joined: dict[str, Narrowed | None] = field(default_factory=dict)
+    apart: dict[str, int] | None = field(default_factory=dict)
     is_tied: bool = False
+    is_filled: bool = False
     sizes: dict[str, OpenSize] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
@@ -96,7 +108,23 @@ class Narrowing:
         """The name and the sizes of a dimension that may have these as far as a user says."""
         while name in self.same:
             name = self.same[name]
+        if self.is_filled and size.most is None and not is_of_cache(name):
+            size = replace(size, least=max(size.least, 1))
         return name, self.sizes.setdefault(name, size)
+
+    def simpler(self) -> Narrowing | None:
+        """Where to begin again, with fewer sizes, if the network cannot be built so; None: nothing is simpler."""
+        if self.apart:
+            return Narrowing(apart=None, is_tied=self.is_tied, is_filled=self.is_filled)
+        if self.may_be_empty and not self.is_filled:
+            return Narrowing(apart=self.apart, is_tied=self.is_tied, is_filled=True)
+        return Narrowing(apart=self.apart, is_tied=True, is_filled=self.is_filled) if self.joined else None
+
+    @property
+    def may_be_empty(self) -> Set[str]:
+        """The dimensions that nobody gave a range, and that may be 0, but for those of caches, which have to."""
+        open_ended = {name for name, size in self.sizes.items() if size.most is None and size.least == 0}
+        return {name for name in open_ended if not is_of_cache(name)}
 
     def add(self, found: Narrowed) -> None:
         """Narrow further.
@@ -104,9 +132,15 @@ class Narrowing:
         Raises:
             CompileError: no size is left, or only the data tell a size.
         """
+        if found.apart:
+            assert self.apart is not None
+            self.apart |= found.apart
+            return
         if found.joined and not (self.is_tied and found.instead is not None):
             self._join(found)
             return
+        if self.apart and not {*found.fixed, *found.same, *found.computed}.isdisjoint(self.apart):
+            raise CompileError("a dimension of which one size has a program of its own has no other size")
         operators = f"for its operators{f' ({_BUILT.get()})' if _BUILT.get() else ''}"
         repeats, found = found.instead is not None, found.instead if found.instead is not None else found
         found = self._without_joined(found)
@@ -144,6 +178,8 @@ class Narrowing:
             own = self.sizes[name]
             size = replace(own, least=least * own.multiple, most=own.most if most is None else most * own.multiple)
             self._narrow(name, size)
+            if size.most is None and size.least <= 1 and own.least == 0:
+                continue  # who gives no range does not ask for runs without elements
             span = f"no less than {size.least}" if size.most is None else f"from {size.least} to {size.most}"
             self.notes[name] = f"the size of '{name}' must be {span} {operators}"
 
@@ -219,24 +255,29 @@ class Narrowing:
         self.sizes[name] = size
 
 
-def narrowed(build: Callable[[Narrowing], _T], is_tied: bool = False) -> tuple[_T, Narrowing]:
+def narrowed(build: Callable[[Narrowing], _T], is_tied: bool = False, is_apart: bool = True) -> tuple[_T, Narrowing]:
     """What `build` makes when open dimensions are narrowed as far as it asks for; it begins anew each time.
+
+    Where that is the only way, there are no programs for single sizes, no dimensions of 0, and sizes that broadcast
+    are one size.
 
     Args:
         build: from what is known of open dimensions.
-        is_tied: whether sizes that broadcast are narrowed so that no size of 1 is repeated. They are where that is
-            the only way.
+        is_tied: whether sizes that broadcast are narrowed so that no size of 1 is repeated.
+        is_apart: whether there may be programs for single sizes besides.
 
     Raises:
         CompileError: no size is left.
     """
-    narrowing = Narrowing(is_tied=is_tied)
-    try:
-        return _narrowed(build, narrowing)
-    except CompileError:
-        if not narrowing.joined:
-            raise
-    return _narrowed(build, Narrowing(is_tied=True))
+    narrowing = Narrowing(is_tied=is_tied, apart={} if is_apart else None)
+    while True:
+        try:
+            return _narrowed(build, narrowing)
+        except CompileError:
+            simpler = narrowing.simpler()
+            if simpler is None:
+                raise
+            narrowing = simpler
 
 
 def _narrowed(build: Callable[[Narrowing], _T], narrowing: Narrowing) -> tuple[_T, Narrowing]:
@@ -247,18 +288,25 @@ def _narrowed(build: Callable[[Narrowing], _T], narrowing: Narrowing) -> tuple[_
         except Narrowed as found:
             narrowing.add(found)
         except CompileError as error:
-            decided = _deciding(error)
+            empty = empty_undecided(error) & narrowing.may_be_empty
+            ends = Narrowed(ends=dict.fromkeys(sorted(empty), (1, None)))
+            decided = ends if empty else _deciding(error)
             if decided is None or not decided.names <= set(narrowing.sizes):
                 raise
             narrowing.add(decided)
     raise CompileError("the network's operators ask for ever narrower ranges of its open dimensions")
 
 
+def _undecided(error: BaseException | None) -> UndecidedError | None:
+    """The comparison that an error is about, if it is about one."""
+    while error is not None and not isinstance(error, UndecidedError):
+        error = error.__cause__
+    return error
+
+
 def _deciding(error: BaseException) -> Narrowed | None:
     """What narrows the dimension that a comparison depends on, if that is what an error is about."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, UndecidedError):
-        cause = cause.__cause__
+    cause = _undecided(error)
     if cause is None:
         return None
     try:
@@ -269,6 +317,12 @@ def _deciding(error: BaseException) -> Narrowed | None:
         return None
     name, least, most = found
     return Narrowed(ends={name: (least, most)})
+
+
+def empty_undecided(error: BaseException | None) -> Set[str]:
+    """The open dimensions of which a comparison that an error comes from might be decided if they were never 0."""
+    cause = _undecided(error)
+    return frozenset() if cause is None else cause.empty
 
 
 def parts_within(value: Dimension, least: int, most: int, own: Mapping[tirx.Var, Range]) -> dict[tirx.Var, Range]:

@@ -243,6 +243,7 @@ class Network:
     `scalings` are what inputs and outputs in integers stand for, by their names, where the user asked for integers.
     `metadata` is what the model says of itself, as `nnefc.model_metadata` collects it.
     `scenarios` are sizes of open dimensions that the model has names for, as cases that are worth code of their own.
+    `apart` are sizes of open dimensions, by name, that the network need not be right for: others are for these.
     """
 
     name: str
@@ -261,6 +262,12 @@ class Network:
     scalings: Mapping[str, Scaling] = field(default_factory=dict)
     scenarios: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
+    apart: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def dimension_names(self) -> set[str]:
+        """The names of the open dimensions."""
+        return {dimension.name for dimension in self.open_dimensions}
 
     @property
     def ranges(self) -> dict[tirx.Var, Range]:

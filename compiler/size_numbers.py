@@ -58,6 +58,7 @@ __all__ = [
     "possible_ranges",
     "quotient",
     "rounded",
+    "single_size",
     "truncated",
     "whole_quotient",
 ]
@@ -230,6 +231,27 @@ def possible_ranges(truth: Truth) -> dict[str, Range]:
         return {}
     ranges_of = ((var, _possible_range(truth, var, range_of(var))) for var in variables(truth.expr))
     return {str(var.name): found for var, found in ranges_of if found.least <= found.most}
+
+
+@dataclass(frozen=True)
+class SingleSize:
+    """The only size of an open dimension for which a condition holds, or for which alone it does not hold."""
+
+    name: str
+    size: int
+    holds: bool
+
+
+def single_size(truth: Truth) -> SingleSize | None:
+    """The size that a truth value depends on, if that is all that it depends on."""
+    if not isinstance(truth, Condition) or len(variables(truth.expr)) != 1:
+        return None
+    (var,) = variables(truth.expr)
+    for each, holds in ((truth, True), (negated(truth), False)):
+        for name, values in possible_ranges(each).items():
+            if values.least == values.most and range_of(var).least < range_of(var).most:
+                return SingleSize(name, values.least * range_of(var).multiple, holds)
+    return None
 
 
 def _possible_range(truth: Condition, var: tirx.Var, own: Range) -> Range:

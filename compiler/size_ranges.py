@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nnefc.diagnostics import CompileError
 
-__all__ = ["LARGEST", "MAX_ITEMS", "OpenSize", "Range"]
+__all__ = ["LARGEST", "MAX_ITEMS", "OpenSize", "Range", "is_of_cache", "may_be_empty"]
 
 MAX_ITEMS = (1 << 31) - 1
 """What a tensor may have: places in it are 32-bit numbers in compiled code."""
@@ -16,6 +16,16 @@ MAX_ITEMS = (1 << 31) - 1
 LARGEST = 1 << 20
 """The largest size of an open dimension that nobody gave one for. Products of three are within int64: TVM's proofs go
 wrong where bounds are beyond it. What exporters mean by `to the end`, a billion or so, is larger."""
+
+
+def may_be_empty(name: str, axis: int) -> bool:
+    """Whether a dimension, at this axis of an input, is a batch, or of a cache: of these there may be none."""
+    return axis == 0 or "batch" in name.lower() or name in ("N", "n", "B", "b") or is_of_cache(name)
+
+
+def is_of_cache(name: str) -> bool:
+    """Whether a dimension has a name as those of caches have, which are empty in the first run of a decoder."""
+    return "past" in name.lower()
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tvm import tirx
 from nnefc.diagnostics import CompileError
 from nnefc.size_expressions import structural_key, text, variables
 from nnefc.size_knowledge import Sums, known, narrower_ranges, ranges
-from nnefc.size_ranges import LARGEST, MAX_ITEMS, OpenSize, Range
+from nnefc.size_ranges import LARGEST, MAX_ITEMS, OpenSize, Range, is_of_cache
 
 __all__ = [
     "LARGEST",
@@ -69,6 +69,14 @@ __all__ = [
     "variables",
     "widest",
 ]
+
+
+def _may_be_empty(var: tirx.Var) -> bool:
+    """Whether a variable is an open dimension of inputs that may be 0, but need not: a cache has to."""
+    present = known()
+    if var not in present.open or var in present.told or is_of_cache(str(var.name)):
+        return False
+    return bool(present.open[var].least == 0)
 
 
 def also_counted(var: tirx.Var, values: Range, has_limit: bool = True) -> None:
@@ -190,7 +198,11 @@ class Size(_Number):
 
 
 class UndecidedError(CompileError):
-    """What a network computes depends on a comparison that the ranges of open dimensions leave open."""
+    """What a network computes depends on a comparison that the ranges of open dimensions leave open.
+
+    Attributes:
+        empty: names of those of the open dimensions in it that may be 0.
+    """
 
     def __init__(self, one: Size, sign: str, other: Dimension) -> None:
         used = [var for var in known().open if var in {*variables(one.expr), *variables(expression(other))}]
@@ -199,6 +211,7 @@ class UndecidedError(CompileError):
             f"what the network computes depends on whether {one} {sign} {other}, which the ranges leave open",
             hint=f"narrow the ranges of {names or 'the open dimensions'}",
         )
+        self.empty = frozenset(str(var.name) for var in used if _may_be_empty(var))
         self._sides, self._sign = (one, other), sign
         self._range = (used[0], range_of(used[0])) if len(used) == 1 and not is_told(used[0]) else None
 

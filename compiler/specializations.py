@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any, TypeAlias
 
 from nnefc.diagnostics import CompileError
-from nnefc.network import Network, OpenDimension
+from nnefc.network import Network, OpenDimension, result_types
 from nnefc.open_formulas import formula_of, value_of
 from nnefc.size_formulas import Formula, evaluated, names_in
 from nnefc.sizes import LARGEST, Dimension, OpenSize, Size, bounds, ranges, substituted
@@ -64,6 +65,30 @@ class Specializations:
             _check_open(part, known, network)
         return cls(sizes, made, only, ((),) * len(made))
 
+    @classmethod
+    def of_apart(cls, network: Network, read: Callable[..., Network]) -> Specializations:
+        """Programs for the sizes that a network need not be right for, alone and together.
+
+        Raises:
+            CompileError: one cannot be built, or has results of a higher rank than the network's, or other types.
+        """
+        names = list(network.apart)
+        chosen = [part for count in range(len(names), 0, -1) for part in combinations(names, count)]
+        made = cls.of([{name: network.apart[name] for name in part} for part in chosen], False, network, read)
+        if any(part.all_counts or not _fits_into(part, network) for part in (network, *made.networks)):
+            raise CompileError("the results for a single size do not fit those for others")
+        return made
+
+    def following(self, others: Specializations, network: Network) -> Specializations:
+        """These after others that are for sizes apart; those that say one of these sizes come first of all."""
+        numbers = [number for number, each in enumerate(network.open_dimensions) if each.name in network.apart]
+        is_first = [all(sizes[number] is not None for number in numbers) for sizes in self.sizes]
+        pairs = list(zip(self.sizes, self.networks, self.zeros, is_first, strict=True))
+        first, last = ([pair[:3] for pair in pairs if pair[3] == wanted] for wanted in (True, False))
+        whole = [*first, *zip(others.sizes, others.networks, others.zeros, strict=True), *last]
+        sizes, networks, zeros = zip(*whole, strict=True) if whole else ((), (), ())
+        return replace(self, sizes=sizes, networks=networks, zeros=zeros)
+
     def with_equal(self, network: Network, read: Callable[[], Network]) -> Specializations:
         """With a program for equal sizes, if any broadcast in a network; `read` reads it again with sizes that do so
         as one. Without one where there are no such sizes, or where only the data tell some that have no limit.
@@ -80,6 +105,12 @@ class Specializations:
         sizes: Sizes = (None,) * len(network.open_dimensions)
         made = (*self.sizes, sizes), (*self.networks, part), (*self.zeros, zeros)
         return replace(self, sizes=made[0], networks=made[1], zeros=made[2])
+
+
+def _fits_into(part: Network, network: Network) -> bool:
+    """Whether the outputs of a network have the types of another one's, and no higher rank."""
+    pairs = zip(result_types(part.module["main"]), result_types(network.module["main"]), strict=True)
+    return all(str(one.dtype) == str(other.dtype) and one.ndim <= other.ndim for one, other in pairs)
 
 
 def _differences(network: Network, part: Network) -> tuple[Formula, ...]:

@@ -18,6 +18,7 @@ from nnefc.network import Count, Network, OpenDimension
 from nnefc.open_formulas import formula_of, size_of, value_of
 from nnefc.outline import Allowed, OpenTensor, likely_size, shape_option
 from nnefc.size_formulas import spelled
+from nnefc.size_ranges import may_be_empty
 from nnefc.sizes import LARGEST, Dimension, OpenSize, Range, Size, bounds, expression, ranges, typical
 
 __all__ = [
@@ -165,7 +166,8 @@ class OpenInputs:
     def _size(self, declared: OpenTensor, axis: int, size: int | OpenSize | None) -> Dimension:
         if isinstance(size, int):
             return size
-        opened = replace(size or OpenSize(), likely=likely_size("", axis, declared))
+        least = OpenSize(least=0 if may_be_empty("", axis) else 1)
+        opened = replace(size or least, likely=likely_size("", axis, declared))
         return self._dimensions.size(axis_name(declared.name, axis), opened)
 
 

@@ -15,7 +15,7 @@ from .checks import check_overlap, refuse_nan
 from .forks import keep_lock
 from .gpu import DEFAULT_STREAM, Gpu, Span, stream_handle
 from .gpu_arrays import check_apart, counted_on_gpu, gpu_results, gpu_source, is_host, shape_of
-from .interface import OK, InputStruct, OutputStruct
+from .interface import NO_AXIS, OK, InputStruct, OutputStruct
 from .library import Library
 from .strings import decoded
 from .tensors import LoadError, RunError, Tensor
@@ -251,7 +251,8 @@ class Session:
         """Those that they have now; before a run as large as they may be, where only the data tell."""
         session, shape_of = self.open(), self.library.dll.nnefc_output_shape
         found = (shape_of(session, index) for index in range(len(self._outputs)))
-        return [tuple(shape[: len(t.shape)]) for t, shape in zip(self._outputs, found, strict=True)]
+        shapes = (shape[: len(t.shape)] for t, shape in zip(self._outputs, found, strict=True))
+        return [tuple(size for size in shape if size != NO_AXIS) for shape in shapes]
 
     def _cause_of_nan(self) -> str:
         """Said of an output with NaN; inputs have none then."""

@@ -207,6 +207,8 @@ class SpecializationDescription:
         dimensions: of the program, if any stays open.
         storages: of them, how many follow those of the programs before it.
         limits: formulas of the dimensions, and the least and the most that each may be.
+        outputs: the shapes of its outputs, if these have not the ranks of those of the library: a number, or None for
+            each size that is known when the dimensions are. None if they are as the library's.
     """
 
     sizes: tuple[int | None, ...]
@@ -214,6 +216,7 @@ class SpecializationDescription:
     dimensions: tuple[OwnDimension, ...] = ()
     storages: int = 0
     limits: tuple[tuple[Formula, int, int], ...] = ()
+    outputs: tuple[tuple[int | None, ...], ...] | None = None
 
     @property
     def is_open(self) -> bool:

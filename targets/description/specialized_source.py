@@ -127,21 +127,46 @@ def _derived_parts(description: LibraryDescription) -> list[str]:
     """
     first = _first_storages(description)
     outputs = sum(len(output.shape) for output in description.outputs)
+    closed = [
+        line
+        for number, part in enumerate(description.specializations, 1)
+        if part.outputs is not None and not part.is_open
+        for line in (f"    if (special(values) == {number}) {{", *_shapes(description, part), "    }")
+    ]
     lines = [
         f"    for (int i = {outputs + 1}; i >= 0; i--) derived[STORAGES + i] = derived[{first + 1} + i];",
     ]
     for number, part, begin in _open_parts(description):
+        own = outputs if part.outputs is None else sum(map(len, part.outputs))
+        shapes = [] if part.outputs is None else _shapes(description, part)
         lines += [
             "    {",
-            f"        int64_t own[{len(part.dimensions)}], mine[{part.storages + outputs + 2}];",
+            f"        int64_t own[{len(part.dimensions)}], mine[{part.storages + own + 2}];",
             f"        own_{number}(values, own);",
             f"        nnefc_network_sizes_{number}(own, mine);",
             f"        for (int i = 0; i < {part.storages}; i++) derived[{begin} + i] = mine[i];",
-            f"        for (int i = {outputs}; i < {outputs + 2} && special(values) == {number}; i++)",
-            f"            derived[STORAGES + i] = mine[{part.storages} + i];",
+            f"        if (special(values) == {number}) {{",
+            *shapes,
+            "            for (int i = 0; i < 2; i++)",
+            f"                derived[STORAGES + {outputs} + i] = mine[{part.storages + own} + i];",
+            "        }",
             "    }",
         ]
-    return lines if len(lines) > 1 else []
+    return [*(lines if len(lines) > 1 else []), *closed]
+
+
+def _shapes(description: LibraryDescription, part: SpecializationDescription) -> list[str]:
+    """Statements that write the shapes of a program's outputs, whose rank may be lower than the library's."""
+    assert part.outputs is not None
+    lines, place, own = [], 0, part.storages
+    for output, shape in zip(description.outputs, part.outputs, strict=True):
+        for axis in range(len(output.shape)):
+            size = "NNEFC_NO_AXIS"
+            if axis < len(shape):
+                size = f"mine[{own + axis}]" if part.is_open else f"INT64_C({shape[axis]})"
+            lines.append(f"            derived[STORAGES + {place + axis}] = {size};")
+        place, own = place + len(output.shape), own + len(shape)
+    return lines
 
 
 def calls(description: LibraryDescription, arguments: Sequence[str]) -> list[str]:

@@ -70,6 +70,7 @@ extern "C" {
 
 #define NNEFC_ABI_VERSION 1u
 #define NNEFC_COUNTED (INT64_MIN + 1) /* a size that only the data tell */
+#define NNEFC_NO_AXIS (INT64_MIN + 2) /* behind the last size of an output of a lower rank */
 #define NNEFC_OPEN_ABI_VERSION 2u /* of networks with open dimensions */
 
 #if defined(__GNUC__)
@@ -266,7 +267,8 @@ NNEFC_API nnefc_status nnefc_resize(nnefc_session *session, const int64_t *const
 /* The shape of an output for the sizes that were set last, valid until they change; null while there are none. A size that
  * only the data tell is the greatest that it may have after nnefc_resize, whose memory a run needs, and after a run what the
  * run has found: the elements lie one after the other as in a tensor of that shape. One without a limit is NNEFC_COUNTED
- * before the run. Not to be called while another thread is in a call on the session. */
+ * before the run. Where the rank of an output depends on sizes, as it does if dimensions of 1 are left out, nnefc_tensor has
+ * the highest one, and a shape with fewer sizes ends before the first NNEFC_NO_AXIS. Not to be called while another thread is in a call on the session. */
 NNEFC_API const int64_t *nnefc_output_shape(const nnefc_session *session, uint32_t output);
 
 /* Allocates memory for all sizes up to these, of the dimensions in the description, in its order; null: up to the greatest

@@ -374,9 +374,12 @@ private:
         }
         for (std::size_t i = 0; i < inputs.size(); i++) in[i].shape = shapes[i].data();
         const nnefc_status status = open_.run_sized(session_, in.data(), outputs.data());
-        for (std::size_t i = 0; i < outputs.size(); i++)
-            if (outputs[i].shape != nullptr)
-                outputs_[i].shape.assign(outputs[i].shape, outputs[i].shape + outputs_[i].shape.size());
+        for (std::size_t i = 0; i < outputs.size(); i++) {
+            if (outputs[i].shape == nullptr) continue;
+            std::int32_t rank = 0; // it may be lower than that in the description
+            while (rank < functions_.describe()->outputs[i].rank && outputs[i].shape[rank] != NNEFC_NO_AXIS) rank++;
+            outputs_[i].shape.assign(outputs[i].shape, outputs[i].shape + rank);
+        }
         check(status, session_);
     }
 

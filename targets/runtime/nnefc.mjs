@@ -296,7 +296,8 @@ export class Model {
         const output = outputs + i * OUTPUT.size;
         const count = library.int64(output + OUTPUT.bytes) / elementBytes(tensor);
         const elements = library.elements(tensor, library.uint32(output + OUTPUT.data), count);
-        return [tensor.name, shaped(elements, library.sizes(library.uint32(output + OUTPUT.shape), tensor.shape.length))];
+        const sizes = library.sizes(library.uint32(output + OUTPUT.shape), tensor.shape.length);
+        return [tensor.name, shaped(elements, sizes.filter((size) => size >= 0))]; // NNEFC_NO_AXIS ends those of a lower rank
       }),
     );
   }

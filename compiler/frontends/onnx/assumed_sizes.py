@@ -77,6 +77,8 @@ class Assumed:
         Raises:
             Narrowed: it cannot be one of a branch alone: the data tell a size in it, or results might be less than 0.
         """
+        if found.apart:
+            raise found
         found = found if found.instead is None else found.instead  # sizes that broadcast are equal in a branch
         made = _assumption(found)
         if any(made.contrary == other.contrary for other in self.assumptions):

@@ -13,11 +13,11 @@ from nnefc.frontends.onnx.branch_forms import NO_FORMS, Forms, one_item
 from nnefc.frontends.onnx.operator import Context, Subgraph
 from nnefc.frontends.onnx.size_values import sizes_array
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Value, same_values
-from nnefc.narrowing import Narrowed
+from nnefc.narrowing import MOST_APART, Narrowed, empty_undecided
 from nnefc.network import Body, Choice
 from nnefc.operators.counts import before_the_run, counted
 from nnefc.operators.statements import Failure
-from nnefc.size_numbers import Truth, chosen, negated, possible_ranges
+from nnefc.size_numbers import Truth, chosen, negated, possible_ranges, single_size
 from nnefc.sizes import Dimension, Range, greatest, item_count, may_exceed, narrower_ranges
 
 __all__ = ["choose"]
@@ -52,8 +52,9 @@ def choose(
 
     One of them may be impossible for the shapes at hand, where the values never choose it: a run that does fails. So
     does one that chooses a branch with open sizes that are impossible there. If sizes choose, each branch is lowered
-    for those that choose it. Branches with results of sizes that only the data tell are both computed, with none of
-    these in that which is not chosen.
+    for those that choose it; one for a single size, with results of another rank, becomes a program of its own.
+    Branches with results of sizes that only the data tell are both computed, with none of these in that which is not
+    chosen.
 
     Args:
         forms: of outputs, so that both branches give the same; found out.
@@ -63,6 +64,9 @@ def choose(
         Narrowed: both branches need the same of open dimensions.
     """
     truth = True if condition.sizes is None else _truth(condition.sizes)
+    single, apart = single_size(truth), None if ctx.at.narrowing is None else ctx.at.narrowing.apart
+    if single is not None and apart is not None and apart.get(single.name) == single.size:
+        return _Path(other if single.holds else then, {}, forms).outputs(ctx)
     one, two = (
         _Path(graph, possible_ranges(where), forms) for graph, where in ((then, truth), (other, negated(truth)))
     )
@@ -72,6 +76,8 @@ def choose(
     if common is not forms:
         return choose(ctx, condition, then, other, common)
     if condition.sizes is not None and _ranks(first) != _ranks(second):
+        if single is not None and apart is not None and len(apart) < MOST_APART:
+            raise Narrowed(apart={single.name: single.size})
         # One shape for all sizes: they are narrowed to those for which the first branch is possible, if there are any.
         _branch(ctx, lambda: one.outputs(ctx))
     return _chosen(ctx, condition, first, second, forms)
@@ -187,12 +193,20 @@ def _branches(
     try:
         first = lowered(ctx, then)
     except CompileError as error:
+        _raise_undecided(error)
         second = lowered(ctx, other)
         return replace(_failing(ctx, then.graph, error, second.outputs), assumed=second.assumed), second
     try:
         return first, lowered(ctx, other)
     except CompileError as error:
+        _raise_undecided(error)
         return first, replace(_failing(ctx, other.graph, error, first.outputs), assumed=first.assumed)
+
+
+def _raise_undecided(error: CompileError) -> None:
+    """Raise an error that there might not be if some dimensions were never 0: the network is built again so."""
+    if empty_undecided(error):
+        raise error
 
 
 def _share(one: Assumed, other: Assumed) -> None:

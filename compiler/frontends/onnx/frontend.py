@@ -56,6 +56,7 @@ def load(
     entry: str | None = None,
     overridable: bool = False,
     is_tied: bool = False,
+    is_apart: bool = True,
 ) -> Network:
     """Load an ONNX model as a network.
 
@@ -71,6 +72,7 @@ def load(
         entry: None for the model's graph; `training:0` for the step of its first training.
         overridable: whether initializers that are inputs too, are inputs of the network; else they are constants.
         is_tied: whether open sizes that broadcast are one size.
+        is_apart: whether the network need not be right for single sizes, which it names.
 
     Raises:
         CompileError: anything in the model or in the arguments that does not fit.
@@ -83,7 +85,7 @@ def load(
         if entry is not None:
             graph, states, updates = training_step(model, entry, lambda g: _evaluated(model, g, entry))
         builder = _Builder(model, graph, states, updates)
-        network = builder.build(shape, values, output_tensors, overridable, is_tied)
+        network = builder.build(shape, values, output_tensors, overridable, is_tied, is_apart)
     for text in dict.fromkeys(builder.warnings):
         warn(f"{Path(path).name}: {text}")
     return network
@@ -170,13 +172,15 @@ class _Builder:
         output_tensors: tuple[str, ...],
         overridable: bool,
         is_tied: bool,
+        is_apart: bool,
     ) -> Network:
         """The network, with open dimensions as narrow as its operators need them."""
         network, narrowing = narrowed(
-            lambda known: self._attempt(shape, values, output_tensors, overridable, known), is_tied
+            lambda known: self._attempt(shape, values, output_tensors, overridable, known), is_tied, is_apart
         )
+        apart = {name: size for name, size in (narrowing.apart or {}).items() if name in network.dimension_names}
         self.warnings += narrowing.notes.values()
-        return network
+        return replace(network, apart=apart)
 
     def _attempt(
         self,

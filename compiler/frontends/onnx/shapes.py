@@ -30,6 +30,7 @@ from nnefc.network import MAX_ITEMS
 from nnefc.open_formulas import size_of
 from nnefc.outline import OpenTensor, shape_option
 from nnefc.size_formulas import names_in, read_formula
+from nnefc.size_ranges import may_be_empty
 from nnefc.sizes import Dimension, OpenSize, Size, bounds, greatest, is_known, known_less, least
 
 __all__ = ["Absent", "Border", "Leaf", "Symbols", "bind_inputs", "check_declared", "item_variables", "no_such_name"]
@@ -80,13 +81,13 @@ class Symbols:
         for axis, stated in enumerate(declared):
             match stated:
                 case str() if stated not in self.sizes:
-                    size = self.opened.size(stated, OpenSize(least=0 if _may_be_empty(stated) else 1))
+                    size = self.opened.size(stated, _open_size(stated, axis))
                     self.bind(stated, size, f"axis {axis} of the input '{name}'")
                     sizes.append(size)
                 case str():
                     sizes.append(self.sizes[stated])
                 case None:
-                    sizes.append(self.opened.size(axis_name(name, axis), OpenSize()))
+                    sizes.append(self.opened.size(axis_name(name, axis), _open_size("", axis)))
                 case int():
                     sizes.append(stated)
         return tuple(sizes)
@@ -118,9 +119,9 @@ class Symbols:
             raise CompileError(f"the dimension '{name}' is {other} by {first}, but {size} by {source}")
 
 
-def _may_be_empty(name: str) -> bool:
-    """Whether a dimension has a name as those of caches have, of which the first run of a decoder has none."""
-    return "past" in name.lower() and read_formula(name) is None
+def _open_size(name: str, axis: int) -> OpenSize:
+    """The sizes of a dimension that nobody gives any."""
+    return OpenSize(least=0 if may_be_empty(name, axis) and read_formula(name) is None else 1)
 
 
 def bind_inputs(

@@ -53,7 +53,7 @@ static nnefc_status check_inputs(const nnefc_input *inputs, const uint64_t *byte
 /* The bytes of an output after a run, which may have found out how large it is. */
 static uint64_t counted_bytes(const nnefc_output *output, uint32_t number) {
     uint64_t bytes = nnefc_element_bytes(description->outputs[number].type);
-    for (int32_t i = 0; i < description->outputs[number].rank; i++) bytes *= (uint64_t)output->shape[i];
+    for (int32_t i = 0; i < description->outputs[number].rank && output->shape[i] != NNEFC_NO_AXIS; i++) bytes *= (uint64_t)output->shape[i];
     return bytes;
 }
 

@@ -203,6 +203,7 @@ static bool measure(const nnefc_sizes *sizes, const nnefc_tensor *tensor, const 
     bool fits = true;
     for (int32_t i = 0; i < tensor->rank; i++) {
         int64_t size = shape != NULL ? shape[i] : wanted_size(sizes, tensor->shape[i]);
+        if (shape != NULL && size == NNEFC_NO_AXIS) break;
         if (size == 0) return *bytes = 0, true;
         fits = fits && size <= open_sizes->most_items / items;
         if (fits) items *= size;

@@ -182,7 +182,7 @@ def test_indices_may_be_fewer_than_data_of_a_known_size(
     for count in (2, 4):
         check(path, artifact, {"x": (4, 3), "i": (count, 3)})
     if axis:
-        with artifact.load() as library, pytest.raises(nnefc.RunError, match='takes 1 to 4 for "k"'):
+        with artifact.load() as library, pytest.raises(nnefc.RunError, match='takes 0 to 4 for "k"'):
             library.run({"x": np.zeros((4, 3), np.float32), "i": np.zeros((5, 3), np.float32)})
 
 

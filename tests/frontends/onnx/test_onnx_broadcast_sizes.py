@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -153,7 +154,7 @@ def test_a_mask_with_names_of_its_own_is_one_row_for_all_or_one_for_each() -> No
 
 
 def kernels(artifact: nnefc.Artifact) -> list[tuple[str, str]]:
-    names = [each.kernel.rstrip("0123456789").removesuffix("_again") for each in artifact.description.kernels]
+    names = [re.sub(r"(_again|\d)+$", "", each.kernel) for each in artifact.description.kernels]
     return list(zip(names, [each.rule for each in artifact.description.kernels], strict=True))
 
 

@@ -121,7 +121,7 @@ def test_variances_are_divided_by_an_open_number_of_items(parameters: str, corre
 def test_ranges_are_given_with_the_shape_of_an_input(tmp_path: Path) -> None:
     lines = ["pnnx.Input in0 0 1 0 #0=(?,4)f32", "nn.ReLU act 1 1 0 1", "pnnx.Output out 1 0 1"]
     path = write_network(tmp_path, lines)
-    assert [(d.least, d.most) for d in nnefc.compile(path).description.dimensions] == [(1, LARGEST)]
+    assert [(d.least, d.most) for d in nnefc.compile(path).description.dimensions] == [(0, LARGEST)]
     with nnefc.compile(path, shape={"in0": ("2..8:2", 4)}).load(threads=1) as library:
         assert library(np.ones((6, 4), np.float32)).shape == (6, 4)
         with pytest.raises(RunError, match="2 to 8"):

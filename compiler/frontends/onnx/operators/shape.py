@@ -30,6 +30,7 @@ from nnefc.frontends.onnx.operators.tensors import (
 from nnefc.frontends.onnx.size_values import sizes_array
 from nnefc.frontends.onnx.sizes_of_data import distance_of
 from nnefc.frontends.onnx.values import SparseTensor, dtype_name, numpy_dtype
+from nnefc.narrowing import MOST_APART, Narrowed
 from nnefc.operators.casting import Cast
 from nnefc.operators.counts import counted, one_of
 from nnefc.operators.creation import Arange, Eye, Full, check_constant
@@ -51,7 +52,7 @@ from nnefc.operators.shape import (
 )
 from nnefc.operators.unpooling import Fold
 from nnefc.operators.window import Window
-from nnefc.size_numbers import Quotient, choice_of, chosen, is_negative_unless, less, quotient
+from nnefc.size_numbers import Quotient, choice_of, chosen, equal, is_negative_unless, less, quotient, single_size
 from nnefc.sizes import Dimension, ceil_div, greatest, is_known, known_less, least, may_exceed
 
 __all__: list[str] = []
@@ -99,13 +100,35 @@ def _squeeze(ctx: Context, node: Node) -> Any:
     x, axes = input_at(node, 0), _named_axes(ctx, node)
     if axes is None:
         axes = [axis for axis, size in enumerate(shape_of(x)) if size == 1]
-        kept = [str(size) for size in shape_of(x) if not is_known(size) and not known_less(1, size)]
+        _tell_apart(ctx, shape_of(x))
+        kept = [str(size) for size in shape_of(x) if _may_be_one(ctx, size)]
         if kept:
             ctx.warnings.append(
                 f"{node.description} has no axes, so it leaves out dimensions of 1; {', '.join(kept)} stay, "
                 f"even if they are 1 when the network runs"
             )
     return ctx.apply(Squeeze(tuple(normal_axes(node, axes, x.rank))), x)
+
+
+def _may_be_one(ctx: Context, size: Dimension) -> bool:
+    """Whether an open size may be 1, and no other program is for that."""
+    if is_known(size) or known_less(1, size):
+        return False
+    single, narrowing = single_size(equal(size, 1)), ctx.at.narrowing
+    return single is None or narrowing is None or single.name not in (narrowing.apart or {})
+
+
+def _tell_apart(ctx: Context, shape: tuple[Dimension, ...]) -> None:
+    """Ask for programs of their own for sizes of 1, where a tensor loses dimensions that have this size.
+
+    Raises:
+        Narrowed: there is none yet for a dimension of the shape.
+    """
+    apart = None if ctx.at.narrowing is None else ctx.at.narrowing.apart
+    for size in shape:
+        single = single_size(equal(size, 1))
+        if single is not None and apart is not None and single.name not in apart and len(apart) < MOST_APART:
+            raise Narrowed(apart={single.name: single.size})
 
 
 @operator("Unsqueeze", since=(1, 11, 13, 21, 23, 24, 25))
