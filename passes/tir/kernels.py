@@ -155,10 +155,11 @@ def _passes(
 ) -> Iterator[tuple[str, Callable[[tirx.Stmt], tirx.Stmt]]]:
     """What changes the statements of a flat kernel, in order, by name."""
     yield "cut loops", with_cut_loops
-    yield "cut windows", with_cut_windows
     yield "prefetched panels", with_prefetched_panels
     yield "streamed panels", with_streamed_panels
     axes = tiled_axes(func)
+    if not axes:  # loops over tiles are cut where the last whole one ends
+        yield "cut windows", with_cut_windows
     if not sizes and axes:  # of known sizes, whose last tile is smaller
         known = dict(named_sizes(func))
         yield "remainders", lambda body: _with_values(with_remainders(body, axes, once), known)
