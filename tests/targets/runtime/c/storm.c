@@ -21,7 +21,13 @@
 
 enum { CALLERS = 5, MOST_THREADS = 6, SIGNAL_MICROSECONDS = 700 };
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(__has_feature) /* clang; GCC defines macros */
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define HAS_SANITIZER
+#endif
+#endif
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(HAS_SANITIZER)
 enum { FORKS = false }; /* in a child, locks of the sanitizer's may be held by threads that it does not have */
 #else
 enum { FORKS = true };
