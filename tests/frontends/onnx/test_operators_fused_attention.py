@@ -59,7 +59,7 @@ def test_attention_agrees_with_onnxruntime() -> None:
     bias = real(2 * WIDTH + 12)
     places = np.array([[0, 1, 2, 3, 4], [3, 4, 5, 6, 7]])
     quantized = RNG.integers(0, 255, (BATCH, LENGTH, 10)).astype(np.uint8)
-    weights = RNG.integers(-127, 127, (10, 3 * WIDTH)).astype(np.int8)
+    weights = RNG.integers(-63, 63, (10, 3 * WIDTH)).astype(np.int8)  # of 7 bits: onnxruntime saturates others on AVX2
     scales = np.array(0.01, np.float32), np.array(0.02, np.float32)
     zeros = np.array(120, np.uint8), np.array(0, np.int8)
     given = [
