@@ -53,8 +53,8 @@ class FoldConstants:
         kernels = _kernels(mod)
         staying = values_not_stored(mod["main"], bindings, wanted, kernels)
         if staying:
-            bindings = {var: binding for var, binding in bindings.items() if var not in staying}
-            wanted = _used_outside(mod["main"], bindings)
+            wanted = _used_outside(mod["main"], {var: each for var, each in bindings.items() if var not in staying})
+            bindings = _read_by(wanted, bindings)
         if not wanted:
             return mod
         values: dict[relax.Var, GenericConst] = {}
@@ -63,6 +63,17 @@ class FoldConstants:
             values |= {var: relax.const(value) for var, value in zip(results, computed, strict=True)}
             release_pages()
         return relax.transform.DeadCodeElimination()(_Folder(mod, values).transform())
+
+
+def _read_by(wanted: list[relax.Var], bindings: dict[relax.Var, relax.Binding]) -> dict[relax.Var, relax.Binding]:
+    """Keeps the bindings that the values of some variables depend on."""
+    needed, waiting = set[relax.Var](), list(wanted)
+    while waiting:
+        var = waiting.pop()
+        if var not in needed:
+            needed.add(var)
+            waiting += [read for read in variables_read(bindings[var].value) if read in bindings]
+    return {var: binding for var, binding in bindings.items() if var in needed}
 
 
 _BATCH = 1 << 27
