@@ -39,9 +39,9 @@ def compile_raising(monkeypatch: pytest.MonkeyPatch, error: BaseException, folde
             "g.nnef:2:3: error: bad\n2 |   x\n  |   ^\n",
         ),
         (FileNotFoundError(2, "No such file or directory", "a.nnef"), "error: a.nnef: No such file or directory\n"),
-        (OSError("disk on fire"), "error: internal error in nnefc (OSError: disk on fire)\n"),
+        (OSError("disk on fire"), "error: internal error in nnefc (OSError: disk on fire)"),
         (MemoryError(), "error: out of memory\n"),
-        (KeyError("x"), "error: internal error in nnefc (KeyError: 'x')\n"),
+        (KeyError("x"), "error: internal error in nnefc (KeyError: 'x')"),
     ],
 )
 def test_errors_are_messages(
