@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import register_op_attr
 
@@ -218,7 +219,7 @@ def _of_length(module: tvm.runtime.Module, scale: int, path: Path) -> tvm.runtim
     with _in_memory(text):
         module.write_to_file(str(text), "ll")
         text.write_text(text.read_text().replace(_ATTRIBUTES, f"vscale_range({scale},{scale}) {_ATTRIBUTES}"))
-        return tvm.runtime.load_module(str(text))
+        return tvm_ffi.load_module(text, keep_module_alive=False)  # TVM's own follows links, and memory has no ending
 
 
 def pipeline_of(target: Target, is_open: bool = False, is_checked: bool = False) -> str:

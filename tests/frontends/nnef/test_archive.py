@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nnefc.diagnostics import CompileError
-from nnefc.frontends.nnef import archive
+from nnefc.frontends import compressed
 from nnefc.frontends.nnef.archive import open_model
 
 TEXT = "version 1.0;\ngraph g(x) -> (y)\n{\n}\n"
@@ -116,7 +116,7 @@ def test_headers_that_speak_of_each_other_without_end_are_refused(tmp_path):
 
 
 def test_compressed_bombs_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive, "MIN_UNPACKED_BYTES", 1 << 20)
+    monkeypatch.setattr(compressed, "MIN_UNPACKED_BYTES", 1 << 20)
     (tmp_path / "m.tgz").write_bytes(gzip.compress(tar([("graph.nnef", bytes(1 << 24))])))
     with pytest.raises(CompileError, match="unpacks to more"), open_model(tmp_path / "m.tgz"):
         pass

@@ -12,7 +12,12 @@ import nnefc
 
 RNG = np.random.default_rng(7)
 GGML = {"Q4_0": 2, "Q4_1": 3, "Q8_0": 8}
-TARGETS = ["llvm", "x86-64-v3", "x86-64-v4"]
+HAS_AVX512 = "avx512f" in Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else False
+TARGETS = [
+    "llvm",
+    "x86-64-v3",
+    pytest.param("x86-64-v4", marks=pytest.mark.skipif(not HAS_AVX512, reason="needs: a processor with AVX-512")),
+]
 
 
 def halves(count: int, scale: float) -> np.ndarray:

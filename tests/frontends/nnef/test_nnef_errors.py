@@ -390,7 +390,7 @@ def test_several_graphs_are_listed_when_none_is_named() -> None:
 def test_unknown_sizes_of_inputs_must_be_given() -> None:
     text = FINAL + graph("y = relu(x);", "[0,3,0,8]")
     marked = text.replace("external", "«external")
-    check_error(marked, "the shape of the input 'x' is not known: [0, 3, 0, 8]", hint="--shape x=1,3,224,8")
+    check_error(marked, "the shape of the input 'x' is not known: [0, 3, 0, 8]", hint="--shape x=1,3,128,8")
     flat = flatten(text, shapes={"x": (2, 3, 4, 8)})
     assert flat.outputs[0].shape == (2, 3, 4, 8)
     assert flat.invocations[0].arguments["shape"] == [2, 3, 4, 8]
