@@ -252,6 +252,11 @@ class Narrowing:
                 f"from {size.least} to {size.most or LARGEST}",
                 hint="give a wider range, such as --shape NAME=LEAST..MOST",
             )
+        if size.most == 0 and name in self.may_be_empty:  # a network of nothing but empty tensors is of no use
+            raise CompileError(
+                f"no size of '{name}' but 0 fits the network's operators",
+                hint="give the sizes that are open, with numbers of your own: --shape NAME=SIZE",
+            )
         self.sizes[name] = size
 
 
