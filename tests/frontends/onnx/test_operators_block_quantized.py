@@ -92,6 +92,8 @@ FLOATS_LEVEL, HALVES_LEVEL, BYTES_LEVEL = 0, 2, 4
 """Of `accuracy_level`: float32, which is also what models mean that have none; float16; int8."""
 
 BYTES_TARGET = "llvm -mcpu=x86-64-v4 -mattr=+avx512vnni"
+HAS_BYTES = Path("/proc/cpuinfo").exists() and "avx512_vnni" in Path("/proc/cpuinfo").read_text()
+RUNS_BYTES = pytest.mark.skipif(not HAS_BYTES, reason="needs: a machine with AVX-512 VNNI")
 
 BYTES = [
     product((1,), 256, 64, 32, level=BYTES_LEVEL),
@@ -103,6 +105,7 @@ BYTES = [
 ]
 
 
+@RUNS_BYTES
 def test_rows_are_rounded_to_bytes_where_the_model_lets_them(tmp_path: Path) -> None:
     """And one instruction multiplies four bytes."""
     wanted = [[rounded_product(each).astype(np.float32)] for each in BYTES]
@@ -132,7 +135,7 @@ def exact_product(given: Case) -> np.ndarray:
 
 
 @pytest.mark.parametrize("outlier", [1.0, 1e3, 1e5])
-@pytest.mark.parametrize("target", [BYTES_TARGET, "x86-64-v3"])
+@pytest.mark.parametrize("target", [pytest.param(BYTES_TARGET, marks=RUNS_BYTES), "x86-64-v3"])
 def test_rows_are_as_exact_as_onnxruntimes_where_the_model_says_nothing(outlier: float, target: str) -> None:
     """Each column beside float64, also those whose weight of an outlier is zero."""
     given = [product((6,), 512, 96, 32), product((1,), 512, 96, 64, bits=8), product((3,), 512, 96, 32, level=1)]
@@ -149,6 +152,7 @@ def test_rows_are_as_exact_as_onnxruntimes_where_the_model_says_nothing(outlier:
         assert (np.abs(ours - wanted) / terms).max() <= max(2 * most, 2.0**-22)
 
 
+@RUNS_BYTES
 def test_rows_have_two_bytes_where_bytes_are_multiplied_and_the_model_lets_them_be_halves(tmp_path: Path) -> None:
     """Unless they are compiled strictly; the error is below a ten-thousandth."""
     more = [product((5,), 384, 40, 128, zeros="packed"), product((3,), 512, 32, 256, bits=8)]
@@ -162,6 +166,7 @@ def test_rows_have_two_bytes_where_bytes_are_multiplied_and_the_model_lets_them_
     check(given, [[array] for array in found.values()], wanted, tolerance=5e-5)
 
 
+@RUNS_BYTES
 @pytest.mark.parametrize("strict", [False, True])
 def test_products_that_share_integers_keep_their_own_scales_and_points(strict: bool, tmp_path: Path) -> None:
     """And their own order of the integers, where one is of bytes and the other is not."""
@@ -206,6 +211,7 @@ def test_rows_stay_floats_in_strict_code_and_where_the_model_does_not_let_them_b
     assert instructions(tmp_path, given, "vpdpbusd", strict=True) == 0
 
 
+@RUNS_BYTES
 @pytest.mark.parametrize("level", [FLOATS_LEVEL, HALVES_LEVEL])
 def test_what_is_no_number_in_a_row_is_none_in_the_product(level: int) -> None:
     given = product((4,), 64, 32, 32, level=level)
@@ -221,6 +227,7 @@ def test_rows_stay_floats_without_such_an_instruction() -> None:
         np.testing.assert_array_equal(one[0], other[0])
 
 
+@RUNS_BYTES
 @pytest.mark.parametrize("rounded", [False, True])
 def test_products_of_blocks_take_any_number_of_rows(rounded: bool, tmp_path: Path) -> None:
     given = product((1,), 96, 80, 32, zeros="packed", level=BYTES_LEVEL if rounded else FLOATS_LEVEL)
