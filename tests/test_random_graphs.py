@@ -402,7 +402,7 @@ def test_sizes_stay_open_that_operators_ask_something_of_which_holds() -> None:
     graph = walk.graph()
     opened = [may_be_open(replace(graph, seed=seed)) for seed in range(12)]
     assert any({"x0_1", "x1_1"} <= names for names in opened)  # equal multiples of 4
-    assert not any({"x0_0", "x1_0"} <= names for names in opened)  # they are not equal
+    assert any({"x0_0", "x1_0"} <= names for names in opened)  # one of which is 1 in the run, and broadcast
 
 
 def test_counts_of_another_file_are_moved_to_a_record(tmp_path: Path) -> None:
