@@ -19,6 +19,9 @@ import_tvm()  # before anything imports all of it, which takes seconds where tor
 gc.disable()  # until all modules of tests are there: see below
 
 
+_EXACT = "session.x64quantprecision"
+
+
 def _with_exact_products(made: Any) -> Any:
     """Wraps the constructor of onnxruntime's sessions: products of uint8 and constant int8 are exact in all of them.
 
@@ -28,7 +31,10 @@ def _with_exact_products(made: Any) -> Any:
     @functools.wraps(made)
     def wrapper(self: object, model: object, sess_options: Any = None, *args: Any, **keywords: Any) -> None:
         options = sess_options or onnxruntime.SessionOptions()
-        options.add_session_config_entry("session.x64quantprecision", "1")
+        try:
+            options.get_session_config_entry(_EXACT)
+        except RuntimeError:  # it is not there, and may be given once only
+            options.add_session_config_entry(_EXACT, "1")
         made(self, model, options, *args, **keywords)
 
     return wrapper

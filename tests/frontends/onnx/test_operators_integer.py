@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from exact_products import EXACT_PRODUCTS
 from onnx_operator_cases import Case, by_onnxruntime, by_reference, check, compiled
 
 from nnefc.diagnostics import CompileError
@@ -141,6 +142,7 @@ def test_zero_points_of_rows_and_columns() -> None:
     check(cases, compiled(cases, 10), [[wanted]])
 
 
+@EXACT_PRODUCTS
 def test_quantized_convolutions_and_products_agree_with_the_reference() -> None:
     rng = np.random.default_rng(8)
 

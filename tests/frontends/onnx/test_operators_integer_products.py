@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 import tvm
 from emulation import Machine, run_on, with_glibc
+from exact_products import EXACT_PRODUCTS
 from onnx import helper, numpy_helper
 from onnx_operator_cases import Case, check, feeds_of, model_of
 from test_operators_integer import conv_integer, whole_range
@@ -270,6 +271,7 @@ def chain(types: tuple[str, str, str]) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
+@EXACT_PRODUCTS
 @pytest.mark.parametrize("types", [("uint8", "uint8", "uint8"), ("int8", "int8", "int8")])
 def test_quantized_networks_agree_with_onnxruntime(types: tuple[str, str, str], tmp_path: Path) -> None:
     model = chain(types)

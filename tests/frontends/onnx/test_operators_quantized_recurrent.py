@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from exact_products import EXACT_PRODUCTS
 from onnx_operator_cases import HOST, Case, by_onnxruntime, check, compiled, feeds_of, model_of, onnxruntime_session
 
 from nnefc.diagnostics import CompileError
@@ -78,6 +79,7 @@ def cases(rng: np.random.Generator) -> list[Case]:
     ]
 
 
+@EXACT_PRODUCTS
 def test_layers_of_all_kinds_agree_with_onnxruntime() -> None:
     """Where a hidden value lies between two steps of its scale, engines may differ by more; here none does."""
     given = cases(np.random.default_rng(7))
