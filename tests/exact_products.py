@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["EXACT_PRODUCTS", "HAS_EXACT_PRODUCTS"]
+__all__ = ["EXACT_PRODUCTS", "HAS_AVX512", "HAS_EXACT_PRODUCTS"]
 
 _FLAGS = Path("/proc/cpuinfo").read_text().split() if Path("/proc/cpuinfo").exists() else []
+
+HAS_AVX512 = "avx512f" in _FLAGS
 
 HAS_EXACT_PRODUCTS = "avx2" not in _FLAGS or bool({"avx512_vnni", "avx_vnni"} & {*_FLAGS})
 

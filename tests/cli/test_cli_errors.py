@@ -14,6 +14,7 @@ import nnefc
 from nnefc.cli import main
 from nnefc.cli.errors import coloured
 from nnefc.diagnostics import CompileError, Location
+from nnefc.internal_errors import working_in
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 
@@ -39,15 +40,16 @@ def compile_raising(monkeypatch: pytest.MonkeyPatch, error: BaseException, folde
             "g.nnef:2:3: error: bad\n2 |   x\n  |   ^\n",
         ),
         (FileNotFoundError(2, "No such file or directory", "a.nnef"), "error: a.nnef: No such file or directory\n"),
-        (OSError("disk on fire"), "error: internal error in nnefc (OSError: disk on fire)"),
+        (OSError("disk on fire"), "error: internal error in nnefc (OSError: disk on fire)\n"),
         (MemoryError(), "error: out of memory\n"),
-        (KeyError("x"), "error: internal error in nnefc (KeyError: 'x')"),
+        (KeyError("x"), "error: internal error in nnefc (KeyError: 'x')\n"),
     ],
 )
 def test_errors_are_messages(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException, message: str
 ) -> None:
     monkeypatch.delenv("NNEFC_TRACEBACK", raising=False)
+    working_in("")  # what other tests have worked on is not noted
     status, stdout, stderr = compile_raising(monkeypatch, error, tmp_path)
     assert status == 1
     assert stdout == ""

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from exact_products import HAS_AVX512
 from numpy_reference import convolve
 from onnx import helper, numpy_helper
 from relax_programs import Case, Graph, Value, build, target, with_fast_memory
@@ -81,8 +82,8 @@ def test_strict_sums_are_as_exact_as_those_of_onnxruntime(name: str, tmp_path: P
     (found,) = nnefc.compile(tmp_path / "sum.onnx", strict=True).run({"x": x}).values()
     (peer,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
     (largest, mean), (largest_of_peer, mean_of_peer) = errors(found, wanted), errors(peer, wanted)
-    # onnxruntime sums up in other orders on other processors: what is as exact as a sum of 200 terms is good enough.
-    short = sum_error(200)
+    # onnxruntime sums up in another order without AVX-512: there, as exact as a sum of 200 terms is good enough.
+    short = 0.0 if HAS_AVX512 else sum_error(200)
     assert mean <= max(1.6 * mean_of_peer, short)
     assert largest <= max(2.5 * largest_of_peer, 4 * short)  # one element of few, by chance
 

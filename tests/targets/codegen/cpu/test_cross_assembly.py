@@ -81,4 +81,5 @@ def test_vectors_that_wait_on_the_stack_are_aligned(name: str, kernel: str, tmp_
     compile_network(build([case]).network, target(name)).emit("asm", tmp_path)
     text = "\n".join(path.read_text() for path in sorted(tmp_path.glob("kernels*.s")))
     waiting = re.findall(r"vmov([ua])ps\s+(?:-?\d*\(%rsp\), %[yz]mm\d+|%[yz]mm\d+, -?\d*\(%rsp\))", text)
-    assert set(waiting) <= {"a"}  # none of a kernel whose sums all stay in registers
+    all_in_registers = not waiting and (name, kernel) == ("x86-64-v3", "product")
+    assert all_in_registers or set(waiting) == {"a"}
