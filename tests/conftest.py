@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import gc
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import onnxruntime
 import pytest
+from parts import files_of_part, part_asked_for
 
 from nnefc.cli.tvm_alone import import_tvm
 from nnefc.targets.codegen.cuda.compiler import COMPILER_VARIABLE
@@ -65,25 +65,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = files_of_part(weights, number, count)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid.partition("::")[0] not in kept])
     items[:] = [item for item in items if item.nodeid.partition("::")[0] in kept]
-
-
-def part_asked_for(text: str) -> tuple[int, int]:
-    """The number of a part, and how many there are."""
-    number, _, count = text.partition("/")
-    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-        raise pytest.UsageError(f"--part {text}: such as 2/4, the second of four")
-    return int(number), int(count)
-
-
-def files_of_part(weights: Mapping[str, int], number: int, count: int) -> set[str]:
-    """The files of a part: the heaviest first, each to the part that is lightest so far."""
-    loads = [0] * count
-    files: list[set[str]] = [set() for _ in range(count)]
-    for file in sorted(weights, key=lambda file: (-weights[file], file)):
-        lightest = loads.index(min(loads))
-        loads[lightest] += weights[file]
-        files[lightest].add(file)
-    return files[number - 1]
 
 
 def pytest_collection_finish() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nightly
 import pytest
-from conftest import files_of_part, part_asked_for
+from parts import files_of_part, part_asked_for
 
 
 def test_the_page_has_what_is_recorded() -> None:
