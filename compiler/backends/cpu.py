@@ -32,7 +32,7 @@ from nnefc.passes.legalize.pack_narrow_matmul import PackNarrowMatmul
 from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.plan.entry_memory import HostMemory, Memory
 from nnefc.passes.plan.symbols import ENTRY, exported, kernel_symbol
-from nnefc.passes.schedule.cpu import CPU_RULES
+from nnefc.passes.schedule.cpu import CPU_RULES, tile_functions
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
 from nnefc.passes.schedule.cpu.dot_sums import with_dot_sums
 from nnefc.passes.schedule.cpu.few_rows import (
@@ -58,7 +58,6 @@ from nnefc.passes.tir.kernels import Kernel, lower_kernel
 from nnefc.passes.tir.known_divisors import with_multiplied_quotients
 from nnefc.passes.tir.lane_sums import use_lane_sums
 from nnefc.passes.tir.loop_pointers import with_loop_pointers
-from nnefc.passes.tir.matrix_tiles import tile_calls
 from nnefc.passes.tir.refused_constants import without_refused_constants
 from nnefc.passes.tir.rolled_loops import with_rolled_loops
 from nnefc.passes.tir.rounding_conversions import use_rounding_conversions, with_rounding_conversions
@@ -192,14 +191,13 @@ class CpuBackend(Backend):
         if kernel.checked:
             ranges = {str(position): list(pair) for position, pair in kernel.item_ranges.items()}
             instructed = instructed.with_attrs({CHECKED: True, ITEM_RANGES: ranges})
-        uses_tiles = any(tile_calls(lowered.func.body)) and not self.target.emulates_tiles
         return LoweredKernel(
             func,
             [param.ty for param in lowered.func.params[: len(lowered.func.params) - len(kernel.sizes)]],
             lowered.workspace_bytes,
             lowered.scratch_bytes,
             host=exported(instructed, kernel_symbol(kernel.name)),
-            features=self.target.tiles if uses_tiles else (),
+            features=tile_functions.features_of_tiles(lowered.func, self.target),
         )
 
     def _lowered(self, use: KernelUse, once: bool) -> tuple[tirx.PrimFunc, Kernel]:

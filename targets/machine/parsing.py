@@ -37,15 +37,11 @@ def parse_target(text: str) -> Target:
 
     It is `llvm` or `native` (this machine, all its features), a name of `nnefc targets`, LLVM's name of a processor, a
     string in TVM's manner such as `llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+dotprod`, or the name of a
-    JSON file, see :func:`_from_file`. `-precision=bf16` may follow each of these; so may `-emulate=amx`, for tests of
-    code for processors with AMX on others.
+    JSON file, see :func:`_from_file`. `-precision=bf16` may follow each of these.
 
     Raises:
         CompileError: no such target, CPU or feature.
     """
-    text, emulated, unit = text.partition(_EMULATE)
-    if emulated:
-        return _emulated(parse_target(text + unit))
     text, precision, asked = text.partition(" -precision=")
     if precision:
         if asked not in CPU_PRECISIONS:
@@ -75,17 +71,6 @@ def parse_target(text: str) -> Target:
         ):
             return _cross(text, f"{architecture.llvm}-linux-gnu", kind)
     raise CompileError(f"unknown target {text!r}", hint=_hint(kind))
-
-
-_EMULATE = " -emulate=amx"
-
-
-def _emulated(target: Target) -> Target:
-    if not target.tiles:
-        raise CompileError(
-            f"the target {target.name!r} has no matrix unit to emulate", hint="such as sapphirerapids -emulate=amx"
-        )
-    return replace(target, name=target.name + _EMULATE, emulates_tiles=True)
 
 
 def _hint(name: str) -> str:

@@ -86,7 +86,6 @@ class Target:
         scale: as of :class:`Vectors`.
         tiles: LLVM features of its unit that multiplies matrices, if it has one: kernels that use it need them, besides
             `features`.
-        emulates_tiles: whether functions in C stand for that unit's instructions, for tests on machines without it.
         block_bytes: width of the blocks of numbers that layouts are made of, at least that of a vector register; 0 for
             one as wide.
         small: whether code shall be small rather than fast.
@@ -120,7 +119,6 @@ class Target:
     precision: str = PRECISIONS[0]
     keep_wide: tuple[str, ...] = ()
     tiles: tuple[str, ...] = ()
-    emulates_tiles: bool = False
     block_bytes: int = 0
     small: bool = False
     patches: bool = False

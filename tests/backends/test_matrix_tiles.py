@@ -10,21 +10,20 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from emulated_amx import EMULATED, SOURCE, emulation
 from relax_programs import program
 from runtime_samples import ZIG_CC
 from small_networks import Net
 
 import nnefc
 from nnefc.artifact import Artifact
-from nnefc.diagnostics import CompileError
 from nnefc.passes.graph.rewriter import is_call, shape_of
 from nnefc.passes.legalize.pack_narrow_matmul import PackNarrowMatmul
 from nnefc.passes.pipeline import use_own_operators
-from nnefc.targets.link.toolchain import RUNTIME
 from nnefc.targets.machine.parsing import parse_target
 
 _TILES = "sapphirerapids"
-_EMULATED = f"{_TILES} -emulate=amx"
+_EMULATED = f"{_TILES}{EMULATED}"
 
 
 def _product(folder: Path, shape: tuple[int, ...], columns: int, target: str, **options: object) -> Artifact:
@@ -32,7 +31,8 @@ def _product(folder: Path, shape: tuple[int, ...], columns: int, target: str, **
     x = net.floats(*shape)
     result = net.do("Relu", net.do("MatMul", x, net.weight(shape[-1], columns)))
     onnx.save(net.model([result]), folder / "network.onnx")
-    return nnefc.compile(folder / "network.onnx", target, precision="bf16", **options)
+    with emulation(target) as plain:
+        return nnefc.compile(folder / "network.onnx", plain, precision="bf16", **options)
 
 
 def _loops(text: str) -> list[list[str]]:
@@ -83,7 +83,8 @@ def test_rows_of_open_number_are_multiplied_in_tiles(target: str, tmp_path: Path
     for tensor in (*network.graph.input, *network.graph.output):
         tensor.type.tensor_type.shape.dim[0].dim_param = "rows"
     onnx.save(network, tmp_path / "network.onnx")
-    artifact = nnefc.compile(tmp_path / "network.onnx", target, precision="bf16")
+    with emulation(target) as plain:
+        artifact = nnefc.compile(tmp_path / "network.onnx", plain, precision="bf16")
     try:
         model = artifact.load()
     except nnefc.LoadError as error:
@@ -114,14 +115,9 @@ def test_two_matrices_have_the_same_number_of_dot_operands(depth: int, target: s
     assert all(shape_of(left)[-1] == shape_of(right)[-2] for left, right in products)
 
 
-def test_targets_without_the_unit_are_not_emulated() -> None:
-    with pytest.raises(CompileError, match="has no matrix unit to emulate"):
-        parse_target("x86-64-v4 -emulate=amx")
-
-
 def _emulation(folder: Path) -> ctypes.CDLL:
     command = [*ZIG_CC, "-shared", "-O2"]
-    subprocess.run([*command, str(RUNTIME / "emulation" / "tiles.c"), "-o", str(folder / "tiles.so")], check=True)
+    subprocess.run([*command, str(SOURCE), "-o", str(folder / "tiles.so")], check=True)
     return ctypes.CDLL(str(folder / "tiles.so"))
 
 

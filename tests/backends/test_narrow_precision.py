@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from emulated_amx import EMULATED, emulation
 from emulation import run_on, with_glibc
 from numpy_reference import convolve
 from rich.console import Console
@@ -41,7 +42,7 @@ _PRODUCTS = ((16, 64, 48), (16, 64, 48), (1, 200, 33), (7, 93, 5), (5, 401, 40),
 
 _COOPERLAKE = "llvm -mcpu=cooperlake"
 _SAPPHIRE_RAPIDS = "llvm -mcpu=sapphirerapids"
-_EMULATED = f"{_SAPPHIRE_RAPIDS} -emulate=amx"  # its matrix unit, in C
+_EMULATED = f"{_SAPPHIRE_RAPIDS}{EMULATED}"  # its matrix unit, in C
 _ARM = with_glibc("arm", "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n2", "qemu-aarch64", "-cpu", "max")
 
 
@@ -83,7 +84,8 @@ def _contractions(scale: float = 1.0) -> _Contractions:
 def _compiled(case: _Contractions, folder: Path, target: str, precision: str, **options: object) -> Artifact:
     path = folder / "network.onnx"
     onnx.save(case.model, path)
-    return nnefc.compile(path, target, precision=precision, strict=True, **options)
+    with emulation(target) as plain:
+        return nnefc.compile(path, plain, precision=precision, strict=True, **options)
 
 
 def _run_here(artifact: Artifact, folder: Path, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -13,6 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 import tvm
+from emulated_amx import EMULATED, emulation
 from emulation import Machine, run_on, with_glibc
 from exact_products import EXACT_PRODUCTS
 from onnx import helper, numpy_helper
@@ -27,7 +28,7 @@ from nnefc.passes.pipeline import optimized
 from nnefc.targets.machine.parsing import parse_target
 
 # Instructions for four terms, for two in wide and in narrow registers, what this machine has, and a matrix unit.
-TILES = "llvm -mcpu=x86-64-v4 -mattr=+avx512vnni,+amx-int8 -emulate=amx"
+TILES = f"llvm -mcpu=x86-64-v4 -mattr=+avx512vnni,+amx-int8{EMULATED}"
 VNNI = "llvm -mcpu=x86-64-v3 -mattr=+avxvnni"
 WIDER = ("llvm -mcpu=x86-64-v2", "llvm -mcpu=x86-64-v3")  # the instructions of the first, and more registers
 TARGETS = ("llvm", *WIDER, VNNI, "llvm -mcpu=x86-64-v4", TILES)
@@ -90,7 +91,7 @@ def some_of(family: Family, turn: int) -> tuple[list[Case], list[list[np.ndarray
 @pytest.mark.parametrize("family", [convolutions, products])
 def test_sums_are_exact_by_the_instructions_of_every_target(name: str, family: Family) -> None:
     cases, wanted = some_of(family, TARGETS.index(name))
-    target = parse_target(name)
+    target = parse_target(name.removesuffix(EMULATED))
     flags = Path("/proc/cpuinfo").read_text()
     if "avx512f" in target.features and "avx512f" not in flags:
         pytest.skip("needs: a machine with AVX-512")
@@ -100,7 +101,9 @@ def test_sums_are_exact_by_the_instructions_of_every_target(name: str, family: F
         path = Path(folder) / "model.onnx"
         path.write_bytes(model_of(cases, 10).SerializeToString())
         network = load_network(path)
-    with compile_network(network, target).load(threads=2) as model:
+    with emulation(name):
+        artifact = compile_network(network, target)
+    with artifact.load(threads=2) as model:
         results = model.run(feeds_of(cases))
     check(cases, [[results[f"y{i}_0"]] for i in range(len(cases))], wanted)
 
@@ -127,7 +130,9 @@ def test_products_of_open_sizes_are_exact(name: str, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     network = load_network(tmp_path / "model.onnx", shape={"n": "1..512", "k": "1..600"})
     rng = np.random.default_rng(4)
-    with compile_network(network, parse_target(name)).load(threads=2) as library:
+    with emulation(name) as plain:
+        artifact = compile_network(network, parse_target(plain))
+    with artifact.load(threads=2) as library:
         for rows, depth in ((1, 1), (7, 13), (40, 130)):
             a, b = whole_range(rng, (1, rows, depth), "uint8"), whole_range(rng, (1, depth, rows), "int8")
             wanted = (a.astype(np.int64) - 128) @ (b.astype(np.int64) - 3)

@@ -137,7 +137,7 @@ TARGETS = {
 
 WORDS = (
     *("llvm", "native", "cuda", "-multi", "x86-64-v3", "raspberrypi4", "cortex-m4", "wasm32-wasi", "sapphirerapids"),
-    *("-mcpu=cortex-a72", "-mtriple=aarch64-linux-gnu", "-mattr=+dotprod,-fp16", "-precision=bf16", "-emulate=amx"),
+    *("-mcpu=cortex-a72", "-mtriple=aarch64-linux-gnu", "-mattr=+dotprod,-fp16", "-precision=bf16"),
     *("-arch=sm_90", "-host=x86-64", "-mtriple=", "-mcpu=", "-mattr=+", "riscv64-linux-gnu", "-keys=", "'", '"', "\0"),
 )
 VALUES: tuple[Any, ...] = (
