@@ -1,7 +1,7 @@
 """The matrix unit AMX in C: libraries for processors that have it run on machines with AVX-512 alone.
 
-    with emulation(f"sapphirerapids{EMULATED}") as target:
-        nnefc.compile(path, target)
+with emulation(f"sapphirerapids{EMULATED}") as target:
+    nnefc.compile(path, target)
 """
 
 from __future__ import annotations
