@@ -16,6 +16,7 @@ from tvm import tirx
 
 from nnefc.backends import backend_of
 from nnefc.evaluation import external_calls
+from nnefc.ir.attributes import RULE
 from nnefc.network import Network
 from nnefc.passes.backend import KernelUse
 from nnefc.passes.pipeline import optimized, use_own_operators
@@ -81,7 +82,7 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
         found.append(
             KernelTime(
                 name=gv.name_hint,
-                rule=str(source.attrs["nnefc.rule"]),
+                rule=str(source.attrs[RULE]),
                 calls=calls[gv.name_hint],
                 seconds=_least(library[gv.name_hint], [*operands, *rest][: len(kernel.host.params)]),
                 flops=float(arithmetic_of(program.kernels[gv])),

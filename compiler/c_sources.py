@@ -17,11 +17,10 @@ import tvm
 from tvm import tirx
 
 from nnefc.diagnostics import CompileError
+from nnefc.ir.attributes import C_CALL
 
-__all__ = ["ATTRIBUTE", "CCall", "CSource", "c_files"]
+__all__ = ["CCall", "CSource", "c_files"]
 
-ATTRIBUTE = "nnefc.c_call"
-"""Of a kernel that calls a user's function: the fields of its `CCall`, one after the other."""
 
 _TYPES = {
     "bool": "bool",
@@ -106,7 +105,7 @@ class CCall:
     def attributes(self) -> dict[str, list[str]]:
         """What makes a kernel call the function."""
         return {
-            ATTRIBUTE: [self.source.text, self.source.name, self.source.folder, self.function, *self.parameters],
+            C_CALL: [self.source.text, self.source.name, self.source.folder, self.function, *self.parameters],
         }
 
 
@@ -133,9 +132,9 @@ def c_files(module: tvm.IRModule) -> dict[CSource, str]:
 
 
 def _calls(func: tirx.PrimFunc) -> bool:
-    return bool(func.attrs) and ATTRIBUTE in func.attrs
+    return bool(func.attrs) and C_CALL in func.attrs
 
 
 def _call(func: tirx.PrimFunc) -> CCall:
-    text, name, folder, function, *parameters = map(str, func.attrs[ATTRIBUTE])
+    text, name, folder, function, *parameters = map(str, func.attrs[C_CALL])
     return CCall(CSource(text, name, folder), function, tuple(parameters))

@@ -16,15 +16,10 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 
+from nnefc.ir.attributes import CAPTURED_DIMENSIONS
 from nnefc.sizes import open_variables, variables
 
-__all__ = ["CAPTURED", "TYPICAL", "call_te", "emit_te", "kept_apart"]
-
-CAPTURED = "nnefc.captured_sizes"
-"""Attribute of a kernel: the names of the open dimensions that it has from elsewhere than from its operands' shapes."""
-
-TYPICAL = "nnefc.typical"
-"""Annotation of a loop whose length the data tell: how many iterations it has for usual data."""
+__all__ = ["call_te", "emit_te", "kept_apart"]
 
 
 def call_te(
@@ -61,7 +56,7 @@ def emit_te(
 def kept_apart(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
     """A kernel that TVM takes for no other one with other open dimensions inside."""
     names = _captured(kernel)
-    return kernel.with_attr(CAPTURED, names) if names else kernel
+    return kernel.with_attr(CAPTURED_DIMENSIONS, names) if names else kernel
 
 
 def _captured(kernel: tirx.PrimFunc) -> list[str]:

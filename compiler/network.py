@@ -18,6 +18,7 @@ import tvm
 from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
+from nnefc.ir.attributes import CONTROL
 from nnefc.size_formulas import Formula
 from nnefc.sizes import (
     MAX_ITEMS,
@@ -51,8 +52,6 @@ __all__ = [
     "result_types",
     "size_by_name",
 ]
-
-_CONTROL = "nnefc.control."
 
 
 @dataclass(frozen=True)
@@ -314,14 +313,14 @@ def result_types(main: relax.Function) -> list[relax.TensorType]:
 
 def call_control(index: int, operands: list[relax.Expr], results: list[relax.TensorType]) -> relax.Call:
     """The call of the `Choice` or `Loop` at this place among `controls`."""
-    return relax.op.call_dps_packed(f"{_CONTROL}{index}", relax.Tuple(operands), results)
+    return relax.op.call_dps_packed(f"{CONTROL}{index}", relax.Tuple(operands), results)
 
 
 def control_index(expr: relax.Expr) -> int | None:
     """Which of the `controls` an expression calls, if it calls one; its operands are the fields of `expr.args[1]`."""
     if not isinstance(expr, relax.Call) or expr.op != tvm.ir.Op.get("relax.call_dps_packed"):
         return None
-    return int(str(expr.args[0].global_symbol).removeprefix(_CONTROL))
+    return int(str(expr.args[0].global_symbol).removeprefix(CONTROL))
 
 
 def check_sizes(part: Network | Body) -> None:

@@ -16,6 +16,7 @@ from tvm import relax, tirx
 from tvm.ir import GlobalVar
 
 from nnefc.internal_errors import working_in, working_on
+from nnefc.ir.attributes import RULE
 from nnefc.network import Body, Choice, Control, Loop, Network, called_controls
 from nnefc.passes.backend import (
     MEMORY_BUDGET,
@@ -393,7 +394,7 @@ def _timed(
     return TimedKernel(
         kernel=step.kernel.name_hint,
         tensors=step.tensors,
-        rule=str(kernels[step.kernel].scheduled.attrs["nnefc.rule"]),
+        rule=str(kernels[step.kernel].scheduled.attrs[RULE]),
         operations=arithmetic_of(program.kernels[step.kernel]),
         bytes=sum(size for size in sizes if isinstance(size, int)) if all(map(is_known, sizes)) else 0,
         operators=tuple(dict.fromkeys(operators[name] for name in step.tensors if name in operators)),

@@ -22,6 +22,7 @@ import nnefc
 from nnefc.backends import cpu
 from nnefc.cli import main
 from nnefc.diagnostics import CompileError
+from nnefc.ir.attributes import RULE
 from nnefc.loader import RunError
 
 RNG = np.random.default_rng(43)
@@ -57,7 +58,7 @@ def mistaken(change: Callable[..., object], kernel: str = "", kind: type = tirx.
 
     def wrong(func: tirx.PrimFunc, *arguments: object) -> object:
         made = lower_kernel(func, *arguments)
-        if kernel and str(func.attrs["nnefc.rule"]) != kernel:
+        if kernel and str(func.attrs[RULE]) != kernel:
             return made
         return replace(made, func=tvm_ffi.structural_map(made.func, (kind, change)))
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import tvm
 from tvm import tirx
 
+from nnefc.ir.attributes import CHECKED, ELEMENT_RANGES, RULE
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
 from nnefc.passes.compute.byte_functions import use_byte_functions
 from nnefc.passes.graph.assign_layouts import AssignLayouts
@@ -65,7 +66,6 @@ from nnefc.passes.tir.scratch import ALONE, BARE, THREADS, Frames
 from nnefc.passes.tir.turned_loads import use_turned_loads
 from nnefc.passes.tir.widened_bytes import use_widened_bytes, with_widened_bytes
 from nnefc.sizes import is_known
-from nnefc.targets.codegen.attributes import CHECKED, ITEM_RANGES
 from nnefc.targets.codegen.cpu.objects import MachineCode
 from nnefc.targets.machine.common import machine_of_passes, machine_of_schedules
 from nnefc.targets.machine.system import FileFormat
@@ -162,11 +162,7 @@ class CpuBackend(Backend):
             _, single = self._lowered(replace(unobserved, kernel=with_sizes(kernel.kernel, ones), sizes=rest), once)
             if is_known(single.workspace_bytes) and not single.workspace_bytes:
                 lowered = with_version(lowered, single, is_of_one_row(ones))
-        few = (
-            of_few_rows(kernel.kernel, self._of_schedules)
-            if func.attrs["nnefc.rule"] == ContractionRule.__name__
-            else None
-        )
+        few = of_few_rows(kernel.kernel, self._of_schedules) if func.attrs[RULE] == ContractionRule.__name__ else None
         if few is not None:
             _, version = self._lowered(replace(unobserved, kernel=few[0]), once)
             if is_known(version.workspace_bytes) and not version.workspace_bytes:
@@ -190,7 +186,7 @@ class CpuBackend(Backend):
             kernel.observe("rolled loops", instructed)
         if kernel.checked:
             ranges = {str(position): list(pair) for position, pair in kernel.item_ranges.items()}
-            instructed = instructed.with_attrs({CHECKED: True, ITEM_RANGES: ranges})
+            instructed = instructed.with_attrs({CHECKED: True, ELEMENT_RANGES: ranges})
         return LoweredKernel(
             func,
             [param.ty for param in lowered.func.params[: len(lowered.func.params) - len(kernel.sizes)]],
@@ -211,7 +207,7 @@ class CpuBackend(Backend):
 
         target = self._of_schedules
         func = with_half_sums(with_dot_sums(scheduled(use.kernel, CPU_RULES, target)))
-        observed(str(func.attrs.get("nnefc.rule", "schedule")), func)
+        observed(str(func.attrs.get(RULE, "schedule")), func)
         if not (self.target.reproducible or use.strict):
             func = with_tanh_sigmoids(func)
             observed("sigmoids for tanh", func)

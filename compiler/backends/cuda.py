@@ -12,7 +12,7 @@ from dataclasses import replace
 import tvm
 from tvm import tirx
 
-from nnefc.c_sources import ATTRIBUTE as C_CALL
+from nnefc.ir.attributes import C_CALL, NO_ALIAS, RULE
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel, NamedPass
 from nnefc.passes.graph.use_narrow_floats import UseNarrowFloats, check_names
 from nnefc.passes.legalize.fetch_blocks import FetchBlocks
@@ -43,7 +43,6 @@ from nnefc.passes.tir.sizes import tensor_bytes
 from nnefc.passes.tir.statements import rounds_of
 from nnefc.passes.tir.workspace import with_workspace_parameters
 from nnefc.sizes import Dimension, dimension, is_known, substituted
-from nnefc.targets.codegen.attributes import NO_ALIAS
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
 from nnefc.targets.codegen.cuda.formulas import number_of
@@ -144,7 +143,7 @@ class CudaBackend(Backend):
             sizes=[size for size in kernel.sizes if size not in ones],
         )
         func, version = self._on_device(single)
-        is_other = func.attrs["nnefc.rule"] == VectorProductRule.__name__
+        is_other = func.attrs[RULE] == VectorProductRule.__name__
         return with_version(code, version, kernel.sizes, ones) if is_other else code
 
     def _for_host(self, kernel: KernelUse) -> LoweredKernel:

@@ -18,15 +18,12 @@ from tvm import relax, te, tirx
 
 from nnefc.agreement import agree_all
 from nnefc.diagnostics import CompileError
+from nnefc.ir.attributes import ADDS_OFFSETS, DEQUANTIZES_BLOCKS, MAY_BE_WIDE, ROW_BYTES
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.casting import Cast
 from nnefc.sizes import Dimension, ceil_div, expression
 
 __all__ = [
-    "ADDS_OFFSETS",
-    "DEQUANTIZES_BLOCKS",
-    "MAY_BE_WIDE",
-    "ROW_BYTES",
     "BlockDequantization",
     "BlockGather",
     "BlockTensor",
@@ -37,20 +34,6 @@ __all__ = [
     "unpacked",
 ]
 
-DEQUANTIZES_BLOCKS = "nnefc.dequantizes_blocks"
-"""Attribute of the kernel of a `BlockDequantization`: the bits of an integer, or 0 for other formats.
-
-Its result is not computed at compile time: it would be several times as large."""
-
-MAY_BE_WIDE = "nnefc.may_be_wide"
-"""Attribute of such a kernel whose result is computed at compile time after all, if no product widens it."""
-
-ROW_BYTES = "nnefc.row_bytes"
-"""Attribute of such a kernel of whose products the other factor may be rounded to so many bytes, 1 or 2, with a scale
-for each block; 0: it stays float32."""
-
-ADDS_OFFSETS = "nnefc.adds_offsets"
-"""Attribute of such a kernel whose last operand is added after the scale is applied, instead of taken away before."""
 
 _BITS = (2, 4, 8)
 _OPAQUE = 8  # Relax's number for kernels that stay alone

@@ -10,6 +10,7 @@ from tvm import relax, tirx
 
 from nnefc.agreement import agree, agree_all
 from nnefc.diagnostics import CompileError
+from nnefc.ir.attributes import UPDATES
 from nnefc.operators.attention import Attention, MergeHeads
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, rank_of, shape_of
 from nnefc.operators.elementwise import item_at
@@ -17,7 +18,7 @@ from nnefc.operators.indexing import Gather
 from nnefc.operators.normalization import RootMeanSquare
 from nnefc.operators.rotary import RotaryEmbedding
 from nnefc.operators.shape import Transpose
-from nnefc.operators.statements import UPDATES, T, each, looped
+from nnefc.operators.statements import T, each, looped
 from nnefc.sizes import Dimension, expression
 
 __all__ = ["AppendToCache", "CachedAttention", "FirstPositions", "PaddingMask", "WriteToCache"]

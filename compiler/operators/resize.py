@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
+from nnefc.ir.attributes import RESIZE
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
 from nnefc.operators.interpolation import Interpolation, Scaling
 from nnefc.sizes import expression
 
-__all__ = ["RESIZE", "Resize", "interpolate"]
+__all__ = ["Resize", "interpolate"]
 
-RESIZE = "nnefc.resize"
-"""Attribute of a kernel that `interpolate` makes: for each axis that it resizes, the axis and how (see there)."""
 
 _MOST_TAPS = 8
 """Items that a result may read along all axes at once; with more, the axes are resized one after the other."""

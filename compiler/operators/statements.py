@@ -17,22 +17,15 @@ from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from nnefc.kernel_calls import TYPICAL
+from nnefc.ir.attributes import INDEPENDENT, SIZE_HINT
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of, zeros
 from nnefc.sizes import Dimension, expression, greatest, typical
 
-__all__ = ["INDEPENDENT", "UPDATES", "Failure", "Result", "T", "columns", "each", "looped", "report", "told"]
+__all__ = ["Failure", "Result", "T", "columns", "each", "looped", "report", "told"]
 
 Result: TypeAlias = tuple[Shape, str]
 """Shape and element type of what a kernel writes."""
 
-UPDATES = "nnefc.updates"
-"""Attribute of a kernel: the position of the operand whose bytes its result has before the kernel changes some of them.
-
-The memory plan lets the two be one, or copies the operand first."""
-
-INDEPENDENT = "nnefc.independent"
-"""Annotation of a loop whose iterations may run in any order, side by side."""
 
 _OPAQUE = 8
 """Relax's number for kernels that nothing may be fused with: what they read and write cannot be told element-wise."""
@@ -112,7 +105,7 @@ def columns(count: Dimension) -> Any:
 
 def told(count: Any, usual: int) -> Any:
     """A loop of as many iterations as the data tell, and how many these usually are."""
-    return T.serial(0, count, annotations={TYPICAL: max(1, usual)})
+    return T.serial(0, count, annotations={SIZE_HINT: max(1, usual)})
 
 
 def report(message: str) -> None:

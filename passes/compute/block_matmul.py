@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from nnefc.ir.attributes import DEQUANTIZED
 from nnefc.operators.block_quantization import unpacked
 from nnefc.passes.compute.blocked import block_array
 from nnefc.passes.compute.dot_product import Multiplication
@@ -29,12 +30,8 @@ from nnefc.passes.compute.packed_items import bytes_of, item_of
 from nnefc.passes.compute.two_digits import joined_digits
 from nnefc.sizes import dimensions
 
-__all__ = ["DEQUANTIZED", "Blocks", "gather_rows", "multiply_blocks", "pack_blocks", "sums_of_blocks"]
+__all__ = ["Blocks", "gather_rows", "multiply_blocks", "pack_blocks", "sums_of_blocks"]
 
-DEQUANTIZED = "nnefc.dequantized"
-"""Annotation of a sum of products with a factor that is computed from several tensors: in how many instructions.
-
-Its first reduced axis counts the blocks; only the first factor of the sum's terms changes within one."""
 
 _STEPS = 3  # to move the bits, to convert them
 

@@ -6,11 +6,7 @@ from collections.abc import Sequence
 
 from tvm import tirx
 
-__all__ = ["PERIODS", "chosen"]
-
-PERIODS = "nnefc.periods"
-"""Attribute of a computation that has a formula for each place of a tile: for each axis, how many places there are
-along it, again and again; 1 where the formula does not depend on it. The loops over the places are to be unrolled."""
+__all__ = ["chosen"]
 
 
 def chosen(index: tirx.Expr, values: Sequence[tirx.Expr]) -> tirx.Expr:

@@ -15,14 +15,13 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import te, tirx
 
+from nnefc.ir.attributes import FULL_BLOCKS
 from nnefc.passes.compute.riscv_vectors import byte_pair
 from nnefc.sizes import dimension
 from nnefc.targets.machine.target import Target
 
-__all__ = ["WHOLE_BLOCKS", "convolve_pairs", "takes_pairs"]
+__all__ = ["convolve_pairs", "takes_pairs"]
 
-WHOLE_BLOCKS = "nnefc.whole_blocks"
-"""Annotation of a computation: its vectors are the channels of a block, however many registers of sums these are."""
 
 _MOST_TAPS = (
     32  # of a filter all of whose products are written out, for places in it are no linear function of a pair's
@@ -78,4 +77,4 @@ def convolve_pairs(
             products[1] = tirx.if_then_else(is_there, products[1], tirx.const(0, "int16"))
         return te.sum((products[0] + products[1]).astype("int32"), axis=[pair])
 
-    return te.compute((batch, outer, *spatial, block), element, name="convolution", attrs={WHOLE_BLOCKS: True})
+    return te.compute((batch, outer, *spatial, block), element, name="convolution", attrs={FULL_BLOCKS: True})

@@ -16,13 +16,12 @@ import numpy as np
 import tvm
 from tvm import te, tirx
 
+from nnefc.ir.attributes import COMPUTED_OPERANDS
 from nnefc.passes.tir.pure_operators import register_pure_operator
 from nnefc.sizes import ceil_div, dimension
 
-__all__ = ["MADE_OPERANDS", "convolve_rows", "pack_rows", "use_pairs_of_bytes"]
+__all__ = ["convolve_rows", "pack_rows", "use_pairs_of_bytes"]
 
-MADE_OPERANDS = "nnefc.made_operands"
-"""Annotation of a computation: what it reads takes work, which neighbours share along the last reduced axis."""
 
 _NAME = "nnefc.pair_of_bytes"
 
@@ -79,7 +78,7 @@ def convolve_rows(
         pair = tirx.call_intrin("int32", _NAME, item(0), item(1))
         return te.sum(product(pair, weights(o, *taps, lane)), axis=taps)
 
-    return te.compute((batch, outer, *spatial, block), element, name="convolution", attrs={MADE_OPERANDS: True})
+    return te.compute((batch, outer, *spatial, block), element, name="convolution", attrs={COMPUTED_OPERANDS: True})
 
 
 @functools.cache  # TVM refuses a second registration

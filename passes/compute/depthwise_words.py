@@ -19,15 +19,14 @@ from tvm import te, tirx
 from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
+from nnefc.ir.attributes import SHARED_WORDS
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
 from nnefc.passes.tir.pure_operators import register_pure_operator
 from nnefc.sizes import Dimension, ceil_div, dimension, is_known
 from nnefc.targets.machine.target import Target
 
-__all__ = ["SHARING", "Words", "convolve_words", "use_words", "words_of"]
+__all__ = ["Words", "convolve_words", "use_words", "words_of"]
 
-SHARING = "nnefc.sharing"
-"""Annotation of a computation: so many neighbours along the last axis but one read the same words."""
 
 _NAME = "nnefc.word_of_neighbours"
 _PIXELS = 4  # of a word
@@ -121,7 +120,7 @@ def convolve_words(
         return te.sum(words.how.product(tirx.call_intrin("int32", _NAME, *pixels), filters), axis=taps)
 
     shape = (batch, outer, *spatial, width, block)
-    return te.compute(shape, element, name="convolution", attrs={SHARING: words.results})
+    return te.compute(shape, element, name="convolution", attrs={SHARED_WORDS: words.results})
 
 
 @functools.cache  # TVM refuses a second registration

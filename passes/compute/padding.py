@@ -16,16 +16,11 @@ from tvm import s_tir, tirx
 from tvm.ir import Range
 from tvm.ir.expr import TensorRegion
 
+from nnefc.ir.attributes import PADDING
 from nnefc.passes.tir.expressions import int64
 from nnefc.sizes import Dimension, expression
 
-__all__ = ["BORDER", "INSIDE", "Border", "write_inside"]
-
-# Annotation of the step that writes what is inside: the border's places before each dimension, and its value.
-BORDER = "nnefc.border"
-
-# The same, of such a step whose axes are not the dimensions that it writes: how far it writes along each of these.
-INSIDE = "nnefc.inside"
+__all__ = ["Border", "write_inside"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ class Border:
 
 def write_inside(shape: Sequence[Dimension], dtype: str, border: Border) -> tirx.PrimFunc:
     """The kernel `(X, P)` that copies X, of this shape, into the middle of P; the border of P is left as it is."""
-    note = {BORDER: [int64(width) for width in (*border.before, border.value)]}
+    note = {PADDING: [int64(width) for width in (*border.before, border.value)]}
     return _copy(shape, border.around(shape), border.before, dtype, note)
 
 

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 from tvm import te, tirx
 
-from nnefc.passes.compute.choice import PERIODS, chosen
-from nnefc.passes.compute.long_sums import LONGEST_PART
+from nnefc.ir.attributes import LONGEST_PART, PERIODS, STRASSEN_PRODUCTS
+from nnefc.passes.compute.choice import chosen
 from nnefc.sizes import dimensions
 
 __all__ = [
@@ -28,14 +28,11 @@ __all__ = [
     "LEFT",
     "RESULT",
     "RIGHT",
-    "STRASSEN_PRODUCTS",
     "combine_left",
     "combine_right",
     "multiply_submatrices",
 ]
 
-STRASSEN_PRODUCTS = "nnefc.strassen_products"
-"""Attribute of the computation of the seven products, `[…, 7, rows, columns]`, that one other reads."""
 
 COUNT = 7  # products of blocks
 _PART = 200  # terms of a sum; the sums of blocks make their rounding twice as large

@@ -29,9 +29,9 @@ import numpy as np
 import tvm
 from tvm import te, tirx
 
+from nnefc.ir.attributes import LONGEST_PART, PERIODS
 from nnefc.passes.compute.blocked import multiply
-from nnefc.passes.compute.choice import PERIODS, chosen
-from nnefc.passes.compute.long_sums import LONGEST_PART
+from nnefc.passes.compute.choice import chosen
 from nnefc.sizes import Dimension, ceil_div, dimension, expression
 
 __all__ = [

@@ -9,12 +9,12 @@ import math
 
 from tvm import relax, topi
 
+from nnefc.ir.attributes import SAME_BYTES
 from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.blocked import block, blocks, unblock
 from nnefc.passes.compute.transposition import POSITIONS, transpose_to_blocks, transpose_to_plain
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import shape_of
-from nnefc.passes.schedule.in_place import SAME_BYTES
 from nnefc.sizes import expression, may_exceed
 
 __all__ = ["seen_as", "to_blocks", "to_plain"]

@@ -18,12 +18,11 @@ from tvm.ir import GenericConst
 
 from nnefc.bindings import variables_read
 from nnefc.evaluation import Budget, Kernels, evaluate, external_calls
+from nnefc.ir.attributes import CONVERTS_CONSTANTS, DEQUANTIZES_BLOCKS, UPDATES
 from nnefc.mapped_files import release_pages
 from nnefc.network import control_index
-from nnefc.operators.block_quantization import DEQUANTIZES_BLOCKS
-from nnefc.operators.statements import UPDATES
 from nnefc.passes.graph.formulas import values_not_stored
-from nnefc.passes.graph.narrow_constants import WIDENS, narrow_weights
+from nnefc.passes.graph.narrow_constants import narrow_weights
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, is_call, is_constant, operands, shape_of
 from nnefc.sizes import mentions_open
@@ -184,7 +183,7 @@ def _stays(kernel: tirx.PrimFunc, widened: bool) -> bool:
         return True
     if kernel.attrs and DEQUANTIZES_BLOCKS in kernel.attrs:
         return True
-    if kernel.attrs and WIDENS in kernel.attrs:
+    if kernel.attrs and CONVERTS_CONSTANTS in kernel.attrs:
         return not widened or int(kernel.attrs[FUSION]) == OpPattern.OPAQUE
     return bool(external_calls(kernel))
 

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
+from nnefc.ir.attributes import LOCAL_RESPONSE
 from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.local_response import LocalResponse, normalize_plain
 from nnefc.passes.graph.rewriter import Rewriter, array_of, is_call, is_constant, shape_of
 
-__all__ = ["LOCAL_RESPONSE", "JoinLocalResponse"]
+__all__ = ["JoinLocalResponse"]
 
-# Attribute of a kernel: (before, after, scale, bias, power) of its normalization.
-LOCAL_RESPONSE = "nnefc.local_response"
 _LARGEST_WINDOW = 64
 
 

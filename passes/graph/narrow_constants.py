@@ -21,6 +21,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from nnefc.bindings import variables_read
+from nnefc.ir.attributes import CONVERTS_CONSTANTS
 from nnefc.passes.graph.expression_size import kernel_size
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized import Grid, Quantized, quantized_of
@@ -28,10 +29,8 @@ from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, i
 from nnefc.sizes import item_count, typical
 from nnefc.targets.machine.target import Target
 
-__all__ = ["WIDENS", "NarrowConstants", "narrow_weights", "weights_of", "widened_for"]
+__all__ = ["NarrowConstants", "narrow_weights", "weights_of", "widened_for"]
 
-WIDENS = "nnefc.widens"
-"""Attribute of a kernel that widens constants: they are not replaced by its result."""
 
 _LEAST_ITEMS = 1 << 10
 """Of constants that are kept narrow: smaller ones save less than the code for widening takes."""
@@ -88,7 +87,9 @@ def widened_for(rewriter: Rewriter, packed: relax.Expr, rows: int, target: Targe
         or 8 * item_count(shape_of(packed)) > target.costs.l2_bytes
     ):
         return packed
-    return rewriter.emit_te(_widen, packed, name="widen_weights", attrs={WIDENS: 1, FUSION: OpPattern.OPAQUE})
+    return rewriter.emit_te(
+        _widen, packed, name="widen_weights", attrs={CONVERTS_CONSTANTS: 1, FUSION: OpPattern.OPAQUE}
+    )
 
 
 def narrow_weights(func: relax.Function) -> set[relax.Var]:
@@ -173,7 +174,7 @@ class _Narrower(Rewriter):
         source = self._stored(expr)
         if source is None:
             return expr
-        attrs = {WIDENS: 1, FUSION: OpPattern.ELEMENT_WISE}
+        attrs = {CONVERTS_CONSTANTS: 1, FUSION: OpPattern.ELEMENT_WISE}
         if isinstance(source, Quantized):
             scale, zero = constant(source.grid.scale), constant(source.grid.zero.astype(np.int32))
             return self.emit_te(_dequantize, source.data, scale, zero, source.grid.axis, name="dequantize", attrs=attrs)

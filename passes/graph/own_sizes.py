@@ -16,16 +16,11 @@ import tvm_ffi
 from tvm import relax, s_tir, tirx
 from tvm.ir import PrimType
 
-from nnefc.kernel_calls import CAPTURED
+from nnefc.ir.attributes import CAPTURED_DIMENSIONS, DYNAMIC_DIMENSIONS, OPERAND_SHAPES
 from nnefc.passes.graph.rewriter import Rewriter, is_call
-from nnefc.passes.schedule.schedules import OPEN_SIZES
 from nnefc.sizes import dimensions, expression, is_known, open_variables, structural_key, variables
 
-__all__ = ["SHAPES", "OwnSizes"]
-
-SHAPES = "nnefc.shapes"
-"""Attribute of a kernel with open dimensions: the shapes of its operands. Without it, kernels that differ in their
-variables alone would be taken for one."""
+__all__ = ["OwnSizes"]
 
 
 @tvm.transform.module_pass(opt_level=0, name="OwnSizes")
@@ -76,11 +71,13 @@ class _Renamer(Rewriter):
         """A kernel with the sizes of these operands, of which `count` are tensors that it reads; and its results."""
         func, free = self._open[kernel], self._free[kernel]
         sizes = _sizes(func, operands, free)
-        own = _in_simplest_form(_with_sizes(func, sizes)).without_attr(CAPTURED)
+        own = _in_simplest_form(_with_sizes(func, sizes)).without_attr(CAPTURED_DIMENSIONS)
         # Fusion leaves variables of its own in the types of results: the kernel says what these are.
         shapes = [relax.TensorType(param.shape, str(param.dtype)) for param in own.params]
         used = {var for size in free for var in variables(sizes.get(size, size))}
-        own = own.with_attrs({SHAPES: str(shapes), OPEN_SIZES: [var for var in open_variables() if var in used]})
+        own = own.with_attrs(
+            {OPERAND_SHAPES: str(shapes), DYNAMIC_DIMENSIONS: [var for var in open_variables() if var in used]}
+        )
         return self.builder.add_func(own, str(kernel.name_hint).rstrip(digits)), shapes[count:]
 
 

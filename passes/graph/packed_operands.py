@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from nnefc.ir.attributes import SAME_BYTES
 from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.dot_operands import packed_array, packed_dot_operands
 from nnefc.passes.compute.dot_product import Multiplication, convert
 from nnefc.passes.graph.patterns import FUSION, OpPattern
-from nnefc.passes.schedule.in_place import SAME_BYTES
 
 BYTES = ("uint8", "int8")
 

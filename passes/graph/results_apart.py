@@ -15,11 +15,10 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
+from nnefc.ir.attributes import ELEMENT_OF_TUPLE
 from nnefc.passes.graph.rewriter import Rewriter, is_call
 
 __all__ = ["with_results_apart"]
-
-_ELEMENT = "nnefc.element_of_tuple"
 
 
 def with_results_apart(fusion: tvm.ir.transform.Pass) -> tvm.ir.transform.Pass:
@@ -43,7 +42,7 @@ class _ShowElements:
 
 
 def _is_hidden(value: relax.Expr) -> bool:
-    return bool(is_call(value, "call_pure_packed") and value.args[0].global_symbol == _ELEMENT)
+    return bool(is_call(value, "call_pure_packed") and value.args[0].global_symbol == ELEMENT_OF_TUPLE)
 
 
 class _Hider(Rewriter):
@@ -57,7 +56,7 @@ class _Hider(Rewriter):
         if not isinstance(new, relax.TupleGetItem):
             return new
         index = relax.prim_value(new.index)
-        return relax.op.call_pure_packed(_ELEMENT, new.tuple_value, index, ty_args=[expr.ty])
+        return relax.op.call_pure_packed(ELEMENT_OF_TUPLE, new.tuple_value, index, ty_args=[expr.ty])
 
 
 class _Shower(Rewriter):

@@ -18,7 +18,8 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
-from nnefc.operators.block_quantization import ADDS_OFFSETS, DEQUANTIZES_BLOCKS, item_of_block
+from nnefc.ir.attributes import ADDS_OFFSETS, DEQUANTIZES_BLOCKS
+from nnefc.operators.block_quantization import item_of_block
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, shape_of
 from nnefc.passes.legalize.pack_block_matmul import BlockMatrix, matrix_in_blocks

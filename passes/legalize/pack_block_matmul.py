@@ -19,7 +19,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.operators.block_quantization import ADDS_OFFSETS, DEQUANTIZES_BLOCKS, MAY_BE_WIDE, ROW_BYTES
+from nnefc.ir.attributes import ADDS_OFFSETS, DEQUANTIZES_BLOCKS, MAY_BE_WIDE, ROW_BYTES
 from nnefc.passes.compute.block_matmul import Blocks, gather_rows, multiply_blocks, pack_blocks, sums_of_blocks
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
 from nnefc.passes.compute.matmul import padded_rows

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from tvm import relax
 
+from nnefc.ir.attributes import SAME_BYTES
 from nnefc.passes.graph.rewriter import is_call
-from nnefc.passes.schedule.in_place import SAME_BYTES
 
 __all__ = ["VIEWS"]
 

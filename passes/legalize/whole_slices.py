@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 from tvm import relax, te, topi
 
+from nnefc.ir.attributes import CONCATENATION, SPLIT
 from nnefc.kernel_calls import call_te
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import shape_of
-from nnefc.passes.schedule.in_place import CONCATENATION, PARTS
 from nnefc.sizes import dimension, is_known
 
 __all__ = ["WHOLE_SLICES"]
@@ -42,7 +42,7 @@ def _split(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     if not _is_first(data, axis) or not is_known(*sizes):
         return call.op.get_attr("FLegalize")(builder, call)
     seams = tuple(accumulate(sizes))[:-1]
-    attrs = {FUSION: OpPattern.OPAQUE, PARTS: True}
+    attrs = {FUSION: OpPattern.OPAQUE, SPLIT: True}
     return call_te(builder, topi.split, data, seams, axis, name="split", attrs=attrs)
 
 

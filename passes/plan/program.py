@@ -18,11 +18,12 @@ from tvm import relax, tirx
 
 from nnefc.diagnostics import CompileError
 from nnefc.element_types import item_bytes
+from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
 from nnefc.network import Body, Choice, Control, Count, Loop, Network, control_index, result_types
 from nnefc.passes.graph.origins import origins
 from nnefc.passes.graph.rewriter import array_of, is_constant
 from nnefc.passes.plan.size_arguments import SizeArguments, with_size_arguments
-from nnefc.passes.schedule.schedules import OPEN_SIZES, open_sizes_of
+from nnefc.passes.schedule.schedules import open_sizes_of
 from nnefc.sizes import Dimension, bounds, dimensions, expression, item_count, typical, variables
 
 __all__ = [
@@ -355,7 +356,7 @@ def _nameless(func: tirx.PrimFunc) -> tirx.PrimFunc:
     func, sizes = func.without_attr("global_symbol"), open_sizes_of(func)
     if not sizes:
         return func
-    bare = func.without_attr(OPEN_SIZES)
+    bare = func.without_attr(DYNAMIC_DIMENSIONS)
     return tirx.PrimFunc([*sizes, *bare.params], bare.body, bare.ret_type, bare.attrs)
 
 

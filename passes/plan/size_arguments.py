@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from nnefc.passes.graph.own_sizes import SHAPES
-from nnefc.passes.schedule.schedules import OPEN_SIZES, open_sizes_of
+from nnefc.ir.attributes import DYNAMIC_DIMENSIONS, OPERAND_SHAPES
+from nnefc.passes.schedule.schedules import open_sizes_of
 from nnefc.passes.tir.expressions import int64
 from nnefc.sizes import Dimension, bounds, dimension, expression, least, named, substituted
 
@@ -61,7 +61,7 @@ def with_size_arguments(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, SizeArgumen
     open_dimensions = open_sizes_of(func)
     if not open_dimensions:
         return func, ()
-    bare = func.without_attr(OPEN_SIZES).without_attr(SHAPES)
+    bare = func.without_attr(DYNAMIC_DIMENSIONS).without_attr(OPERAND_SHAPES)
     common = _common_quotients(bare, open_dimensions)
     taken = _taken_always(bare, [var for var in open_dimensions if var not in common])
     values = {
@@ -85,7 +85,7 @@ def with_size_arguments(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, SizeArgumen
     own = tvm_ffi.structural_map(own, (tirx.Sub, shortened)) if taken else own
     own = tvm_ffi.structural_map(own, ((tirx.Add, tirx.Sub), _without_steps_back)) if common else own
     arguments = [(expression(names.get(var, dimension(var))), value) for var, value in values.items()]
-    return own.with_attr(OPEN_SIZES, [size for size, _ in arguments]), tuple(arguments)
+    return own.with_attr(DYNAMIC_DIMENSIONS, [size for size, _ in arguments]), tuple(arguments)
 
 
 def _common_quotients(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Mapping[tirx.Var, _Quotient]:

@@ -21,8 +21,7 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad, TensorRegion
 from tvm.s_tir.schedule import SBlockRV
 
-from nnefc.passes.compute.block_matmul import DEQUANTIZED
-from nnefc.passes.compute.choice import PERIODS
+from nnefc.ir.attributes import DEQUANTIZED, PERIODS
 from nnefc.passes.compute.dot_product import is_dot_product, is_widening
 from nnefc.passes.compute.two_digits import digits_of, is_of_two_digits
 from nnefc.passes.schedule.schedules import root_blocks, schedule_of

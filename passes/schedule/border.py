@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 
 from tvm import s_tir, tirx
 
-from nnefc.passes.compute.padding import BORDER, INSIDE
+from nnefc.ir.attributes import INTERIOR, PADDING
 from nnefc.passes.schedule.schedules import root_blocks, vector_lanes
 from nnefc.passes.tir.expressions import int64
 from nnefc.passes.tir.sizes import Size, size_of, sizes_of
@@ -32,10 +32,10 @@ def fill_border(sch: s_tir.Schedule, target: Machine) -> tirx.PrimFunc:
     func = sch.mod["main"]
     for block in root_blocks(sch):
         node = sch.get(block)
-        if BORDER in node.annotations:
-            *before, value = [int(number) for number in node.annotations[BORDER]]
+        if PADDING in node.annotations:
+            *before, value = [int(number) for number in node.annotations[PADDING]]
             result = node.writes[0].source
-            known = node.annotations.get(INSIDE)
+            known = node.annotations.get(INTERIOR)
             extents = list(map(int, known)) if known else [_extent(axis, node.body) for axis in node.iter_vars]
             inside = [(first, first + extent) for first, extent in zip(before, extents, strict=True)]
             return _after(_filled(result, inside, value, target.lanes(str(result.dtype))), func)

@@ -9,21 +9,12 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir.expr import TensorRegion
 
-from nnefc.operators.statements import UPDATES
+from nnefc.ir.attributes import CONCATENATION, SAME_BYTES, SPLIT, UPDATES
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
 from nnefc.passes.tir.expressions import is_number
 from nnefc.passes.tir.sizes import elements_of, sizes_of
 
-__all__ = ["CONCATENATION", "PARTS", "SAME_BYTES", "InPlace", "in_place_of"]
-
-# Attribute of a kernel whose result is its operands' bytes, one after the other.
-CONCATENATION = "nnefc.concatenation"
-
-# Attribute of a kernel whose results are its operand's bytes, one after the other.
-PARTS = "nnefc.parts"
-
-# Attribute of a kernel whose result is its operand's bytes, in another shape or read as another type.
-SAME_BYTES = "nnefc.same_bytes"
+__all__ = ["InPlace", "in_place_of"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +46,7 @@ def in_place_of(kernel: KernelAnalysis) -> InPlace:
     func = kernel.func
     if func.attrs and CONCATENATION in func.attrs:
         return InPlace(concatenation=True)
-    if func.attrs and PARTS in func.attrs:
+    if func.attrs and SPLIT in func.attrs:
         return InPlace(parts=True)
     if func.attrs and SAME_BYTES in func.attrs:
         return InPlace(reshape=True)

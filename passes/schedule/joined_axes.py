@@ -16,11 +16,9 @@ from tvm import s_tir, tirx
 from tvm.ir import Range
 from tvm.ir.expr import TensorLoad, TensorRegion
 
-from nnefc.passes.compute.choice import PERIODS
-from nnefc.passes.compute.padding import BORDER, INSIDE
+from nnefc.ir.attributes import INTERIOR, JOINED_ROWS, PADDING, PERIODS
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
 from nnefc.passes.tir.expressions import int64, is_number, substituted, variables_of
-from nnefc.passes.tir.shared_tiles import JOINED_ROWS
 from nnefc.passes.tir.sizes import Size, sizes_of
 from nnefc.sizes import expression, is_known
 
@@ -194,8 +192,8 @@ class _Joining:
         }:
             return None
         annotations = dict(block.annotations)
-        if BORDER in annotations:
-            annotations[INSIDE] = [expression(axis.size) for axis in step.axes]
+        if PADDING in annotations:
+            annotations[INTERIOR] = [expression(axis.size) for axis in step.axes]
         axes = list(block.iter_vars)
         axes[position : position + 2] = [tirx.IterVar(Range(int64(0), size), var, axes[position].iter_type)]
         made = s_tir.SBlock(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import s_tir, tirx
 
-from nnefc.operators.statements import INDEPENDENT
+from nnefc.ir.attributes import INDEPENDENT
 from nnefc.passes.tir.expressions import is_number
 from nnefc.sizes import is_size
 

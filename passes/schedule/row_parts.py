@@ -18,9 +18,9 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorLoad, TensorRegion
 from tvm.sym import Analyzer
 
-from nnefc.passes.compute.padding import BORDER, write_beginning
+from nnefc.ir.attributes import PADDING, SAME_BYTES
+from nnefc.passes.compute.padding import write_beginning
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
-from nnefc.passes.schedule.in_place import SAME_BYTES
 from nnefc.passes.schedule.schedules import open_sizes_of
 from nnefc.passes.tir.expressions import int64, loads_of, variables_of
 from nnefc.passes.tir.sizes import sizes_of
@@ -204,10 +204,10 @@ class KernelRows:
             for stmt in (block.body, block.init)
         )
         annotations = dict(block.annotations)
-        if BORDER in annotations:
-            border = list(annotations[BORDER])
+        if PADDING in annotations:
+            border = list(annotations[PADDING])
             border[ROWS] = int64(first + offset - needs[step.result][0])
-            annotations[BORDER] = border
+            annotations[PADDING] = border
         axes = [
             tirx.IterVar(Range(int64(0), size), axis.var, axis.kind)
             for axis, size in zip(step.axes, sizes, strict=True)

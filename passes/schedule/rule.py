@@ -9,6 +9,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from nnefc.empty_sums import without_empty_sums
+from nnefc.ir.attributes import RULE
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.border import Machine, fill_border
 from nnefc.passes.schedule.first_values import write_first_values
@@ -52,6 +53,6 @@ def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], ta
         except s_tir.ScheduleError:
             continue  # of the rule's kind at first sight, but not quite: the next rule is slower, and right too
         if schedule is not None:
-            func = fill_border(schedule, target).with_attr("nnefc.rule", type(rule).__name__)
+            func = fill_border(schedule, target).with_attr(RULE, type(rule).__name__)
             return without_open_sizes(func)
     return kernel.func

@@ -9,12 +9,12 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
 from nnefc.passes.tir.named_sizes import named_sizes
 from nnefc.passes.tir.sizes import Size, size_of
 from nnefc.sizes import may_exceed
 
 __all__ = [
-    "OPEN_SIZES",
     "SBlockRV",
     "covers_result",
     "epilogue_into_one_block",
@@ -29,10 +29,6 @@ __all__ = [
     "vector_lanes",
     "without_open_sizes",
 ]
-
-
-OPEN_SIZES = "nnefc.sizes"
-"""Attribute of a kernel with open dimensions: their variables."""
 
 
 class _Schedule(s_tir.Schedule):  # type: ignore[misc]
@@ -53,7 +49,7 @@ for _name, _method in vars(s_tir.Schedule).items():
 
 def open_sizes_of(func: tirx.PrimFunc) -> tuple[tirx.Var, ...]:
     """The open dimensions that a kernel is written with."""
-    return tuple(func.attrs.get(OPEN_SIZES, ())) if func.attrs else ()
+    return tuple(func.attrs.get(DYNAMIC_DIMENSIONS, ())) if func.attrs else ()
 
 
 def without_open_sizes(func: tirx.PrimFunc) -> tirx.PrimFunc:

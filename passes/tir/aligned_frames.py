@@ -16,10 +16,9 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import PointerType, PrimType
 
-__all__ = ["ALIGNED_FRAME", "with_aligned_frames"]
+from nnefc.ir.attributes import ALIGNED_FRAME
 
-ALIGNED_FRAME = "nnefc.aligned_frame"
-"""Annotation of parallel loops; such a loop's body becomes a function of its own."""
+__all__ = ["with_aligned_frames"]
 
 
 def with_aligned_frames(stmt: tirx.Stmt) -> tirx.Stmt:

@@ -23,6 +23,7 @@ from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer, detect_linear_equation
 
 from nnefc.element_types import bits_of
+from nnefc.ir.attributes import ASSEMBLY_MICROKERNEL
 from nnefc.passes.tir import arm32_code, lane_code, pair_code, wasm_code
 from nnefc.passes.tir.bound_offsets import named_value
 from nnefc.passes.tir.expressions import conditions_of, int64, is_number, substituted, variables_of
@@ -32,11 +33,8 @@ from nnefc.passes.tir.wasm_code import EngineProduct, engine_product_of
 from nnefc.targets.machine.system import FileFormat
 from nnefc.targets.machine.target import Target
 
-__all__ = ["ASSEMBLED", "with_assembled_tiles"]
+__all__ = ["with_assembled_tiles"]
 
-ASSEMBLED = "nnefc.assembled"
-"""Annotation of the innermost loop of a sum in registers: how many vectors one instruction shall load, and how many
-terms of each sum may be written out."""
 
 _AT_ONCE = 16  # terms of several rounds of a loop that is not written out
 _SHORT = 128  # bits of a vector of all but SVE
@@ -59,7 +57,7 @@ def with_assembled_tiles(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
 
     def change(loop: tirx.For) -> tirx.Stmt:
         nest = list(_nest(loop))
-        return loop if not nest or ASSEMBLED not in nest[-1].annotations else _assembled(nest, writer, texts)
+        return loop if not nest or ASSEMBLY_MICROKERNEL not in nest[-1].annotations else _assembled(nest, writer, texts)
 
     body = tvm_ffi.structural_map(func.body, (tirx.For, change), order="pre")
     for text in texts:
@@ -124,7 +122,7 @@ def _nest(loop: tirx.Stmt) -> Iterator[tirx.For]:
     """Loops right inside each other up to one that is annotated, or to the innermost."""
     while isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.SERIAL:
         yield loop
-        if ASSEMBLED in loop.annotations:
+        if ASSEMBLY_MICROKERNEL in loop.annotations:
             return
         loop = loop.body
 
@@ -147,8 +145,8 @@ class _Added:
 def _assembled(nest: Sequence[tirx.For], writer: _Writer, texts: dict[str, None]) -> tirx.Stmt:
     """The loops with the innermost ones as one of assembler, as many as fit into its form."""
     *around, innermost = nest
-    together, most = map(int, innermost.annotations[ASSEMBLED])
-    annotations = {key: value for key, value in innermost.annotations.items() if key != ASSEMBLED}
+    together, most = map(int, innermost.annotations[ASSEMBLY_MICROKERNEL])
+    annotations = {key: value for key, value in innermost.annotations.items() if key != ASSEMBLY_MICROKERNEL}
     made: tirx.Stmt = _loop(innermost, innermost.body, annotations)
     parts = _straight(innermost.body)
     found = None if parts is None else _added(parts, writer)

@@ -17,6 +17,7 @@ from tvm import s_tir, tirx
 from tvm.ir import PointerType, PrimType
 from tvm.ir.expr import Call
 
+from nnefc.ir.attributes import CONDITIONAL_VALUES, DYNAMIC_SHAPES, JOINED_ROWS
 from nnefc.passes.tir.aligned_frames import with_aligned_frames
 from nnefc.passes.tir.alignment import aligned
 from nnefc.passes.tir.bound_offsets import with_bound_offsets
@@ -43,7 +44,7 @@ from nnefc.passes.tir.scratch import (
     without_scratch,
 )
 from nnefc.passes.tir.serial_loops import with_serial_loops
-from nnefc.passes.tir.shared_tiles import JOINED_ROWS, with_shared_tiles
+from nnefc.passes.tir.shared_tiles import with_shared_tiles
 from nnefc.passes.tir.size_ranges import with_decided_extremes, within_ranges
 from nnefc.passes.tir.sizes import Size, tensor_bytes
 from nnefc.passes.tir.streamed_panels import with_streamed_panels
@@ -51,7 +52,6 @@ from nnefc.passes.tir.turned_loads import with_turned_loads
 from nnefc.passes.tir.whole_vectors import with_whole_vectors
 from nnefc.passes.tir.workspace import with_workspace_parameters
 from nnefc.sizes import dimension, expression, substituted
-from nnefc.targets.codegen.attributes import CHOOSES, OF_OPEN_SIZES
 
 __all__ = ["Kernel", "lower_kernel", "of_open_sizes"]
 
@@ -146,8 +146,8 @@ def lower_kernel(
 
 
 def of_open_sizes(func: tirx.PrimFunc, chooses: bool) -> tirx.PrimFunc:
-    """A flat function that code generators know to compute open sizes; `chooses`: see :data:`CHOOSES`."""
-    return func.with_attrs({OF_OPEN_SIZES: True, CHOOSES: chooses})
+    """A flat function that code generators know to compute open sizes; `chooses`: see :data:`CONDITIONAL_VALUES`."""
+    return func.with_attrs({DYNAMIC_SHAPES: True, CONDITIONAL_VALUES: chooses})
 
 
 def _passes(

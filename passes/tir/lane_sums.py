@@ -20,13 +20,12 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
+from nnefc.ir.attributes import DOT_ACCUMULATE
 from nnefc.passes.tir.expressions import linear_steps, substituted
 from nnefc.passes.tir.pure_operators import register_pure_operator
 
-__all__ = ["LANE_SUM", "use_lane_sums", "with_lane_sums"]
+__all__ = ["use_lane_sums", "with_lane_sums"]
 
-LANE_SUM = "nnefc.lane_sum"
-"""Annotation of a loop over as many items as one instruction takes."""
 
 _NAME = "nnefc.lane_sum"
 _CHOICE = "nnefc.chosen_sum"
@@ -38,7 +37,7 @@ def with_lane_sums(stmt: tirx.Stmt) -> tirx.Stmt:
     sums: list[tirx.Var] = []
 
     def change(loop: tirx.For) -> tirx.Stmt:
-        return _summed(loop, sums) if LANE_SUM in loop.annotations else loop
+        return _summed(loop, sums) if DOT_ACCUMULATE in loop.annotations else loop
 
     made = tvm_ffi.structural_map(stmt, (tirx.For, change))
     if not sums:

@@ -20,13 +20,11 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.element_types import bits_of
+from nnefc.ir.attributes import LANE_FACTORS, MASK
 from nnefc.passes.tir.expressions import conditions_of, linear_steps, loads_of, replaced, substituted, variables_of
-from nnefc.targets.codegen.attributes import MASK
 
-__all__ = ["BY_LANE", "with_loaded_lanes"]
+__all__ = ["with_loaded_lanes"]
 
-BY_LANE = "nnefc.by_lane"
-"""Annotation of the innermost loop of a sum: how many numbers a vector holds by whose lanes others are multiplied."""
 
 _BITS, _WORD = 128, 32  # of a vector, and at most of a number, or of several that are multiplied at once
 
@@ -43,14 +41,14 @@ def with_loaded_lanes(stmt: tirx.Stmt) -> tirx.Stmt:
     if masked:  # of the lanes of all vectors that are read
         return stmt
     return tvm_ffi.structural_map(
-        stmt, (tirx.For, lambda loop: _by_lane(loop) if BY_LANE in loop.annotations else loop)
+        stmt, (tirx.For, lambda loop: _by_lane(loop) if LANE_FACTORS in loop.annotations else loop)
     )
 
 
 def _by_lane(loop: tirx.For) -> tirx.For:
     """The innermost loop of a sum without the annotation, changed if neighbours are known."""
     annotations = dict(loop.annotations)
-    lanes = int(annotations.pop(BY_LANE))
+    lanes = int(annotations.pop(LANE_FACTORS))
     loop = tirx.For(
         loop.loop_var, loop.min, loop.extent, loop.kind, loop.body, loop.thread_binding, annotations, loop.step
     )

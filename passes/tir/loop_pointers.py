@@ -27,9 +27,9 @@ from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import detect_linear_equation
 from tvm.target import codegen
 
+from nnefc.ir.attributes import DYNAMIC_SHAPES
 from nnefc.passes.tir.bound_offsets import named_value
 from nnefc.passes.tir.expressions import IF_THEN_ELSE, inside, int64, is_number, variables_of
-from nnefc.targets.codegen.attributes import OF_OPEN_SIZES
 
 __all__ = ["with_loop_pointers"]
 
@@ -47,7 +47,7 @@ _ITEMS = 1 << 40  # more than there are
 
 def with_loop_pointers(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A lowered kernel of open sizes that reads by such pointers; any other as it is."""
-    if OF_OPEN_SIZES not in func.attrs:
+    if DYNAMIC_SHAPES not in func.attrs:
         return func
     body = _Kernel(_only_read(func.body)).statement(func.body)
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)

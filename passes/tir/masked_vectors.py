@@ -22,9 +22,9 @@ from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import detect_linear_equation
 
+from nnefc.ir.attributes import MASK
 from nnefc.passes.tir.expressions import IF_THEN_ELSE, conjuncts, int64, is_number, variables_of
 from nnefc.passes.tir.remainders import TiledAxis
-from nnefc.targets.codegen.attributes import MASK
 
 __all__ = ["with_masked_vectors"]
 

@@ -10,24 +10,22 @@ from collections.abc import Mapping
 import tvm_ffi
 from tvm import tirx
 
+from nnefc.ir.attributes import LET_BOUND_DIMENSIONS
 from nnefc.passes.tir.expressions import loads_of, variables_of
 from nnefc.sizes import Size, expression, named
 
 __all__ = ["named_sizes", "with_named_loops", "with_named_sizes"]
 
-_NAMED = "nnefc.named_sizes"
-"""Attribute of kernels: variables, and what each stands for, in terms of the open dimensions and those before it."""
-
 
 def with_named_sizes(func: tirx.PrimFunc, sizes: Mapping[tirx.Var, tirx.Expr]) -> tirx.PrimFunc:
     """A kernel that is written with these variables too."""
     before = dict(named_sizes(func))
-    return func.with_attr(_NAMED, [[var, size] for var, size in {**before, **sizes}.items()])
+    return func.with_attr(LET_BOUND_DIMENSIONS, [[var, size] for var, size in {**before, **sizes}.items()])
 
 
 def named_sizes(func: tirx.PrimFunc) -> list[tuple[tirx.Var, tirx.Expr]]:
     """The variables of a kernel that stand for sizes, and what for."""
-    return [(var, size) for var, size in func.attrs.get(_NAMED, ())] if func.attrs else []
+    return [(var, size) for var, size in func.attrs.get(LET_BOUND_DIMENSIONS, ())] if func.attrs else []
 
 
 def with_named_loops(func: tirx.PrimFunc, *, every: bool = False) -> tirx.PrimFunc:

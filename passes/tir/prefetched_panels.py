@@ -19,12 +19,10 @@ from collections.abc import Iterator
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
+from nnefc.ir.attributes import PREFETCH_NEXT_PANEL
 from nnefc.passes.tir.expressions import loads_of, number, substituted, variables_of
 
-__all__ = ["NEXT_PANEL", "with_prefetched_panels"]
-
-NEXT_PANEL = "nnefc.next_panel"
-"""Annotation of the innermost loop of a sum: how many rounds of the parallel loop around it read one panel."""
+__all__ = ["with_prefetched_panels"]
 
 
 def with_prefetched_panels(stmt: tirx.Stmt) -> tirx.Stmt:
@@ -35,7 +33,7 @@ def with_prefetched_panels(stmt: tirx.Stmt) -> tirx.Stmt:
 def _visited(stmt: tirx.Stmt, around: list[tirx.For]) -> tirx.Stmt:
     """The same of a statement in such loops, the outermost first."""
     match stmt:
-        case tirx.For() if NEXT_PANEL in stmt.annotations:
+        case tirx.For() if PREFETCH_NEXT_PANEL in stmt.annotations:
             return _with_prefetch(stmt, around)
         case tirx.For():
             return _with_body(stmt, _visited(stmt.body, [*around, stmt]))
@@ -56,7 +54,7 @@ def _with_prefetch(stmt: tirx.For, around: list[tirx.For]) -> tirx.For:
         body = tirx.SeqStmt(
             [tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", address, read, second, data)), body]
         )
-    return _with_body(stmt, body, {key: value for key, value in stmt.annotations.items() if key != NEXT_PANEL})
+    return _with_body(stmt, body, {key: value for key, value in stmt.annotations.items() if key != PREFETCH_NEXT_PANEL})
 
 
 def _of_next_panel(stmt: tirx.For, around: list[tirx.For]) -> tirx.Expr | None:
@@ -70,7 +68,7 @@ def _of_next_panel(stmt: tirx.For, around: list[tirx.For]) -> tirx.Expr | None:
         return None
     (index,) = load.indices
     used = variables_of([index])
-    apart = int(stmt.annotations[NEXT_PANEL])
+    apart = int(stmt.annotations[PREFETCH_NEXT_PANEL])
     tile: tirx.Expr = parallel.loop_var % apart
     for loop in around[around.index(parallel) + 1 :]:
         if loop.loop_var not in used:  # over tiles of rows

@@ -26,16 +26,11 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.sym import detect_linear_equation
 
+from nnefc.ir.attributes import TAIL_TILE, TILED_AXES
 from nnefc.passes.tir.bound_offsets import named_once
 from nnefc.passes.tir.expressions import int64, is_number, loads_of, substituted, variables_of
 
-__all__ = ["SMALLER_TILES", "TiledAxis", "tiled_axes", "with_hoisted_condition", "with_remainders", "with_tiled_axis"]
-
-_TILED = "nnefc.tiled_axes"
-"""Attribute of kernels: their tiled axes."""
-
-SMALLER_TILES = "nnefc.smaller_tiles"
-"""Annotation of loops over them."""
+__all__ = ["TiledAxis", "tiled_axes", "with_hoisted_condition", "with_remainders", "with_tiled_axis"]
 
 
 @dataclass(frozen=True)
@@ -59,12 +54,12 @@ class TiledAxis:
 def with_tiled_axis(func: tirx.PrimFunc, axis: TiledAxis) -> tirx.PrimFunc:
     """A kernel that computes one more axis in tiles."""
     noted = [axis.end, axis.count, *map(int64, (axis.tile, *axis.remainders))]
-    return func.with_attr(_TILED, [*func.attrs.get(_TILED, ()), noted])
+    return func.with_attr(TILED_AXES, [*func.attrs.get(TILED_AXES, ()), noted])
 
 
 def tiled_axes(func: tirx.PrimFunc) -> tuple[TiledAxis, ...]:
     """Those of a kernel."""
-    noted = func.attrs.get(_TILED, ()) if func.attrs else ()
+    noted = func.attrs.get(TILED_AXES, ()) if func.attrs else ()
     return tuple(TiledAxis(end, count, int(tile), tuple(map(int, sizes))) for end, count, tile, *sizes in noted)
 
 
@@ -124,7 +119,7 @@ def _remainder(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, once: bool) -
         rounds = tirx.Select(axis.end >= int64(size), rounds, int64(0)) if size > 1 else rounds
         made.append(named_once(count, rounds))
         part = _tile(body, axis, first, begin + number * int64(size), size, once)
-        smaller = {SMALLER_TILES: True}
+        smaller = {TAIL_TILE: True}
         made.append(tirx.For(number, int64(0), count, tirx.ForKind.SERIAL, part, annotations=smaller))
         begin = begin + count * int64(size)
     return tirx.SeqStmt(made)

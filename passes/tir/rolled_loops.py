@@ -18,8 +18,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from nnefc.passes.tir.remainders import SMALLER_TILES
-from nnefc.targets.codegen.attributes import OF_OPEN_SIZES
+from nnefc.ir.attributes import DYNAMIC_SHAPES, TAIL_TILE
 
 __all__ = ["with_rolled_loops"]
 
@@ -35,7 +34,7 @@ _COPIED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 
 def with_rolled_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A lowered kernel of open sizes with such loops; any other as it is."""
-    if OF_OPEN_SIZES not in func.attrs:
+    if DYNAMIC_SHAPES not in func.attrs:
         return func
     kernel = _Kernel()
     body, _ = kernel.statement(func.body, False)
@@ -86,7 +85,7 @@ class _Kernel:
             case tirx.For() if stmt.kind in _COPIED:
                 return stmt, _Found(tiles=stmt.kind == tirx.ForKind.UNROLLED, values=True)
             case tirx.For():
-                return self._loop(stmt, smaller or SMALLER_TILES in stmt.annotations)
+                return self._loop(stmt, smaller or TAIL_TILE in stmt.annotations)
             case tirx.While():
                 return stmt, _Found(loops=True, values=True)
             case tirx.BufferStore():

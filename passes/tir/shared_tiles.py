@@ -21,10 +21,8 @@ from nnefc.passes.tir.bound_offsets import named_once
 from nnefc.passes.tir.expressions import int64
 from nnefc.passes.tir.remainders import TiledAxis
 
-__all__ = ["JOINED_ROWS", "with_shared_tiles"]
+__all__ = ["with_shared_tiles"]
 
-JOINED_ROWS = "nnefc.joined_rows"
-"""Attribute of kernels with such an axis."""
 
 _ENOUGH = 64
 """Rounds of a parallel loop: as many threads get about the same of them."""

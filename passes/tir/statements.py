@@ -6,7 +6,7 @@ import math
 
 from tvm import s_tir, tirx
 
-from nnefc.kernel_calls import TYPICAL
+from nnefc.ir.attributes import SIZE_HINT
 from nnefc.passes.tir.sizes import size_of
 from nnefc.sizes import is_size, typical
 
@@ -17,7 +17,7 @@ def rounds_of(stmt: tirx.Stmt) -> float:
     """How often the innermost statements run, at most, for typical sizes and data; infinite where nobody knows."""
     match stmt:
         case tirx.For():
-            told = math.inf if TYPICAL not in stmt.annotations else int(stmt.annotations[TYPICAL])
+            told = math.inf if SIZE_HINT not in stmt.annotations else int(stmt.annotations[SIZE_HINT])
             return (typical(size_of(stmt.extent)) if is_size(stmt.extent) else told) * rounds_of(stmt.body)
         case tirx.While():
             return math.inf

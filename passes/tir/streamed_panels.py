@@ -22,13 +22,12 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.element_types import bits_of
+from nnefc.ir.attributes import PREFETCH_STREAM
 from nnefc.passes.tir.expressions import linear_steps, loads_of, number, substituted, variables_of
 from nnefc.sizes import ceil_div
 
-__all__ = ["STREAMED", "with_streamed_panels"]
+__all__ = ["with_streamed_panels"]
 
-STREAMED = "nnefc.streamed"
-"""Annotation of a parallel loop, each round of which reads other vectors than all before: bytes to ask for ahead."""
 
 _LOOPS = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)
 
@@ -36,9 +35,9 @@ _LOOPS = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)
 def with_streamed_panels(stmt: tirx.Stmt) -> tirx.Stmt:
     """The statement with prefetches in loops that are annotated so."""
     match stmt:
-        case tirx.For() if STREAMED in stmt.annotations:
-            kept = {key: value for key, value in stmt.annotations.items() if key != STREAMED}
-            ahead = int(stmt.annotations[STREAMED])
+        case tirx.For() if PREFETCH_STREAM in stmt.annotations:
+            kept = {key: value for key, value in stmt.annotations.items() if key != PREFETCH_STREAM}
+            ahead = int(stmt.annotations[PREFETCH_STREAM])
             return _rebuilt(stmt, _in_panels(stmt.body, stmt, ahead), kept)
         case tirx.For():
             return _rebuilt(stmt, with_streamed_panels(stmt.body), stmt.annotations)

@@ -20,16 +20,11 @@ from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer, detect_linear_equation
 
+from nnefc.ir.attributes import TAIL_ROWS, TILE_LOOP
 from nnefc.passes.tir.expressions import conjuncts, int64, is_number, substituted, variables_of
 from nnefc.passes.tir.remainders import with_hoisted_condition
 
-__all__ = ["LEFT", "TILES", "Operand", "Product", "TileLoop", "renewed", "with_products"]
-
-TILES = "nnefc.tile_loop"
-"""Annotation of the loops of a product of tiles: which of `TileLoop`, all in this order."""
-
-LEFT = "nnefc.left"
-"""Annotation of the loop over a tile's rows: how many are left for the last tiles; 0 if they are whole."""
+__all__ = ["Operand", "Product", "TileLoop", "renewed", "with_products"]
 
 
 class TileLoop:
@@ -69,7 +64,7 @@ _RENEW = tvm.get_global_func("s_tir.RenewDefs")
 
 
 def _is(stmt: tirx.Stmt, role: str) -> bool:
-    return isinstance(stmt, tirx.For) and str(stmt.annotations.get(TILES, "")) == role
+    return isinstance(stmt, tirx.For) and str(stmt.annotations.get(TILE_LOOP, "")) == role
 
 
 def _in_tiles(parts: list[tirx.Stmt], summed: Summed) -> list[tirx.Stmt] | None:
@@ -190,7 +185,7 @@ class Product:
             stmt.value.op.name, of_rows, sizes[0], sizes[1], sizes[2], sizes[3],
             Operand(a.source, left[-1], left[0], left[2]), Operand(b.source, right[-1], right[0], right[2]),
             Operand(stmt.buffer, sums[-1], sums[0], sums[2]), sums[3],
-            tirx.all(*full) if full else None, int(loops[3].annotations.get(LEFT, 0)),
+            tirx.all(*full) if full else None, int(loops[3].annotations.get(TAIL_ROWS, 0)),
         )  # fmt: skip
 
     @property

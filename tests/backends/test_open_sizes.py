@@ -15,6 +15,7 @@ from virtual_machine import run_in_virtual_machine
 
 from nnefc.backends import backend_of
 from nnefc.driver import compile_network
+from nnefc.ir.attributes import RULE
 from nnefc.loader import Model, RunError
 from nnefc.network import Network, OpenDimension
 from nnefc.passes.pipeline import lower
@@ -215,7 +216,7 @@ def test_parts_of_long_sums_ask_for_no_sizes_of_loops_around_them() -> None:
     seen: dict[str, tvm.IRModule] = {}
     with ranges({d.var: d.values for d in given.open_dimensions}):
         lower(given, backend_of(machine()), seen.__setitem__)
-    (func,) = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule"]
+    (func,) = [f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule"]
     conditions: list[tirx.Expr] = []
     tvm_ffi.structural_walk(func.body, (s_tir.SBlockRealize, lambda step: conditions.append(step.predicate)))
     assert all(is_number(condition, 1) for condition in conditions)
@@ -225,7 +226,7 @@ def rules_of(given: Network) -> list[str]:
     """The schedule rules of a network's kernels, but for the last one, which takes all that no other one knows."""
     with ranges({d.var: d.values for d in given.open_dimensions}):
         made = lower(given, backend_of(machine()), lambda _name, _module: None)
-    rules = [str(kernel.scheduled.attrs["nnefc.rule"]) for kernel in made.kernels]
+    rules = [str(kernel.scheduled.attrs[RULE]) for kernel in made.kernels]
     return sorted(rule for rule in rules if rule != "FallbackRule")
 
 

@@ -22,6 +22,7 @@ from relax_programs import target
 from runtime_samples import CPP, ZIG_CC
 from tvm import relax, te
 
+from nnefc.ir.attributes import RULE
 from nnefc.loader import load
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
@@ -298,7 +299,7 @@ def test_the_rule_of_the_page_on_schedule_rules_takes_what_it_says(columns: int,
     func = te.create_prim_func([x, te.compute(x.shape, lambda i, j: x(i, j) * x(i, j))])
     machine = target("llvm -mcpu=x86-64-v3")
     scheduled_func = scheduled(KernelAnalysis(func), (example.LastAxisRule(), *CPU_RULES), machine)
-    assert (scheduled_func.attrs["nnefc.rule"] == "LastAxisRule") is vectors
+    assert (scheduled_func.attrs[RULE] == "LastAxisRule") is vectors
     if vectors:
         assert "T.vectorized(8)" in scheduled_func.script()
     data = np.random.default_rng(0).standard_normal((7, columns)).astype(np.float32)

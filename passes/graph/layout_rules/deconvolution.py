@@ -16,6 +16,7 @@ from itertools import product
 import numpy as np
 from tvm import relax, te, tirx
 
+from nnefc.ir.attributes import INTERLEAVED_PHASES
 from nnefc.kernel_calls import emit_te
 from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.compute.plain_convolution import interleave_plain
@@ -33,9 +34,6 @@ from nnefc.passes.graph.rewriter import shape_of
 from nnefc.sizes import dimensions
 
 __all__ = ["RULES", "Geometry", "Interleaving", "Phases", "geometry_of", "phases_of"]
-
-_INTERLEAVED = "nnefc.interleaved"
-"""Attribute of a kernel that interleaves phases: strides, then what is cut off before, of each spatial dimension."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Interleaving:
             lambda data: interleave_plain(data, self.strides, self.before, self.outputs),
             phases,
             name="interleave",
-            attrs={_INTERLEAVED: [*self.strides, *self.before]},
+            attrs={INTERLEAVED_PHASES: [*self.strides, *self.before]},
         )
 
 
@@ -78,12 +76,12 @@ def _deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | No
 def _interleaving(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     """Of phases in blocks: each phase in blocks of its own."""
     attrs = layouts.builder.get()[call.args[0]].attrs
-    if _INTERLEAVED not in attrs:
+    if INTERLEAVED_PHASES not in attrs:
         return None
     data = call.args[1].fields[0]
     if layouts.layout_of(data) is None:
         return None
-    numbers = integers(attrs[_INTERLEAVED])
+    numbers = integers(attrs[INTERLEAVED_PHASES])
     strides, before = numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
     channels, count = layouts.plain_shape(data)[1], math.prod(strides)
     phases = layouts.laid_out(data, Blocked.of(channels, layouts.size, count))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tvm import relax
 
+from nnefc.ir.attributes import LOCAL_RESPONSE
 from nnefc.passes.compute.local_response import LocalResponse, normalize_blocked
-from nnefc.passes.graph.join_local_response import LOCAL_RESPONSE
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 
 __all__ = ["RULES"]

@@ -7,12 +7,12 @@ from typing import Any
 
 from tvm import relax, te, topi
 
+from nnefc.ir.attributes import CONCATENATION
 from nnefc.passes.graph.blocked_layout import Blocked
 from nnefc.passes.graph.blocking import seen_as
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import is_call, shape_of
-from nnefc.passes.schedule.in_place import CONCATENATION
 from nnefc.sizes import Dimension, item_count, typical
 
 __all__ = ["RULES"]

@@ -6,7 +6,8 @@ from typing import Any
 
 from tvm import relax, te
 
-from nnefc.operators.resize import RESIZE, interpolate
+from nnefc.ir.attributes import RESIZE
+from nnefc.operators.resize import interpolate
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 
 __all__ = ["RULES"]

@@ -6,10 +6,10 @@ from itertools import accumulate, pairwise
 
 from tvm import relax, tirx, topi
 
+from nnefc.ir.attributes import SPLIT
 from nnefc.passes.graph.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout_rules.gathering import gathered
 from nnefc.passes.graph.patterns import FUSION, OpPattern
-from nnefc.passes.schedule.in_place import PARTS
 
 __all__ = ["RULES"]
 
@@ -50,7 +50,7 @@ def _differences(seams: list[int], size: int) -> list[int]:
 
 
 def _parts(layouts: LayoutRewriter, data: relax.Expr, seams: list[int], axis: int) -> relax.Var:
-    attrs = {FUSION: OpPattern.OPAQUE, PARTS: True}
+    attrs = {FUSION: OpPattern.OPAQUE, SPLIT: True}
     return layouts.emit_te(topi.split, data, tuple(seams), axis, name="split", attrs=attrs)
 
 

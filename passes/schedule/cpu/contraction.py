@@ -21,14 +21,22 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.element_types import bits_of
+from nnefc.ir.attributes import (
+    ASSEMBLY_MICROKERNEL,
+    FOR_FEW_ROWS,
+    FP16_ACCUMULATORS,
+    JOINED_ROWS,
+    LANE_FACTORS,
+    PREFETCH_NEXT_PANEL,
+    PREFETCH_STREAM,
+)
 from nnefc.passes.compute.dot_instructions import HALF_PART, HALF_TOTAL
 from nnefc.passes.compute.dot_product import accumulates, lane_type_of, operator_of, spreading
 from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.cpu.block_sums import sum_block_by_block
-from nnefc.passes.schedule.cpu.half_sums import HALF_SUMS, type_of_sums
+from nnefc.passes.schedule.cpu.half_sums import type_of_sums
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
 from nnefc.passes.schedule.cpu.tile_sizes import (
-    FEW,
     USUAL_EXTENTS,
     USUAL_PICTURES,
     Spread,
@@ -43,13 +51,8 @@ from nnefc.passes.schedule.cpu.tile_sizes import (
 from nnefc.passes.schedule.joined_axes import with_joined_rows
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
 from nnefc.passes.schedule.whole_tiles import goes_to_the_end, in_whole_tiles
-from nnefc.passes.tir.assembled_tiles import ASSEMBLED
 from nnefc.passes.tir.expressions import variables_of
 from nnefc.passes.tir.lane_products import is_long
-from nnefc.passes.tir.loaded_lanes import BY_LANE
-from nnefc.passes.tir.prefetched_panels import NEXT_PANEL
-from nnefc.passes.tir.shared_tiles import JOINED_ROWS
-from nnefc.passes.tir.streamed_panels import STREAMED
 from nnefc.sizes import Size, dimension, is_known, item_count, typical
 from nnefc.targets.machine.target import Target
 
@@ -135,7 +138,7 @@ class ContractionRule:
         if isinstance(size, Size):
             attrs = sch.mod["main"].attrs
             in_form = Spread(spread, kind) if spread and not roles.steps else None
-            if FEW in attrs:
+            if FOR_FEW_ROWS in attrs:
                 tile, smaller = choose_few_rows(columns, target, in_form)
             else:
                 usual = USUAL_PICTURES if JOINED_ROWS in attrs else USUAL_EXTENTS
@@ -164,9 +167,9 @@ class ContractionRule:
         terms = item_count([axis.size for axis in sums.reduced])
         halves = type_of_sums(sums) != sums.dtype and is_known(terms) and terms <= HALF_PART
         if halves:
-            sch.annotate(block if parts is None else parts, HALF_SUMS, True)
+            sch.annotate(block if parts is None else parts, FP16_ACCUMULATORS, True)
             if parts is not None and step_of(sch, block).reduced[0].size <= HALF_TOTAL:
-                sch.annotate(block, HALF_SUMS, True)
+                sch.annotate(block, FP16_ACCUMULATORS, True)
         loops = sch.get_loops(block)
 
         vector_outer, lane = sch.split(loops[vector], [None, lanes])
@@ -223,18 +226,18 @@ class ContractionRule:
         if target.by_scalar and not roles.steps and not halves:  # of halves, LLVM would spill sums
             reduced[-1] = _several_rounds(sch, reduced[-1], tile)
         if streamed:
-            sch.annotate(fused, STREAMED, target.costs.l1_bytes // _SHARE_AHEAD)
+            sch.annotate(fused, PREFETCH_STREAM, target.costs.l1_bytes // _SHARE_AHEAD)
         if apart is not None:
             # LLVM would take what is loaded out of a loop of one round, to before what it asks for: too much at once
             several = [loop for loop in reduced if trip_count(sch, loop) != 1]
-            sch.annotate(several[-1] if several else reduced[-1], NEXT_PANEL, apart)
+            sch.annotate(several[-1] if several else reduced[-1], PREFETCH_NEXT_PANEL, apart)
         if target.by_lane and not roles.steps:
             lanes_at_once = target.lanes("float16" if halves else "float32") // max(1, target.scale)
-            sch.annotate(reduced[-1], BY_LANE, _SPREAD_AT_ONCE if spread else lanes_at_once)
+            sch.annotate(reduced[-1], LANE_FACTORS, _SPREAD_AT_ONCE if spread else lanes_at_once)
         if assembled:
             terms = _TERMS if (target.by_lane or spread) and not target.small else _TERMS_SMALL
             terms = _TERMS_OF_BYTES if target.narrows_sums else terms
-            sch.annotate(reduced[-1], ASSEMBLED, [loaded_together(target), terms])
+            sch.annotate(reduced[-1], ASSEMBLY_MICROKERNEL, [loaded_together(target), terms])
         if not target.hosted and len(reduced) > 1 and trip_count(sch, reduced[-1]) <= _SHORT:
             sch.unroll(reduced[-1])  # small cores take as long for a round as for some products
         start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one round

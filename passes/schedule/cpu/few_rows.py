@@ -19,9 +19,10 @@ from tvm import tirx
 from tvm.ir import PointerType
 
 from nnefc.element_types import bits_of
+from nnefc.ir.attributes import DYNAMIC_DIMENSIONS, FOR_FEW_ROWS
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cpu.tile_sizes import FEW, FEW_ROWS
-from nnefc.passes.schedule.schedules import OPEN_SIZES, open_sizes_of
+from nnefc.passes.schedule.cpu.tile_sizes import FEW_ROWS
+from nnefc.passes.schedule.schedules import open_sizes_of
 from nnefc.passes.tir.expressions import int64, variables_of
 from nnefc.passes.tir.kernels import Kernel
 from nnefc.sizes import Size, bounds, dimension, expression, is_known, substituted
@@ -49,7 +50,7 @@ def with_sizes(kernel: KernelAnalysis, sizes: Mapping[tirx.Var, int]) -> KernelA
     func, left = kernel.func, [var for var in open_sizes_of(kernel.func) if var not in sizes]
     whole = tirx.PrimFunc([*func.params, *sizes], func.body, func.ret_type, func.attrs)
     known = whole.specialize({var: int64(size) for var, size in sizes.items()})
-    return KernelAnalysis(known.with_attr(OPEN_SIZES, left) if left else known.without_attr(OPEN_SIZES))
+    return KernelAnalysis(known.with_attr(DYNAMIC_DIMENSIONS, left) if left else known.without_attr(DYNAMIC_DIMENSIONS))
 
 
 def of_few_rows(kernel: KernelAnalysis, target: Target) -> tuple[KernelAnalysis, Size] | None:
@@ -66,7 +67,7 @@ def of_few_rows(kernel: KernelAnalysis, target: Target) -> tuple[KernelAnalysis,
         return None
     if math.prod(others) * bits_of(step.dtype) // 8 <= target.costs.l2_bytes:
         return None
-    return KernelAnalysis(kernel.func.with_attr(FEW, True)), rows[0]
+    return KernelAnalysis(kernel.func.with_attr(FOR_FEW_ROWS, True)), rows[0]
 
 
 def is_of_one_row(sizes: Mapping[tirx.Var, int]) -> tirx.Expr:

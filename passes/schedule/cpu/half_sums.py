@@ -17,13 +17,11 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad, TensorRegion
 
+from nnefc.ir.attributes import FP16_ACCUMULATORS
 from nnefc.passes.compute.dot_product import half_multiply_add, is_half_product
 from nnefc.passes.schedule.analysis import Step
 
-__all__ = ["HALF_SUMS", "type_of_sums", "with_half_sums"]
-
-HALF_SUMS = "nnefc.half_sums"
-"""Annotation of blocks that sum up in float16: products, or sums of others that do."""
+__all__ = ["type_of_sums", "with_half_sums"]
 
 
 def type_of_sums(step: Step) -> str:
@@ -37,7 +35,7 @@ def with_half_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
     halves: list[tuple[tirx.Var, tirx.Var]] = []
 
     def find(block: s_tir.SBlock) -> None:
-        if HALF_SUMS in block.annotations:
+        if FP16_ACCUMULATORS in block.annotations:
             for region in block.writes:
                 if _half_of(region.source, halves) is None:
                     old = region.source
@@ -87,7 +85,7 @@ def _widened(value: tirx.Expr, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> t
 
 def _with_tensors(block: s_tir.SBlock, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> s_tir.SBlock:
     """A block that says what it has and what it accesses."""
-    annotations = {key: value for key, value in block.annotations.items() if key != HALF_SUMS}
+    annotations = {key: value for key, value in block.annotations.items() if key != FP16_ACCUMULATORS}
     return s_tir.SBlock(
         block.iter_vars,
         [_region(region, halves) for region in block.reads],

@@ -12,11 +12,11 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 
+from nnefc.ir.attributes import DOT_ACCUMULATE
 from nnefc.passes.compute.lane_sums import vector_items
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
 from nnefc.passes.tir.expressions import linear_steps, variables_of
-from nnefc.passes.tir.lane_sums import LANE_SUM
 from nnefc.sizes import is_known
 from nnefc.targets.machine.target import Target
 
@@ -59,7 +59,7 @@ class LaneSumsRule:
         if not covers_result(sch, epilogue):
             return None
         sch.unroll(lane)
-        sch.annotate(item, LANE_SUM, True)
+        sch.annotate(item, DOT_ACCUMULATE, True)
         rounds = 1
         for loop in reversed(reduced):
             rounds *= trip_count(sch, loop)

@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from nnefc.ir.attributes import TAIL_ROWS, TILE_LOOP
 from nnefc.passes.compute.matrix_units import MatrixUnit, unit_of
 from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step
 from nnefc.passes.schedule.joined_axes import with_joined_rows
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, largest_divisor, trip_count
 from nnefc.passes.schedule.whole_tiles import in_whole_tiles
 from nnefc.passes.tir.expressions import flat_offset, linear_steps
-from nnefc.passes.tir.tile_products import LEFT, TILES, TileLoop
+from nnefc.passes.tir.tile_products import TileLoop
 from nnefc.sizes import Size, is_known
 from nnefc.targets.machine.target import Target
 
@@ -179,8 +180,8 @@ def _tiled(
     sch.parallel(sch.fuse(*outer[:-1]) if len(outer) > 1 else outer[0])
     sch.vectorize(lane)
     for loop, role in zip(inner, TileLoop.order, strict=True):
-        sch.annotate(loop, TILES, role)
-    sch.annotate(row, LEFT, tiling.left)
+        sch.annotate(loop, TILE_LOOP, role)
+    sch.annotate(row, TAIL_ROWS, tiling.left)
     sch.decompose_reduction(block, reduced[0])
     _write_back(sch, epilogue, outer[-1], lanes)
     return sch

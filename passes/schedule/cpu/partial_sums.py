@@ -17,12 +17,11 @@ import math
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
+from nnefc.ir.attributes import ALIGNED_FRAME, LONGEST_PART
 from nnefc.passes.compute.dot_instructions import HALF_PART, HALF_SUM
 from nnefc.passes.compute.dot_product import is_half_product, of_halves
-from nnefc.passes.compute.long_sums import LONGEST_PART
 from nnefc.passes.schedule.analysis import step_of
 from nnefc.passes.schedule.schedules import trip_count
-from nnefc.passes.tir.aligned_frames import ALIGNED_FRAME
 from nnefc.passes.tir.sizes import Size
 from nnefc.sizes import is_known
 from nnefc.targets.machine.target import Target

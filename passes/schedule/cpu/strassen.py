@@ -16,7 +16,7 @@ import math
 from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from nnefc.passes.compute.strassen import STRASSEN_PRODUCTS
+from nnefc.ir.attributes import STRASSEN_PRODUCTS
 from nnefc.passes.schedule.analysis import KernelAnalysis, step_of
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
 from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_tile

@@ -20,7 +20,6 @@ from nnefc.sizes import Size, bounds, typical
 from nnefc.targets.machine.target import Target
 
 __all__ = [
-    "FEW",
     "FEW_ROWS",
     "USUAL_EXTENTS",
     "USUAL_PICTURES",
@@ -56,8 +55,6 @@ USUAL_EXTENTS = range(1, 129)
 FEW_ROWS = range(1, 8)
 """Those of kernels for few rows."""
 
-FEW = "nnefc.few_rows"
-"""Attribute of kernels that compute no others."""
 
 USUAL_PICTURES = range(16, 257)
 """The same of the pixels of pictures: hardly any has fewer than 4 × 4."""

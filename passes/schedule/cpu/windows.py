@@ -16,12 +16,10 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import TensorRegion
 
 from nnefc.element_types import bits_of
-from nnefc.passes.compute.depthwise_pairs import WHOLE_BLOCKS
-from nnefc.passes.compute.depthwise_rows import MADE_OPERANDS
-from nnefc.passes.compute.depthwise_words import SHARING
+from nnefc.ir.attributes import COMPUTED_OPERANDS, FP16_ACCUMULATORS, FULL_BLOCKS, SHARED_WORDS
 from nnefc.passes.compute.dot_instructions import HALF_PART
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
-from nnefc.passes.schedule.cpu.half_sums import HALF_SUMS, type_of_sums
+from nnefc.passes.schedule.cpu.half_sums import type_of_sums
 from nnefc.passes.schedule.schedules import (
     covers_result,
     epilogue_into_one_block,
@@ -75,7 +73,7 @@ class WindowsRule:
         width = lanes * bits_of(type_of_sums(step)) // 8
         registers = target.for_sums(step.dtype).for_vectors(width).vector_registers
         narrows = bits_of(kernel.steps[-1].dtype) < bits_of(step.dtype) and target.narrows_pairs
-        if WHOLE_BLOCKS in step.node.annotations or (narrows and int(channels.size) == 2 * lanes):
+        if FULL_BLOCKS in step.node.annotations or (narrows and int(channels.size) == 2 * lanes):
             registers = registers * lanes // int(channels.size)
             lanes = int(channels.size)
         turned = _is_turned(step, channels.var)
@@ -102,7 +100,7 @@ class WindowsRule:
         loops = sch.get_loops(block)
         outer, channel, window = loops[: count - 1], loops[count - 1], loops[count:]
         channel, lane = sch.split(channel, [None, lanes])
-        at_once = _at_once(trip_count(sch, outer[-1]), int(step.node.annotations.get(SHARING, 1)), most_at_once)
+        at_once = _at_once(trip_count(sch, outer[-1]), int(step.node.annotations.get(SHARED_WORDS, 1)), most_at_once)
         outer[-1], results = sch.split(outer[-1], [None, at_once])
         sch.reorder(*outer, channel, *window, results, lane)
         sch.reverse_compute_at(epilogue, channel)
@@ -115,14 +113,14 @@ class WindowsRule:
         if is_known(window_size) and window_size <= _LARGEST_UNROLLED:
             for loop in window:
                 sch.unroll(loop)
-        elif MADE_OPERANDS in step.node.annotations and trip_count(sch, window[-1]) <= _LARGEST_UNROLLED:
+        elif COMPUTED_OPERANDS in step.node.annotations and trip_count(sch, window[-1]) <= _LARGEST_UNROLLED:
             sch.unroll(window[-1])
         elif turned:  # neighbouring results share what is read by one turn
             short = trip_count(sch, *window[-2:]) <= _LARGEST_TURNED
             for loop in window[-2:] if short else window[-2:-1]:
                 sch.unroll(loop)
         if type_of_sums(step) != step.dtype and is_known(window_size) and window_size <= HALF_PART:
-            sch.annotate(block, HALF_SUMS, True)
+            sch.annotate(block, FP16_ACCUMULATORS, True)
         start = sch.decompose_reduction(block, window[0])
         for part in (start, epilogue):
             *others, last = sch.get_loops(part)
@@ -142,7 +140,7 @@ def _is_turned(step: Step, lane: tirx.Var) -> bool:
 def _in_groups(step: Step, lanes: int, room: int, target: Target) -> tuple[int, int]:
     """Lanes of a vector, and results at once, such that registers hold a vector for each place of the window too."""
     places = item_count([axis.size for axis in step.reduced])
-    if not is_known(places) or places > _LARGEST_UNROLLED or WHOLE_BLOCKS in step.node.annotations:
+    if not is_known(places) or places > _LARGEST_UNROLLED or FULL_BLOCKS in step.node.annotations:
         return lanes, room
     width = lanes * bits_of(type_of_sums(step)) // 8
     for part in (1, 2, 4, 8):

@@ -14,10 +14,10 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
+from nnefc.ir.attributes import SYNCHRONIZED
 from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.passes.tir.expressions import int64, number, variables_of
 from nnefc.sizes import Dimension, Size, bounds, is_known, variables
-from nnefc.targets.codegen.attributes import SYNCHRONIZED
 
 __all__ = ["Nest", "buffer", "kernel_schedule", "load", "sequence", "store", "synchronize", "warp_sum"]
 

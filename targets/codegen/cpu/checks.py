@@ -29,7 +29,7 @@ from tvm import tirx
 from tvm.ir.expr import Call, StringImm, TensorLoad
 from tvm.target import codegen
 
-from nnefc.targets.codegen.attributes import ITEM_RANGES
+from nnefc.ir.attributes import ELEMENT_RANGES
 from nnefc.targets.codegen.cpu.expressions import (
     IF_THEN_ELSE,
     dtype_of,
@@ -104,7 +104,7 @@ class _Kernel:
     def __init__(self, func: tirx.PrimFunc) -> None:
         self._name = StringImm(str(func.attrs.get("global_symbol", "")).removeprefix("nnefc_kernel_"))
         self._ranges = Ranges()
-        for position, (least, greatest) in func.attrs.get(ITEM_RANGES, {}).items():
+        for position, (least, greatest) in func.attrs.get(ELEMENT_RANGES, {}).items():
             self._ranges.tables[func.params[int(position)]] = (int(least), int(greatest))
         self._addresses: dict[tirx.Var, TensorLoad] = {}  # pointers to items of tensors
         self._views: dict[tirx.Var, TensorLoad] = {}  # tensors of unknown extent that begin there

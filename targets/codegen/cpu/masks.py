@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
-from nnefc.targets.codegen.attributes import MASK
+from nnefc.ir.attributes import MASK
 
 __all__ = ["with_masks"]
 

@@ -20,8 +20,8 @@ from tvm import s_tir, tirx
 from tvm.ir import register_op_attr
 
 from nnefc.diagnostics import CompileError
+from nnefc.ir.attributes import CHECKED, CONDITIONAL_VALUES, DYNAMIC_SHAPES
 from nnefc.output_files import temporary_errors
-from nnefc.targets.codegen.attributes import CHECKED, CHOOSES, OF_OPEN_SIZES
 from nnefc.targets.codegen.cpu.checks import Checks, counted_checks, with_checks
 from nnefc.targets.codegen.cpu.masks import with_masks
 from nnefc.targets.codegen.cpu.plain_arithmetic import (
@@ -91,7 +91,7 @@ class CodeGenerator:
     def add(self, kernel: tirx.PrimFunc) -> None:
         """Compile `kernel`, a flat function with a symbol, some time before :meth:`finish` returns."""
         self._waiting.append(kernel)
-        size = sum(_OPEN if OF_OPEN_SIZES in other.attrs else 1 for other in self._waiting)
+        size = sum(_OPEN if DYNAMIC_SHAPES in other.attrs else 1 for other in self._waiting)
         if size >= _PARTS[min(len(self._parts), len(_PARTS) - 1)]:
             self._start()
 
@@ -172,7 +172,7 @@ class MachineCode:
 def _compiled(functions: Iterable[tirx.PrimFunc], target: Target, path: Path) -> tuple[bytes, Checks]:
     """The content of a file of these functions, which is written to `path` and removed, and the checks in it."""
     module = tvm.IRModule({str(func.attrs["global_symbol"]): func for func in functions})
-    is_open = any(OF_OPEN_SIZES in func.attrs for func in module.functions.values())
+    is_open = any(DYNAMIC_SHAPES in func.attrs for func in module.functions.values())
     is_checked = any(CHECKED in func.attrs for func in module.functions.values())
     pipeline = pipeline_of(target, is_open, is_checked)
     if target.reproducible:
@@ -285,7 +285,7 @@ def _where(chooses: bool, change: tvm.transform.Pass) -> tvm.transform.Pass:
     """A pass over the functions in which values depend on conditions, and over those that do not say; or the others."""
 
     def changed(func: tirx.PrimFunc, _module: tvm.IRModule, _context: tvm.transform.PassContext) -> tirx.PrimFunc:
-        concerned = bool(func.attrs.get(CHOOSES, True)) == chooses
+        concerned = bool(func.attrs.get(CONDITIONAL_VALUES, True)) == chooses
         return change(tvm.IRModule({"kernel": func}))["kernel"] if concerned else func
 
     return tirx.transform.prim_func_pass(changed, opt_level=0)

@@ -24,8 +24,8 @@ from tvm.ir import GlobalVar, PointerType, PrimType
 from tvm.ir.expr import Call
 
 from nnefc.element_types import item_bytes
+from nnefc.ir.attributes import NO_ALIAS, SYNCHRONIZED
 from nnefc.sizes import Dimension, bounds, dimension, dimensions, greatest, item_count, substituted
-from nnefc.targets.codegen.attributes import NO_ALIAS, SYNCHRONIZED
 from nnefc.targets.codegen.cuda.formulas import C_REALS, Formula, Number, number_of
 from nnefc.targets.codegen.cuda.narrow_integers import with_narrow_integers
 from nnefc.targets.codegen.cuda.prelude import PRELUDE, with_own_prelude

@@ -7,6 +7,7 @@ import pytest
 import tvm
 from tvm import te, tirx
 
+from nnefc.ir.attributes import RULE
 from nnefc.passes.compute.dot_code import use_dot_products
 from nnefc.passes.compute.dot_operands import packed_array
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
@@ -48,7 +49,7 @@ def test_targets_sum_up_by_their_instruction_in_registers(target: str, weights: 
     func = scheduled(
         KernelAnalysis(product(multiplication_of(machine, "uint8", weights), 12, 16, 32)), CPU_RULES, machine
     )
-    assert str(func.attrs["nnefc.rule"]) == "ContractionRule"
+    assert str(func.attrs[RULE]) == "ContractionRule"
     library = tvm.compile(
         tvm.IRModule({"main": with_dot_sums(func).with_attr("global_symbol", "main")}), target=machine.to_tvm()
     )

@@ -8,6 +8,7 @@ import tvm
 from relax_programs import Case, Graph, Value, build, check, target
 
 from nnefc.backends import backend_of
+from nnefc.ir.attributes import RULE
 from nnefc.passes.pipeline import lower
 
 
@@ -19,7 +20,7 @@ def rules_of(case: Case) -> list[str]:
     """The rule of each kernel that is left after the memory plan."""
     seen: dict[str, tvm.IRModule] = {}
     lower(build([case]).network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
-    return sorted(str(func.attrs["nnefc.rule"]) for func in seen["schedule"].functions.values())
+    return sorted(str(func.attrs[RULE]) for func in seen["schedule"].functions.values())
 
 
 def centered(graph: Graph, x: Value) -> Value:

@@ -5,11 +5,12 @@ import pytest
 from relax_programs import Case, Graph, Value, check, program
 from tvm import relax, te, tirx, topi
 
+from nnefc.ir.attributes import CONCATENATION, SPLIT
 from nnefc.passes.compute.padding import Border, write_inside
 from nnefc.passes.legalize.views import VIEWS
 from nnefc.passes.schedule import in_place
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.in_place import CONCATENATION, PARTS, InPlace
+from nnefc.passes.schedule.in_place import InPlace
 
 
 def in_place_of(func: tirx.PrimFunc) -> InPlace:
@@ -120,7 +121,7 @@ def test_the_attribute_says_that_a_kernel_concatenates() -> None:
 
 def test_the_attribute_says_that_a_kernel_takes_apart() -> None:
     x = tensor(4)
-    func = kernel(x, *topi.split(x, [1], 0)).with_attr(PARTS, True)
+    func = kernel(x, *topi.split(x, [1], 0)).with_attr(SPLIT, True)
     assert in_place_of(func) == InPlace(parts=True)
 
 

@@ -12,12 +12,12 @@ from tvm.ir.expr import TensorLoad
 
 from nnefc.backends import backend_of
 from nnefc.driver import compile_network
+from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
 from nnefc.network import Network
 from nnefc.passes.backend import Lowered
 from nnefc.passes.pipeline import lower
 from nnefc.passes.plan.program import kernel_steps
 from nnefc.passes.plan.size_arguments import with_size_arguments
-from nnefc.passes.schedule.schedules import OPEN_SIZES
 from nnefc.sizes import Range, expression, ranges, typical
 
 
@@ -30,7 +30,7 @@ def kernel(var: tirx.Var, *shapes: tuple[object, ...]) -> tirx.PrimFunc:
     """Adds tensors, of the first shape those of the others, as far as they go."""
     operands = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(shapes)]
     result = te.compute(shapes[0], lambda *at: sum((x(*at) for x in operands), start=0.0))
-    return te.create_prim_func([*operands, result], "int64").with_attr(OPEN_SIZES, [var])
+    return te.create_prim_func([*operands, result], "int64").with_attr(DYNAMIC_DIMENSIONS, [var])
 
 
 def plain(expr: tirx.Expr) -> str:
@@ -61,7 +61,7 @@ def test_quotients_of_a_dimension_become_the_one_that_all_follow_from(
         assert typical(value) == usual
     found = [plain(param.shape[0]) for param in func.params[:2]]
     assert [*found, plain(expression(value))] == [*shapes, stands_for]
-    assert list(func.attrs[OPEN_SIZES]) == [own]
+    assert list(func.attrs[DYNAMIC_DIMENSIONS]) == [own]
 
 
 def test_kernels_that_differ_in_their_sizes_alone_are_one() -> None:
@@ -98,7 +98,7 @@ def test_what_is_only_written_may_be_negative_but_no_size(least: int, stands_for
     h = tirx.Var("h", "int64")
     result = te.compute((2,), lambda _: h - 4)
     with ranges({h: Range(least, 4096, 224)}):
-        func = te.create_prim_func([result], "int64").with_attr(OPEN_SIZES, [h])
+        func = te.create_prim_func([result], "int64").with_attr(DYNAMIC_DIMENSIONS, [h])
         ((_, value),) = with_size_arguments(func)[1]
         assert plain(expression(value)) == stands_for
 

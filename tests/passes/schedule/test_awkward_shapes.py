@@ -11,6 +11,7 @@ import pytest
 from relax_programs import Case, Graph, Value, build, check, target
 
 from nnefc.backends import backend_of
+from nnefc.ir.attributes import RULE
 from nnefc.passes.graph import choose_algorithms
 from nnefc.passes.pipeline import lower
 
@@ -277,7 +278,7 @@ def rules(case: Case, name: str = "llvm") -> set[str]:
     """Which rules took the kernels of a case."""
     seen: dict[str, object] = {}
     lower(build([case]).network, backend_of(target(name)), seen.__setitem__, memory_budget=math.inf)
-    return {str(func.attrs["nnefc.rule"]) for func in seen["schedule"].functions.values()}
+    return {str(func.attrs[RULE]) for func in seen["schedule"].functions.values()}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import tvm
 from relax_programs import target
 from tvm import te, tirx
 
+from nnefc.ir.attributes import RULE
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
@@ -19,7 +20,7 @@ def test_windows_whose_size_depends_on_data_are_left_to_other_rules() -> None:
     mean = te.compute(data.shape, lambda row, i: (line(row, low(i)) + line(row, high(i))) * tirx.const(0.5, "float32"))
     machine = target("llvm -mcpu=x86-64-v3")
     func = scheduled(KernelAnalysis(te.create_prim_func([data, low, high, mean])), CPU_RULES, machine)
-    assert func.attrs["nnefc.rule"] == "FallbackRule"
+    assert func.attrs[RULE] == "FallbackRule"
     library = tvm.compile(func, target=machine.to_tvm())
     rng = np.random.default_rng(0)
     x, places = rng.standard_normal((7, 32)).astype(np.float32), rng.integers(0, 32, (2, 32)).astype(np.int32)

@@ -15,6 +15,7 @@ from tvm import s_tir, te, tirx
 from tvm.sym import Analyzer
 
 from nnefc.backends import backend_of
+from nnefc.ir.attributes import DYNAMIC_DIMENSIONS, RULE
 from nnefc.passes.compute.matmul import multiply_packed
 from nnefc.passes.graph.choose_convolution import Shape, blocks_to_add, columns_to_add, winograd_saving
 from nnefc.passes.pipeline import lower
@@ -30,7 +31,6 @@ from nnefc.passes.schedule.cpu.tile_sizes import (
     whole_blocks,
 )
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.passes.schedule.schedules import OPEN_SIZES
 from nnefc.passes.tir.expressions import int64, substituted, variables_of
 from nnefc.passes.tir.remainders import tiled_axes
 from nnefc.sizes import OpenSize, Range, Size, dimension, ranges
@@ -132,7 +132,7 @@ def test_no_more_than_a_tile_is_unrolled(name: str) -> None:
     cases += [product(r, c) for r, c in [(16, 10), (1, 64), (37, 16), (24, 40)]]
     seen: dict[str, tvm.IRModule] = {}
     lower(build(cases).network, backend_of(target(name)), seen.__setitem__)
-    contractions = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule"]
+    contractions = [f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule"]
     assert len(contractions) == len(cases)
     for func in contractions:
         assert unrolled_rounds(func.body) < target(name).vector_registers, func
@@ -157,7 +157,7 @@ def test_a_prime_length_gets_the_tiles_of_one_that_divides_well() -> None:
     case = Case([np.ones((1, 1, 6 * 1008 + 5), np.float32)], lambda g, x: g.convolve(x, weights, strides=6))
     seen: dict[str, tvm.IRModule] = {}
     lower(build([case]).network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
-    (func,) = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule"]
+    (func,) = [f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule"]
     assert unrolled_rounds(func.body) >= 20
 
 
@@ -186,7 +186,7 @@ def test_pictures_that_no_second_cache_holds_are_read_once_for_all_panels(size: 
     case = Case([np.ones((1, 32, size, size), np.float32)], lambda g, x: g.convolve(x, weights))
     seen: dict[str, tvm.IRModule] = {}
     lower(build([case]).network, backend_of(target("llvm -mcpu=znver5")), seen.__setitem__)
-    (func,) = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule"]
+    (func,) = [f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule"]
     found: list[s_tir.SBlockRealize | tirx.For] = []
     tvm_ffi.structural_walk(func.body, ((s_tir.SBlockRealize, tirx.For), found.append))
     (update,) = [
@@ -216,8 +216,8 @@ def test_the_loop_over_tiles_of_an_open_axis_stays_one(triple: str, rows: int) -
             ),
         )
         func = te.create_prim_func([factor, weights, product])
-        made = scheduled(KernelAnalysis(func.with_attr(OPEN_SIZES, [n])), CPU_RULES, target(triple))
-    assert made.attrs["nnefc.rule"] == "ContractionRule"
+        made = scheduled(KernelAnalysis(func.with_attr(DYNAMIC_DIMENSIONS, [n])), CPU_RULES, target(triple))
+    assert made.attrs[RULE] == "ContractionRule"
     (axis,) = tiled_axes(made)
     loops: list[tirx.For] = []
     tvm_ffi.structural_walk(made.body, (tirx.For, loops.append))
@@ -233,7 +233,7 @@ def test_windows_along_open_rows_share_what_they_overlap_in() -> None:
     seen: dict[str, tvm.IRModule] = {}
     with ranges({d.var: d.values for d in network.open_dimensions}):
         lower(network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
-    windows = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "WindowsRule"]
+    windows = [f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "WindowsRule"]
     assert len(windows) == 2
     assert all(unrolled_rounds(func.body) >= 9 * 7 for func in windows)
 
@@ -245,9 +245,9 @@ def test_rows_whose_count_seems_to_be_less_than_none_are_tiled() -> None:
         rows = Size(batch) * (Size(frames) - 1)
         left, packed = te.placeholder((rows, 40)), te.placeholder((21, 40, 16))
         func = te.create_prim_func([left, packed, multiply_packed(left, packed, 322, rows)])
-        kernel = KernelAnalysis(func.with_attr(OPEN_SIZES, [batch, frames]))
+        kernel = KernelAnalysis(func.with_attr(DYNAMIC_DIMENSIONS, [batch, frames]))
         made = scheduled(kernel, CPU_RULES, target("llvm -mcpu=x86-64-v4"))
-    assert made.attrs["nnefc.rule"] == "ContractionRule"
+    assert made.attrs[RULE] == "ContractionRule"
 
 
 def test_axes_of_size_one_that_no_factor_reads_are_loops_like_others() -> None:
@@ -257,7 +257,7 @@ def test_axes_of_size_one_that_no_factor_reads_are_loops_like_others() -> None:
     seen: dict[str, tvm.IRModule] = {}
     with ranges({d.var: d.values for d in network.open_dimensions}):
         lower(network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
-    assert "ContractionRule" in [f.attrs["nnefc.rule"] for f in seen["schedule"].functions.values()]
+    assert "ContractionRule" in [f.attrs[RULE] for f in seen["schedule"].functions.values()]
 
 
 def test_columns_that_a_cache_does_not_hold_are_few_in_a_tile_of_an_open_extent() -> None:
@@ -288,7 +288,7 @@ def test_a_product_of_one_row_computes_no_other() -> None:
     seen: dict[str, tvm.IRModule] = {}
     with ranges({d.var: d.values for d in network.open_dimensions}):
         lower(network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
-    (func,) = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule"]
+    (func,) = [f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule"]
     (axis,) = tiled_axes(func)
     assert axis.remainders[-1] == 1
 
@@ -323,7 +323,7 @@ def test_long_sums_of_wide_lines_are_right_where_caches_are_small() -> None:
 def test_what_a_line_reads_stays_in_the_caches() -> None:
     seen: dict[str, tvm.IRModule] = {}
     lower(build(WIDE[:1]).network, backend_of(with_small_caches()), seen.__setitem__)
-    (kernel,) = (f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule")
+    (kernel,) = (f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule")
     script = kernel.script()
     parallel = re.search(r"for (\w+) in T.parallel", script)
     assert parallel is not None

@@ -11,11 +11,11 @@ from tvm import te, tirx
 
 from nnefc.backends import cpu
 from nnefc.driver import compile_network
+from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
 from nnefc.passes.compute.matmul import multiply_packed
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu.few_rows import of_few_rows
 from nnefc.passes.schedule.cpu.tile_sizes import FEW_ROWS, choose_few_rows
-from nnefc.passes.schedule.schedules import OPEN_SIZES
 from nnefc.sizes import Range, Size, ranges
 from nnefc.targets.machine.target import Target
 
@@ -42,7 +42,7 @@ def test_few_rows_of_what_the_second_cache_does_not_hold_have_code_of_their_own(
     with ranges({n: Range(least, 1 << 20, 1)}):
         left, packed = te.placeholder((n, 40)), te.placeholder((20, 40, 16))
         func = te.create_prim_func([left, packed, multiply_packed(left, packed, 320, Size(n))])
-        kernel = KernelAnalysis(func.with_attr(OPEN_SIZES, [n]))
+        kernel = KernelAnalysis(func.with_attr(DYNAMIC_DIMENSIONS, [n]))
         assert (of_few_rows(kernel, machine(l2_bytes)) is not None) == found
 
 

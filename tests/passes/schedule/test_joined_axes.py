@@ -6,9 +6,9 @@ import tvm
 from relax_programs import network_of, opened, program, target
 
 from nnefc.backends import backend_of
+from nnefc.ir.attributes import JOINED_ROWS, RULE
 from nnefc.passes.pipeline import lower
 from nnefc.passes.tir.remainders import tiled_axes
-from nnefc.passes.tir.shared_tiles import JOINED_ROWS
 from nnefc.sizes import ranges
 
 
@@ -18,7 +18,7 @@ def products(text: str, **weights: np.ndarray) -> list[tvm.tirx.PrimFunc]:
     seen: dict[str, tvm.IRModule] = {}
     with ranges({d.var: d.values for d in network.open_dimensions}):
         lower(network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
-    return [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule"]
+    return [f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule"]
 
 
 @pytest.mark.parametrize("after", ["R.nn.relu(y)", "R.nn.relu(R.add(y, x))"], ids=["activation", "residual"])
@@ -43,6 +43,6 @@ def test_pictures_of_known_sizes_are_joined_into_padded_ones() -> None:
     network = network_of(program(text, f=np.ones((32, 32, 1, 1), np.float32), g=np.ones((32, 1, 3, 3), np.float32)))
     seen: dict[str, tvm.IRModule] = {}
     lower(network, backend_of(target("wasm32-wasi")), seen.__setitem__)
-    (func,) = (f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule")
+    (func,) = (f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule")
     assert func.attrs[JOINED_ROWS]
     assert any(list(param.shape)[2:4] == [16, 16] for param in func.params if len(param.shape) == 5)

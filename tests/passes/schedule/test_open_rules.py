@@ -13,6 +13,7 @@ from small_networks import NETWORKS, Net
 from nnefc.backends import backend_of
 from nnefc.formats import load_network
 from nnefc.frontends.leaving_open import leaving_open
+from nnefc.ir.attributes import RULE
 from nnefc.passes.pipeline import optimized
 from nnefc.passes.plan.program import program_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
@@ -46,7 +47,7 @@ def rules(path: Path, shape: dict[str, OpenSize]) -> set[tuple[str, str]]:
         for gv, kernel in program.kernels.items():
             analysis = KernelAnalysis(kernel)
             if not in_place_of(analysis).is_view:
-                rule = str(scheduled(analysis, CPU_RULES, TARGET).attrs["nnefc.rule"])
+                rule = str(scheduled(analysis, CPU_RULES, TARGET).attrs[RULE])
                 found.add((re.sub(r"\d+", "", gv.name_hint), rule))
     return found
 

@@ -8,6 +8,7 @@ from relax_programs import Case, build, check, target
 from tvm import te, tirx
 
 from nnefc.backends import backend_of
+from nnefc.ir.attributes import RULE
 from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu.row_reduction import RowReductionRule
@@ -69,7 +70,7 @@ def loops(stmt: tirx.Stmt) -> list[tirx.For]:
 def test_no_vectorized_loop_has_a_condition_on_its_lanes() -> None:
     seen = {}
     lower(build(product(22, 24, 197)).network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
-    kernels = [f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule"]
+    kernels = [f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule"]
     assert len(kernels) == 2
     for kernel in kernels:
         vectorized = [s for s in loops(lower_kernel(kernel).func.body) if s.kind == tirx.ForKind.VECTORIZED]

@@ -6,6 +6,7 @@ import tvm
 from relax_programs import target
 from tvm import te, tirx
 
+from nnefc.ir.attributes import RULE
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
@@ -21,7 +22,7 @@ def test_engines_narrow_two_vectors_of_sums_at_once() -> None:
     )
     machine = target("wasm32-wasi")
     func = scheduled(KernelAnalysis(te.create_prim_func([data, weights, scaled])), CPU_RULES, machine)
-    assert str(func.attrs["nnefc.rule"]) == "WindowsRule"
+    assert str(func.attrs[RULE]) == "WindowsRule"
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     lines = tvm.compile(module, target=machine.to_tvm()).mod.inspect_source("asm").split()
     assert "f32x4.nearest" in lines

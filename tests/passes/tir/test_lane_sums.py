@@ -7,6 +7,7 @@ import re
 from tir_programs import function
 from tvm import tirx
 
+from nnefc.ir.attributes import DOT_ACCUMULATE
 from nnefc.passes.compute.lane_sums import filled_up, vector_items
 from nnefc.passes.tir.lane_sums import use_lane_sums, with_lane_sums
 
@@ -29,7 +30,7 @@ def text(note: str, place: str = "i") -> str:
 
 
 def test_a_loop_over_the_items_of_a_vector_is_one_instruction_and_each_sum_a_variable() -> None:
-    found = text("nnefc.lane_sum")
+    found = text(DOT_ACCUMULATE)
     vectors = "x[Ramp(Add(k * 16, 0), 1, 16)], w[Ramp(Add(k * 32 + c * 16, 0), 1, 16)]"
     assert f"total[c] = nnefc.lane_sum(total[c], {vectors})" in found
     assert "y[lane] = nnefc.chosen_sum(lane, total[0], total[1]) + 1" in found
@@ -37,7 +38,7 @@ def test_a_loop_over_the_items_of_a_vector_is_one_instruction_and_each_sum_a_var
 
 
 def test_other_loops_and_what_does_not_lie_side_by_side_stay_as_they_are() -> None:
-    for found in (text("nnefc.other"), text("nnefc.lane_sum", "i * 2")):
+    for found in (text("nnefc.other"), text(DOT_ACCUMULATE, "i * 2")):
         assert "nnefc.lane_sum(" not in found and "nnefc.chosen_sum" not in found
         assert "y[lane] = total[lane] + 1" in found
 

@@ -11,8 +11,8 @@ from tir_programs import function
 from tvm import tirx
 
 import nnefc
+from nnefc.ir.attributes import DYNAMIC_SHAPES
 from nnefc.passes.tir.loop_pointers import with_loop_pointers
-from nnefc.targets.codegen.attributes import OF_OPEN_SIZES
 
 LARGEST = "T.int64(9223372036854775807)"
 LIKE = 'T.handle("float32"), B_data: T.handle("float32"), C_data: T.handle("float32"), h: T.int64, w: T.int64'
@@ -32,7 +32,7 @@ READS = f"""
 
 def changed(text: str) -> list[tirx.Bind]:
     """The pointers that are made in a program."""
-    func = function(text).with_attr(OF_OPEN_SIZES, True)
+    func = function(text).with_attr(DYNAMIC_SHAPES, True)
     found: list[tirx.Bind] = []
     tvm_ffi.structural_walk(with_loop_pointers(func).body, (tirx.Bind, found.append))
     return [bind for bind in found if bind.var.name == "p"]

@@ -9,7 +9,8 @@ import tvm_ffi
 from tir_programs import function
 from tvm import tirx
 
-from nnefc.passes.tir.remainders import SMALLER_TILES, TiledAxis, tiled_axes, with_remainders, with_tiled_axis
+from nnefc.ir.attributes import TAIL_TILE
+from nnefc.passes.tir.remainders import TiledAxis, tiled_axes, with_remainders, with_tiled_axis
 
 TO_THE_END = """
     A: T.Buffer((T.int64(99),)), C: T.Buffer((T.int64(99),)), e: T.int64, q: T.int64
@@ -80,7 +81,7 @@ def changed(func: tirx.PrimFunc, *axes: TiledAxis, once: bool = False) -> tirx.P
 
 def test_tiles_say_nothing_of_the_end_and_smaller_ones_follow() -> None:
     func = function(TO_THE_END)
-    text = IN_TILES.replace("NAMED(", NAMED).replace("=SMALLER", f'={{"{SMALLER_TILES}": True}}')
+    text = IN_TILES.replace("NAMED(", NAMED).replace("=SMALLER", f'={{"{TAIL_TILE}": True}}')
     tvm.ir.assert_structural_equal(changed(func, axis_of(func, 4, 2, 1)), function(text))
 
 

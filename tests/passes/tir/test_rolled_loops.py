@@ -8,9 +8,8 @@ import tvm_ffi
 from tir_programs import function
 from tvm import tirx
 
-from nnefc.passes.tir.remainders import SMALLER_TILES
+from nnefc.ir.attributes import DYNAMIC_SHAPES, TAIL_TILE
 from nnefc.passes.tir.rolled_loops import with_rolled_loops
-from nnefc.targets.codegen.attributes import OF_OPEN_SIZES
 
 LOOPS = f"""
     A: T.Buffer((T.int64(9999),)), C: T.Buffer((T.int64(9999),)), n: T.int64
@@ -21,7 +20,7 @@ LOOPS = f"""
         for long in range(T.int64(16)):
             for r in T.unroll(T.int64(4)):
                 C[tile * T.int64(4) + r] = A[tile * T.int64(4) + r + long]
-        for rest in T.serial(n, annotations={{"{SMALLER_TILES}": True}}):
+        for rest in T.serial(n, annotations={{"{TAIL_TILE}": True}}):
             for small in range(T.int64(3)):
                 for r in T.unroll(T.int64(2)):
                     C[tile * T.int64(4) + r] = A[tile * T.int64(4) + r + small]
@@ -48,7 +47,7 @@ def rolled(func: tirx.PrimFunc) -> set[str]:
 
 
 def test_loops_of_smaller_tiles_and_borders_have_no_copies() -> None:
-    func = function(LOOPS).with_attr(OF_OPEN_SIZES, True)
+    func = function(LOOPS).with_attr(DYNAMIC_SHAPES, True)
     assert rolled(with_rolled_loops(func)) == {"small", "border"}
 
 

@@ -6,7 +6,8 @@ import numpy as np
 from test_prefetched_panels import prefetches, value
 from tvm import tirx
 
-from nnefc.passes.tir.streamed_panels import STREAMED, with_streamed_panels
+from nnefc.ir.attributes import PREFETCH_STREAM
+from nnefc.passes.tir.streamed_panels import with_streamed_panels
 
 PANELS, BLOCKS, WORDS, LANES = 3, 4, 2, 16
 AHEAD = 2  # blocks
@@ -19,7 +20,7 @@ def loop(name: str, extent: int, kind: tirx.ForKind = tirx.ForKind.SERIAL) -> tu
 def nest(body: tirx.Stmt, *loops: tuple[tirx.Var, int, tirx.ForKind]) -> tirx.Stmt:
     """A statement in loops, the outermost first."""
     for var, extent, kind in reversed(loops):
-        annotations = {STREAMED: (AHEAD - 1) * WORDS * LANES * 4 + 1} if kind == tirx.ForKind.PARALLEL else {}
+        annotations = {PREFETCH_STREAM: (AHEAD - 1) * WORDS * LANES * 4 + 1} if kind == tirx.ForKind.PARALLEL else {}
         body = tirx.For(var, tirx.IntImm("int64", 0), tirx.IntImm("int64", extent), kind, body, annotations=annotations)
     return body
 

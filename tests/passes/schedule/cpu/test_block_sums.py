@@ -15,6 +15,7 @@ from tvm import s_tir
 
 from nnefc.backends import backend_of
 from nnefc.formats import load_network
+from nnefc.ir.attributes import RULE
 from nnefc.passes.pipeline import lower
 
 COLUMNS, BLOCKS, BLOCK = 64, 6, 128
@@ -41,7 +42,7 @@ def sums_within_sums(path: Path, triple: str) -> int:
     """How many sums are within each other in the product, the total among them."""
     seen: dict[str, tvm.IRModule] = {}
     lower(load_network(path), backend_of(target(triple)), seen.__setitem__)
-    (func,) = (f for f in seen["schedule"].functions.values() if f.attrs["nnefc.rule"] == "ContractionRule")
+    (func,) = (f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule")
     found: list[s_tir.SBlock] = []
     tvm_ffi.structural_walk(func.body, (s_tir.SBlock, found.append))
     return sum(str(block.name_hint).endswith("_init") for block in found)

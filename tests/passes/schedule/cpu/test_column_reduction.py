@@ -8,6 +8,7 @@ import tvm
 from relax_programs import Case, Graph, Value, build, check, target
 
 from nnefc.backends import backend_of
+from nnefc.ir.attributes import RULE
 from nnefc.passes.pipeline import lower
 
 
@@ -35,7 +36,7 @@ def test_whole_lines_are_combined() -> None:
     seen: dict[str, tvm.IRModule] = {}
     network = build([Case([normal(1, 5, 7, 64)], sum_of_squares)]).network
     lower(network, backend_of(target("llvm -mcpu=x86-64-v3")), seen.__setitem__)
-    rules = {str(func.attrs["nnefc.rule"]) for func in seen["schedule"].functions.values()}
+    rules = {str(func.attrs[RULE]) for func in seen["schedule"].functions.values()}
     assert "ColumnReductionRule" in rules
 
 

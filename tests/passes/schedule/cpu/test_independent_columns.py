@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.frontends.onnx import load
+from nnefc.ir.attributes import RULE
 from nnefc.loader import RunError
 from nnefc.passes.pipeline import lower
 from nnefc.targets.machine.parsing import parse_target
@@ -76,7 +77,7 @@ def test_an_index_that_is_spread_is_read_once_for_each_row(tmp_path: Path) -> No
     seen: dict[str, tvm.IRModule] = {}
     lower(load(path), backend_of(parse_target("llvm -mcpu=x86-64-v3")), seen.__setitem__)
     kernels = seen["schedule"].functions.values()
-    scatters = [func for func in kernels if func.attrs["nnefc.rule"] == "IndependentColumnsRule"]
+    scatters = [func for func in kernels if func.attrs[RULE] == "IndependentColumnsRule"]
     assert len(scatters) == 2
     assert not any("int64" in str(func.params[-1].ty) for func in kernels)  # the index is not written out
 

@@ -13,6 +13,7 @@ from tvm import te, tirx
 
 from nnefc.backends import backend_of
 from nnefc.driver import compile_network
+from nnefc.ir.attributes import RULE
 from nnefc.passes.compute import strassen
 from nnefc.passes.compute.choice import chosen
 from nnefc.passes.pipeline import lower
@@ -50,7 +51,7 @@ def kernels_of(case: Case, machine: Target = MACHINE, strict: bool = False) -> l
     """The rules that scheduled the kernels of a case."""
     seen = {}
     lower(build([case]).network, backend_of(machine), seen.__setitem__, strict, memory_budget=math.inf)
-    return [str(func.attrs["nnefc.rule"]) for func in seen["schedule"].functions.values()]
+    return [str(func.attrs[RULE]) for func in seen["schedule"].functions.values()]
 
 
 @settings(max_examples=50, deadline=None)
@@ -121,6 +122,4 @@ def test_another_choice_by_an_axis_has_another_schedule(shape: tuple[int, ...], 
         return chosen(index[axis], [data(*index) + tirx.const(k, "float32") for k in range(shape[axis])])
 
     func = te.create_prim_func([data, te.compute(shape, element)])
-    assert (
-        scheduled(KernelAnalysis(func), CPU_RULES, target("llvm -mcpu=x86-64-v3")).attrs["nnefc.rule"] == "FallbackRule"
-    )
+    assert scheduled(KernelAnalysis(func), CPU_RULES, target("llvm -mcpu=x86-64-v3")).attrs[RULE] == "FallbackRule"

@@ -9,6 +9,7 @@ import tvm
 from emulate import run_kernel
 from tvm import relax, tirx
 
+from nnefc.ir.attributes import RULE
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.patterns import AnnotatePatterns
 from nnefc.passes.graph.rewriter import array_of, constant, shape_of
@@ -85,7 +86,7 @@ def execute(
             array.flags.writeable = False
         run_kernel(func, [*given, result], target)
         values[binding.var] = result
-        rules.append(str(func.attrs["nnefc.rule"]))
+        rules.append(str(func.attrs[RULE]))
     return values[calls[-1].var], rules
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from emulate import device_code, emulate, run_function
 from tvm import te, tirx
 
+from nnefc.ir.attributes import RULE
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled
@@ -18,7 +19,7 @@ from nnefc.targets.machine.cuda_target import CudaTarget
 from nnefc.targets.machine.parsing import parse_target
 
 TARGET = CudaTarget("cuda", parse_target("llvm"))
-RULE = "nnefc.rule"  # the attribute of a scheduled kernel that names its rule
+RULE = RULE  # the attribute of a scheduled kernel that names its rule
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from numpy_reference import convolve
 from tvm import relax, te, tirx
 from tvm.relax import op
 
+from nnefc.ir.attributes import RULE
 from nnefc.targets.codegen.cuda.compiler import find_compiler
 
 ROUNDED = replace(TARGET, precision="tf32")
@@ -137,7 +138,7 @@ def test_rows_and_depths_need_not_fill_a_tile() -> None:
 def test_single_precision_stays_exact_where_nothing_is_asked() -> None:
     a, b = np.ones((16, 16), np.float32), np.ones((16, 16), np.float32)
     (kernel,) = kernels(lowered(op.matmul, [a, b]))
-    assert kernel.attrs["nnefc.rule"] == "ContractionRule"
+    assert kernel.attrs[RULE] == "ContractionRule"
 
 
 def test_devices_without_the_instructions_get_other_code() -> None:

@@ -14,9 +14,9 @@ from relax_programs import target
 from runtime_samples import ZIG_CC
 from tvm import te, tirx
 
+from nnefc.ir.attributes import DYNAMIC_SHAPES
 from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.passes.tir.kernels import lower_kernel
-from nnefc.targets.codegen.attributes import OF_OPEN_SIZES
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
 
 ITEMS = 4096
@@ -119,7 +119,7 @@ def test_kernels_of_open_sizes_are_spread_over_more_objects() -> None:
     """They take several times as long as others, and all processors should have work to the end."""
     kernels = [case.func(f"gather{number}") for number, case in enumerate(gathers(6))]
     counts = []
-    for attrs in ({}, {OF_OPEN_SIZES: True}):
+    for attrs in ({}, {DYNAMIC_SHAPES: True}):
         with CodeGenerator(target("llvm")) as generator:
             for kernel in kernels:
                 generator.add(kernel.with_attrs(attrs))
