@@ -32,6 +32,7 @@ from nnefc.passes.schedule.border import Machine
 from nnefc.passes.schedule.in_place import InPlace
 from nnefc.sizes import MAX_ITEMS, Dimension
 from nnefc.targets.machine.any_target import AnyTarget
+from nnefc.targets.machine.cuda.gpus import Gpu
 from nnefc.targets.machine.target import Target
 
 __all__ = [
@@ -67,14 +68,14 @@ class GraphPasses:
         contractions: what chooses how convolutions, poolings and matrix products are computed, given all modules of the
             network as they are before it.
         rows: the machine whose vectors compute rows, see `LowerRows`.
-        scans: the CPU that computes running sums; None for a device with many threads.
+        scans: the CPU, or the device with many threads, that computes running sums.
         computations: how operators are computed, by their names, besides what holds for all backends.
         cuts: where fusion ends groups.
         moves: what moves steps from group to group then.
     """
 
     rows: Machine
-    scans: Target | None = None
+    scans: Target | Gpu
     integers: Sequence[NamedPass] = ()
     shuffles: Sequence[NamedPass] = ()
     contractions: Callable[[Sequence[tvm.IRModule]], Sequence[NamedPass]] = _no_passes

@@ -55,14 +55,10 @@ from nnefc.targets.codegen.cuda.kernels import (
     with_version,
 )
 from nnefc.targets.codegen.cuda.launches import Access, HostKernel, Operand, launches_source
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.target import CudaTarget
 from nnefc.targets.machine.target import HALF_FLOATS
 
 __all__ = ["CudaBackend", "make_backend"]
-
-_MOST_SERIAL_WORK = 1 << 14
-"""Rounds of loops that one thread of a device may go through: its clock is a third of a processor's, and a step on the
-host waits for two copies."""
 
 
 class CudaBackend(Backend):
@@ -87,7 +83,7 @@ class CudaBackend(Backend):
                 *self._narrowing(modules),
             ],
             rows=replace(self.target, load_bytes=1),  # threads share rows of any length
-            scans=None,
+            scans=self.target.gpu,
             computations={**CONTRACTIONS, **WHOLE_SLICES},
         )
 
@@ -110,7 +106,7 @@ class CudaBackend(Backend):
             raise NotOnDevice(f"{kernel.name} calls a function in C of the user's")
         func, code = self._on_device(kernel)
         serial = all(launch.threads == 1 for launch in code.function.launches)
-        if serial and rounds_of(kernel.kernel.func.body) > _MOST_SERIAL_WORK:
+        if serial and rounds_of(kernel.kernel.func.body) > self.target.gpu.serial_rounds:
             raise NotOnDevice(f"{kernel.name} is much work for one thread")
         code = self._with_one_row(kernel, code)
         workspace = code.workspace_bytes

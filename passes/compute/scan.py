@@ -16,6 +16,7 @@ from tvm.tirx.stmt import AllocBuffer
 
 from nnefc.passes.tir.expressions import int64
 from nnefc.sizes import Dimension, bounds, ceil_div, dimension, dimensions, expression, is_known, item_count, typical
+from nnefc.targets.machine.cuda.gpus import Gpu
 from nnefc.targets.machine.target import Target
 
 __all__ = ["Scan", "scan_in_chunks", "scan_in_vectors"]
@@ -28,7 +29,6 @@ _LEAST_STRIPS = 16
 """Strips, before they are made narrower: enough for eight threads to share them out evenly, two each."""
 
 _LEAST_CHUNK = 32  # elements that one thread of a device goes through
-_ENOUGH_THREADS = 1 << 14  # that keep a device busy
 
 
 @dataclass(frozen=True)
@@ -76,19 +76,20 @@ def scan_in_vectors(x: te.Tensor, scan: Scan, machine: Target) -> te.Tensor:
     return result
 
 
-def scan_in_chunks(x: te.Tensor, scan: Scan) -> te.Tensor | list[te.Tensor]:
+def scan_in_chunks(x: te.Tensor, scan: Scan, gpu: Gpu) -> te.Tensor | list[te.Tensor]:
     """For devices with many threads. Each goes through a part of a line, given the sum of the parts before.
 
     Args:
         x: `[outer, length, inner]`.
         scan: what to compute.
+        gpu: the device.
 
     Returns:
         The result, and, if lines have several parts, the sums before each, `[outer, parts, inner]`, which nobody reads.
     """
     outer, length, inner = dimensions(x.shape)
     chunk = max(_LEAST_CHUNK, math.isqrt(typical(length)))
-    if typical(outer * inner) >= _ENOUGH_THREADS or (is_known(length) and length <= chunk):
+    if typical(outer * inner) >= gpu.busy_threads or (is_known(length) and length <= chunk):
         return _statements(x, [(outer, length, inner)], lambda source, targets: _whole_lines(source, targets[0], scan))[
             0
         ]

@@ -17,6 +17,7 @@ from tvm import relax
 from nnefc.passes.compute.scan import Scan, scan_in_chunks, scan_in_vectors
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, is_call, shape_of
+from nnefc.targets.machine.cuda.gpus import Gpu
 from nnefc.targets.machine.target import Target
 
 __all__ = ["LowerScans"]
@@ -24,9 +25,9 @@ __all__ = ["LowerScans"]
 
 @tvm.transform.module_pass(opt_level=0, name="LowerScans")
 class LowerScans:
-    """Lower `cumsum` and `cumprod`: for a CPU, or, without one, for a device with many threads."""
+    """Lowers `cumsum` and `cumprod`: for a CPU, or for a device with many threads."""
 
-    def __init__(self, target: Target | None) -> None:
+    def __init__(self, target: Target | Gpu) -> None:
         self._target = target
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
@@ -34,7 +35,7 @@ class LowerScans:
 
 
 class _Lowerer(Rewriter):
-    def __init__(self, mod: tvm.IRModule, target: Target | None) -> None:
+    def __init__(self, mod: tvm.IRModule, target: Target | Gpu) -> None:
         super().__init__(mod)
         self._target = target
         self._scans: dict[relax.Var, relax.Call] = {}
@@ -56,11 +57,11 @@ class _Lowerer(Rewriter):
             data = self.builder.emit(relax.op.astype(data, call.attrs.dtype))
         outer, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
         scan = Scan(is_call(call, "cumprod"), bool(call.attrs.exclusive), reverse)
-        lines = (outer, length) if inner == 1 and self._target is not None else (outer, length, inner)
+        lines = (outer, length) if inner == 1 and isinstance(self._target, Target) else (outer, length, inner)
         view = self.builder.emit(relax.op.reshape(data, lines))
         attrs = {FUSION: OpPattern.OPAQUE}
-        if self._target is None:
-            made = self.emit_te(scan_in_chunks, view, scan, name="scan", attrs=attrs)
+        if isinstance(self._target, Gpu):
+            made = self.emit_te(scan_in_chunks, view, scan, self._target, name="scan", attrs=attrs)
             if isinstance(made.ty, relax.TupleType):
                 made = self.builder.emit(relax.TupleGetItem(made, 0))
         else:

@@ -73,7 +73,7 @@ class AnyTarget(Protocol):
         """
 
 
-_PARSERS = {"cuda": ("nnefc.targets.machine.cuda_target", "parse_cuda_target")}
+_PARSERS = {"cuda": ("nnefc.targets.machine.cuda.target", "parse_cuda_target")}
 """The first word of a target that is no CPU, and what reads the text."""
 
 

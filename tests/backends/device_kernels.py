@@ -22,7 +22,7 @@ from nnefc.passes.pipeline import lower
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
 from nnefc.targets.codegen.cuda.kernels import DeviceKernel, joined
 from nnefc.targets.codegen.cuda.launches import HostKernel
-from nnefc.targets.machine.cuda_target import CudaTarget, parse_cuda_target
+from nnefc.targets.machine.cuda.target import CudaTarget, parse_cuda_target
 
 _TARGET = parse_cuda_target("cuda -arch=sm_80")
 _BATCH = 100  # kernels that are compiled together

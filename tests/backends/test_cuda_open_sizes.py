@@ -26,7 +26,7 @@ from nnefc.passes.schedule.cuda.fallback import FallbackRule
 from nnefc.sizes import Range
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.description.library import DEVICES
-from nnefc.targets.machine.cuda_target import parse_cuda_target
+from nnefc.targets.machine.cuda.target import parse_cuda_target
 from nnefc.targets.machine.parsing import parse_target
 
 QUICK = (

@@ -77,7 +77,7 @@ def test_compiling_for_a_cpu_imports_nothing_of_gpus_nothing_of_other_formats_an
     modules = modules_of(["compile", str(MODEL), "-o", str(tmp_path / "digits.so")], tmp_path)
     assert packages(modules) & {"lark", "onnx", "torch"} == set()
     of_gpus = {name for name in modules if name.startswith("nnefc.") and "cuda" in name}
-    assert of_gpus <= {"nnefc.targets.machine.cuda_target"}  # which knows what the word cuda means as a target
+    assert of_gpus <= {"nnefc.targets.machine.cuda.target"}  # which knows what the word cuda means as a target
     assert {name for name in modules if name.startswith(("nnefc.frontends.onnx", "nnefc.frontends.pnnx"))} == set()
 
 
@@ -121,7 +121,7 @@ from nnefc.cli.tvm_alone import import_tvm
 import_tvm()
 import tvm, torch
 assert torch.here and not tvm.backend.is_loaded("cuda") and "TVM_DEVICE_BACKEND_AUTOLOAD" not in os.environ
-from nnefc.targets.machine.cuda_target import parse_cuda_target
+from nnefc.targets.machine.cuda.target import parse_cuda_target
 parse_cuda_target("cuda").to_tvm()
 assert tvm.backend.is_loaded("cuda")
 """

@@ -25,7 +25,7 @@ from nnefc.passes.schedule.cuda.tiled_launch import ITEMS, Side, TiledLaunch, ti
 from nnefc.passes.schedule.cuda.tiling import Tile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
 from nnefc.passes.tir.expressions import number
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["ContractionRule"]
 
@@ -39,7 +39,8 @@ class ContractionRule:
         product = product_of(kernel, target)
         if product is None or product.accumulator not in ITEMS or not product.columns.variables:
             return None
-        tiling = choose_tiling(product.batch.size, product.rows.size, product.columns.size, product.depth.size)
+        sizes = (product.batch.size, product.rows.size, product.columns.size, product.depth.size)
+        tiling = choose_tiling(*sizes, target.gpu)
         return tiled(product, tiling, _Launch)
 
 

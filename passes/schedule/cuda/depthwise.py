@@ -22,14 +22,15 @@ from nnefc.passes.schedule.cuda.write_back import write_one
 from nnefc.passes.tir.expressions import number
 from nnefc.passes.tir.sizes import Size
 from nnefc.sizes import ceil_div, is_known, may_exceed, typical
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.gpus import Gpu
+from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["DepthwiseRule"]
 
 _MOST_PRODUCTS = 128  # of a sum
 _MOST_UNROLLED = 49
 _THREADS = 128
-_BLOCKS = 480  # that keep a device busy
+_BLOCKS_OF_PROCESSOR = 4  # that keep it busy
 _TURNS = (4, 2, 1)  # results of one thread, which share the filter
 
 
@@ -44,18 +45,21 @@ class DepthwiseRule:
             return None
         if product.batch.size == 1 or lies_along_depth(product.operands[1]):
             return None  # a product of a vector and a matrix
-        launch = _by_channel(product) if typical(product.columns.size) >= 4 * _THREADS else _by_result(product)
+        launch = (
+            _by_channel(product, target.gpu) if typical(product.columns.size) >= 4 * _THREADS else _by_result(product)
+        )
         return kernel_schedule(product.func, product.params, [launch])
 
 
-def _by_channel(product: Product) -> tirx.Stmt:
+def _by_channel(product: Product, gpu: Gpu) -> tirx.Stmt:
     """Blocks that stay in one channel."""
     nest, columns, batch = Nest(product.aligned), product.columns.size, product.batch.size
 
     def tiles(turns: int) -> Size:
         return ceil_div(columns, turns * _THREADS)
 
-    turns = next(t for t in _TURNS if t == 1 or typical(tiles(t) * batch) >= _BLOCKS)
+    blocks = _BLOCKS_OF_PROCESSOR * gpu.processors
+    turns = next(t for t in _TURNS if t == 1 or typical(tiles(t) * batch) >= blocks)
     sums = nest.buffer("sums", turns, product.accumulator, "local")
 
     def body(block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:

@@ -26,11 +26,10 @@ from nnefc.passes.schedule.schedules import SBlockRV, root_blocks
 from nnefc.passes.tir.expressions import flat_offset, inside, loads_of, variables_of
 from nnefc.passes.tir.sizes import Size, strides_of
 from nnefc.sizes import is_known, typical
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["ElementWiseRule", "bind_elements"]
 
-_LEAST_THREADS = 1 << 14  # that keep a device busy: before, shorter vectors rather than fewer threads
 _OF_ONE = ("tirx.isnan",)  # operators that TVM makes vectors of for CPUs, and that CUDA has of single numbers alone
 
 
@@ -54,7 +53,10 @@ def bind_elements(sch: s_tir.Schedule, block: SBlockRV, target: CudaTarget) -> N
 
 
 def _lanes(step: Step, target: CudaTarget) -> int:
-    """How many neighbouring elements one thread computes: as many as it can load and store as a vector."""
+    """Returns how many neighbouring elements one thread computes: as many as it can load and store as a vector.
+
+    Vectors are shorter, rather than threads too few to keep the device busy.
+    """
     if step.value is None or not step.axes:
         return 1
     if any(isinstance(part, Call) and getattr(part.op, "name", "") in _OF_ONE for part in inside(step.value)):
@@ -63,7 +65,7 @@ def _lanes(step: Step, target: CudaTarget) -> int:
     dtypes = [step.dtype, *(str(load.source.dtype) for load in loads)]
     if "bool" in dtypes or any(isinstance(index, tirx.Ramp) for index in step.node.body.indices):
         return 1
-    most = max(1, min(min(map(target.lanes, dtypes)), 8, typical(step.rounds) // _LEAST_THREADS))
+    most = max(1, min(min(map(target.lanes, dtypes)), 8, typical(step.rounds) // target.gpu.busy_threads))
     lanes = 1
     while lanes * 2 <= most and _is_whole(step, loads, lanes * 2):
         lanes *= 2

@@ -19,7 +19,7 @@ from tvm.s_tir.schedule import SBlockRV
 
 from nnefc.passes.schedule.analysis import KernelAnalysis, step_of, steps_of
 from nnefc.passes.schedule.cuda.threads import bind_flat
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["FallbackRule"]
 

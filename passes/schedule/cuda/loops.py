@@ -25,12 +25,10 @@ from nnefc.passes.tir.expressions import int64
 from nnefc.passes.tir.sizes import Size, size_of
 from nnefc.passes.tir.statements import rounds_of
 from nnefc.sizes import ceil_div, typical
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.gpus import Gpu
+from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["LoopsRule"]
-
-_MOST_SERIAL_WORK = 1 << 14  # rounds that a thread may go through by itself; from there on, the host is faster
-_MANY_THREADS = 1 << 10  # unless there are so many
 
 
 class LoopsRule:
@@ -43,7 +41,9 @@ class LoopsRule:
             return None
         nests = [nest_of(statement) for statement in statements]
         shared = [_independent(nest) for nest in nests]
-        if not any(shared) or any(map(_is_serial, statements, nests, shared)):
+        if not any(shared):
+            return None
+        if any(_is_serial(*each, target.gpu) for each in zip(statements, nests, shared, strict=True)):
             return None
         launches = [
             _launch(statement, nest, loops, target)
@@ -65,13 +65,13 @@ def _rounds(loops: Sequence[tirx.For]) -> Size:
     return math.prod(size_of(loop.extent) for loop in loops)
 
 
-def _is_serial(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For]) -> bool:
+def _is_serial(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For], gpu: Gpu) -> bool:
     """Whether each of the threads that share a statement has much work, and these are few."""
     rounds = rounds_of(nest[-1].body if nest else stmt)
     for loop in nest:
         if not any(loop.same_as(other) for other in shared):
             rounds *= typical(size_of(loop.extent))
-    return rounds == math.inf or (rounds > _MOST_SERIAL_WORK and typical(_rounds(shared)) < _MANY_THREADS)
+    return rounds == math.inf or (rounds > gpu.serial_rounds and typical(_rounds(shared)) < gpu.host_threads)
 
 
 def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For], target: CudaTarget) -> tirx.Stmt:

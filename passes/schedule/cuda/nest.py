@@ -18,13 +18,12 @@ from nnefc.ir.attributes import SYNCHRONIZED
 from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.passes.tir.expressions import int64, number, variables_of
 from nnefc.sizes import Dimension, Size, bounds, is_known, variables
+from nnefc.targets.machine.cuda.gpus import LARGEST_GRID, WARP
 
 __all__ = ["Nest", "buffer", "kernel_schedule", "load", "sequence", "store", "synchronize", "warp_sum"]
 
-_MOST_BLOCKS = (1 << 31) - 1  # of a grid, along x
 _MOST = (1 << 31) - 2  # that an index of 32 bits is, with one more behind it
 _ROLLED = "disable_unroll"
-_WARP = 32
 _EXPLICIT = (
     "pragma_unroll_explicit"  # whether TVM writes out the rounds of unrolled loops, or leaves them to the compiler
 )
@@ -99,7 +98,7 @@ class Nest:
 
     def launch(self, blocks: Dimension, threads: int, body: Callable[[tirx.Expr, tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
         """`body(block, thread)` on a grid."""
-        if is_known(blocks) and blocks > _MOST_BLOCKS:
+        if is_known(blocks) and blocks > LARGEST_GRID[0]:
             raise s_tir.ScheduleError(f"{blocks} blocks are more than a grid has")
         block, thread = self.variable("block", blocks), self.variable("thread", threads)
         inner: tirx.Stmt = tirx.AttrStmt(number(0), _EXPLICIT, tirx.const(False, "bool"), body(block, thread))
@@ -199,11 +198,11 @@ def warp_sum(nest: Nest, values: tirx.Var, at: tirx.Expr) -> tirx.Stmt:
     dtype, mask = str(values.dtype), tirx.const(0xFFFFFFFF, "uint32")
 
     def step(index: tirx.Expr) -> tirx.Stmt:
-        distance = tirx.shift_right(number(_WARP // 2), index)
-        other = tirx.call_intrin(dtype, "tirx.cuda.__shfl_xor_sync", mask, load(values, at), distance, number(_WARP))
+        distance = tirx.shift_right(number(WARP // 2), index)
+        other = tirx.call_intrin(dtype, "tirx.cuda.__shfl_xor_sync", mask, load(values, at), distance, number(WARP))
         return store(values, load(values, at) + other, at)
 
-    return nest.unrolled(_WARP.bit_length() - 1, step)
+    return nest.unrolled(WARP.bit_length() - 1, step)
 
 
 def kernel_schedule(

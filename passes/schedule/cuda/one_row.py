@@ -13,7 +13,7 @@ from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.product import product_of
 from nnefc.passes.tir.expressions import int64, variables_of
 from nnefc.sizes import Size, dimension, substituted
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["sizes_of_one_row"]
 

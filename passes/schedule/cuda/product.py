@@ -23,7 +23,7 @@ from nnefc.passes.tir.expressions import flat_offset, inside, is_number, number,
 from nnefc.passes.tir.narrow_indices import MOST_ELEMENTS, with_narrow_indices
 from nnefc.passes.tir.sizes import Size, elements_of, size_of, sizes_of
 from nnefc.sizes import is_known
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["Operand", "Product", "product_of"]
 

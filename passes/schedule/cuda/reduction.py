@@ -29,16 +29,17 @@ from nnefc.passes.schedule.schedules import SBlockRV, covers_result, fused, larg
 from nnefc.passes.tir.expressions import flat_offset
 from nnefc.passes.tir.sizes import Size, elements_of, size_of
 from nnefc.sizes import is_size, may_exceed, typical
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.gpus import WARP, Gpu
+from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["ReductionRule"]
 
 _LEAST_SHARED = 32  # items of a sum that are worth more than one thread
 _LEAST_WIDTH = 8  # columns of a block: 32 bytes, the least that memory gives at once
-_MANY = 1 << 15  # results that keep a device busy with a thread each
+_MANY = 2  # times the threads that keep a device busy: so many results get a thread each
 _ITEMS_OF_A_THREAD = 8  # of a column, before it gets more threads
 _LONG = 1 << 14  # items of a sum that are worth two launches, if there are few sums
-_FEW_BLOCKS = 64  # that leave most of a device idle
+_FEW_BLOCKS = 1 / 2  # of the processors: fewer blocks leave most of a device idle
 _PART = 1 << 12  # items that a block of the first launch sums up at least
 
 
@@ -81,7 +82,7 @@ def _epilogue(reduction: Step, steps: dict[str, Step]) -> str | None:
 
 def _first_that_fits(sch: s_tir.Schedule, step: Step, epilogue: str | None, target: CudaTarget) -> s_tir.Schedule:
     """The schedule with the reduction bound to threads in the best of the ways that it allows."""
-    for way in _ways(step):
+    for way in _ways(step, target.gpu):
         for last in dict.fromkeys((epilogue, None)):
             trial = _Trial(sch.copy(), step, last, target)
             try:
@@ -96,15 +97,15 @@ def _first_that_fits(sch: s_tir.Schedule, step: Step, epilogue: str | None, targ
     raise s_tir.ScheduleError(f"{step.name} cannot be bound to threads")
 
 
-def _ways(step: Step) -> Iterator[Callable[[_Trial], None]]:
+def _ways(step: Step, gpu: Gpu) -> Iterator[Callable[[_Trial], None]]:
     """The ways to share a reduction out that are worth trying, the best first."""
     items, elements, in_rows = typical(_items(step)), typical(step.elements), _lies_in_rows(step)
     is_shared = elements > 0 and items >= _LEAST_SHARED
-    if is_shared and items >= _LONG and elements // (1 if in_rows else 32) < _FEW_BLOCKS:
+    if is_shared and items >= _LONG and elements // (1 if in_rows else WARP) < _FEW_BLOCKS * gpu.processors:
         yield _Trial.in_parts
     if is_shared and in_rows:
         yield _Trial.by_rows
-    if is_shared and not in_rows and elements < _MANY:
+    if is_shared and not in_rows and elements < _MANY * gpu.busy_threads:
         yield _Trial.by_columns
     yield _Trial.each_thread_a_result
 
@@ -178,7 +179,7 @@ class _Trial:
         all_items = _items(self.step)
         results, items = (fused(sch, loops) for loops in self._loops())
         width = 1 if in_rows else self.target.threads_per_warp
-        wanted = 2 * _FEW_BLOCKS * width // typical(self.step.elements)
+        wanted = self.target.gpu.processors * width // typical(self.step.elements)
         count = largest_divisor(all_items, max(2, min(wanted, typical(all_items) // _PART)))
         if count == 1:
             raise s_tir.ScheduleError("items do not share out evenly")

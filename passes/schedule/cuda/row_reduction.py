@@ -28,16 +28,17 @@ from nnefc.passes.schedule.schedules import SBlockRV, fused, is_reduction, large
 from nnefc.passes.tir.expressions import loads_of, variables_of
 from nnefc.passes.tir.sizes import Size
 from nnefc.sizes import is_known, may_exceed, typical
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.gpus import WARP
+from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["RowReductionRule"]
 
 _LEAST_LENGTH = 32  # of rows that are shared by threads
-_MANY_ROWS = 1 << 12  # that are worth a thread each, however long they are
+_MANY_ROWS = WARP  # for each processor: they are worth a thread each, however long they are
 _SHORT = 64  # elements of rows that a thread alone goes through, however few they are
 _LONG = 1 << 16  # elements of rows that are too much for a block each, if there are few of them
-_FEW_ROWS = 16
-_SHARED_BYTES = 40 << 10  # that the steps of a block may keep, beside the sums
+_FEW_ROWS = 1 / 8  # for each processor
+_SUMS_BYTES = 8 << 10  # of shared memory that the sums of a block may take: its steps keep what is left
 
 
 class RowReductionRule:
@@ -63,9 +64,9 @@ class RowReductionRule:
         rows = typical(math.prod(output.sizes[axis] for axis in axes))
         length = typical(math.prod(size for axis, size in enumerate(output.sizes) if axis not in axes))
         leading = all(output.sizes[axis] == 1 or axis in axes for axis in range(max(axes, default=-1) + 1))
-        if leading and length >= _LEAST_LENGTH and (length < _LONG or rows > _FEW_ROWS):
+        if leading and length >= _LEAST_LENGTH and (length < _LONG or rows > _FEW_ROWS * target.gpu.processors):
             _share_rows(sch, block, axes, target)
-        elif rows >= _MANY_ROWS or length <= _SHORT:
+        elif rows >= _MANY_ROWS * target.gpu.processors or length <= _SHORT:
             _a_thread_each(sch, block, axes, target)
         else:
             return None
@@ -96,7 +97,8 @@ def _share_rows(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: 
     longer = [size for size in (trip_count(sch, loop) for loop in outer) if size != 1]
     if len(longer) > 1:  # rows of a block that go on along another axis: TVM would keep all of both
         at_once = largest_divisor(longer[-1], at_once)
-    _inline_what_need_not_be_kept(sch, output, rows * length, at_once * length)
+    free = target.shared_bytes - _SUMS_BYTES
+    _inline_what_need_not_be_kept(sch, output, rows * length, at_once * length, free)
     sch.reorder(*outer, *inner)
     of_grid, row = sch.split(fused(sch, outer), [None, at_once])
     sch.bind(of_grid, "blockIdx.x")
@@ -112,12 +114,13 @@ def _share_rows(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: 
             sch.bind(sch.split(fused(sch, loops), [None, threads])[1], "threadIdx.x")
 
 
-def _inline_what_need_not_be_kept(sch: s_tir.Schedule, output: SBlockRV, elements: Size, of_a_block: Size) -> None:
+def _inline_what_need_not_be_kept(
+    sch: s_tir.Schedule, output: SBlockRV, elements: Size, of_a_block: Size, free: int
+) -> None:
     """Compute steps anew for each of their readers that are of rows as a whole, or too large for shared memory.
 
     How much of that a block takes must be known: steps of rows of open length are computed anew, too.
     """
-    free = _SHARED_BYTES
     for block in root_blocks(sch):
         step = step_of(sch, block)
         if step.is_reduction or step.name == sch.get(output).name_hint:

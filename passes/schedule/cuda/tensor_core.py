@@ -32,16 +32,15 @@ from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
 from nnefc.passes.tir.expressions import number
 from nnefc.sizes import typical
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.gpus import MATRIX_INSTRUCTIONS, WARP, Gpu
+from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["COPIED_TILES", "HALF_TILES", "SINGLE_TILES", "TensorCoreRule"]
 
-_OLDEST = 80  # architecture that has these instructions
 _LEAST = 8  # rows, columns and depths that are worth it
-_WARP = 32
-_ROWS, _COLUMNS = 16, 8  # of one instruction
+_HALF, _SINGLE = MATRIX_INSTRUCTIONS["float16"], MATRIX_INSTRUCTIONS["float32"]
+_ROWS, _COLUMNS = _HALF.rows, _HALF.columns  # of one instruction of any type
 _COPIED = 8  # half floats at once
-_SHARED_OF_PROCESSOR = 160 << 10  # bytes, about, of the devices with the most processors
 
 
 class TensorCoreRule:
@@ -49,7 +48,7 @@ class TensorCoreRule:
 
     def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
         product = product_of(kernel, target)
-        if product is None or target.oldest < _OLDEST or product.accumulator != "float32":
+        if product is None or target.oldest < max(_HALF.oldest, _SINGLE.oldest) or product.accumulator != "float32":
             return None
         if min(map(typical, (product.rows.size, product.columns.size, product.depth.size))) < _LEAST:
             return None
@@ -58,9 +57,9 @@ class TensorCoreRule:
         types = {str(half.value.expr_ty().dtype) for half in halves}
         if len(halves) == 2 and len(types) == 1:
             tiles = COPIED_TILES if _are_copied(halves, target) else HALF_TILES
-            return tiled(product, choose_tiling(*sizes, tiles), _LAUNCHES[types.pop()])
+            return tiled(product, choose_tiling(*sizes, target.gpu, tiles), _LAUNCHES[types.pop()])
         if target.precision == "tf32" and not halves:
-            return tiled(product, choose_tiling(*sizes, SINGLE_TILES), _SingleLaunch)
+            return tiled(product, choose_tiling(*sizes, target.gpu, SINGLE_TILES), _SingleLaunch)
         return None
 
 
@@ -89,22 +88,24 @@ class _Tile(AnyTile):
     warp_rows: int
     warp_columns: int
 
-    multiplications: ClassVar[int] = 1024
     item_bytes: ClassVar[int] = 2
+
+    def multiply_adds(self, gpu: Gpu) -> float:
+        """Returns how many multiply-adds the tensor cores of one processor begin in a cycle."""
+        return gpu.tensor_multiply_adds
 
     @property
     def threads(self) -> int:
         """Of a block."""
-        return _WARP * (self.rows // self.warp_rows) * (self.columns // self.warp_columns)
+        return WARP * (self.rows // self.warp_rows) * (self.columns // self.warp_columns)
 
     @property
     def sums(self) -> int:
         """Of one thread."""
-        return self.warp_rows * self.warp_columns // _WARP
+        return self.warp_rows * self.warp_columns // WARP
 
-    @property
-    def efficiency(self) -> float:
-        """Of the peak, estimated: loads from shared memory take some of the time, and so does fetching."""
+    def efficiency(self, gpu: Gpu) -> float:
+        """Estimates the share of the peak: loads from shared memory take some of the time, and so does fetching."""
         multiply = self.warp_rows * self.warp_columns / 16
         read = self.warp_rows + self.warp_columns
         fetch = 64 * (self.rows + self.columns) / self.threads
@@ -117,7 +118,7 @@ class _Tile(AnyTile):
 
     def place(self, thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr, tirx.Expr]:
         """Where the warp's part of the tile begins: row and column; then g and t of the thread."""
-        warp, lane = tirx.floordiv(thread, number(_WARP)), tirx.floormod(thread, number(_WARP))
+        warp, lane = tirx.floordiv(thread, number(WARP)), tirx.floormod(thread, number(WARP))
         across = number(self.columns // self.warp_columns)
         row = tirx.floordiv(warp, across) * number(self.warp_rows)
         column = tirx.floormod(warp, across) * number(self.warp_columns)
@@ -135,14 +136,12 @@ class _CopiedTile(_Tile):
         sides = (max(self.depth * (side + 8), side * (self.depth + 8)) for side in (self.rows, self.columns))
         return (self.ahead + 1) * self.item_bytes * sum(sides)
 
-    @property
-    def most_blocks(self) -> int:
-        """How many blocks a processor has room for, registers and threads apart."""
-        return max(1, _SHARED_OF_PROCESSOR // self.shared_bytes)
+    def most_blocks(self, gpu: Gpu) -> int:
+        """Returns how many blocks the shared memory of a processor has room for."""
+        return max(1, gpu.capability.shared_bytes_per_processor // self.shared_bytes)
 
-    @property
-    def efficiency(self) -> float:
-        """Of the peak, estimated: a copy is one instruction for eight elements."""
+    def efficiency(self, gpu: Gpu) -> float:
+        """Estimates the share of the peak: a copy is one instruction for eight elements."""
         multiply = self.warp_rows * self.warp_columns / 16
         read = self.warp_rows + self.warp_columns
         copy = 8 * (self.rows + self.columns) / self.threads
@@ -152,8 +151,11 @@ class _CopiedTile(_Tile):
 class _SingleTile(_Tile):
     """The same of single precision."""
 
-    multiplications: ClassVar[int] = 512
     item_bytes: ClassVar[int] = 4
+
+    def multiply_adds(self, gpu: Gpu) -> float:
+        """Returns how many multiply-adds the tensor cores of one processor begin in a cycle."""
+        return gpu.tensor_multiply_adds / 2
 
 
 _SHAPES = (
@@ -307,7 +309,7 @@ class _TensorLaunch(TiledLaunch):
 class _HalfLaunch(_TensorLaunch):
     """Half floats: 16 depths at once; fragments by `ldmatrix`, four blocks of 8 by 8 at once."""
 
-    _depth = 16
+    _depth = _HALF.depth
     _item = "float16"
     _fragment = "uint32"
     _padding = (8, 8)
@@ -385,7 +387,7 @@ _LAUNCHES: Mapping[str, type[_HalfLaunch]] = {"float16": _HalfLaunch, "bfloat16"
 
 def _of_lane(thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
     """Which row of a block of 8 by 8 a thread has to name, and which block: its place along both axes."""
-    lane = tirx.floormod(thread, number(_WARP))
+    lane = tirx.floormod(thread, number(WARP))
     eighth = tirx.floormod(lane, number(8))
     return eighth, tirx.floormod(tirx.floordiv(lane, number(8)), number(2)), tirx.floordiv(lane, number(16))
 
@@ -393,7 +395,7 @@ def _of_lane(thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
 class _SingleLaunch(_TensorLaunch):
     """Single precision, rounded on the way to shared memory: 8 depths at once."""
 
-    _depth = 8
+    _depth = _SINGLE.depth
     _item = "float32"
     _fragment = "float32"
     _padding = (8, 4)

@@ -10,7 +10,7 @@ from tvm.s_tir.schedule import LoopRV
 from nnefc.passes.schedule.schedules import fused, largest_divisor, trip_count
 from nnefc.passes.tir.sizes import Size
 from nnefc.sizes import is_known, typical
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["bind_flat", "rows_at_once", "threads_for", "threads_of_row"]
 
@@ -18,13 +18,15 @@ _THREADS = 256  # of a block
 _MOST_THREADS = 512  # of blocks that are few
 _ITEMS_OF_A_THREAD = 8  # of a row, before it gets more threads
 _WARPS_OF_A_BLOCK = 4  # with a row each
-_LEAST_BLOCKS = 128  # smaller blocks, rather than fewer of them: devices have about so many processors
 
 
 def threads_for(rounds: Size, target: CudaTarget) -> int:
-    """Threads of each block where `rounds` rounds are shared out, one for each thread; not more than rounds."""
+    """Returns the threads of each block where each thread has one of `rounds` iterations; not more than iterations.
+
+    Blocks are smaller, rather than fewer than the device has processors.
+    """
     threads = _THREADS
-    while threads > target.threads_per_warp and typical(rounds) < threads * _LEAST_BLOCKS:
+    while threads > target.threads_per_warp and typical(rounds) < threads * target.gpu.processors:
         threads //= 2
     return max(1, min(threads, rounds)) if is_known(rounds) else threads
 
@@ -54,7 +56,7 @@ def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: CudaTarget, 
 def threads_of_row(rows: Size, length: Size, target: CudaTarget) -> int:
     """Threads that share a row: a warp, or as many as leave each some elements; the more, the fewer rows there are."""
     threads = target.threads_per_warp
-    most = _THREADS if typical(rows) >= _LEAST_BLOCKS else _MOST_THREADS
+    most = _THREADS if typical(rows) >= target.gpu.processors else _MOST_THREADS
     while threads < most and threads * _ITEMS_OF_A_THREAD < typical(length):
         threads *= 2
     return threads
@@ -64,4 +66,4 @@ def rows_at_once(rows: Size, threads: int, target: CudaTarget) -> int:
     """Rows of a block, if each has so many threads: several where these are warps, and there are enough rows."""
     if threads > target.threads_per_warp:
         return 1
-    return largest_divisor(rows, max(1, min(_WARPS_OF_A_BLOCK, typical(rows) // _LEAST_BLOCKS)))
+    return largest_divisor(rows, max(1, min(_WARPS_OF_A_BLOCK, typical(rows) // target.gpu.processors)))

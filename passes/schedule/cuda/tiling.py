@@ -13,24 +13,12 @@ from nnefc.passes.tir.expressions import number
 from nnefc.passes.tir.narrow_indices import MOST_ELEMENTS
 from nnefc.passes.tir.sizes import Size
 from nnefc.sizes import bounds, ceil_div, is_known, typical
+from nnefc.targets.machine.cuda.gpus import WARP, Gpu
 
 __all__ = ["TILES", "AnyTile", "Tile", "Tiling", "choose_tiling", "fit_in_slices"]
 
 _GROUP = 4  # neighbouring rows, and columns, of a thread
-_WARP = 32
-
-# What the model knows of a device. They differ; tiles that suit one of a hundred processors suit its neighbours.
-_PROCESSORS = 120
-_SHARED_CYCLES = 3  # of a processor to read what one warp multiplies in one cycle, by four lanes
 _INSTRUCTIONS_TO_FETCH = 4  # of one element: its index, condition, load and store
-_WARPS_TO_BE_BUSY = 8  # on a processor, so that its four schedulers seldom wait
-_MOST_WARPS = 48
-_REGISTERS = 64 << 10
-_LATENCY = 700  # cycles from a fetch of a tile to its use, barrier included
-_BYTES_A_CYCLE = 40  # that reach one processor from outside
-_START = 1500  # cycles: first fetch and write-back of a block
-_SECOND_LAUNCH = 3000  # cycles
-_ALL_BYTES_A_CYCLE = 1000  # that all processors together write to, or read from, memory
 
 
 @dataclass(frozen=True)
@@ -40,7 +28,6 @@ class AnyTile(ABC):
     Attributes:
         rows, columns: of the result.
         depth: products of each sum between two barriers.
-        multiplications: multiply-adds that one processor begins a cycle.
         item_bytes: of what is multiplied.
     """
 
@@ -48,24 +35,25 @@ class AnyTile(ABC):
     columns: int
     depth: int
 
-    multiplications: ClassVar[int]
     item_bytes: ClassVar[int]
     ahead: ClassVar[int] = 1  # tiles of the depth that are on their way while one is multiplied
 
-    @property
-    def most_blocks(self) -> int:
-        """How many blocks a processor has room for, registers and threads apart."""
-        return 16
+    @abstractmethod
+    def multiply_adds(self, gpu: Gpu) -> float:
+        """Returns how many multiply-adds of such operands one processor begins in a cycle."""
+
+    def most_blocks(self, gpu: Gpu) -> int:
+        """Returns how many blocks a processor has room for, registers and threads apart."""
+        return gpu.capability.blocks_per_processor
 
     @property
     @abstractmethod
     def threads(self) -> int:
         """Of a block."""
 
-    @property
     @abstractmethod
-    def efficiency(self) -> float:
-        """Of the peak, estimated."""
+    def efficiency(self, gpu: Gpu) -> float:
+        """Estimates the share of the peak that a processor reaches."""
 
     @property
     @abstractmethod
@@ -84,8 +72,11 @@ class Tile(AnyTile):
     thread_rows: int
     thread_columns: int
 
-    multiplications: ClassVar[int] = 128  # multiply-adds that one processor begins a cycle
     item_bytes: ClassVar[int] = 4
+
+    def multiply_adds(self, gpu: Gpu) -> float:
+        """Returns how many multiply-adds of float32 one processor begins in a cycle."""
+        return gpu.capability.multiply_adds
 
     @property
     def threads(self) -> int:
@@ -110,20 +101,19 @@ class Tile(AnyTile):
         """
         across, down = self.columns // self.thread_columns, self.rows // self.thread_rows
         wide = min(8, across)
-        high = min(_WARP // wide, down)
-        wide = _WARP // high if high < _WARP // wide else wide
+        high = min(WARP // wide, down)
+        wide = WARP // high if high < WARP // wide else wide
         warps_across = across // wide
-        lane, warp = tirx.floormod(thread, number(_WARP)), tirx.floordiv(thread, number(_WARP))
+        lane, warp = tirx.floormod(thread, number(WARP)), tirx.floordiv(thread, number(WARP))
         row = tirx.floordiv(warp, number(warps_across)) * number(high) + tirx.floordiv(lane, number(wide))
         column = tirx.floormod(warp, number(warps_across)) * number(wide) + tirx.floormod(lane, number(wide))
         return row * number(_GROUP), column * number(_GROUP)
 
-    @property
-    def efficiency(self) -> float:
-        """Of the peak, estimated: the rest goes into loads from shared memory and into the loops."""
+    def efficiency(self, gpu: Gpu) -> float:
+        """Estimates the share of the peak that a processor reaches between loads from shared memory and the loops."""
         work, sides = self.thread_rows * self.thread_columns, self.thread_rows + self.thread_columns
         fetched = (self.rows + self.columns) / self.threads
-        return work / (max(work, _SHARED_CYCLES * sides) + sides / 2 + _INSTRUCTIONS_TO_FETCH * fetched + 2)
+        return work / (max(work, gpu.shared_cycles * sides) + sides / 2 + _INSTRUCTIONS_TO_FETCH * fetched + 2)
 
     @property
     def registers(self) -> int:
@@ -169,22 +159,21 @@ class Tiling:
         """Of the grid."""
         return self.batch * self.row_tiles * self.column_tiles * self.slices
 
-    @property
-    def cycles(self) -> float:
-        """Of the whole product on a device, estimated; all sizes are known."""
-        tile = self.tile
-        resident = min(_REGISTERS // (tile.registers * tile.threads), _MOST_WARPS * _WARP // tile.threads)
-        resident = min(resident, tile.most_blocks)
-        of_processor = -(-self.blocks // _PROCESSORS)  # of the one that has most to do
+    def cycles(self, gpu: Gpu) -> float:
+        """Estimates the cycles of the whole product on a device; all sizes are known."""
+        tile, limits = self.tile, gpu.capability
+        resident = limits.registers_per_processor // (tile.registers * tile.threads)
+        resident = min(resident, limits.threads_per_processor // tile.threads, tile.most_blocks(gpu))
+        of_processor = -(-self.blocks // gpu.processors)  # of the one that has most to do
         together = max(1, min(resident, of_processor))
-        busy = min(1.0, together * tile.threads / _WARP / _WARPS_TO_BE_BUSY)
-        multiply = tile.rows * tile.columns * tile.depth / tile.multiplications / (tile.efficiency * busy)
-        fetch = tile.item_bytes * (tile.rows + tile.columns) * tile.depth / _BYTES_A_CYCLE
-        step = max(multiply, fetch, _LATENCY / (together * tile.ahead))
-        total = of_processor * self.tiles_of_slice * step + _START * of_processor / together
+        busy = min(1.0, together * tile.threads / WARP / gpu.busy_warps)
+        multiply = tile.rows * tile.columns * tile.depth / tile.multiply_adds(gpu) / (tile.efficiency(gpu) * busy)
+        fetch = tile.item_bytes * (tile.rows + tile.columns) * tile.depth / gpu.fetch_bytes_per_cycle
+        step = max(multiply, fetch, gpu.fetch_cycles / (together * tile.ahead))
+        total = of_processor * self.tiles_of_slice * step + gpu.block_cycles * of_processor / together
         if self.slices > 1:
             moved = 8 * self.slices * self.batch * self.rows * self.columns
-            total += _SECOND_LAUNCH + moved / _ALL_BYTES_A_CYCLE
+            total += gpu.launch_cycles + moved / gpu.memory_bytes_per_cycle
         return total
 
 
@@ -213,15 +202,18 @@ TILES = tuple(
     for depth in depths
 )
 _SLICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_SLICED = 1.05  # times the time: what slices must save, for their sums take as much memory again as the result, each
 
 
-def choose_tiling(batch: Size, rows: Size, columns: Size, depth: Size, tiles: Sequence[AnyTile] = TILES) -> Tiling:
-    """The tiling that the model takes to be fastest, for typical sizes."""
+def choose_tiling(
+    batch: Size, rows: Size, columns: Size, depth: Size, gpu: Gpu, tiles: Sequence[AnyTile] = TILES
+) -> Tiling:
+    """Returns the tiling that the model takes to be fastest on a device, for typical sizes."""
     sizes = batch, rows, columns, depth
     numbers = _SLICES if is_known(*sizes) or fit_in_slices(batch * rows * columns, depth, _SLICES[-1]) else (1,)
     expected = Tiling(tiles[0], typical(batch), typical(rows), typical(columns), typical(depth), 1)
     candidates = [replace(expected, tile=tile, wanted_slices=slices) for tile in tiles for slices in numbers]
-    fastest = min(candidates, key=lambda tiling: tiling.cycles)
+    fastest = min(candidates, key=lambda tiling: tiling.cycles(gpu) * (_SLICED if tiling.slices > 1 else 1))
     return replace(fastest, batch=batch, rows=rows, columns=columns, depth=depth)
 
 

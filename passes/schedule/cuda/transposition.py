@@ -36,11 +36,12 @@ from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.passes.tir.expressions import flat_offset, int64, linear_steps, loads_of, replaced
 from nnefc.passes.tir.sizes import Size, strides_of
 from nnefc.sizes import is_known
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.gpus import WARP
+from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["TranspositionRule"]
 
-_TILE = 32
+_TILE = WARP
 _LINES = 8  # of a tile that a block moves at once
 _FILL = "fill"
 _LEAST_SIDE = 12  # of a matrix that is worth tiles: below, most of a tile is empty

@@ -35,18 +35,18 @@ from nnefc.passes.schedule.cuda.write_back import add_slices, write_one
 from nnefc.passes.tir.expressions import number
 from nnefc.passes.tir.sizes import Size, elements_of
 from nnefc.sizes import ceil_div, is_known, may_exceed, typical
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.gpus import WARP, Gpu
+from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["VectorProductRule"]
 
 _MOST_VECTORS = 4
 _LEAST_POSITIONS = 8  # fewer are no matrix
 _LEAST_DEPTH = 16
-_WARP = 32
 _WARPS = 8  # of a block
 _SOME_BYTES = 8  # elements that a thread takes of those that share bytes
 _UNROLLED = 4  # fetches on their way at once
-_BLOCKS = 240  # that keep a device busy
+_BLOCKS_OF_PROCESSOR = 2  # that keep it busy
 _LEAST_DEPTH_OF_SLICE = 128
 
 
@@ -67,7 +67,7 @@ class VectorProductRule:
         if typical(many.positions.size) < _LEAST_POSITIONS or not _is_matrix(many):
             return None
         way = _ByDepth if lies_along_depth(many) else _ByPosition
-        return way(product, few, many, rows_are_many).schedule()
+        return way(product, few, many, rows_are_many, target.gpu).schedule()
 
 
 def _are_few(operand: Operand) -> bool:
@@ -85,7 +85,8 @@ def _is_matrix(operand: Operand) -> bool:
 class _VectorProduct:
     """What both ways share."""
 
-    def __init__(self, product: Product, few: Operand, many: Operand, rows_are_many: bool) -> None:
+    def __init__(self, product: Product, few: Operand, many: Operand, rows_are_many: bool, gpu: Gpu) -> None:
+        self._blocks = _BLOCKS_OF_PROCESSOR * gpu.processors
         self._product, self._few, self._many, self._rows_are_many = product, few, many, rows_are_many
         self._vectors, self._positions = few.positions.size, many.positions.size
         self._batch, self._depth = product.batch.size, product.depth.size
@@ -117,7 +118,7 @@ class _ByPosition(_VectorProduct):
     def schedule(self) -> s_tir.Schedule:
         product, nest = self._product, self._nest
         self._lanes = self._choose_lanes()
-        groups = ceil_div(self._positions, _WARP * self._lanes)
+        groups = ceil_div(self._positions, WARP * self._lanes)
         results = self._batch * product.rows.size * product.columns.size
         self._steps, slices = self._choose_slices(typical(groups * self._batch), results)
         dtype = product.accumulator
@@ -125,14 +126,14 @@ class _ByPosition(_VectorProduct):
         parts = buffer("slices", size, dtype) if slices > 1 else None
         self._sums = nest.buffer("sums", self._vectors * self._lanes, dtype, "local")
         self._items = nest.buffer("items", self._lanes, dtype, "local")
-        self._shared = nest.buffer("warps", _WARPS * self._vectors * self._lanes * _WARP, dtype, "shared")
+        self._shared = nest.buffer("warps", _WARPS * self._vectors * self._lanes * WARP, dtype, "shared")
 
         def body(block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
             group, rest = tirx.floormod(block, number(groups)), tirx.floordiv(block, number(groups))
             which, batch = tirx.floormod(rest, number(slices)), tirx.floordiv(rest, number(slices))
             return self._block(group, which, batch, thread, parts)
 
-        launch = nest.launch(groups * slices * self._batch, _WARP * _WARPS, body)
+        launch = nest.launch(groups * slices * self._batch, WARP * _WARPS, body)
         if parts is None:
             return kernel_schedule(product.func, product.params, [launch])
         return kernel_schedule(product.func, product.params, [launch, add_slices(product, parts, slices)], [parts])
@@ -140,16 +141,16 @@ class _ByPosition(_VectorProduct):
     def _choose_slices(self, blocks: int, results: Size) -> tuple[Size, int]:
         """The steps of a slice of the depth, and how many slices there are, if each has so many blocks."""
         steps = ceil_div(self._depth, _WARPS * _UNROLLED)
-        if not is_known(results, self._depth) and not fit_in_slices(results, self._depth, _BLOCKS):
+        if not is_known(results, self._depth) and not fit_in_slices(results, self._depth, self._blocks):
             return steps, 1
-        wanted = max(1, min(_BLOCKS // blocks, self._depth // _LEAST_DEPTH_OF_SLICE))
+        wanted = max(1, min(self._blocks // blocks, self._depth // _LEAST_DEPTH_OF_SLICE))
         of_slice = ceil_div(steps, wanted)
         return of_slice, ceil_div(steps, of_slice)
 
     def _choose_lanes(self) -> int:
         """As many positions a thread as leave enough blocks."""
-        lanes = lanes_along(self._many, _WARP * 4, 1, along_depth=False)
-        while lanes > 1 and typical(self._batch * self._positions) // (_WARP * lanes) < _BLOCKS:
+        lanes = lanes_along(self._many, WARP * 4, 1, along_depth=False)
+        while lanes > 1 and typical(self._batch * self._positions) // (WARP * lanes) < self._blocks:
             lanes //= 2
         return lanes
 
@@ -157,8 +158,8 @@ class _ByPosition(_VectorProduct):
         self, group: tirx.Expr, which: tirx.Expr, batch: tirx.Expr, thread: tirx.Expr, parts: tirx.Var | None
     ) -> tirx.Stmt:
         nest, lanes, dtype = self._nest, self._lanes, self._product.accumulator
-        lane, warp = tirx.floormod(thread, number(_WARP)), tirx.floordiv(thread, number(_WARP))
-        first = (group * number(_WARP) + lane) * number(lanes)
+        lane, warp = tirx.floormod(thread, number(WARP)), tirx.floordiv(thread, number(WARP))
+        first = (group * number(WARP) + lane) * number(lanes)
         counts = self._vectors * lanes
 
         def step(index: tirx.Expr) -> tirx.Stmt:
@@ -184,13 +185,13 @@ class _ByPosition(_VectorProduct):
             return sequence(nest.lanes(lanes, fetch), nest.unrolled(self._vectors, multiply))
 
         def put(index: tirx.Expr) -> tirx.Stmt:
-            return store(self._shared, load(self._sums, index), (warp * number(counts) + index) * _WARP + lane)
+            return store(self._shared, load(self._sums, index), (warp * number(counts) + index) * WARP + lane)
 
         def finish(turn: tirx.Expr) -> tirx.Stmt:
             item = turn * number(_WARPS) + warp  # of all vectors and lanes
             total: tirx.Expr = tirx.const(0, dtype)
             for other in range(_WARPS):
-                total = total + load(self._shared, nest.simplify((number(other * counts) + item) * _WARP + lane))
+                total = total + load(self._shared, nest.simplify((number(other * counts) + item) * WARP + lane))
             vector, of = tirx.floordiv(item, number(lanes)), tirx.floormod(item, number(lanes))
             stmt = self._write(batch, vector, first + of, total, parts, which)
             known = item < number(counts)
@@ -211,8 +212,8 @@ class _ByDepth(_VectorProduct):
     def schedule(self) -> s_tir.Schedule:
         product, nest = self._product, self._nest
         dtype = product.accumulator
-        self._lanes = lanes_along(self._many, 1, _WARP * 4, along_depth=True)
-        if lanes_along(self._few, 1, _WARP * 4, along_depth=True) < self._lanes:
+        self._lanes = lanes_along(self._many, 1, WARP * 4, along_depth=True)
+        if lanes_along(self._few, 1, WARP * 4, along_depth=True) < self._lanes:
             self._lanes = 1
         self._each = nest.lanes
         if shares_bytes(self._many) and self._depth % _SOME_BYTES == 0:
@@ -221,12 +222,12 @@ class _ByDepth(_VectorProduct):
         self._sums = nest.buffer("sums", self._vectors, dtype, "local")
         self._items = nest.buffer("items", self._lanes, dtype, "local")
         self._factors = nest.buffer("factors", self._lanes, dtype, "local")
-        launch = nest.launch(self._groups * self._batch, _WARP * _WARPS, self._block)
+        launch = nest.launch(self._groups * self._batch, WARP * _WARPS, self._block)
         return kernel_schedule(product.func, product.params, [launch])
 
     def _block(self, block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
         nest, zero = self._nest, tirx.const(0, self._product.accumulator)
-        lane, warp = tirx.floormod(thread, number(_WARP)), tirx.floordiv(thread, number(_WARP))
+        lane, warp = tirx.floormod(thread, number(WARP)), tirx.floordiv(thread, number(WARP))
         position = tirx.floormod(block, number(self._groups)) * number(_WARPS) + warp
         batch = tirx.floordiv(block, number(self._groups))
 
@@ -237,8 +238,8 @@ class _ByDepth(_VectorProduct):
         return sequence(
             nest.unrolled(self._vectors, lambda v: store(self._sums, zero, v)),
             nest.loop(
-                ceil_div(self._depth, _WARP * self._lanes),
-                lambda step: self._step(batch, position, (step * number(_WARP) + lane) * number(self._lanes)),
+                ceil_div(self._depth, WARP * self._lanes),
+                lambda step: self._step(batch, position, (step * number(WARP) + lane) * number(self._lanes)),
                 "step",
             ),
             nest.unrolled(self._vectors, lambda v: warp_sum(nest, self._sums, v)),

@@ -31,7 +31,8 @@ from nnefc.targets.codegen.cuda.narrow_integers import with_narrow_integers
 from nnefc.targets.codegen.cuda.prelude import PRELUDE, with_own_prelude
 from nnefc.targets.codegen.cuda.quotients import with_plain_quotients
 from nnefc.targets.description.c_strings import c_string
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.gpus import LARGEST_BLOCK, LARGEST_GRID
+from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = [
     "DeviceCode",
@@ -409,14 +410,9 @@ def _launch(
     return Launch(str(symbol.value), (gx, gy, gz), (bx, by, bz), shared, arguments)
 
 
-# From the table of compute capabilities in the CUDA C++ programming guide.
-_LARGEST_GRID = ((1 << 31) - 1, 65535, 65535)
-_LARGEST_BLOCK = (1024, 1024, 64)
-
-
 def _check(launch: Launch, target: CudaTarget) -> None:
     """Refuse a launch that a device would refuse."""
-    sizes = (*zip(launch.grid, _LARGEST_GRID, strict=True), *zip(launch.block, _LARGEST_BLOCK, strict=True))
+    sizes = zip((*launch.grid, *launch.block), (*LARGEST_GRID, *LARGEST_BLOCK), strict=True)
     if (
         any(not isinstance(size, Formula) and size > largest for size, largest in sizes)
         or math.prod(launch.block) > target.threads_per_block

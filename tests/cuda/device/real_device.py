@@ -30,7 +30,7 @@ from nnefc.artifact import Artifact
 from nnefc.backends.cuda import CudaBackend
 from nnefc.loader import Model, load
 from nnefc.network import Network
-from nnefc.targets.machine.cuda_target import CudaTarget, parse_cuda_target
+from nnefc.targets.machine.cuda.target import CudaTarget, parse_cuda_target
 from nnefc.targets.machine.parsing import parse_target
 from nnefc.targets.machine.target import Target
 

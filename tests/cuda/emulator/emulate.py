@@ -52,7 +52,7 @@ from tvm import tirx
 
 from nnefc.passes.tir.workspace import with_workspace_parameters
 from nnefc.targets.codegen.cuda.kernels import DeviceCode, DeviceFunction, device_kernel, joined
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.target import CudaTarget
 
 HERE = Path(__file__).parent
 _CHECKS = ("-fsanitize=thread", "-fsanitize=array-bounds,alignment", "-fno-sanitize-recover=all")

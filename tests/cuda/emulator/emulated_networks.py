@@ -32,7 +32,7 @@ from nnefc.loader import Model, load
 from nnefc.network import Network
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import DeviceImage
-from nnefc.targets.machine.cuda_target import CudaTarget
+from nnefc.targets.machine.cuda.target import CudaTarget
 from nnefc.targets.machine.parsing import parse_target
 from nnefc.targets.machine.target import Target
 

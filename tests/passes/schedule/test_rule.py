@@ -10,7 +10,7 @@ from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
 from nnefc.passes.schedule.rule import scheduled, with_sizes_named
 from nnefc.passes.tir.named_sizes import named_sizes
-from nnefc.targets.machine.cuda_target import parse_cuda_target
+from nnefc.targets.machine.cuda.target import parse_cuda_target
 
 
 def test_a_size_in_whose_formula_tvm_finds_no_multiples_is_one_variable() -> None:

@@ -7,7 +7,8 @@ import pytest
 import nnefc
 from nnefc.diagnostics import CompileError
 from nnefc.targets.machine.any_target import parse_any_target
-from nnefc.targets.machine.cuda_target import ARCHITECTURES, CudaTarget, parse_cuda_target
+from nnefc.targets.machine.cuda.gpus import CAPABILITIES
+from nnefc.targets.machine.cuda.target import CudaTarget, parse_cuda_target
 from nnefc.targets.machine.target import Target
 
 
@@ -33,7 +34,7 @@ def test_the_name_says_all_of_it_again(text: str) -> None:
     assert again.host.triple == target.host.triple
 
 
-@pytest.mark.parametrize("number", ARCHITECTURES)
+@pytest.mark.parametrize("number", CAPABILITIES)
 def test_every_architecture_has_a_target_of_tvms(number: int) -> None:
     target = parse_cuda_target(f"cuda -arch=sm_{number}")
     assert target.to_tvm().attrs["arch"] == f"sm_{number}"

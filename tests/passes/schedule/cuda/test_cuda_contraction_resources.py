@@ -92,17 +92,18 @@ def test_registers_hold_the_largest_tile_that_is_copied(dtype: str) -> None:
 @pytest.mark.parametrize(("rows", "pixels", "depth"), RESNET)
 @pytest.mark.parametrize("tiles", [TILES, HALF_TILES], ids=["single", "half"])
 def test_one_image_fills_most_of_a_device(rows: int, pixels: int, depth: int, tiles: tuple[AnyTile, ...]) -> None:
-    tiling = choose_tiling(1, rows, pixels, depth, tiles)
+    tiling = choose_tiling(1, rows, pixels, depth, TARGET.gpu, tiles)
     assert tiling.blocks * tiling.tile.threads >= 48 * 128
 
 
 def test_large_products_get_large_tiles_and_no_slices() -> None:
-    tiling = choose_tiling(1, 4096, 4096, 4096)
-    assert (tiling.tile.rows, tiling.tile.columns, tiling.slices) == (128, 128, 1)
+    tiling = choose_tiling(1, 4096, 4096, 4096, TARGET.gpu)
+    assert tiling.tile.rows * tiling.tile.columns >= 64 * 128
+    assert tiling.slices == 1
 
 
 def test_slices_cover_the_depth() -> None:
     for depth in (1, 7, 63, 64, 65, 1000, 4608):
-        tiling = choose_tiling(1, 64, 49, depth)
+        tiling = choose_tiling(1, 64, 49, depth, TARGET.gpu)
         covered = tiling.slices * tiling.tiles_of_slice * tiling.tile.depth
         assert covered >= depth > (tiling.slices - 1) * tiling.tiles_of_slice * tiling.tile.depth

@@ -12,7 +12,7 @@ from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.fallback import FallbackRule
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.targets.codegen.cuda.kernels import DeviceFunction
-from nnefc.targets.machine.cuda_target import parse_cuda_target
+from nnefc.targets.machine.cuda.target import parse_cuda_target
 
 TARGET = parse_cuda_target("cuda")
 

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from nnefc.backends.cuda import CudaBackend
 from nnefc.formats import load_network
 from nnefc.passes.pipeline import lower
-from nnefc.targets.machine.cuda_target import parse_cuda_target
+from nnefc.targets.machine.cuda.target import parse_cuda_target
 
 
 def declarations(folder: Path, operator: str, *shapes: tuple[int, ...], result: tuple[int, ...]) -> list[str]:

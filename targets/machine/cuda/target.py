@@ -1,4 +1,4 @@
-"""A GPU to compile for: which architectures of NVIDIA's, how exact, and which machine calls it."""
+"""GPUs to compile for: which architectures of NVIDIA's, tuned for which device, how exact, and which CPU calls them."""
 
 from __future__ import annotations
 
@@ -11,30 +11,14 @@ import tvm
 
 from nnefc.diagnostics import CompileError
 from nnefc.element_types import bits_of
+from nnefc.targets.machine.cuda.gpus import CAPABILITIES, GPUS, WARP, Gpu, default_gpu
 from nnefc.targets.machine.named import DEFAULT_GPUS
 from nnefc.targets.machine.parsing import baseline_target, parse_target
 from nnefc.targets.machine.spellings import near
 from nnefc.targets.machine.system import FileFormat
 from nnefc.targets.machine.target import PRECISIONS, Target
 
-__all__ = ["ARCHITECTURES", "CudaTarget", "parse_cuda_target"]
-
-ARCHITECTURES = {
-    70: "Volta: V100",
-    72: "Volta: Jetson Xavier",
-    75: "Turing: T4, RTX 20",
-    80: "Ampere: A100",
-    86: "Ampere: RTX 30, A10",
-    87: "Ampere: Jetson Orin",
-    89: "Ada: RTX 40, L4, L40",
-    90: "Hopper: H100, H200",
-    100: "Blackwell: B200",
-    103: "Blackwell: B300",
-    110: "Blackwell: Jetson Thor",
-    120: "Blackwell: RTX 50",
-    121: "Blackwell: DGX Spark",
-}
-"""Compute capabilities, ten times the number that NVIDIA writes, and well-known devices that have them."""
+__all__ = ["CudaTarget", "parse_cuda_target"]
 
 _LEAST_ARCHITECTURES = {"fp32": 0, "tf32": 80, "bf16": 80, "fp16": 70}
 
@@ -48,7 +32,9 @@ class CudaTarget:
         host: the CPU that launches the kernels, and that computes the steps that no GPU can.
         architectures: the devices there is code for, ascending; those after the last get it from its PTX.
         precision: one of PRECISIONS that GPUs have.
+        keep_wide: contractions that multiply float32 whatever the precision is, as of `Target`.
         load_bytes: what a thread may load or store at once.
+        device: the one that the code is tuned for; None: the first in GPUS of the oldest architecture.
     """
 
     name: str
@@ -57,13 +43,26 @@ class CudaTarget:
     precision: str = "fp32"
     keep_wide: tuple[str, ...] = ()
     load_bytes: int = 16
+    device: Gpu | None = None
 
     backend = "cuda"
 
-    threads_per_warp = 32
-    threads_per_block = 1024
-    registers_per_thread = 255
-    shared_bytes = 48 << 10  # of a block, without asking for more
+    threads_per_warp = WARP
+
+    @property
+    def gpu(self) -> Gpu:
+        """The device that tiles and blocks are chosen for. The code runs on all devices of the architectures."""
+        return self.device or default_gpu(self.oldest)
+
+    @property
+    def threads_per_block(self) -> int:
+        """Threads that a block may have on every one of the architectures."""
+        return min(CAPABILITIES[number].threads_per_block for number in self.architectures)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block on every one of the architectures, without asking for more."""
+        return min(CAPABILITIES[number].static_shared_bytes for number in self.architectures)
 
     @property
     def oldest(self) -> int:
@@ -73,7 +72,7 @@ class CudaTarget:
     @property
     def most_shared_bytes(self) -> int:
         """Shared memory that a block may ask for on every one of the architectures."""
-        return min(_MOST_SHARED.get(number, 99 << 10) for number in self.architectures)
+        return min(CAPABILITIES[number].shared_bytes_per_block for number in self.architectures)
 
     @property
     def format(self) -> FileFormat:
@@ -159,28 +158,18 @@ class CudaTarget:
         return tvm.target.Target(config, host=self.host.to_tvm())
 
 
-# Bytes, from the table of compute capabilities in the CUDA C++ programming guide.
-_MOST_SHARED = {
-    70: 96 << 10,
-    72: 96 << 10,
-    75: 64 << 10,
-    80: 163 << 10,
-    87: 163 << 10,
-    90: 227 << 10,
-    100: 227 << 10,
-    103: 227 << 10,
-    110: 227 << 10,
-}
-
-
-_OPTIONS = "the options are -arch=sm_80,sm_90, -host=NAME of a CPU, and -precision=fp32, tf32, bf16 or fp16"
+_OPTIONS = (
+    "the options are -arch=sm_80,sm_90, -device=NAME of a GPU, -host=NAME of a CPU, and -precision=fp32, tf32, bf16 "
+    "or fp16"
+)
 
 
 def parse_cuda_target(text: str) -> CudaTarget:
     """The target `cuda`, with options in TVM's manner: `cuda -arch=sm_80,sm_90 -host=x86-64-v3 -precision=tf32`.
 
     Without `-arch` the code is for sm_80, sm_86 and sm_90, and by its PTX for all that is newer; without `-host` the
-    launches are made by any machine of this one's kind.
+    launches are made by any machine of this one's kind. `-device=h200` names the GPU that the code is tuned for; the
+    code is for its architecture then, unless `-arch` names others.
 
     Raises:
         CompileError: an option that there is not, or a value that it cannot have.
@@ -192,12 +181,19 @@ def parse_cuda_target(text: str) -> CudaTarget:
     given: dict[str, str] = {}
     for option in options:
         key, _, value = option.partition("=")
-        if key not in ("-arch", "-host", "-precision") or not value:
+        if key not in ("-arch", "-device", "-host", "-precision") or not value:
             raise CompileError(f"unknown option {option!r} of target {text!r}", hint=_OPTIONS)
         if key in given:
             raise CompileError(f"target {text!r} has the option {key} twice")
         given[key] = value
-    architectures = _architectures(given["-arch"], text) if "-arch" in given else DEFAULT_GPUS
+    device = _device(given["-device"], text) if "-device" in given else None
+    default = DEFAULT_GPUS if device is None else (device.capability.number,)
+    architectures = _architectures(given["-arch"], text) if "-arch" in given else default
+    if device is not None and device.capability.number not in architectures:
+        raise CompileError(
+            f"the device {device.name} of target {text!r} has none of its architectures",
+            hint=f"leave out -arch, or name sm_{device.capability.number} in it",
+        )
     host = _checked_host(parse_target(given["-host"]) if "-host" in given else baseline_target(text), text)
     precision = given.get("-precision", PRECISIONS[0])
     if precision not in PRECISIONS:
@@ -206,12 +202,22 @@ def parse_cuda_target(text: str) -> CudaTarget:
             hint=near(precision, PRECISIONS, f"choose one of {', '.join(_LEAST_ARCHITECTURES)}"),
         )
     words = ["cuda", "-arch=" + ",".join(f"sm_{number}" for number in architectures)]
+    words += [f"-device={device.name}"] if device is not None else []
     words += [f"-host={given['-host']}"] if "-host" in given else []
-    return CudaTarget(shlex.join(words), host, architectures).with_precision(precision)
+    return CudaTarget(shlex.join(words), host, architectures, device=device).with_precision(precision)
+
+
+def _device(name: str, text: str) -> Gpu:
+    found = next((gpu for gpu in GPUS if gpu.name == name), None)
+    if found is None:
+        known = [gpu.name for gpu in GPUS]
+        hint = near(name, known, f"known are {', '.join(known)}; -arch alone is for all others")
+        raise CompileError(f"unknown device {name!r} of target {text!r}", hint=hint)
+    return found
 
 
 def _architectures(names: str, text: str) -> tuple[int, ...]:
-    known = [f"sm_{number}" for number in ARCHITECTURES]
+    known = [f"sm_{number}" for number in CAPABILITIES]
     for name in names.split(","):
         if name not in known:
             hint = near(name, known, f"known are {', '.join(known)}")
