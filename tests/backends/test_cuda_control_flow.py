@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,6 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 from nnefc.backends import cuda
 from nnefc.passes.schedule.cuda.fallback import FallbackRule
 from nnefc.targets.codegen.cuda.code import CudaCode
+from nnefc.targets.machine.cuda.gpus import default_gpu
+from nnefc.targets.machine.cuda.target import CudaTarget
 
 Tensor = tuple[str, int, list[int]]
 
@@ -116,7 +119,7 @@ def test_parts_that_begin_at_odd_places_are_copied(tmp_path: Path) -> None:
 
 
 def test_much_work_for_one_thread_is_left_to_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "_MOST_SERIAL_WORK", 10)
+    monkeypatch.setattr(CudaTarget, "gpu", replace(default_gpu(80), serial_rounds=10))
     monkeypatch.setattr(cuda, "CUDA_RULES", (FallbackRule(),))
     nodes = [
         helper.make_node("Exp", ["v"], ["e"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,8 @@ from nnefc.passes.schedule.cuda.fallback import FallbackRule
 from nnefc.sizes import Range
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.description.library import DEVICES
-from nnefc.targets.machine.cuda.target import parse_cuda_target
+from nnefc.targets.machine.cuda.gpus import default_gpu
+from nnefc.targets.machine.cuda.target import CudaTarget, parse_cuda_target
 from nnefc.targets.machine.parsing import parse_target
 
 QUICK = (
@@ -258,7 +260,7 @@ def test_the_processor_computes_what_no_gpu_is_good_at_for_any_size(
     driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Operands go there and back, in memory that grows with them; such a network is no graph."""
-    monkeypatch.setattr(cuda, "_MOST_SERIAL_WORK", 10)
+    monkeypatch.setattr(CudaTarget, "gpu", replace(default_gpu(80), serial_rounds=10))
     monkeypatch.setattr(cuda, "CUDA_RULES", (FallbackRule(),))
     nodes = [
         onnx_models.node("Exp", "x", "e"),

@@ -14,9 +14,10 @@ from memory_bound_cases import TARGET, Case, case, check, kernels_of, real, rule
 from tvm import te, tirx, topi
 
 from nnefc.passes.legalize.lower_rows import _REDUCERS, reduce_rows
-from nnefc.passes.schedule.cuda import element_wise, reduction
+from nnefc.passes.schedule.cuda import reduction
 from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
 from nnefc.targets.codegen.cuda.compiler import compile_image
+from nnefc.targets.machine.cuda.gpus import Gpu
 
 DTYPES = ["float32", "float16", "float64", "int64", "int32", "int8", "uint8", "bool"]
 SHAPES = [(), (1,), (7,), (1, 1, 1), (3, 1, 5), (2, 3, 4, 5), (13, 17), (2, 33, 32), (1, 4099)]
@@ -116,7 +117,7 @@ def test_gathers(tmp_path: Path) -> None:
 
 def test_whole_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tensors as if they were large: threads take several elements where these lie side by side."""
-    monkeypatch.setattr(element_wise, "_LEAST_THREADS", 1)
+    monkeypatch.setattr(Gpu, "busy_threads", 1)
     code = check([*ELEMENT_WISE, *GATHERED], tmp_path, [ElementWiseRule()])
     assert ("*(float4*)" in code.source and "*(uint4*)" in code.source) or "half" in code.source
 

@@ -26,12 +26,28 @@ def test_options_say_architectures_host_and_precision() -> None:
     assert target.precision == "tf32"
 
 
-@pytest.mark.parametrize("text", ["cuda", "cuda -arch=sm_90", "cuda -host=aarch64-linux-gnu -precision=fp16"])
+@pytest.mark.parametrize("text", ["cuda", "cuda -device=h200", "cuda -host=aarch64-linux-gnu -precision=fp16"])
 def test_the_name_says_all_of_it_again(text: str) -> None:
     target = parse_cuda_target(text)
     again = parse_cuda_target(target.name)
     assert (again.architectures, again.precision, again.name) == (target.architectures, target.precision, target.name)
-    assert again.host.triple == target.host.triple
+    assert (again.host.triple, again.gpu) == (target.host.triple, target.gpu)
+
+
+@pytest.mark.parametrize(
+    ("text", "architectures", "device"),
+    [
+        ("cuda", (80, 86, 90), "a100"),
+        ("cuda -arch=sm_87", (87,), "orin"),
+        ("cuda -device=orin-nano", (87,), "orin-nano"),
+        ("cuda -arch=sm_80,sm_90 -device=h200", (80, 90), "h200"),
+    ],
+)
+def test_code_is_tuned_for_the_device_that_is_named_or_the_oldest_architectures(
+    text: str, architectures: tuple[int, ...], device: str
+) -> None:
+    target = parse_cuda_target(text)
+    assert (target.architectures, target.gpu.name) == (architectures, device)
 
 
 @pytest.mark.parametrize("number", CAPABILITIES)
@@ -55,6 +71,10 @@ def test_every_architecture_has_a_target_of_tvms(number: int) -> None:
         ("cuda -host=nonsense", "unknown target 'nonsense'", ""),
         ("cuda -host=x86_64-windows-gnu", "has no NVIDIA GPU", "-host=x86-64"),
         ("cuda -host=cortex-a7", "has no NVIDIA GPU", "-host=x86-64"),
+        ("cuda -device=h20", "unknown device 'h20'", "did you mean 'h200'"),
+        ("cuda -device=gtx480", "unknown device 'gtx480'", "known are v100"),
+        ("cuda -device=", "unknown option '-device='", "-device=NAME"),
+        ("cuda -arch=sm_80,sm_86 -device=h100", "has none of its architectures", "sm_90"),
         ("cuda -precision=fp17", "unknown precision 'fp17'", "fp16"),
         ("cuda -precision=fp8", "unknown precision 'fp8'", "fp32, tf32, bf16, fp16"),
         ("cuda -arch=sm_75,sm_80 -precision=bf16", "sm_75 has no tensor cores for bf16", "from sm_80 on"),

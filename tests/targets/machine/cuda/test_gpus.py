@@ -1,0 +1,48 @@
+"""The table of GPUs agrees with the peaks that NVIDIA's data sheets name, and rules follow it."""
+
+from __future__ import annotations
+
+import pytest
+
+from nnefc.passes.schedule.cuda.tiling import choose_tiling
+from nnefc.targets.machine.cuda.gpus import CAPABILITIES, GPUS, WARP, default_gpu
+
+BY_NAME = {gpu.name: gpu for gpu in GPUS}
+
+# 10¹² operations a second: of float32, and of half floats that tensor cores sum up in float32, without sparsity.
+PEAKS = {
+    "v100": (15.7, 125), "xavier": (1.41, 11.3), "t4": (8.1, 65), "a100": (19.5, 312), "a10": (31.2, 125),
+    "rtx3090": (35.6, 71), "orin": (5.3, 42.5), "l4": (30.3, 121), "l40s": (91.6, 366), "rtx4090": (82.6, 165),
+    "h100": (66.9, None), "h200": (66.9, None), "b200": (75, None), "b300": (75, None), "rtx5090": (104.8, 209.5),
+    "spark": (31, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PEAKS)
+def test_processors_and_clock_make_the_peaks_of_data_sheets(name: str) -> None:
+    gpu, (single, half) = BY_NAME[name], PEAKS[name]
+    cycles = 2 * gpu.processors * gpu.clock_ghz / 1000
+    assert cycles * gpu.capability.multiply_adds == pytest.approx(single, rel=0.02)
+    if half is not None:
+        assert cycles * gpu.tensor_multiply_adds == pytest.approx(half, rel=0.02)
+
+
+@pytest.mark.parametrize("number", CAPABILITIES)
+def test_every_compute_capability_has_a_device_with_sensible_limits(number: int) -> None:
+    limits, gpu = CAPABILITIES[number], default_gpu(number)
+    assert gpu.capability is limits
+    assert limits.static_shared_bytes <= limits.shared_bytes_per_block <= limits.shared_bytes_per_processor
+    assert limits.threads_per_processor % WARP == limits.threads_per_block % WARP == 0
+    assert limits.threads_per_processor >= limits.threads_per_block
+    assert 20 < gpu.memory_bytes_per_cycle < 5000
+    assert gpu.busy_threads < gpu.processors * limits.threads_per_processor
+
+
+def test_names_of_devices_are_their_own() -> None:
+    assert len(BY_NAME) == len(GPUS)
+
+
+def test_a_device_with_few_processors_gets_fewer_slices() -> None:
+    slices = [choose_tiling(1, 512, 49, 4608, BY_NAME[name]).slices for name in ("orin-nano", "orin", "h100")]
+    assert slices == sorted(slices)
+    assert slices[0] < slices[-1]
