@@ -24,7 +24,7 @@ from models.networks import NAMES, input_of, write_twins
 from onnx import version_converter
 
 import nnefc
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 __all__ = ["LEFT_OUT", "NETWORKS", "IntegerModels", "onnxruntime_quantizes", "prepared", "random_values"]
 

@@ -25,7 +25,7 @@ from nnefc.passes.plan.symbols import exported
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.passes.schedule.in_place import in_place_of
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["KernelTime", "kernel_times"]
 

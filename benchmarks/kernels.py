@@ -14,7 +14,7 @@ from pathlib import Path
 from kernel_times import kernel_times
 
 from nnefc.formats import load_network
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:

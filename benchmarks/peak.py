@@ -21,7 +21,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 __all__ = ["MemoryReader", "build_peak", "bytes_per_second", "multiply_adds_per_second"]
 

@@ -49,8 +49,8 @@ from nnefc.targets.link.encrypted_weights import read_key
 from nnefc.targets.link.outputs import write_network
 from nnefc.targets.link.toolchain import command_of
 from nnefc.targets.machine.any_target import AnyTarget
+from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.system import FileFormat
-from nnefc.targets.machine.target import Target
 
 __all__ = ["Artifact", "Trial", "build", "compiler_version"]
 

@@ -41,8 +41,8 @@ from nnefc.specializations import Given, Specializations
 from nnefc.targets.codegen.cpu.checks import Checks
 from nnefc.targets.link.c_objects import c_objects
 from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
-from nnefc.targets.machine.levels import MULTI
-from nnefc.targets.machine.target import KEPT_WIDE
+from nnefc.targets.machine.cpu.isa_levels import MULTI
+from nnefc.targets.machine.cpu.target import KEPT_WIDE
 from nnefc.turns import in_turn
 
 __all__ = ["Progress", "compile", "compile_network", "quantization_of"]

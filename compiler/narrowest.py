@@ -26,7 +26,7 @@ from nnefc.differences import difference
 from nnefc.passes.compute.dot_product import pair_speed
 from nnefc.quantizer import INT8
 from nnefc.targets.machine.any_target import parse_any_target
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["AUTO", "LARGEST_ERROR", "narrowest"]
 

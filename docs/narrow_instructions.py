@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nnefc.passes.compute.dot_instructions import instructions
 from nnefc.passes.compute.matrix_units import UNITS
-from nnefc.targets.machine.architecture import RISCV_LENGTHS
+from nnefc.targets.machine.cpu.architecture import RISCV_LENGTHS
 
 PAGE = Path(__file__).parent / "precision.md"
 _BEGIN, _END = "<!-- instructions -->\n", "<!-- end of instructions -->\n"

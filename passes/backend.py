@@ -32,8 +32,8 @@ from nnefc.passes.schedule.border import Machine
 from nnefc.passes.schedule.in_place import InPlace
 from nnefc.sizes import MAX_ITEMS, Dimension
 from nnefc.targets.machine.any_target import AnyTarget
+from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.cuda.gpus import Gpu
-from nnefc.targets.machine.target import Target
 
 __all__ = [
     "MEMORY_BUDGET",

@@ -6,7 +6,7 @@ from nnefc.backends import backend_of
 from nnefc.network import Network
 from nnefc.passes.graph.rewriter import is_call
 from nnefc.passes.pipeline import simplifications
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 __all__ = ["integer_layers"]
 

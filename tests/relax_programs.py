@@ -19,8 +19,8 @@ from nnefc.network import Network, OpenDimension, State
 from nnefc.operators.base import Emitter
 from nnefc.operators.normalization import LocalResponse
 from nnefc.sizes import Range
-from nnefc.targets.machine.parsing import parse_target
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.parsing import parse_target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = [
     "BINARY",

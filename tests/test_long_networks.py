@@ -16,8 +16,8 @@ from nnefc.backends import backend_of
 from nnefc.backends.cuda import CudaBackend
 from nnefc.formats import load_network
 from nnefc.passes.pipeline import lower
+from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.cuda.target import parse_cuda_target
-from nnefc.targets.machine.parsing import parse_target
 
 STEPS = 1000
 SHAPE = (3,)

@@ -20,9 +20,9 @@ import nnefc
 from nnefc.backends import cpu
 from nnefc.cli import main
 from nnefc.diagnostics import CompileError
-from nnefc.targets.machine.common import machine_of_schedules
-from nnefc.targets.machine.parsing import parse_target
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.parsing import parse_target
+from nnefc.targets.machine.cpu.reproducible import machine_of_schedules
+from nnefc.targets.machine.cpu.target import Target
 
 RNG = np.random.default_rng(22)
 X = RNG.standard_normal((2, 6, 13, 11)).astype(np.float32)

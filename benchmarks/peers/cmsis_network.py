@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 
 from nnefc.targets.link.zig import zig
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 __all__ = ["VARIABLE", "Measured", "missing", "run", "version"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from nnefc.targets.link.zig import zig
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 __all__ = ["Measured", "missing", "run", "version"]
 

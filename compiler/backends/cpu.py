@@ -67,9 +67,9 @@ from nnefc.passes.tir.turned_loads import use_turned_loads
 from nnefc.passes.tir.widened_bytes import use_widened_bytes, with_widened_bytes
 from nnefc.sizes import is_known
 from nnefc.targets.codegen.cpu.objects import MachineCode
-from nnefc.targets.machine.common import machine_of_passes, machine_of_schedules
+from nnefc.targets.machine.cpu.reproducible import machine_of_passes, machine_of_schedules
+from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.system import FileFormat
-from nnefc.targets.machine.target import Target
 
 __all__ = ["CpuBackend", "make_backend"]
 

@@ -55,8 +55,8 @@ from nnefc.targets.codegen.cuda.kernels import (
     with_version,
 )
 from nnefc.targets.codegen.cuda.launches import Access, HostKernel, Operand, launches_source
+from nnefc.targets.machine.cpu.target import HALF_FLOATS
 from nnefc.targets.machine.cuda.target import CudaTarget
-from nnefc.targets.machine.target import HALF_FLOATS
 
 __all__ = ["CudaBackend", "make_backend"]
 

@@ -18,7 +18,7 @@ from tvm import te, tirx
 from nnefc.ir.attributes import FULL_BLOCKS
 from nnefc.passes.compute.riscv_vectors import byte_pair
 from nnefc.sizes import dimension
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["convolve_pairs", "takes_pairs"]
 

@@ -23,7 +23,7 @@ from nnefc.ir.attributes import SHARED_WORDS
 from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
 from nnefc.passes.tir.pure_operators import register_pure_operator
 from nnefc.sizes import Dimension, ceil_div, dimension, is_known
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["Words", "convolve_words", "use_words", "words_of"]
 

@@ -39,7 +39,7 @@ from tvm import tirx
 
 from nnefc.element_types import bits_of
 from nnefc.passes.compute.riscv_vectors import widened_product_name
-from nnefc.targets.machine.architecture import RISCV_LENGTHS
+from nnefc.targets.machine.cpu.architecture import RISCV_LENGTHS
 
 __all__ = [
     "BYTE_PRODUCT",

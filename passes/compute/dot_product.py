@@ -33,7 +33,7 @@ from nnefc.passes.compute.dot_instructions import (
     WIDENED,
     DotProduct,
 )
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = [
     "Multiplication",

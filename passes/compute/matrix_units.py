@@ -9,7 +9,7 @@ from tvm import tirx
 
 from nnefc.passes.compute.dot_product import Multiplication, is_dot_product
 from nnefc.sizes import is_known
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["UNITS", "MatrixUnit", "filled", "in_tiles", "unit_of", "unit_of_product"]
 

@@ -13,7 +13,7 @@ import tvm
 from tvm import tirx
 
 from nnefc.passes.tir.pure_operators import register_pure_operator
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["bytes_of", "item_of", "looks_up_items", "use_packed_items"]
 

@@ -17,8 +17,8 @@ from tvm import tirx
 
 from nnefc.passes.tir.pure_operators import register_pure_operator
 from nnefc.passes.tir.scalable_vectors import Vector
-from nnefc.targets.machine.architecture import RISCV_LENGTHS
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.architecture import RISCV_LENGTHS
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["byte_pair", "function_text", "use_riscv_vectors", "widened_product_name"]
 

@@ -16,8 +16,8 @@ from tvm.tirx.stmt import AllocBuffer
 
 from nnefc.passes.tir.expressions import int64
 from nnefc.sizes import Dimension, bounds, ceil_div, dimension, dimensions, expression, is_known, item_count, typical
+from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.cuda.gpus import Gpu
-from nnefc.targets.machine.target import Target
 
 __all__ = ["Scan", "scan_in_chunks", "scan_in_vectors"]
 

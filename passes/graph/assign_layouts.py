@@ -32,7 +32,7 @@ from nnefc.passes.graph.layout_rules import (
     splitting,
 )
 from nnefc.passes.graph.packed_operands import NARROW
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["AssignLayouts"]
 

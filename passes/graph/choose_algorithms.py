@@ -29,7 +29,7 @@ from nnefc.passes.graph.layout_rules.deconvolution import geometry_of
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, operands, shape_of
 from nnefc.passes.graph.use_narrow_floats import narrowable
 from nnefc.sizes import is_known, item_count, typical
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["SMALL_NETWORK", "choose_algorithms"]
 

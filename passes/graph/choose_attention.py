@@ -5,7 +5,7 @@ from __future__ import annotations
 from nnefc.passes.compute.attention_problem import AttentionTiles
 from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_tile
 from nnefc.sizes import Dimension, bounds, is_known, item_count, typical
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["attention_tiles"]
 

@@ -24,7 +24,7 @@ from nnefc.passes.graph.packed_operands import NARROW
 from nnefc.passes.graph.rewriter import is_call, shape_of
 from nnefc.passes.schedule.cpu.tile_sizes import loaded_together
 from nnefc.sizes import Dimension, item_count, typical
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["channels_of_a_block"]
 

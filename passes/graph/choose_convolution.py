@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nnefc.passes.compute.winograd import Tile, points_of, tiles_of
 from nnefc.passes.schedule.cpu.tile_sizes import choose_tile
 from nnefc.sizes import Size
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["HALF_TILES", "NARROW_TILES", "TILES", "Shape", "columns_to_add", "winograd_bytes", "winograd_saving"]
 

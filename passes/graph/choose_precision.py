@@ -9,7 +9,7 @@ from nnefc.passes.compute.dot_product import pair_speed, sums_in_halves
 from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.rewriter import is_call
 from nnefc.passes.graph.use_narrow_floats import MOVES, SUMS_OF_LANES, SUMS_OF_PAIRS, Chooser, HalfSums, Use
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["moves_on", "sums_on", "uses_on"]
 

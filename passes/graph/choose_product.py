@@ -11,7 +11,7 @@ from tvm import relax
 from nnefc.passes.compute.dot_product import pair_speed
 from nnefc.passes.graph.narrow_constants import weights_of
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["constant_factor", "strassen_bytes", "strassen_saving"]
 

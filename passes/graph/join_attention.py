@@ -25,7 +25,7 @@ from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter
 from nnefc.passes.tir.expressions import loads_of, substituted
 from nnefc.sizes import Size, bounds, is_known
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["JoinAttention"]
 

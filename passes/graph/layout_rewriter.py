@@ -17,7 +17,7 @@ from nnefc.passes.graph.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_constant, shape_of
 from nnefc.sizes import known_less
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["LayoutRewriter", "LayoutRule"]
 

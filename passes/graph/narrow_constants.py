@@ -27,7 +27,7 @@ from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized import Grid, Quantized, quantized_of
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, operands, shape_of
 from nnefc.sizes import item_count, typical
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["NarrowConstants", "narrow_weights", "weights_of", "widened_for"]
 

@@ -26,7 +26,7 @@ from nnefc.kernel_calls import call_te
 from nnefc.passes.graph.integer_rewriter import NARROW
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["TabulateBytes"]
 

@@ -29,7 +29,7 @@ from nnefc.bindings import variables_read
 from nnefc.diagnostics import CompileError
 from nnefc.passes.graph.narrow_constants import weights_of
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, operands, shape_of
-from nnefc.targets.machine.target import KEPT_WIDE
+from nnefc.targets.machine.cpu.target import KEPT_WIDE
 
 __all__ = [
     "CONVOLUTIONS",

@@ -29,7 +29,7 @@ from nnefc.passes.graph.packed_operands import packed_data
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.sizes import expression
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 _LEAST = 1e-30  # the largest number of a block is taken to be no less
 

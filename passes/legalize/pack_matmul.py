@@ -25,7 +25,7 @@ from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, constant, is_call, shape_of
 from nnefc.passes.schedule.cpu.tile_sizes import choose_tile
 from nnefc.sizes import item_count, typical
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["PackMatmul"]
 

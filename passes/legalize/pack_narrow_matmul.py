@@ -25,7 +25,7 @@ from nnefc.passes.graph.packed_operands import BYTES, NARROW, converted, packed_
 from nnefc.passes.graph.patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
 from nnefc.sizes import Dimension, Size, dimension, expression, is_known
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["PackNarrowMatmul"]
 

@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import tirx
 
 from nnefc.passes.tir.cycles import cycles_of_round
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["with_announced_rounds"]
 

@@ -30,8 +30,8 @@ from nnefc.passes.tir.expressions import conditions_of, int64, is_number, substi
 from nnefc.passes.tir.lane_loops import Code, Step
 from nnefc.passes.tir.lane_products import OPERATORS, Product, product_of
 from nnefc.passes.tir.wasm_code import EngineProduct, engine_product_of
+from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.system import FileFormat
-from nnefc.targets.machine.target import Target
 
 __all__ = ["with_assembled_tiles"]
 

@@ -28,7 +28,7 @@ from nnefc.passes.tir.bound_offsets import named_value
 from nnefc.passes.tir.expressions import IF_THEN_ELSE, inside, int64, loads_of, parts_of, variables_of
 from nnefc.passes.tir.sizes import size_of
 from nnefc.sizes import is_size, structural_key, typical
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["UNKNOWN", "cycles_of_round"]
 

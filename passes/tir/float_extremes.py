@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import tirx
 
 from nnefc.passes.tir.pure_operators import register_pure_operator
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["use_float_extremes", "with_float_extremes"]
 

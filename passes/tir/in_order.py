@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from nnefc.passes.tir.lane_loops import MOST_LOADED, Line, Loaded
 from nnefc.passes.tir.lane_products import QUAD_BYTES, Product
-from nnefc.targets.machine.costs import InOrder
+from nnefc.targets.machine.cpu.costs import InOrder
 
 __all__ = ["WAYS", "Upcoming", "Way", "cycles_of"]
 

@@ -45,7 +45,7 @@ from nnefc.passes.tir.lane_loops import (
     pointers_of,
 )
 from nnefc.passes.tir.lane_products import QUAD_BYTES, REGISTERS, Product
-from nnefc.targets.machine.costs import InOrder
+from nnefc.targets.machine.cpu.costs import InOrder
 
 __all__ = ["code_of"]
 

@@ -44,7 +44,7 @@ from nnefc.passes.tir.lane_loops import (
 )
 from nnefc.passes.tir.lane_products import QUAD_BYTES, REGISTERS, Product
 from nnefc.passes.tir.pair_order import Chain
-from nnefc.targets.machine.costs import InOrder
+from nnefc.targets.machine.cpu.costs import InOrder
 
 __all__ = ["Pair", "code_of", "parts_of"]
 

@@ -11,8 +11,8 @@ from nnefc.output_files import temporary_folder
 from nnefc.targets.link.linking import LINKING
 from nnefc.targets.link.toolchain import compiler_for
 from nnefc.targets.link.zig import run_compiler
-from nnefc.targets.machine.architecture import architecture_of
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.architecture import architecture_of
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["c_objects"]
 

@@ -41,7 +41,7 @@ from nnefc.targets.link.elf_symbols import hide_symbols
 from nnefc.targets.link.linking import CONSTANTS, Linking, linking_for
 from nnefc.targets.link.runtime_objects import runtime_objects
 from nnefc.targets.link.zig import OTHER_COMPILERS, run_compiler, zig
-from nnefc.targets.machine.architecture import architecture_of
+from nnefc.targets.machine.cpu.architecture import architecture_of
 from nnefc.targets.machine.system import FileFormat, format_of
 
 __all__ = [

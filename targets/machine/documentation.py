@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nnefc.targets.machine.architecture import Vectors
+from nnefc.targets.machine.cpu.architecture import Vectors
 from nnefc.targets.machine.named import DEFAULT_GPUS, NAMED_TARGETS
 
 __all__ = ["Row", "target_rows", "targets_page"]

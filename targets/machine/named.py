@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nnefc.targets.machine.architecture import Vectors, architecture_of
+from nnefc.targets.machine.cpu.architecture import Vectors, architecture_of
 from nnefc.targets.machine.system import FileFormat, system_of
 
 __all__ = ["DEFAULT_GPUS", "NAMED_TARGETS", "NamedTarget"]

@@ -26,7 +26,7 @@ from nnefc.passes.schedule.cpu.fallback import FallbackRule
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.targets.machine.any_target import parse_any_target
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 DOCUMENT = """version 1.0;
 graph net(x) -> (y) {

@@ -18,7 +18,7 @@ from nnefc.driver import compile_network
 from nnefc.loader import RunError
 from nnefc.network import Network
 from nnefc.targets.codegen.cuda.code import CudaCode
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 

@@ -27,9 +27,9 @@ from nnefc.passes.schedule.cuda.fallback import FallbackRule
 from nnefc.sizes import Range
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.description.library import DEVICES
+from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.cuda.gpus import default_gpu
 from nnefc.targets.machine.cuda.target import CudaTarget, parse_cuda_target
-from nnefc.targets.machine.parsing import parse_target
 
 QUICK = (
     "layers of perceptrons, softmax",

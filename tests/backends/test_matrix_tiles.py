@@ -20,7 +20,7 @@ from nnefc.artifact import Artifact
 from nnefc.passes.graph.rewriter import is_call, shape_of
 from nnefc.passes.legalize.pack_narrow_matmul import PackNarrowMatmul
 from nnefc.passes.pipeline import use_own_operators
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 _TILES = "sapphirerapids"
 _EMULATED = f"{_TILES}{EMULATED}"

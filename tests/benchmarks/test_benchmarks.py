@@ -27,7 +27,7 @@ from nnefc.formats import load_network
 from nnefc.passes.pipeline import optimized, use_own_operators
 from nnefc.passes.plan.program import program_of
 from nnefc.passes.schedule.arithmetic import arithmetic_of
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 QUIET = Conditions("2026-01-02 03:04 UTC", "0123456789ab", "2 × a processor", (0.0, 0.1, 0.0))
 PLAN = Plan(threads=(1, 2), rounds=2, seconds=0.0, least=2, pause=0.0)

@@ -15,7 +15,7 @@ from nnefc.operators.base import Emitter
 from nnefc.operators.casting import Cast
 from nnefc.operators.elementwise import Clip, Elementwise, Where
 from nnefc.operators.functions import FUNCTIONS
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 REALS = np.array([-np.inf, -3.7, -2.5, -1.0, -0.5, -1e-6, -0.0, 0.0, 0.3, 0.5, 1.0, 1.5, 2.5, np.inf, np.nan])
 INTEGERS = {

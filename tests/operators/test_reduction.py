@@ -17,7 +17,7 @@ from nnefc.driver import compile_network
 from nnefc.formats import load_network
 from nnefc.network import Network
 from nnefc.passes.pipeline import lower
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 X = np.random.default_rng(3).standard_normal((6, 37)).astype(np.float32)
 X[0], X[1], X[2, 36], X[3, 0], X[4, 5], X[:, 7] = -np.inf, np.inf, np.nan, -np.inf, np.inf, np.nan

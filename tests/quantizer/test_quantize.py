@@ -33,7 +33,7 @@ from nnefc.quantizer.quantize import (
 )
 from nnefc.quantizer.ranges import METHODS, Histogram, Range, grid_of_range
 from nnefc.targets.description.library import TensorDescription
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 HOST = parse_target("llvm")
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"

@@ -26,7 +26,7 @@ from nnefc.passes.compute.convolution import pack_filter
 from nnefc.passes.compute.dot_product import Multiplication
 from nnefc.passes.graph.blocked_layout import FOREIGN, Blocked
 from nnefc.passes.graph.packed_operands import packed_weights
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["Reads", "groups_in_a_block", "merged_groups", "reads_of", "slot_by_slot"]
 

@@ -17,7 +17,7 @@ from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_blo
 from nnefc.passes.tir.expressions import is_number
 from nnefc.passes.tir.sizes import Size
 from nnefc.sizes import is_known, item_count, typical
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["ColumnReductionRule"]
 

@@ -54,7 +54,7 @@ from nnefc.passes.schedule.whole_tiles import goes_to_the_end, in_whole_tiles
 from nnefc.passes.tir.expressions import variables_of
 from nnefc.passes.tir.lane_products import is_long
 from nnefc.sizes import Size, dimension, is_known, item_count, typical
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["ContractionRule"]
 

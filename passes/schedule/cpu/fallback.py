@@ -17,7 +17,7 @@ from nnefc.passes.tir.cut_loops import is_cut_along
 from nnefc.passes.tir.expressions import IF_THEN_ELSE, inside, int64, is_number, loads_of, variables_of
 from nnefc.passes.tir.sizes import Size
 from nnefc.sizes import is_known, typical
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["FallbackRule"]
 

@@ -26,7 +26,7 @@ from nnefc.passes.schedule.schedules import open_sizes_of
 from nnefc.passes.tir.expressions import int64, variables_of
 from nnefc.passes.tir.kernels import Kernel
 from nnefc.sizes import Size, bounds, dimension, expression, is_known, substituted
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["has_few_rows", "is_of_one_row", "of_few_rows", "sizes_of_one_row", "with_sizes", "with_version"]
 

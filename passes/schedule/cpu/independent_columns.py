@@ -24,7 +24,7 @@ from nnefc.passes.schedule.schedules import largest_divisor, schedule_of
 from nnefc.passes.tir.expressions import int64, variables_of
 from nnefc.passes.tir.sizes import Size, size_of
 from nnefc.sizes import is_known, typical
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["IndependentColumnsRule"]
 

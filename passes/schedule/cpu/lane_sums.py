@@ -18,7 +18,7 @@ from nnefc.passes.schedule.analysis import KernelAnalysis, Step
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
 from nnefc.passes.tir.expressions import linear_steps, variables_of
 from nnefc.sizes import is_known
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["LaneSumsRule"]
 

@@ -18,7 +18,7 @@ from nnefc.passes.compute.dot_code import llvm_text
 from nnefc.passes.schedule.cpu import tile_functions
 from nnefc.passes.tir.row_pairs import pair_calls
 from nnefc.passes.tir.widened_bytes import widening_text
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["with_llvm_functions"]
 

@@ -26,7 +26,7 @@ from nnefc.passes.schedule.whole_tiles import in_whole_tiles
 from nnefc.passes.tir.expressions import flat_offset, linear_steps
 from nnefc.passes.tir.tile_products import TileLoop
 from nnefc.sizes import Size, is_known
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["MatrixTilesRule"]
 

@@ -24,7 +24,7 @@ from nnefc.passes.schedule.analysis import step_of
 from nnefc.passes.schedule.schedules import trip_count
 from nnefc.passes.tir.sizes import Size
 from nnefc.sizes import is_known
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["keep_totals_aligned", "part_of_sum", "sum_in_parts"]
 

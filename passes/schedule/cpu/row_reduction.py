@@ -31,7 +31,7 @@ from nnefc.passes.schedule.whole_tiles import rows_in_whole_vectors
 from nnefc.passes.tir.expressions import parts_of
 from nnefc.passes.tir.sizes import Size
 from nnefc.sizes import is_known, item_count, may_exceed, typical
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["RowReductionRule"]
 

@@ -21,7 +21,7 @@ from nnefc.passes.schedule.analysis import KernelAnalysis, step_of
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
 from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_tile
 from nnefc.passes.schedule.schedules import epilogue_into_one_block
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["StrassenProductsRule", "StrassenSumsRule"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tvm import tirx
 
 from nnefc.passes.tir.matrix_tiles import tile_calls
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["features_of_tiles", "with_tile_functions"]
 

@@ -17,7 +17,7 @@ from nnefc.passes.tir import arm32_code, lane_code, pair_code
 from nnefc.passes.tir.lane_loops import Code, Step
 from nnefc.passes.tir.lane_products import Product, is_long, product_of
 from nnefc.sizes import Size, bounds, typical
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = [
     "FEW_ROWS",

@@ -15,7 +15,7 @@ from nnefc.passes.schedule.analysis import KernelAnalysis, Step
 from nnefc.passes.schedule.schedules import epilogue_into_one_block
 from nnefc.passes.schedule.whole_tiles import in_whole_tiles
 from nnefc.sizes import is_known
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["TileTransformRule"]
 

@@ -11,7 +11,7 @@ from tvm.s_tir.schedule import LoopRV
 
 from nnefc.passes.schedule.schedules import largest_divisor, trip_count
 from nnefc.passes.tir.expressions import IF_THEN_ELSE, inside
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["in_vectors"]
 

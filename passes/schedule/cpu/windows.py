@@ -33,7 +33,7 @@ from nnefc.passes.tir.expressions import is_number
 from nnefc.passes.tir.sizes import Size
 from nnefc.passes.tir.turned_loads import is_turned
 from nnefc.sizes import is_known, item_count
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["WindowsRule"]
 

@@ -31,7 +31,7 @@ from nnefc.targets.codegen.cpu.plain_arithmetic import (
     with_plain_functions,
 )
 from nnefc.targets.codegen.cpu.truth_vectors import with_plain_truth_vectors
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["CODE_SUFFIXES", "CodeGenerator", "MachineCode", "pipeline_of"]
 

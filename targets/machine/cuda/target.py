@@ -11,12 +11,12 @@ import tvm
 
 from nnefc.diagnostics import CompileError
 from nnefc.element_types import bits_of
+from nnefc.targets.machine.cpu.parsing import baseline_target, parse_target
+from nnefc.targets.machine.cpu.target import PRECISIONS, Target
 from nnefc.targets.machine.cuda.gpus import CAPABILITIES, GPUS, WARP, Gpu, default_gpu
 from nnefc.targets.machine.named import DEFAULT_GPUS
-from nnefc.targets.machine.parsing import baseline_target, parse_target
 from nnefc.targets.machine.spellings import near
 from nnefc.targets.machine.system import FileFormat
-from nnefc.targets.machine.target import PRECISIONS, Target
 
 __all__ = ["CudaTarget", "parse_cuda_target"]
 

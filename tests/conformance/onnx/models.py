@@ -25,7 +25,7 @@ from nnefc.formats import load_network
 from nnefc.loader import Model
 from nnefc.passes.pipeline import lower
 from nnefc.passes.plan.program import Step
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 __all__ = ["Measured", "measure"]
 

@@ -26,8 +26,8 @@ from nnefc.artifact import Artifact
 from nnefc.loader.session import Session
 from nnefc.loader.tensors import RunError
 from nnefc.network import Network
+from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.cuda.target import CudaTarget, parse_cuda_target
-from nnefc.targets.machine.target import Target
 
 __all__ = ["FOLDER", "architecture", "recorded"]
 

@@ -30,9 +30,9 @@ from nnefc.artifact import Artifact
 from nnefc.backends.cuda import CudaBackend
 from nnefc.loader import Model, load
 from nnefc.network import Network
+from nnefc.targets.machine.cpu.parsing import parse_target
+from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.cuda.target import CudaTarget, parse_cuda_target
-from nnefc.targets.machine.parsing import parse_target
-from nnefc.targets.machine.target import Target
 
 __all__ = ["TOLERANCES", "agree", "on_device", "results", "target"]
 

@@ -19,7 +19,7 @@ from virtual_machine import run_in_virtual_machine
 import nnefc
 from nnefc.driver import compile_network
 from nnefc.loader import DeviceArray, RunError, load
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.nnef"
 

@@ -32,9 +32,9 @@ from nnefc.loader import Model, load
 from nnefc.network import Network
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import DeviceImage
+from nnefc.targets.machine.cpu.parsing import parse_target
+from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.cuda.target import CudaTarget
-from nnefc.targets.machine.parsing import parse_target
-from nnefc.targets.machine.target import Target
 
 __all__ = ["agree", "differences", "on_cuda"]
 

@@ -11,8 +11,8 @@ import pytest
 from emulate import EmulatedKernels, EmulationError, emulate, run_kernel
 from tvm import s_tir, te, tirx
 
+from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.cuda.target import CudaTarget
-from nnefc.targets.machine.parsing import parse_target
 
 SOURCE = r"""
 #include <cstdint>

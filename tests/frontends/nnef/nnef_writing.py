@@ -16,7 +16,7 @@ from nnefc.frontends.nnef import load
 from nnefc.frontends.nnef.writing import write_model, written
 from nnefc.network import Network
 from nnefc.operators.recording import recording
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 __all__ = ["RoundTrip", "converted", "results_of", "round_trip", "values_for"]
 

@@ -9,7 +9,7 @@ import test_operations_window
 from nnef_cases import compare, document, inputs_of, load_text
 
 from nnefc.driver import compile_network
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 GROUPS = {
     "elementwise": lambda: test_operations_elementwise.FINAL[::3],

@@ -14,7 +14,7 @@ from virtual_machine import run_in_virtual_machine
 from nnefc.driver import compile_network
 from nnefc.frontends.onnx import load
 from nnefc.network import Network
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 __all__ = ["FLOAT", "INT64", "graph", "info", "loaded", "model", "node", "results", "save", "tensor"]
 

@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 
 from nnefc.driver import compile_network
 from nnefc.frontends.onnx import load
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 HOST = parse_target("llvm")
 

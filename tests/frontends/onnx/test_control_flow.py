@@ -18,7 +18,7 @@ from nnefc.driver import compile_network
 from nnefc.frontends.onnx.operator import Context
 from nnefc.loader import Model, RunError
 from nnefc.network import Choice, Loop, Network
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((2, 3)).astype(np.float32)

@@ -20,7 +20,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx import load
 from nnefc.operators.block_quantization import packed, unpacked
 from nnefc.passes.pipeline import optimized
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 RNG = np.random.default_rng(23)
 

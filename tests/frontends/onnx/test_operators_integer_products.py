@@ -25,7 +25,7 @@ from nnefc.driver import compile_network
 from nnefc.formats import load_network
 from nnefc.passes.compute.dot_code import use_dot_products
 from nnefc.passes.pipeline import optimized
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 # Instructions for four terms, for two in wide and in narrow registers, what this machine has, and a matrix unit.
 TILES = f"llvm -mcpu=x86-64-v4 -mattr=+avx512vnni,+amx-int8{EMULATED}"

@@ -11,7 +11,7 @@ from onnx_models import FLOAT, INT64, graph, info, loaded, model, node, results,
 
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 RNG = np.random.default_rng(3)
 

@@ -15,7 +15,7 @@ from onnx_operator_cases import HOST, Case, by_onnxruntime, check, compiled, fee
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
 from nnefc.frontends.onnx import load
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 DOMAIN = "com.microsoft"
 LENGTHS = np.array([3, 5, 4], np.int32)

@@ -8,7 +8,7 @@ from emulation import MACHINES, Machine, with_glibc
 from spaces.strings_space import WITH_STRINGS
 from walk import LARGEST
 
-from nnefc.targets.machine.levels import LEVELS
+from nnefc.targets.machine.cpu.isa_levels import LEVELS
 
 __all__ = ["RUNS_OF_STATES", "WAYS", "Way"]
 

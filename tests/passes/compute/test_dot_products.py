@@ -16,7 +16,7 @@ from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.dot_sums import with_dot_sums
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 
 def product(how: Multiplication, rows: int, words: int, columns: int) -> tirx.PrimFunc:

@@ -20,7 +20,7 @@ from nnefc.formats import load_network
 from nnefc.frontends.leaving_open import leaving_open
 from nnefc.passes.pipeline import optimized
 from nnefc.sizes import OpenSize
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 PREFIXES = {name: f"s{number}_" for number, name in enumerate(SPELLINGS)}
 OF_EACH_KIND = (

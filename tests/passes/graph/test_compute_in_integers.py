@@ -27,7 +27,7 @@ from nnefc.backends import backend_of
 from nnefc.formats import load_network
 from nnefc.passes.graph.compute_in_integers import ComputeInIntegers
 from nnefc.passes.pipeline import optimized, simplifications
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 HOST = parse_target("llvm")
 

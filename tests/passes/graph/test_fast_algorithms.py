@@ -20,8 +20,8 @@ from nnefc.passes.graph.choose_algorithms import choose_algorithms
 from nnefc.passes.graph.fast_algorithms import Candidate, most_saving
 from nnefc.passes.pipeline import optimized
 from nnefc.passes.plan.program import program_of
-from nnefc.targets.machine.levels import with_levels
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.isa_levels import with_levels
+from nnefc.targets.machine.cpu.target import Target
 
 
 @pytest.fixture

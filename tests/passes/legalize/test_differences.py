@@ -10,7 +10,7 @@ import pytest
 from onnx_models import info, loaded, model, node, tensor
 
 from nnefc.driver import compile_network
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 X = np.array([0.3, 1.7, -2.6, np.inf, np.nan, 5], np.float32)
 MAGIC = np.float32(1.5 * 2**23)

@@ -9,7 +9,7 @@ from nnefc.passes.schedule import analysis
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 
 def tensor(name: str, *shape: int, dtype: str = "float32") -> te.Tensor:

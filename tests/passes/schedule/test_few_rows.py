@@ -17,7 +17,7 @@ from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu.few_rows import of_few_rows
 from nnefc.passes.schedule.cpu.tile_sizes import FEW_ROWS, choose_few_rows
 from nnefc.sizes import Range, Size, ranges
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 
 def machine(l2_bytes: int, name: str = "llvm") -> Target:

@@ -21,7 +21,7 @@ from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.in_place import in_place_of
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.sizes import OpenSize
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 TARGET = parse_target("llvm -mcpu=haswell")
 PICTURE, SENTENCE = ("batch", "", "height", "width"), ("batch", "length")

@@ -7,7 +7,7 @@ from tir_programs import function
 from tvm import tirx
 
 from nnefc.passes.tir.announced_rounds import with_announced_rounds
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 TARGET = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")
 LOOPS = """

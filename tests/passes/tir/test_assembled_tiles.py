@@ -16,7 +16,7 @@ import nnefc
 from nnefc.passes.tir.lane_code import code_of
 from nnefc.passes.tir.lane_loops import Code, Step
 from nnefc.passes.tir.lane_products import Product, product_of
-from nnefc.targets.machine.costs import microarchitecture_of
+from nnefc.targets.machine.cpu.costs import microarchitecture_of
 
 _MACHINE = with_glibc("arm", "cortex-a76", "qemu-aarch64", "-cpu", "cortex-a76")
 

@@ -10,7 +10,7 @@ from tvm.sym import Analyzer
 
 from nnefc.passes.tir.cycles import UNKNOWN, cycles_of_round
 from nnefc.passes.tir.expressions import int64
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 TARGET = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")  # 64 bytes, 46 a cycle, 2 multiply-adds
 PRODUCT = """

@@ -11,7 +11,7 @@ import pytest
 from nnefc.passes.tir.lane_loops import Code, Step
 from nnefc.passes.tir.lane_products import Product, product_of
 from nnefc.passes.tir.pair_code import code_of
-from nnefc.targets.machine.costs import InOrder, microarchitecture_of
+from nnefc.targets.machine.cpu.costs import InOrder, microarchitecture_of
 
 _ROUNDS = 3
 _IN_ORDER = microarchitecture_of("aarch64", "cortex-a53").in_order

@@ -6,9 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from nnefc.cli import main
+from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.documentation import target_rows, targets_page
 from nnefc.targets.machine.named import NAMED_TARGETS, NamedTarget
-from nnefc.targets.machine.parsing import parse_target
 
 ROOT = Path(__file__).parents[3]
 

@@ -16,7 +16,7 @@ from runtime_samples import C_SOURCES, ZIG_CC
 from test_runtime_sanitizers import COMPILERS, needs
 
 from nnefc.targets.link.toolchain import RUNTIME
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 SOURCES = [str(source) for source in sorted((RUNTIME / "images").glob("*.c"))]
 FILES = Path(__file__).parents[2] / "data" / "images.npz"

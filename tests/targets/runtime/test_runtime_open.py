@@ -13,7 +13,7 @@ from runtime_samples import C_SOURCES, COUNTED_SAMPLE, OPEN_SAMPLE, ZIG_CC, ZIG_
 from test_runtime_sanitizers import COMPILERS, needs
 
 from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 ZIG = ZIG_CC
 

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from scipy.special import erf, expit
 
 import nnefc
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 STEP, SMALL_STEP, ZERO = 0.05, 0.005, 17
 FINE_STEP = 0.0005

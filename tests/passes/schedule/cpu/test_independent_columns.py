@@ -16,7 +16,7 @@ from nnefc.frontends.onnx import load
 from nnefc.ir.attributes import RULE
 from nnefc.loader import RunError
 from nnefc.passes.pipeline import lower
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 
 def aggregation(

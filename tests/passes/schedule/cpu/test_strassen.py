@@ -20,7 +20,7 @@ from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.target import Target
 
 TOLERANCE = 1e-5  # of the largest value
 

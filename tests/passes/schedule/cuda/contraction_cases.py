@@ -18,8 +18,8 @@ from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled
+from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.cuda.target import CudaTarget
-from nnefc.targets.machine.parsing import parse_target
 
 __all__ = ["TARGET", "Operation", "execute", "kernels", "lowered", "random"]
 

@@ -15,8 +15,8 @@ from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.targets.codegen.cuda.kernels import DeviceCode
+from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.cuda.target import CudaTarget
-from nnefc.targets.machine.parsing import parse_target
 
 TARGET = CudaTarget("cuda", parse_target("llvm"))
 RULE = RULE  # the attribute of a scheduled kernel that names its rule

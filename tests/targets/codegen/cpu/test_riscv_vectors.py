@@ -18,7 +18,7 @@ from small_networks import Net
 
 import nnefc
 from nnefc.passes.compute.depthwise_pairs import takes_pairs
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 _KNOWS_HALVES = 9  # version of QEMU
 

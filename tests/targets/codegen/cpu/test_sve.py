@@ -14,7 +14,7 @@ from small_networks import Net
 
 import nnefc
 from nnefc.diagnostics import CompileError
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 TARGET = "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1 -mattr=+bf16,+sve"
 

@@ -7,9 +7,9 @@ import pytest
 import nnefc
 from nnefc.diagnostics import CompileError
 from nnefc.targets.machine.any_target import parse_any_target
+from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.cuda.gpus import CAPABILITIES
 from nnefc.targets.machine.cuda.target import CudaTarget, parse_cuda_target
-from nnefc.targets.machine.target import Target
 
 
 def test_without_options_it_is_three_architectures_and_the_oldest_machine_of_this_kind_as_host() -> None:

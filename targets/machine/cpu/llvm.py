@@ -10,7 +10,7 @@ import tvm
 from tvm.target import codegen
 
 from nnefc.diagnostics import CompileError
-from nnefc.targets.machine.architecture import Architecture
+from nnefc.targets.machine.cpu.architecture import Architecture
 from nnefc.targets.machine.spellings import near
 
 __all__ = [

@@ -6,8 +6,8 @@ import platform
 from pathlib import Path
 
 from nnefc.diagnostics import CompileError
-from nnefc.targets.machine.architecture import architecture_of
-from nnefc.targets.machine.llvm import features_of
+from nnefc.targets.machine.cpu.architecture import architecture_of
+from nnefc.targets.machine.cpu.llvm import features_of
 
 __all__ = ["hidden_features", "own_caches", "own_triple", "own_vector_length"]
 

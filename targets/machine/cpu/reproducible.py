@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nnefc.targets.machine.costs import microarchitecture_of
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.costs import microarchitecture_of
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["machine_of_passes", "machine_of_schedules"]
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nnefc.diagnostics import CompileError
-from nnefc.targets.machine.architecture import architecture_of
-from nnefc.targets.machine.parsing import of_processor
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.architecture import architecture_of
+from nnefc.targets.machine.cpu.parsing import of_processor
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["LEVELS", "MULTI", "Level", "with_levels"]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nnefc.targets.machine.architecture import ARCHITECTURES, Architecture
-from nnefc.targets.machine.costs import MICROARCHITECTURES, Microarchitecture, microarchitecture_of
-from nnefc.targets.machine.llvm import cpus_of
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.architecture import ARCHITECTURES, Architecture
+from nnefc.targets.machine.cpu.costs import MICROARCHITECTURES, Microarchitecture, microarchitecture_of
+from nnefc.targets.machine.cpu.llvm import cpus_of
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 ROWS = [row for rows in MICROARCHITECTURES.values() for row in rows]
 

@@ -13,9 +13,9 @@ import tvm
 
 from nnefc.diagnostics import CompileError
 from nnefc.element_types import bits_of
-from nnefc.targets.machine.architecture import architecture_of
-from nnefc.targets.machine.costs import Costs
-from nnefc.targets.machine.llvm import llvm_config
+from nnefc.targets.machine.cpu.architecture import architecture_of
+from nnefc.targets.machine.cpu.costs import Costs
+from nnefc.targets.machine.cpu.llvm import llvm_config
 from nnefc.targets.machine.system import FileFormat, format_of
 
 __all__ = ["CPU_PRECISIONS", "HALF_FLOATS", "KEPT_WIDE", "PRECISIONS", "Target"]
@@ -90,7 +90,7 @@ class Target:
             one as wide.
         small: whether code shall be small rather than fast.
         patches: whether the first layers are computed a few rows at a time, for less memory.
-        reproducible: whether results shall have the same bits as on every other machine: see `machine/common.py`.
+        reproducible: whether results shall have the same bits as on every other machine: see `reproducible.py`.
         levels: if a library shall have code for several kinds of processors, each of them, from the oldest on.
     """
 

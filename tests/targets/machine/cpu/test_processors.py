@@ -16,12 +16,12 @@ from tvm.target import Target, codegen
 import nnefc
 from nnefc.diagnostics import CompileError
 from nnefc.targets.link.toolchain import RUNTIME
-from nnefc.targets.machine.architecture import ARCHITECTURES, Architecture
-from nnefc.targets.machine.parsing import parse_target
+from nnefc.targets.machine.cpu.architecture import ARCHITECTURES, Architecture
+from nnefc.targets.machine.cpu.parsing import parse_target
 
 HOSTED = [architecture for architecture in ARCHITECTURES if architecture.hosted]
 
-DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.nnef"
+DIGITS = Path(__file__).parents[4] / "examples" / "digits" / "model.nnef"
 
 TRIPLES = {
     "x86_64": "x86_64-linux-gnu",

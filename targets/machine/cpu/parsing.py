@@ -13,9 +13,9 @@ from typing import Any
 from tvm.target import codegen
 
 from nnefc.diagnostics import CompileError
-from nnefc.targets.machine.architecture import ARCHITECTURES, Architecture, architecture_of
-from nnefc.targets.machine.costs import microarchitecture_of
-from nnefc.targets.machine.llvm import (
+from nnefc.targets.machine.cpu.architecture import ARCHITECTURES, Architecture, architecture_of
+from nnefc.targets.machine.cpu.costs import microarchitecture_of
+from nnefc.targets.machine.cpu.llvm import (
     checked_attributes,
     cpus_of,
     features_of,
@@ -23,11 +23,11 @@ from nnefc.targets.machine.llvm import (
     own_features,
     switched_off,
 )
+from nnefc.targets.machine.cpu.target import CPU_PRECISIONS, Target
+from nnefc.targets.machine.cpu.this_machine import hidden_features, own_caches, own_triple, own_vector_length
 from nnefc.targets.machine.named import NAMED_TARGETS
 from nnefc.targets.machine.spellings import instead_of, near
 from nnefc.targets.machine.system import System, system_of, zig_target
-from nnefc.targets.machine.target import CPU_PRECISIONS, Target
-from nnefc.targets.machine.this_machine import hidden_features, own_caches, own_triple, own_vector_length
 
 __all__ = ["baseline_target", "of_processor", "parse_target"]
 
