@@ -17,9 +17,10 @@ import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax, s_tir, tirx
-from tvm.ir import GlobalVar
+from tvm.ir import GenericConst, GlobalVar
 
 from nnefc.empty_sums import without_empty_sums
+from nnefc.mapped_files import ALIGNMENT, aligned
 from nnefc.sizes import variables
 
 __all__ = ["Budget", "Kernels", "evaluate", "external_calls"]
@@ -181,7 +182,9 @@ def _run(
             for var, value in known.items():
                 builder.emit_normalized(relax.VarBinding(var, _literal(value)))
             for binding in bindings:
-                builder.emit_normalized(binding)
+                value = _aligned(binding.value)
+                same = value.same_as(binding.value)
+                builder.emit_normalized(binding if same else relax.VarBinding(binding.var, value))
             made_of = builder.emit_output(relax.Tuple(results))
         builder.emit_func_output(made_of)
     module = relax.transform.LegalizeOps()(relax.transform.DeadCodeElimination(["main"])(builder.finalize()))
@@ -196,6 +199,25 @@ def _literal(value: Any) -> relax.Expr:
     if isinstance(value, tvm.runtime.Tensor):
         return relax.const(value)
     return relax.Tuple([_literal(item) for item in value])
+
+
+def _aligned(value: relax.Expr) -> relax.Expr:
+    """Returns what a binding computes, of constants that begin where compiled code expects it."""
+    match value:
+        case GenericConst():
+            tensor = aligned(value.value)
+            return value if tensor.same_as(value.value) else relax.const(tensor)
+        case relax.Tuple():
+            return relax.Tuple([_aligned(field) for field in value.fields])
+        case relax.Call() if not all(map(_is_aligned, value.args)):
+            return relax.Call(value.op, [_aligned(arg) for arg in value.args], value.attrs, value.ty_args)
+    return value
+
+
+def _is_aligned(value: relax.Expr) -> bool:
+    if isinstance(value, relax.Tuple):
+        return all(map(_is_aligned, value.fields))
+    return not isinstance(value, GenericConst) or value.value.data_ptr() % ALIGNMENT == 0
 
 
 def _is_product_of_numpys(binding: relax.Binding) -> bool:

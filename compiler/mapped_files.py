@@ -15,16 +15,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tvm
+import tvm_ffi
 
-__all__ = ["ALIGNMENT", "LARGE", "aligned_copy", "is_mapped", "map_file", "map_path", "release_pages", "tensor_of"]
+__all__ = [
+    "ALIGNMENT",
+    "LARGE",
+    "VIEWED",
+    "aligned",
+    "aligned_copy",
+    "is_mapped",
+    "map_file",
+    "map_path",
+    "release_pages",
+    "tensor_of",
+]
 
 Array = npt.NDArray[Any]
 
 ALIGNMENT = 64
-"""Bytes, of all tensors of TVM's."""
+"""Bytes, of what code of TVM's reads."""
 
-LARGE = 1 << 24
-"""Bytes of arrays after whose reading it is worth while to release pages."""
+LARGE = 1 << 20
+"""Bytes from which on an array shares the memory of its file, and the file's pages are released when it has been read."""
+
+VIEWED = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+"""Types that NumPy's DLPack does not know, and the integers that it is given instead."""
 
 _live: weakref.WeakValueDictionary[int, mmap.mmap] = weakref.WeakValueDictionary()
 """By where they begin in memory."""
@@ -62,17 +77,29 @@ def aligned_copy(array: Array) -> Array:
 
 
 def tensor_of(array: Array) -> tvm.runtime.Tensor:
-    """A tensor of TVM's; large ones share the memory of arrays that cannot be written to, such as those of files."""
-    if array.nbytes < LARGE or array.dtype.kind not in "biuf":  # other types are unknown to NumPy's DLPack
+    """Returns a tensor of TVM's; a large one shares the memory of an array that cannot be written to.
+
+    It begins where the array does, in files at any byte: what runs code of TVM's on it calls :func:`aligned` first.
+    """
+    viewed = VIEWED.get(str(array.dtype))
+    if array.nbytes < LARGE or (array.dtype.kind not in "biuf" and viewed is None):
         return tvm.runtime.tensor(array)
-    if array.flags.writeable or array.ctypes.data % ALIGNMENT:
+    if array.flags.writeable:
         array = aligned_copy(array)
-    shared = array.view()
+    shared = array.view(viewed) if viewed else array.view()
     try:
         shared.flags.writeable = True  # as DLPack wants it
     except ValueError:  # memory of somebody who does not allow it
         return tvm.runtime.tensor(array)
-    return tvm.runtime.from_dlpack(shared)
+    tensor: tvm.runtime.Tensor = tvm_ffi.from_dlpack(shared)
+    return tensor._create_view(array.shape, str(array.dtype)) if viewed else tensor
+
+
+def aligned(tensor: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
+    """Returns the tensor itself, or a copy that code of TVM's may read if it begins elsewhere."""
+    if tensor.data_ptr() % ALIGNMENT == 0:
+        return tensor
+    return tvm.runtime.empty(tensor.shape, tensor.dtype).copyfrom(tensor)
 
 
 def is_mapped(array: Array) -> bool:

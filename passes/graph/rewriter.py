@@ -16,15 +16,11 @@ from tvm.ir import GenericConst
 from nnefc.bindings import variables_read
 from nnefc.internal_errors import working_on
 from nnefc.kernel_calls import kept_apart
-from nnefc.mapped_files import ALIGNMENT, LARGE, release_pages
+from nnefc.mapped_files import ALIGNMENT, LARGE, VIEWED, release_pages
 from nnefc.passes.graph.origins import NamingBuilder, origins
 from nnefc.sizes import Size, dimensions, variables
 
 __all__ = ["Rewriter", "array_of", "constant", "is_call", "is_constant", "operands", "shape_of"]
-
-
-# Types that NumPy's DLPack does not know, and what it knows their bits as.
-_VIEWED = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 
 
 def is_call(expr: relax.Expr | None, *names: str) -> TypeGuard[Any]:
@@ -39,7 +35,7 @@ def is_constant(expr: relax.Expr | None) -> TypeGuard[Any]:
 
 def array_of(expr: relax.Expr) -> np.ndarray:
     """The value of a constant, without a copy but for types of less than a byte; not to be written to."""
-    bits = _VIEWED.get(str(expr.ty.dtype))
+    bits = VIEWED.get(str(expr.ty.dtype))
     try:
         if bits is not None:
             return np.from_dlpack(expr.value._create_view(expr.value.shape, bits)).view(str(expr.ty.dtype))

@@ -43,14 +43,14 @@ class ExternalData:
     @property
     def files(self) -> tuple[str, ...]:
         """The names of the files read so far, relative to the folder, sorted."""
-        return tuple(sorted(self._files.keys() - {ITSELF}))
+        return tuple(sorted(name for name in self._files if not name.startswith(ITSELF)))
 
-    def read(self, entries: Iterable[Any], size: int, what: str) -> Array:
+    def read(self, entries: Iterable[Any], size: int | None, what: str) -> Array:
         """`[size]` uint8: a read-only view of the bytes of one tensor.
 
         Args:
             entries: pairs of key and value, as in `TensorProto.external_data`.
-            size: bytes that the tensor needs.
+            size: bytes that the tensor needs; None for as many as the entries say.
             what: how messages call the tensor.
 
         Raises:
@@ -60,8 +60,8 @@ class ExternalData:
         location = keys.get("location", "")
         data = self._file(location, what)
         offset = _number(keys.get("offset", "0"), "offset", what)
-        length = _number(keys["length"], "length", what) if "length" in keys else size
-        if length != size:
+        length = _number(keys["length"], "length", what) if "length" in keys else size or 0
+        if size is not None and length != size:
             raise CompileError(f"{what} needs {size} bytes, its 'length' in {location} is {length}")
         if offset + length > data.size:
             raise CompileError(f"{what} ends at byte {offset + length} of {location}, which has {data.size}")

@@ -1,40 +1,72 @@
-"""Large initializers stay in the file of their model: messages of protobuf are copied when they are parsed.
+"""Large tensors and lists of numbers stay in the file of their model: messages of protobuf are copied when parsed.
 
-A model's message is rewritten before it is parsed, in the few places where large tensors are:
+A model's message is rewritten before it is parsed, in the few fields that are large:
 
     initializer { dims: 4096 dims: 4096 raw_data: "…" }
       →  initializer { dims: 4096 dims: 4096 data_location: EXTERNAL external_data { location, offset, length } }
+
+    attribute { name: "nodes_values" floats: 0.5 floats: 0.25 … type: FLOATS }
+      →  attribute { name: "nodes_values" t { data_location: EXTERNAL external_data { … } } type: FLOATS }
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 
+from nnefc.frontends.onnx.columns import KINDS, field_run
+from nnefc.frontends.onnx.wire_format import BYTES, MalformedError, field_head, fields
 from nnefc.mapped_files import map_file
 
-__all__ = ["ITSELF", "mapped_message", "without_large_tensors"]
+__all__ = ["ITSELF", "LOCATIONS", "mapped_message", "without_large_tensors"]
 
 ITSELF = "\0model"
 """The location of data that are in the file of the model: no path is written so."""
 
-_LEAST = 1 << 20
-"""Bytes of a large tensor."""
+LOCATIONS: Mapping[int, str] = {kind: f"{ITSELF} {name}" for kind, name in KINDS.items()}
+"""The locations of the elements of attributes that are in the file of the model, by the type of the attribute."""
 
-_GRAPH = onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number
-_INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
-_TENSOR = {name: field.number for name, field in onnx.TensorProto.DESCRIPTOR.fields_by_name.items()}
-_RAW = _TENSOR["raw_data"]
-_KEPT = {_TENSOR[name] for name in ("dims", "data_type", "name", "doc_string")}
-"""Fields of tensors that are kept as they are; tensors with others are, too."""
+_LEAST = 1 << 20
+"""Bytes of a large field."""
+
+_MAX_DEPTH = 64
+"""Messages inside each other that are looked into; protobuf itself takes no more than 100."""
 
 Message = npt.NDArray[np.uint8]
+
+_Fields = Mapping[int, str]
+
+
+def _numbers(message: Any, **parts: str) -> _Fields:
+    """The kinds of messages inside of others, by the number of their field."""
+    return {message.DESCRIPTOR.fields_by_name[name].number: kind for name, kind in parts.items()}
+
+
+_PARTS: Mapping[str, _Fields] = {
+    "model": _numbers(onnx.ModelProto, graph="graph", functions="function"),
+    "graph": _numbers(onnx.GraphProto, node="node", initializer="tensor"),
+    "function": _numbers(onnx.FunctionProto, node="node"),
+    "node": _numbers(onnx.NodeProto, attribute="attribute"),
+    "attribute": _numbers(onnx.AttributeProto, t="tensor", tensors="tensor", g="graph", graphs="graph"),
+}
+"""Where large tensors may be."""
+
+_TENSOR = {name: field.number for name, field in onnx.TensorProto.DESCRIPTOR.fields_by_name.items()}
+_DATA = {
+    _TENSOR["raw_data"]: None,
+    _TENSOR["float_data"]: onnx.TensorProto.FLOAT,
+    _TENSOR["double_data"]: onnx.TensorProto.DOUBLE,
+}
+"""Fields whose bytes are those of the elements, and the element type that they are for, if it is one."""
+_KEPT = {_TENSOR[name] for name in ("dims", "data_type", "name", "doc_string")}
+"""Fields of tensors that are kept as they are; tensors with others are, too."""
 
 
 def mapped_message(path: Path) -> Message | None:
@@ -54,91 +86,77 @@ def mapped_message(path: Path) -> Message | None:
 
 
 def without_large_tensors(message: Message) -> bytes:
-    """The message of a model whose large initializers have their data in the file ITSELF: `message`.
+    """The message of a model whose large tensors and attributes have their data in the file ITSELF: `message`.
 
     What is no message of protobuf is left as it is, for the parser to refuse.
     """
     try:
-        return b"".join(_model(message.data))
-    except _MalformedError:
+        return b"".join(_rewritten(message.data, "model", 0, len(message), 0))
+    except MalformedError:
         return message.tobytes()
 
 
-class _MalformedError(Exception):
-    """No message of protobuf."""
-
-
-def _model(message: memoryview) -> Iterator[bytes | memoryview]:
-    for number, begin, content, end in _fields(message, 0, len(message)):
-        if number != _GRAPH:
+def _rewritten(message: memoryview, kind: str, first: int, last: int, depth: int) -> Iterator[bytes | memoryview]:
+    """The bytes of a message of a kind, with large fields rewritten."""
+    special = {"tensor": _apart, "attribute": _list_apart}.get(kind)
+    made = special(message, first, last) if special is not None else None
+    if made is not None or kind not in _PARTS or depth > _MAX_DEPTH:
+        yield message[first:last] if made is None else made
+        return
+    for number, begin, content, end in fields(message, first, last):
+        inner = _PARTS[kind].get(number) if end - begin >= _LEAST and message[begin] & 7 == BYTES else None
+        if inner is None:
             yield message[begin:end]
             continue
-        graph = list(_graph(message, content, end))
-        yield _head(number, sum(map(len, graph)))
-        yield from graph
-
-
-def _graph(message: memoryview, first: int, last: int) -> Iterator[bytes | memoryview]:
-    for number, begin, content, end in _fields(message, first, last):
-        tensor = _apart(message, content, end) if number == _INITIALIZER and end - begin >= _LEAST else None
-        yield message[begin:end] if tensor is None else _head(number, len(tensor)) + tensor
+        parts = list(_rewritten(message, inner, content, end, depth + 1))
+        yield field_head(number, sum(map(len, parts)))
+        yield from parts
 
 
 def _apart(message: memoryview, first: int, last: int) -> bytes | None:
     """A tensor without its data; None if these are not in one field alone."""
-    fields = list(_fields(message, first, last))
-    raw = [(content, end) for number, _, content, end in fields if number == _RAW]
-    if len(raw) != 1 or any(number not in _KEPT for number, *_ in fields if number != _RAW):
+    found = list(fields(message, first, last))
+    data = [each for each in found if each[0] in _DATA]
+    if len(data) != 1 or any(number not in _KEPT for number, *_ in found if number not in _DATA):
         return None
-    ((content, end),) = raw
-    reference = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
-    for key, value in (("location", ITSELF), ("offset", str(content)), ("length", str(end - content))):
-        reference.external_data.add(key=key, value=value)
-    kept = b"".join(bytes(message[begin:stop]) for number, begin, _, stop in fields if number != _RAW)
-    made: bytes = kept + reference.SerializeToString()
-    return made
+    ((field, begin, content, end),) = data
+    kept = b"".join(bytes(message[begin:stop]) for number, begin, _, stop in found if number != field)
+    wanted = _DATA[field]
+    if message[begin] & 7 != BYTES or (wanted is not None and onnx.TensorProto.FromString(kept).data_type != wanted):
+        return None
+    return kept + _reference(ITSELF, content, end)
 
 
-def _fields(message: memoryview, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
-    """Of each field its number, where it begins, where its content does, and where it ends."""
-    at = first
+def _list_apart(message: memoryview, first: int, last: int) -> bytes | None:
+    """An attribute whose value is a list, without the list; None if that is not one run of large fields."""
+    kept, run, at = list[bytes](), None, first
     while at < last:
-        begin = at
-        key, at = _varint(message, at, last)
-        match key & 7:
-            case 0:  # an integer
-                content, at = at, _varint(message, at, last)[1]
-            case 1:  # 64 bits
-                content, at = at, at + 8
-            case 2:  # bytes
-                size, content = _varint(message, at, last)
-                at = content + size
-            case 5:  # 32 bits
-                content, at = at, at + 4
-            case _:
-                raise _MalformedError
-        if at > last:
-            raise _MalformedError
-        yield key >> 3, begin, content, at
+        found = field_run(message, at, last)
+        if found is None:
+            _, begin, _, at = next(fields(message, at, last))
+            if at - begin >= _LEAST:
+                return None
+            kept.append(bytes(message[begin:at]))
+        elif run is not None or found.end - found.begin < _LEAST:
+            return None
+        else:
+            run, at = found, found.end
+    if run is None or not _is_list(b"".join(kept), run.kind):
+        return None
+    tensor = _reference(LOCATIONS[run.kind], run.begin, run.end)
+    return b"".join(kept) + field_head(onnx.AttributeProto.T_FIELD_NUMBER, len(tensor)) + tensor
 
 
-def _varint(message: memoryview, at: int, last: int) -> tuple[int, int]:
-    """An integer, and where it ends."""
-    value = shift = 0
-    while at < last and shift < 70:
-        byte = message[at]
-        value, at, shift = value | (byte & 127) << shift, at + 1, shift + 7
-        if byte < 128:
-            return value, at
-    raise _MalformedError
+def _is_list(kept: bytes, kind: int) -> bool:
+    """Whether an attribute without its list is of the type of the list, and has no other value."""
+    proto = onnx.AttributeProto.FromString(kept)
+    return proto.type == kind and {field.name for field, _ in proto.ListFields()} <= {"name", "type", "doc_string"}
 
 
-def _head(number: int, size: int) -> bytes:
-    """What comes before the bytes of a field."""
-    made = bytearray()
-    for value in (number << 3 | 2, size):
-        while value > 127:
-            made.append(value & 127 | 128)
-            value >>= 7
-        made.append(value)
-    return bytes(made)
+def _reference(location: str, begin: int, end: int) -> bytes:
+    """What says in a tensor where its data are."""
+    reference = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
+    for key, value in (("location", location), ("offset", str(begin)), ("length", str(end - begin))):
+        reference.external_data.add(key=key, value=value)
+    made: bytes = reference.SerializeToString()
+    return made

@@ -12,8 +12,9 @@ from google.protobuf.message import DecodeError
 
 from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.compressed import GZIP, largest_content, unpacked
+from nnefc.frontends.onnx.columns import Column
 from nnefc.frontends.onnx.external_data import ExternalData
-from nnefc.frontends.onnx.large_tensors import ITSELF, mapped_message, without_large_tensors
+from nnefc.frontends.onnx.large_tensors import ITSELF, LOCATIONS, mapped_message, without_large_tensors
 from nnefc.frontends.onnx.model import AttributeRef, Function, Graph, Model, NodeDef, Opsets, Training
 from nnefc.frontends.onnx.ordering import in_topological_order
 from nnefc.frontends.onnx.tensors import read_sparse_tensor, read_tensor
@@ -100,7 +101,8 @@ def read_proto(path: Path, external: ExternalData | None = None) -> onnx.ModelPr
             )
         mapped = mapped_message(path) if external is not None else None
         if external is not None and mapped is not None and mapped[: len(GZIP)].tobytes() != GZIP:
-            external.add(ITSELF, mapped)
+            for location in (ITSELF, *LOCATIONS.values()):
+                external.add(location, mapped)
             content = without_large_tensors(mapped)
         else:
             content = path.read_bytes()
@@ -291,6 +293,8 @@ class _Reader:
         kind = kind or given[0]  # the first version of the format has no types
         if kind not in _FIELDS:
             raise CompileError(f"the {what} has the unknown type {kind}")
+        if given == [_A.TENSOR] and _is_column(proto.t, kind):
+            return kind, Column(self._external.read(proto.t.external_data, None, what), kind, what)
         if given and given[0] != kind:
             raise CompileError(f"the {what} has a value in '{_FIELDS[given[0]]}', its type says '{_FIELDS[kind]}'")
         # The default value of a field, 0 for one, need not be written to the file.
@@ -354,6 +358,11 @@ class _Reader:
 
 def _is_given(proto: onnx.AttributeProto, kind: int, field: str) -> bool:
     return proto.HasField(field) if kind in _SINGULAR else len(getattr(proto, field)) > 0
+
+
+def _is_column(proto: onnx.TensorProto, kind: int) -> bool:
+    """Whether a tensor stands for elements of an attribute that are in the model's file."""
+    return kind in LOCATIONS and any(e.key == "location" and e.value == LOCATIONS[kind] for e in proto.external_data)
 
 
 def _metadata(proto: onnx.ModelProto) -> MetadataEntries:

@@ -14,7 +14,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.external_data import ExternalData
 from nnefc.frontends.onnx.types import dtype_of_code
 from nnefc.frontends.onnx.values import Array, SparseTensor, numpy_dtype
-from nnefc.mapped_files import aligned_copy
+from nnefc.mapped_files import LARGE, aligned_copy
 
 __all__ = ["MAX_BYTES", "item_count", "packed_bytes", "read_sparse_tensor", "read_tensor"]
 
@@ -142,7 +142,7 @@ def _from_bytes(data: Array, dtype: str, shape: tuple[int, ...]) -> Array:
     if dtype == "bool":
         return np.asarray(data != 0).reshape(shape)
     wanted = numpy_dtype(dtype)
-    if data.ctypes.data % wanted.alignment:
+    if data.ctypes.data % wanted.alignment and data.nbytes < LARGE:
         data = aligned_copy(data)
     array = data.view(wanted).reshape(shape)
     # Files are little-endian. Narrow types of a byte have no order.

@@ -1,0 +1,220 @@
+"""Attributes of millions of numbers or strings, as ensembles of trees have them, decoded from the file when they are read.
+
+A list of Python takes ten times the bytes of the file. A column keeps a view of these bytes, and decodes them into an
+array in steps of a MiB:
+
+    floats: 3D 00 00 00 3F  3D 00 00 80 3E …       →   float32 [0.5, 0.25, …]
+    ints: 40 03  40 AC 02 …                        →   int64 [3, 300, …]
+    strings: 4A 04 4C 45 41 46 …                   →   object ["LEAF", …], equal strings being one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from nnefc.diagnostics import CompileError
+from nnefc.frontends.onnx.wire_format import BYTES, FIXED32, VARINT, MalformedError, key_of, read_varint
+
+__all__ = ["KINDS", "Column", "Run", "field_run"]
+
+Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
+
+_A = onnx.AttributeProto
+_FLOATS, _INTS, _STRINGS = _A.FLOATS_FIELD_NUMBER, _A.INTS_FIELD_NUMBER, _A.STRINGS_FIELD_NUMBER
+
+KINDS = {int(_A.FLOATS): "floats", int(_A.INTS): "ints", int(_A.STRINGS): "strings"}
+"""The fields of columns, by the types of their attributes."""
+
+_KINDS = {
+    key_of(_FLOATS, FIXED32): int(_A.FLOATS),
+    key_of(_FLOATS, BYTES): int(_A.FLOATS),
+    key_of(_INTS, VARINT): int(_A.INTS),
+    key_of(_INTS, BYTES): int(_A.INTS),
+    key_of(_STRINGS, BYTES): int(_A.STRINGS),
+}
+"""By the key of an element, or of all together (`packed`)."""
+
+_PIECE = 1 << 20
+_MAX_VARINT = 10  # bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """The elements of an attribute.
+
+    Attributes:
+        data: the bytes of the fields, their keys included.
+        kind: the type of the attribute.
+        what: how messages call the attribute.
+    """
+
+    data: Bytes
+    kind: int
+    what: str
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return len(self.array())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.array().tolist())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return self.array().astype(dtype or self.dtype, copy=False)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the array."""
+        return np.dtype({int(_A.FLOATS): np.float32, int(_A.INTS): np.int64}.get(self.kind, object))
+
+    def array(self) -> Array:
+        """The elements, decoded.
+
+        Raises:
+            CompileError: the bytes are no elements of this kind.
+        """
+        try:
+            if _KINDS.get(int(self.data[0])) != self.kind:
+                raise MalformedError
+            packed = self.data[0] & 7 == BYTES and self.kind != _A.STRINGS
+            data = self._packed() if packed else self.data
+            if self.kind == _A.FLOATS:
+                return _floats(data, packed)
+            if self.kind == _A.INTS:
+                return _integers(data, packed)
+            return _strings(data, self.what)
+        except MalformedError:
+            raise CompileError(f"the {self.what} is damaged") from None
+
+    def _packed(self) -> Bytes:
+        size, at = read_varint(self.data.data, 1, min(len(self.data), 1 + _MAX_VARINT))
+        if at + size != len(self.data):
+            raise MalformedError
+        return self.data[at:]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where the elements of an attribute are in a message: from `begin` to `end`; `kind` is the attribute's type."""
+
+    kind: int
+    begin: int
+    end: int
+
+
+def field_run(message: memoryview, at: int, last: int) -> Run | None:
+    """The fields of one list that begin at `at`, one after the other; None if another field does."""
+    key = message[at]
+    kind = _KINDS.get(key)
+    if kind is None:
+        return None
+    data = np.frombuffer(message[at:last], np.uint8)
+    if key & 7 == BYTES and kind != _A.STRINGS:
+        size, content = read_varint(message, at + 1, last)
+        if content + size > last:
+            raise MalformedError
+        return Run(kind, at, content + size)
+    if kind == _A.FLOATS:
+        keys = data[: len(data) // 5 * 5 : 5]
+        others = np.flatnonzero(keys != key)
+        return Run(kind, at, at + 5 * int(others[0] if len(others) else len(keys)))
+    pieces = _varints(data, 2) if kind == _A.INTS else _texts(data)
+    end = 0
+    for end, *_ in pieces:
+        pass
+    return Run(kind, at, at + end)
+
+
+def _floats(data: Bytes, packed: bool) -> Array:
+    size = 4 if packed else 5
+    if len(data) % size or (not packed and (data[::size] != data[0]).any()):
+        raise MalformedError
+    values = data.reshape(-1, size)[:, size - 4 :]
+    return np.ascontiguousarray(values).view("<f4").reshape(-1).astype(np.float32, copy=False)
+
+
+def _integers(data: Bytes, packed: bool) -> Array:
+    count = sum(int(np.count_nonzero(data[at : at + _PIECE] < 128)) for at in range(0, len(data), _PIECE))
+    made, filled, end = np.empty(count if packed else count // 2, np.int64), 0, 0
+    for end, piece, starts, ends in _varints(data, 1 if packed else 2):
+        more, values = ends - starts, np.zeros(len(ends), np.uint64)
+        for byte in range(int(more.max()) + 1):
+            (longer,) = np.nonzero(more >= byte)
+            values[longer] |= (piece[starts[longer] + byte] & np.uint8(127)).astype(np.uint64) << np.uint64(7 * byte)
+        made[filled : filled + len(values)] = values.view(np.int64)
+        filled += len(values)
+    if end != len(data) or filled != len(made):
+        raise MalformedError
+    return made
+
+
+def _varints(data: Bytes, each: int) -> Iterator[tuple[int, Bytes, Array, Array]]:
+    """Integers with a key before each (`each` is 2) or without (1), up to the first that has another key than the first.
+
+    Yields where a piece ends, the piece, and where integers in it begin and have their last byte.
+    """
+    at = 0
+    while at < len(data):
+        piece = data[at : at + _PIECE]
+        ends = np.flatnonzero(piece < 128)  # of a varint, keys included
+        ends = ends[: len(ends) // each * each]
+        keys, ends = ends[::each], ends[each - 1 :: each]
+        begins = np.concatenate([[0], ends[:-1] + 1])[: len(ends)]
+        starts = begins + each - 1
+        good = ends - starts < _MAX_VARINT
+        if each == 2:
+            good &= (keys == begins) & (piece[begins] == data[0])
+        count = len(good) if good.all() else int(np.argmin(good))
+        if count == 0:
+            return
+        at += int(ends[count - 1]) + 1
+        yield at, piece, starts[:count], ends[:count]
+        if count < len(good):
+            return
+
+
+def _texts(data: Bytes) -> Iterator[tuple[int, list[bytes]]]:
+    """Strings with a key before each. Yields where a piece ends, and the strings in it."""
+    key, at = int(data[0]), 0
+    while at < len(data):
+        piece = data[at : at + _PIECE].tobytes()
+        found, here = list[bytes](), 0
+        while here + 1 < len(piece) and piece[here] == key:
+            size, begin = piece[here + 1], here + 2
+            if size > 127:
+                try:
+                    size, begin = read_varint(memoryview(piece), here + 1, len(piece))
+                except MalformedError:
+                    break
+            if begin + size > len(piece):
+                break
+            found.append(piece[begin : begin + size])
+            here = begin + size
+        if not found:
+            return
+        at += here
+        yield at, found
+
+
+def _strings(data: Bytes, what: str) -> Array:
+    known: dict[bytes, str] = {}
+    parts, end = list[Array](), 0
+    for end, texts in _texts(data):
+        for text in set(texts) - known.keys():
+            try:
+                known[text] = text.decode("utf-8")
+            except UnicodeDecodeError:
+                raise CompileError(f"the {what} is not UTF-8") from None
+        parts.append(np.array([known[text] for text in texts], object))
+    if end != len(data):
+        raise MalformedError
+    return np.concatenate(parts)
