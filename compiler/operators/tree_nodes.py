@@ -21,7 +21,7 @@ import numpy as np
 from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Array
 
-__all__ = ["LANES", "MEMBER", "MODES", "Columns", "Filling", "PackedTrees", "Trees", "packed"]
+__all__ = ["LANES", "MEMBER", "MODES", "Columns", "Filling", "Leaves", "PackedTrees", "Trees", "packed"]
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 """How a value is compared with a split, or looked for in a set."""
@@ -35,6 +35,58 @@ _WORD = 32
 
 
 @dataclass(frozen=True, eq=False)
+class Leaves:
+    """What the leaves of trees add to scores: pairs of a target and a weight, none, one or several for each leaf.
+
+    Attributes:
+        begins: of each leaf, the index of its first pair, and after the last leaf the number of all pairs.
+        targets: of each pair; integers.
+        weights: of each pair.
+    """
+
+    begins: Array
+    targets: Array
+    weights: Array
+
+    @classmethod
+    def of(cls, owners: Array, targets: Array, weights: Array, count: int) -> Leaves:
+        """Groups pairs by their leaves; those of one leaf keep their order.
+
+        Args:
+            owners: of each pair, the number of its leaf.
+            targets, weights: of each pair.
+            count: how many leaves there are.
+        """
+        if (np.diff(owners) < 0).any():
+            order = np.argsort(owners, kind="stable")
+            targets, weights = targets[order], weights[order]
+        return cls(np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=count))]), targets, weights)
+
+    def __len__(self) -> int:
+        return len(self.begins) - 1
+
+    @property
+    def sizes(self) -> Array:
+        """How many pairs each leaf has."""
+        return np.diff(self.begins)
+
+    def without_zeros(self) -> Leaves:
+        """Returns the leaves without the pairs whose weight is 0."""
+        kept = self.weights != 0
+        if kept.all():
+            return self
+        begins = np.concatenate([[0], np.cumsum(kept)])[self.begins]
+        return Leaves(begins, self.targets[kept], self.weights[kept])
+
+    def first(self, column: Array, otherwise: float) -> Array:
+        """Returns for each leaf the element of a column, `targets` or `weights`, of its first pair."""
+        made = np.full(len(self), otherwise, column.dtype)
+        (some,) = np.nonzero(self.sizes)
+        made[some] = column[self.begins[some]]
+        return made
+
+
+@dataclass(frozen=True, eq=False)
 class Trees:
     """Trees as tables.
 
@@ -42,8 +94,8 @@ class Trees:
         roots: of each tree: an inner node, or leaf `i` as `-1 - i`, as everywhere.
         features, modes, splits, missing: of each inner node: what it looks at, how, and whether NaN says yes.
         yes, no: where it leads.
-        members: of each inner node, the values of its set; for `BRANCH_MEMBER`.
-        leaves: of each leaf, its targets and their weights.
+        members: of each inner node, the values of its set; for `BRANCH_MEMBER`. None if no node has one.
+        leaves: what the leaves add to scores.
     """
 
     roots: Sequence[int] | Array
@@ -53,8 +105,8 @@ class Trees:
     missing: Sequence[int] | Array
     yes: Sequence[int] | Array
     no: Sequence[int] | Array
-    members: Sequence[Sequence[float]]
-    leaves: Sequence[Sequence[tuple[int, float]]]
+    members: Sequence[Sequence[float]] | None
+    leaves: Leaves
 
     def check(self, features: int, targets: int) -> None:
         """Check that every place exists, and that from a root each node is reached at most once: each way ends.
@@ -66,7 +118,7 @@ class Trees:
         looked = np.asarray(self.features, np.int64)
         if ((looked < 0) | (looked >= features)).any():
             raise CompileError(f"a tree tests a feature that the input does not have: it has {features}")
-        if any(not 0 <= target < targets for leaf in self.leaves for target, _ in leaf):
+        if ((self.leaves.targets < 0) | (self.leaves.targets >= targets)).any():
             raise CompileError(f"a leaf has a target that does not exist: there are {targets}")
         ways = np.stack([np.asarray(self.yes, np.int64), np.asarray(self.no, np.int64)])
         seen = np.zeros(count, bool)
@@ -275,6 +327,7 @@ class _Expansion:
         """Where the answer changes, before or behind a number, and the answers between; NaN is left out."""
         mode, split = int(self._trees.modes[node]), float(self._splits[node])
         if mode == MEMBER:
+            assert self._trees.members is not None
             numbers = np.asarray(self._trees.members[node]).astype(self._splits.dtype)
         else:
             numbers = self._splits[node : node + 1]

@@ -28,10 +28,10 @@ from nnefc.operators.features import as_samples
 from nnefc.operators.reduction import ArgExtreme
 from nnefc.operators.scores import TRANSFORMS, of_two, positive, transformed
 from nnefc.operators.statements import T, each, looped
-from nnefc.operators.tree_nodes import LANES, MEMBER, MODES, Columns, Filling, PackedTrees, Trees, packed
+from nnefc.operators.tree_nodes import LANES, MEMBER, MODES, Columns, Filling, Leaves, PackedTrees, Trees, packed
 from nnefc.sizes import Dimension, ceil_div, expression
 
-__all__ = ["AGGREGATES", "MEMBER", "MODES", "TRANSFORMS", "TreeClassifier", "TreeEnsemble", "Trees"]
+__all__ = ["AGGREGATES", "MEMBER", "MODES", "TRANSFORMS", "Leaves", "TreeClassifier", "TreeEnsemble", "Trees"]
 
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
@@ -61,27 +61,26 @@ class _Weights:
 
 def _weights(trees: Trees, aggregate: str, dtype: str) -> _Weights:
     sums = aggregate in ("SUM", "AVERAGE")
-    leaves = [[(t, w) for t, w in leaf if w != 0] if sums else list(leaf) for leaf in trees.leaves]
-    single = _targets_of_trees(trees, leaves) if sums or all(len(leaf) == 1 for leaf in leaves) else None
+    leaves = trees.leaves.without_zeros() if sums else trees.leaves
+    single = _targets_of_trees(trees, leaves) if sums or (leaves.sizes == 1).all() else None
     if single is not None:
-        payloads = np.array([leaf[0][1] if leaf else 0.0 for leaf in leaves], dtype)
-        return _Weights(payloads, single)
-    leaves.append([])  # of trees that fill a group
-    begins = np.cumsum([0, *map(len, leaves)]).astype(np.int32)
-    pairs = [pair for leaf in leaves for pair in leaf] or [(0, 0.0)]
-    ids, values = np.array([t for t, _ in pairs], np.int32), np.array([w for _, w in pairs], dtype)
-    numbers = np.arange(len(trees.leaves), dtype=np.int32)
+        return _Weights(leaves.first(leaves.weights, 0).astype(dtype), single)
+    begins = np.append(leaves.begins, leaves.begins[-1]).astype(np.int32)  # one more, of trees that fill a group
+    ids, values = leaves.targets.astype(np.int32), leaves.weights.astype(dtype)
+    if not len(ids):
+        ids, values = np.zeros(1, np.int32), np.zeros(1, dtype)
+    numbers = np.arange(len(leaves), dtype=np.int32)
     return _Weights(numbers, np.zeros(len(trees.roots), np.int32), begins, ids, values)
 
 
-def _targets_of_trees(trees: Trees, leaves: list[list[tuple[int, float]]]) -> Array | None:
+def _targets_of_trees(trees: Trees, leaves: Leaves) -> Array | None:
     """The target of each tree, if all its leaves have one and the same at most."""
-    if any(len(leaf) > 1 for leaf in leaves):
+    if (leaves.sizes > 1).any():
         return None
-    if len({target for leaf in leaves for target, _ in leaf}) < 2:
-        return np.full(len(trees.roots), next((leaf[0][0] for leaf in leaves if leaf), 0), np.int32)
+    if not (leaves.targets != leaves.targets[:1]).any():
+        return np.full(len(trees.roots), leaves.targets[0] if len(leaves.targets) else 0, np.int32)
     ways = np.stack([np.asarray(trees.yes, np.int64), np.asarray(trees.no, np.int64)])
-    own = np.array([leaf[0][0] if leaf else -1 for leaf in leaves])
+    own = leaves.first(leaves.targets, -1)
     found = np.full(len(trees.roots), -1)
     level, owner = np.asarray(trees.roots, np.int64), np.arange(len(trees.roots))
     while len(level):
@@ -382,9 +381,9 @@ class TreeClassifier(_Ensemble):
 
     def lower(self, at: Emitter, x: Operand) -> tuple[Operand, Operand]:
         scores = self._added(at, x, self.classes, "SUM")
-        targets = list(dict.fromkeys(target for leaf in self.trees.leaves for target, _ in leaf))
-        if self.classes == 2 and len(targets) < 2:
-            return self._of_one(at, scores, targets[0] if targets else 0)
+        targets = self.trees.leaves.targets
+        if self.classes == 2 and not (targets != targets[:1]).any():
+            return self._of_one(at, scores, int(targets[0]) if len(targets) else 0)
         scores = at.apply(Cast("float32"), self._with_base(at, scores))
         return at.apply(ArgExtreme((1,)), scores), transformed(at, scores, self.transform)
 
@@ -394,7 +393,7 @@ class TreeClassifier(_Ensemble):
         Weights of the first class mean the second one, and the first has what the score lacks of 1, or its negative;
         with weights of the second class the first has no score. So do engines; the standard does not say.
         """
-        probability = all(weight >= 0 for leaf in self.trees.leaves for _, weight in leaf)
+        probability = bool((self.trees.leaves.weights >= 0).all())
         base = self.base[min(column, len(self.base) - 1)] if self.base else 0.0
         shift = tirx.const(base, "float64")
 

@@ -10,7 +10,7 @@ import numpy as np
 from nnefc.frontends.onnx.operator import Context, Node, operator
 from nnefc.frontends.onnx.operators.classifiers import class_labels, labelled
 from nnefc.frontends.onnx.operators.tensors import Array, dtype_of, fail, input_at
-from nnefc.operators.trees import AGGREGATES, MEMBER, MODES, TRANSFORMS, TreeClassifier, TreeEnsemble, Trees
+from nnefc.operators.trees import AGGREGATES, MEMBER, MODES, TRANSFORMS, Leaves, TreeClassifier, TreeEnsemble, Trees
 
 __all__: list[str] = []
 
@@ -59,7 +59,7 @@ def _trees(node: Node) -> Trees:
         [_led(node, *pair) for pair in zip(yes, yes_leaf, strict=True)],
         [_led(node, *pair) for pair in zip(no, no_leaf, strict=True)],
         _sets(node, modes, given.get("membership_values")),
-        [[(target, float(weight))] for target, weight in zip(targets, weights, strict=True)],
+        Leaves(np.arange(len(targets) + 1), np.array(targets, np.int64), weights),
     )
 
 
@@ -90,19 +90,20 @@ def _sets(node: Node, modes: Sequence[int], values: Array | None) -> list[list[f
 def _named_trees(node: Node, kind: str) -> Trees:
     """`kind` is what the attributes of weights begin with: `target` or `class`."""
     given = node.attributes
-    modes: Sequence[str] = given.get("nodes_modes") or ()
+    modes = np.asarray(given.get("nodes_modes") or (), object)
     names = ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
     trees, numbers, features, yes, no = (_column(given, f"nodes_{name}") for name in names)
     splits, missing = _reals(given, "nodes_values"), _column(given, "nodes_missing_value_tracks_true")
     missing = missing if len(missing) else np.zeros(len(modes), np.int64)
     lengths = {len(column) for column in (trees, numbers, features, yes, no, splits, missing)}
-    if not modes or lengths != {len(modes)}:
+    if not len(modes) or lengths != {len(modes)}:
         raise fail(node, "the attributes of its nodes differ in their lengths")
     unknown = set(modes) - {*MODES[:MEMBER], _LEAF}
     keys = _Keys(trees, numbers)
     if unknown or not keys.are_distinct:
         raise fail(node, f"the mode '{min(unknown)}' is unknown" if unknown else "two nodes have the same number")
-    codes = np.fromiter((len(MODES) if mode == _LEAF else MODES.index(mode) for mode in modes), np.int64, len(modes))
+    numbered = {mode: number for number, mode in enumerate(MODES)} | {_LEAF: len(MODES)}
+    codes = np.fromiter(map(numbered.__getitem__, modes), np.int8, len(modes))
     inner, leaves = np.flatnonzero(codes < len(MODES)), np.flatnonzero(codes == len(MODES))
     place = np.empty(len(codes), np.int64)
     place[inner], place[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
@@ -124,13 +125,13 @@ def _named_trees(node: Node, kind: str) -> Trees:
         missing[inner],
         place[ways[0]],
         place[ways[1]],
-        [()] * len(inner),
+        None,
         weights,
     )
 
 
-def _leaf_weights(node: Node, kind: str, keys: _Keys, place: Array, leaves: int) -> list[list[tuple[int, float]]]:
-    """Of each leaf its targets and their weights; those of inner nodes count for nothing."""
+def _leaf_weights(node: Node, kind: str, keys: _Keys, place: Array, leaves: int) -> Leaves:
+    """The targets of leaves and their weights; those of inner nodes count for nothing."""
     columns = [_column(node.attributes, f"{kind}_{name}") for name in ("treeids", "nodeids", "ids")]
     values = _reals(node.attributes, f"{kind}_weights")
     if {len(column) for column in columns} != {len(values)}:
@@ -138,12 +139,9 @@ def _leaf_weights(node: Node, kind: str, keys: _Keys, place: Array, leaves: int)
     found = keys.find(columns[0], columns[1])
     if (found < 0).any():
         raise fail(node, "a weight belongs to a node that does not exist")
-    made: list[list[tuple[int, float]]] = [[] for _ in range(leaves)]
-    of_leaves = place[found] < 0
-    chosen = (-1 - place[found][of_leaves], columns[2][of_leaves], values[of_leaves])
-    for leaf, target, weight in zip(*(column.tolist() for column in chosen), strict=True):
-        made[leaf].append((target, weight))
-    return made
+    owners = place[found]
+    of_leaves = owners < 0
+    return Leaves.of(-1 - owners[of_leaves], columns[2][of_leaves], values[of_leaves], leaves)
 
 
 class _Keys:
@@ -181,7 +179,7 @@ class _Keys:
 
 def _column(given: Mapping[str, Any], name: str) -> Array:
     """An attribute of integers."""
-    return np.array(given.get(name) or (), np.int64)
+    return np.asarray(given.get(name) or (), np.int64)
 
 
 def _reals(given: Mapping[str, Any], name: str) -> Array:
