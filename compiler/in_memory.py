@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,9 +81,8 @@ def _plain(model: bytes) -> bytes:
     """The bytes of a model that may be compressed with gzip."""
     if not model.startswith(GZIP):
         return model
-    size = len(model)
     hint = "pass what gzip.decompress gives for it"
-    return unpacked(Path("model.onnx.gz"), io.BytesIO(model), size, largest_content(size), hint).getvalue()
+    return unpacked(Path("model.onnx.gz"), model, largest_content(len(model)), hint).tobytes()
 
 
 def _check_complete_bytes(model: bytes) -> None:

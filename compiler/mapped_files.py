@@ -6,6 +6,7 @@ Pages of a file count as memory of the process as long as they are there; withou
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import weakref
@@ -27,6 +28,7 @@ __all__ = [
     "map_file",
     "map_path",
     "release_pages",
+    "stream_of",
     "tensor_of",
 ]
 
@@ -36,7 +38,7 @@ ALIGNMENT = 64
 """Bytes, of what code of TVM's reads."""
 
 LARGE = 1 << 20
-"""Bytes from which on an array shares the memory of its file, and the file's pages are released when it has been read."""
+"""Bytes from which on an array shares the memory of its file, whose pages are released when it has been read."""
 
 VIEWED = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 """Types that NumPy's DLPack does not know, and the integers that it is given instead."""
@@ -113,3 +115,30 @@ def release_pages() -> None:
     if hasattr(mmap, "MADV_DONTNEED"):
         for content in list(_live.values()):
             content.madvise(mmap.MADV_DONTNEED)
+
+
+def stream_of(array: npt.NDArray[np.uint8]) -> io.BufferedReader:
+    """Returns a file to read of bytes in memory, without a copy of them."""
+    return io.BufferedReader(_Stream(array))
+
+
+class _Stream(io.RawIOBase):
+    def __init__(self, array: npt.NDArray[np.uint8]) -> None:
+        self._content = array.data
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = max(0, offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._content)}[whence])
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._content[self._at : self._at + len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import resource
 from pathlib import Path
 
 import numpy as np
@@ -68,29 +66,6 @@ def test_a_table_that_no_pass_changes_is_copied(tmp_path: Path) -> None:
     artifact = nnefc.compile(tmp_path / "m.onnx")
     (tmp_path / "weights.data").write_bytes(bytes(table.nbytes))
     np.testing.assert_array_equal(artifact.run({"at": np.array([3, 100])})["y"], table[[3, 100]])
-
-
-def _peak(path: Path, size: int) -> float:
-    """How much more memory compiling takes at most than it took before, in units of `size`."""
-    small = path.with_name("small.onnx")
-    chain(small, 64, 2, external=False)
-    nnefc.compile(small).export(path.with_name("small.so"))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    nnefc.compile(path).export(path.with_name("m.so"))
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before) / size
-
-
-def test_compiling_takes_little_more_memory_than_the_constants(tmp_path: Path) -> None:
-    """One packed copy of all, and one matrix as it is read; the same in the model's own file takes one copy more."""
-    peaks = {}
-    for external in (True, False):
-        folder = tmp_path / str(external)
-        folder.mkdir()
-        chain(folder / "m.onnx", SIZE, 6, external=external)
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            peaks[external] = pool.apply(_peak, (folder / "m.onnx", 6 * 4 * SIZE**2))
-    assert peaks[True] < 1.5
-    assert peaks[False] < 2.5
 
 
 def test_messages_without_large_tensors_are_the_same_but_for_these(tmp_path: Path) -> None:

@@ -1,15 +1,24 @@
-"""Files compressed with gzip: unpacked in memory, and never to more than a file of their size may hold."""
+"""Files compressed with gzip: never unpacked to more than a file of their size may hold.
+
+Large contents are unpacked to a temporary file without a name, whose pages can leave memory when they have been read.
+"""
 
 from __future__ import annotations
 
 import gzip
 import io
+import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from nnefc.diagnostics import CompileError
+from nnefc.mapped_files import map_file, release_pages, stream_of
+from nnefc.output_files import temporary_errors
 
 __all__ = ["GZIP", "MAX_RATIO", "largest_content", "unpacked"]
 
@@ -25,7 +34,12 @@ MIN_UNPACKED_BYTES = 256 << 20
 MAX_UNPACKED_BYTES = 16 << 30
 """What a compressed file may unpack to in memory; larger models are given unpacked."""
 
-_PIECE = 1 << 24
+_PIECE = 1 << 22
+
+_IN_MEMORY = 1 << 24
+"""What is unpacked in memory; more goes to a temporary file."""
+
+Bytes = npt.NDArray[np.uint8]
 
 
 def largest_content(size: int) -> int:
@@ -34,32 +48,44 @@ def largest_content(size: int) -> int:
 
 
 def unpacked(
-    path: Path, content: BinaryIO, size: int, most: int, hint: str, check: Callable[[bytes], None] = lambda _head: None
-) -> io.BytesIO:
+    path: Path, content: bytes | Bytes, most: int, hint: str, check: Callable[[bytes], None] = lambda _head: None
+) -> Bytes:
     """Decompresses a file, no further than up to a bound.
 
     Args:
         path: how messages call the file.
         content: what it holds.
-        size: of that, in bytes.
         most: bytes that it may unpack to.
         hint: what to do with a file that unpacks to more.
         check: raises an error for the first bytes of what cannot be the content.
 
     Raises:
-        CompileError: it is damaged, unpacks to more than that, or does not fit into memory.
+        CompileError: it is damaged, unpacks to more than that, or there is no room for it.
     """
-    whole = io.BytesIO()
-    try:
-        with gzip.GzipFile(fileobj=content) as packed:
-            while piece := packed.read(_PIECE):
-                if whole.tell() == 0:
-                    check(piece)
-                if whole.tell() + len(piece) > most:
-                    raise CompileError(f"'{path}' unpacks to more than {most:,} bytes, from {size:,}", hint=hint)
-                whole.write(piece)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise CompileError(f"'{path}' is not valid gzip data: {error}") from None
-    except MemoryError:
-        raise CompileError(f"'{path}' does not fit into memory when it is unpacked", hint=hint) from None
-    return whole
+    with temporary_errors(), tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="nnefc-") as whole:
+        try:
+            with gzip.GzipFile(fileobj=_stream(content)) as packed:
+                while piece := packed.read(_PIECE):
+                    if whole.tell() == 0:
+                        check(piece)
+                    if whole.tell() + len(piece) > most:
+                        raise CompileError(
+                            f"'{path}' unpacks to more than {most:,} bytes, from {len(content):,}", hint=hint
+                        )
+                    whole.write(piece)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise CompileError(f"'{path}' is not valid gzip data: {error}") from None
+        except MemoryError:
+            raise CompileError(f"'{path}' does not fit into memory when it is unpacked", hint=hint) from None
+        finally:
+            release_pages()
+        size = whole.tell()
+        if size > _IN_MEMORY:
+            whole.flush()
+            return map_file(whole.fileno(), size)
+        whole.seek(0)
+        return np.frombuffer(whole.read(), np.uint8)
+
+
+def _stream(content: bytes | Bytes) -> BinaryIO:
+    return io.BytesIO(content) if isinstance(content, bytes) else cast(BinaryIO, stream_of(content))

@@ -1,27 +1,25 @@
 """The files of a model: a folder, a tar archive of it (plain or gzip), or a single document.
 
-Nothing is unpacked to disk. What comes from outside is checked before it is believed: names stay inside the model,
-links are not followed out of it, and an archive's sizes are bounded by what it really holds.
+Members are not unpacked to files of their own. What comes from outside is checked before it is believed: names stay
+inside the model, links are not followed out of it, and an archive's sizes are bounded by what it really holds.
 """
 
 from __future__ import annotations
 
-import io
-import mmap
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Protocol, cast
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.compressed import GZIP, MAX_RATIO, largest_content, unpacked
-from nnefc.mapped_files import map_path
+from nnefc.mapped_files import map_path, stream_of
 
 __all__ = ["DOCUMENT", "ModelFiles", "open_model"]
 
@@ -88,12 +86,10 @@ def open_model(path: Path | str) -> Iterator[ModelFiles]:
         elif path.stat().st_size == 0:
             raise CompileError(f"'{path}' is empty")
         else:
-            with path.open("rb") as file:
-                # Never closed by hand, for arrays may still refer to it: it is unmapped with the last of them.
-                content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-            if content[:2] == GZIP:
-                yield _Archive(path, _decompress(path, content, len(content), largest_content(len(content))))
-            elif content[257:262] == b"ustar":
+            content = map_path(path)
+            if content[:2].tobytes() == GZIP:
+                yield _Archive(path, _decompress(path, content, largest_content(len(content))))
+            elif content[257:262].tobytes() == b"ustar":
                 yield _Archive(path, content)
             else:
                 yield _Folder(path.parent, path)
@@ -105,10 +101,10 @@ def _inner_archive(files: ModelFiles, label: str) -> _Archive | None:
     for ending in (".nnef.tgz", ".nnef.tar"):
         content = files.find(label + ending)
         if content is not None:
-            path, stream = Path(files.describe(label + ending)), io.BytesIO(content.tobytes())
+            path = Path(files.describe(label + ending))
             if content[:2].tobytes() == GZIP:
-                stream = _decompress(path, stream, len(content), _LEAST_INSIDE + MAX_RATIO * len(content))
-            return _Archive(path, stream)
+                content = _decompress(path, content, _LEAST_INSIDE + MAX_RATIO * len(content))
+            return _Archive(path, content)
     return None
 
 
@@ -199,14 +195,13 @@ class _Member(tarfile.TarInfo):
 class _Archive:
     """A tar archive in memory or mapped; its members are views into it."""
 
-    def __init__(self, path: Path, content: mmap.mmap | io.BytesIO) -> None:
+    def __init__(self, path: Path, content: Bytes) -> None:
         self._path = path
-        self._bytes = np.frombuffer(content if isinstance(content, mmap.mmap) else content.getbuffer(), np.uint8)
+        self._bytes = content
         self._members: dict[str, tuple[int, int]] = {}
         self.asked: tuple[str, ...] = ()
-        content.seek(0)
         try:
-            with tarfile.open(fileobj=content, mode="r:", tarinfo=_Member) as archive:
+            with tarfile.open(fileobj=stream_of(content), mode="r:", tarinfo=_Member) as archive:
                 for member in archive:
                     self._add(member)
         except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
@@ -277,11 +272,11 @@ class _Archive:
         return folder
 
 
-def _decompress(path: Path, content: mmap.mmap | io.BytesIO, size: int, most: int) -> io.BytesIO:
-    """The content of a gzip file of a size in bytes: a tar archive of no more than so many."""
+def _decompress(path: Path, content: Bytes, most: int) -> Bytes:
+    """The content of a gzip file: a tar archive of no more than so many bytes."""
 
     def check(head: bytes) -> None:
         if head[257:262] != b"ustar":
             raise CompileError(f"'{path}' is not a valid tar archive, once unpacked")
 
-    return unpacked(path, cast(BinaryIO, content), size, most, "unpack it and give the folder", check)
+    return unpacked(path, content, most, "unpack it and give the folder", check)

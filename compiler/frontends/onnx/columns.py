@@ -1,10 +1,10 @@
-"""Attributes of millions of numbers or strings, as ensembles of trees have them, decoded from the file when they are read.
+"""Attributes of millions of numbers or strings, as ensembles of trees have them, decoded when they are read.
 
 A list of Python takes ten times the bytes of the file. A column keeps a view of these bytes, and decodes them into an
 array in steps of a MiB:
 
     floats: 3D 00 00 00 3F  3D 00 00 80 3E …       →   float32 [0.5, 0.25, …]
-    ints: 40 03  40 AC 02 …                        →   int64 [3, 300, …]
+    ints: 40 03  40 AC 02 …                        →   int32 [3, 300, …], or int64
     strings: 4A 04 4C 45 41 46 …                   →   object ["LEAF", …], equal strings being one
 """
 
@@ -20,6 +20,7 @@ import onnx
 
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.wire_format import BYTES, FIXED32, VARINT, MalformedError, key_of, read_varint
+from nnefc.mapped_files import release_pages
 
 __all__ = ["KINDS", "Column", "Run", "field_run"]
 
@@ -43,6 +44,7 @@ _KINDS = {
 
 _PIECE = 1 << 20
 _MAX_VARINT = 10  # bytes
+_NARROW = 4  # bytes of integers below 2²⁸
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +71,8 @@ class Column:
         return iter(self.array().tolist())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return self.array().astype(dtype or self.dtype, copy=False)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the array."""
-        return np.dtype({int(_A.FLOATS): np.float32, int(_A.INTS): np.int64}.get(self.kind, object))
+        made = self.array()
+        return made if dtype is None else made.astype(dtype, copy=False)
 
     def array(self) -> Array:
         """The elements, decoded.
@@ -94,6 +92,8 @@ class Column:
             return _strings(data, self.what)
         except MalformedError:
             raise CompileError(f"the {self.what} is damaged") from None
+        finally:
+            release_pages()
 
     def _packed(self) -> Bytes:
         size, at = read_varint(self.data.data, 1, min(len(self.data), 1 + _MAX_VARINT))
@@ -128,10 +128,7 @@ def field_run(message: memoryview, at: int, last: int) -> Run | None:
         others = np.flatnonzero(keys != key)
         return Run(kind, at, at + 5 * int(others[0] if len(others) else len(keys)))
     pieces = _varints(data, 2) if kind == _A.INTS else _texts(data)
-    end = 0
-    for end, *_ in pieces:
-        pass
-    return Run(kind, at, at + end)
+    return Run(kind, at, at + max((end for end, *_ in pieces), default=0))
 
 
 def _floats(data: Bytes, packed: bool) -> Array:
@@ -144,21 +141,23 @@ def _floats(data: Bytes, packed: bool) -> Array:
 
 def _integers(data: Bytes, packed: bool) -> Array:
     count = sum(int(np.count_nonzero(data[at : at + _PIECE] < 128)) for at in range(0, len(data), _PIECE))
-    made, filled, end = np.empty(count if packed else count // 2, np.int64), 0, 0
+    made, filled, last = np.empty(count if packed else count // 2, np.int32), 0, 0
     for end, piece, starts, ends in _varints(data, 1 if packed else 2):
         more, values = ends - starts, np.zeros(len(ends), np.uint64)
         for byte in range(int(more.max()) + 1):
             (longer,) = np.nonzero(more >= byte)
             values[longer] |= (piece[starts[longer] + byte] & np.uint8(127)).astype(np.uint64) << np.uint64(7 * byte)
+        if more.max() >= _NARROW and made.dtype != np.int64:
+            made = made.astype(np.int64)
         made[filled : filled + len(values)] = values.view(np.int64)
-        filled += len(values)
-    if end != len(data) or filled != len(made):
+        filled, last = filled + len(values), end
+    if last != len(data) or filled != len(made):
         raise MalformedError
     return made
 
 
 def _varints(data: Bytes, each: int) -> Iterator[tuple[int, Bytes, Array, Array]]:
-    """Integers with a key before each (`each` is 2) or without (1), up to the first that has another key than the first.
+    """Integers with a key before each (`each` is 2) or without (1), up to the first with another key.
 
     Yields where a piece ends, the piece, and where integers in it begin and have their last byte.
     """
@@ -207,7 +206,7 @@ def _texts(data: Bytes) -> Iterator[tuple[int, list[bytes]]]:
 
 def _strings(data: Bytes, what: str) -> Array:
     known: dict[bytes, str] = {}
-    parts, end = list[Array](), 0
+    parts, last = list[Array](), 0
     for end, texts in _texts(data):
         for text in set(texts) - known.keys():
             try:
@@ -215,6 +214,7 @@ def _strings(data: Bytes, what: str) -> Array:
             except UnicodeDecodeError:
                 raise CompileError(f"the {what} is not UTF-8") from None
         parts.append(np.array([known[text] for text in texts], object))
-    if end != len(data):
+        last = end
+    if last != len(data):
         raise MalformedError
     return np.concatenate(parts)

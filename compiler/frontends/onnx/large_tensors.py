@@ -23,9 +23,9 @@ import onnx
 
 from nnefc.frontends.onnx.columns import KINDS, field_run
 from nnefc.frontends.onnx.wire_format import BYTES, MalformedError, field_head, fields
-from nnefc.mapped_files import map_file
+from nnefc.mapped_files import LARGE, map_file, release_pages
 
-__all__ = ["ITSELF", "LOCATIONS", "mapped_message", "without_large_tensors"]
+__all__ = ["ITSELF", "LOCATIONS", "Message", "mapped_message", "without_large_tensors"]
 
 ITSELF = "\0model"
 """The location of data that are in the file of the model: no path is written so."""
@@ -33,7 +33,7 @@ ITSELF = "\0model"
 LOCATIONS: Mapping[int, str] = {kind: f"{ITSELF} {name}" for kind, name in KINDS.items()}
 """The locations of the elements of attributes that are in the file of the model, by the type of the attribute."""
 
-_LEAST = 1 << 20
+_LEAST = LARGE
 """Bytes of a large field."""
 
 _MAX_DEPTH = 64
@@ -94,6 +94,8 @@ def without_large_tensors(message: Message) -> bytes:
         return b"".join(_rewritten(message.data, "model", 0, len(message), 0))
     except MalformedError:
         return message.tobytes()
+    finally:
+        release_pages()
 
 
 def _rewritten(message: memoryview, kind: str, first: int, last: int, depth: int) -> Iterator[bytes | memoryview]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
@@ -14,13 +14,14 @@ from nnefc.diagnostics import CompileError, warn
 from nnefc.frontends.compressed import GZIP, largest_content, unpacked
 from nnefc.frontends.onnx.columns import Column
 from nnefc.frontends.onnx.external_data import ExternalData
-from nnefc.frontends.onnx.large_tensors import ITSELF, LOCATIONS, mapped_message, without_large_tensors
+from nnefc.frontends.onnx.large_tensors import ITSELF, LOCATIONS, Message, mapped_message, without_large_tensors
 from nnefc.frontends.onnx.model import AttributeRef, Function, Graph, Model, NodeDef, Opsets, Training
 from nnefc.frontends.onnx.ordering import in_topological_order
 from nnefc.frontends.onnx.tensors import read_sparse_tensor, read_tensor
 from nnefc.frontends.onnx.tolerance import with_all_imports
 from nnefc.frontends.onnx.types import ValueInfo, read_type
 from nnefc.frontends.onnx.values import Array, SparseTensor, same_values
+from nnefc.mapped_files import LARGE
 from nnefc.model_metadata import MetadataEntries, metadata_of
 
 __all__ = ["read_function", "read_model", "read_proto"]
@@ -100,13 +101,15 @@ def read_proto(path: Path, external: ExternalData | None = None) -> onnx.ModelPr
                 hint="keep the weights as external data: onnx.save(model, path, save_as_external_data=True)",
             )
         mapped = mapped_message(path) if external is not None else None
-        if external is not None and mapped is not None and mapped[: len(GZIP)].tobytes() != GZIP:
-            for location in (ITSELF, *LOCATIONS.values()):
-                external.add(location, mapped)
-            content = without_large_tensors(mapped)
+        content = np.frombuffer(path.read_bytes(), np.uint8) if mapped is None else mapped
+        if content[: len(GZIP)].tobytes() == GZIP:
+            content = _unpacked(path, content)
+        if external is None or len(content) < LARGE:
+            proto.ParseFromString(content.tobytes())
         else:
-            content = path.read_bytes()
-        proto.ParseFromString(_unpacked(path, content) if content.startswith(GZIP) else content)
+            for location in (ITSELF, *LOCATIONS.values()):
+                external.add(location, content)
+            proto.ParseFromString(without_large_tensors(content))
     except OSError as error:
         raise CompileError(f"cannot read {path}: {error.strerror}") from error
     except (DecodeError, RecursionError) as error:
@@ -119,11 +122,11 @@ def read_proto(path: Path, external: ExternalData | None = None) -> onnx.ModelPr
     return proto
 
 
-def _unpacked(path: Path, content: bytes) -> bytes:
+def _unpacked(path: Path, content: Message) -> Message:
     """The message in a file of gzip's."""
     most = min(largest_content(len(content)), _MAX_FILE_BYTES)
     hint = f"unpack it first: gunzip -k {path}"
-    return unpacked(path, io.BytesIO(content), len(content), most, hint).getvalue()
+    return unpacked(path, content, most, hint)
 
 
 def read_function(proto: onnx.FunctionProto) -> Function:

@@ -1,4 +1,4 @@
-"""Fields of protobuf messages as they are in a file: a key, which is the field's number and how it is stored, and its content.
+"""Fields of protobuf messages as they are in files: a key, which says the number and how it is stored, and the content.
 
 https://protobuf.dev/programming-guides/encoding
 """

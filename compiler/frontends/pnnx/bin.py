@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ import numpy as np
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Array
 from nnefc.frontends.pnnx.param import Operator, TensorType, known_shape
+from nnefc.mapped_files import LARGE, map_path, release_pages
 from nnefc.sizes import MAX_ITEMS
 
 __all__ = ["STORED_TYPES", "Weights"]
@@ -31,6 +33,9 @@ STORED_TYPES: Mapping[str, np.dtype[Any]] = {
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
 }
 _LONGEST_REASON = 200
+_HEADER, _NAMES = 30, 26
+"""Bytes of the header of a member, which its name and other fields follow, and where the sizes of these two are."""
+_PIECE = 1 << 20
 # Whatever a malformed archive makes Python's reader raise.
 _UNREADABLE = (
     zipfile.BadZipFile, zipfile.LargeZipFile, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError,
@@ -50,6 +55,7 @@ class Weights:
         self._path = path
         self._archive: zipfile.ZipFile | None = None
         self._left = 0
+        self._content: Array | None = None
         try:
             self._left = path.stat().st_size
             self._archive = zipfile.ZipFile(path)
@@ -94,11 +100,11 @@ class Weights:
             return np.zeros(shape, dtype)
         member = f"{operator.name}.{name}"
         data = self._bytes(member, size, operator)
-        if dtype == np.bool_ and max(data) > 1:
+        if dtype == np.bool_ and data.max() > 1:
             raise CompileError(f"{self._path} ('{member}'): truth values must be 0 or 1", location=place)
-        return np.frombuffer(data, dtype).reshape(shape)
+        return data.view(dtype).reshape(shape)
 
-    def _bytes(self, member: str, size: int, operator: Operator) -> bytes:
+    def _bytes(self, member: str, size: int, operator: Operator) -> Array:
         place = operator.location
         if self._archive is None:
             raise CompileError(
@@ -123,6 +129,8 @@ class Weights:
         if self._left < 0:
             raise CompileError(f"{self._path}: its members claim to be larger than the file", location=place)
         try:
+            if size >= LARGE:
+                return self._mapped(info)
             data = self._archive.read(info)
         except OSError as error:
             raise CompileError(f"cannot read {self._path}: {error.strerror or error}", location=place) from error
@@ -130,7 +138,28 @@ class Weights:
             raise CompileError(f"{self._path} ('{member}') is damaged: {_reason(error)}", location=place) from None
         if len(data) != size:
             raise CompileError(f"{self._path} ('{member}') ends after {len(data):,} bytes", location=place)
-        return data
+        return np.frombuffer(data, np.uint8)
+
+    def _mapped(self, info: zipfile.ZipInfo) -> Array:
+        """The content of a large member, where it is in the file.
+
+        Raises:
+            BadZipFile: it is not there, or is damaged.
+        """
+        assert self._archive is not None
+        self._archive.open(info).close()  # checks the header that precedes the content
+        if self._content is None:
+            self._content = map_path(self._path)
+        names = self._content[info.header_offset + _NAMES : info.header_offset + _HEADER].view("<u2")
+        start = info.header_offset + _HEADER + int(names.sum())
+        content = self._content[start : start + info.file_size]
+        checksum = 0
+        for at in range(0, len(content), _PIECE):
+            checksum = zlib.crc32(content[at : at + _PIECE].data, checksum)
+        release_pages()
+        if len(content) != info.file_size or checksum != info.CRC:
+            raise zipfile.BadZipFile("its checksum is wrong")
+        return content
 
 
 def _reason(error: BaseException) -> str:

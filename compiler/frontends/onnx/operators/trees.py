@@ -105,7 +105,7 @@ def _named_trees(node: Node, kind: str) -> Trees:
     numbered = {mode: number for number, mode in enumerate(MODES)} | {_LEAF: len(MODES)}
     codes = np.fromiter(map(numbered.__getitem__, modes), np.int8, len(modes))
     inner, leaves = np.flatnonzero(codes < len(MODES)), np.flatnonzero(codes == len(MODES))
-    place = np.empty(len(codes), np.int64)
+    place = np.empty(len(codes), np.int32 if len(codes) < 1 << 31 else np.int64)
     place[inner], place[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
     weights = _leaf_weights(node, kind, keys, place, len(leaves))
     ways = [keys.find(trees[inner], children[inner]) for children in (yes, no)]
@@ -179,7 +179,8 @@ class _Keys:
 
 def _column(given: Mapping[str, Any], name: str) -> Array:
     """An attribute of integers."""
-    return np.asarray(given.get(name) or (), np.int64)
+    found = given.get(name) or ()
+    return np.array(found, np.int64) if isinstance(found, tuple) else np.asarray(found)
 
 
 def _reals(given: Mapping[str, Any], name: str) -> Array:
