@@ -42,7 +42,7 @@ def compile_one(model: Path, library: Path, options: Mapping[str, Any]) -> dict[
     of_network = {name: value for name, value in options.items() if name not in _HOW}
     if artifact.checks is not None:
         sizes |= {"proved": artifact.checks.proved, "checked": artifact.checks.checked}
-    found = inspect_network(load_network(model, **of_network))
+    found = inspect_network(load_network(model, ReadOptions(**of_network)))
     sizes |= {"multiply_adds": found.multiply_adds, "parameter_bytes": found.parameter_bytes}
     return {"seconds": seconds} | sizes
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from kernel_times import kernel_times
 
 from nnefc.formats import load_network
+from nnefc.options import ReadOptions
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 
@@ -30,7 +31,7 @@ def main() -> None:
     parser.add_argument("--shape", action="append", type=_shape, default=[], help="such as x=1,3,224,224; repeatable")
     options = parser.parse_args()
     random_weights = 0 if options.model.endswith(".nnef") else None
-    network = load_network(Path(options.model), random_weights=random_weights, shape=dict(options.shape))
+    network = load_network(Path(options.model), ReadOptions(random_weights=random_weights, shape=dict(options.shape)))
     kernels = kernel_times(network, parse_target(options.target))
     total = sum(kernel.seconds * kernel.calls for kernel in kernels)
     print(f"{total * 1e3:.2f} ms in {len(kernels)} kernels")

@@ -5,7 +5,6 @@ images: float32[200, 3, 224, 224]      200 runs of an input of the shape [3, 224
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +14,10 @@ import numpy as np
 
 from nnefc.diagnostics import CompileError
 from nnefc.operators.dtypes import numpy_dtype
+from nnefc.options import Calibration
 from nnefc.targets.description.library import TensorDescription
 
-__all__ = ["Calibration", "Samples", "samples_of"]
-
-Calibration = Mapping[str, np.ndarray] | str | os.PathLike[str]
-"""Values of all inputs by name, or an .npz file of them; several values along a first dimension."""
+__all__ = ["Samples", "samples_of"]
 
 Array = np.ndarray[Any, Any]
 

@@ -1,80 +1,56 @@
-"""`nnefc convert`: a network of any format as a model of NNEF."""
+"""Converts a network of any format to a model of NNEF: `nnefc convert`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from nnefc.diagnostics import CompileError, warn
-from nnefc.formats import ShapeLike, load_network, load_operator_files
+from nnefc.formats import load_network, load_operator_files
 from nnefc.frontends.nnef.writing import Written, check_output, write_model, written
 from nnefc.internal_errors import reports_internal_errors
 from nnefc.loader import LoadError, RunError
 from nnefc.operators.recording import recording
+from nnefc.option_keywords import ReadKeywords, read_options, with_documented_options
 
 __all__ = ["convert"]
 
 
+@with_documented_options(ReadKeywords)
 @reports_internal_errors(LoadError, RunError)
 def convert(
     model: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
-    shape: Mapping[str, ShapeLike] | None = None,
-    values: Mapping[str, Any] | None = None,
-    graph: str | None = None,
-    dialect: str | None = None,
-    pedantic: bool = False,
-    entry: str | None = None,
-    overridable: bool = False,
-    output_tensors: Sequence[str] = (),
-    random_weights: int | None = None,
-    max_depth: int | None = None,
-    max_operations: int | None = None,
-    operators: Sequence[str | os.PathLike[str]] = (),
     registry: str | None = None,
+    **options: Unpack[ReadKeywords],
 ) -> Path:
-    """Write a model as one of NNEF 1.0: a flat graph of the standard's operations, and its tensors in files.
+    """Writes a model as a model of NNEF 1.0: a flat graph of the standard's operations, and its tensors in files.
 
     Args:
         model: NNEF, ONNX or PNNX.
-        output: a folder; or, by its name's ending, an archive of one: `.tgz`, `.tar.gz`, `.tar`. What is there is
-            replaced when all is written.
-        shape: sizes of what the model leaves open, as for `nnefc.compile`. What stays open is written as unknown.
-        registry: `tract_core`: in tract's dialect of NNEF, which has tensors of all element types, symbols for open
+        output: a folder; or, by its name's ending, an archive of one: `.tgz`, `.tar.gz`, `.tar`. An existing one is
+            replaced when the new one is complete. Dynamic sizes are written as unknown.
+        registry: `tract_core`: in tract's dialect of NNEF, which has tensors of all element types, symbols for dynamic
             sizes, and more operators; None: in the standard's.
-
-    The other arguments say how the model is read, as for `nnefc.compile`.
+        {options}
 
     Returns:
         What was written.
 
     Raises:
-        CompileError: the model is invalid, or has something that NNEF cannot say; with its name, its place, and a way
-            out.
+        CompileError: the model is invalid, or has something that NNEF cannot express; with its name, its location, and
+            a way out.
     """
+    reading = read_options("nnefc.convert", options)
     path = Path(output)
     if registry not in (None, "tract_core"):
         raise CompileError(f"there is no registry '{registry}' to write with", hint="give tract_core, or none")
     check_output(path)
-    load_operator_files(operators)
+    load_operator_files(reading.operators)
     with recording() as found:
-        network = load_network(
-            Path(model),
-            shape=shape,
-            values=values,
-            graph=graph,
-            dialect=dialect,
-            pedantic=pedantic,
-            entry=entry,
-            overridable=overridable,
-            output_tensors=tuple(output_tensors),
-            random_weights=random_weights,
-            max_depth=max_depth,
-            max_operations=max_operations,
-        )
+        network = load_network(Path(model), reading)
     made = written(network, found, registry)
     _warn_of_widths(Path(model), made)
     write_model(made, path)

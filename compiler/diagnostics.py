@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "CompileError",
+    "DeprecatedOption",
     "Location",
     "ModelWarning",
     "compiler_missing",
@@ -21,6 +22,7 @@ __all__ = [
     "ran_out_of_memory",
     "silence",
     "warn",
+    "warn_of_deprecation",
 ]
 
 
@@ -30,6 +32,10 @@ class ModelWarning(UserWarning):
     Python's own filters say what becomes of it: `warnings.simplefilter("error", nnefc.ModelWarning)` refuses such
     models. The command line prints it.
     """
+
+
+class DeprecatedOption(FutureWarning):
+    """An option, or a value of it, is called otherwise now; the old name works for one version."""
 
 
 _IS_SILENT: ContextVar[bool] = ContextVar("nnefc.is_silent", default=False)
@@ -47,12 +53,21 @@ def silence() -> Iterator[None]:
 
 def warn(message: str) -> None:
     """Warn of something in a model: one sentence without a final full stop, beginning with the file's name."""
-    if _IS_SILENT.get():
-        return
+    if not _IS_SILENT.get():
+        _warn(message, ModelWarning)
+
+
+def warn_of_deprecation(message: str) -> None:
+    """Warns of an old name of an option: one sentence without a final full stop, with the new name."""
+    _warn(message, DeprecatedOption)
+
+
+def _warn(message: str, category: type[Warning]) -> None:
+    """Warns where the first caller outside of this package is."""
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "nnefc":
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, ModelWarning, stacklevel=level)  # the place is the first outside of this package
+    warnings.warn(message, category, stacklevel=level)
 
 
 @dataclass(frozen=True)

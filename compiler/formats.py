@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
@@ -11,21 +11,19 @@ from inspect import signature
 from itertools import islice
 from operator import index
 from pathlib import Path
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any
 
 from nnefc.diagnostics import CompileError, memory_errors
 from nnefc.frontends.leaving_open import OpenSizesError, naming_sums
 from nnefc.network import Network, check_sizes
+from nnefc.option_fields import flag_of, given_values, option_fields
+from nnefc.options import DEFAULT_READ, ReadOptions
 from nnefc.outline import Outline
 from nnefc.signatures import check_known, is_onnx, is_pnnx
 from nnefc.sizes import OpenSize
 from nnefc.turns import in_turn
 
-__all__ = ["Format", "ShapeLike", "format_of", "load_network", "load_operator_files", "load_outline"]
-
-ShapeLike: TypeAlias = "SupportsIndex | str | Sequence[ShapeLike] | None"
-"""What users give as a shape: sizes, or one size alone; of a sequence of ONNX's the shapes of its items, and None
-for an optional input that is not there."""
+__all__ = ["Format", "format_of", "load_network", "load_operator_files", "load_outline"]
 
 
 @dataclass(frozen=True)
@@ -105,8 +103,8 @@ def load_operator_files(files: Iterable[str | os.PathLike[str]]) -> None:
         load_operators(Path(file))
 
 
-def load_outline(path: Path, **options: Any) -> Outline:
-    """What the file of a model of any format says; options that say nothing about that are left out.
+def load_outline(path: Path, options: ReadOptions = DEFAULT_READ) -> Outline:
+    """Returns what the file of a model of any format says; options that an outline does not need are ignored.
 
     Raises:
         CompileError: the file is no model, or is not as it must be.
@@ -114,41 +112,41 @@ def load_outline(path: Path, **options: Any) -> Outline:
     outline = format_of(path).outliner()
     known = signature(outline).parameters
     with in_turn(), memory_errors(_TOO_LARGE.format(path)):
-        return outline(path, **{name: value for name, value in options.items() if name in known})
+        return outline(path, **{name: value for name, value in given_values(options).items() if name in known})
 
 
 def load_network(
     path: Path,
+    options: ReadOptions = DEFAULT_READ,
     *,
     fixed: Mapping[str, tuple[int | OpenSize, ...]] | None = None,
     fixed_dimensions: Collection[str] | None = None,
     is_tied: bool = False,
     is_apart: bool = False,
-    **options: Any,
 ) -> Network:
-    """Read a model of any format.
+    """Reads a model of any format.
 
     Args:
         path: the model.
+        options: how it is read. Files of custom operators are loaded before: see :func:`load_operator_files`.
         fixed: shapes of inputs that hold whatever else is said of open sizes.
         fixed_dimensions: the open dimensions that what else is said of does not hold; None: all.
         is_tied: whether open sizes that broadcast are one size.
         is_apart: whether the network need not be right for single sizes, which it names: see :class:`Network`.
-        options: keywords of the format's front end; those that are None, False or empty count as not given.
 
     Raises:
         CompileError: the model, or an option that its format does not have.
     """
     format_ = format_of(path)
     load = format_.loader()
-    given = {name: value for name, value in options.items() if value is not None and value is not False and value != ()}
+    given = {name: value for name, value in given_values(options).items() if name != "operators"}
     known = [name for name, parameter in signature(load).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
     known = [name for name in known if name not in ("is_tied", "is_apart")]
     for name in given:
         if name not in known:
             raise _no_option(name, format_, known)
     if "shape" in given:
-        given["shape"] = {n: _sizes(n, shape, format_.has_sequences) for n, shape in _items(given["shape"])}
+        given["shape"] = {n: _sizes(n, shape, format_.has_sequences) for n, shape in given["shape"].items()}
     given["is_tied"] = is_tied
     if format_ is _ONNX:
         given["is_apart"] = is_apart
@@ -188,29 +186,18 @@ def _with_known(
     return {**{name: shape for name, shape in given.items() if is_other(name, shape)}, **shapes}
 
 
-_OPTIONS = {"values": "value", "output_tensors": "output-tensor"}
-"""Names of keywords on the command line, where there is more to them than dashes."""
-
-
 def _no_option(name: str, format_: Format, known: list[str]) -> CompileError:
     """An option that models of a format do not have, and those that they have."""
 
+    fields = option_fields(ReadOptions)
+
     def spelled(keyword: str) -> str:
-        return f"--{_OPTIONS.get(keyword, keyword.replace('_', '-'))}"
+        return flag_of(keyword, fields[keyword]) if keyword in fields else f"--{keyword}"
 
     return CompileError(
         f"{spelled(name)} (in Python {name}=) is not an option for {format_.name} models",
         hint=f"they have {', '.join(map(spelled, known))}",
     )
-
-
-def _items(shapes: Mapping[str, ShapeLike]) -> list[tuple[str, ShapeLike]]:
-    if not isinstance(shapes, Mapping):
-        raise CompileError(
-            f"shape is a {type(shapes).__name__}, not shapes by the names of inputs",
-            hint='such as shape={"image": (1, 3, 224, 224)}',
-        )
-    return list(shapes.items())
 
 
 def _sizes(name: str, given: Any, has_sequences: bool) -> Any:

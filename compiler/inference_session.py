@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from nnefc.in_memory import AnyModel, file_of
 from nnefc.loader import LoadError, Model, RunError, SessionPool, Tensor
 from nnefc.loader import load as load_library
 from nnefc.model_metadata import own_entries
+
+if TYPE_CHECKING:
+    from nnefc.option_keywords import CompileKeywords
+    from nnefc.progress import Progress
 
 __all__ = ["InferenceSession", "ModelMetadata", "NodeArg", "SessionOptions", "get_available_providers"]
 
@@ -105,9 +109,10 @@ class InferenceSession:
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         *,
         cache: str | os.PathLike[str] | None = None,
-        **options: Any,
+        progress: Progress | None = None,
+        **options: Unpack[CompileKeywords],
     ) -> None:
-        """Load a compiled library, or compile a model and load it.
+        """Loads a compiled library, or compiles a model and loads it.
 
         Args:
             path_or_bytes: a library; a model of any format that nnefc reads; or an ONNX model in memory, or its bytes.
@@ -116,6 +121,7 @@ class InferenceSession:
             provider_options: options of each of `providers`; `device_id` is the number of the GPU.
             cache: a folder that keeps libraries, so that a model is compiled once; None: the one that the environment
                 variable NNEFC_CACHE names, or else none.
+            progress: called at the beginning and end of every phase of a compilation.
             options: of `nnefc.compile`, for a model.
 
         Raises:
@@ -127,11 +133,16 @@ class InferenceSession:
         load: dict[str, Any] = {"threads": threads, "device": device}
         path, folder = file_of(path_or_bytes)
         with folder or nullcontext():
-            self._model = self._loaded(path, load, cache, options)
+            self._model = self._loaded(path, load, cache, progress, options)
         self._pool = None if self._model.states else SessionPool(self._model, threads=threads, takes_model=True)
 
     def _loaded(
-        self, path: Path, load: Mapping[str, Any], cache: str | os.PathLike[str] | None, options: Mapping[str, Any]
+        self,
+        path: Path,
+        load: Mapping[str, Any],
+        cache: str | os.PathLike[str] | None,
+        progress: Progress | None,
+        options: Mapping[str, Any],
     ) -> Model:
         if path.suffix in _LIBRARIES:
             if options:
@@ -141,9 +152,11 @@ class InferenceSession:
             raise LoadError("a session runs here: providers say on what, and nnefc.compile compiles for other targets")
         try:
             from nnefc.library_cache import load_model
+            from nnefc.option_keywords import compile_options
         except ModuleNotFoundError as error:
             raise compiler_missing(f"a session of the model {path}", error.name or "") from error
-        return load_model(path, _TARGETS[self._provider], options, cache, **load)
+        chosen = compile_options("nnefc.InferenceSession", options, _TARGETS[self._provider])
+        return load_model(path, chosen, cache, progress, **load)
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None

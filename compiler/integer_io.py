@@ -19,13 +19,7 @@ from nnefc.network import Network, Scaling
 from nnefc.passes.graph.quantized import Grid, grid_of, quantized_of
 from nnefc.passes.graph.rewriter import Rewriter, is_call, operands
 
-__all__ = ["FLOAT", "INTEGERS", "with_integer_io"]
-
-FLOAT = "float"
-"""Inputs and outputs as the model has them."""
-
-INTEGERS = ("int8", "uint8")
-"""Types that inputs and outputs may have in place of float32."""
+__all__ = ["with_integer_io"]
 
 _MOVING = ("expand_dims", "permute_dims", "reshape", "squeeze", "strided_slice")
 """What only moves items, so that it may come before the quantization, or after the dequantization."""

@@ -5,19 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nnefc.artifact import compiler_version
-from nnefc.driver import compile as compile_model
+from nnefc.artifact import Artifact, compiler_version
+from nnefc.driver import compile_model
 from nnefc.frontends.nnef.archive import DOCUMENT
 from nnefc.loader import Model
 from nnefc.loader import load as load_library
 from nnefc.operators.custom import FORMATS, custom_operators
+from nnefc.option_fields import given_values
+from nnefc.options import CompileOptions, DebugOptions
 from nnefc.output_files import write_error, write_together
+from nnefc.progress import Progress
 from nnefc.provenance import source_digest
 from nnefc.targets.machine.any_target import parse_any_target
 
@@ -31,29 +35,32 @@ _DIGITS = 32
 
 def load_model(
     model: str | os.PathLike[str],
-    target: str,
-    options: Mapping[str, Any],
+    options: CompileOptions,
     cache: str | os.PathLike[str] | None,
+    progress: Progress | None = None,
     **load: Any,
 ) -> Model:
-    """Compile a model and load its library.
+    """Compiles a model and loads its library.
 
-    What is dumped is compiled anew, and so is all that has operators of the user's, whose code may be anywhere, or
-    options of types that the compiler does not know: their libraries are not kept.
+    Libraries are not kept where the program is dumped, where there are custom operators, whose code may be anywhere, or
+    where options have values of unknown types.
 
     Args:
-        model, target, options: as of `nnefc.compile`.
+        model: as of `nnefc.compile`.
+        options: how it is compiled.
+        progress: called at the beginning and end of every phase.
         cache: a folder that keeps libraries; None: the one that the environment variable NNEFC_CACHE names, or none.
         load: options of `nnefc.load`.
     """
     folder = cache or os.environ.get(_FOLDER_VARIABLE)
     said = _said(options) if folder else None
+    compiled = partial(compile_model, model, options, progress)
     if not folder or said is None:
-        return compile_model(model, target, **options).load(**load)
-    return load_library(_cached_library(Path(model), target, options, said, Path(folder)), **load)
+        return compiled().load(**load)
+    return load_library(_cached_library(Path(model), options.target, compiled, said, Path(folder)), **load)
 
 
-def _cached_library(model: Path, target: str, options: Mapping[str, Any], said: str, folder: Path) -> Path:
+def _cached_library(model: Path, target: str, compiled: Callable[[], Artifact], said: str, folder: Path) -> Path:
     """The library of a model, compiled if the folder does not have it.
 
     It is known again by the contents of the model's files, the target with its features, the options, as `said`, and
@@ -80,7 +87,7 @@ def _cached_library(model: Path, target: str, options: Mapping[str, Any], said: 
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise write_error(folder, error) from error
-    artifact = compile_model(model, target, **options)
+    artifact = compiled()
     made = library(artifact.description.source)
     artifact.export(made)
     write_together(folder, lambda new: (new / listed.name).write_text(json.dumps(artifact.files), encoding="utf-8"))
@@ -91,11 +98,11 @@ def _digest(lines: list[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:_DIGITS]
 
 
-def _said(options: Mapping[str, Any]) -> str | None:
-    """Options as text that differs where they do; None where they do not tell what is compiled."""
-    if options.get("dump") or options.get("operators") or any(map(custom_operators, FORMATS)):
+def _said(options: CompileOptions) -> str | None:
+    """Returns a text that identifies the options; None where they do not determine the library."""
+    if options.debug != DebugOptions() or options.read.operators or any(map(custom_operators, FORMATS)):
         return None
-    given = {name: value for name, value in options.items() if name != "progress"}
+    given = given_values(options.read) | given_values(options.code) | given_values(options.precision)
     calibrate = given.get("calibrate")
     try:
         if isinstance(calibrate, str | os.PathLike):

@@ -12,16 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 from nnefc.artifact import Artifact
 from nnefc.diagnostics import CompileError
-from nnefc.driver import compile
+from nnefc.driver import compile_model
 from nnefc.loader.pool import usable_processors
+from nnefc.option_keywords import CompileKeywords, compile_options
+from nnefc.options import CompileOptions
+from nnefc.progress import Progress
 from nnefc.targets.description.library import LibraryDescription
 from nnefc.targets.machine.any_target import parse_any_target
 from nnefc.targets.machine.system import format_of, is_hosted
@@ -62,7 +65,8 @@ def compile_many(
     jobs: int | None = None,
     told: Callable[[Compiled], None] | None = None,
     export: Mapping[str, Any] | None = None,
-    **options: Any,
+    progress: Progress | None = None,
+    **options: Unpack[CompileKeywords],
 ) -> dict[str, Compiled]:
     """Compile a model for several targets side by side. One that fails does not lose the others.
 
@@ -78,21 +82,25 @@ def compile_many(
         jobs: how many processes, without an executor; None: as many as this process may use processors.
         told: called with each result as soon as it is there.
         export: options of `Artifact.export`, such as `weights`.
+        progress: as of :func:`nnefc.compile`; an executor with other processes must be able to send it to them.
         options: all further ones are those of :func:`nnefc.compile`.
 
     Returns:
         the results by target, in the order of `targets`.
 
     Raises:
-        CompileError: two targets are the same or have one folder, or there are none.
+        CompileError: two targets are the same or have one folder, there are none, or an option is invalid.
     """
     _check(targets, jobs)
+    chosen = compile_options("nnefc.compile_many", options)
     place = None if folder is None else Path(folder)
     found: dict[str, Compiled] = {}
     with ExitStack() as stack:
         if executor is None:
             executor = stack.enter_context(Processes(min(jobs or len(usable_processors()), len(targets))))
-        work = partial(_compile_one, os.fspath(model), folder=place, export=dict(export or {}), options=options)
+        work = partial(
+            _compile_one, os.fspath(model), folder=place, export=dict(export or {}), options=chosen, progress=progress
+        )
         begun = {executor.submit(work, target): target for target in targets}
         try:
             for future in as_completed(begun):
@@ -124,12 +132,17 @@ def _folder_name(target: str) -> str:
 
 
 def _compile_one(
-    model: str, target: str, folder: Path | None, export: Mapping[str, Any], options: Mapping[str, Any]
+    model: str,
+    target: str,
+    folder: Path | None,
+    export: Mapping[str, Any],
+    options: CompileOptions,
+    progress: Progress | None,
 ) -> Compiled:
-    """Runs where the executor says."""
+    """Compiles for one target; called where the executor runs it."""
     begin = time.perf_counter()
     try:
-        artifact = compile(model, target, **options)
+        artifact = compile_model(model, replace(options, target=target), progress)
         path = None
         if folder is not None:
             path = folder / _folder_name(target) / _file_name(Path(model), target)

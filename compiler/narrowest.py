@@ -20,17 +20,15 @@ from functools import partial
 import numpy as np
 
 from nnefc.artifact import Artifact, Trial
-from nnefc.calibration import Calibration, samples_of
+from nnefc.calibration import samples_of
 from nnefc.diagnostics import CompileError
 from nnefc.differences import difference
+from nnefc.options import INT8, Calibration
 from nnefc.passes.compute.dot_product import pair_speed
-from nnefc.quantizer import INT8
 from nnefc.targets.machine.any_target import parse_any_target
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["AUTO", "LARGEST_ERROR", "narrowest"]
-
-AUTO = "auto"
+__all__ = ["LARGEST_ERROR", "narrowest"]
 
 LARGEST_ERROR = 1e-2
 """Of a result, over the largest value of its output, if the user says nothing."""
@@ -63,8 +61,6 @@ def narrowest(
         CompileError: as `compiled` does; this machine is another; the calibration does not fit the network.
     """
     bound = LARGEST_ERROR if largest_error is None else largest_error
-    if not bound > 0:
-        raise CompileError(f"the largest error {bound} is not above 0", hint="1e-2 allows a hundredth of each output")
     machine = parse_any_target(target)
     if not isinstance(machine, Target):
         raise CompileError("precision auto is for processors, whose code is tried here", hint="say which: fp32 or fp16")

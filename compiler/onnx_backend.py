@@ -14,7 +14,7 @@ import functools
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from ctypes.util import find_library
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,14 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from nnefc.artifact import Artifact
 from nnefc.diagnostics import CompileError
-from nnefc.driver import compile as compile_model
+from nnefc.driver import compile_model
 from nnefc.formats import load_outline
 from nnefc.frontends.onnx.operator import from_storage, to_storage
 from nnefc.frontends.onnx.types import OptionalType, SequenceType, TensorType, Type, read_type
 from nnefc.frontends.onnx.values import STORAGE, numpy_dtype
 from nnefc.in_memory import AnyModel, file_of
 from nnefc.loader import Model
+from nnefc.option_keywords import compile_options
 
 __all__ = [
     "NnefcBackend",
@@ -77,8 +78,9 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
 
     def __init__(self, path: Path, folder: Any, target: str, device: int, options: Mapping[str, Any]) -> None:
         self._path, self._folder = path, folder  # the folder is there as long as this is
-        self._options = {"target": target, **options}
-        self._load = {"threads": self._options.pop("threads", None), "device": device}
+        keywords = dict(options)
+        self._load = {"threads": keywords.pop("threads", None), "device": device}
+        self._options = compile_options("prepare", keywords, target)
         proto = onnx.load(path, load_external_data=False)
         constants = {tensor.name for tensor in proto.graph.initializer}
         constants |= {tensor.values.name for tensor in proto.graph.sparse_initializer}
@@ -178,11 +180,11 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
         if key in self._libraries:
             self._libraries.move_to_end(key)
             return self._libraries[key]
-        options = dict(self._options)
-        values = {**known.values, **(options.pop("values", None) or {})}
-        asked = {name: shape for name, shape in (options.pop("shape", None) or {}).items() if name not in values}
-        shape = {**{name: shape for name, shape in known.shapes.items() if name not in values}, **asked}
-        artifact: Artifact = compile_model(self._path, shape=shape, values=values, **options)
+        read = self._options.read
+        values = {**known.values, **(read.values or {})}
+        shape = {name: shape for name, shape in {**known.shapes, **(read.shape or {})}.items() if name not in values}
+        options = replace(self._options, read=replace(read, shape=shape, values=values))
+        artifact: Artifact = compile_model(self._path, options)
         self._libraries[key] = artifact.load(**self._load)
         if len(self._libraries) > _MOST_LIBRARIES:
             self._libraries.popitem(last=False)[1].close()

@@ -12,6 +12,7 @@ import tvm_ffi
 
 from nnefc.frontends.leaving_open import leaving_open
 from nnefc.network import Network
+from nnefc.options import CodeOptions
 from nnefc.passes.backend import Backend, Lowered
 from nnefc.passes.pipeline import Observer, Place, lower, without_code
 from nnefc.passes.plan.compiled_kernels import CompiledKernels
@@ -42,10 +43,8 @@ def lowered_levels(
     network: Network,
     special: Specializations,
     backend: Backend,
-    strict: bool,
-    memory_budget: float,
+    code: CodeOptions,
     place: Place,
-    profile: bool,
     observe: Observer,
     generators: ExitStack,
 ) -> list[LevelPrograms]:
@@ -55,8 +54,8 @@ def lowered_levels(
     which this holds for everything is left out.
 
     Args:
+        code: the options of the code that the target does not have.
         place: of each program, but for its symbol.
-        profile: whether kernels are timed.
         observe: called after each phase.
         generators: where the code generators are entered, which begin to work at once; all with the same threads.
     """
@@ -66,11 +65,11 @@ def lowered_levels(
     generators.callback(threads.shutdown, cancel_futures=True)
     for level in backend.levels:
         generator = generators.enter_context(CodeGenerator(level.target.host, threads=threads))
-        own = replace(place, symbol=entry_symbol(len(levels)), timed=[] if profile else None)
+        own = replace(place, symbol=entry_symbol(len(levels)), timed=[] if code.profile else None)
         width = level.target.host.vector_bytes
         if len(backend.levels) > 1:
             own = replace(own, compiled=compiled.get(width, CompiledKernels()).copy())
-        programs = _programs(network, special, level, strict, memory_budget, own, observe, generator)
+        programs = _programs(network, special, level, code, own, observe, generator)
         if any(_are_equal(programs, other.programs) for other in levels):
             continue  # its kernels are not compiled
         levels.append(LevelPrograms(level, generator, programs))
@@ -83,8 +82,7 @@ def _programs(
     network: Network,
     special: Specializations,
     backend: Backend,
-    strict: bool,
-    memory_budget: float,
+    code: CodeOptions,
     place: Place,
     observe: Observer,
     generator: CodeGenerator,
@@ -93,12 +91,12 @@ def _programs(
         if special.only:
             programs = [without_code(network, generator.add, place)]
         else:
-            programs = [lower(network, backend, observe, strict, generator.add, memory_budget, place)]
+            programs = [lower(network, backend, observe, code.strict, generator.add, code.memory_budget, place)]
     counted = counted_sizes(programs[0].program)
     for number, part in enumerate(special.networks, 1):
         own = replace(place, symbol=f"{place.symbol}_{number}", counted=counted)
         with leaving_open(part.open_dimensions, part.input_shapes, part.all_counts):
-            programs.append(lower(part, backend, observe, strict, generator.add, memory_budget, own))
+            programs.append(lower(part, backend, observe, code.strict, generator.add, code.memory_budget, own))
     return programs
 
 

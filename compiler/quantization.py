@@ -6,20 +6,22 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from nnefc.calibration import Calibration, Samples, samples_of
+from nnefc.calibration import Samples, samples_of
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
-from nnefc.formats import ShapeLike, format_of, load_network, load_operator_files
+from nnefc.formats import format_of, load_network, load_operator_files
 from nnefc.frontends.nnef.writing import check_output, write_model, written
 from nnefc.frontends.onnx.rounding import RoundedLayer, RoundedTensor, layers_without_a_node, rounded_model
 from nnefc.internal_errors import reports_internal_errors
 from nnefc.loader import LoadError, RunError
 from nnefc.network import Network
 from nnefc.operators.recording import Recording, recording
+from nnefc.option_keywords import ReadKeywords, read_options, with_documented_options
+from nnefc.options import INT8, MINMAX, Calibration, PrecisionOptions
 from nnefc.output_files import written_whole
 from nnefc.quantizer.layers import Graph
 from nnefc.quantizer.observing import results
@@ -33,7 +35,6 @@ from nnefc.quantizer.quantize import (
     quantized,
     simplified,
 )
-from nnefc.quantizer.ranges import MINMAX
 from nnefc.targets.machine.any_target import parse_any_target
 
 __all__ = ["QuantizationReport", "quantize"]
@@ -62,6 +63,7 @@ class QuantizationReport:
         return "\n".join(lines)
 
 
+@with_documented_options(ReadKeywords)
 @reports_internal_errors(LoadError, RunError)
 def quantize(
     model: str | os.PathLike[str],
@@ -72,60 +74,37 @@ def quantize(
     per_channel: bool = True,
     exclude: Sequence[str] = (),
     keep_wide: Sequence[str] = (),
-    shape: Mapping[str, ShapeLike] | None = None,
-    values: Mapping[str, Any] | None = None,
-    graph: str | None = None,
-    dialect: str | None = None,
-    pedantic: bool = False,
-    entry: str | None = None,
-    overridable: bool = False,
-    output_tensors: Sequence[str] = (),
-    random_weights: int | None = None,
-    max_depth: int | None = None,
-    max_operations: int | None = None,
-    operators: Sequence[str | os.PathLike[str]] = (),
+    **options: Unpack[ReadKeywords],
 ) -> QuantizationReport:
-    """Write a network whose convolutions and matrix products with trained values are of integers of 8 bits.
+    """Writes a network with 8-bit integer convolutions and matrix products, where these have trained weights.
 
     Args:
         model: NNEF, ONNX or PNNX.
         output: `.onnx`: a model with `QuantizeLinear` and `DequantizeLinear`; else a model of NNEF, a folder or an
             archive, with a `graph.quant`.
-        calibrate: typical values of the inputs by name, or an .npz file of them, several along a dimension more or
-            along the first one.
-        method: how ranges follow from the data: `minmax`, `percentile` or `entropy`.
+        calibrate: typical values of the inputs by name, or an .npz file of them. Several samples are stacked along an
+            additional first dimension, or along the first one.
+        method: how ranges follow from the samples: `minmax`, `percentile` or `entropy`.
         per_channel: whether weights have a scale for each output channel, or one for all.
-        exclude: layers that stay in floats, by name.
-        keep_wide: `first` and `last`: the first layers and the last ones stay in floats.
-
-    The other arguments say how the model is read, as for `nnefc.compile`.
+        exclude: names of layers that stay in float32.
+        keep_wide: `first` and `last`: the first layers and the last ones stay in float32.
+        {options}
 
     Raises:
         CompileError: the model, an option or the data are invalid; the network has nothing to quantize, or something
-            that the format cannot say.
+            that the format cannot express.
     """
+    reading = read_options("nnefc.quantize", options)
+    precision = PrecisionOptions(precision=INT8, calibrate=calibrate, method=method, keep_wide=keep_wide)
     path = Path(output)
-    _check(Path(model), path, keep_wide)
-    options = QuantizationOptions(method, per_channel, tuple(exclude), keep_wide=tuple(keep_wide))
-    load_operator_files(operators)
+    _check(Path(model), path, precision.keep_wide)
+    how = QuantizationOptions(method, per_channel, tuple(exclude), keep_wide=tuple(precision.keep_wide))
+    load_operator_files(reading.operators)
     with recording() as found:
-        network = load_network(
-            Path(model),
-            shape=shape,
-            values=values,
-            graph=graph,
-            dialect=dialect,
-            pedantic=pedantic,
-            entry=entry,
-            overridable=overridable,
-            output_tensors=tuple(output_tensors),
-            random_weights=random_weights,
-            max_depth=max_depth,
-            max_operations=max_operations,
-        )
+        network = load_network(Path(model), reading)
     samples = samples_of(calibrate, input_types(network))
     unsayable = _unsayable(Path(model), network, found) if _is_onnx(path) else ()
-    plan = plan_quantization(network, samples, replace(options, unsayable=unsayable), _compiled)
+    plan = plan_quantization(network, samples, replace(how, unsayable=unsayable), _compiled)
     narrow = quantized(network, plan)
     if _is_onnx(path):
         _write_onnx(Path(model), network, found, plan, path)

@@ -12,17 +12,19 @@ onnxmltools has them for LightGBM and XGBoost.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Unpack
 
 import numpy as np
 import onnx
 
 from nnefc.artifact import Artifact
 from nnefc.diagnostics import CompileError, warn
-from nnefc.driver import compile as compile_model
+from nnefc.driver import compile_model
 from nnefc.loader import Model, Tensor
 from nnefc.loader.tensors import DTYPES
+from nnefc.option_keywords import CompileKeywords, compile_options
+from nnefc.options import CompileOptions
 from nnefc.output_files import temporary_folder
 from nnefc.sklearn_conversion import conversions
 
@@ -34,25 +36,34 @@ _TOLERANCE = 1e-3
 """Between a method of the original and an output in float32, relative to the largest value."""
 
 
-def compile(estimator: Any, samples: Any, *, threads: int | None = None, **options: Any) -> CompiledEstimator:
-    """Compile a trained estimator or pipeline; the number of samples stays open.
+def compile(
+    estimator: Any,
+    samples: Any,
+    *,
+    threads: int | None = None,
+    target: str = "llvm",
+    **options: Unpack[CompileKeywords],
+) -> CompiledEstimator:
+    """Compiles a trained estimator or pipeline; the number of samples stays open.
 
     Args:
         estimator: of scikit-learn, trained.
         samples: `[n, features]`: an array, or a data frame whose columns become inputs of their own; the library reads
             these types, float64 too. On them the original's methods show which the library computes.
         threads: of the session; None: all processors that the process may use.
+        target: as of `nnefc.compile`.
         options: of `nnefc.compile`.
 
     Raises:
         CompileError: skl2onnx cannot convert the estimator, nnefc cannot compile what it writes, or the results are
             those of no method.
     """
+    chosen = compile_options("nnefc.sklearn.compile", options, target)
     found: list[CompiledEstimator] = []
     errors: list[CompileError] = []
     for converted in conversions(estimator, samples):
         try:
-            artifact = _compiled(converted(), estimator, options)
+            artifact = _compiled(converted(), estimator, chosen)
             found.append(CompiledEstimator(estimator, artifact, samples, threads))
         except CompileError as error:
             errors.append(error)
@@ -69,11 +80,11 @@ def compile(estimator: Any, samples: Any, *, threads: int | None = None, **optio
     return best
 
 
-def _compiled(proto: onnx.ModelProto, estimator: Any, options: Mapping[str, Any]) -> Artifact:
+def _compiled(proto: onnx.ModelProto, estimator: Any, options: CompileOptions) -> Artifact:
     with temporary_folder("nnefc-") as folder:
         path = folder / f"{type(estimator).__name__}.onnx"
         path.write_bytes(proto.SerializeToString())
-        return compile_model(path, **options)
+        return compile_model(path, options)
 
 
 class CompiledEstimator:

@@ -18,7 +18,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 import torch
@@ -27,8 +27,10 @@ from torch.utils import _pytree as pytree
 
 from nnefc.artifact import Artifact
 from nnefc.diagnostics import CompileError
-from nnefc.driver import compile as compile_model
+from nnefc.driver import compile_model
 from nnefc.loader import Model
+from nnefc.option_keywords import CompileKeywords, compile_options
+from nnefc.options import CompileOptions
 from nnefc.output_files import temporary_folder
 
 __all__ = ["CompiledModule", "backend", "compile"]
@@ -40,9 +42,10 @@ def compile(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     threads: int | None = None,
-    **options: Any,
+    target: str = "llvm",
+    **options: Unpack[CompileKeywords],
 ) -> CompiledModule:
-    """Compile a module of PyTorch, whose parameters become constants.
+    """Compiles a module of PyTorch, whose parameters become constants.
 
     Args:
         module: in the mode that it shall have; usually after `module.eval()`.
@@ -50,11 +53,24 @@ def compile(
         kwargs: what it is called with by name.
         dynamic_shapes: as of `torch.export.export`: which sizes stay open, such as `({0: torch.export.Dim("batch")},)`.
         threads: of the session; None: all processors that the process may use.
+        target: as of `nnefc.compile`.
         options: of `nnefc.compile`.
 
     Raises:
         CompileError: PyTorch cannot export the module, or nnefc cannot compile what it exports.
     """
+    return _compile(module, example, kwargs, dynamic_shapes, threads, compile_options("compile", options, target))
+
+
+def _compile(
+    module: torch.nn.Module,
+    example: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+    threads: int | None,
+    options: CompileOptions,
+) -> CompiledModule:
+    """Exports a module of PyTorch and compiles it: see :func:`compile`."""
     try:
         with torch.no_grad():
             example, kwargs = _each_its_own((example, dict(kwargs or {})))
@@ -91,7 +107,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     model: Model
 
     def __init__(
-        self, program: torch.export.ExportedProgram, name: str, threads: int | None, options: Mapping[str, Any]
+        self, program: torch.export.ExportedProgram, name: str, threads: int | None, options: CompileOptions
     ) -> None:
         """Compile what torch.export gives; see :func:`compile`."""
         super().__init__()
@@ -110,7 +126,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
                     torch.onnx.export(program, (), path, dynamo=True, verbose=False, external_data=True)
             except Exception as error:  # the exporter's own errors, and those of the translations it calls
                 raise _not_exported(name, error) from error
-            self.artifact = compile_model(path, **options)
+            self.artifact = compile_model(path, options)
         self.model = self.artifact.load(threads=threads)
         given = [spec.arg for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
         self._inputs = [None if isinstance(argument, ConstantArgument) else argument.name for argument in given]
@@ -185,7 +201,8 @@ class _Captured:
     def __init__(self, graph: torch.fx.GraphModule, options: dict[str, Any]) -> None:
         self._graph = graph
         self._threads = options.pop("threads", None)
-        self._options = options
+        target = options.pop("target", "llvm")
+        self._options = compile_options("the backend nnefc of torch.compile", options, target)
         nodes = graph.graph.find_nodes(op="placeholder")
         examples = [node.meta.get("example_value") for node in nodes]
         static = [(node.meta.get("tensor_dict") or {}).get("_dynamo_static_input_type") for node in nodes]
@@ -228,7 +245,7 @@ class _Captured:
         axes = [open_axes for open_axes, kind in zip(self._open, self._kinds, strict=True) if kind is _TENSOR]
         shapes = tuple(dict.fromkeys(own, torch.export.Dim.AUTO) for own in axes)
         bound = _Bound(self._graph, self._kinds, values)
-        return compile(bound, *tensors, dynamic_shapes={"tensors": shapes}, threads=self._threads, **self._options)
+        return _compile(bound, tensors, None, {"tensors": shapes}, self._threads, self._options)
 
 
 _RECORDED = "where gradients are recorded: use torch.no_grad() or torch.inference_mode()"

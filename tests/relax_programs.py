@@ -18,6 +18,7 @@ from nnefc.driver import compile_network
 from nnefc.network import Network, OpenDimension, State
 from nnefc.operators.base import Emitter
 from nnefc.operators.normalization import LocalResponse
+from nnefc.options import CodeOptions
 from nnefc.sizes import Range
 from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.cpu.target import Target
@@ -397,7 +398,7 @@ def check(cases: Sequence[Case], machine: str | Target = "llvm", threads: int = 
     """Compile all cases as one network for a target, by the fastest algorithms, run it, and compare all outputs."""
     built = build(cases)
     machine = target(machine) if isinstance(machine, str) else machine
-    artifact = compile_network(built.network, machine, strict=strict, memory_budget=math.inf)
+    artifact = compile_network(built.network, machine, CodeOptions(strict=strict, memory_budget=math.inf))
     with artifact.load(threads=threads) as model:
         outputs = model.run(built.inputs)
     wrong = differences(built.expected, outputs)

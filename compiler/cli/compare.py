@@ -1,4 +1,4 @@
-"""`nnefc compare`: how far a network's tensors are from those of a reference, and where that begins."""
+"""Compares a network's tensors with those of a reference, and finds the first that differs: `nnefc compare`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnefc.cli.arrays import read_inputs
-from nnefc.cli.options import code_options, given, model_options
+from nnefc.cli.grouped import Command, option
+from nnefc.cli.options import compiler_options, given
 from nnefc.cli.text import columns
+from nnefc.option_keywords import CompareKeywords
 
 if TYPE_CHECKING:
     from nnefc.comparison.compare import ComparedTensor, Comparison
@@ -26,54 +28,64 @@ _HEAD = ("error", "largest", "mean", "range", "type", "shape", "tensor", "of")
 _MOST_TEXT = 60
 
 
-@click.command("compare")
+@click.command("compare", cls=Command)
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option(
+@option(
     "--library",
+    group="Reference",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Compare the outputs of this library, compiled of MODEL, in place of what MODEL is compiled to now.",
 )
-@click.option(
+@option(
     "--key",
+    group="Reference",
     type=click.Path(path_type=Path),
     metavar="FILE.pem",
     help="A public key: refuse a --library that was not signed with its private one, by nnefc sign.",
 )
-@click.option(
+@option(
     "--input",
     "--inputs",
     "inputs",
+    group="Inputs",
     multiple=True,
     metavar="NAME=FILE",
     help="A .npy file for an input, or an .npz file for all inputs that it names (repeatable).  [default: random "
     "values]",
 )
-@click.option(
-    "--random", type=click.IntRange(min=0), default=0, metavar="SEED", help="The seed of random values.  [default: 0]"
+@option(
+    "--random",
+    group="Inputs",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="SEED",
+    help="The seed of random values.  [default: 0]",
 )
-@click.option(
+@option(
     "--reference",
+    group="Reference",
     type=click.Choice(["onnxruntime", "plain", "strict", "fp32", "tf32", "bf16", "fp16"]),
     help="What to compare with: onnxruntime; plain, each operator by itself, by TVM; or the network compiled strictly, "
     "or in another precision.  [default: onnxruntime for ONNX, else plain]",
 )
-@click.option(
+@option(
     "--max-error",
+    group="Reference",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SHARE",
     help="How far a tensor may be from the reference, over its largest value.  [default: 1e-3; 1e-2 for fp16, 5e-2 for "
     "bf16, 1e-1 for int8]",
 )
-@click.option(
+@option(
     "--every",
+    group="Output",
     is_flag=True,
     help="Compare tensors too that only kernels know that compute several operators; they are split there.",
 )
-@click.option("--passes", is_flag=True, help="Find the first pass that makes the outputs wrong, if they are.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@code_options
-@model_options
+@option("--passes", group="Output", is_flag=True, help="Find the first pass that makes the outputs wrong, if they are.")
+@option("--json", "as_json", group="Output", is_flag=True, help="Print JSON.")
+@compiler_options(["target", *CompareKeywords.__annotations__])
 def compare_model(
     model: Path,
     library: Path | None,

@@ -1,4 +1,4 @@
-"""`nnefc compile`: a model to a library."""
+"""Compiles a model to a library: `nnefc compile`."""
 
 from __future__ import annotations
 
@@ -9,134 +9,81 @@ from typing import Any
 import click
 
 from nnefc.cli.compile_many import compile_targets, read_targets
-from nnefc.cli.options import code_options, given, model_options, read_shapes
+from nnefc.cli.grouped import Command, option
+from nnefc.cli.options import compiler_options, given
 from nnefc.diagnostics import CompileError
+from nnefc.option_keywords import CompileKeywords
 
 __all__ = ["compile_model"]
 
 
-@click.command("compile")
+@click.command("compile", cls=Command)
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option(
+@option(
     "-o",
     "--output",
+    group="Output",
     type=click.Path(path_type=Path),
     required=True,
-    help="The file to write: NAME.so is a shared library (or .dylib, .dll, .wasm, as the target has), NAME.a a static "
-    "library, NAME.o an object file; the last two with a C header beside them. With --emit or --targets, a folder.",
+    help="The file to write: NAME.so is a shared library (or .dylib, .dll, .wasm, depending on the target), NAME.a a "
+    "static library, NAME.o an object file; the last two with a C header. With --emit or --targets, a folder.",
 )
-@code_options
-@click.option(
-    "--multi",
-    is_flag=True,
-    default=None,
-    help="Make one library for a kind of processor, x86-64 or 64-bit Arm, with code for each level of them.",
+@compiler_options(["target"])
+@option(
+    "--targets",
+    group="Output",
+    common=False,
+    callback=read_targets,
+    metavar="NAME,NAME",
+    help="Compile for several targets in parallel, each into its own subfolder of -o.",
 )
-@click.option(
-    "--patches",
-    is_flag=True,
-    default=None,
-    help="Compute the first layers a few rows at a time, so that a run needs less memory, mostly on microcontrollers.",
+@option(
+    "--jobs",
+    group="Output",
+    common=False,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="For --targets: how many are compiled at a time, each in a process.  [default: the number of processors]",
 )
-@click.option(
-    "--small",
-    is_flag=True,
-    default=None,
-    help="Make the library small rather than fast: one thread, no messages of errors but their numbers.",
+@option(
+    "--weights",
+    group="Output",
+    type=click.Choice(["embedded", "separate"]),
+    help="Where the constants are: in the library, or in a file next to it.  [default: embedded]",
 )
-@model_options
-@click.option(
-    "--max-error",
-    type=float,
-    metavar="SHARE",
-    help="For --precision auto: how far results may be from those in fp32, over the largest value of their output.  "
-    "[default: 1e-2]",
-)
-@click.option(
-    "--io",
-    type=click.Choice(["float", "int8", "uint8"]),
-    help="Whether inputs and outputs of float32 are the integers that a quantized network makes of them. Headers for "
-    "microcontrollers say what these stand for.  [default: float]",
-)
-@click.option(
-    "--dump",
+@option(
+    "--encrypt",
+    group="Output",
+    common=False,
     type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Write the program after each phase to this folder, as text.",
+    metavar="KEYFILE",
+    help="Encrypt the constants, in a file next to the library, with the 32 bytes of this file, which are needed to "
+    "load the library. openssl rand -out KEYFILE 32 creates them.",
 )
-@click.option(
+@option(
     "--name",
+    group="Output",
+    common=False,
     metavar="NAME",
     help="The prefix of the C functions, NAME_create and so on, so that several networks can be linked into one "
     "program.  [default: nnefc]",
 )
-@click.option(
-    "--weights",
-    type=click.Choice(["embedded", "separate"]),
-    help="Where the constants are: in the library, or in a file beside it.  [default: embedded]",
-)
-@click.option(
-    "--encrypt",
-    type=click.Path(path_type=Path),
-    metavar="KEYFILE",
-    help="Encrypt the constants, in a file beside the library, with the 32 bytes of this file: openssl rand -out "
-    "KEYFILE 32 makes them. Whoever loads the library needs them.",
-)
-@click.option(
+@option(
     "--cc",
+    group="Output",
+    common=False,
     metavar="COMMAND",
     help="A compiler for the target with GCC's options, such as the one in Android's NDK.  [default: zig]",
 )
-@click.option(
+@option(
     "--emit",
+    group="Output",
+    common=False,
     type=click.Choice(["llvm-ir", "asm", "cuda"]),
     help="Write the network's code as text instead of a library: a file for each LLVM module, or CUDA source.",
 )
-@click.option(
-    "--specialize",
-    multiple=True,
-    callback=lambda _context, _option, values: tuple(
-        read_shapes((value,), least=0) if "=" in value else value for value in values
-    ),
-    metavar="NAME=640,NAME=640",
-    help="Sizes of open dimensions, or the name of a scenario of the model, that the library gets faster code of its "
-    "own for, which runs when inputs have them (repeatable).",
-)
-@click.option(
-    "--only-specialized", is_flag=True, default=None, help="Leave out the code for other sizes, which are refused."
-)
-@click.option(
-    "--profile",
-    is_flag=True,
-    default=None,
-    help="Let the library time its kernels, for nnefc profile; some 80 ns each.",
-)
-@click.option(
-    "--checked",
-    is_flag=True,
-    default=None,
-    help="Let kernels look at every place that they read or write, and at every divisor: runs end with an error where "
-    "one is wrong.",
-)
-@click.option(
-    "--reproducible",
-    is_flag=True,
-    default=None,
-    help="Give results the same bits on x86-64, Arm, RISC-V and WebAssembly, with any number of threads; slower.",
-)
-@click.option(
-    "--targets",
-    callback=read_targets,
-    metavar="NAME,NAME",
-    help="Compile for several targets side by side, each into a folder of its own in that of -o.",
-)
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="For --targets: how many are compiled at a time, each in a process.  [default: as there are processors]",
-)
-@click.option("-v", "--verbose", is_flag=True, help="Print each phase, even if stderr is not a terminal.")
+@compiler_options(CompileKeywords.__annotations__)
+@option("-v", "--verbose", group="Debugging", is_flag=True, help="Print each phase, even if stderr is not a terminal.")
 def compile_model(
     model: Path,
     output: Path,
@@ -202,7 +149,7 @@ def compile_model(
 
 
 def check_writable(output: Path) -> None:
-    """Say before minutes of work that the library could not be written; a device must not be replaced by a file."""
+    """Refuses, before minutes of work, a file that cannot be written, or that is a device, not a regular file."""
     if not output.parent.is_dir():
         raise CompileError(
             f"cannot write {output}: there is no folder {output.parent}",
@@ -219,7 +166,7 @@ def check_writable(output: Path) -> None:
 
 
 def check_form(output: Path, target: str, name: str | None, cc: str | None) -> None:
-    """Say before minutes of work that the target has no such file or no compiler, or that C takes no such name."""
+    """Refuses, before minutes of work, a file or compiler that the target does not have, or a name that C rejects."""
     from nnefc.targets.description.library import check_prefix
     from nnefc.targets.link.outputs import check_output
     from nnefc.targets.link.toolchain import check_compiler

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from nnefc.cli.habits import hint_for_command, hint_for_option
-from nnefc.diagnostics import CompileError, ModelWarning, compiler_missing
+from nnefc.diagnostics import CompileError, DeprecatedOption, ModelWarning, compiler_missing
 from nnefc.internal_errors import TRACEBACK, internal_error
 
 __all__ = ["ErrorsAsMessages"]
@@ -88,12 +88,12 @@ def _with_hint(error: click.NoSuchOption, words: Sequence[str]) -> click.UsageEr
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Print warnings of models as messages, each once; other warnings stay Python's."""
+    """Prints warnings of models and of old options as messages, each once; other warnings stay Python's."""
     with warnings.catch_warnings():
         others, told = warnings.showwarning, set[str]()
 
         def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-            if not issubclass(category, ModelWarning):
+            if not issubclass(category, ModelWarning | DeprecatedOption):
                 others(message, category, *place, **more)
             elif str(message) not in told:
                 told.add(str(message))
@@ -101,6 +101,7 @@ def warnings_as_lines() -> Iterator[None]:
 
         warnings.showwarning = show
         warnings.simplefilter("always", ModelWarning)
+        warnings.simplefilter("always", DeprecatedOption)
         yield
 
 

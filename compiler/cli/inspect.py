@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnefc.cli.grouped import Command, option
 from nnefc.cli.open_sizes import range_lines, sizes_text
 from nnefc.cli.options import given, model_options
 from nnefc.cli.text import amount, columns, face, memory
 from nnefc.cli.tvm_alone import import_tvm
 from nnefc.diagnostics import CompileError
+from nnefc.option_fields import given_values
+from nnefc.option_keywords import read_options
+from nnefc.options import ReadOptions
 from nnefc.outline import range_option, shape_option
 from nnefc.size_ranges import LARGEST, OpenSize
 
@@ -35,10 +39,10 @@ MOST_ENTRIES = 40
 LIBRARIES = (".so", ".a", ".o", ".dylib", ".dll", ".wasm")
 
 
-@click.command("inspect")
+@click.command("inspect", cls=Command)
 @click.argument("file", type=click.Path(path_type=Path))
 @model_options
-@click.option("--flat", is_flag=True, help="Print the flattened graph as an NNEF document instead.")
+@option("--flat", group="Output", is_flag=True, help="Print the flattened graph as an NNEF document instead.")
 def inspect_file(file: Path, flat: bool, **options: Any) -> None:
     """Describe FILE: a model, or a library compiled by nnefc."""
     keywords = given(options)
@@ -51,14 +55,11 @@ def inspect_file(file: Path, flat: bool, **options: Any) -> None:
     import_tvm()
     from nnefc.formats import load_operator_files
 
-    load_operator_files(keywords.pop("operators", ()))
-    if flat:
-        if "output_tensors" in keywords:
-            raise click.UsageError("--flat prints the whole graph: it cannot be used with --output-tensor")
-        keywords.pop("random_weights", None)  # weights are not read
-        lines = flat_lines(file, keywords)
-    else:
-        lines = model_lines(file, keywords)
+    reading = read_options("nnefc inspect", keywords)
+    load_operator_files(reading.operators)
+    if flat and reading.output_tensors:
+        raise click.UsageError("--flat prints the whole graph: it cannot be used with --output-tensor")
+    lines = flat_lines(file, reading) if flat else model_lines(file, reading)
     click.echo("\n".join(lines))
 
 
@@ -152,22 +153,25 @@ def needs(found: LibraryDescription) -> str:
     return f"{instructions}; NVIDIA's driver and a GPU: {architectures} or newer than these"
 
 
-def flat_lines(path: Path, keywords: dict[str, Any]) -> list[str]:
-    """The document after evaluation: one graph, one operation a line, every value known."""
+def flat_lines(path: Path, options: ReadOptions) -> list[str]:
+    """Returns the document after evaluation: one graph, one operation a line, every value known."""
     from nnefc.formats import format_of
     from nnefc.frontends.nnef import document_of, print_flat
 
     if format_of(path).name != "NNEF":
         raise click.UsageError("--flat is for NNEF documents only")
+    keywords = given_values(options)
+    for name in ("operators", "random_weights"):  # weights are not read
+        keywords.pop(name, None)
     return print_flat(document_of(path, **keywords)).rstrip().split("\n")
 
 
-def model_lines(path: Path, keywords: dict[str, Any]) -> list[str]:
+def model_lines(path: Path, options: ReadOptions) -> list[str]:
     """The face of the model, its size, how often each operator occurs, and what the file leaves open."""
     from nnefc.formats import load_outline
 
-    found = load_outline(path, **keywords)
-    counted, refusal = counts(path, keywords)
+    found = load_outline(path, options)
+    counted, refusal = counts(path, options)
     faces = (
         face(found.inputs, found.outputs) if counted is None else face(counted.inputs, counted.outputs, counted.states)
     )
@@ -177,7 +181,7 @@ def model_lines(path: Path, keywords: dict[str, Any]) -> list[str]:
     if counted is not None and counted.metadata:
         lines += ["", *columns([("metadata", text) for text in metadata_texts(counted.metadata)])]
     lines += expression_lines(path)
-    lines += shape_lines(found, counted) if not asked(keywords) else []
+    lines += shape_lines(found, counted) if not asked(options) else []
     if refusal is not None:
         lines += ["", "It cannot be compiled as it is:", *str(refusal).split("\n")]
     return lines
@@ -222,12 +226,12 @@ def shape_lines(found: Outline, counted: Inspection | None) -> list[str]:
     ]
 
 
-def asked(keywords: dict[str, Any]) -> bool:
-    """Whether the user says what network it shall be."""
-    return any(keywords.get(name) for name in ("shape", "values", "output_tensors", "entry"))
+def asked(options: ReadOptions) -> bool:
+    """Returns whether the options choose which network of the model is described."""
+    return any((options.shape, options.values, options.output_tensors, options.entry))
 
 
-def counts(path: Path, keywords: dict[str, Any]) -> tuple[Inspection | None, CompileError | None]:
+def counts(path: Path, options: ReadOptions) -> tuple[Inspection | None, CompileError | None]:
     """What is known of the network, or why it cannot be compiled as the file says.
 
     Raises:
@@ -236,11 +240,12 @@ def counts(path: Path, keywords: dict[str, Any]) -> tuple[Inspection | None, Com
     from nnefc.formats import format_of, load_network
     from nnefc.inspection import inspect_network
 
-    weights = {"random_weights": 0} if format_of(path).name == "NNEF" else {}  # for those that have no file
+    if format_of(path).name == "NNEF" and options.random_weights is None:  # for weights that have no file
+        options = replace(options, random_weights=0)
     try:
-        return inspect_network(load_network(path, **{**weights, **keywords})), None
+        return inspect_network(load_network(path, options)), None
     except CompileError as error:
-        if asked(keywords):
+        if asked(options):
             raise
         return None, error
 

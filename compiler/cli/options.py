@@ -1,19 +1,23 @@
-"""Options that several commands share, and the types of their values."""
+"""Defines the options that several commands share: those of the compiler from their documentation, and others."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 import click
 from click.shell_completion import CompletionItem
 
+from nnefc.cli.grouped import Choice, option
 from nnefc.cli.values import read_values
+from nnefc.option_fields import documentation_of, flag_of, help_of, option_fields
+from nnefc.option_keywords import KINDS
+from nnefc.options import CompileOptions, ReadOptions
 
 __all__ = [
-    "code_options",
+    "compiler_options",
     "given",
     "model_options",
     "read_shape_options",
@@ -22,7 +26,7 @@ __all__ = [
     "timing_options",
 ]
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator: TypeAlias = "Callable[[Callable[..., Any]], Callable[..., Any]]"
 
 
 def read_shape_options(
@@ -87,245 +91,185 @@ def _is_size(text: str) -> bool:
     return not text.strip() or re.fullmatch(r"\s*[+-]*\d+(\.\.\d*(:\d+)?)?\s*", text) is not None
 
 
-def model_options(command: Command, registries: tuple[str, ...] = ("--registry",)) -> Command:
-    """The options that say how a model is to be read; the command gets them as keywords, see :func:`given`.
+def added(*options: Decorator) -> Decorator:
+    """Returns a decorator that adds all these options to a command, in their order."""
 
-    `registries` are further names of the option for files that register operators.
-    """
-    for option in reversed(
-        (
-            click.option(
-                "--random-weights", type=int, metavar="SEED", help="Use random values for weights that have no file."
-            ),
-            click.option(
-                "--shape",
-                multiple=True,
-                callback=read_shape_options,
-                metavar="NAME=1,3,8,8",
-                help="The shape of an input, or the sizes of ONNX's named dimensions: batch=1,seq=128, or "
-                "ranges for sizes that stay open: batch=1..64,height=32..1280:32. What is not given stays open "
-                "(repeatable).",
-            ),
-            click.option(
-                "--value",
-                "values",
-                multiple=True,
-                callback=read_values,
-                metavar="NAME=VALUE",
-                help="Make an input of an ONNX model a constant: a number, true or false, a list such as 1,2,3 or "
-                "[[1,2],[3,4]], or a .npy file. The library does not have this input (repeatable).",
-            ),
-            click.option("--graph", metavar="NAME", help="The graph to compile, if an NNEF document has several."),
-            click.option(
-                "--dialect",
-                type=click.Choice(["provisional", "final"]),
-                help="The dialect of an NNEF document.  [default: told from the document]",
-            ),
-            click.option(
-                "--pedantic",
-                is_flag=True,
-                default=None,
-                help="Refuse an NNEF document that breaks a rule, even where it is clear what is meant.",
-            ),
-            click.option(
-                "--scan-states",
-                type=click.Choice(["keep", "anew"]),
-                help="Whether scans of tract's dialect of NNEF go on in a run where the last one ended.  "
-                "[default: in models that tract made for pieces of streams]",
-            ),
-            click.option(
-                "--entry",
-                metavar="NAME",
-                help="The part of an ONNX model to compile: training:0 is one step of its first training.",
-            ),
-            click.option(
-                "--overridable/--not-overridable",
-                default=None,
-                help="Whether initializers of an ONNX model that are also its inputs are inputs of the library.",
-            ),
-            click.option(
-                "--output-tensor",
-                "output_tensors",
-                multiple=True,
-                metavar="NAME",
-                help="A tensor to return instead of the network's outputs (repeatable).",
-            ),
-            click.option(
-                "--operators",
-                *registries,
-                "operators",
-                multiple=True,
-                type=click.Path(path_type=Path),
-                metavar="FILE.py",
-                help="A Python file that registers operators of your own (repeatable). It is run.",
-            ),
-            click.option(
-                "--max-depth",
-                type=click.IntRange(min=1),
-                metavar="N",
-                help="How deep fragments of an NNEF document may be nested.  [default: 2000]",
-            ),
-            click.option(
-                "--max-operations",
-                type=click.IntRange(min=1),
-                metavar="N",
-                help="How many operations an NNEF document may have when flattened.  [default: 100000]",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        for each in reversed(options):
+            command = each(command)
+        return command
+
+    return decorated
+
+
+_FIELDS = option_fields(CompileOptions) | {
+    n: each for kind in KINDS.values() for n, each in option_fields(kind).items()
+}
+"""All options of the compiler by name."""
+
+_RENAMED = {"scan_states": ("anew",)}
+"""Values under their old names."""
+
+
+def _names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    """Splits names at commas; the callback of an option."""
+    return None if value is None else tuple(filter(None, value.split(",")))
+
+
+def _sizes_of_specializations(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[Any, ...]:
+    """Reads sizes by name, or the name of a scenario; the callback of `--specialize`."""
+    return tuple(read_shapes((value,), least=0) if "=" in value else value for value in values)
 
 
 def known_targets(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """The named targets that what is typed may become, for shells."""
+    """Returns the named targets that begin with the typed text, for completion in shells."""
     from nnefc.targets.machine.documentation import target_rows
 
     return [CompletionItem(row.name, help=row.about) for row in target_rows() if row.name.startswith(begun)]
 
 
-def method_option(how: str) -> Callable[[Command], Command]:
-    """`--method`; its help begins with `how`."""
-    return click.option(
-        "--method",
-        type=click.Choice(["minmax", "percentile", "entropy"]),
-        help=f"{how} ranges follow from the data: all values, all but the rarest, or those that integers tell "
-        "most of.  [default: minmax]",
-    )
+_PATH = click.Path(path_type=Path)
+
+_VALUES: Mapping[str, Mapping[str, Any]] = {
+    "target": {"shell_complete": known_targets},
+    "random_weights": {"type": int, "metavar": "SEED"},
+    "shape": {"multiple": True, "callback": read_shape_options, "metavar": "NAME=1,3,8,8"},
+    "values": {"multiple": True, "callback": read_values, "metavar": "NAME=VALUE"},
+    "graph": {"metavar": "NAME"},
+    "entry": {"metavar": "NAME"},
+    "overridable": {"default": None},
+    "output_tensors": {"multiple": True, "metavar": "NAME"},
+    "operators": {"multiple": True, "type": _PATH, "metavar": "FILE.py"},
+    "memory_budget": {"type": float, "metavar": "FACTOR"},
+    "specialize": {"multiple": True, "callback": _sizes_of_specializations, "metavar": "NAME=640,NAME=640"},
+    "keep_wide": {"callback": _names, "metavar": "first,last,NAME"},
+    "max_error": {"type": float, "metavar": "SHARE"},
+    "calibrate": {"type": _PATH, "metavar": "NPZ"},
+    "dump": {"type": _PATH, "metavar": "DIR"},
+}
+"""How the values of options are written; the other options are flags, choices and integers."""
+
+_SPELLINGS = {
+    "target": ("-t", "--target"),
+    "overridable": ("--overridable/--not-overridable",),
+    "operators": ("--operators", "--registry"),
+}
+"""Options with more names than one."""
 
 
-def code_options(command: Command) -> Command:
-    """The options that say what code a network becomes; the command gets them as keywords, see :func:`given`."""
-    for option in reversed(
-        (
-            click.option(
-                "-t",
-                "--target",
-                shell_complete=known_targets,
-                help="The machine that the library is for.  [default: llvm, this machine]",
-            ),
-            click.option(
-                "--strict",
-                is_flag=True,
-                default=None,
-                help="Use no algorithm that rounds differently from a plain sum.",
-            ),
-            click.option(
-                "--memory-budget",
-                type=float,
-                metavar="FACTOR",
-                help="How large the constants may become for faster algorithms, as a factor of their size (counted as "
-                "8 MiB at least): 1 for no larger, inf for no limit.  [default: 1.25]",
-            ),
-            click.option(
-                "--precision",
-                type=click.Choice(["fp32", "tf32", "bf16", "fp16", "int8", "auto"]),
-                help="The type that convolutions and matrix products multiply; sums are float32. On CPUs fp32, bf16 or "
-                "fp16, on GPUs tf32 besides; int8 quantizes the network by the data of --calibrate; auto is the "
-                "fastest of those for this machine within --max-error.  [default: fp32]",
-            ),
-            click.option(
-                "--keep-wide",
-                metavar="first,last,NAME",
-                callback=lambda _context, _option, value: (
-                    None if value is None else tuple(filter(None, value.split(",")))
-                ),
-                help="Convolutions and matrix products that multiply float32 whatever --precision says: at the ends, "
-                "or by the names of their results, with * for any letters.",
-            ),
-            click.option(
-                "--calibrate",
-                type=click.Path(path_type=Path),
-                metavar="NPZ",
-                help="For --precision int8 and auto: values of the inputs, by name, with one dimension more if there "
-                "are several of each, or along the first one.  [default: for auto, random ones]",
-            ),
-            method_option("For --precision int8 and auto: how"),
-        )
-    ):
-        command = option(command)
-    return command
+def compiler_options(names: Iterable[str], spellings: Mapping[str, Sequence[str]] = _SPELLINGS) -> Decorator:
+    """Returns a decorator that adds options of the compiler to a command, as keywords, see :func:`given`.
+
+    Args:
+        names: their names in Python.
+        spellings: their names on the command line, where these are others than the flag.
+    """
+    return added(*(_option(name, spellings.get(name)) for name in names))
 
 
-def session_options(command: Command) -> Command:
-    """The options that say what a compiled library is run on and how; the command gets them as keywords."""
-    for option in reversed(
-        (
-            click.option(
-                "--input",
-                "inputs",
-                multiple=True,
-                metavar="NAME=FILE",
-                help="A .npy file for an input, or an .npz file for all inputs that it names (repeatable; NAME= may be "
-                "omitted for an .npz file, or if there is only one input).",
-            ),
-            click.option(
-                "--shape",
-                multiple=True,
-                callback=read_shape_options,
-                metavar="NAME=3",
-                help="The size of an open dimension, or the shape of an input, for random values: batch=3 "
-                "(repeatable).  [default: typical sizes]",
-            ),
-            click.option(
-                "--weights",
-                type=click.Path(path_type=Path),
-                metavar="FILE",
-                help="The weights file of a library compiled with --weights separate.  [default: beside the library]",
-            ),
-            click.option(
-                "--weights-key",
-                type=click.Path(path_type=Path),
-                metavar="FILE",
-                help="The key of a library compiled with --encrypt.",
-            ),
-            click.option(
-                "--key",
-                type=click.Path(path_type=Path),
-                metavar="FILE.pem",
-                help="A public key: refuse a library that was not signed with its private one, by nnefc sign.",
-            ),
-            click.option(
-                "--device", type=click.IntRange(min=0), default=0, metavar="N", help="The GPU's number.  [default: 0]"
-            ),
-            click.option(
-                "--flush-subnormals/--no-flush-subnormals",
-                default=None,
-                help="Treat numbers smaller than about 1e-38 as zero, which is faster.  [default: flush]",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+def _option(name: str, spellings: Sequence[str] | None) -> Decorator:
+    words = documentation_of(_FIELDS[name])
+    attributes: dict[str, Any] = dict(_VALUES.get(name, {}))
+    if words.choices:
+        attributes["type"] = Choice(words.choices, _RENAMED.get(name, ()))
+    elif words.minimum is not None:
+        attributes |= {"type": click.IntRange(min=words.minimum), "metavar": "N"}
+    elif not attributes:
+        attributes |= {"is_flag": True, "default": None}
+    text = help_of(name, _FIELDS[name], _FLAGS)
+    return option(*(spellings or [_FLAGS[name]]), name, group=words.group, common=words.common, help=text, **attributes)
 
 
-def timing_options(command: Command) -> Command:
-    """The options that say how long a library is timed, on which random values, and for whom the times are printed."""
-    for option in reversed(
-        (
-            click.option(
-                "--random",
-                type=click.IntRange(min=0),
-                default=0,
-                metavar="SEED",
-                help="The seed of the random values for inputs that have no file.  [default: 0]",
-            ),
-            click.option(
-                "--seconds",
-                type=click.FloatRange(min=0, min_open=True),
-                default=2.0,
-                help="How long each library runs.  [default: 2]",
-            ),
-            click.option(
-                "--runs", type=click.IntRange(min=1), metavar="N", help="Run N times in each session instead."
-            ),
-            click.option("--json", "as_json", is_flag=True, help="Print JSON, with all times in seconds."),
-        )
-    ):
-        command = option(command)
-    return command
+_FLAGS = {name: flag_of(name, each) for name, each in _FIELDS.items()}
+"""The names of options on the command line, by their names in Python."""
+
+model_options = compiler_options(option_fields(ReadOptions))
+"""Adds the options that say how a model is read."""
+
+
+session_options = added(
+    option(
+        "--input",
+        "inputs",
+        group="Inputs",
+        multiple=True,
+        metavar="NAME=FILE",
+        help="A .npy file for an input, or an .npz file for all inputs that it names (repeatable; NAME= may be omitted "
+        "for an .npz file, or if there is only one input).",
+    ),
+    option(
+        "--shape",
+        group="Inputs",
+        multiple=True,
+        callback=read_shape_options,
+        metavar="NAME=3",
+        help="For random values: the size of a dynamic dimension, or the shape of an input: batch=3 (repeatable).  "
+        "[default: typical sizes]",
+    ),
+    option(
+        "--weights",
+        group="Loading",
+        type=_PATH,
+        metavar="FILE",
+        help="The weights file of a library compiled with --weights separate.  [default: next to the library]",
+    ),
+    option(
+        "--weights-key",
+        group="Loading",
+        type=_PATH,
+        metavar="FILE",
+        help="The key of a library compiled with --encrypt.",
+    ),
+    option(
+        "--key",
+        group="Loading",
+        type=_PATH,
+        metavar="FILE.pem",
+        help="A public key: reject a library that was not signed with its private key, by nnefc sign.",
+    ),
+    option(
+        "--device",
+        group="Loading",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="N",
+        help="The number of the GPU.  [default: 0]",
+    ),
+    option(
+        "--flush-subnormals/--no-flush-subnormals",
+        group="Loading",
+        default=None,
+        help="Treat numbers smaller than about 1e-38 as zero, which is faster.  [default: flush]",
+    ),
+)
+"""Adds the options that say on which inputs a compiled library runs, and how it is loaded, as keywords."""
+
+timing_options = added(
+    option(
+        "--random",
+        group="Inputs",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="SEED",
+        help="Seed of the random values for inputs that have no file.  [default: 0]",
+    ),
+    option(
+        "--seconds",
+        group="Timing",
+        type=click.FloatRange(min=0, min_open=True),
+        default=2.0,
+        help="How long each library runs.  [default: 2]",
+    ),
+    option(
+        "--runs", group="Timing", type=click.IntRange(min=1), metavar="N", help="Run N times in each session instead."
+    ),
+    option("--json", "as_json", group="Output", is_flag=True, help="Print JSON, with all times in seconds."),
+)
+"""Adds the options that say how long a library is timed, on which random values, and how the times are printed."""
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:
-    """Only what the user gave, as the keywords of the Python functions: their defaults stay theirs."""
+    """Returns only the options that the user gave, as keywords of the Python functions, which have the defaults."""
     return {name: value for name, value in options.items() if value is not None and value != ()}

@@ -1,53 +1,54 @@
-"""`nnefc quantize`: a model of any format to one of integers."""
+"""Quantizes a model of any format to 8-bit integers: `nnefc quantize`."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from nnefc.cli.options import given, method_option, model_options
+from nnefc.cli.grouped import Command, option
+from nnefc.cli.options import compiler_options, given
+from nnefc.option_keywords import ReadKeywords
 
 __all__ = ["quantize_model"]
 
 
-@click.command("quantize")
+@click.command("quantize", cls=Command)
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option(
+@option(
     "-o",
     "--output",
+    group="Output",
     type=click.Path(path_type=Path),
     required=True,
     help="What to write: model.onnx with QuantizeLinear and DequantizeLinear, or a model of NNEF with a graph.quant: a "
     "folder, model.nnef, or an archive of one, model.nnef.tgz.",
 )
-@click.option(
+@option(
     "--calibrate",
+    group="Precision",
     type=click.Path(path_type=Path),
     metavar="NPZ",
     required=True,
-    help="Typical values of the inputs, by name, several along a dimension more or along the first one.",
+    help="Typical values of the inputs, by name. Several samples are stacked along an additional first dimension, or "
+    "along the first one.",
 )
-@method_option("How")
-@click.option(
+@compiler_options(["method"])
+@option(
     "--per-channel/--per-tensor",
+    group="Precision",
     default=None,
     help="One scale for each output channel of the weights, or one for all.  [default: per-channel]",
 )
-@click.option("--exclude", multiple=True, metavar="NAME", help="A layer that stays in floats (repeatable).")
-@click.option(
-    "--keep-wide",
-    metavar="first,last",
-    callback=lambda _context, _option, value: None if value is None else tuple(filter(None, value.split(","))),
-    help="Layers at the ends that stay in floats.",
+@option(
+    "--exclude", group="Precision", multiple=True, metavar="NAME", help="A layer that stays in float32 (repeatable)."
 )
-@partial(model_options, registries=())
+@compiler_options(["keep_wide", *ReadKeywords.__annotations__], spellings={})
 def quantize_model(model: Path, output: Path, calibrate: Path, **options: Any) -> None:
-    """Write MODEL (NNEF, ONNX or PNNX) with layers in integers of 8 bits, by what is seen of it on data.
+    """Write MODEL (NNEF, ONNX or PNNX) with layers in 8-bit integers, quantized by its values on sample data.
 
-    Prints what each layer loses, the signal to the noise of its result. Those that lose most are better left in floats,
+    Prints the signal-to-noise ratio of each layer's result. Layers with the lowest ratio are better left in float32,
     with --exclude.
     """
     from nnefc.cli.tvm_alone import import_tvm

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnefc.cli.grouped import Command, option
 from nnefc.cli.inspect import is_library
-from nnefc.cli.options import code_options, given, model_options
+from nnefc.cli.options import compiler_options, given
 from nnefc.diagnostics import CompileError
+from nnefc.option_keywords import LowerKeywords, compile_options
 
 if TYPE_CHECKING:
     from nnefc.pages.graph import Graph
@@ -18,25 +20,26 @@ if TYPE_CHECKING:
 __all__ = ["check_page", "described_library", "view_model"]
 
 
-@click.command("view")
+@click.command("view", cls=Command)
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option(
+@option(
     "-o",
     "--output",
+    group="Output",
     type=click.Path(path_type=Path),
     required=True,
     metavar="FILE.html",
     help="The page to write. It needs no network and no other file.",
 )
-@click.option(
+@option(
     "--after",
+    group="Output",
     multiple=True,
     metavar="PASS",
     help="Show the network after this pass too, by the name that --dump of nnefc compile gives it; compiled is the "
     "last one, whose boxes are kernels (repeatable).",
 )
-@code_options
-@model_options
+@compiler_options(["target", *LowerKeywords.__annotations__])
 def view_model(model: Path, output: Path, after: tuple[str, ...], **options: Any) -> None:
     """Write a page that shows MODEL (NNEF, ONNX or PNNX) as a graph, to be opened in a browser.
 
@@ -56,10 +59,10 @@ def view_model(model: Path, output: Path, after: tuple[str, ...], **options: Any
     from nnefc.views import graphs_of
 
     keywords = given(options)
-    runs = [keywords.pop(name, None) for name in ("calibrate", "method")]
-    if any(runs) or keywords.get("precision") in ("auto", "int8"):
+    if keywords.get("precision") in ("auto", "int8"):
         raise click.UsageError("networks in integers, and --precision auto, need runs: nnefc compile has these options")
-    write_page(output, model.name, graphs_of(model, after, **keywords))
+    chosen = compile_options("nnefc view", keywords, keywords.pop("target", "llvm"), LowerKeywords)
+    write_page(output, model.name, graphs_of(model, after, chosen))
 
 
 def described_library(library: Path, target: str | None = None, content: Path | None = None) -> LibraryDescription:

@@ -8,30 +8,28 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from nnefc.artifact import Artifact
 from nnefc.backends import backend_of
-from nnefc.calibration import Calibration
 from nnefc.comparison.engines import Built, Engine, Onnxruntime, Plain, ran
 from nnefc.comparison.kernels import KernelStep, kernel_steps
 from nnefc.comparison.passes import check_plain, first_wrong_pass
 from nnefc.comparison.plain import cannot_be_plain
 from nnefc.diagnostics import CompileError
 from nnefc.differences import Difference, difference
-from nnefc.driver import compile_network, quantization_of
+from nnefc.driver import compile_network, machine_of, quantization_of
 from nnefc.formats import format_of, load_network, load_operator_files
 from nnefc.frontends.leaving_open import check_ranges
 from nnefc.loader import Model, load
 from nnefc.network import Network
-from nnefc.passes.backend import MEMORY_BUDGET
-from nnefc.quantizer import INT8
+from nnefc.option_keywords import CompareKeywords, compile_options, with_documented_options
+from nnefc.options import AUTO, INT8, CodeOptions, ReadOptions
 from nnefc.quantizer.observing import returned_together
 from nnefc.quantizer.quantize import quantized
-from nnefc.quantizer.ranges import MINMAX
 from nnefc.sample_inputs import chosen_ports, random_inputs
 from nnefc.source import Source, Tensor
 from nnefc.targets.description.library import LibraryDescription, TensorDescription
@@ -129,6 +127,7 @@ def _record(tensor: ComparedTensor) -> dict[str, Any]:
     return {**named, **asdict(found), "relative": relative}
 
 
+@with_documented_options(CompareKeywords)
 def compare(
     model: str | os.PathLike[str],
     target: str = "llvm",
@@ -141,17 +140,9 @@ def compare(
     max_error: float | None = None,
     every: bool = False,
     passes: bool = False,
-    strict: bool = False,
-    memory_budget: float = MEMORY_BUDGET,
-    precision: str | None = None,
-    keep_wide: Sequence[str] = (),
-    calibrate: Calibration | None = None,
-    method: str = MINMAX,
-    operators: Sequence[str | os.PathLike[str]] = (),
-    values: Mapping[str, Any] | None = None,
-    **reading: Any,
+    **options: Unpack[CompareKeywords],
 ) -> Comparison:
-    """Run a network and a reference on the same inputs, and compare what they compute on the way.
+    """Runs a network and a reference on the same inputs, and compares all tensors that both compute.
 
     Args:
         model: NNEF, ONNX or PNNX.
@@ -169,37 +160,39 @@ def compare(
             precisions other than `fp32`.
         every: whether tensors are compared too that are known inside of kernels alone. Kernels end at them then.
         passes: whether to find the first pass that makes outputs wrong, if they are.
-        strict, memory_budget, precision, keep_wide, calibrate, method: as for `nnefc.compile`; `auto` is no precision
-            here.
-        values, operators, reading: how the model is read, as for `nnefc.compile`.
+        {options}
 
     Raises:
         CompileError: as `nnefc.compile`; the reference does not take the model; inputs do not fit.
     """
     if reference is not None and reference not in ENGINES:
         raise CompileError(f"there is no reference {reference!r}", hint=f"choose one of {', '.join(ENGINES)}")
-    machine = parse_any_target(target, *(() if precision == INT8 else (precision, keep_wide)))
-    load_operator_files(operators)
-    read = partial(load_network, Path(model), values=values, **reading)
+    chosen = compile_options("nnefc.compare", options, target, CompareKeywords)
+    reading, code, precision = chosen.read, chosen.code, chosen.precision.precision
+    if precision == AUTO:
+        raise CompileError("precision auto chooses by errors itself", hint="say which precision to compare")
+    machine = machine_of(chosen)
+    load_operator_files(reading.operators)
+    read = partial(load_network, Path(model), reading)
     source = Source.read(read)
     check_ranges(source.network.open_dimensions)
     subject = source
     if precision == INT8:
-        plan = quantization_of(source.network, calibrate, keep_wide, method)
+        plan = quantization_of(source.network, chosen.precision)
         subject = source.of(quantized(source.network, plan))
 
     def compiled(network: Network) -> Artifact:
-        return compile_network(network, machine, strict=strict, memory_budget=memory_budget)
+        return compile_network(network, machine, code)
 
     whole = _Whole.of(Path(library), key) if library is not None else _Whole.of_artifact(compiled(subject.network))
     arrays = _inputs(whole.description, inputs, seed)
     fixed = _at_known_sizes_plainly(subject, read, arrays, precision) if passes else None
-    name, engine = _reference(Path(model), source, read, arrays, values or {}, reference, reading)
+    name, engine = _reference(Path(model), source, read, arrays, reading, reference)
     tensors: list[ComparedTensor] = []
     left = 0
     if library is None:
         backend = backend_of(machine)
-        known = subject.tensors if every else subject.between_kernels(backend, strict, memory_budget)
+        known = subject.tensors if every else subject.between_kernels(backend, code.strict, code.memory_budget)
         known = tuple(tensor for tensor in known if engine.knows(tensor))
         left = len(source.tensors) - len(known)
         tensors = list(_compared(Built(subject, arrays, compiled), engine, subject, known))
@@ -216,10 +209,10 @@ def compare(
     if fixed is not None and not _is_close(found, wanted, bound):
         backend = backend_of(machine)
         wrong_pass = first_wrong_pass(
-            fixed, backend, arrays, lambda own: _is_close(own, wanted, bound), strict, memory_budget
+            fixed, backend, arrays, lambda own: _is_close(own, wanted, bound), code.strict, code.memory_budget
         )
         if wrong_pass is None and backend.shows_steps:
-            with closing(kernel_steps(fixed, backend, arrays, strict, memory_budget)) as steps:
+            with closing(kernel_steps(fixed, backend, arrays, code.strict, code.memory_budget)) as steps:
                 wrong_step = next((step for step in steps if not step.difference.relative <= bound), None)
     return Comparison(name, bound, tuple(tensors), tuple(outputs), left, wrong_pass, wrong_step, passes)
 
@@ -273,9 +266,8 @@ def _reference(
     source: Source,
     read: Callable[..., Network],
     arrays: Arrays,
-    values: Mapping[str, Any],
+    reading: ReadOptions,
     asked: str | None,
-    reading: Mapping[str, Any],
 ) -> tuple[str, Engine]:
     """What the tensors are compared with, and its name.
 
@@ -283,10 +275,12 @@ def _reference(
         CompileError: it cannot be had for this model.
     """
     is_onnx = format_of(model).name == "ONNX"
-    if asked == "onnxruntime" or (asked is None and is_onnx and reading.get("entry") is None):
+    if asked == "onnxruntime" or (asked is None and is_onnx and reading.entry is None):
         if not is_onnx:
             raise CompileError(f"onnxruntime reads models of ONNX, and {model} is none", hint="--reference plain")
-        return "onnxruntime", Onnxruntime(model, {**{n: np.asarray(v) for n, v in values.items()}, **arrays})
+        return "onnxruntime", Onnxruntime(
+            model, {**{n: np.asarray(v) for n, v in (reading.values or {}).items()}, **arrays}
+        )
     if asked in (None, "plain"):
         fixed = _at_known_sizes(source, read, arrays)
         reason = cannot_be_plain(fixed.network)
@@ -296,10 +290,8 @@ def _reference(
             raise CompileError(f"the network cannot be computed plainly: {reason}", hint="--reference strict")
     name = asked or "strict"
     machine = parse_any_target("llvm", *(() if name == "strict" else (name, ())))
-    strict, budget = (True, 1.0) if name == "strict" else (False, MEMORY_BUDGET)
-    return name, Built(
-        source, arrays, lambda network: compile_network(network, machine, strict=strict, memory_budget=budget)
-    )
+    code = CodeOptions(strict=True, memory_budget=1.0) if name == "strict" else CodeOptions()
+    return name, Built(source, arrays, lambda network: compile_network(network, machine, code))
 
 
 def _at_known_sizes(source: Source, read: Callable[..., Network], arrays: Arrays) -> Source:

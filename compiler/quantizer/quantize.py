@@ -24,6 +24,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.frontends.leaving_open import leaving_open
 from nnefc.network import Network, size_by_name
 from nnefc.operators.base import dtype_of
+from nnefc.options import MINMAX
 from nnefc.passes.backend import NamedPass
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
@@ -32,7 +33,7 @@ from nnefc.quantizer.equalization import equalized, has_pairs, with_values
 from nnefc.quantizer.layers import Graph, Layer
 from nnefc.quantizer.observing import Compile, observed, returned_together
 from nnefc.quantizer.plan import LayerPlan, Read, apply_plan, planned
-from nnefc.quantizer.ranges import METHODS, MINMAX, Histogram, Range, check_method, grid_of_range
+from nnefc.quantizer.ranges import METHODS, Histogram, Range, check_method, grid_of_range
 from nnefc.targets.description.library import TensorDescription
 
 __all__ = [

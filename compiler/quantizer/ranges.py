@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from nnefc.diagnostics import CompileError
+from nnefc.options import MINMAX
 
-__all__ = ["METHODS", "MINMAX", "Histogram", "Range", "check_method", "grid_of_range"]
+__all__ = ["METHODS", "Histogram", "Range", "check_method", "grid_of_range"]
 
 Array = np.ndarray[Any, Any]
 
-MINMAX = "minmax"
 _BINS = 2048
 _LEVELS = 256
 _LEFT_OUT = 1e-4

@@ -18,6 +18,7 @@ from nnefc.backends import backend_of
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
 from nnefc.formats import load_network
+from nnefc.options import DebugOptions
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel
 from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
 from nnefc.passes.plan.entry_memory import HostMemory, Memory
@@ -118,7 +119,7 @@ def board(monkeypatch: pytest.MonkeyPatch) -> Target:
 
 def test_a_module_is_a_whole_backend(board: Target, model: Path, tmp_path: Path) -> None:
     network = load_network(model, random_weights=0)
-    artifact = compile_network(network, board, dump=tmp_path / "dump")
+    artifact = compile_network(network, board, debug=DebugOptions(dump=tmp_path / "dump"))
     x = np.random.default_rng(0).standard_normal((1, 3, 7, 7), np.float32)
     wanted = compile_network(network, target("llvm")).run({"x": x})["y"]
     np.testing.assert_allclose(pickle.loads(pickle.dumps(artifact)).run({"x": x})["y"], wanted, atol=1e-6)

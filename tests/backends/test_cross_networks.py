@@ -14,6 +14,7 @@ from relax_programs import Case, Graph, Value, build, differences, network_of, o
 
 import nnefc
 from nnefc.driver import compile_network
+from nnefc.options import CodeOptions
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 
@@ -39,7 +40,9 @@ def machine(request: pytest.FixtureRequest) -> Machine:
 
 def check_on(machine: Machine, cases: list[Case]) -> None:
     built = build(cases)
-    artifact = compile_network(built.network, target(machine.target), memory_budget=math.inf)  # Winograd's too
+    artifact = compile_network(
+        built.network, target(machine.target), CodeOptions(memory_budget=math.inf)
+    )  # Winograd's too
     outputs = run_on(machine, artifact, built.inputs)
     wrong = differences(built.expected, outputs)
     assert not wrong, "\n".join(wrong)

@@ -81,7 +81,7 @@ def load(
         graph: the graph to take if the document has several.
         dialect: "provisional" or "final"; None: what the document shows.
         pedantic: whether breaches of the standard are errors that leave no doubt of what is meant.
-        scan_states: whether the states of tract's scans "keep" their values for the next run, or begin "anew" in each;
+        scan_states: whether the states of tract's scans "keep" their values for the next run, or are "reset" in each;
             None: they are kept in networks that tract made for pieces of streams.
         output_tensors: names of tensors to return in place of the graph's own outputs.
         max_depth: how many fragments may be expanded inside each other.
@@ -93,8 +93,6 @@ def load(
     """
     if random_weights is not None and random_weights < 0:
         raise CompileError(f"the seed of random weights must not be negative, it is {random_weights}")
-    if scan_states not in (None, "keep", "anew"):
-        raise CompileError(f"states of scans cannot be '{scan_states}'", hint="give 'keep' or 'anew'")
     with open_model(path) as files:
         document = read_document(files, dialect, pedantic)
         chosen = choose_graph(document, graph)

@@ -17,6 +17,7 @@ from relax_programs import Case, Graph, Value, build, target, with_fast_memory
 
 import nnefc
 from nnefc.driver import compile_network
+from nnefc.options import CodeOptions
 from nnefc.passes.compute.winograd import Tile
 from nnefc.passes.graph import choose_algorithms
 from nnefc.passes.schedule.cpu.partial_sums import part_of_sum
@@ -102,7 +103,7 @@ def fast_algorithms(tile: Tile) -> dict[str, float]:
     case = build([Case([values(5, (1, 384, 16, 16)), values(6, (96, 1024))], both)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choose_algorithms, "TILES", (tile,))
-        artifact = compile_network(case.network, with_fast_memory(target("llvm")), memory_budget=math.inf)
+        artifact = compile_network(case.network, with_fast_memory(target("llvm")), CodeOptions(memory_budget=math.inf))
     outputs = artifact.run(case.inputs).values()
     names = ("winograd", "strassen")
     return {name: errors(got, want)[0] for name, got, want in zip(names, outputs, exactly, strict=True)}
@@ -131,7 +132,7 @@ def test_tiles_of_bfloat16_round_less_than_twice_as_much_as_direct_sums_of_it(mo
     case, found = build([Case(images, convolved)]), []
     machine = target("llvm -mcpu=cooperlake -precision=bf16")
     for strict in (False, True):
-        artifact = compile_network(case.network, machine, strict=strict, memory_budget=math.inf)
+        artifact = compile_network(case.network, machine, CodeOptions(strict=strict, memory_budget=math.inf))
         try:
             outputs = artifact.run(case.inputs).values()
         except nnefc.LoadError as error:

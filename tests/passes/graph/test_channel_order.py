@@ -11,6 +11,7 @@ from relax_programs import Case, Graph, Value, build, check, differences, progra
 from tvm import te
 
 from nnefc.driver import compile_network
+from nnefc.options import CodeOptions
 from nnefc.passes.compute.channel_order import (
     arrange_array,
     chains_of_operands,
@@ -420,7 +421,7 @@ def test_strict_compilation_keeps_an_infinity_in_its_group() -> None:
     data[0, 0, 1, 1] = np.inf
     case = Case([data], lambda graph, x: graph.convolve(x, filters(8, 1, 1, 1), groups=4))
     built = build([case])
-    with compile_network(built.network, target("llvm"), strict=True).load(threads=1) as model:
+    with compile_network(built.network, target("llvm"), CodeOptions(strict=True)).load(threads=1) as model:
         (result,) = model.run(built.inputs).values()
     assert np.isfinite(result[:, 2:]).all()
 

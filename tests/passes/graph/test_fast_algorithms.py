@@ -15,6 +15,7 @@ import nnefc
 from nnefc.backends import backend_of
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
+from nnefc.options import CodeOptions
 from nnefc.passes.graph import choose_algorithms as choosing
 from nnefc.passes.graph.choose_algorithms import choose_algorithms
 from nnefc.passes.graph.fast_algorithms import Candidate, most_saving
@@ -173,7 +174,7 @@ def test_a_filter_that_a_strided_or_dilated_convolution_reads_too_stays_as_it_is
 @pytest.mark.parametrize("budget", [1.6, math.inf])
 def test_results_are_right_whatever_the_budget(budget: float) -> None:
     built = build([CASE])
-    with compile_network(built.network, MACHINE, memory_budget=budget).load(threads=1) as model:
+    with compile_network(built.network, MACHINE, CodeOptions(memory_budget=budget)).load(threads=1) as model:
         assert not differences(built.expected, model.run(built.inputs))
 
 

@@ -10,6 +10,7 @@ import pytest
 from onnx_models import info, loaded, model, node, tensor
 
 from nnefc.driver import compile_network
+from nnefc.options import CodeOptions
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 X = np.array([0.3, 1.7, -2.6, np.inf, np.nan, 5], np.float32)
@@ -59,7 +60,7 @@ def test_floats_that_cancel_keep_their_roundings_and_nan(tmp_path: Path, way: st
     wanted = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
     target = parse_target("llvm")
     target = target.made_reproducible() if way == "reproducible" else target
-    with compile_network(loaded(made, tmp_path), target, strict=way == "strict").load() as library:
+    with compile_network(loaded(made, tmp_path), target, CodeOptions(strict=way == "strict")).load() as library:
         found = library.run(feeds)
     for name, expected in zip(RESULTS, wanted, strict=True):
         np.testing.assert_array_equal(found[name], expected, err_msg=name)

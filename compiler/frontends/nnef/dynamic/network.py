@@ -90,7 +90,7 @@ def dynamic_network(
         outputs: names of tensors to return in place of the graph's own outputs.
         narrowing: what is known of open sizes.
         random_weights: a seed for the values of variables that have no file.
-        scan_states: whether states of scans "keep" their values for the next run or begin "anew" in each; None: they
+        scan_states: whether states of scans "keep" their values for the next run or are "reset" in each; None: they
             are kept where the graph is one of tract's for pieces of streams.
 
     Raises:

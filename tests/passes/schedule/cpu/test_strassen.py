@@ -14,6 +14,7 @@ from tvm import te, tirx
 from nnefc.backends import backend_of
 from nnefc.driver import compile_network
 from nnefc.ir.attributes import RULE
+from nnefc.options import CodeOptions
 from nnefc.passes.compute import strassen
 from nnefc.passes.compute.choice import chosen
 from nnefc.passes.pipeline import lower
@@ -97,7 +98,7 @@ def test_they_are_taken_where_arithmetic_takes_longer_than_reading_a_longer_fact
 def test_strictness_rules_them_out() -> None:
     assert "StrassenProductsRule" not in kernels_of(product(128, 256, 256), strict=True)
     built = build([product(128, 256, 256)])
-    with compile_network(built.network, with_fast_memory(target("llvm")), strict=True).load() as model:
+    with compile_network(built.network, with_fast_memory(target("llvm")), CodeOptions(strict=True)).load() as model:
         (output,) = model.run(built.inputs).values()
     ((expected, _, _),) = built.expected.values()
     assert np.abs(output - expected).max() < 3e-6 * np.abs(expected).max()

@@ -1,0 +1,103 @@
+"""Commands whose help lists options by group: `--help` the common ones, `--help-all` all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from nnefc.option_fields import GROUPS
+
+__all__ = ["Choice", "Command", "Option", "option"]
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+_OTHERS = "Other options"
+"""The heading of options without a group."""
+
+
+class Option(click.Option):
+    """An option with a heading in the help.
+
+    Attributes:
+        group: the heading.
+        is_common: whether `--help` shows the option.
+    """
+
+    def __init__(self, *args: Any, group: str = _OTHERS, common: bool = True, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.group = group
+        self.is_common = common
+
+
+def option(*names: str, group: str, common: bool = True, **attributes: Any) -> Callable[[Decorated], Decorated]:
+    """Adds an option of a group to a command; the other arguments are those of `click.option`."""
+    return click.option(*names, cls=Option, group=group, common=common, **attributes)
+
+
+class Choice(click.Choice[str]):
+    """One of several words; old names of words that were renamed are accepted, and passed on as they are."""
+
+    def __init__(self, choices: Sequence[str], renamed: Sequence[str] = ()) -> None:
+        super().__init__(choices)
+        self._renamed = renamed
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value in self._renamed else super().convert(value, param, ctx)
+
+
+class Command(click.Command):
+    """A command with options in groups."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Returns the parameters, with `--help-all` after `--help` where that does not show all options."""
+        found = super().get_params(ctx)
+        if not all(map(_is_common, found)):
+            found = [*found, _HELP_ALL]
+        return found
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes a section for each group, and how many options are not shown."""
+        shows_all = _HELP_ALL.name in ctx.meta
+        left_out = 0
+        for group, options in self.grouped(ctx).items():
+            shown = [each for each in options if shows_all or _is_common(each)]
+            left_out += len(options) - len(shown)
+            records = [record for each in shown if (record := each.get_help_record(ctx)) is not None]
+            if records:
+                with formatter.section(group):
+                    formatter.write_dl(records)
+        if left_out:
+            formatter.write_paragraph()
+            formatter.write_text(f"{left_out} more options: {ctx.command_path} --help-all")
+
+    def grouped(self, ctx: click.Context) -> dict[str, list[click.Option]]:
+        """Returns the options by their headings: those of the compiler's options in their order, then others."""
+        found: dict[str, list[click.Option]] = {group: [] for group in GROUPS}
+        for each in self.get_params(ctx):
+            if isinstance(each, click.Option):
+                found.setdefault(each.group if isinstance(each, Option) else _OTHERS, []).append(each)
+        others = found.pop(_OTHERS, [])
+        return {group: each for group, each in (found | {_OTHERS: others}).items() if each}
+
+
+def _is_common(parameter: click.Parameter) -> bool:
+    return not isinstance(parameter, Option) or parameter.is_common
+
+
+def _show_all(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        context.meta[str(parameter.name)] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
+
+
+_HELP_ALL = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show all options and exit.",
+)
