@@ -31,6 +31,7 @@ def compile_one(model: Path, library: Path, options: Mapping[str, Any]) -> dict[
     import_tvm()
     from nnefc.formats import load_network
     from nnefc.inspection import inspect_network
+    from nnefc.options import ReadOptions
 
     compiler = nnefc.compile  # imports, of TVM above all, are not compilation
     start = time.perf_counter()

@@ -18,6 +18,7 @@ from kernel_times import KernelTime, kernel_times
 from peak import build_peak, bytes_per_second, multiply_adds_per_second
 
 from nnefc.formats import load_network
+from nnefc.options import ReadOptions
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 # Shape of the input, shape of a variable `w` or None, and the expression: NNEF's operations and their order of axes.
@@ -76,7 +77,7 @@ def measured(strict: bool) -> Iterator[tuple[str, KernelTime]]:
         for name, computation in COMPUTATIONS.items():
             model = Path(folder) / "net.nnef"
             model.write_text(document(*computation))
-            kernels = kernel_times(load_network(model, random_weights=0), target, strict)
+            kernels = kernel_times(load_network(model, ReadOptions(random_weights=0)), target, strict)
             least = 0.1 * sum(kernel.seconds for kernel in kernels)
             yield from ((name, kernel) for kernel in kernels if kernel.seconds >= least)
 

@@ -1,4 +1,4 @@
-"""The manual page, nnefc(1), made of the commands' own words: `nnefc --man | man -l -`."""
+"""Writes the manual page, nnefc(1), from the help of the commands: `nnefc --man | man -l -`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from importlib.metadata import version
 
 import click
 
+from nnefc.cli.grouped import Command
+
 __all__ = ["man_option", "manual_page"]
 
 
 def man_option(group: click.Group) -> click.Group:
-    """A group with the option `--man`."""
+    """Returns the group with the option `--man`."""
     option = click.Option(
         ["--man"], is_flag=True, is_eager=True, expose_value=False, callback=_show, help="Print the manual page."
     )
@@ -26,7 +28,7 @@ def _show(context: click.Context, _parameter: click.Parameter, asked: bool) -> N
 
 
 def manual_page(context: click.Context) -> str:
-    """The page in roff, of the group of a context and of all its commands."""
+    """Returns the page in roff for the group of a context and all its commands."""
     group = context.command
     assert isinstance(group, click.Group)
     lines = [
@@ -50,10 +52,13 @@ def manual_page(context: click.Context) -> str:
 def _command(command: click.Command, context: click.Context) -> Iterator[str]:
     usage = " ".join(command.collect_usage_pieces(context))
     yield from (f'.SS "nnefc {_plain(command.name or "")} {_plain(usage)}"', *_paragraphs(command.help or ""))
-    for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
-        if record is not None:
-            yield from (".TP", f".B {_plain(record[0])}", *filter(None, [_plain(record[1])]))
+    groups = command.grouped(context) if isinstance(command, Command) else {"": command.get_params(context)}
+    for group, parameters in groups.items():
+        yield from filter(None, [group and f".PP\n.I {_plain(group)}"])
+        for parameter in parameters:
+            record = parameter.get_help_record(context)
+            if record is not None:
+                yield from (".TP", f".B {_plain(record[0])}", *filter(None, [_plain(record[1])]))
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -62,6 +67,6 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """A text that roff takes as it is."""
+    """Escapes a text for roff."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped

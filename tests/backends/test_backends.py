@@ -18,7 +18,7 @@ from nnefc.backends import backend_of
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
 from nnefc.formats import load_network
-from nnefc.options import DebugOptions
+from nnefc.options import DebugOptions, ReadOptions
 from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel
 from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
 from nnefc.passes.plan.entry_memory import HostMemory, Memory
@@ -118,7 +118,7 @@ def board(monkeypatch: pytest.MonkeyPatch) -> Target:
 
 
 def test_a_module_is_a_whole_backend(board: Target, model: Path, tmp_path: Path) -> None:
-    network = load_network(model, random_weights=0)
+    network = load_network(model, ReadOptions(random_weights=0))
     artifact = compile_network(network, board, debug=DebugOptions(dump=tmp_path / "dump"))
     x = np.random.default_rng(0).standard_normal((1, 3, 7, 7), np.float32)
     wanted = compile_network(network, target("llvm")).run({"x": x})["y"]
@@ -134,7 +134,7 @@ def test_a_module_is_a_whole_backend(board: Target, model: Path, tmp_path: Path)
 def test_what_a_backend_lacks_is_said_before_the_work(board: Target, model: Path) -> None:
     nothing = BoardTarget(**{field.name: getattr(board, field.name) for field in fields(board)} | {"name": "nothing"})
     with pytest.raises(CompileError, match="there is no board"):
-        compile_network(load_network(model, random_weights=0), nothing)
+        compile_network(load_network(model, ReadOptions(random_weights=0)), nothing)
 
 
 def test_every_kind_of_machine_has_a_backend() -> None:

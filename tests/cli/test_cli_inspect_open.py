@@ -16,6 +16,7 @@ from nnefc.cli import main
 from nnefc.cli.options import read_shapes
 from nnefc.diagnostics import CompileError
 from nnefc.formats import load_network
+from nnefc.options import ReadOptions
 from nnefc.outline import OpenTensor, shape_option
 
 NETWORKS = os.environ.get("NNEFC_NETWORKS")
@@ -111,7 +112,7 @@ def test_the_line_that_is_printed_gives_all_that_is_open(tmp_path: Path) -> None
     line = next(line for line in inspect(path).splitlines() if "--shape" in line)
     values = tuple(word for word in shlex.split(line) if word != "--shape")
     assert load_network(path).open_dimensions
-    assert not load_network(path, shape=read_shapes(values)).open_dimensions
+    assert not load_network(path, ReadOptions(shape=read_shapes(values))).open_dimensions
 
 
 @pytest.mark.parametrize(
@@ -199,7 +200,7 @@ def load_as_printed(path: Path) -> int:
     lines = [line for line in inspect(path).splitlines() if line.startswith("  --shape")]
     for line in lines:
         words = [word for word in shlex.split(line) if word != "--shape"]
-        load_network(path, shape=read_shapes(tuple(words)))
+        load_network(path, ReadOptions(shape=read_shapes(tuple(words))))
     return len(lines)
 
 

@@ -19,6 +19,7 @@ from nnefc.cli.open_sizes import range_lines
 from nnefc.formats import load_network
 from nnefc.loader import Tensor
 from nnefc.loader.interface import OptionsStruct
+from nnefc.options import ReadOptions
 from nnefc.sample_inputs import chosen_ports, random_inputs
 from nnefc.targets.description.library import DimensionDescription, TensorDescription
 from nnefc.targets.description.library_file import read_metadata
@@ -97,7 +98,7 @@ def test_a_model_is_counted_at_typical_sizes(model: Path) -> None:
 
 
 def test_a_range_of_one_size_is_that_size(model: Path) -> None:
-    network = load_network(model, shape={"batch": "2..2", "height": "50..70:64", "width": "32..64"})
+    network = load_network(model, ReadOptions(shape={"batch": "2..2", "height": "50..70:64", "width": "32..64"}))
     assert [dimension.name for dimension in network.open_dimensions] == ["width"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,7 @@ def test_the_manual_page_has_every_command_and_option() -> None:
                 assert option.replace("-", "\\-") in page
     if shutil.which("groff"):
         done = subprocess.run(["groff", "-man", "-Tutf8", "-ww"], input=page.encode(), capture_output=True, check=True)
-        assert done.stderr == b"" and "--precision" in done.stdout.decode()
+        assert done.stderr == b"" and "--precision" in re.sub(".\b", "", done.stdout.decode())  # bold letters
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from nnefc.backends import backend_of
 from nnefc.driver import compile_network
 from nnefc.formats import load_network
 from nnefc.loader import Model
+from nnefc.options import ReadOptions
 from nnefc.passes.pipeline import lower
 from nnefc.passes.plan.program import Step
 from nnefc.targets.machine.cpu.parsing import parse_target
@@ -46,10 +47,10 @@ class Measured:
 def measure(path: Path, *, shape: dict[str, tuple[int, ...]] | None = None) -> tuple[Measured, Model]:
     """Compile a model; the run and the difference are left open. The library is loaded, and to be closed."""
     target = parse_target(_TARGET)
-    network = load_network(path, shape=shape)
+    network = load_network(path, ReadOptions(shape=shape))
     lowered = lower(network, backend_of(target), lambda _name, _module: None)
     begin = time.process_time()
-    artifact = compile_network(load_network(path, shape=shape), target)
+    artifact = compile_network(load_network(path, ReadOptions(shape=shape)), target)
     compiling = time.process_time() - begin
     kernels = sum(isinstance(action, Step) for action in lowered.plan.actions)
     return Measured(kernels, compiling, np.inf, np.inf), artifact.load(threads=1)

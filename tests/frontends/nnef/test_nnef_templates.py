@@ -14,6 +14,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.formats import load_network, load_outline
 from nnefc.frontends.nnef import template
 from nnefc.frontends.nnef.template import is_template, rendered
+from nnefc.options import ReadOptions
 
 CONFIG = {
     "name": "net",
@@ -169,4 +170,4 @@ def test_names_do_not_lead_out_of_the_model(tmp_path: Path) -> None:
 def test_templates_are_no_nnef_to_the_pedantic(tmp_path: Path) -> None:
     (tmp_path / "graph.nnef").write_text(TEMPLATE)
     with pytest.raises(CompileError):
-        load_network(tmp_path, pedantic=True)
+        load_network(tmp_path, ReadOptions(pedantic=True))

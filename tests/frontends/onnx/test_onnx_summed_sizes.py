@@ -18,6 +18,7 @@ import nnefc
 from nnefc.diagnostics import CompileError, ModelWarning
 from nnefc.formats import load_network, load_outline
 from nnefc.loader import RunError
+from nnefc.options import ReadOptions
 from nnefc.specializations import Specializations
 
 RNG = np.random.default_rng(2)
@@ -75,7 +76,7 @@ def test_names_of_dimensions_say_what_they_are_the_sum_of(tmp_path: Path) -> Non
     ],
 )
 def test_sizes_that_are_given_tell_others(shape: dict[str, Any], expected: tuple[Any, ...], tmp_path: Path) -> None:
-    network = load_network(joined(tmp_path, "past + new"), shape=shape)
+    network = load_network(joined(tmp_path, "past + new"), ReadOptions(shape=shape))
     names = {d.name: d for d in network.open_dimensions}
     found = [size for (size, _) in network.input_shapes.values()]
     assert [next((n for n, d in names.items() if d.size == size), size) for size in found] == list(expected)
@@ -87,7 +88,7 @@ def test_a_line_to_type_has_no_sizes_that_follow_from_others(tmp_path: Path) -> 
     assert load_outline(path).option == "--shape past=128,new=1"
     for sizes, fits in (((3, 4), True), ((0, 1), True), ((3, 129), False)):
         given = [dict(zip(("past", "new"), sizes, strict=True))]
-        network = load_network(path, shape={"new": "1..128"})
+        network = load_network(path, ReadOptions(shape={"new": "1..128"}))
         if fits:
             special = Specializations.of(given, False, network, lambda **fixed: load_network(path, **fixed))
             assert special.sizes == ((*sizes[::-1], sum(sizes)),)
@@ -98,7 +99,7 @@ def test_a_line_to_type_has_no_sizes_that_follow_from_others(tmp_path: Path) -> 
 
 def test_sizes_that_contradict_a_sum_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match=r"'past \+ new' is 8 by what is given for it, but not 7"):
-        load_network(joined(tmp_path, "past + new"), shape={"past": 3, "new": 4, "past + new": 8})
+        load_network(joined(tmp_path, "past + new"), ReadOptions(shape={"past": 3, "new": 4, "past + new": 8}))
 
 
 @pytest.mark.parametrize("name", ["2*past + new - 1", "(past + new)//2", "Max(past, new)"])

@@ -23,6 +23,7 @@ from test_operators_integer import conv_integer, whole_range
 from nnefc.backends import backend_of
 from nnefc.driver import compile_network
 from nnefc.formats import load_network
+from nnefc.options import ReadOptions
 from nnefc.passes.compute.dot_code import use_dot_products
 from nnefc.passes.pipeline import optimized
 from nnefc.targets.machine.cpu.parsing import parse_target
@@ -128,7 +129,7 @@ def test_products_of_open_sizes_are_exact(name: str, tmp_path: Path) -> None:
     graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    network = load_network(tmp_path / "model.onnx", shape={"n": "1..512", "k": "1..600"})
+    network = load_network(tmp_path / "model.onnx", ReadOptions(shape={"n": "1..512", "k": "1..600"}))
     rng = np.random.default_rng(4)
     with emulation(name) as plain:
         artifact = compile_network(network, parse_target(plain))

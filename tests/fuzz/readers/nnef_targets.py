@@ -20,6 +20,7 @@ from nnefc.frontends.nnef.parser import parse
 from nnefc.frontends.nnef.quantization import dequantize, parse_algorithm, parse_quantization
 from nnefc.frontends.nnef.tensor_file import ItemType, StoredTensor, parse_tensor
 from nnefc.frontends.nnef.types import Dialect
+from nnefc.options import ReadOptions
 
 __all__ = ["TARGETS"]
 
@@ -39,7 +40,7 @@ def document(content: bytes, folder: Path) -> None:
     if _small(flat):
         path = folder / "graph.nnef"
         path.write_bytes(content)
-        load_network(path, random_weights=0)
+        load_network(path, ReadOptions(random_weights=0))
 
 
 def quantization(content: bytes, folder: Path) -> None:
@@ -77,14 +78,14 @@ def archive(content: bytes, folder: Path) -> None:
         for name in ("a/w.dat", "w.dat", "a"):
             files.find(name)
     if _small(document_of(path)):
-        load_network(path, random_weights=0)
+        load_network(path, ReadOptions(random_weights=0))
 
 
 def dynamic(content: bytes, folder: Path) -> None:
     """A document of tract's dialect, whose operators build while they are evaluated."""
     path = folder / "dynamic.nnef"
     path.write_bytes(content)
-    load_network(path, random_weights=0)
+    load_network(path, ReadOptions(random_weights=0))
 
 
 def _small(flat: FlatGraph) -> bool:
