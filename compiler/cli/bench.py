@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnefc.cli.grouped import Command, option
 from nnefc.cli.options import given, session_options, timing_options
 from nnefc.cli.run import inputs_of, told_of_random
 from nnefc.cli.text import columns, memory
@@ -34,23 +35,35 @@ _QUIET = 0.3
 _PERCENTILES = (90, 99)
 
 
-@click.command("bench")
+@click.command("bench", cls=Command)
 @click.argument("libraries", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="LIBRARY...")
 @session_options
 @timing_options
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of a session.  [default: the cores, shared out]")
-@click.option(
+@option(
+    "--threads",
+    group="Loading",
+    type=click.IntRange(min=1),
+    help="Threads of a session.  [default: the cores, shared out]",
+)
+@option(
     "--sessions",
+    group="Loading",
     type=click.IntRange(min=1, max=1024),
     default=1,
     metavar="N",
     help="Sessions that run side by side, each with its own threads.  [default: 1]",
 )
-@click.option(
-    "--warm-up", type=click.IntRange(min=0), default=3, metavar="N", help="Runs before the timed ones.  [default: 3]"
+@option(
+    "--warm-up",
+    group="Timing",
+    type=click.IntRange(min=0),
+    default=3,
+    metavar="N",
+    help="Runs before the timed ones.  [default: 3]",
 )
-@click.option(
+@option(
     "--against",
+    group="Timing",
     type=click.Path(path_type=Path),
     metavar="MODEL.onnx",
     help="Also time onnxruntime on this model, if it is installed, with as many threads.",

@@ -16,6 +16,9 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 _OTHERS = "Other options"
 """The heading of options without a group."""
 
+_SHOWS_ALL = "nnefc.cli.grouped.shows_all"
+"""A key of click's context, set while `--help-all` is printed."""
+
 
 class Option(click.Option):
     """An option with a heading in the help.
@@ -51,15 +54,13 @@ class Command(click.Command):
     """A command with options in groups."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Returns the parameters, with `--help-all` after `--help` where that does not show all options."""
+        """Returns the parameters, with `--help-all` last; it is shown where `--help` does not show all options."""
         found = super().get_params(ctx)
-        if not all(map(_is_common, found)):
-            found = [*found, _HELP_ALL]
-        return found
+        return [*found, _help_all(hidden=all(map(_is_common, found)))]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes a section for each group, and how many options are not shown."""
-        shows_all = _HELP_ALL.name in ctx.meta
+        shows_all = _SHOWS_ALL in ctx.meta
         left_out = 0
         for group, options in self.grouped(ctx).items():
             shown = [each for each in options if shows_all or _is_common(each)]
@@ -88,16 +89,18 @@ def _is_common(parameter: click.Parameter) -> bool:
 
 def _show_all(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
     if asked and not context.resilient_parsing:
-        context.meta[str(parameter.name)] = True
+        context.meta[_SHOWS_ALL] = True
         click.echo(context.get_help(), color=context.color)
         context.exit()
 
 
-_HELP_ALL = click.Option(
-    ["--help-all"],
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_all,
-    help="Show all options and exit.",
-)
+def _help_all(hidden: bool) -> click.Option:
+    return click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        hidden=hidden,
+        callback=_show_all,
+        help="Show all options and exit.",
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nnefc.cli.grouped import Command, option
 from nnefc.cli.options import given, session_options, timing_options
 from nnefc.cli.run import inputs_of, told_of_random
 from nnefc.cli.text import columns
@@ -26,26 +27,36 @@ _WARM_UP = 3  # runs
 _MOST_NAMES = 3  # in a line
 
 
-@click.command("profile")
+@click.command("profile", cls=Command)
 @click.argument("library", type=click.Path(path_type=Path))
 @session_options
 @timing_options
-@click.option("--threads", type=click.IntRange(min=1), help="The number of threads.  [default: one for each core]")
-@click.option(
+@option(
+    "--threads",
+    group="Loading",
+    type=click.IntRange(min=1),
+    help="The number of threads.  [default: one for each core]",
+)
+@option(
     "--by",
+    group="Output",
     type=click.Choice(["place", "kernel", "rule"]),
     default="place",
     help="A line for each place in the network, for each kernel, or for each schedule rule.  [default: place]",
 )
-@click.option("--top", type=click.IntRange(min=1), default=30, metavar="N", help="Lines to print.  [default: 30]")
-@click.option(
+@option(
+    "--top", group="Output", type=click.IntRange(min=1), default=30, metavar="N", help="Lines to print.  [default: 30]"
+)
+@option(
     "--trace",
+    group="Output",
     type=click.Path(path_type=Path),
     metavar="FILE.json",
     help="Write one more run as a trace, for Perfetto or chrome://tracing: kernels, threads, and the workspace.",
 )
-@click.option(
+@option(
     "--html",
+    group="Output",
     type=click.Path(path_type=Path),
     metavar="FILE.html",
     help="Write a page with the network as a graph, the time by operator, the roofline, and threads and memory over "

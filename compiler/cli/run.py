@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnefc.cli.arrays import read_inputs, write_outputs
+from nnefc.cli.grouped import Command, option
 from nnefc.cli.options import given, session_options
 from nnefc.cli.text import columns
 from nnefc.diagnostics import CompileError
@@ -26,20 +27,36 @@ __all__ = ["inputs_of", "run_library", "told_of_random"]
 _LONGEST_TEXT = 24
 
 
-@click.command("run")
+@click.command("run", cls=Command)
 @click.argument("library", type=click.Path(path_type=Path))
 @session_options
-@click.option(
-    "--random", type=click.IntRange(min=0), metavar="SEED", help="Use random values for inputs that have no file."
+@option(
+    "--random",
+    group="Inputs",
+    type=click.IntRange(min=0),
+    metavar="SEED",
+    help="Use random values for inputs that have no file.",
 )
-@click.option(
+@option(
     "--output",
+    group="Output",
     type=click.Path(path_type=Path),
     metavar="DIR",
     help="Write each output to this folder as NAME.npy.  [default: print a summary]",
 )
-@click.option("--check-nan", is_flag=True, default=None, help="Fail if an input or output contains NaN, and say where.")
-@click.option("--threads", type=click.IntRange(min=1), help="The number of threads.  [default: one for each core]")
+@option(
+    "--check-nan",
+    group="Output",
+    is_flag=True,
+    default=None,
+    help="Fail if an input or output contains NaN, and say where.",
+)
+@option(
+    "--threads",
+    group="Loading",
+    type=click.IntRange(min=1),
+    help="The number of threads.  [default: one for each core]",
+)
 def run_library(
     library: Path,
     inputs: tuple[str, ...],

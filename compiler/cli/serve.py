@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from nnefc.cli.grouped import Command, option
 from nnefc.cli.run import said_of_inputs
 from nnefc.diagnostics import CompileError
 from nnefc.sample_inputs import chosen_ports, random_inputs
@@ -44,137 +45,184 @@ _MIB = 1 << 20
 _KEY_BYTES = 32
 
 
-@click.command("serve", context_settings={"show_default": True})
+@click.command("serve", cls=Command, context_settings={"show_default": True})
 @click.argument("libraries", nargs=-1, required=True, metavar="LIBRARY...")
-@click.option("--host", default=_WHERE.host, help="The address to listen on; 0.0.0.0 for all.")
-@click.option("--port", type=_PORT, default=_WHERE.port, help="The port of HTTP; 0 for any.")
-@click.option("--grpc-port", type=_PORT, default=_WHERE.grpc_port, help="The port of gRPC; 0 for any.")
-@click.option("--http/--no-http", default=True, help="Whether to listen for HTTP.")
-@click.option("--grpc/--no-grpc", default=True, help="Whether to listen for gRPC.")
-@click.option(
+@option("--host", group="Listening", default=_WHERE.host, help="The address to listen on; 0.0.0.0 for all.")
+@option("--port", group="Listening", type=_PORT, default=_WHERE.port, help="The port of HTTP; 0 for any.")
+@option("--grpc-port", group="Listening", type=_PORT, default=_WHERE.grpc_port, help="The port of gRPC; 0 for any.")
+@option("--http/--no-http", group="Listening", common=False, default=True, help="Whether to listen for HTTP.")
+@option("--grpc/--no-grpc", group="Listening", common=False, default=True, help="Whether to listen for gRPC.")
+@option(
     "--sessions",
+    group="Scheduling",
     type=click.IntRange(1, 1024),
     default=_POLICY.sessions,
     metavar="N",
     help="Runs of a network side by side, each in a session with its own threads.",
 )
-@click.option(
-    "--threads", type=click.IntRange(min=1), show_default="the cores, shared out", help="Threads of a session."
+@option(
+    "--threads",
+    group="Scheduling",
+    type=click.IntRange(min=1),
+    show_default="the cores, shared out",
+    help="Threads of a session.",
 )
-@click.option(
+@option(
     "--max-batch",
     "rows",
+    group="Scheduling",
     type=click.IntRange(min=1),
     default=_POLICY.rows,
     metavar="ROWS",
     help="Run requests together that have up to so many rows, where the first axis of all inputs and outputs is the "
     "same open dimension; 1: each alone.",
 )
-@click.option(
+@option(
     "--max-delay",
+    group="Scheduling",
     type=click.FloatRange(min=0, max=10_000),
     default=1e3 * _POLICY.delay,
     metavar="MS",
     help="Milliseconds that a request waits for others to join it while a session is free.",
 )
-@click.option(
+@option(
     "--max-queue",
     "waiting",
+    group="Scheduling",
+    common=False,
     type=click.IntRange(min=0),
     default=_POLICY.waiting,
     metavar="N",
     help="Requests of a network that may wait; further ones are refused.",
 )
-@click.option(
+@option(
     "--max-request",
+    group="Limits",
+    common=False,
     type=click.FloatRange(min=0, min_open=True, max=2047),
     default=_WHERE.largest / _MIB,
     metavar="MIB",
     help="The largest request, in MiB.",
 )
-@click.option(
+@option(
     "--max-json",
+    group="Limits",
+    common=False,
     type=click.FloatRange(min=0, min_open=True, max=2047),
     default=_WHERE.largest_json / _MIB,
     metavar="MIB",
     help="The most of a request that may be read value by value, in MiB: JSON, and lists over gRPC.",
 )
-@click.option(
+@option(
     "--min-rate",
     "slowest",
+    group="Limits",
+    common=False,
     type=click.IntRange(min=0),
     default=_WHERE.slowest,
     metavar="BYTES",
     help="Bytes per second at which a request's body must arrive over HTTP, and its answer be read, in any 5 seconds.",
 )
-@click.option(
+@option(
     "--per-address",
+    group="Limits",
+    common=False,
     type=click.IntRange(min=0),
     default=_WHERE.per_address,
     metavar="N",
     help="Requests that may be arriving from one address at a time, the oldest of which is ended for a new one; 0, "
     "for servers behind a proxy: any number.",
 )
-@click.option(
+@option(
     "--max-incoming",
+    group="Limits",
+    common=False,
     type=click.FloatRange(min=0, min_open=True),
     default=_WHERE.most_incoming / _MIB,
     metavar="MIB",
     help="The most of all requests that are arriving over HTTP, in MiB; at least the largest request.",
 )
-@click.option(
+@option(
     "--limit",
     "limits",
+    group="Limits",
+    common=False,
     multiple=True,
     callback=_limits,
     show_default="the library's",
     metavar="NAME=SIZE",
     help="The greatest size of an open dimension that requests may have (repeatable).",
 )
-@click.option(
+@option(
     "--timeout",
+    group="Limits",
+    common=False,
     type=click.FloatRange(min=0, min_open=True),
     default=_WHERE.timeout,
     metavar="SECONDS",
     help="What a request may take.",
 )
-@click.option(
+@option(
     "--idle",
+    group="Limits",
+    common=False,
     type=click.FloatRange(min=0.001, max=86_400),
     default=_WHERE.idle,
     metavar="SECONDS",
     help="How long a connection, or a stream over gRPC, may be without a request.",
 )
-@click.option(
+@option(
     "--drain",
+    group="Limits",
+    common=False,
     type=click.FloatRange(min=0),
     default=_WHERE.drain,
     metavar="SECONDS",
     help="What requests under way have left at SIGTERM.",
 )
-@click.option("--control", is_flag=True, help="Let clients load networks again from their files, and unload them.")
-@click.option("--device", type=click.IntRange(min=0), default=_POLICY.device, metavar="N", help="The GPU's number.")
-@click.option(
+@option(
+    "--control",
+    group="Libraries",
+    common=False,
+    is_flag=True,
+    help="Let clients load networks again from their files, and unload them.",
+)
+@option(
+    "--device",
+    group="Libraries",
+    common=False,
+    type=click.IntRange(min=0),
+    default=_POLICY.device,
+    metavar="N",
+    help="The GPU's number.",
+)
+@option(
     "--flush-subnormals/--no-flush-subnormals",
+    group="Libraries",
+    common=False,
     default=_POLICY.flush_subnormals,
     help="Treat numbers smaller than about 1e-38 as zero, which is faster.",
 )
-@click.option(
+@option(
     "--weights-key",
+    group="Libraries",
+    common=False,
     type=click.File("rb"),
     metavar="FILE",
     help="The key of libraries whose weights are encrypted.",
 )
-@click.option(
+@option(
     "--key",
     "signing_key",
+    group="Libraries",
     type=click.Path(path_type=Path),
     show_default="unsigned ones are taken",
     metavar="FILE.pem",
     help="A public key: refuse libraries that were not signed with its private one, by nnefc sign.",
 )
-@click.option(
+@option(
     "--tls",
+    group="Listening",
     type=(click.Path(path_type=Path, exists=True, dir_okay=False), click.Path(path_type=Path, exists=True)),
     metavar="CERTIFICATE KEY",
     help="Files in PEM: listen with TLS.",
