@@ -19,6 +19,7 @@ __all__ = [
     "GROUPS",
     "Documentation",
     "UnknownOption",
+    "default_text",
     "documentation_of",
     "documented",
     "flag_of",
@@ -217,18 +218,19 @@ def help_of(name: str, option: Field[Any], flags: Mapping[str, str]) -> str:
     words = documentation_of(option)
     text = " ".join(filter(None, (words.meaning, words.command_line)))
     text = re.sub(r"`([^`]*)`", lambda found: flags.get(found[1], found[1]), text)
-    default = words.default_words or _default_text(option)
+    default = default_text(option)
     return f"{text}  [default: {default}]" if default else text
 
 
-def _default_text(option: Field[Any]) -> str:
-    """The default, where it says more than that an option is not set."""
-    return "" if option.default in (None, (), False) else str(option.default)
+def default_text(option: Field[Any]) -> str:
+    """Returns the default as help texts show it; empty for an option that is merely not set."""
+    words = documentation_of(option).default_words
+    return words or ("" if option.default in (None, (), False) else str(option.default))
 
 
 def python_help(option: Field[Any]) -> str:
     """Returns the documentation of an option for Python."""
     words = documentation_of(option)
     text = " ".join(filter(None, (words.meaning, words.python)))
-    default = words.default_words or _default_text(option)
+    default = default_text(option)
     return f"{text} Default: {default}." if default else text

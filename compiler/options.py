@@ -272,7 +272,7 @@ class PrecisionOptions:
         "dimension, or along the first one.",
         command_line="An .npz file with an array for each input.",
         python="Arrays by the names of the inputs, or an .npz file of them.",
-        default_words="for auto, random values, without int8",
+        default_words="random values for auto, without int8",
         common=True,
     )
     method: str = documented(

@@ -155,7 +155,7 @@ def test_what_cannot_be_written_is_refused(folder: Path, tmp_path: Path) -> None
     data = folder / "data.npz"
     with pytest.raises(CompileError, match=r"is not a model of ONNX, and only those are written as .onnx"):
         nnefc.quantize(folder / "small.nnef", tmp_path / "x.onnx", calibrate=data, exclude=())
-    with pytest.raises(CompileError, match="there is no method 'mean'"):
+    with pytest.raises(CompileError, match="method 'mean' is none of minmax"):
         nnefc.quantize(folder / "model.onnx", tmp_path / "x.onnx", calibrate=data, method="mean")
     with pytest.raises(CompileError, match="there are no layers 'middle'"):
         nnefc.quantize(folder / "model.onnx", tmp_path / "x.onnx", calibrate=data, keep_wide=("middle",))

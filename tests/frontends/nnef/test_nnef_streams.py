@@ -129,7 +129,7 @@ def test_states_whose_shape_only_a_run_knows_are_refused(tmp_path: Path) -> None
     folder = model(tmp_path, body, before=f"{PULSE}\n{LOOP}")
     with pytest.raises(CompileError, match="which only a run knows") as caught:
         nnefc.compile(folder, scan_states="keep")
-    assert "--scan-states anew" in str(caught.value.hint)
+    assert "--scan-states reset" in str(caught.value.hint)
 
 
 CACHE = "extension tract_symbol S;\nextension tract_symbol P;\nextension tract_assert S + P < 9;"

@@ -200,7 +200,7 @@ class DynamicEmitter(Lowering):
         if not is_known(*shape):
             raise CompileError(
                 f"a state that is kept between runs has the shape {list(shape)}, which only a run knows",
-                hint="give the sizes with --shape, or let each run begin anew with --scan-states anew",
+                hint="give the sizes with --shape, or let each run begin anew with --scan-states reset",
             )
         state = self.state(f"{self.hint}_state", np.zeros(shape, numpy_dtype(dtype_of(initial))))
         is_first = apply(self, "equal", self.counter("runs", 1), np.array(0))
