@@ -19,7 +19,7 @@ from nnefc.option_fields import GROUPS, documentation_of, flag_of, given_values,
 from nnefc.option_keywords import KINDS, CompareKeywords, CompileKeywords, ReadKeywords, compile_options
 from nnefc.options import CodeOptions, CompileOptions, PrecisionOptions, ReadOptions
 from nnefc.quantizer.ranges import METHODS
-from nnefc.targets.machine.target import PRECISIONS
+from nnefc.targets.machine.cpu.target import PRECISIONS
 
 ALL = {name: each for kind in KINDS.values() for name, each in option_fields(kind).items()}
 
