@@ -130,7 +130,7 @@ class CpuBackend(Backend):
             integers=[
                 ("compute in single", ComputeInSingle()),
                 ("tabulate bytes", TabulateBytes(target, {**ELEMENT_WISE, **QUANTIZATION})),
-                ("compute in integers", ComputeInIntegers(strict, target.rounds_between_limits)),
+                ("compute in integers", ComputeInIntegers(strict, target.quirks.keeps_ranges)),
                 ("fold moved constants", FoldConstants(keep=("dequantize",))),
                 ("narrow constants", NarrowConstants(target, strict)),
             ],
@@ -219,12 +219,12 @@ class CpuBackend(Backend):
         if not target.hosted:
             func = with_integer_rounding(func, target.features)
             observed("integer rounding", func)
-        if target.converts_rounding is not None:
-            func = with_rounding_conversions(func, target.converts_rounding, target.lanes("float32"))
+        if target.quirks.rounding_conversion is not None:
+            func = with_rounding_conversions(func, target.quirks.rounding_conversion, target.lanes("float32"))
             observed("rounding conversions", func)
         func = with_widened_bytes(func, target.triple.split("-")[0])
         observed("widened bytes", func)
-        if not target.rounds:
+        if target.quirks.calls_rounding:
             func = with_added_roundings(func)
             observed("added roundings", func)
         if target.rounds_products_once:

@@ -132,7 +132,7 @@ def columns_to_add(height: int, width: int, vectors: int, target: Target) -> int
 
     if isinstance(width, Size):
         return 0  # the last tile of an open width is made of smaller ones
-    if target.assembles_sums:
+    if target.quirks.spills_sums:
         return 0  # the last tile may be smaller
 
     def cycles(extra: int) -> float:

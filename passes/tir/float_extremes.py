@@ -30,7 +30,7 @@ _TYPES = {"float32": "f32", "float16": "f16"}
 
 def with_float_extremes(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """A flat kernel with such instructions, if the target has them."""
-    if not target.float_extremes:
+    if not target.quirks.selects_extremes:
         return func
     types = [dtype for dtype in _TYPES if dtype == "float32" or "fullfp16" in target.features]
 

@@ -60,7 +60,7 @@ _LARGE, _LARGE_BITS = 12582912.0, 0x4B400000  # 3 · 2²²: with less than 2²²
 
 
 def with_rounding_conversions(func: tirx.PrimFunc, architecture: str, lanes: int) -> tirx.PrimFunc:
-    """A scheduled kernel that rounds so; for one of the instruction sets of `Target.converts_rounding`.
+    """A scheduled kernel that rounds so; for one of the instruction sets of `Quirks.rounding_conversion`.
 
     Args:
         lanes: of a register of float32.

@@ -42,6 +42,7 @@ from nnefc.targets.link.linking import CONSTANTS, Linking, linking_for
 from nnefc.targets.link.runtime_objects import runtime_objects
 from nnefc.targets.link.zig import OTHER_COMPILERS, run_compiler, zig
 from nnefc.targets.machine.cpu.architecture import architecture_of
+from nnefc.targets.machine.llvm_quirks import wrong_passes
 from nnefc.targets.machine.system import FileFormat, format_of
 
 __all__ = [
@@ -347,7 +348,7 @@ def compiler_for(zig_target: str, zig_cpu: str, cc: Sequence[str] = ()) -> Seque
             "zig does not have Android's C library",
             hint="name the compiler of Android's NDK: --cc aarch64-linux-android28-clang",
         )
-    left_out = (("-mllvm", f"-{option}=false") for option in architecture_of(zig_target).left_out)
+    left_out = (("-mllvm", f"-{option}=false") for option in wrong_passes(architecture_of(zig_target).name))
     options = (f"-mcpu={zig_cpu}", *chain.from_iterable(left_out), *_page_flags(zig_target))
     return (*zig(), "cc", "-target", zig_target, *options)
 

@@ -105,7 +105,7 @@ class ContractionRule:
         target = target.for_vectors(lanes * bits_of(type_of_sums(step)) // 8)
         if step.producers:
             return None  # a producer inside: rules for such computations come before
-        joined = with_joined_rows(kernel, step, of_known_sizes=target.assembles_sums and not target.by_lane)
+        joined = with_joined_rows(kernel, step, of_known_sizes=target.quirks.spills_sums and not target.by_lane)
         if joined is not None:
             return self.apply(joined, machine)
         sch = kernel.schedule()
@@ -133,7 +133,7 @@ class ContractionRule:
         outer_size, size = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
         tiled, spread = None, spreading(first.value)
         kind = _kind_of(first)
-        assembled = not roles.steps and (is_long(kind) if spread else target.assembles_sums)
+        assembled = not roles.steps and (is_long(kind) if spread else target.quirks.spills_sums)
         streamed = bool(roles.steps) and not rows and target.vector_bytes == _CACHE_LINE
         if isinstance(size, Size):
             attrs = sch.mod["main"].attrs
@@ -244,7 +244,7 @@ class ContractionRule:
         _unroll_and_vectorize(sch, start, sides)
         written = bits_of(str(sch.get(epilogue).writes[0].source.dtype))
         at_once = tile.columns if (target.by_lane or spread) and written == _BYTE else 1
-        if target.narrows_pairs and written < bits_of(first.dtype) and tile.columns % 2 == 0:
+        if target.quirks.splits_narrowed_vectors and written < bits_of(first.dtype) and tile.columns % 2 == 0:
             at_once = 2
         if in_turn:
             sch.vectorize(sch.get_loops(epilogue)[-1])

@@ -73,7 +73,7 @@ def sum_in_parts(sch: s_tir.Schedule, block: SBlockRV, target: Target) -> SBlock
     elif is_half_product(product):
         cut = part_of_sum(sizes, HALF_PART, HALF_PART // 4)
     else:
-        longest = _LONGEST_SPILLED if target.spills_totals else _LONGEST
+        longest = _LONGEST_SPILLED if target.quirks.spills_totals else _LONGEST
         cut = part_of_sum(sizes, int(step.node.annotations.get(LONGEST_PART, longest)))
     if cut is None:
         return None

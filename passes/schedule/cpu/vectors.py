@@ -26,7 +26,7 @@ def in_vectors(sch: s_tir.Schedule, loop: LoopRV, lanes: int, value: tirx.Expr |
         value: of an item; None where that is none.
     """
     count = 1
-    if target.makes_numbers_anew and value is not None and any(map(_takes_numbers, inside(value))):
+    if target.quirks.rebuilds_constants and value is not None and any(map(_takes_numbers, inside(value))):
         count = largest_divisor(trip_count(sch, loop) // lanes, _AT_ONCE)
     if count == 1:
         vectors, lane = sch.split(loop, [None, lanes])

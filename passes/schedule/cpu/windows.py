@@ -72,7 +72,7 @@ class WindowsRule:
             return None
         width = lanes * bits_of(type_of_sums(step)) // 8
         registers = target.for_sums(step.dtype).for_vectors(width).vector_registers
-        narrows = bits_of(kernel.steps[-1].dtype) < bits_of(step.dtype) and target.narrows_pairs
+        narrows = bits_of(kernel.steps[-1].dtype) < bits_of(step.dtype) and target.quirks.splits_narrowed_vectors
         if FULL_BLOCKS in step.node.annotations or (narrows and int(channels.size) == 2 * lanes):
             registers = registers * lanes // int(channels.size)
             lanes = int(channels.size)

@@ -70,9 +70,6 @@ class Architecture:
         lengths: vector lengths that code may be made for, by names that LLVM does not know, each with processors, by
             LLVM's names, that all have it. Such code runs with no other length.
         own: features that LLVM does not know, each with the one that it does, and that the code for it needs.
-        unrolled: processors for which LLVM unrolls loops until their sums no longer fit into the registers, a regular
-            expression: code for them is made for the general processor with their features.
-        left_out: passes of LLVM that make wrong code for it, by the options that leave them out.
     """
 
     name: str
@@ -87,8 +84,6 @@ class Architecture:
     attributes: tuple[str, ...] = ()
     pointer_bits: int = 64
     abi: str = ""
-    unrolled: str = ""
-    left_out: tuple[str, ...] = ()
     lengths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
     hosted: bool = True
@@ -118,9 +113,6 @@ def _riscv_vectors(bits: int) -> Vectors:
 
 # Scalable vectors of Arm, for which fixed ones are better than NEON's if they are longer.
 _ARM_LENGTHS = (512, 256)
-_WRONG_ON_ARM = ("arm-load-store-opt",)
-"""It joins loads and stores to one with several registers, and takes one for the address that is still needed
-(llvm-project 223630, in versions 14 to 24)."""
 
 ARCHITECTURES = (
     Architecture(
@@ -171,7 +163,6 @@ ARCHITECTURES = (
         r"|(addr-lsl|aggressive|arith|avoid|balance|cmp|disable|fuse|max-interleave|slow|use|zcm|zcz)-.*"
         r"|alternate-sextload-cvt-f32-pattern|alu-lsl-fast|enable-select-opt|force-32bit-jump-tables|no-sve-fp-ld1r"
         r"|no-zcz-fpr64|(ldp|stp)-aligned-only|predictable-select-expensive|store-pair-suppress|strict-align",
-        unrolled=r"cortex-(a34|a35|a53|a55|a510|a520|a320|r82)(ae)?",
     ),
     Architecture(
         "arm",
@@ -189,7 +180,6 @@ ARCHITECTURES = (
         r"|fpao|loop-align|branch-align-64|muxed-units|neon-fpmovs|neonfp|no-movt|prof-unpr|ret-addr-stack|slowfpvfmx"
         r"|slowfpvmlx|strict-align|vldn-align|vmlx-(forwarding|hazards)|wide-stride-vfp|zcz",
         pointer_bits=32,
-        left_out=_WRONG_ON_ARM,
     ),
     Architecture(
         "riscv64",
@@ -248,7 +238,6 @@ ARCHITECTURES = (
         ),
         pointer_bits=32,
         hosted=False,
-        left_out=_WRONG_ON_ARM,
     ),
     Architecture(
         "riscv32",

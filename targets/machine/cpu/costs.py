@@ -15,7 +15,7 @@ What a core streams from memory depends on the board more than on the core: the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["MICROARCHITECTURES", "Costs", "InOrder", "Microarchitecture", "microarchitecture_of"]
 
@@ -75,6 +75,14 @@ class Costs:
     bf16_dots: float = 1.0
     tile_cycles: int = 16
     in_order: InOrder | None = None
+
+    def of_engine(self, by_llvm: bool) -> Costs:
+        """Returns what integers that are multiplied in pairs cost in an engine of WebAssembly.
+
+        Loops in assembler begin two such products in a cycle, as x86 has two pipes for them (uops: `pmaddwd`), and
+        those that LLVM wrote one; the next addition follows after four (estimate: a product of three, and an addition).
+        """
+        return replace(self, multiply_adds=1 if by_llvm else 2, latency=4)
 
     def bytes_per_cycle(self, size: int) -> float:
         """How fast so many bytes are read that are read again and again, from the cache that they fit into, if any."""

@@ -11,6 +11,7 @@ from tvm.target import codegen
 
 from nnefc.diagnostics import CompileError
 from nnefc.targets.machine.cpu.architecture import Architecture
+from nnefc.targets.machine.llvm_quirks import needs_hard_floats
 from nnefc.targets.machine.spellings import near
 
 __all__ = [
@@ -102,7 +103,7 @@ def llvm_config(triple: str, cpu: str = "", attributes: tuple[str, ...] = (), ab
         config["mattr"] = list(attributes)
     if abi:
         config["mabi"] = abi
-    if triple.endswith("none-eabihf"):  # TVM passes floats otherwise in the registers of integers
+    if needs_hard_floats(triple):
         config["mfloat-abi"] = "hard"
     return config
 

@@ -25,6 +25,7 @@ from nnefc.targets.machine.cpu.llvm import (
 )
 from nnefc.targets.machine.cpu.target import CPU_PRECISIONS, Target
 from nnefc.targets.machine.cpu.this_machine import hidden_features, own_caches, own_triple, own_vector_length
+from nnefc.targets.machine.llvm_quirks import is_unrolled_too_far, prefers_half_vectors
 from nnefc.targets.machine.named import NAMED_TARGETS
 from nnefc.targets.machine.spellings import instead_of, near
 from nnefc.targets.machine.system import System, system_of, zig_target
@@ -218,11 +219,11 @@ def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -
     surely_there = (*architecture.attributes, *(f"+{feature}" for feature in architecture.known_to_llvm(features)))
     tiles = tuple(name for name in architecture.tiles if name in available and system.name.startswith("linux"))
     costs = microarchitecture_of(architecture.name, cpu).costs(vectors.bytes)
-    if re.fullmatch(architecture.unrolled, cpu):
+    if is_unrolled_too_far(architecture.name, cpu):
         cpu, attributes = architecture.cpu, surely_there
     surely_there += tuple(f"+{name}" for name in tiles)
     attributes += switched_off(architecture, llvm_triple, cpu, attributes, surely_there)
-    if vectors.bytes == 64 and architecture.name == "x86_64":  # LLVM prefers 256 bits on some CPUs that have 512
+    if prefers_half_vectors(architecture.name, vectors.bytes):
         attributes += ("-prefer-256-bit",)
     return Target(
         name=name,

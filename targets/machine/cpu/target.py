@@ -16,6 +16,15 @@ from nnefc.element_types import bits_of
 from nnefc.targets.machine.cpu.architecture import architecture_of
 from nnefc.targets.machine.cpu.costs import Costs
 from nnefc.targets.machine.cpu.llvm import llvm_config
+from nnefc.targets.machine.llvm_quirks import (
+    ENGINE_SUM_REGISTERS,
+    OPTIMIZATION_LEVEL,
+    OPTIMIZATION_LEVEL_SMALL,
+    Quirks,
+    needs_vector_width,
+    quirks_of,
+    wrong_passes,
+)
 from nnefc.targets.machine.system import FileFormat, format_of
 
 __all__ = ["CPU_PRECISIONS", "HALF_FLOATS", "KEPT_WIDE", "PRECISIONS", "Target"]
@@ -43,13 +52,6 @@ _PAIR_BYTES, _PAIRS = 8, 5
 _LARGEST_GROUP = 8
 """Registers that an instruction takes for one, at most."""
 
-_ENGINE_SUMS = 13
-"""Registers of an engine of WebAssembly that sums of integers, their operands, and what each of them is scaled by after
-the loop may take, where LLVM writes that: the others hold products on their way, and limits."""
-
-_ENGINE_PRODUCTS, _ENGINE_PRODUCTS_SMALL, _ENGINE_LATENCY = 2, 1, 4
-"""Products of integers that it begins in a cycle, also where LLVM orders them, and cycles until the next addition."""
-
 
 @dataclass(frozen=True)
 class Target:
@@ -66,7 +68,8 @@ class Target:
         vector_registers: how many there are.
         kept_registers: of these, those that hold sums, their operands, and what is read behind their loop; where these
             need more, sums are spilled in each round. 0 if what is read behind takes none.
-        narrows_sums: whether sums are of integers that may become bytes, and `narrows_pairs` holds for the machine.
+        narrows_sums: whether sums are of integers that may become bytes, and LLVM narrows single vectors lane by lane
+            (`Quirks.splits_narrowed_vectors`).
         fused: whether one instruction multiplies and adds.
         by_lane: whether it multiplies a vector by any one lane of another.
         by_scalar: whether it multiplies a vector by a number from a register that is none of vectors.
@@ -178,9 +181,9 @@ class Target:
         if count > 1:
             return replace(self, vector_registers=self.vector_registers // count)
         if self.format is FileFormat.WASM and dtype == "int32":
-            kept, products = (_ENGINE_SUMS, _ENGINE_PRODUCTS_SMALL) if self.small else (0, _ENGINE_PRODUCTS)
-            costs = replace(self.costs, multiply_adds=products, latency=_ENGINE_LATENCY)
-            return replace(self, kept_registers=kept, fused=accumulates, narrows_sums=self.narrows_pairs, costs=costs)
+            kept = ENGINE_SUM_REGISTERS if self.small else 0
+            costs = self.costs.of_engine(by_llvm=self.small)
+            return replace(self, kept_registers=kept, fused=accumulates, narrows_sums=True, costs=costs)
         if self.hosted or "mve" in self.features or dtype != "int32":
             return self
         return replace(self, vector_bytes=_PAIR_BYTES, vector_registers=_PAIRS, fused=True)
@@ -256,12 +259,6 @@ class Target:
         return dtype != "float16" or self.triple.startswith("aarch64") or any(f in self.features for f in _WIDEN_HALVES)
 
     @property
-    def rounds(self) -> bool:
-        """Whether one instruction rounds a vector of float32 to whole numbers, or LLVM knows another way."""
-        needed = {"armv7a": "fp-armv8", "x86_64": "sse4.1"}.get(self.triple.split("-")[0])
-        return needed is None or needed in self.features
-
-    @property
     def rounds_products_once(self) -> bool:
         """Whether a multiply-add rounds once: engines of WebAssembly may round the product too."""
         return self.fused and self.format is not FileFormat.WASM
@@ -278,50 +275,9 @@ class Target:
         return self.format is not FileFormat.WASM
 
     @property
-    def spills_totals(self) -> bool:
-        """Whether what is kept during a loop takes registers from its sums: engines of WebAssembly spill those."""
-        return self.format is FileFormat.WASM
-
-    @property
-    def assembles_sums(self) -> bool:
-        """Whether loops of sums in registers are written in assembler, for LLVM's order of the instructions needs more
-        registers: see `passes/tir/assembled_tiles.py`."""
-        return self.by_lane or (self.format is FileFormat.WASM and not self.small and not self.kept_registers)
-
-    @property
-    def narrows_pairs(self) -> bool:
-        """Whether two vectors become one of numbers half as wide: LLVM takes a single one apart on WebAssembly."""
-        return self.format is FileFormat.WASM
-
-    @property
-    def makes_numbers_anew(self) -> bool:
-        """Whether each round of a loop begins with making vectors of the numbers in it, by three instructions each:
-        engines of WebAssembly take them out of no loop."""
-        return self.format is FileFormat.WASM and not self.small
-
-    @property
-    def rounds_between_limits(self) -> bool:
-        """Whether kernels shall have limits and zero points of integers as numbers in their code, for numbers between
-        limits that are known are rounded and converted in fewer instructions."""
-        is_arm = self.converts_rounding in ("aarch64", "armv7a")
-        return self.format is FileFormat.WASM or not self.hosted or is_arm
-
-    @property
-    def float_extremes(self) -> bool:
-        """Whether one instruction takes the greater of two floats, which is no number where one of them is none."""
-        return self.triple.startswith(("aarch64", "armv7a"))
-
-    @property
-    def converts_rounding(self) -> str | None:
-        """LLVM's name of the instruction set, if its instructions round float32 to even while they become int32; on
-        WebAssembly and 32-bit Arm they do so to numbers between limits."""
-        name = self.triple.split("-")[0]
-        known = (
-            name in ("x86_64", "wasm32", "armv7a")
-            or (name == "aarch64" and not self.scale)
-            or (name == "riscv64" and "v" in self.features)
-        )
-        return name if known else None
+    def quirks(self) -> Quirks:
+        """What LLVM, or an engine, does badly for it."""
+        return quirks_of(self.triple, self.features, self.small)
 
     @property
     def parallel_grain(self) -> int:
@@ -338,14 +294,11 @@ class Target:
 
     def to_tvm(self) -> tvm.target.Target:
         """The same machine, as TVM's code generator wants it."""
-        # Kernels come scheduled: level 3 makes them no faster, and LLVM 22 then vectorizes some loops with computed
-        # indices wrongly for 512 bits. Level 1 copies no loops and joins no scalars to vectors, which takes less room.
-        config = {**llvm_config(self.triple, self.cpu, self.attributes, self.abi), "opt-level": 1 if self.small else 2}
-        if (
-            self.format is FileFormat.WASM or not self.hosted
-        ):  # TVM takes the same, but says so on stderr for each object
+        level = OPTIMIZATION_LEVEL_SMALL if self.small else OPTIMIZATION_LEVEL
+        config = {**llvm_config(self.triple, self.cpu, self.attributes, self.abi), "opt-level": level}
+        if needs_vector_width(self.triple):
             config["vector-width"] = 8 * self.vector_bytes
-        left_out = architecture_of(self.triple).left_out
+        left_out = wrong_passes(architecture_of(self.triple).name)
         if left_out:
             config["cl-opt"] = [f"-{option}:bool=false" for option in left_out]
         return tvm.target.Target(config)

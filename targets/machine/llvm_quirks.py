@@ -1,0 +1,146 @@
+"""What LLVM, TVM's use of it, and engines of WebAssembly do badly, by instruction set and features.
+
+Passes ask `target.quirks`, and work around what they find there. Each entry says what happens without the workaround,
+and what would make the entry go. Everything that a machine *has* is in :class:`Target` and in the tables that it is
+made of; nothing here describes hardware.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+__all__ = [
+    "ENGINE_SUM_REGISTERS",
+    "OPTIMIZATION_LEVEL",
+    "OPTIMIZATION_LEVEL_SMALL",
+    "Quirks",
+    "is_unrolled_too_far",
+    "needs_hard_floats",
+    "needs_vector_width",
+    "prefers_half_vectors",
+    "quirks_of",
+    "wrong_passes",
+]
+
+ENGINE_SUM_REGISTERS = 13
+"""Registers, of the 16 that engines of WebAssembly have on x86, that sums of integers, their operands, and what each of
+them is scaled by after the loop may take, where LLVM writes the loop: products and limits take the others, and V8
+spills sums beyond in every iteration. Goes when engines keep accumulators in registers and spill what the loop does not
+read."""
+
+OPTIMIZATION_LEVEL, OPTIMIZATION_LEVEL_SMALL = 2, 1
+"""Of LLVM's passes. Kernels come scheduled, and level 3 makes them no faster; LLVM 22 then vectorizes some loops with
+computed indices wrongly for 512 bits. Level 1, for small code, copies no loops and joins no scalars to vectors, which
+takes less room. Goes when level 3 is right and faster."""
+
+
+@dataclass(frozen=True)
+class Quirks:
+    """What is worked around for one target.
+
+    Attributes:
+        calls_rounding: LLVM calls `roundevenf` for each lane where no instruction rounds vectors: x86-64 before SSE4.1,
+            32-bit Arm before version 8. Numbers are rounded by adding 1.5 · 2²³ and taking it away
+            (`passes/tir/added_roundings.py`). Goes when LLVM expands the rounding of vectors so.
+        rounding_conversion: LLVM's name of the instruction set where it makes two instructions, or several, of rounding
+            to even and converting to int32, for which there is one; else None
+            (`passes/tir/rounding_conversions.py`). Goes when LLVM joins `llvm.roundeven` and `fptosi` on each of them.
+        keeps_ranges: whether kernels shall have limits and zero points of integers as numbers in their code: with
+            these, and not with values that are loaded, rounding and converting takes fewer instructions. Goes when LLVM
+            finds out that loaded limits are constant.
+        selects_extremes: LLVM makes a comparison and a selection of the maximum and minimum of floats, for which 64-bit
+            and 32-bit Arm have one instruction that keeps NaN (`passes/tir/float_extremes.py`). Goes when TVM has
+            operators with the meaning of `llvm.maximum` and `llvm.minimum`.
+        spills_sums: LLVM orders the loads and multiply-adds of a tile such that more values are alive than there are
+            registers: 64-bit Arm, and WebAssembly, where the engine allocates them. Loops of sums are written in
+            assembler (`passes/tir/assembled_tiles.py`). Goes when LLVM's scheduler counts registers in such loops.
+        spills_totals: engines of WebAssembly spill totals that wait during a loop, and sums of the loop with them:
+            sums are cut into fewer, longer parts. Goes when they spill only what the loop does not use.
+        splits_narrowed_vectors: LLVM narrows the lanes of a single vector one by one on WebAssembly; two vectors become
+            one by one instruction. Tiles have an even number of columns. Goes when LLVM pads a single vector.
+        rebuilds_constants: engines of WebAssembly make vectors of constants again in each iteration, by three
+            instructions each: loops take several vectors in one iteration. Goes when they hoist `v128.const`.
+    """
+
+    calls_rounding: bool = False
+    rounding_conversion: str | None = None
+    keeps_ranges: bool = False
+    selects_extremes: bool = False
+    spills_sums: bool = False
+    spills_totals: bool = False
+    splits_narrowed_vectors: bool = False
+    rebuilds_constants: bool = False
+
+
+_ROUNDING = {"armv7a": "fp-armv8", "x86_64": "sse4.1"}
+"""The first feature with an instruction that rounds vectors, of instruction sets where some processors have none. On
+others there is one, or LLVM expands the rounding well."""
+
+_BARE = ("thumb", "riscv32")
+
+
+def quirks_of(triple: str, features: Collection[str], small: bool) -> Quirks:
+    """Returns what is worked around for LLVM's `triple`, where code may use these features, and may be small."""
+    name = triple.split("-")[0]
+    conversion = name if _joins_rounding(name, features) else None
+    is_engine = name == "wasm32"
+    return Quirks(
+        calls_rounding=name in _ROUNDING and _ROUNDING[name] not in features,
+        rounding_conversion=conversion,
+        keeps_ranges=is_engine or name in _BARE or conversion in ("aarch64", "armv7a"),
+        selects_extremes=name in ("aarch64", "armv7a"),
+        spills_sums=name == "aarch64" or (is_engine and not small),
+        spills_totals=is_engine,
+        splits_narrowed_vectors=is_engine,
+        rebuilds_constants=is_engine and not small,
+    )
+
+
+def _joins_rounding(name: str, features: Collection[str]) -> bool:
+    """Whether instructions round float32 to even while they become int32; on WebAssembly and 32-bit Arm they do so to
+    numbers between limits."""
+    if name == "aarch64":
+        return not any(re.fullmatch(r"sve\d{3,}", feature) for feature in features)
+    return name in ("x86_64", "wasm32", "armv7a") or (name == "riscv64" and "v" in features)
+
+
+def wrong_passes(architecture: str) -> tuple[str, ...]:
+    """Returns options of LLVM's passes that make wrong code, which are left out.
+
+    `arm-load-store-opt` joins loads and stores to one with several registers, and takes one for the address that is
+    still needed (llvm-project 223630, in versions 14 to 24). Goes when that is fixed.
+    """
+    return ("arm-load-store-opt",) if architecture in ("arm", "thumb") else ()
+
+
+_IN_ORDER = re.compile(r"cortex-(a34|a35|a53|a55|a510|a520|a320|r82)(ae)?")
+
+
+def is_unrolled_too_far(architecture: str, cpu: str) -> bool:
+    """Whether LLVM unrolls loops for a processor until their sums no longer fit into the registers.
+
+    It does so for Arm's small cores: code for them is made for the general processor with their features. Goes when
+    unrolling looks at the registers that a loop needs.
+    """
+    return architecture == "aarch64" and _IN_ORDER.fullmatch(cpu) is not None
+
+
+def prefers_half_vectors(architecture: str, vector_bytes: int) -> bool:
+    """Whether LLVM takes 256 bits at once on some processors with 512, whatever the types of vectors are.
+
+    Goes with the tuning feature `prefer-256-bit`.
+    """
+    return architecture == "x86_64" and vector_bytes == 64
+
+
+def needs_hard_floats(triple: str) -> bool:
+    """Whether TVM passes floats in registers of integers though the triple says otherwise. Goes when it asks LLVM."""
+    return triple.endswith("none-eabihf")
+
+
+def needs_vector_width(triple: str) -> bool:
+    """Whether TVM does not know how wide vectors of an instruction set are: it assumes 128 bits, and says so on stderr
+    for each object. Goes when it asks LLVM."""
+    return triple.split("-")[0] in ("wasm32", *_BARE)
