@@ -160,7 +160,7 @@ OPERAND_SHAPES = _declare(
     "their variables alone.",
 )  # fmt: skip
 DYNAMIC_DIMENSIONS = _declare(
-    "nnefc.dynamic_dimensions", Site.FUNCTION, Value.VARIABLES, _UNTIL_SCHEDULED,
+    "nnefc.dynamic_dimensions", Site.FUNCTION, Value.VARIABLES, _FROM_NETWORK,
     "The variables of the dynamic dimensions that the kernel needs as arguments.",
 )  # fmt: skip
 ELEMENT_OF_TUPLE = _declare(

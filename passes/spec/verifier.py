@@ -1,0 +1,99 @@
+"""Says what a program may be between two passes, as tables of small rules, and checks programs against them.
+
+A program has one of five forms (:class:`nnefc.ir.attributes.Form`). `KERNEL_RULES` say what a function of TIR may be in
+each, `MODULE_RULES` what a module of Relax may be; `compiler/ir/attributes.py` declares the attributes of both:
+
+    network      main: R.nn.conv2d(…), R.call_tir(kernel, …)        kernel: blocks without a schedule
+    kernels      main: R.call_tir(kernel, …)                        kernel: blocks without a schedule
+    scheduled                                                       kernel: blocks, `nnefc.rule`
+    flat                                                            kernel: loops, one-dimensional buffers
+    lowered                                                         kernel: loops, parameters are pointers
+
+The verifier runs after each pass where `NNEFC_VERIFY=1` or `--checked` asks for it, and in tests. A new rule is one more
+line of a table, with a predicate of a few lines that yields what breaks the rule.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import tvm
+from tvm import s_tir, tirx
+
+from nnefc.ir.attributes import Form
+from nnefc.passes.spec.kernels import KERNEL_RULES, Kernel
+from nnefc.passes.spec.modules import MODULE_RULES, Module
+
+__all__ = ["VERIFY", "Broken", "InvalidProgram", "broken_rules", "form_of", "is_on", "verify"]
+
+VERIFY = "NNEFC_VERIFY"
+"""An environment variable: `1` runs the verifier after each pass."""
+
+
+class InvalidProgram(AssertionError):
+    """A pass has made a program that its form does not allow."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A rule that a program breaks.
+
+    Attributes:
+        kernel: the name of the function of TIR, or `main`.
+        rule: the rule's text.
+        what: what breaks it.
+    """
+
+    kernel: str
+    rule: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kernel}: {self.rule}, but {self.what}"
+
+
+def is_on() -> bool:
+    """Whether the environment asks for the verifier."""
+    return os.environ.get(VERIFY, "") not in ("", "0")
+
+
+def form_of(func: tirx.PrimFunc) -> Form:
+    """The form that a kernel has after its schedule, by what it consists of."""
+    if isinstance(func.body, s_tir.SBlockRealize):
+        return Form.SCHEDULED
+    return Form.FLAT if any(isinstance(param.ty, tirx.BufferType) for param in func.params) else Form.LOWERED
+
+
+def broken_rules(program: tvm.IRModule | tirx.PrimFunc, form: Form, name: str = "main") -> Iterator[Broken]:
+    """Yields the rules that a program of a form breaks: a kernel called `name`, or a module of Relax and its kernels."""
+    if isinstance(program, tirx.PrimFunc):
+        kernel = Kernel(program, form)
+        for rule in KERNEL_RULES:
+            if form in rule.forms:
+                yield from (Broken(name, rule.text, what) for what in rule.broken(kernel))
+        return
+    module = Module(program, form)
+    for module_rule in MODULE_RULES:
+        yield from (
+            Broken(name, module_rule.text, what) for what in module_rule.broken(module) if form in module_rule.forms
+        )
+    for gv, func in program.functions.items():
+        if isinstance(func, tirx.PrimFunc):
+            yield from broken_rules(func, form, gv.name_hint)
+
+
+def verify(program: tvm.IRModule | tirx.PrimFunc, form: Form, after: str, name: str = "main") -> None:
+    """Checks a program that a pass has made.
+
+    Args:
+        form: what the program shall be.
+        after: the name of the pass.
+        name: of the kernel, or of the network or the body of a branch or a loop.
+
+    Raises:
+        InvalidProgram: the pass, the kernel, the rule that is broken, and what breaks it.
+    """
+    for broken in broken_rules(program, form, name):
+        raise InvalidProgram(f"after the pass '{after}', {broken}")
