@@ -1,4 +1,4 @@
-"""Says what a kernel, a function of TIR, may be in each form: a table of rules, each with a predicate of a few lines."""
+"""Says what a kernel, a function of TIR, may be in each form: a table of rules, each with a small predicate."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tvm import s_tir, tirx
 from tvm.ir import PointerType, PrimType
 from tvm.ir.expr import TensorLoad
 
-from nnefc.ir.attributes import ATTRIBUTES, LET_BOUND_DIMENSIONS, RULE, TILED_AXES, Form, Site
-from nnefc.passes.spec.rules import ALL, BLOCKS, LOOPS, LOWERED, SCHEDULED, Rule
+from nnefc.ir.attributes import ATTRIBUTES, DYNAMIC_DIMENSIONS, LET_BOUND_DIMENSIONS, RULE, TILED_AXES, Form, Site
+from nnefc.passes.spec.rules import ALL, BLOCKS, GRAPH, LOOPS, LOWERED, SCHEDULED, Rule
 from nnefc.passes.spec.scopes import unbound_variables
 from nnefc.passes.spec.values import IS, is_scalar
 from nnefc.sizes import open_variables
@@ -89,11 +89,17 @@ def _of_another_form(kernel: Kernel) -> Iterator[str]:
 def _free(kernel: Kernel) -> Iterator[str]:
     func, known = kernel.func, {*kernel.func.params}
     if kernel.form is not Form.LOWERED:
-        known |= {*open_variables(), *(var for var, _ in kernel.attribute(LET_BOUND_DIMENSIONS) or ())}
+        known |= {*_dimensions(kernel), *(var for var, _ in kernel.attribute(LET_BOUND_DIMENSIONS) or ())}
         known |= {var for end, count, *_ in kernel.attribute(TILED_AXES) or () for var in (end, count)}
         shapes = (param.shape for param in func.params if isinstance(param.ty, tirx.BufferType))
         known |= {size for shape in shapes for size in shape if isinstance(size, tirx.Var)}
     yield from (f"'{var.name}' is not" for var in unbound_variables(func.body, known))
+
+
+def _dimensions(kernel: Kernel) -> Sequence[tirx.Var]:
+    """The dynamic dimensions that the kernel may use; graph passes list them when they are done with the network's."""
+    own = kernel.attribute(DYNAMIC_DIMENSIONS) or ()
+    return [*own, *open_variables()] if kernel.form in GRAPH else [*own]
 
 
 def _not_a_buffer(kernel: Kernel) -> Iterator[str]:

@@ -9,8 +9,8 @@ each, `MODULE_RULES` what a module of Relax may be; `compiler/ir/attributes.py` 
     flat                                                            kernel: loops, one-dimensional buffers
     lowered                                                         kernel: loops, parameters are pointers
 
-The verifier runs after each pass where `NNEFC_VERIFY=1` or `--checked` asks for it, and in tests. A new rule is one more
-line of a table, with a predicate of a few lines that yields what breaks the rule.
+The verifier runs after each pass where `NNEFC_VERIFY=1` or `--checked` asks for it, and in tests. A new rule is a line
+of a table, with a predicate of a few lines that yields what breaks the rule.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nnefc.ir.attributes import Form
 from nnefc.passes.spec.kernels import KERNEL_RULES, Kernel
 from nnefc.passes.spec.modules import MODULE_RULES, Module
 
-__all__ = ["VERIFY", "Broken", "InvalidProgram", "broken_rules", "form_of", "is_on", "verify"]
+__all__ = ["VERIFY", "Broken", "InvalidProgram", "Verifier", "broken_rules", "form_of", "is_on"]
 
 VERIFY = "NNEFC_VERIFY"
 """An environment variable: `1` runs the verifier after each pass."""
@@ -67,7 +67,7 @@ def form_of(func: tirx.PrimFunc) -> Form:
 
 
 def broken_rules(program: tvm.IRModule | tirx.PrimFunc, form: Form, name: str = "main") -> Iterator[Broken]:
-    """Yields the rules that a program of a form breaks: a kernel called `name`, or a module of Relax and its kernels."""
+    """Yields the rules that a program breaks: a kernel called `name`, or a module of Relax with its kernels."""
     if isinstance(program, tirx.PrimFunc):
         kernel = Kernel(program, form)
         for rule in KERNEL_RULES:
@@ -76,24 +76,36 @@ def broken_rules(program: tvm.IRModule | tirx.PrimFunc, form: Form, name: str = 
         return
     module = Module(program, form)
     for module_rule in MODULE_RULES:
-        yield from (
-            Broken(name, module_rule.text, what) for what in module_rule.broken(module) if form in module_rule.forms
-        )
-    for gv, func in program.functions.items():
-        if isinstance(func, tirx.PrimFunc):
-            yield from broken_rules(func, form, gv.name_hint)
+        if form in module_rule.forms:
+            yield from (Broken(name, module_rule.text, what) for what in module_rule.broken(module))
 
 
-def verify(program: tvm.IRModule | tirx.PrimFunc, form: Form, after: str, name: str = "main") -> None:
-    """Checks a program that a pass has made.
+class Verifier:
+    """Checks the programs of one compilation; a kernel that several passes leave as it is, once."""
 
-    Args:
-        form: what the program shall be.
-        after: the name of the pass.
-        name: of the kernel, or of the network or the body of a branch or a loop.
+    def __init__(self) -> None:
+        self._valid: dict[object, tirx.PrimFunc] = {}  # kernels stay alive, for addresses are in their keys
 
-    Raises:
-        InvalidProgram: the pass, the kernel, the rule that is broken, and what breaks it.
-    """
-    for broken in broken_rules(program, form, name):
-        raise InvalidProgram(f"after the pass '{after}', {broken}")
+    def check(self, program: tvm.IRModule | tirx.PrimFunc, form: Form, after: str, name: str = "main") -> None:
+        """Checks a program that a pass has made.
+
+        Args:
+            form: what the program shall be.
+            after: the name of the pass.
+            name: of the kernel, or of the network or the body of a branch or a loop.
+
+        Raises:
+            InvalidProgram: names the pass, the kernel, the rule that is broken, and what breaks it.
+        """
+        if isinstance(program, tirx.PrimFunc):
+            key = form, hash(program.body), hash(program.attrs), *map(hash, program.params)
+            if key in self._valid:
+                return
+        for broken in broken_rules(program, form, name):
+            raise InvalidProgram(f"after the pass '{after}', {broken}")
+        if isinstance(program, tirx.PrimFunc):
+            self._valid[key] = program
+            return
+        for gv, func in program.functions.items():
+            if isinstance(func, tirx.PrimFunc):
+                self.check(func, form, after, gv.name_hint)
