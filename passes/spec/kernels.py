@@ -76,7 +76,7 @@ def _of_another_type(kernel: Kernel) -> Iterator[str]:
     for _, key, value in kernel.attributes:
         declared = ATTRIBUTES.get(key)
         if declared is not None and not IS[declared.value](value):
-            yield f"'{key}' is {value!s:.80}, not {declared.value.value}"
+            yield f"'{key}' is {value!r:.80} where its type is: {declared.value.value}"
 
 
 def _of_another_form(kernel: Kernel) -> Iterator[str]:
