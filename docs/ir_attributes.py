@@ -26,12 +26,12 @@ _SETTERS = ("with_attr", "annotate", "AttrStmt", "call_dps_packed", "call_pure_p
 _HEAD = """# Attributes of programs
 
 The keys of all attributes and annotations that the compiler writes into Relax and TIR, as
-[`compiler/ir/attributes.py`](../compiler/ir/attributes.py) declares them. [`passes/spec/`](../passes/spec) checks them after each
-pass where `NNEFC_VERIFY=1` or `--checked` asks for it. `python docs/ir_attributes.py` writes this page.
+[`compiler/ir/attributes.py`](../compiler/ir/attributes.py) declares them. [`passes/spec/`](../passes/spec) checks them
+after each pass where `NNEFC_VERIFY=1` or `--checked` asks for it. `python docs/ir_attributes.py` writes this page.
 
-A program has one of five forms, in this order: *network* (operators of Relax, and kernels without a schedule), *kernels* (the
-same without operators), *scheduled* (a kernel whose loops run as a rule says), *flat* (loops over one-dimensional buffers) and
-*lowered* (a function of pointers and dimensions).
+A program has one of five forms, in this order: *network* (operators of Relax, and kernels without a schedule),
+*kernels* (the same without operators), *scheduled* (a kernel whose loops run as a rule says), *flat* (loops over
+one-dimensional buffers) and *lowered* (a function of pointers and dimensions).
 
 | attribute | of a | value | forms | meaning | set in | read in |
 |---|---|---|---|---|---|---|

@@ -42,6 +42,7 @@ ALLOWED: dict[str, Set[str]] = {
     "frontends/pnnx": {"frontends", "operators", "shared"},
     "frontends": {"shared"},
     "backends": {part for part in PARTS if part.startswith(("passes", "targets"))} - {"targets/link"} | {"shared"},
+    "passes/spec": {"shared"},
     "passes": {"passes/compute", "passes/graph", "passes/legalize", "passes/plan", "passes/schedule"}
     | {"shared", "targets/machine"},
     "passes/plan": {"passes/graph", "passes/schedule", "passes/tir", "shared"},
