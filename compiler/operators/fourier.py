@@ -5,7 +5,12 @@ chirp (Bluestein, 1970), computed by transforms whose length M is the next power
 
     X[k] = w[k] * sum(x[n] w[n] * conj(w[k - n]) for n < N),  where w[n] = exp(-i pi n**2 / N)
 
-Two kernels: one computes what depends on the length alone, the other one transforms the rows.
+Two kernels: one computes tables, which depend on the length alone, the other one transforms the rows. Where the length
+is known, the tables are constants of the library, at most 60 bytes an element: of what is symmetric they have one part.
+
+    exp(-2 pi i (k + M / 4) / M) = -i exp(-2 pi i k / M)        w[N - n] = (-1)**N w[n]        W[M - k] = W[k]
+
+where W is the transform of conj(w).
 """
 
 from __future__ import annotations
@@ -71,7 +76,7 @@ class _Complex:
     size: Dimension
 
     def load(self, index: Any) -> tuple[Any, Any]:
-        """The real and the imaginary part of an element, as they are now."""
+        """Returns the real and the imaginary part of an element, as they are now."""
         here = self.start + index
         return T.bind(self.buffer[here]), T.bind(self.buffer[here + self.size])
 
@@ -103,8 +108,21 @@ class _Plan:
 
     @property
     def room(self) -> Dimension:
-        """For M numbers."""
-        return self.length * 4
+        """How many numbers there is room for in a buffer of M."""
+        if not is_known(self.length):
+            return self.length * 4
+        return self.length if self._is_power else 1 << (2 * self.length - 2).bit_length()
+
+    @property
+    def _is_power(self) -> bool:
+        return is_known(self.length) and self.length & (self.length - 1) == 0
+
+    @property
+    def _counts(self) -> tuple[Dimension, Dimension, Dimension]:
+        """How many numbers the tables have: roots, chirp and its transform."""
+        if self._is_power:
+            return greatest(1, self.room // 4), 1, 1
+        return greatest(1, self.room // 4), self.length // 2 + 1, self.room // 2 + 1
 
     @property
     def workspace(self) -> Dimension:
@@ -113,9 +131,8 @@ class _Plan:
 
     @property
     def tables(self) -> list[tuple[tuple[Dimension, ...], str]]:
-        """The binary logarithm of M; exp(-2 pi i k / M) for k < M / 2; the chirp; its transform; a workspace."""
-        counts = (self.length * 2, self.length, self.room, self.room * 2)
-        return [((1,), "int64"), *(((2 * count,), _WIDE) for count in counts)]
+        """The binary logarithm of M; exp(-2 pi i k / M) for k < M / 4; halves of the chirp and its transform; work."""
+        return [((1,), "int64"), *(((2 * count,), _WIDE) for count in (*self._counts, self.room * 2))]
 
     def write_tables(self, stages: Any, roots: Any, chirp: Any, kernel: Any, work: Any) -> None:
         length = expression(self.length)
@@ -125,11 +142,13 @@ class _Plan:
             with T.If(tirx.all(tirx.Not(is_power), tirx.shift_left(_int(1), stages[0]) < 2 * length - 1)), T.Then():
                 stages[0] = stages[0] + 1
         size = T.bind(tirx.shift_left(_int(1), stages[0]))
-        with self._told(tirx.floordiv(size, 2), 1) as k:
-            self.roots(roots).store(k, *self._root(2 * k, size))
+        with self._told(self._quarter(size), 1) as k:
+            self._roots(roots).store(k, *self._root(2 * k, size))
+        if self._is_power:
+            return
         with T.If(size != length), T.Then():
-            with self._told(length, 1) as n:
-                self.chirp(chirp).store(n, *self._root(tirx.floormod(n * n, 2 * length), length))
+            with self._told(tirx.floordiv(length, 2) + 1, 1) as n:
+                self._chirp(chirp).store(n, *self._root(tirx.floormod(n * n, 2 * length), length))
             self._write_kernel(stages[0], size, roots, chirp, kernel, _Complex(work, _int(0), self.room))
 
     def _write_kernel(self, stages: Any, size: Any, roots: Any, chirp: Any, kernel: Any, work: _Complex) -> None:
@@ -139,13 +158,13 @@ class _Plan:
         with self._told(size - 2 * length + 1, 2) as n:
             work.store(length + n, zero, zero)
         with self._told(length, 1) as n:
-            real, imaginary = self.chirp(chirp).load(n)
+            real, imaginary = self.wave(chirp, n)
             work.store(n, real, -imaginary)
             with T.If(n > 0), T.Then():
                 work.store(size - n, real, -imaginary)
         self.transform(work, stages, size, roots)
         made = self.after(work, stages)
-        with self._told(size, 2) as n:
+        with self._told(tirx.floordiv(size, 2) + 1, 2) as n:
             self.kernel(kernel).store(n, *(part * scale for part in made.load(n)))
 
     def _root(self, numerator: Any, denominator: Any) -> tuple[Any, Any]:
@@ -156,14 +175,29 @@ class _Plan:
     def _told(self, count: Any, usual: int) -> Any:
         return told(count, typical(self.length) * usual)
 
-    def roots(self, buffer: Any) -> _Complex:
-        return _Complex(buffer, _int(0), self.length * 2)
+    def _quarter(self, size: Any) -> Any:
+        """M / 4, or 1 if that is less."""
+        return tirx.max(tirx.floordiv(size, 4), _int(1))
 
-    def chirp(self, buffer: Any) -> _Complex:
-        return _Complex(buffer, _int(0), self.length)
+    def _roots(self, buffer: Any) -> _Complex:
+        return _Complex(buffer, _int(0), self._counts[0])
+
+    def _chirp(self, buffer: Any) -> _Complex:
+        return _Complex(buffer, _int(0), self._counts[1])
 
     def kernel(self, buffer: Any) -> _Complex:
-        return _Complex(buffer, _int(0), self.room)
+        """The first half of the transform of the chirp, up to M / 2."""
+        return _Complex(buffer, _int(0), self._counts[2])
+
+    def wave(self, buffer: Any, n: Any) -> tuple[Any, Any]:
+        """An element of the chirp."""
+        length = expression(self.length)
+        is_mirrored = T.bind(2 * n > length)
+        real, imaginary = self._chirp(buffer).load(tirx.Select(is_mirrored, length - n, n))
+        if is_known(self.length) and self.length % 2 == 0:
+            return real, imaginary
+        is_negative = T.bind(tirx.all(is_mirrored, tirx.floormod(length, 2) == 1))
+        return tuple(T.bind(tirx.Select(is_negative, -part, part)) for part in (real, imaginary))
 
     def after(self, work: _Complex, stages: Any) -> _Complex:
         """Where a transform that began in `work` has its results."""
@@ -172,7 +206,7 @@ class _Plan:
 
     def transform(self, work: _Complex, stages: Any, size: Any, roots: Any) -> None:
         """Stockham's algorithm: each stage reads one half of the workspace and writes the other."""
-        half = T.bind(tirx.floordiv(size, 2))
+        half, quarter = T.bind(tirx.floordiv(size, 2)), T.bind(self._quarter(size))
         with told(stages, max(1, (2 * typical(self.length)).bit_length())) as stage:
             there = expression(self.room * 2)
             source = _Complex(work.buffer, T.bind(work.start + tirx.floormod(stage, 2) * there), self.room)
@@ -184,15 +218,24 @@ class _Plan:
                 target.store(index + start, one[0] + other[0], one[1] + other[1])
                 target.store(index + start + run, *_product((one[0] - other[0], one[1] - other[1]), root))
 
-            with T.If(run < _SHORT):
-                with T.Then(), self._told(half, 1) as index:
-                    start = T.bind(tirx.bitwise_and(index, -run))
-                    butterfly(index, start, self.roots(roots).load(start))
-                with T.Else(), self._told(tirx.shift_right(half, stage), 1) as number:
-                    start = T.bind(number * run)
-                    root = self.roots(roots).load(start)
-                    with self._told(run, 1) as index:
-                        butterfly(start + index, start, root)
+            def runs(first: Any, turned: Callable[[Any, Any], tuple[Any, Any]]) -> None:
+                """All of a quarter of M, from `first` on; `turned` makes their roots of those in the table."""
+                with T.If(run < _SHORT):
+                    with T.Then(), self._told(quarter, 1) as index:
+                        start = T.bind(tirx.bitwise_and(index, -run))
+                        butterfly(index + first, start + first, turned(*self._roots(roots).load(start)))
+                    with T.Else(), self._told(tirx.shift_right(quarter, stage), 1) as number:
+                        start = T.bind(number * run)
+                        root = turned(*self._roots(roots).load(start))
+                        with self._told(run, 1) as index:
+                            butterfly(start + index + first, start + first, root)
+
+            with T.If(run <= tirx.floordiv(half, 2)):
+                with T.Then():
+                    runs(_int(0), lambda real, imaginary: (real, imaginary))
+                    runs(quarter, lambda real, imaginary: (imaginary, -real))
+                with T.Else(), self._told(half, 1) as index:  # the last stage
+                    butterfly(index, _int(0), self._roots(roots).load(_int(0)))
 
 
 @dataclass(frozen=True)
@@ -220,30 +263,47 @@ class _Transform:
             after = T.bind(tirx.floordiv((chunk + 1) * self.lines, expression(greatest(1, self.chunks))))
             with told(after - first, max(1, typical(ceil_div(self.lines, _MOST_CHUNKS)))) as line:
                 row = T.bind(first + line)
-                with T.If(size == expression(plan.length)):
-                    with T.Then():
-                        self._load(rows, row, lambda n, real, imaginary: own.store(n, real, imaginary))
-                        plan.transform(own, stages[0], size, roots)
-                        made = plan.after(own, stages[0])
-                        self._store(out, row, made.load)
-                    with T.Else():
-                        self._convolve(rows, row, own, size, (stages, roots, chirp, kernel), out)
+                tables = (stages, roots, chirp, kernel)
+                if is_known(plan.length):
+                    way = self._transform if plan.room == plan.length else self._convolve
+                    way(rows, row, own, size, tables, out)
+                else:
+                    with T.If(size == expression(plan.length)):
+                        with T.Then():
+                            self._transform(rows, row, own, size, tables, out)
+                        with T.Else():
+                            self._convolve(rows, row, own, size, tables, out)
+
+    def _transform(self, rows: Any, row: Any, own: _Complex, size: Any, tables: tuple[Any, ...], out: Any) -> None:
+        """The transform of a power of two."""
+        plan, (stages, roots, *_) = self.plan, tables
+        self._load(rows, row, own.store)
+        plan.transform(own, stages[0], size, roots)
+        self._store(out, row, plan.after(own, stages[0]).load)
 
     def _convolve(self, rows: Any, row: Any, own: _Complex, size: Any, tables: tuple[Any, ...], out: Any) -> None:
         """The transform by a chirp."""
         plan, (stages, roots, chirp, kernel) = self.plan, tables
-        waves = plan.chirp(chirp)
-        self._load(rows, row, lambda n, *value: own.store(n, *_product(value, waves.load(n))))
+        self._load(rows, row, lambda n, *value: own.store(n, *_product(value, plan.wave(chirp, n))))
         zero = tirx.const(0, _WIDE)
         with told(size - plan.length, 2 * typical(plan.length)) as n:
             own.store(plan.length + n, zero, zero)
         plan.transform(own, stages[0], size, roots)
         made = plan.after(own, stages[0])
-        with told(size, 2 * typical(plan.length)) as n:
-            real, imaginary = _product(made.load(n), plan.kernel(kernel).load(n))
+        half = T.bind(tirx.floordiv(size, 2))
+
+        def multiply(n: Any, factor: tuple[Any, Any]) -> None:
+            real, imaginary = _product(made.load(n), factor)
             own.store(n, imaginary, real)  # exchanged before and after, a transform is one back
+
+        for n in (_int(0), half):
+            multiply(n, plan.kernel(kernel).load(n))
+        with told(half - 1, typical(plan.length)) as n:
+            factor = plan.kernel(kernel).load(n + 1)
+            multiply(n + 1, factor)
+            multiply(size - 1 - n, factor)
         plan.transform(own, stages[0], size, roots)
-        self._store(out, row, lambda k: _product(made.load(k)[::-1], waves.load(k)))
+        self._store(out, row, lambda k: _product(made.load(k)[::-1], plan.wave(chirp, k)))
 
     def _load(self, rows: Any, row: Any, store: Callable[[Any, Any, Any], None]) -> None:
         """Reads a row; of the numbers of spectra, the parts are exchanged, for a transform back."""
