@@ -171,10 +171,7 @@ def byte_product(target: Target) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr] 
     return lambda left, right: tirx.call_intrin("int32", BYTE_PRODUCT, left, right)
 
 
-_SUMMING = 10  # products in float16 that would be made while the sums of one part become float32
-_ADDING = 2  # the same where they are added up in float16
 _TILE_PRODUCTS = 16**3 * 2  # of bfloat16, by two whole tiles
-_TILE_SHARE = 0.5  # of the matrix unit's speed: the rest of its time goes into loading tiles, and short ones
 
 
 def pair_speed(target: Target) -> float:
@@ -185,10 +182,14 @@ def pair_speed(target: Target) -> float:
         return 1.0
     if pairs is VDPBF16PS and "amx-bf16" in target.tiles:
         vectors = _TILE_PRODUCTS / target.costs.tile_cycles / target.lanes("float32")
-        return _TILE_SHARE * vectors / target.costs.multiply_adds
+        return target.costs.loops.tile_share * vectors / target.costs.multiply_adds
     if dtype == "bfloat16":
         return max(1.0, 2 * target.costs.bf16_dots)
-    part, adding = (HALF_PART, _ADDING) if pairs is HALF_PRODUCT else (HALF_SUM, _SUMMING)
+    loops = target.costs.loops
+    if pairs is HALF_PRODUCT:
+        part, adding = HALF_PART, loops.half_add_products
+    else:
+        part, adding = HALF_SUM, loops.half_sum_products
     return 2 * part / (part + adding)
 
 

@@ -31,7 +31,6 @@ __all__ = ["channels_of_a_block"]
 _CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 _TILE_BYTES = 64  # `MatrixUnit.block_bytes` of those that read so many
 _SHARING = 0.02  # of the time: what sharing constants among the levels of a library may cost one of them
-_VECTOR_CYCLES = 2  # of a vector of a depthwise convolution, for one tap
 
 
 def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
@@ -109,7 +108,7 @@ def _cycles(call: relax.Call, size: int, lanes: int, target: Target) -> float:
     steps = _number(item_count((batch, *results, *kernel)))
     vectors: int = blocks(outputs, size) * (size // lanes)
     if _is_depthwise(call):
-        return steps * vectors * _VECTOR_CYCLES
+        return steps * vectors * target.costs.loops.tap_cycles
     if not _is_in_tiles(call, target):
         return steps * vectors * inputs / target.costs.multiply_adds
     return steps * vectors * blocks(inputs, size)
@@ -164,7 +163,7 @@ def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
     columns, terms = max(1, size // target.lanes(item)), _terms(call, target)
     lanes = target.lanes("float32") // max(1, target.scale)
     if _is_depthwise(call):
-        return steps * blocks(outputs, size) * columns * _VECTOR_CYCLES
+        return steps * blocks(outputs, size) * columns * target.costs.loops.tap_cycles
     groups = int(call.attrs.groups)
     if groups > 1:  # several small ones fill a block with zeros between them; data are read in whole ones
         merged = groups_in_a_block(outputs // groups, groups, size)
@@ -184,7 +183,7 @@ def _cycles_in_groups(call: relax.Call, size: int, target: Target) -> float:
     batch, _, *sizes = shape_of(call.args[0])
     steps = _number(item_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
     if _is_depthwise(call):
-        return steps * blocks(outputs, size) * size / target.lanes("float32") * _VECTOR_CYCLES
+        return steps * blocks(outputs, size) * size / target.lanes("float32") * target.costs.loops.tap_cycles
     lane = "float16" if _type(call) in NARROW else "float32"
     columns = max(
         1, target.lanes(lane) // size

@@ -25,7 +25,6 @@ HALF_TILES: tuple[Tile, ...] = ((2, 2), (2, 4), (4, 2))
 # Vector instructions that transform a column of a tile, before and after the products, by its results: the mean of
 # both, counted in `passes/compute/winograd.py`.
 _TRANSFORM_ARITHMETIC = {2: 4, 4: 14}
-_TRANSFORM_WAITING = 1.3  # of loads, stores, and results that are not there yet
 _LEAST_GAIN = 1.15
 _MOST_COLUMNS_TO_ADD = 8
 _MOST_BLOCKS_TO_ADD = 3
@@ -75,7 +74,8 @@ def winograd_saving(
     cost = points * tiles * pairs / costs.multiply_adds / speed
     halves = speed > 1 and target.half_float == "float16"
     in_vector = 2 * lanes if halves else lanes
-    cost += vectors * _transform_arithmetic(tile) * _TRANSFORM_WAITING * size / in_vector / costs.multiply_adds
+    waiting = costs.loops.transform_waiting
+    cost += vectors * _transform_arithmetic(tile) * waiting * size / in_vector / costs.multiply_adds
     made = 2 if halves else 4  # bytes of a product
     exchanged = [
         points * tiles * size * width for width in (shape.in_blocks * _item_bytes(speed), shape.out_blocks * made)

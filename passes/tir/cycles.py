@@ -35,8 +35,6 @@ __all__ = ["UNKNOWN", "cycles_of_round"]
 UNKNOWN = 0
 """Cycles of what calls functions, or repeats something as often as the data tell."""
 
-_OF_AN_INSTRUCTION = 0.5
-_OF_A_CALL = 8  # of an elementary function, in instructions
 _ONE = (*IF_THEN_ELSE, "tirx.reinterpret", "tirx.likely", "tirx.isnan", "tirx.address_of")
 _INTRINSICS = ("tirx.call_llvm_intrin", "tirx.call_llvm_pure_intrin", "tirx.call_pure_extern")
 _EXTERN = "tirx.call_extern"
@@ -190,7 +188,7 @@ class _Round:
         number = self._instructions(value) * self._vectors(value)
         if number:
             rounds = [extent for var, extent in self.loops.items() if var not in self.lanes]
-            self.instructions.add(number * _OF_AN_INSTRUCTION, rounds)
+            self.instructions.add(number * self.target.costs.loops.instruction_cycles, rounds)
 
     def _instructions(self, expr: tirx.Expr) -> int:
         """What computing an expression takes, very roughly; indices and loads cost nothing, but memory is touched."""
@@ -209,7 +207,7 @@ class _Round:
             case tirx.Broadcast() | tirx.Ramp() | tirx.Let():
                 own = 0
             case Call():
-                own = _instructions_of_call(expr)
+                own = _instructions_of_call(expr, self.target)
         return own + sum(map(self._instructions, parts_of(expr)))
 
     def _vectors(self, value: tirx.Expr) -> int:
@@ -249,8 +247,10 @@ def _has_loop(stmt: tirx.Stmt) -> bool:
     return False
 
 
-def _instructions_of_call(call: Call) -> int:
+def _instructions_of_call(call: Call, target: Target) -> int:
     name = getattr(call.op, "name", "")
     if name == _EXTERN:
         raise _NotKnownError
-    return 1 if name in (*_ONE, *_INTRINSICS) or name.startswith("nnefc.") else _OF_A_CALL
+    if name in (*_ONE, *_INTRINSICS) or name.startswith("nnefc."):
+        return 1
+    return target.costs.loops.call_instructions

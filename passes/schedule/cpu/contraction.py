@@ -58,20 +58,8 @@ from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["ContractionRule"]
 
-_CACHE_LINE = 64
-"""Bytes of a line of the cache: of all processors with vectors as long, and of nearly all with shorter ones.
-
-Where lines are others, two orders of the same loops differ little; only for vectors as long is something fetched ahead.
-"""
-
-_SHARE_AHEAD = 4
-"""One part in so many of the first cache is what is asked for ahead of its use."""
-
 _SPREAD_AT_ONCE = 2
 """Words whose halves are brought in form from one load: of more, LLVM keeps so many halves that sums are spilled."""
-
-_MOST_CORES = 32
-"""That a kernel shall have work for where it leaves a loop over tiles to one."""
 
 _TERMS, _TERMS_SMALL, _TERMS_OF_BYTES = 27, 9, 4
 """Of each sum, that assembler may be written out for: of a row of a filter and a block of channels, or of 3 x 3 x 3; of
@@ -134,7 +122,7 @@ class ContractionRule:
         tiled, spread = None, spreading(first.value)
         kind = _kind_of(first)
         assembled = not roles.steps and (is_long(kind) if spread else target.quirks.spills_sums)
-        streamed = bool(roles.steps) and not rows and target.vector_bytes == _CACHE_LINE
+        streamed = bool(roles.steps) and not rows and target.vector_bytes == target.costs.line_bytes
         if isinstance(size, Size):
             attrs = sch.mod["main"].attrs
             in_form = Spread(spread, kind) if spread and not roles.steps else None
@@ -188,12 +176,12 @@ class ContractionRule:
             len(right) > 1
             and column == vector
             and vectors > tile.columns
-            and target.vector_bytes < _CACHE_LINE
+            and target.vector_bytes < target.costs.line_bytes
             and tiled is None
         ):
             outer.append(outer.pop(outer.index(right[-1])))  # parts of a line of B one after the other, for one tile
         rounds = typical(trip_count(sch, *(loops[axis] for axis in roles.both), *left[:-1]))
-        once = (tiled is None or rounds >= _MOST_CORES) and _reads_rows_once(first, roles, tile, target)
+        once = (tiled is None or rounds >= target.costs.cores) and _reads_rows_once(first, roles, tile, target)
         if once:
             outer = [loops[axis] for axis in roles.both] + left + right
         elif tiled is None and _reads_rows_by_line(first, roles, tile, trip_count(sch, *left[:-1]), target):
@@ -226,7 +214,7 @@ class ContractionRule:
         if target.by_scalar and not roles.steps and not halves:  # of halves, LLVM would spill sums
             reduced[-1] = _several_rounds(sch, reduced[-1], tile)
         if streamed:
-            sch.annotate(fused, PREFETCH_STREAM, target.costs.l1_bytes // _SHARE_AHEAD)
+            sch.annotate(fused, PREFETCH_STREAM, target.costs.l1_bytes // target.costs.loops.prefetch_share)
         if apart is not None:
             # LLVM would take what is loaded out of a loop of one round, to before what it asks for: too much at once
             several = [loop for loop in reduced if trip_count(sch, loop) != 1]
@@ -291,7 +279,13 @@ def _panels_apart(
     panels, *tiles = (typical(trip_count(sch, *loops)) for loops in (right, left[:-1], left))
     size = panels * typical(terms) * tile.columns * target.vector_bytes
     loading = rows / costs.broadcasts + (tile.columns + 1) / costs.loads
-    if not left or tiles[1] < 2 or panels < 2 or size <= costs.l1_bytes or target.vector_bytes < _CACHE_LINE:
+    if (
+        not left
+        or tiles[1] < 2
+        or panels < 2
+        or size <= costs.l1_bytes
+        or target.vector_bytes < target.costs.line_bytes
+    ):
         return None
     return tiles[0] if loading <= rows * tile.columns / costs.multiply_adds else None
 

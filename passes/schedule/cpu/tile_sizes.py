@@ -33,16 +33,8 @@ __all__ = [
     "whole_blocks",
 ]
 
-_LOOP_CYCLES = 0.5  # of the loop itself, in a round
 _MOST_ROWS = 32
-_OF_LANES = 0.6  # of what it takes to bring a value in form: where it is a lane of a vector that has three others
-_READ_BEHIND = 2  # vectors for each column, as a bias and a scale, that engines load before the loop
-_TAKEN_APART = 1.2  # of a tile whose results LLVM narrows one by one: see Quirks.splits_narrowed_vectors
-_SPILLED = 8  # from storing a sum to adding to it again
 _CODE = 0.0015  # of the time: what a register of a smaller tile must be worth, for its code takes time to compile
-_TILE_CYCLES = 20  # of a tile besides the steps of its sum, and so many more for each register:
-_REGISTER_CYCLES = 2
-_NOT_HIDDEN = 0.25  # of the time that columns take to arrive from an outer cache, behind the arithmetic
 _APART = 1 << 16  # vectors, from one block to the next
 _TERMS = 8  # of each sum in a round
 _FEWER_TERMS = 2  # where not so many rows of B can be read
@@ -76,15 +68,15 @@ class Tile:
         bringing a value or a vector in the form that is multiplied `spread` multiply-adds.
         """
         costs, rows = target.costs, self.outer_rows * self.rows
-        spread_rows = _OF_LANES * rows if target.by_lane else rows
+        spread_rows = costs.loops.lane_share * rows if target.by_lane else rows
         work = ((rows + steps) * self.columns + spread * (spread_rows + self.columns)) / costs.multiply_adds
         numbers = target.lanes("float32") * costs.loads if target.by_lane else costs.broadcasts
         loading = rows / numbers + self.columns / costs.loads
         streaming = self.columns * target.vector_bytes / costs.l2_bytes_per_cycle
-        kept = self._registers(target, spread) + _READ_BEHIND * self.columns
-        waiting = costs.latency + (_SPILLED if 0 < target.kept_registers < kept else 0)
-        cycles = max(work, loading, streaming, waiting) + _LOOP_CYCLES
-        return cycles * _TAKEN_APART if target.narrows_sums and self.columns % 2 else cycles
+        kept = self._registers(target, spread) + costs.loops.kept_vectors * self.columns
+        waiting = costs.latency + (costs.loops.spill_cycles if 0 < target.kept_registers < kept else 0)
+        cycles = max(work, loading, streaming, waiting) + costs.loops.iteration_cycles
+        return cycles * costs.loops.narrowing if target.narrows_sums and self.columns % 2 else cycles
 
     def share(self, target: Target, steps: int = 0, spread: float = 0.0) -> float:
         """Of the peak, estimated."""
@@ -381,6 +373,6 @@ def _tile_cycles(rows: int, columns: int, terms: int, target: Target, steps: int
         return 0.0
     costs, line = target.costs, columns * target.vector_bytes
     panel = 2 * terms * line
-    waiting = _NOT_HIDDEN * line / costs.bytes_per_cycle(panel) if panel > costs.l1_bytes else 0.0
+    waiting = costs.loops.exposed_share * line / costs.bytes_per_cycle(panel) if panel > costs.l1_bytes else 0.0
     step = Tile(1, rows, columns).cycles(target, steps, spread) + waiting
-    return terms * step + _TILE_CYCLES + _REGISTER_CYCLES * rows * columns
+    return terms * step + costs.loops.tile_cycles + costs.loops.register_cycles * rows * columns

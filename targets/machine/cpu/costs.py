@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from nnefc.targets.machine.cpu.loop_costs import LOOPS, LoopCosts
+
 __all__ = ["MICROARCHITECTURES", "Costs", "InOrder", "Microarchitecture", "microarchitecture_of"]
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -24,7 +26,7 @@ _KIB, _MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class InOrder:
-    """What a core does that issues two instructions in a cycle, one after the other, with vectors of 128 bits.
+    """What a core does that issues instructions one after the other, with vectors of 128 bits.
 
     Attributes:
         floats, integers: cycles until a product is there, products that begin in a cycle, and whether nothing that
@@ -57,6 +59,11 @@ class Costs:
         bf16_dots: dot products of pairs of bfloat16 that are made in the time of a multiply-add, if it has any.
         in_order: how instructions wait for those before them; None where they do not.
         tile_cycles: from one product of two whole tiles of a matrix to the next, if it has a unit for these.
+        line_bytes: of a line of the caches (Intel, AMD, Arm: of all processors with vectors as long, and of nearly all
+            others; where lines are longer or shorter, two orders of the same loops differ little).
+        cores: that a kernel shall have work for where it leaves a loop over tiles to one (estimate: those of a large
+            machine of today that one network runs on).
+        loops: what loops cost besides their instructions.
     """
 
     multiply_adds: float
@@ -75,6 +82,9 @@ class Costs:
     bf16_dots: float = 1.0
     tile_cycles: int = 16
     in_order: InOrder | None = None
+    line_bytes: int = 64
+    cores: int = 32
+    loops: LoopCosts = LOOPS
 
     def of_engine(self, by_llvm: bool) -> Costs:
         """Returns what integers that are multiplied in pairs cost in an engine of WebAssembly.
