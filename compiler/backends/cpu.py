@@ -59,11 +59,11 @@ from nnefc.passes.tir.kernels import Kernel, lower_kernel
 from nnefc.passes.tir.known_divisors import with_multiplied_quotients
 from nnefc.passes.tir.lane_sums import use_lane_sums
 from nnefc.passes.tir.loop_pointers import with_loop_pointers
-from nnefc.passes.tir.refused_constants import without_refused_constants
-from nnefc.passes.tir.rolled_loops import with_rolled_loops
 from nnefc.passes.tir.rounding_conversions import use_rounding_conversions, with_rounding_conversions
 from nnefc.passes.tir.scratch import ALONE, BARE, THREADS, Frames
 from nnefc.passes.tir.turned_loads import use_turned_loads
+from nnefc.passes.tir.tvm_workarounds.disable_unrolling import with_rolled_loops
+from nnefc.passes.tir.tvm_workarounds.opaque_constants import without_refused_constants
 from nnefc.passes.tir.widened_bytes import use_widened_bytes, with_widened_bytes
 from nnefc.sizes import is_known
 from nnefc.targets.codegen.cpu.objects import MachineCode

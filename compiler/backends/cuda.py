@@ -37,10 +37,10 @@ from nnefc.passes.tir.exact_doubles import with_exact_doubles
 from nnefc.passes.tir.kernels import Kernel, lower_kernel
 from nnefc.passes.tir.named_sizes import named_sizes
 from nnefc.passes.tir.narrow_indices import MOST_ELEMENTS, with_narrow_indices
-from nnefc.passes.tir.refused_constants import without_refused_constants
-from nnefc.passes.tir.shifted_remainders import with_safe_remainders
 from nnefc.passes.tir.sizes import tensor_bytes
 from nnefc.passes.tir.statements import rounds_of
+from nnefc.passes.tir.tvm_workarounds.opaque_constants import without_refused_constants
+from nnefc.passes.tir.tvm_workarounds.shifted_remainders import with_safe_remainders
 from nnefc.passes.tir.workspace import with_workspace_parameters
 from nnefc.sizes import Dimension, dimension, is_known, substituted
 from nnefc.targets.codegen.cuda.code import CudaCode

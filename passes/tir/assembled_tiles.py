@@ -25,10 +25,10 @@ from tvm.sym import Analyzer, detect_linear_equation
 from nnefc.element_types import bits_of
 from nnefc.ir.attributes import ASSEMBLY_MICROKERNEL
 from nnefc.passes.tir import arm32_code, lane_code, pair_code, wasm_code
-from nnefc.passes.tir.bound_offsets import named_value
 from nnefc.passes.tir.expressions import conditions_of, int64, is_number, substituted, variables_of
 from nnefc.passes.tir.lane_loops import Code, Step
 from nnefc.passes.tir.lane_products import OPERATORS, Product, product_of
+from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
 from nnefc.passes.tir.wasm_code import EngineProduct, engine_product_of
 from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.system import FileFormat
@@ -296,7 +296,7 @@ def _of_store(store: tirx.BufferStore, bound: dict[tirx.Var, tirx.Expr], writer:
         left, right = _item(one, bound), _vector(other, product.lanes, product.right_item)
         if left is None or right is None:
             continue
-        named = {var: named_value(value) for var, value in bound.items() if named_value(value) is not value}
+        named = {var: bound_value(value) for var, value in bound.items() if bound_value(value) is not value}
         left, right = ((tensor, substituted(place, named)) for tensor, place in (left, right))
         if variables_of([left[1], right[1]]) & bound.keys():
             continue  # the loops must know all places

@@ -6,8 +6,8 @@
                                                            c[r] += A[a + r]
 
 LLVM finds this out too, but first TVM simplifies each copy: products of open sizes take it long, and tiles have many
-copies. It would also write what a variable of TIR stands for wherever the variable is, if that is an integer that it
-knows; of a call of LLVM's it knows nothing.
+copies. It would also replace a variable by its value, if that is an integer expression that it knows: see
+`tvm_workarounds/opaque.py`.
 """
 
 from __future__ import annotations
@@ -17,30 +17,17 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir.expr import Call, TensorLoad
+from tvm.ir.expr import TensorLoad
 from tvm.sym import detect_linear_equation
 
-from nnefc.passes.tir.expressions import inside, int64, is_number, loads_of, variables_of
+from nnefc.passes.tir.expressions import inside, loads_of, variables_of
+from nnefc.passes.tir.tvm_workarounds.opaque import opaque_binding
 
-__all__ = ["named_once", "named_value", "with_bound_offsets"]
+__all__ = ["with_bound_offsets"]
 
-_LARGEST = (1 << 63) - 1
 _COPIED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 _COMPARISONS = (tirx.LT, tirx.LE)
 _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
-
-
-def named_once(var: tirx.Var, value: tirx.Expr) -> tirx.Bind:
-    """A variable of type int64 that TVM does not replace by its value; LLVM finds that a minimum with this is none."""
-    return tirx.Bind(var, tirx.call_llvm_intrin("int64", "llvm.smin.i64", int64(_LARGEST), value))
-
-
-def named_value(value: tirx.Expr) -> tirx.Expr:
-    """What a variable of :func:`named_once` stands for; the value of any other as it is."""
-    if not isinstance(value, Call) or getattr(value.op, "name", "") != "tirx.call_llvm_intrin" or len(value.args) != 3:
-        return value
-    _, limit, named = value.args
-    return named if is_number(limit, _LARGEST) else value
 
 
 def with_bound_offsets(stmt: tirx.Stmt) -> tirx.Stmt:
@@ -113,6 +100,6 @@ class _Offsets:
         for bound, other in zip(self.bound, self._values, strict=True):
             if tvm_ffi.structural_equal(value, other):
                 return bound.var
-        self.bound.append(named_once(tirx.Var("a", "int64"), value))
+        self.bound.append(opaque_binding(tirx.Var("a", "int64"), value))
         self._values.append(value)
         return self.bound[-1].var

@@ -16,8 +16,8 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
-from nnefc.passes.tir.bound_offsets import named_value
 from nnefc.passes.tir.expressions import int64, is_number, variables_of
+from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
 
 __all__ = ["with_bound_quotients"]
 
@@ -30,7 +30,7 @@ def with_bound_quotients(stmt: tirx.Stmt) -> tirx.Stmt:
 
     def note(node: tirx.For | tirx.Bind) -> None:
         var, first = (node.loop_var, node.min) if isinstance(node, tirx.For) else (node.var, node.value)
-        if not _is_positive(named_value(first), signed):
+        if not _is_positive(bound_value(first), signed):
             signed.add(var)
 
     tvm_ffi.structural_walk(stmt, ((tirx.For, tirx.Bind), note), order="pre")

@@ -24,9 +24,9 @@ from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer
 
 from nnefc.element_types import item_bytes
-from nnefc.passes.tir.bound_offsets import named_value
 from nnefc.passes.tir.expressions import IF_THEN_ELSE, inside, int64, loads_of, parts_of, variables_of
 from nnefc.passes.tir.sizes import size_of
+from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
 from nnefc.sizes import is_size, structural_key, typical
 from nnefc.targets.machine.cpu.target import Target
 
@@ -175,7 +175,7 @@ class _Round:
 
     def _in_first_round(self, expr: tirx.Expr) -> tirx.Expr:
         def value(var: tirx.Var) -> tirx.Expr:
-            return self._in_first_round(named_value(self.values[var])) if var in self.values else var
+            return self._in_first_round(bound_value(self.values[var])) if var in self.values else var
 
         return tvm_ffi.structural_map(expr, (tirx.Var, value))
 

@@ -25,7 +25,6 @@ from nnefc.passes.tir.bound_quotients import with_bound_quotients
 from nnefc.passes.tir.cut_loops import with_cut_loops
 from nnefc.passes.tir.cut_windows import with_cut_windows
 from nnefc.passes.tir.expressions import IF_THEN_ELSE, variables_of
-from nnefc.passes.tir.hidden_ends import with_ends_shown, without_ends
 from nnefc.passes.tir.lane_sums import with_lane_sums
 from nnefc.passes.tir.loaded_lanes import with_loaded_lanes
 from nnefc.passes.tir.masked_vectors import with_masked_vectors
@@ -49,6 +48,7 @@ from nnefc.passes.tir.size_ranges import with_decided_extremes, within_ranges
 from nnefc.passes.tir.sizes import Size, tensor_bytes
 from nnefc.passes.tir.streamed_panels import with_streamed_panels
 from nnefc.passes.tir.turned_loads import with_turned_loads
+from nnefc.passes.tir.tvm_workarounds.opaque_bounds import with_ends_shown, without_ends
 from nnefc.passes.tir.whole_vectors import with_whole_vectors
 from nnefc.passes.tir.workspace import with_workspace_parameters
 from nnefc.sizes import dimension, expression, substituted

@@ -28,8 +28,8 @@ from tvm.sym import detect_linear_equation
 from tvm.target import codegen
 
 from nnefc.ir.attributes import DYNAMIC_SHAPES
-from nnefc.passes.tir.bound_offsets import named_value
 from nnefc.passes.tir.expressions import IF_THEN_ELSE, inside, int64, is_number, variables_of
+from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
 
 __all__ = ["with_loop_pointers"]
 
@@ -112,7 +112,7 @@ class _Loop:
         tvm_ffi.structural_walk(body, ((tirx.Bind, tirx.For), found.append))
         self._own = {self._var, *(node.loop_var if isinstance(node, tirx.For) else node.var for node in found)}
         named = [(part.var, part.value) for part in _parts(body) if isinstance(part, tirx.Bind)]
-        self._offsets = {var: value for var, call in named if (value := named_value(call)) is not call}
+        self._offsets = {var: value for var, call in named if (value := bound_value(call)) is not call}
         self._pointers: dict[tirx.Var, list[tuple[tirx.Expr, tirx.Var]]] = {}
 
     def statement(self, stmt: tirx.Stmt) -> tirx.Stmt:

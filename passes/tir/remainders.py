@@ -27,8 +27,8 @@ from tvm.ir.expr import TensorLoad
 from tvm.sym import detect_linear_equation
 
 from nnefc.ir.attributes import TAIL_TILE, TILED_AXES
-from nnefc.passes.tir.bound_offsets import named_once
 from nnefc.passes.tir.expressions import int64, is_number, loads_of, substituted, variables_of
+from nnefc.passes.tir.tvm_workarounds.opaque import opaque_binding
 
 __all__ = ["TiledAxis", "tiled_axes", "with_hoisted_condition", "with_remainders", "with_tiled_axis"]
 
@@ -117,7 +117,7 @@ def _remainder(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, once: bool) -
         more = tirx.max(axis.end - first - begin - int64(following), int64(0))
         rounds = tirx.floordiv(more + int64(size - 1), int64(size))
         rounds = tirx.Select(axis.end >= int64(size), rounds, int64(0)) if size > 1 else rounds
-        made.append(named_once(count, rounds))
+        made.append(opaque_binding(count, rounds))
         part = _tile(body, axis, first, begin + number * int64(size), size, once)
         smaller = {TAIL_TILE: True}
         made.append(tirx.For(number, int64(0), count, tirx.ForKind.SERIAL, part, annotations=smaller))
@@ -134,7 +134,7 @@ def _tile(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, begin: tirx.Expr, 
         return _inside(_moved(body, axis, begin, size), axis.end)
     start = tirx.Var("start", "int64")
     moved = _moved(body, axis, start, size)
-    earlier = named_once(start, tirx.min(begin, axis.end - int64(size) - first))
+    earlier = opaque_binding(start, tirx.min(begin, axis.end - int64(size) - first))
     return tirx.SeqStmt([earlier, _inside(moved, axis.end, first + begin if once else None)])
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
-from nnefc.passes.tir.bound_offsets import named_once
 from nnefc.passes.tir.expressions import int64
 from nnefc.passes.tir.remainders import TiledAxis
+from nnefc.passes.tir.tvm_workarounds.opaque import opaque_binding
 
 __all__ = ["with_shared_tiles"]
 
@@ -64,14 +64,14 @@ def _shared(loop: tirx.For, counts: set[tirx.Var]) -> tirx.Stmt:
         return _loop(inner, begin, end - begin, inner.kind) if inner.extent in counts else inner
 
     body = [
-        named_once(loop.loop_var, tirx.Div(both, parts)),
-        named_once(part, tirx.Mod(both, parts)),
-        named_once(begin, tirx.Div(count * part, parts)),
-        named_once(end, tirx.Div(count * (part + int64(1)), parts)),
+        opaque_binding(loop.loop_var, tirx.Div(both, parts)),
+        opaque_binding(part, tirx.Mod(both, parts)),
+        opaque_binding(begin, tirx.Div(count * part, parts)),
+        opaque_binding(end, tirx.Div(count * (part + int64(1)), parts)),
         tvm_ffi.structural_map(loop.body, (tirx.For, limited)),
     ]
     shared = tirx.For(both, int64(0), loop.extent * parts, loop.kind, tirx.SeqStmt(body), annotations=loop.annotations)
-    return tirx.SeqStmt([named_once(parts, tirx.max(int64(1), tirx.min(count, wanted))), shared])
+    return tirx.SeqStmt([opaque_binding(parts, tirx.max(int64(1), tirx.min(count, wanted))), shared])
 
 
 def _loop(loop: tirx.For, begin: tirx.Expr, extent: tirx.Expr, kind: int) -> tirx.For:

@@ -21,6 +21,7 @@ from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
 from nnefc.passes.tir.expressions import IF_THEN_ELSE
+from nnefc.passes.tir.tvm_workarounds.opaque import opaque
 
 __all__ = ["without_refused_constants"]
 
@@ -77,22 +78,22 @@ class _Values:
         if isinstance(expr, tirx.Cast):
             source, result = (str(each.expr_ty().dtype) for each in (expr.value, expr))
             if _may_exceed(source, result) and self._may_be_constant(expr.value):
-                return tirx.Cast(result, _opaque(expr.value))
+                return tirx.Cast(result, opaque(expr.value))
             return expr
         dtype = str(expr.a.expr_ty().dtype)
         if dtype in _BITS_OF_FLOATS and isinstance(expr, tirx.Div | tirx.Mul):
             # To TVM, zero times or over anything is zero, NaN and infinity too.
             if _cancels(expr.a):
-                return self.hidden(type(expr)(_opaque(expr.a), expr.b))
+                return self.hidden(type(expr)(opaque(expr.a), expr.b))
             if isinstance(expr, tirx.Mul) and _cancels(expr.b):
-                return tirx.Mul(expr.a, _opaque(expr.b))
+                return tirx.Mul(expr.a, opaque(expr.b))
         if isinstance(expr, tirx.Div):
             if dtype in _BITS_OF_FLOATS and not _is_number(expr.b) and self._may_be_constant(expr.b):
-                return tirx.Div(expr.a, _opaque(expr.b))
+                return tirx.Div(expr.a, opaque(expr.b))
         elif _is_refused(expr, dtype) and self._may_be_constant(expr.a) and self._may_be_constant(expr.b):
             if _is_number(expr.b):
-                return type(expr)(_opaque(expr.a), expr.b)
-            return type(expr)(expr.a, _opaque(expr.b))
+                return type(expr)(opaque(expr.a), expr.b)
+            return type(expr)(expr.a, opaque(expr.b))
         return expr
 
     def _may_be_constant(self, expr: tirx.Expr, depth: int = 0) -> bool:
@@ -197,7 +198,3 @@ def _may_exceed(source: str, result: str) -> bool:
     if source.startswith("uint") == result.startswith("uint"):
         return room < bits
     return result.startswith("uint") or room <= bits
-
-
-def _opaque(value: tirx.Expr) -> tirx.Expr:
-    return Call(_REINTERPRET, [value], ret_ty=value.expr_ty())

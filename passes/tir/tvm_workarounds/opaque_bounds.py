@@ -1,6 +1,6 @@
 """Hide where tiled axes end from passes that would solve inequalities for it.
 
-    if 14 * i + r < e: C[14 * i + r] = c[r]       →       if hidden(14 * i + r < e): C[14 * i + r] = c[r]
+    if 14 * i + r < e: C[14 * i + r] = c[r]       →       if opaque(14 * i + r < e): C[14 * i + r] = c[r]
 
 TVM looks for the places that each such condition leaves of a kernel's own tensors, for every access under it: half of
 the time in which these get their sizes. They have room for whole tiles, whatever the end is. Rows in whole vectors,
@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import StringImm
-from tvm.ir.expr import Call
 
 from nnefc.passes.tir.expressions import variables_of
 from nnefc.passes.tir.remainders import tiled_axes
+from nnefc.passes.tir.tvm_workarounds.opaque import opaque, visible
 
 __all__ = ["with_ends_shown", "without_ends"]
-
-_HIDDEN = "nnefc_hidden"
 
 
 def without_ends(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -29,7 +26,7 @@ def without_ends(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def hidden(stmt: tirx.IfThenElse) -> tirx.IfThenElse:
         if not ends & variables_of([stmt.condition]):
             return stmt
-        return tirx.IfThenElse(tirx.call_extern("bool", _HIDDEN, stmt.condition), stmt.then_case, stmt.else_case)
+        return tirx.IfThenElse(opaque(stmt.condition), stmt.then_case, stmt.else_case)
 
     return tvm_ffi.structural_map(func, (tirx.IfThenElse, hidden)) if ends else func
 
@@ -40,7 +37,5 @@ def with_ends_shown(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _shown(stmt: tirx.IfThenElse) -> tirx.IfThenElse:
-    match stmt.condition:
-        case Call(args=[StringImm(value=name), condition]) if name == _HIDDEN:
-            return tirx.IfThenElse(condition, stmt.then_case, stmt.else_case)
-    return stmt
+    condition = visible(stmt.condition)
+    return stmt if condition is stmt.condition else tirx.IfThenElse(condition, stmt.then_case, stmt.else_case)

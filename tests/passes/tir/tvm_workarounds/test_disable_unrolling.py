@@ -9,7 +9,7 @@ from tir_programs import function
 from tvm import tirx
 
 from nnefc.ir.attributes import DYNAMIC_SHAPES, TAIL_TILE
-from nnefc.passes.tir.rolled_loops import with_rolled_loops
+from nnefc.passes.tir.tvm_workarounds.disable_unrolling import with_rolled_loops
 
 LOOPS = f"""
     A: T.Buffer((T.int64(9999),)), C: T.Buffer((T.int64(9999),)), n: T.int64

@@ -6,8 +6,8 @@ import tvm_ffi
 from tir_programs import function
 from tvm import tirx
 
-from nnefc.passes.tir.hidden_ends import with_ends_shown, without_ends
 from nnefc.passes.tir.remainders import TiledAxis, with_tiled_axis
+from nnefc.passes.tir.tvm_workarounds.opaque_bounds import with_ends_shown, without_ends
 
 ROWS = """
     A: T.Buffer((T.int64(9999),)), C: T.Buffer((T.int64(9999),)), e: T.int64, q: T.int64, n: T.int64
