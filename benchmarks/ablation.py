@@ -33,23 +33,23 @@ TITLE = "What each optimization brings"
 
 
 def _without_passes(*names: str) -> Callable[[Any], None]:
-    def switch_off(pipeline: Any) -> None:
-        for phases in ("simplifications", "computations"):
-            _change_passes(pipeline, phases, lambda found: [(n, p) for n, p in found if n not in names])
+    def switch_off(_pipeline: Any) -> None:
+        _change_passes(lambda passes: [step for step in passes if step.name not in names])
 
     return switch_off
 
 
-def _without_fusion(pipeline: Any) -> None:
-    import tvm
+def _without_fusion(_pipeline: Any) -> None:
+    _change_passes(
+        lambda passes: [replace(step, run=lambda module, _: module) if step.name == "fuse" else step for step in passes]
+    )
 
-    nothing = tvm.ir.transform.Sequential([])
-    _change_passes(pipeline, "computations", lambda found: [(n, nothing if n == "fuse" else p) for n, p in found])
 
+def _change_passes(change: Callable[[Any], Any]) -> None:
+    from nnefc.backends.cpu import CpuBackend
+    from nnefc.passes.manager import PassList
 
-def _change_passes(pipeline: Any, phases: str, change: Callable[[Any], Any]) -> None:
-    made = getattr(pipeline, phases)
-    setattr(pipeline, phases, lambda *args: change(made(*args)))
+    CpuBackend.passes = PassList(change(CpuBackend.passes))
 
 
 def _without_vector_functions(pipeline: Any) -> None:

@@ -19,7 +19,8 @@ from nnefc.evaluation import external_calls
 from nnefc.ir.attributes import RULE
 from nnefc.network import Network
 from nnefc.passes.backend import KernelUse
-from nnefc.passes.pipeline import optimized, use_own_operators
+from nnefc.passes.manager import PassManager
+from nnefc.passes.pipeline import optimized
 from nnefc.passes.plan.program import Buffer, Kind, Program, kernel_steps, program_of
 from nnefc.passes.plan.symbols import exported
 from nnefc.passes.schedule.analysis import KernelAnalysis
@@ -59,9 +60,9 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
     """The kernels of `network`, the costliest first; without those that report errors."""
     backend = backend_of(target)
     backend.check()
-    use_own_operators()
+    manager = PassManager(backend, backend.settings(strict))
     with target.to_tvm():
-        network = optimized(network, backend, lambda _name, _module: None, strict)
+        network = optimized(network, manager)
     program = program_of(network)
     steps = list(kernel_steps(program))
     reads = {step.kernel.name_hint: step.reads for step in steps}
@@ -71,7 +72,9 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
     for gv, func in program.kernels.items():
         if _is_timed(func):
             kernel = KernelAnalysis(func)
-            kernels[gv] = backend.lower(KernelUse(gv.name_hint, kernel, results[gv], in_place_of(kernel), aligned=True))
+            kernels[gv] = backend.lower(
+                KernelUse(gv.name_hint, kernel, results[gv], in_place_of(kernel), aligned=True), manager
+            )
     library = _compiled({gv.name_hint: kernel.host for gv, kernel in kernels.items()}, target)
     found = []
     for gv, kernel in kernels.items():

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from nnefc.many import Compiled, compile_many
     from nnefc.quantization import quantize
 
+    from . import passes
+
     __version__: str
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "compile_many",
     "convert",
     "load",
+    "passes",
     "quantize",
 ]
 
@@ -64,6 +67,7 @@ _LAZY = {
     "compile_many": "nnefc.many",
     "convert": "nnefc.conversion",
     "load": _LOADER,
+    "passes": "nnefc.passes",
     "quantize": "nnefc.quantization",
 }
 
@@ -84,7 +88,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     try:
-        return getattr(import_module(_LAZY[name]), name)
+        module = import_module(_LAZY[name])
+        return module if name == "passes" else getattr(module, name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if _LAZY[name] in (_LOADER, _SESSION):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import gc
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
-
-import tvm
 
 from nnefc.artifact import Artifact, build
 from nnefc.backends import backend_of
@@ -41,8 +38,9 @@ from nnefc.options import (
     PrecisionOptions,
     ReadOptions,
 )
-from nnefc.output_files import write_error, write_text
 from nnefc.passes.backend import Backend, Code
+from nnefc.passes.dump import dump_of
+from nnefc.passes.manager import Insertion, Observer, PassManager
 from nnefc.passes.pipeline import Place, joined
 from nnefc.programs import lowered_levels
 from nnefc.progress import Progress, Silent, Watched
@@ -63,7 +61,13 @@ __all__ = ["Progress", "compile", "compile_model", "compile_network", "machine_o
 @with_documented_options(CompileKeywords)
 @reports_internal_errors(LoadError, RunError)
 def compile(
-    model: AnyModel, target: str = "llvm", *, progress: Progress | None = None, **options: Unpack[CompileKeywords]
+    model: AnyModel,
+    target: str = "llvm",
+    *,
+    progress: Progress | None = None,
+    passes: Sequence[Insertion] = (),
+    observers: Sequence[Observer] = (),
+    **options: Unpack[CompileKeywords],
 ) -> Artifact:
     """Compiles a trained network for one target. Several threads may compile at the same time.
 
@@ -73,12 +77,15 @@ def compile(
         target: `llvm` is this machine with all its features, `llvm -mcpu=NAME` another CPU, `cuda` NVIDIA GPUs;
             `nnefc targets` lists those with a name.
         progress: called at the beginning and end of every phase.
+        passes: passes of the user, each made by `nnefc.passes.after`.
+        observers: called after each run of a pass, such as `nnefc.passes.PassTimes()`; some in other threads.
         {options}
 
     Raises:
         CompileError: the model, an option or the target is invalid or not supported.
     """
-    return compile_model(model, compile_options("nnefc.compile", options, target), progress)
+    chosen = compile_options("nnefc.compile", options, target)
+    return compile_model(model, replace(chosen, passes=tuple(passes), observers=tuple(observers)), progress)
 
 
 @reports_internal_errors(LoadError, RunError)
@@ -141,6 +148,8 @@ def _compile_file(path: Path, options: CompileOptions, progress: Progress) -> Ar
                 machine,
                 code,
                 debug=options.debug,
+                passes=options.passes,
+                observers=options.observers,
                 progress=progress,
                 special=special,
                 operators=None if read.source is None else read.source.operators(),
@@ -253,6 +262,8 @@ def compile_network(
     code: CodeOptions = DEFAULT_CODE,
     *,
     debug: DebugOptions = DEFAULT_DEBUG,
+    passes: Sequence[Insertion] = (),
+    observers: Sequence[Observer] = (),
     progress: Progress | None = None,
     special: Specializations | None = None,
     operators: Mapping[str, str] | None = None,
@@ -265,13 +276,26 @@ def compile_network(
         target: the machine, with what the options say of it: see :func:`machine_of`.
         code: the other options of the code.
         debug: what is written on the way.
+        passes: passes of the user, each made by `nnefc.passes.after`.
+        observers: called after each run of a pass.
         progress: called at the beginning and end of every phase.
         special: networks of the same model for some sizes.
         operators: the operators of the model by the tensors that they compute, for libraries that time their kernels.
         checked: the nodes of the model by the tensors that they compute, for libraries whose kernels check accesses.
     """
     special = special or Specializations()
-    progress, folder, backend = Watched(progress or Silent()), _Dump(debug.dump), backend_of(target)
+    progress, backend = Watched(progress or Silent()), backend_of(target)
+    listed = backend.passes.with_passes(passes)
+    dump = dump_of(debug.dump, [listed.checked_name(name) for name in debug.dump_after])
+    managers = [
+        PassManager(
+            level,
+            level.settings(code.strict, code.memory_budget),
+            listed,
+            [*observers] if dump is None else [dump, *observers],
+        )
+        for level in backend.levels
+    ]
     backend.check()
     if code.profile and not backend.takes_profile:
         raise CompileError(
@@ -315,44 +339,20 @@ def compile_network(
             has_others=bool(special.networks), operators=operators or {}, checked=checked, told=progress.kernels
         )
         with progress.phase("lower"), in_turn():
-            levels = lowered_levels(network, special, backend, code, place, folder.module, generators)
+            levels = lowered_levels(network, special, managers, code.profile, place, generators)
         with progress.phase("generate code"):
             parts = [part for level in levels for part in level.programs]
-            c_code = c_objects(c_files(joined(parts).module), levels[0].backend.target.host)
+            c_code = c_objects(c_files(joined(parts).module), levels[0].manager.backend.target.host)
             codes: list[Code] = []
             for level in levels:
                 objects = level.generator.finish(*(program.entry for program in level.programs[special.only :]))
                 objects += () if codes else c_code
-                codes.append(level.backend.finish(joined(level.programs), objects, folder.text))
+                write = None if dump is None else dump.text
+                codes.append(level.manager.backend.finish(joined(level.programs), objects, level.manager, write))
         with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
-            made = [(level.backend.target, level.programs) for level in levels]
+            made = [(level.manager.backend.target, level.programs) for level in levels]
             artifact = build(network, target, made, codes, special)
         if checked is None:
             return artifact
         checks = sum((level.generator.checks for level in levels), Checks())
         return replace(artifact, description=replace(artifact.description, checked=True), checks=checks)
-
-
-class _Dump:
-    """Writes each phase's program into a folder, if there is one, numbered; constants as references only."""
-
-    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
-        self._place = Path(folder) if folder is not None else None
-        self._count = 0
-        if self._place is not None:
-            try:
-                self._place.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise write_error(self._place, error) from error
-
-    def module(self, name: str, module: tvm.IRModule) -> None:
-        """Called after each phase with its name and the module as it is then."""
-        if self._place is not None:
-            self.text(f"{name.replace(' ', '_')}.py", module.script() + "\n")
-
-    def text(self, name: str, text: str) -> None:
-        """Called with what is no module."""
-        if self._place is None:
-            return
-        write_text(self._place / f"{self._count:02d}_{name}", text)
-        self._count += 1

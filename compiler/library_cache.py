@@ -100,7 +100,8 @@ def _digest(lines: list[str]) -> str:
 
 def _said(options: CompileOptions) -> str | None:
     """Returns a text that identifies the options; None where they do not determine the library."""
-    if options.debug != DebugOptions() or options.read.operators or any(map(custom_operators, FORMATS)):
+    watched = options.debug != DebugOptions() or options.passes or options.observers
+    if watched or options.read.operators or any(map(custom_operators, FORMATS)):
         return None
     given = given_values(options.read) | given_values(options.code) | given_values(options.precision)
     calibrate = given.get("calibrate")

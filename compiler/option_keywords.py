@@ -94,6 +94,7 @@ class CompileKeywords(CompareKeywords, total=False):
     max_error: float | None
     io: str
     dump: FilePath | None
+    dump_after: Sequence[str]
 
 
 def compile_options(

@@ -18,6 +18,8 @@ from nnefc.option_fields import documented, refuse_unless, with_current_spelling
 if TYPE_CHECKING:
     import numpy as np
 
+    from nnefc.passes.manager import Insertion, Observer
+
 __all__ = [
     "AUTO",
     "DEFAULT_CODE",
@@ -331,7 +333,15 @@ class DebugOptions:
     """Options that show how the compiler works; they change no code."""
 
     dump: FilePath | None = documented(  # noqa: RUF009
-        "Debugging", "Write the program after each phase to this folder, as numbered text files."
+        "Debugging",
+        "Write the program after each pass that changes it to this folder, as numbered text files; `-` is standard "
+        "output.",
+    )
+    dump_after: Sequence[str] = documented(
+        "Debugging",
+        "Write the program after passes of these names only, to standard output if there is no `dump`.",
+        default=(),
+        command_line="Repeatable; --print-passes lists the names.",
     )
 
     def __post_init__(self) -> None:
@@ -356,6 +366,8 @@ class CompileOptions:
         code: what code is generated.
         precision: in which element types the network computes.
         debug: what is written on the way.
+        passes: passes of the user, each made by `nnefc.passes.after`.
+        observers: called after each run of a pass.
     """
 
     target: str = documented(
@@ -369,6 +381,8 @@ class CompileOptions:
     code: CodeOptions = DEFAULT_CODE
     precision: PrecisionOptions = DEFAULT_PRECISION
     debug: DebugOptions = DEFAULT_DEBUG
+    passes: tuple[Insertion, ...] = ()
+    observers: tuple[Observer, ...] = ()
 
     def __post_init__(self) -> None:
         """Checks the target's type; what it means is read later.

@@ -12,9 +12,9 @@ import tvm_ffi
 
 from nnefc.frontends.leaving_open import leaving_open
 from nnefc.network import Network
-from nnefc.options import CodeOptions
-from nnefc.passes.backend import Backend, Lowered
-from nnefc.passes.pipeline import Observer, Place, lower, without_code
+from nnefc.passes.backend import Lowered
+from nnefc.passes.manager import PassManager
+from nnefc.passes.pipeline import Place, lower, without_code
 from nnefc.passes.plan.compiled_kernels import CompiledKernels
 from nnefc.passes.plan.entry_sizes import counted_sizes
 from nnefc.passes.plan.symbols import entry_symbol
@@ -29,12 +29,12 @@ class LevelPrograms:
     """What a library runs on one kind of processor.
 
     Attributes:
-        backend: of its target.
+        manager: of the passes of its backend.
         generator: has its kernels already.
         programs: of the network, then those for some sizes.
     """
 
-    backend: Backend
+    manager: PassManager
     generator: CodeGenerator
     programs: Sequence[Lowered]
 
@@ -42,37 +42,37 @@ class LevelPrograms:
 def lowered_levels(
     network: Network,
     special: Specializations,
-    backend: Backend,
-    code: CodeOptions,
+    managers: Sequence[PassManager],
+    profile: bool,
     place: Place,
-    observe: Observer,
     generators: ExitStack,
 ) -> list[LevelPrograms]:
-    """The programs of each level of `backend`, from the oldest processors on; all share one pool of constants.
+    """Returns the programs of each level, from the oldest processors on; all share one pool of constants.
 
     A kernel that computes as one of an older level does, in vectors of the same registers, is that one. A level of
     which this holds for everything is left out.
 
     Args:
-        code: the options of the code that the target does not have.
+        managers: of the passes of each level's backend.
+        profile: whether kernels are timed.
         place: of each program, but for its symbol.
-        observe: called after each phase.
         generators: where the code generators are entered, which begin to work at once; all with the same threads.
     """
     levels: list[LevelPrograms] = []
     compiled: dict[int, CompiledKernels] = {}
     threads = ThreadPoolExecutor(os.cpu_count())
     generators.callback(threads.shutdown, cancel_futures=True)
-    for level in backend.levels:
-        generator = generators.enter_context(CodeGenerator(level.target.host, threads=threads))
-        own = replace(place, symbol=entry_symbol(len(levels)), timed=[] if code.profile else None)
+    for manager in managers:
+        level = manager.backend
+        generator = generators.enter_context(CodeGenerator(level.objects(manager), threads=threads))
+        own = replace(place, symbol=entry_symbol(len(levels)), timed=[] if profile else None)
         width = level.target.host.vector_bytes
-        if len(backend.levels) > 1:
+        if len(managers) > 1:
             own = replace(own, compiled=compiled.get(width, CompiledKernels()).copy())
-        programs = _programs(network, special, level, code, own, observe, generator)
+        programs = _programs(network, special, manager, own, generator)
         if any(_are_equal(programs, other.programs) for other in levels):
             continue  # its kernels are not compiled
-        levels.append(LevelPrograms(level, generator, programs))
+        levels.append(LevelPrograms(manager, generator, programs))
         if own.compiled is not None:
             compiled[width] = own.compiled
     return levels
@@ -81,22 +81,20 @@ def lowered_levels(
 def _programs(
     network: Network,
     special: Specializations,
-    backend: Backend,
-    code: CodeOptions,
+    manager: PassManager,
     place: Place,
-    observe: Observer,
     generator: CodeGenerator,
 ) -> list[Lowered]:
     with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
         if special.only:
             programs = [without_code(network, generator.add, place)]
         else:
-            programs = [lower(network, backend, observe, code.strict, generator.add, code.memory_budget, place)]
+            programs = [lower(network, manager, generator.add, place)]
     counted = counted_sizes(programs[0].program)
     for number, part in enumerate(special.networks, 1):
         own = replace(place, symbol=f"{place.symbol}_{number}", counted=counted)
         with leaving_open(part.open_dimensions, part.input_shapes, part.all_counts):
-            programs.append(lower(part, backend, observe, code.strict, generator.add, code.memory_budget, own))
+            programs.append(lower(part, manager, generator.add, own))
     return programs
 
 

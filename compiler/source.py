@@ -17,6 +17,7 @@ from nnefc.network import Network
 from nnefc.operators.recording import Application, Recording, recording
 from nnefc.passes.backend import Backend
 from nnefc.passes.graph.origins import origins
+from nnefc.passes.manager import PassManager
 from nnefc.passes.pipeline import optimized
 from nnefc.quantizer.observing import returning
 from nnefc.turns import in_turn
@@ -91,7 +92,7 @@ class Source:
         network = self.network
         opened = leaving_open(network.open_dimensions, network.input_shapes, network.all_counts)
         with in_turn(), opened, backend.target.host.to_tvm():
-            last = optimized(network, backend, lambda _name, _module: None, strict, memory_budget)
+            last = optimized(network, PassManager(backend, backend.settings(strict, memory_budget)))
         left = {origins(name)[-1] for name in _all_variables(last) if origins(name)}
         return tuple(tensor for tensor in self.tensors if tensor.variable in left)
 

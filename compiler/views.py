@@ -19,7 +19,8 @@ from nnefc.frontends.leaving_open import leaving_open
 from nnefc.model_graph import graphs_of_model, graphs_of_passes
 from nnefc.options import CompileOptions
 from nnefc.pages.graph import Graph
-from nnefc.passes.pipeline import optimized
+from nnefc.passes.manager import PassManager, PassRun
+from nnefc.passes.pipeline import MAIN, optimized
 from nnefc.source import Source
 from nnefc.turns import in_turn
 
@@ -48,10 +49,17 @@ def graphs_of(model: str | os.PathLike[str], after: Sequence[str], options: Comp
     if not after:
         return graphs
     backend = backend_of(machine)
-    modules: dict[str, tvm.IRModule] = {}
+    modules: dict[str, tvm.IRModule] = {"network": network.module}
+
+    def observe(run: PassRun) -> None:
+        if run.unit == MAIN:
+            modules[run.step.name] = run.after
+
+    settings = backend.settings(options.code.strict, options.code.memory_budget)
+    manager = PassManager(backend, settings, observers=[observe])
     opened = leaving_open(network.open_dimensions, network.input_shapes, network.all_counts)
     with in_turn(), opened, backend.target.host.to_tvm():
-        last = optimized(network, backend, modules.__setitem__, options.code.strict, options.code.memory_budget)
+        last = optimized(network, manager)
     for name in after:
         if name != COMPILED and name not in modules:
             near = get_close_matches(name, modules, 1)

@@ -1,13 +1,14 @@
-"""What a backend is: all that one kind of machine does in its own way, on the one way of a network to a library.
+"""The interface of a backend: all that the compiler does in its own way for one kind of machine.
 
 `passes/pipeline.py` and `compiler/driver.py` ask a :class:`Backend` at each phase, and know no kind of machine:
 
-    graph passes    graph_passes()  Relax → Relax, besides those of all backends
-    schedules       lower()         a kernel by the backend's rules, and how it becomes code
-    entry           memory()        how the function that calls the kernels reaches their operands
-    code            finish()        what is linked into the library, besides the host's objects
+    passes       passes, settings()  the list of all passes, and what their conditions depend on
+    kernels      lower()             a kernel by these passes, and how it becomes code
+    entry        memory()            how the function that calls the kernels reaches their operands
+    objects      objects()           object files of functions by these passes
+    code         finish()            what is linked into the library, besides the host's objects
 
-`compiler/backends/` has a file for each.
+`compiler/backends/` has a file for each backend, and one for its list.
 """
 
 from __future__ import annotations
@@ -22,66 +23,46 @@ import numpy as np
 import tvm
 from tvm import tirx
 
-from nnefc.passes.graph.split_groups import CutRule
+from nnefc.passes.manager import PassList, PassManager, PassRun
 from nnefc.passes.plan.entry_memory import Memory
 from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Program
 from nnefc.passes.plan.symbols import ENTRY
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.border import Machine
 from nnefc.passes.schedule.in_place import InPlace
 from nnefc.sizes import MAX_ITEMS, Dimension
 from nnefc.targets.machine.any_target import AnyTarget
-from nnefc.targets.machine.cpu.target import Target
-from nnefc.targets.machine.cuda.gpus import Gpu
 
 __all__ = [
     "MEMORY_BUDGET",
     "Backend",
     "Code",
-    "GraphPasses",
     "KernelUse",
     "Lowered",
     "LoweredKernel",
-    "NamedPass",
+    "ObjectCompiler",
     "OperandPlace",
+    "Settings",
     "TimedKernel",
 ]
-
-NamedPass = tuple[str, tvm.ir.transform.Pass]
 
 MEMORY_BUDGET = 1.25
 """What the trained values may grow to for faster algorithms, as a factor, if nobody says otherwise."""
 
 
-def _no_passes(_modules: Sequence[tvm.IRModule]) -> Sequence[NamedPass]:
-    return ()
-
-
 @dataclass(frozen=True)
-class GraphPasses:
-    """A backend's own among the graph passes; where each has its place, `passes/pipeline.py` says.
+class Settings:
+    """What conditions of passes depend on: the target and the options of a compilation.
 
     Attributes:
-        integers: what computes half floats in float32, and with integers what a model gives as dequantized values.
-        shuffles: what joins permutations of elements.
-        contractions: what chooses how convolutions, poolings and matrix products are computed, given all modules of the
-            network as they are before it.
-        rows: the machine whose vectors compute rows, see `LowerRows`.
-        scans: the CPU, or the device with many threads, that computes running sums.
-        computations: how operators are computed, by their names, besides what holds for all backends.
-        cuts: where fusion ends groups.
-        moves: what moves steps from group to group then.
+        target: what code is generated for.
+        strict: whether algorithms are left out that round otherwise than the sum in order does.
+        memory_budget: what the constants may grow to for faster algorithms, as a factor.
     """
 
-    rows: Machine
-    scans: Target | Gpu
-    integers: Sequence[NamedPass] = ()
-    shuffles: Sequence[NamedPass] = ()
-    contractions: Callable[[Sequence[tvm.IRModule]], Sequence[NamedPass]] = _no_passes
-    computations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    cuts: Sequence[CutRule] = ()
-    moves: Sequence[tvm.ir.transform.Pass] = ()
+    target: AnyTarget
+    strict: bool = False
+    memory_budget: float = MEMORY_BUDGET
 
 
 @dataclass(frozen=True)
@@ -97,8 +78,6 @@ class KernelUse:
         sizes: what it is written with that is known at run time.
         checked: whether it looks at every place that it reads or writes.
         item_ranges: the least and the greatest item of operands that are constants in all calls, by their positions.
-        strict: whether functions have all their digits, whatever becomes of their results.
-        observe: if there is one, called after each step on its way to code with its name and the kernel as it is then.
     """
 
     name: str
@@ -109,8 +88,6 @@ class KernelUse:
     sizes: Sequence[tirx.Var] = ()
     checked: bool = False
     item_ranges: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    strict: bool = False
-    observe: Callable[[str, tirx.PrimFunc], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -219,6 +196,16 @@ class Lowered:
         return self.program.constants
 
 
+class ObjectCompiler(Protocol):
+    """Compiles functions of the host, in any thread."""
+
+    def __call__(self, functions: Sequence[tirx.PrimFunc], path: Path) -> bytes:
+        """Returns the content of a file; the suffix of its path says of which kind: `o`, `s` or `ll`."""
+
+    def loaded(self, functions: Sequence[tirx.PrimFunc]) -> tvm.runtime.Module:
+        """Returns functions that can be called here."""
+
+
 class Code(Protocol):
     """A network's code for one kind of machine. It can be pickled."""
 
@@ -261,7 +248,9 @@ class Backend(ABC):
         patches: whether the first layers are computed a few rows at a time.
         merges_kernels: whether kernels that differ in numbers alone become one function.
         takes_checks: whether kernels can look at every place that they read or write.
-        shows_steps: whether `lower` lets kernels be observed on their way to code.
+        compares_kernels: whether kernels can be run between two passes, by :meth:`runnable`.
+        passes: all passes, in their order.
+        computations: how operators are computed, by their names, besides what holds for all backends.
     """
 
     target: AnyTarget
@@ -273,7 +262,9 @@ class Backend(ABC):
     patches = False
     merges_kernels = False
     takes_checks = False
-    shows_steps = False
+    compares_kernels = False
+    passes: PassList
+    computations: Mapping[str, Callable[..., Any]] = {}
 
     @property
     def levels(self) -> Sequence[Backend]:
@@ -288,23 +279,42 @@ class Backend(ABC):
             CompileError: something has to be installed first.
         """
 
-    @abstractmethod
-    def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
-        """The graph passes of its own.
+    def settings(self, strict: bool = False, memory_budget: float = MEMORY_BUDGET) -> Settings:
+        """What conditions of the passes depend on.
 
         Args:
-            strict: leave out algorithms that round otherwise than the plain sum does.
-            memory_budget: what the trained values may grow to for faster algorithms, as a factor.
+            strict: leave out algorithms that round otherwise than the sum in order does.
+            memory_budget: what the constants may grow to for faster algorithms, as a factor.
         """
+        return Settings(self.target, strict, memory_budget)
 
     @abstractmethod
-    def lower(self, kernel: KernelUse) -> LoweredKernel:
-        """A kernel with the schedule of the first of the backend's rules that knows its kind, ready to become code."""
+    def lower(self, kernel: KernelUse, manager: PassManager) -> LoweredKernel:
+        """Runs the passes over a kernel, until it is ready to become code."""
+
+    def runnable(self, _run: PassRun) -> tirx.PrimFunc | None:
+        """Returns a kernel after a pass as a function that can be compiled by itself; None if it cannot be."""
+        return None
+
+    @abstractmethod
+    def objects(self, manager: PassManager) -> ObjectCompiler:
+        """Returns what compiles functions of the host to the content of a file, by the passes over objects."""
 
     @abstractmethod
     def memory(self) -> Memory:
         """How the entry reads and writes the memory that its pointers point to."""
 
     @abstractmethod
-    def finish(self, lowered: Lowered, objects: tuple[bytes, ...], dump: Callable[[str, str], None]) -> Code:
-        """The network's code, of which the host's part is in `objects`; `dump` is given names and texts to look at."""
+    def finish(
+        self,
+        lowered: Lowered,
+        objects: tuple[bytes, ...],
+        manager: PassManager,
+        dump: Callable[[str, str], None] | None = None,
+    ) -> Code:
+        """Returns the network's code, of which the host's part is in `objects`.
+
+        Args:
+            manager: has run the passes.
+            dump: given names and texts to look at, if anybody does.
+        """

@@ -1,7 +1,8 @@
-"""The order of all passes: from a front end's network to kernels with an entry, and their memory plan.
+"""Takes a network from a front end to kernels with an entry and a memory plan, by the passes of a backend.
 
-Who reads this file knows what happens to a network, and when, on its way to any kind of machine. What one kind does in
-its own way is in its file in `compiler/backends/`, which fits beside this page.
+The order of the passes is in the backend's list, which is one page: `compiler/backends/cpu_passes.py` and
+`cuda_passes.py`. This module runs each phase of the list on what it reads: modules of Relax, then each kernel, then the
+program that calls the kernels.
 """
 
 from __future__ import annotations
@@ -9,45 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
 import tvm
-from tvm import relax, tirx
+from tvm import tirx
 from tvm.ir import GlobalVar
 
 from nnefc.internal_errors import working_in, working_on
 from nnefc.ir.attributes import RULE
 from nnefc.network import Body, Choice, Control, Loop, Network, called_controls
-from nnefc.passes.backend import (
-    MEMORY_BUDGET,
-    Backend,
-    GraphPasses,
-    KernelUse,
-    Lowered,
-    LoweredKernel,
-    NamedPass,
-    OperandPlace,
-    TimedKernel,
-)
+from nnefc.passes.backend import Backend, KernelUse, Lowered, LoweredKernel, OperandPlace, TimedKernel
 from nnefc.passes.compute.depthwise_rows import use_pairs_of_bytes
 from nnefc.passes.compute.depthwise_words import use_words
 from nnefc.passes.compute.dot_code import use_dot_products
 from nnefc.passes.compute.packed_items import use_packed_items
 from nnefc.passes.compute.two_digits import use_two_digits
 from nnefc.passes.compute.vector_math import use_vector_math
-from nnefc.passes.graph.fold_affine import FoldAffine
-from nnefc.passes.graph.fold_constants import FoldConstants
-from nnefc.passes.graph.fuse import fuse
-from nnefc.passes.graph.group_parts import GroupParts
-from nnefc.passes.graph.join_local_response import JoinLocalResponse
-from nnefc.passes.graph.own_sizes import OwnSizes
-from nnefc.passes.legalize.differences import PlainDifferences
 from nnefc.passes.legalize.element_wise import ELEMENT_WISE
-from nnefc.passes.legalize.lower_rows import LowerRows
-from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.legalize.reductions import REDUCTIONS
 from nnefc.passes.legalize.views import VIEWS
+from nnefc.passes.manager import Pass, PassManager, Phase
 from nnefc.passes.plan.compiled_kernels import CompiledKernels
 from nnefc.passes.plan.entry import entry_function
 from nnefc.passes.plan.entry_sizes import counted_sizes, sizes_function
@@ -68,68 +52,110 @@ from nnefc.passes.plan.program import (
 from nnefc.passes.plan.symbols import ENTRY, SIZES
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
-from nnefc.passes.schedule.in_place import in_place_of
+from nnefc.passes.schedule.in_place import InPlace, in_place_of
 from nnefc.passes.schedule.schedules import open_sizes_of
 from nnefc.sizes import is_known
 
 __all__ = [
+    "MAIN",
+    "GraphContext",
     "Lowered",
-    "Observer",
     "Place",
+    "ProgramContext",
+    "ProgramState",
     "Receiver",
-    "computations",
+    "build_entry",
     "joined",
     "legalizations",
+    "list_calls",
     "lower",
+    "merge_kernels",
     "optimized",
-    "simplifications",
-    "through_graph_passes",
+    "plan_buffers",
+    "split_into_patches",
     "use_own_operators",
     "without_code",
 ]
 
-# Called after each phase with its name and the module as it is then.
-Observer = Callable[[str, tvm.IRModule], None]
-
 # Given each kernel that the host runs as soon as it is flat.
 Receiver = Callable[[tirx.PrimFunc], None]
+
+MAIN = "main"
+"""The unit that observers of passes know a network by; `main.body0` is a body of a branch or a loop in it."""
 
 _LEGALIZATIONS = {**ELEMENT_WISE, **REDUCTIONS, **QUANTIZATION, **VIEWS}
 
 
-def simplifications(own: GraphPasses) -> list[NamedPass]:
-    """Relax → Relax, the first phases, with the backend's own passes."""
-    return [
-        ("network", tvm.ir.transform.Sequential([])),
-        # Phase 1. Know at compile time what can be known.
-        ("fold constants", FoldConstants(keep=("dequantize",))),
-        *own.integers,
-        ("fold dequantized constants", FoldConstants()),
-        # Phase 2. Fewer operations: scales and shifts disappear in the weights before them, shuffles become gathers.
-        ("fold affine", FoldAffine()),
-        ("join local response", JoinLocalResponse()),
-        *own.shuffles,
-        ("group parts", GroupParts()),
-    ]
+@dataclass
+class GraphContext:
+    """What passes over the graph know besides the module that they are given.
+
+    Attributes:
+        settings: the target and options of the compilation.
+        modules: the modules of the network and of the bodies in it, as they are before the present pass.
+        made: passes of TVM that were made for this network, by name.
+        algorithms: the choice of algorithms, once a pass has made it.
+    """
+
+    settings: Any
+    modules: Sequence[tvm.IRModule] = ()
+    made: dict[str, tvm.ir.transform.Pass] = field(default_factory=dict)
+    algorithms: Any = None
 
 
-def computations(own: GraphPasses, modules: Sequence[tvm.IRModule]) -> list[NamedPass]:
-    """Relax → Relax, the phases after those; `modules` are all of the network's, as they are now."""
-    return [
-        # Phase 3. Choose element types, layouts and, with them, the computations of contractions and poolings.
-        *own.contractions(modules),
-        ("lower rows", LowerRows(own.rows)),
-        ("lower scans", LowerScans(own.scans)),
-        # Phase 4. Every other operation becomes a computation of its own.
-        ("legalize", relax.transform.LegalizeOps(legalizations(own.computations))),
-        ("plain differences", PlainDifferences()),
-        ("own sizes", OwnSizes()),
-        ("fold packed constants", FoldConstants()),
-        # Phase 5. Join element-wise operations with what produces their operands; equal kernels become one.
-        ("fuse", fuse(own.cuts, own.moves)),
-        ("own sizes of groups", OwnSizes()),
-        ("fold widened constants", FoldConstants(widened=True)),
-    ]
+_Part = TypeVar("_Part", Network, Body)
+
+
+def optimized(network: Network, manager: PassManager, unit: str = MAIN) -> Network:
+    """Runs all passes over Relax on a network, and on the bodies of its branches and loops.
+
+    Args:
+        unit: what observers know the network by.
+    """
+    use_own_operators()
+    context = GraphContext(manager.settings)
+    for step in manager.of(Phase.GRAPH, Phase.LEGALIZE):
+        working_in(f"the pass '{step.name}'")
+        if step.analyzes:
+            context.modules = list(_modules(network))
+            manager.apply(step, network.module, context, unit)
+        else:
+            network = _after(step, network, manager, context, unit)
+    return network
+
+
+def _after(step: Pass, part: _Part, manager: PassManager, context: GraphContext, unit: str) -> _Part:
+    """Runs a pass on the module of a network or a body, then on the bodies in it that the module still calls."""
+    part = replace(part, module=manager.apply(step, part.module, context, unit))
+    if not part.controls:
+        return part
+    called, numbers = called_controls(part), count()
+    controls: list[Control] = []
+    for index, control in enumerate(part.controls):
+        units = [f"{unit}.body{next(numbers)}" for _ in control.bodies]
+        match control:
+            case _ if index not in called:  # nothing needs its results
+                controls.append(control)
+            case Choice(then, other):
+                controls.append(
+                    Choice(
+                        _after(step, then, manager, context, units[0]),
+                        _after(step, other, manager, context, units[1]),
+                    )
+                )
+            case Loop(body):
+                controls.append(replace(control, body=_after(step, body, manager, context, units[0])))
+    return replace(part, controls=tuple(controls))
+
+
+def _modules(part: Network | Body) -> Iterator[tvm.IRModule]:
+    """The modules of a network or a body, and of the bodies in it."""
+    yield part.module
+    called = called_controls(part)
+    for index, control in enumerate(part.controls):
+        if index in called:
+            for body in control.bodies:
+                yield from _modules(body)
 
 
 def legalizations(own: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
@@ -145,59 +171,6 @@ def _noted(name: str, legalize: Callable[..., Any]) -> Callable[..., Any]:
         return legalize(*args)
 
     return noted
-
-
-_Part = TypeVar("_Part", Network, Body)
-
-
-def through_graph_passes(part: _Part, passes: Sequence[NamedPass], observe: Observer) -> _Part:
-    """A network, or a body in it, with the passes run on its module and on those of the bodies in it, one by one."""
-
-    def observe_body(name: str, module: tvm.IRModule) -> None:
-        observe(f"{name} of body" if "of body" not in name else name, module)
-
-    module = part.module
-    for name, transform in passes:
-        working_in(f"the pass '{name}'")
-        module = transform(module)
-        observe(name, module)
-    part = replace(part, module=module)
-    called = called_controls(part)
-    controls: list[Control] = []
-    for index, control in enumerate(part.controls):
-        match control:
-            case _ if index not in called:  # nothing needs its results
-                controls.append(control)
-            case Choice(then, other):
-                bodies = [through_graph_passes(body, passes, observe_body) for body in (then, other)]
-                controls.append(Choice(*bodies))
-            case Loop(body):
-                controls.append(replace(control, body=through_graph_passes(body, passes, observe_body)))
-    return replace(part, controls=tuple(controls))
-
-
-def _modules(part: Network | Body) -> Iterator[tvm.IRModule]:
-    """Those of a network or a body, and of the bodies in it."""
-    yield part.module
-    called = called_controls(part)
-    for index, control in enumerate(part.controls):
-        if index in called:
-            for body in control.bodies:
-                yield from _modules(body)
-
-
-def optimized(
-    network: Network,
-    backend: Backend,
-    observe: Observer,
-    strict: bool = False,
-    memory_budget: float = MEMORY_BUDGET,
-) -> Network:
-    """A network after all passes over Relax; the arguments are those of :func:`lower`."""
-    use_own_operators()
-    own = backend.graph_passes(strict, memory_budget)
-    network = through_graph_passes(network, simplifications(own), observe)
-    return through_graph_passes(network, computations(own, list(_modules(network))), observe)
 
 
 def use_own_operators() -> None:
@@ -255,122 +228,207 @@ class Place:
     compiled: CompiledKernels | None = None
 
 
+@dataclass(frozen=True)
+class ProgramContext:
+    """What passes over a program know besides it.
+
+    Attributes:
+        backend: what the program is for.
+        place: where the program stands among those of its library.
+    """
+
+    backend: Backend
+    place: Place
+
+    @property
+    def merges(self) -> bool:
+        """Whether kernels that differ in numbers alone become one function."""
+        return self.backend.merges_kernels and self.place.compiled is None and self.place.checked is None
+
+
+@dataclass(frozen=True)
+class ProgramState:
+    """The program of a network between two passes.
+
+    Attributes:
+        network: after all passes over the graph.
+        program: its calls and kernels.
+        in_place: what the memory plan may do with the operands of each kernel.
+        kernels: those that are lowered.
+        plan: the addresses of all buffers.
+        entry: the function that calls the kernels.
+        called: the kernels that it calls, in the order of their first calls.
+    """
+
+    network: Network
+    program: Program | None = None
+    in_place: Mapping[GlobalVar, InPlace] = field(default_factory=dict)
+    kernels: Mapping[GlobalVar, LoweredKernel] = field(default_factory=dict)
+    plan: MemoryPlan | None = None
+    entry: tirx.PrimFunc | None = None
+    called: Sequence[GlobalVar] = ()
+
+    @property
+    def listed(self) -> Program:
+        """The calls and kernels, which a pass has listed."""
+        assert self.program is not None
+        return self.program
+
+    @property
+    def planned(self) -> MemoryPlan:
+        """The memory plan, which a pass has made."""
+        assert self.plan is not None
+        return self.plan
+
+    @property
+    def module(self) -> tvm.IRModule:
+        """The functions of the host: the kernels, and the entry once there is one."""
+        kernels = [self.kernels[gv] for gv in (self.called if self.entry is not None else self.kernels)]
+        functions = {
+            str(kernel.host.attrs["global_symbol"]): kernel.host
+            for kernel in kernels
+            if kernel.host is not None and kernel.same is None
+        }
+        if self.entry is not None:
+            functions[str(self.entry.attrs["global_symbol"])] = self.entry
+        return tvm.IRModule(functions)
+
+    @property
+    def open_dimensions(self) -> list[tirx.Var]:
+        """The dimensions that the entry is given when they are set, or computes before the kernels that need them."""
+        network = self.network
+        return [d.var for d in network.open_dimensions] + [c.var for c in network.unlimited_counts]
+
+
 def lower(
     network: Network,
-    backend: Backend,
-    observe: Observer,
-    strict: bool = False,
+    manager: PassManager,
     receive: Receiver = lambda _kernel: None,
-    memory_budget: float = MEMORY_BUDGET,
     place: Place | None = None,
 ) -> Lowered:
-    """Take a network all the way to code generation.
+    """Takes a network all the way to code generation.
 
     Args:
-        observe: called after each phase.
-        strict: leave out algorithms that round otherwise than the plain sum does.
+        manager: runs the passes of a backend.
         receive: given each kernel of the host, so that code generation need not wait for the others.
-        memory_budget: what the trained values may grow to for faster algorithms, as a factor.
-        place: among several programs of one library.
+        place: where the program stands among several of one library.
 
     The ranges of the network's open dimensions hold around the call: see :func:`nnefc.sizes.ranges`.
 
     Raises:
         CompileError: an operation has no lowering.
     """
+    backend, place = manager.backend, place or Place()
+    unit = place.symbol.replace(ENTRY, MAIN)
     with backend.target.host.to_tvm():
-        network = optimized(network, backend, observe, strict, memory_budget)
-
+        network = optimized(network, manager, unit)
     working_in("scheduling")
-    # Phase 6. Analyse each kernel: what the memory plan may do with its operands, and what schedule suits it.
-    place = place or Place()
-    program = program_of(network, place.pool)
-    if backend.patches:
-        program = in_patches(program, place.pool)
-    open_dimensions = [d.var for d in network.open_dimensions] + [c.var for c in network.unlimited_counts]
+    context = ProgramContext(backend, place)
+    state: ProgramState = manager.run([Phase.PROGRAM], ProgramState(network), context, unit)
+    state = _with_kernels(state, manager, context, receive)
+    working_in("the memory plan")
+    before = len(place.timed or ())
+    state = manager.run([Phase.PLAN], state, context, unit)
+    if context.merges:
+        for kernel in state.kernels.values():
+            if kernel.host is not None and kernel.same is None:
+                receive(kernel.host)
+    program, plan = state.listed, state.planned
+    if state.open_dimensions or (place.counted is None and network.all_counts):
+        own = place.symbol.replace(ENTRY, SIZES)
+        receive(sizes_function(program, plan, state.open_dimensions, backend.most_items, own))
+    steps = (place.timed or ())[before:]
+    timed = tuple(_timed(step, program, state.kernels, plan, place.operators) for step in steps)
+    called = tuple(state.kernels[gv] for gv in state.called)
+    return Lowered(state.module, called, program, plan, place.symbol, timed)
+
+
+def _with_kernels(
+    state: ProgramState, manager: PassManager, context: ProgramContext, receive: Receiver
+) -> ProgramState:
+    """Lowers each kernel of a program, unless the memory plan can do without it."""
+    backend, place, program = context.backend, context.place, state.listed
     results = {step.kernel: len(step.writes) for step in kernel_steps(program)}
     unaligned = set(called_with_items(program, backend.alignment))
     analyses = {gv: KernelAnalysis(func) for gv, func in program.kernels.items()}
     in_place = {gv: in_place_of(kernel) for gv, kernel in analyses.items()}
     tables = item_ranges(program) if place.checked is not None else {}
     kernels: dict[GlobalVar, LoweredKernel] = {}
-    merges = backend.merges_kernels and place.compiled is None and place.checked is None
-    count = len(analyses)
+    number = len(analyses)
     for done, gv in enumerate(sorted(analyses, key=lambda gv: gv.name_hint)):
-        place.told(done, count)
+        place.told(done, number)
         working_on(partial(_kernel_of, program, gv))
         analysis = analyses.pop(gv)
-        if not in_place[gv].is_view:
-            sizes = open_sizes_of(program.kernels[gv])
-            use = KernelUse(
-                gv.name_hint,
-                analysis,
-                results[gv],
-                in_place[gv],
-                aligned=gv not in unaligned,
-                sizes=sizes,
-                checked=place.checked is not None,
-                item_ranges=tables.get(gv, {}),
-                strict=strict,
-            )
-            kernels[gv] = kernel = backend.lower(use)
-            if not merges and kernel.host is not None:
-                same = None if place.compiled is None else place.compiled.like(kernel.host)
-                kernels[gv] = kernel = replace(kernel, same=same)
-                if kernel.same is None:
-                    receive(kernel.host)
-    if merges:
-        kernels = _merged(kernels, program, backend.target.host.size_type)
-        for kernel in kernels.values():
-            if kernel.host is not None and kernel.same is None:
+        if in_place[gv].is_view:
+            continue
+        use = KernelUse(
+            gv.name_hint,
+            analysis,
+            results[gv],
+            in_place[gv],
+            aligned=gv not in unaligned,
+            sizes=open_sizes_of(program.kernels[gv]),
+            checked=place.checked is not None,
+            item_ranges=tables.get(gv, {}),
+        )
+        kernel = backend.lower(use, manager)
+        if not context.merges and kernel.host is not None:
+            same = None if place.compiled is None else place.compiled.like(kernel.host)
+            kernel = replace(kernel, same=same)
+            if kernel.same is None:
                 receive(kernel.host)
-    observe("schedule", tvm.IRModule({gv: kernel.scheduled for gv, kernel in kernels.items()}))
-
-    working_in("the memory plan")
-    # Phase 7. Plan the memory, and make the plan a function that calls the kernels.
-    workspaces = {gv: kernel.workspace_bytes for gv, kernel in kernels.items()}
-    plan = plan_memory(program, in_place, workspaces, backend.alignment)
-    is_first = place.counted is None
-    plan = plan.with_room() if place.has_others and is_first and open_dimensions else plan
-    signatures = {gv: kernel.parameters for gv, kernel in kernels.items()}
-    counted = place.counted if place.counted is not None else counted_sizes(program)
-    symbols = {gv: kernel.same for gv, kernel in kernels.items() if kernel.same is not None}
-    numbers = {gv: kernel.numbers for gv, kernel in kernels.items()}
-    before = len(place.timed or ())
-    entry, called = entry_function(
-        program,
-        plan,
-        signatures,
-        backend.memory(),
-        open_dimensions,
-        counted,
-        place.symbol,
-        place.timed,
-        symbols,
-        numbers,
-        place.checked,
-    )
-    if open_dimensions or (is_first and network.all_counts):
-        own = place.symbol.replace(ENTRY, SIZES)
-        receive(sizes_function(program, plan, open_dimensions, backend.most_items, own))
-    on_host = [kernels[gv].host for gv in called if gv not in symbols]
-    module = tvm.IRModule({**{str(f.attrs["global_symbol"]): f for f in on_host if f is not None}, place.symbol: entry})
-    observe("entry", module)
-    steps = (place.timed or ())[before:]
-    timed = tuple(_timed(step, program, kernels, plan, place.operators) for step in steps)
-    return Lowered(module, tuple(kernels[gv] for gv in called), program, plan, place.symbol, timed)
+        kernels[gv] = kernel
+    return replace(state, in_place=in_place, kernels=kernels)
 
 
-def _merged(kernels: Mapping[GlobalVar, LoweredKernel], program: Program, dtype: str) -> dict[GlobalVar, LoweredKernel]:
-    """The kernels, of which several may be calls of one function, with numbers of this type."""
-    made = dict(kernels)
-    known = (gv for gv in kernels if not open_sizes_of(program.kernels[gv]))
-    functions = {gv: host for gv in known if (host := kernels[gv].host) is not None}
-    for gv, call in merged_kernels(functions, dtype).items():
+def list_calls(state: ProgramState, context: ProgramContext) -> ProgramState:
+    """Makes the network's graph a list of calls of kernels."""
+    return replace(state, program=program_of(state.network, context.place.pool))
+
+
+def split_into_patches(state: ProgramState, context: ProgramContext) -> ProgramState:
+    """Computes the first layers a few rows at a time."""
+    return replace(state, program=in_patches(state.listed, context.place.pool))
+
+
+def merge_kernels(state: ProgramState, context: ProgramContext) -> ProgramState:
+    """Makes kernels that differ in numbers alone calls of one function, which is given the numbers."""
+    made = dict(state.kernels)
+    known = (gv for gv in made if not open_sizes_of(state.listed.kernels[gv]))
+    functions = {gv: host for gv in known if (host := made[gv].host) is not None}
+    for gv, call in merged_kernels(functions, context.backend.target.host.size_type).items():
         symbol = str(call.function.attrs["global_symbol"])
         same = None if symbol == functions[gv].attrs["global_symbol"] else symbol
-        made[gv] = replace(kernels[gv], host=call.function, same=same, numbers=call.numbers)
-    return made
+        made[gv] = replace(made[gv], host=call.function, same=same, numbers=call.numbers)
+    return replace(state, kernels=made)
+
+
+def plan_buffers(state: ProgramState, context: ProgramContext) -> ProgramState:
+    """Gives each buffer between two kernels an address."""
+    place = context.place
+    workspaces = {gv: kernel.workspace_bytes for gv, kernel in state.kernels.items()}
+    plan = plan_memory(state.listed, state.in_place, workspaces, context.backend.alignment)
+    has_room = place.has_others and place.counted is None and state.open_dimensions
+    return replace(state, plan=plan.with_room() if has_room else plan)
+
+
+def build_entry(state: ProgramState, context: ProgramContext) -> ProgramState:
+    """Makes the memory plan a function that calls the kernels."""
+    place, kernels = context.place, state.kernels
+    entry, called = entry_function(
+        state.listed,
+        state.planned,
+        {gv: kernel.parameters for gv, kernel in kernels.items()},
+        context.backend.memory(),
+        state.open_dimensions,
+        place.counted if place.counted is not None else counted_sizes(state.listed),
+        place.symbol,
+        place.timed,
+        {gv: kernel.same for gv, kernel in kernels.items() if kernel.same is not None},
+        {gv: kernel.numbers for gv, kernel in kernels.items()},
+        place.checked,
+    )
+    return replace(state, entry=entry, called=called)
 
 
 def _kernel_of(program: Program, kernel: GlobalVar) -> str:

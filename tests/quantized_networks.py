@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pass_runs import module_after
+
 from nnefc.backends import backend_of
 from nnefc.network import Network
 from nnefc.passes.graph.rewriter import is_call
-from nnefc.passes.pipeline import simplifications
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 __all__ = ["integer_layers"]
@@ -15,10 +16,6 @@ HOST = parse_target("llvm")
 
 def integer_layers(network: Network) -> int:
     """How many convolutions and products are summed up in integers."""
-    module = network.module
-    for name, transform in simplifications(backend_of(HOST).graph_passes(strict=False, memory_budget=1)):
-        module = transform(module)
-        if name == "compute in integers":
-            break
+    module = module_after(network, backend_of(HOST), "compute in integers")
     calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
     return sum(is_call(call, "nn.conv2d", "matmul") and str(call.ty.dtype) == "int32" for call in calls)

@@ -43,8 +43,7 @@ ALLOWED: dict[str, Set[str]] = {
     "frontends": {"shared"},
     "backends": {part for part in PARTS if part.startswith(("passes", "targets"))} - {"targets/link"} | {"shared"},
     "passes/spec": {"shared"},
-    "passes": {"passes/compute", "passes/graph", "passes/legalize", "passes/plan", "passes/schedule"}
-    | {"shared", "targets/machine"},
+    "passes": {"passes/compute", "passes/legalize", "passes/plan", "passes/schedule"} | {"shared", "targets/machine"},
     "passes/plan": {"passes/graph", "passes/schedule", "passes/tir", "shared"},
     "passes/legalize": {"operators", "passes/compute", "passes/graph", "passes/schedule", "passes/schedule/cpu"}
     | {"shared", "targets/machine"},

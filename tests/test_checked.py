@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,16 +53,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def mistaken(change: Callable[..., object], kernel: str = "", kind: type = tirx.For) -> Iterator[None]:
     """Every kernel, or that of a rule, gets its loops, or other parts, changed after it has its schedule."""
-    lower_kernel = cpu.lower_kernel
 
-    def wrong(func: tirx.PrimFunc, *arguments: object) -> object:
-        made = lower_kernel(func, *arguments)
+    def wrong(func: tirx.PrimFunc) -> tirx.PrimFunc:
         if kernel and str(func.attrs[RULE]) != kernel:
-            return made
-        return replace(made, func=tvm_ffi.structural_map(made.func, (kind, change)))
+            return func
+        return tvm_ffi.structural_map(func, (kind, change))
 
+    passes = cpu.CpuBackend.passes.with_passes([nnefc.passes.after("raw pointers", wrong)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu, "lower_kernel", wrong)
+        patch.setattr(cpu.CpuBackend, "passes", passes)
         yield
 
 

@@ -17,6 +17,7 @@ from tvm import relax, tirx
 
 import nnefc
 from nnefc.backends import backend_of
+from nnefc.backends.cpu import CpuBackend
 from nnefc.cli.compare import comparison_lines
 from nnefc.comparison.compare import compare
 from nnefc.comparison.kernels import kernel_steps
@@ -24,10 +25,9 @@ from nnefc.comparison.passes import outputs_after_each
 from nnefc.diagnostics import CompileError
 from nnefc.differences import difference
 from nnefc.formats import load_network
-from nnefc.passes import pipeline
+from nnefc.passes import after
 from nnefc.passes.backend import MEMORY_BUDGET
 from nnefc.passes.graph.rewriter import Rewriter, is_call
-from nnefc.passes.tir import kernels
 from nnefc.quantizer import observing
 from nnefc.targets.machine.any_target import parse_any_target
 
@@ -97,11 +97,11 @@ def test_a_wrong_pass_and_what_it_does_are_named(tmp_path: Path, monkeypatch: py
         node("ReduceSum", ["kept"], ["y"], keepdims=0),
     ]
     made = model(graph(nodes, [info("x")], [info("y", ())], [weights]))
-    monkeypatch.setattr(pipeline, "GroupParts", WrongPass)
+    monkeypatch.setattr(CpuBackend, "passes", CpuBackend.passes.with_passes([after("group parts", WrongPass())]))
     found = compare(save(made, tmp_path), passes=True, every=True)
     assert not found.is_close
     assert found.first is not None and found.first.name == "kept"
-    assert found.wrong_pass == "group parts"
+    assert found.wrong_pass == "WrongPass"
 
 
 def test_open_sizes_are_those_of_the_inputs(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_each_pass_and_each_step_of_a_kernel_is_computed(path: Path) -> None:
     assert "fuse" in after
     assert all(difference(found["y"], after["network"]["y"]).relative < 1e-5 for found in after.values())
     steps = list(kernel_steps(network, backend, given, False, MEMORY_BUDGET))
-    assert {"ContractionRule", "flatten", "pointers"} <= {step.step for step in steps}
+    assert {"schedule", "flatten buffers", "raw pointers", "export"} <= {step.step for step in steps}
     assert all(step.difference.relative < 1e-5 for step in steps)
 
 
@@ -236,17 +236,18 @@ def test_inputs_of_which_the_shape_alone_is_used_are_no_obstacle(tmp_path: Path)
 
 
 def test_a_wrong_step_of_a_kernel_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_last_round(stmt: tirx.Stmt, _rest: tirx.ForKind) -> tirx.Stmt:
+    def one_iteration_less(func: tirx.PrimFunc) -> tirx.PrimFunc:
         def shorter(loop: tirx.For) -> tirx.For:
             if not isinstance(loop.extent, tirx.IntImm) or int(loop.extent) != 11:
                 return loop
             return tirx.For(loop.loop_var, loop.min, loop.extent - 1, loop.kind, loop.body)
 
-        return tvm_ffi.structural_map(stmt, (tirx.For, shorter))
+        return tvm_ffi.structural_map(func, (tirx.For, shorter))
 
-    monkeypatch.setattr(kernels, "with_whole_vectors", without_last_round)
+    passes = CpuBackend.passes.with_passes([after("split vector tails", one_iteration_less)])
+    monkeypatch.setattr(CpuBackend, "passes", passes)
     found = compare(path, passes=True)
     assert not found.is_close
-    assert (found.wrong_pass, found.wrong_step and found.wrong_step.step) == (None, "whole vectors")
-    assert found.record()["wrong_step"][1] == "whole vectors"
-    assert "the first step after which a kernel is wrong: whole vectors" in "\n".join(comparison_lines(found))
+    assert (found.wrong_pass, found.wrong_step and found.wrong_step.step) == (None, "one iteration less")
+    assert found.record()["wrong_step"][1] == "one iteration less"
+    assert "the first step after which a kernel is wrong: one iteration less" in "\n".join(comparison_lines(found))

@@ -73,10 +73,9 @@ def test_progress_is_told_of_every_phase_in_order(document: Path) -> None:
 
 def test_a_dump_has_the_program_after_each_phase_in_order(document: Path, tmp_path: Path) -> None:
     nnefc.compile(document, dump=tmp_path / "new" / "dump")
-    files = sorted(path.name for path in (tmp_path / "new" / "dump").iterdir())
-    assert [name[:3] for name in files] == [f"{i:02d}_" for i in range(len(files))]
-    assert files[0] == "00_network.py"
-    assert files[-1].endswith("_entry.py")
+    files = sorted(path.name for path in (tmp_path / "new" / "dump").glob("*.py"))
+    assert files[0] == "000_network.py"
+    assert files[-1].endswith("_build_entry.py")
     assert "R.nn.relu" in (tmp_path / "new" / "dump" / files[0]).read_text()
     assert "nnefc_network" in (tmp_path / "new" / "dump" / files[-1]).read_text()
 
@@ -92,8 +91,8 @@ def test_a_dump_into_a_folder_inside_a_file_is_an_error(document: Path) -> None:
 
 
 def test_a_dump_that_cannot_be_written_is_an_error(document: Path, tmp_path: Path) -> None:
-    (tmp_path / "dump" / "00_network.py").mkdir(parents=True)
-    with pytest.raises(CompileError, match=r"cannot write .*00_network\.py"):
+    (tmp_path / "dump" / "000_network.py").mkdir(parents=True)
+    with pytest.raises(CompileError, match=r"cannot write .*000_network\.py"):
         nnefc.compile(document, dump=tmp_path / "dump")
 
 

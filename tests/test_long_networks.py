@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from pass_runs import lower
 
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.backends.cuda import CudaBackend
 from nnefc.formats import load_network
-from nnefc.passes.pipeline import lower
 from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.cuda.target import parse_cuda_target
 
@@ -207,7 +207,7 @@ def test_source_for_gpus_is_linear_in_the_steps(structure: str, tmp_path: Path) 
 
     def length(count: int) -> int:
         network = load_network(write_onnx(STRUCTURES[structure](count), tmp_path))
-        return len(backend.device_code(lower(network, backend, lambda _name, _module: None)).source)
+        return len(backend.device_code(lower(network, backend)).source)
 
     assert length(STEPS) < 1000 * STEPS
 
@@ -223,5 +223,5 @@ def test_few_elementary_functions_are_inside_each_other(operator: str, kernels: 
     )
     path = tmp_path / "model.onnx"
     onnx.save(model, path)
-    lowered = lower(load_network(path), backend_of(parse_target("llvm")), lambda _name, _module: None)
+    lowered = lower(load_network(path), backend_of(parse_target("llvm")))
     assert len(lowered.program.steps) == kernels

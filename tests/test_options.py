@@ -123,6 +123,6 @@ def test_the_old_name_of_a_value_works_with_a_warning() -> None:
 
 def test_no_option_is_in_two_parts() -> None:
     assert sum(len(option_fields(kind)) for kind in KINDS.values()) == len(ALL)
-    assert CodeOptions().memory_budget == 1.25 and option_keywords.KINDS.keys() | {"target"} == {
+    assert CodeOptions().memory_budget == 1.25 and option_keywords.KINDS.keys() | {"target", "passes", "observers"} == {
         each.name for each in fields(CompileOptions)
     }

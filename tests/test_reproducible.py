@@ -17,7 +17,7 @@ from reproducible_networks import AT_BORDERS
 from small_networks import NETWORKS, Net
 
 import nnefc
-from nnefc.backends import cpu
+from nnefc.backends import cpu_steps
 from nnefc.cli import main
 from nnefc.diagnostics import CompileError
 from nnefc.targets.machine.cpu.parsing import parse_target
@@ -109,7 +109,7 @@ def test_smaller_tiles_give_the_same_bits(
     def machine(target: Target) -> Target:
         return replace(machine_of_schedules(target), vector_registers=5)
 
-    monkeypatch.setattr(cpu, "machine_of_schedules", machine)
+    monkeypatch.setattr(cpu_steps, "machine_of_schedules", machine)
     with nnefc.compile(model, reproducible=True).load(threads=1) as loaded:
         assert have_same_bits(results, loaded.run({"x": X}))
 

@@ -148,6 +148,7 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
     "max_error": {"type": float, "metavar": "SHARE"},
     "calibrate": {"type": _PATH, "metavar": "NPZ"},
     "dump": {"type": _PATH, "metavar": "DIR"},
+    "dump_after": {"multiple": True, "metavar": "PASS"},
 }
 """How the values of options are written; the other options are flags, choices and integers."""
 

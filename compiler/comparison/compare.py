@@ -81,7 +81,7 @@ class Comparison:
         wrong_pass: the first pass after which the outputs are wrong; None if they are right after all, or if nobody
             asked.
         wrong_step: of a kernel, the first after which its results are wrong, if all passes are right and the backend
-            shows steps.
+            compares kernels.
         asked_passes: whether somebody did.
     """
 
@@ -211,7 +211,7 @@ def compare(
         wrong_pass = first_wrong_pass(
             fixed, backend, arrays, lambda own: _is_close(own, wanted, bound), code.strict, code.memory_budget
         )
-        if wrong_pass is None and backend.shows_steps:
+        if wrong_pass is None and backend.compares_kernels:
             with closing(kernel_steps(fixed, backend, arrays, code.strict, code.memory_budget)) as steps:
                 wrong_step = next((step for step in steps if not step.difference.relative <= bound), None)
     return Comparison(name, bound, tuple(tensors), tuple(outputs), left, wrong_pass, wrong_step, passes)

@@ -22,11 +22,11 @@ from nnefc.comparison.plain import PlainEvaluation, one_by_one
 from nnefc.differences import Difference, difference
 from nnefc.evaluation import external_calls
 from nnefc.network import Network
-from nnefc.passes.backend import Backend, KernelUse
+from nnefc.passes.backend import Backend, KernelUse, ObjectCompiler, Settings
+from nnefc.passes.manager import PassManager, PassRun
 from nnefc.passes.pipeline import optimized
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.in_place import in_place_of
-from nnefc.targets.codegen.cpu.objects import pipeline_of
 from nnefc.turns import in_turn
 
 __all__ = ["KernelStep", "kernel_steps"]
@@ -66,12 +66,13 @@ def kernel_steps(
     """
     given = [*(inputs[name] for name in network.inputs), *(state.initial for state in network.states)]
     with in_turn(), backend.target.host.to_tvm():
-        module = optimized(network, backend, lambda _name, _module: None, strict, memory_budget).module
+        settings = backend.settings(strict, memory_budget)
+        module = optimized(network, PassManager(backend, settings)).module
         values, wanted = _operands(module, given), _read_results(module["main"])
         for kernel, operands in values.items():
             func = module[kernel]
             if external_calls(func) <= _REPORTS:
-                yield from _steps(kernel.name_hint, func, operands, wanted.get(kernel), backend)
+                yield from _steps(kernel.name_hint, func, operands, wanted.get(kernel), backend, settings)
 
 
 def _operands(module: tvm.IRModule, given: Sequence[Array]) -> dict[GlobalVar, list[Array]]:
@@ -120,7 +121,12 @@ _CALL = tvm.ir.Op.get("relax.call_tir")
 
 
 def _steps(
-    name: str, func: tirx.PrimFunc, operands: Sequence[Array], wanted: set[int] | None, backend: Backend
+    name: str,
+    func: tirx.PrimFunc,
+    operands: Sequence[Array],
+    wanted: set[int] | None,
+    backend: Backend,
+    settings: Settings,
 ) -> Iterator[KernelStep]:
     results = [
         (tuple(map(int, param.shape)), str(param.dtype)) for param in func.params[len(operands) :]
@@ -129,20 +135,20 @@ def _steps(
     in_place = in_place_of(analysis)
     if in_place.is_view:
         return
-    exact = _run(_without_reports(one_by_one(func)), operands, results, 0, "default", backend)
-    seen: list[tuple[str, tirx.PrimFunc]] = [("", func)]
+    exact = _run(_without_reports(one_by_one(func)), operands, results, 0, None, backend)
+    seen: list[tuple[str, tirx.PrimFunc]] = []
 
-    def observe(step: str, changed: tirx.PrimFunc) -> None:
-        changed = _without_reports(changed)
-        if not tvm_ffi.structural_equal(changed, seen[-1][1]):
-            seen.append((step, changed))
+    def observe(run: PassRun) -> None:
+        if run.changed and not run.version and (runnable := backend.runnable(run)) is not None:
+            seen.append((run.step.name, _without_reports(runnable)))
 
-    lowered = backend.lower(KernelUse(name, analysis, len(results), in_place, True, observe=observe))
+    manager = PassManager(backend, settings, observers=[observe])
+    lowered = backend.lower(KernelUse(name, analysis, len(results), in_place, True), manager)
+    compiled = backend.objects(manager.unobserved())
     assert isinstance(lowered.workspace_bytes, int)  # all sizes are known
-    for step, changed in seen[1:]:
+    for step, changed in seen:
         is_flat = not isinstance(changed.body, s_tir.SBlockRealize)
-        pipeline = pipeline_of(backend.target.host) if is_flat else "default"
-        found = _run(changed, operands, results, lowered.workspace_bytes, pipeline, backend)
+        found = _run(changed, operands, results, lowered.workspace_bytes, compiled if is_flat else None, backend)
         apart = [
             (difference(own, other), other.dtype.kind in "iu")
             for place, (own, other) in enumerate(zip(found, exact, strict=True))
@@ -156,13 +162,15 @@ def _run(
     operands: Sequence[Array],
     results: Sequence[tuple[tuple[int, ...], str]],
     workspace_bytes: int,
-    pipeline: str,
+    compiled: ObjectCompiler | None,
     backend: Backend,
 ) -> list[Array]:
-    """The results of a kernel at any step."""
+    """Returns the results of a kernel after any pass, compiled by the passes over objects, or else by TVM's default."""
     func = func.without_attr("calling_conv").with_attr("global_symbol", "main")
-    target = backend.target.host.to_tvm()
-    library = tvm.compile(tvm.IRModule({"main": func}), target=target, tir_pipeline=pipeline)
+    if compiled is not None:
+        library = compiled.loaded([func])
+    else:
+        library = tvm.compile(tvm.IRModule({"main": func}), target=backend.target.host.to_tvm())
     tensors = [tvm.runtime.tensor(np.array(operand, order="C")) for operand in operands]
     tensors += [tvm.runtime.empty(shape, dtype) for shape, dtype in results]
     own = func.params[len(tensors) :]

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
 
 from nnefc.comparison.plain import PlainEvaluation, cannot_be_plain
 from nnefc.diagnostics import CompileError
 from nnefc.network import Network
 from nnefc.passes.backend import Backend
+from nnefc.passes.manager import PassManager, PassRun
 from nnefc.passes.pipeline import optimized
 from nnefc.turns import in_turn
 
@@ -48,7 +48,7 @@ def outputs_after_each(
     """
     with in_turn(), backend.target.host.to_tvm():
         for name, module in _after_each(network, backend, strict, memory_budget):
-            yield name, _outputs(network, module, backend, inputs, strict, memory_budget)
+            yield name, _outputs(network, module, backend, inputs)
 
 
 def first_wrong_pass(
@@ -74,7 +74,7 @@ def first_wrong_pass(
         right, wrong = -1, len(modules)
         while wrong - right > 1:
             middle = (right + wrong) // 2
-            if is_right(_outputs(network, modules[middle][1], backend, inputs, strict, memory_budget)):
+            if is_right(_outputs(network, modules[middle][1], backend, inputs)):
                 right = middle
             else:
                 wrong = middle
@@ -82,29 +82,23 @@ def first_wrong_pass(
 
 
 def _outputs(
-    network: Network,
-    module: tvm.IRModule,
-    backend: Backend,
-    inputs: Mapping[str, Array],
-    strict: bool,
-    memory_budget: float,
+    network: Network, module: tvm.IRModule, backend: Backend, inputs: Mapping[str, Array]
 ) -> Mapping[str, Array]:
-    """What the network's module after a pass gives."""
-    own = backend.graph_passes(strict, memory_budget).computations
+    """Returns the outputs of the network's module after a pass."""
     given = [*(inputs[name] for name in network.inputs), *(state.initial for state in network.states)]
-    found = PlainEvaluation(module, given, own=own).results(len(network.outputs))
+    found = PlainEvaluation(module, given, own=backend.computations).results(len(network.outputs))
     return dict(zip(network.outputs, found, strict=True))
 
 
 def _after_each(
     network: Network, backend: Backend, strict: bool, memory_budget: float
 ) -> Sequence[tuple[str, tvm.IRModule]]:
-    """The program after each pass that changes it, by the name of the pass."""
-    modules: list[tuple[str, tvm.IRModule]] = []
+    """Returns the program after each pass that changes it, by the name of the pass; that of the front end is first."""
+    modules: list[tuple[str, tvm.IRModule]] = [("network", network.module)]
 
-    def observe(name: str, module: tvm.IRModule) -> None:
-        if not modules or not tvm_ffi.structural_equal(module, modules[-1][1]):
-            modules.append((name, module))
+    def observe(run: PassRun) -> None:
+        if run.changed:
+            modules.append((run.step.name, run.after))
 
-    optimized(network, backend, observe, strict, memory_budget)
+    optimized(network, PassManager(backend, backend.settings(strict, memory_budget), observers=[observe]))
     return modules

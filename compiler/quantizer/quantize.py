@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relax
 
 from nnefc.calibration import Samples
@@ -25,7 +26,6 @@ from nnefc.frontends.leaving_open import leaving_open
 from nnefc.network import Network, size_by_name
 from nnefc.operators.base import dtype_of
 from nnefc.options import MINMAX
-from nnefc.passes.backend import NamedPass
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.rewriter import constant, shape_of
@@ -48,10 +48,7 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 
-_SIMPLIFICATIONS: list[NamedPass] = [
-    ("fold constants", FoldConstants(keep=("dequantize",))),
-    ("fold affine", FoldAffine()),
-]
+_SIMPLIFICATIONS: tuple[tvm.ir.transform.Pass, ...] = (FoldConstants(keep=("dequantize",)), FoldAffine())
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,7 @@ def simplified(network: Network) -> Network:
     """A network whose layers have taken in what scales and shifts their results."""
     module = network.module
     with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
-        for _, transform in _SIMPLIFICATIONS:
+        for transform in _SIMPLIFICATIONS:
             module = transform(module)
     return replace(network, module=module)
 

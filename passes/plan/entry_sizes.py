@@ -13,7 +13,7 @@ from nnefc.passes.plan.memory import Counts, MemoryPlan
 from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, kernel_steps
 from nnefc.passes.plan.symbols import SIZES, exported
 from nnefc.passes.tir.expressions import in_floats, int64
-from nnefc.passes.tir.kernels import of_open_sizes
+from nnefc.passes.tir.kernels import with_dynamic_shapes
 from nnefc.sizes import MAX_ITEMS, Dimension, bounds, dimensions, expression, item_count, substituted, widest
 
 __all__ = ["counted_sizes", "output_parts", "sizes_function"]
@@ -79,7 +79,7 @@ def sizes_function(
     body += [tirx.BufferStore(made, number, [int64(index)]) for index, number in enumerate(numbers)]
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
     function = tirx.PrimFunc([values, results], tirx.SeqStmt(body), ret_type=PrimType("int32"))
-    return exported(of_open_sizes(function, chooses=False), symbol)
+    return exported(with_dynamic_shapes(function, chooses=False), symbol)
 
 
 def _saturated(size: Dimension) -> tirx.Expr:

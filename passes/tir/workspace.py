@@ -1,37 +1,22 @@
-"""The buffers that a scheduled kernel allocates for the time of a whole call, as parameters of it.
+"""Makes the buffers that a scheduled kernel allocates for the time of a whole call parameters of the kernel.
 
     kernel(A, C):                              kernel(A, C, B):
         B = alloc_buffer                  →        B[…] = …
         B[…] = …                                   C[…] = f(B)
         C[…] = f(B)
 
-The memory plan provides what they need, the kernel's workspace.
+The memory plan provides what they need, the kernel's workspace. Allocations are in the block that uses them already.
 """
 
 from __future__ import annotations
 
-import tvm
 from tvm import s_tir, tirx
 
 __all__ = ["with_workspace_parameters"]
 
-_PLACE_BUFFERS = tvm.ir.transform.Sequential(
-    [
-        s_tir.transform.CanonicalizeLoop(),
-        s_tir.transform.LowerCrossThreadReduction(),
-        s_tir.transform.LowerInitBlock(),
-        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
-    ]
-)
-
 
 def with_workspace_parameters(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[tirx.Var]]:
-    """The kernel with each buffer allocated where it is needed, and those that live as long as the call as parameters.
-
-    Returns:
-        The kernel, and the last ones of its parameters, which are these buffers.
-    """
-    func = _PLACE_BUFFERS(tvm.IRModule({"main": func}))["main"]
+    """Returns the kernel with the buffers that live as long as a call as its last parameters, and these buffers."""
     root = func.body
     block = root.block
     buffers = list(block.alloc_buffers)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pass_runs import lower
 
 from nnefc import driver
 from nnefc.backends import backend_of
-from nnefc.passes.pipeline import lower
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
 from nnefc.targets.codegen.cuda.kernels import DeviceKernel, joined
 from nnefc.targets.codegen.cuda.launches import HostKernel
@@ -47,7 +47,7 @@ class _Collector:
         """Lower a network, and keep its kernels."""
         self.networks += 1
         try:
-            lowered = lower(network, backend_of(target), lambda _name, _module: None)
+            lowered = lower(network, backend_of(target))
         except Exception as error:
             self.failures.append((self._test, f"{type(error).__name__}: {error}"[:2000]))
             return

@@ -13,19 +13,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 from relax_programs import target
+from tvm.relax.transform import LegalizeOps
 
-from nnefc.backends import backend_of
+from nnefc.backends import backend_of, cpu_passes
+from nnefc.backends.cpu_steps import Objects
+from nnefc.backends.kernel_context import KernelContext
 from nnefc.diagnostics import CompileError
 from nnefc.driver import compile_network
 from nnefc.formats import load_network
 from nnefc.options import DebugOptions, ReadOptions
-from nnefc.passes.backend import Backend, GraphPasses, KernelUse, Lowered, LoweredKernel
+from nnefc.passes.backend import Backend, KernelUse, Lowered, LoweredKernel
+from nnefc.passes.graph.fold_constants import FoldConstants
+from nnefc.passes.graph.fuse import fuse
+from nnefc.passes.graph.own_sizes import OwnSizes
+from nnefc.passes.legalize.differences import PlainDifferences
+from nnefc.passes.legalize.lower_rows import LowerRows
+from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
+from nnefc.passes.manager import PassList, PassManager, Phase, graph
+from nnefc.passes.pipeline import legalizations
 from nnefc.passes.plan.entry_memory import HostMemory, Memory
-from nnefc.passes.plan.symbols import exported, kernel_symbol
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
-from nnefc.passes.schedule.rule import scheduled
-from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.targets.machine.any_target import parse_any_target
 from nnefc.targets.machine.cpu.target import Target
 
@@ -70,6 +78,26 @@ class BoardBackend(Backend):
     """The plain layout, and one schedule rule for all computations."""
 
     alignment = 8
+    computations = CONTRACTIONS
+    passes = PassList(
+        [
+            graph("fold constants", lambda c: FoldConstants()),
+            graph("lower rows", lambda c: LowerRows(c.settings.target.host)),
+            graph("lower scans", lambda c: LowerScans(c.settings.target.host)),
+            graph("legalize", lambda c: LegalizeOps(legalizations(CONTRACTIONS))),
+            graph("plain differences", lambda c: PlainDifferences()),
+            graph("own sizes", lambda c: OwnSizes()),
+            graph("fuse", lambda c: fuse()),
+            *cpu_passes.PROGRAM,
+            cpu_passes.APPLY_RULE,
+            cpu_passes.TENSOR_PARAMETERS,
+            *cpu_passes.BLOCKS,
+            *cpu_passes.FLAT,
+            cpu_passes.EXPORT,
+            *cpu_passes.PLAN,
+            *cpu_passes.OBJECT,
+        ]
+    )
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -78,26 +106,33 @@ class BoardBackend(Backend):
         if "nothing" in self.target.name:
             raise CompileError("there is no board")
 
-    def graph_passes(self, strict: bool, memory_budget: float) -> GraphPasses:
-        return GraphPasses(rows=self.target.host, scans=self.target.host, computations=CONTRACTIONS)
-
-    def lower(self, kernel: KernelUse) -> LoweredKernel:
-        func = scheduled(kernel.kernel, [FallbackRule()], self.target.host)
-        flat = lower_kernel(func)
+    def lower(self, kernel: KernelUse, manager: PassManager) -> LoweredKernel:
+        context = KernelContext(manager, kernel, self.target.host, [FallbackRule()], kernel.sizes)
+        made, func = context.run(Phase.BLOCKS, Phase.FLAT, Phase.POINTERS)
         return LoweredKernel(
-            func,
-            [param.ty for param in flat.func.params],
-            flat.workspace_bytes,
-            flat.scratch_bytes,
-            host=exported(flat.func, kernel_symbol(kernel.name)),
+            made.scheduled,
+            [param.ty for param in func.params],
+            made.workspace_bytes,
+            made.scratch_bytes,
+            host=func,
             code=kernel.name,
         )
+
+    def objects(self, manager: PassManager) -> Objects:
+        return Objects(manager, self.target.host)
 
     def memory(self) -> Memory:
         return HostMemory(self.target.host.size_type)
 
-    def finish(self, lowered: Lowered, objects: tuple[bytes, ...], dump: Callable[[str, str], None]) -> BoardCode:
-        dump("board.txt", "a board")
+    def finish(
+        self,
+        lowered: Lowered,
+        objects: tuple[bytes, ...],
+        manager: PassManager,
+        dump: Callable[[str, str], None] | None = None,
+    ) -> BoardCode:
+        if dump is not None:
+            dump("board.txt", "a board")
         return BoardCode(objects, tuple(str(kernel.code) for kernel in lowered.kernels))
 
 
@@ -123,7 +158,8 @@ def test_a_module_is_a_whole_backend(board: Target, model: Path, tmp_path: Path)
     x = np.random.default_rng(0).standard_normal((1, 3, 7, 7), np.float32)
     wanted = compile_network(network, target("llvm")).run({"x": x})["y"]
     np.testing.assert_allclose(pickle.loads(pickle.dumps(artifact)).run({"x": x})["y"], wanted, atol=1e-6)
-    assert [path.name[3:] for path in sorted((tmp_path / "dump").iterdir())][-2:] == ["entry.py", "board.txt"]
+    names = [path.name[4:] for path in sorted((tmp_path / "dump").glob("*.*"))]
+    assert names[-2:] == ["build_entry.py", "board.txt"]
     artifact.emit("list", tmp_path / "text")
     kernels = (tmp_path / "text" / "kernels.txt").read_text().split()
     assert artifact.code.summary() == f"{len(kernels)} kernels"

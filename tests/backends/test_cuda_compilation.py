@@ -86,9 +86,9 @@ def test_the_same_network_gives_the_same_library(digits: Artifact, tmp_path: Pat
 
 def test_a_dump_ends_with_source_launches_and_resources(digits: Artifact, dump: Path) -> None:
     assert isinstance(digits.code, CudaCode)
-    *_, entry, source, launches, resources = sorted(dump.iterdir())
-    assert [path.name[3:] for path in (entry, source, launches, resources)] == [
-        "entry.py",
+    *_, entry, source, launches, resources = sorted(dump.glob("*.*"))
+    assert [path.name[4:] for path in (entry, source, launches, resources)] == [
+        "build_entry.py",
         "kernels.cu",
         "launches.c",
         "resources.txt",

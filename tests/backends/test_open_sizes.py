@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from pass_runs import lower
 from relax_programs import network_of, opened, program
 from tvm import s_tir, tirx
 from virtual_machine import run_in_virtual_machine
@@ -18,7 +19,6 @@ from nnefc.driver import compile_network
 from nnefc.ir.attributes import RULE
 from nnefc.loader import Model, RunError
 from nnefc.network import Network, OpenDimension
-from nnefc.passes.pipeline import lower
 from nnefc.passes.tir.expressions import is_number
 from nnefc.sizes import Range, ranges
 from nnefc.targets.machine.any_target import parse_any_target
@@ -225,7 +225,7 @@ def test_parts_of_long_sums_ask_for_no_sizes_of_loops_around_them() -> None:
 def rules_of(given: Network) -> list[str]:
     """The schedule rules of a network's kernels, but for the last one, which takes all that no other one knows."""
     with ranges({d.var: d.values for d in given.open_dimensions}):
-        made = lower(given, backend_of(machine()), lambda _name, _module: None)
+        made = lower(given, backend_of(machine()))
     rules = [str(kernel.scheduled.attrs[RULE]) for kernel in made.kernels]
     return sorted(rule for rule in rules if rule != "FallbackRule")
 

@@ -18,13 +18,14 @@ from conditions import Conditions
 from measure import Latency, Measurement, Plan, measure, start
 from models import zoo
 from onnx import TensorProto, helper, numpy_helper
+from pass_runs import optimized
 from peers import STRICT
 from report import markdown, write_report
 from worker import EngineError
 
 from nnefc.backends import backend_of
 from nnefc.formats import load_network
-from nnefc.passes.pipeline import optimized, use_own_operators
+from nnefc.passes.pipeline import use_own_operators
 from nnefc.passes.plan.program import program_of
 from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.targets.machine.cpu.parsing import parse_target
@@ -178,7 +179,7 @@ def test_products_of_pairs_are_as_much_arithmetic_as_those_of_numbers(name: str,
     backend = backend_of(parse_target(name))
     use_own_operators()
     with backend.target.host.to_tvm():
-        network = optimized(load_network(model), backend, lambda _name, _module: None)
+        network = optimized(load_network(model), backend)
     scaling = 32 * 48  # of results, for float16
     most = max(map(arithmetic_of, program_of(network).kernels.values()))
     assert 0 <= most - 2 * 32 * 64 * 48 <= scaling

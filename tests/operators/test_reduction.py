@@ -10,13 +10,13 @@ import onnx
 import pytest
 import tvm
 from onnx import TensorProto, helper
+from pass_runs import lower
 
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.driver import compile_network
 from nnefc.formats import load_network
 from nnefc.network import Network
-from nnefc.passes.pipeline import lower
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 X = np.random.default_rng(3).standard_normal((6, 37)).astype(np.float32)

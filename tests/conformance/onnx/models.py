@@ -18,13 +18,13 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+from pass_runs import lower
 
 from nnefc.backends import backend_of
 from nnefc.driver import compile_network
 from nnefc.formats import load_network
 from nnefc.loader import Model
 from nnefc.options import ReadOptions
-from nnefc.passes.pipeline import lower
 from nnefc.passes.plan.program import Step
 from nnefc.targets.machine.cpu.parsing import parse_target
 
@@ -48,7 +48,7 @@ def measure(path: Path, *, shape: dict[str, tuple[int, ...]] | None = None) -> t
     """Compile a model; the run and the difference are left open. The library is loaded, and to be closed."""
     target = parse_target(_TARGET)
     network = load_network(path, ReadOptions(shape=shape))
-    lowered = lower(network, backend_of(target), lambda _name, _module: None)
+    lowered = lower(network, backend_of(target))
     begin = time.process_time()
     artifact = compile_network(load_network(path, ReadOptions(shape=shape)), target)
     compiling = time.process_time() - begin

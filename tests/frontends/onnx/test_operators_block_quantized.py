@@ -13,13 +13,13 @@ import pytest
 from emulation import MACHINES, run_on
 from onnx import TensorProto, helper, numpy_helper
 from onnx_operator_cases import Case, by_onnxruntime, check, compiled, feeds_of, model_of
+from pass_runs import optimized
 
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx import load
 from nnefc.operators.block_quantization import packed, unpacked
-from nnefc.passes.pipeline import optimized
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 RNG = np.random.default_rng(23)
@@ -291,7 +291,7 @@ def test_matrices_stay_packed(tmp_path: Path) -> None:
     given = [product((1,), 256, 512, 32, zeros="packed"), product((1,), 512, 256, 64, bits=8)]
     path = tmp_path / "model.onnx"
     path.write_bytes(model_of(given, 21).SerializeToString())
-    network = optimized(load(path), backend_of(parse_target("llvm -mcpu=x86-64-v3")), lambda *_: None)
+    network = optimized(load(path), backend_of(parse_target("llvm -mcpu=x86-64-v3")))
     names = {gv.name_hint for gv in network.module.get_global_vars()}
     assert not any("dequantize" in name for name in names)
     stored = sum(

@@ -18,6 +18,7 @@ from emulation import Machine, run_on, with_glibc
 from exact_products import EXACT_PRODUCTS
 from onnx import helper, numpy_helper
 from onnx_operator_cases import Case, check, feeds_of, model_of
+from pass_runs import optimized
 from test_operators_integer import conv_integer, whole_range
 
 from nnefc.backends import backend_of
@@ -25,7 +26,6 @@ from nnefc.driver import compile_network
 from nnefc.formats import load_network
 from nnefc.options import ReadOptions
 from nnefc.passes.compute.dot_code import use_dot_products
-from nnefc.passes.pipeline import optimized
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 # Instructions for four terms, for two in wide and in narrow registers, what this machine has, and a matrix unit.
@@ -317,7 +317,7 @@ def test_quantized_networks_keep_the_blocked_layout(tmp_path: Path) -> None:
     use_dot_products()
     with target.to_tvm():
         network = load_network(tmp_path / "chain.onnx")
-        module = optimized(network, backend_of(target), lambda _name, _module: None).module
+        module = optimized(network, backend_of(target)).module
     names = [gv.name_hint for gv in module.functions if isinstance(module[gv], tvm.tirx.PrimFunc)]
     assert sum("block" in name for name in names) == 2  # in and out
     assert sum(name.startswith("fused_integer") for name in names) == 3  # requantized in the write-back

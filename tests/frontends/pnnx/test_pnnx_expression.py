@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pass_runs import lower
 from pnnx_files import load, run_expression, write_network
 
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.expression import TokenKind, describe_expression, infix, parse, to_rpn, tokenize
-from nnefc.passes.pipeline import lower
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 SIX = "add(add(mul(@0,@1),mul(@2,add(add(add(@0,@2),@3),@4))),@5)"
@@ -330,7 +330,7 @@ def test_a_wide_balanced_tree_becomes_one_kernel(tmp_path: Path) -> None:
     for _ in range(10):
         text = f"sub(mul({text},@1),{text})"
     path = network_of(tmp_path, text, 2)
-    assert len(lower(load(path), backend_of(parse_target("llvm")), lambda *_: None).program.steps) == 1
+    assert len(lower(load(path), backend_of(parse_target("llvm"))).program.steps) == 1
     a, b = np.random.default_rng(3).uniform(0.5, 0.9, (2, 3, 32)).astype(np.float32)
     expected = a
     for _ in range(10):

@@ -10,13 +10,13 @@ import onnxruntime
 import pytest
 from emulated_networks import on_cuda
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from pass_runs import lower
 from relax_programs import program, summary, target
 
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.formats import load_network
 from nnefc.passes.legalize.lower_scans import LowerScans
-from nnefc.passes.pipeline import lower
 
 SHAPES = [
     ((5, 37), 1), ((5, 37), 0), ((3, 50, 7), 1), ((2, 16), 1), ((1, 1000), 1), ((4, 70, 33), 1), ((70, 130), 0),

@@ -12,13 +12,13 @@ import onnx
 import onnxruntime
 import pytest
 from models.attention_spellings import RANGES, SIZES, SPELLINGS, side_by_side
+from pass_runs import optimized
 from tvm import relax
 
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.formats import load_network
 from nnefc.frontends.leaving_open import leaving_open
-from nnefc.passes.pipeline import optimized
 from nnefc.sizes import OpenSize
 from nnefc.targets.machine.cpu.parsing import parse_target
 
@@ -35,7 +35,7 @@ def kernels(path: Path, shape: dict[str, OpenSize] | None = None) -> dict[str, C
     """How many kernels of attention, and of products and softmaxes, each spelling has."""
     network = load_network(path, shape=shape)
     with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
-        network = optimized(network, backend_of(parse_target("llvm -mcpu=haswell")), lambda *_: None)
+        network = optimized(network, backend_of(parse_target("llvm -mcpu=haswell")))
     names = {prefix: name for name, prefix in PREFIXES.items()}
     found = {name: Counter[str]() for name in SPELLINGS}
     for block in network.module["main"].body.blocks:

@@ -20,13 +20,13 @@ from onnxruntime.quantization import (
     quantize_dynamic,
     quantize_static,
 )
-from relax_programs import program, summary
+from pass_runs import module_after, optimized
+from relax_programs import network_of, program, summary
 
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.formats import load_network
 from nnefc.passes.graph.compute_in_integers import ComputeInIntegers
-from nnefc.passes.pipeline import optimized, simplifications
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 HOST = parse_target("llvm")
@@ -265,12 +265,8 @@ def test_dynamically_quantized_networks_agree_with_onnxruntime(tmp_path: Path, m
 
 def passed(path: Path, strict: bool) -> str:
     """The network after the pass."""
-    module = load_network(path).module
     with HOST.to_tvm():
-        for name, transform in simplifications(backend_of(HOST).graph_passes(strict, 1)):
-            module = transform(module)
-            if name == "compute in integers":
-                break
+        module = module_after(load_network(path), backend_of(HOST), "compute in integers", strict)
     return str(module["main"].script())
 
 
@@ -284,7 +280,7 @@ def test_every_product_of_a_quantized_network_is_computed_in_integers(tmp_path: 
 def test_channels_stay_in_the_order_that_shuffles_leave_them_in(tmp_path: Path) -> None:
     """Groups read the dot operands that hold their channels; only a half that is joined to others is moved before."""
     backend = backend_of(parse_target("llvm -mcpu=x86-64-v4 -mattr=+avx512vnni"))
-    module = optimized(load_network(quantized(tmp_path, shuffles, "QDQ")), backend, lambda *_: None).module
+    module = optimized(load_network(quantized(tmp_path, shuffles, "QDQ")), backend).module
     names = [gv.name_hint for gv in module.get_global_vars()]
     assert sum("integer_convolution" in name for name in names) >= 5
     assert sum("rearrange" in name for name in names) <= 1
@@ -431,13 +427,10 @@ def test_a_number_of_more_axes_than_its_product_gives_these_to_the_result(tmp_pa
 
 def test_reals_with_other_scales_than_the_result_keep_their_steps() -> None:
     """Rounded twice, as the network says: a step of one tensor is none of the other."""
-    module = tvm.script.from_source(_REQUANTIZED)
+    network = network_of(tvm.script.from_source(_REQUANTIZED))
     values = np.arange(256, dtype=np.uint8)
     with HOST.to_tvm():
-        for name, transform in simplifications(backend_of(HOST).graph_passes(False, 1)):
-            module = transform(module)
-            if name == "compute in integers":
-                break
+        module = module_after(network, backend_of(HOST), "compute in integers")
     machine = tvm.relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
     made = machine["main"](tvm.runtime.tensor(values)).numpy()
     reals = (values.astype(np.float32) - 3) * np.float32(0.3)

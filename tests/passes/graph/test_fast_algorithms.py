@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pass_runs import optimized
 from relax_programs import Case, Graph, Value, build, check, differences, program, target, with_fast_memory
 
 import nnefc
@@ -19,7 +20,6 @@ from nnefc.options import CodeOptions
 from nnefc.passes.graph import choose_algorithms as choosing
 from nnefc.passes.graph.choose_algorithms import choose_algorithms
 from nnefc.passes.graph.fast_algorithms import Candidate, most_saving
-from nnefc.passes.pipeline import optimized
 from nnefc.passes.plan.program import program_of
 from nnefc.targets.machine.cpu.isa_levels import with_levels
 from nnefc.targets.machine.cpu.target import Target
@@ -88,7 +88,7 @@ MODEL = SMALL + LARGE + FACTOR
 def constant_bytes(budget: float) -> int:
     """Bytes of the trained values of a library."""
     with MACHINE.to_tvm():
-        made = optimized(build([CASE]).network, backend_of(MACHINE), lambda _name, _module: None, memory_budget=budget)
+        made = optimized(build([CASE]).network, backend_of(MACHINE), None, memory_budget=budget)
     return sum(array.nbytes for array in program_of(made).constants)
 
 

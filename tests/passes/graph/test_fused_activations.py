@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
+from pass_runs import lower
 from relax_programs import network_of, program, target
 from tvm import tirx
 
 from nnefc.backends import backend_of
-from nnefc.passes.pipeline import lower
 
 
 @pytest.mark.parametrize("batch", [1, 2])

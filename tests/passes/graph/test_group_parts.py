@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
+from pass_runs import lower
 from relax_programs import network_of, program, target
 from tvm import relax
 
@@ -12,7 +13,6 @@ from nnefc.backends import backend_of
 from nnefc.driver import compile_network
 from nnefc.passes.graph.group_parts import MOST_PARTS, GroupParts
 from nnefc.passes.graph.rewriter import is_call
-from nnefc.passes.pipeline import lower
 from nnefc.passes.plan.memory import Copy
 
 
@@ -50,7 +50,7 @@ def test_groups_of_slices_that_lie_one_after_the_other_are_no_work(make: object)
     """What is left are copies of the inputs, or to the outputs, each once."""
     module = make(300, rows=1)  # type: ignore[operator]
     assert _most_parts(GroupParts()(module)) <= MOST_PARTS
-    lowered = lower(network_of(module), backend_of(target("llvm")), lambda _name, _module: None)
+    lowered = lower(network_of(module), backend_of(target("llvm")))
     assert len(lowered.plan.actions) == 300
     assert all(isinstance(action, Copy) for action in lowered.plan.actions)
 

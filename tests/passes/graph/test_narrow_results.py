@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import tvm
+from pass_runs import lower
 from relax_programs import network_of, program, summary, target
 
 from nnefc.backends import backend_of
-from nnefc.passes.pipeline import lower
 
 TEXT = """
 x[1, 4, 6, 6] -> {results}

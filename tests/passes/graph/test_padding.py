@@ -11,12 +11,12 @@ import pytest
 import tvm_ffi
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pass_runs import lower
 from relax_programs import Case, Graph, Value, build, check, target
 from tvm import relax, tirx
 
 from nnefc.backends import backend_of
 from nnefc.passes.compute.padding import Border, write_inside
-from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.border import fill_border
 from nnefc.passes.schedule.schedules import root_blocks, schedule_of
 

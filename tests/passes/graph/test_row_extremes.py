@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pass_runs import lower
 from relax_programs import Case, Graph, Value, build, check, target
 from tvm import relax
 
 from nnefc.backends import backend_of
-from nnefc.passes.pipeline import lower
 
 REDUCTIONS = [(relax.op.max, np.max), (relax.op.min, np.min)]
 SHAPES = [((64, 1000), 1), ((7, 1, 64), 1), ((3, 5, 6, 7), 2), ((2, 33), 1), ((1, 515), 2), ((40,), 1)]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from pass_runs import lower
 from relax_programs import Case, Graph, Value, build, check, target
 
 from nnefc.backends import backend_of
-from nnefc.passes.pipeline import lower
 
 
 def values(*shape: int) -> np.ndarray:
@@ -48,6 +48,6 @@ def test_parts_are_right() -> None:
 
 def test_parts_of_one_row_are_no_kernels() -> None:
     built = build([CASES[0]])
-    lowered = lower(built.network, backend_of(target("llvm")), lambda _name, _module: None)
+    lowered = lower(built.network, backend_of(target("llvm")))
     called = [action.kernel.name_hint for action in lowered.plan.actions if hasattr(action, "kernel")]
     assert not [name for name in called if "split" in name], called

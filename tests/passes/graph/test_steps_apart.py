@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
+from pass_runs import lower
 from relax_programs import Case, Graph, Value, build, check, target
 
 from nnefc.backends import backend_of
 from nnefc.ir.attributes import RULE
-from nnefc.passes.pipeline import lower
 
 
 def normal(*shape: int) -> np.ndarray:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 import tvm_ffi
+from pass_runs import lower
 from relax_programs import network_of, opened, program, target
 from tvm import te, tirx
 from tvm.ir.expr import TensorLoad
@@ -15,7 +16,6 @@ from nnefc.driver import compile_network
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
 from nnefc.network import Network
 from nnefc.passes.backend import Lowered
-from nnefc.passes.pipeline import lower
 from nnefc.passes.plan.program import kernel_steps
 from nnefc.passes.plan.size_arguments import with_size_arguments
 from nnefc.sizes import Range, expression, ranges, typical
@@ -23,7 +23,7 @@ from nnefc.sizes import Range, expression, ranges, typical
 
 def lowered(network: Network) -> Lowered:
     with ranges({dimension.var: dimension.values for dimension in network.open_dimensions}):
-        return lower(network, backend_of(target("llvm")), lambda _name, _module: None)
+        return lower(network, backend_of(target("llvm")))
 
 
 def kernel(var: tirx.Var, *shapes: tuple[object, ...]) -> tirx.PrimFunc:

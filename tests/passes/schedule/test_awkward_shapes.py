@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from pass_runs import lower
 from relax_programs import Case, Graph, Value, build, check, target
 
 from nnefc.backends import backend_of
 from nnefc.ir.attributes import RULE
 from nnefc.passes.graph import choose_algorithms
-from nnefc.passes.pipeline import lower
 
 TARGETS = ["llvm", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v2"]
 

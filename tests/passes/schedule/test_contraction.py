@@ -10,6 +10,7 @@ import tvm
 import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pass_runs import lower
 from relax_programs import Case, build, check, network_of, opened, program, target
 from tvm import s_tir, te, tirx
 from tvm.sym import Analyzer
@@ -18,7 +19,6 @@ from nnefc.backends import backend_of
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS, RULE
 from nnefc.passes.compute.matmul import multiply_packed
 from nnefc.passes.graph.choose_convolution import Shape, blocks_to_add, columns_to_add, winograd_saving
-from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.tile_sizes import (

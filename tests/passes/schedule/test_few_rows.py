@@ -9,7 +9,7 @@ import pytest
 from relax_programs import network_of, opened, program, target
 from tvm import te, tirx
 
-from nnefc.backends import cpu
+from nnefc.backends import cpu_steps
 from nnefc.driver import compile_network
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
 from nnefc.passes.compute.matmul import multiply_packed
@@ -48,7 +48,7 @@ def test_few_rows_of_what_the_second_cache_does_not_hold_have_code_of_their_own(
 
 def test_any_number_of_rows_is_multiplied_right(monkeypatch: pytest.MonkeyPatch) -> None:
     versions: list[object] = []
-    monkeypatch.setattr(cpu, "of_few_rows", lambda *args: versions.append(of_few_rows(*args)) or versions[-1])
+    monkeypatch.setattr(cpu_steps, "of_few_rows", lambda *args: versions.append(of_few_rows(*args)) or versions[-1])
     rng = np.random.default_rng(0)
     w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((45, 101), (101,)))
     text = 'x["n", 45] -> y\nz = R.matmul(x, w)\ny = R.nn.relu(R.add(z, b))'

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import tvm
+from pass_runs import lower
 from relax_programs import network_of, opened, program, target
 
 from nnefc.backends import backend_of
 from nnefc.ir.attributes import JOINED_ROWS, RULE
-from nnefc.passes.pipeline import lower
 from nnefc.passes.tir.remainders import tiled_axes
 from nnefc.sizes import ranges
 

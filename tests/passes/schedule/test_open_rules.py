@@ -8,13 +8,13 @@ from pathlib import Path
 import onnx
 import pytest
 from open_against_static import opened
+from pass_runs import optimized
 from small_networks import NETWORKS, Net
 
 from nnefc.backends import backend_of
 from nnefc.formats import load_network
 from nnefc.frontends.leaving_open import leaving_open
 from nnefc.ir.attributes import RULE
-from nnefc.passes.pipeline import optimized
 from nnefc.passes.plan.program import program_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
@@ -42,7 +42,7 @@ def rules(path: Path, shape: dict[str, OpenSize]) -> set[tuple[str, str]]:
     network = load_network(path, shape=shape)
     backend = backend_of(TARGET)
     with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
-        program = program_of(optimized(network, backend, lambda *_: None))
+        program = program_of(optimized(network, backend))
         found: set[tuple[str, str]] = set()
         for gv, kernel in program.kernels.items():
             analysis = KernelAnalysis(kernel)

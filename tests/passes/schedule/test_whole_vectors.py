@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pass_runs import lower, lower_kernel
 from relax_programs import Case, build, check, target
 from tvm import te, tirx
 
 from nnefc.backends import backend_of
 from nnefc.ir.attributes import RULE
-from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu.row_reduction import RowReductionRule
-from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.passes.tir.remainders import tiled_axes
 from nnefc.sizes import Range, ranges
 

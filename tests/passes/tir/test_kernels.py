@@ -6,12 +6,12 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 import tvm
+from pass_runs import lower, lower_kernel
 from relax_programs import Case, build, check, target
 from tvm import s_tir, te, topi
 
 from nnefc.backends import backend_of
-from nnefc.passes.pipeline import lower
-from nnefc.passes.tir.kernels import Kernel, lower_kernel
+from nnefc.passes.tir.kernels import Kernel
 
 
 def scheduled(result: te.Tensor, operands: list[te.Tensor]) -> s_tir.Schedule:
@@ -110,7 +110,7 @@ def test_no_function_allocates_more_than_its_kernel_has_said(name: str) -> None:
 
     rows = Case([rng.random((5, 3000), np.float32)], lambda g, x: g.softmax(x, 1))
     network = build([rows, *map(product, (7, 10, 24, 40)), *map(convolution, (16, 33, 64))]).network
-    code = lower(network, backend_of(target(name)), lambda _name, _module: None)
+    code = lower(network, backend_of(target(name)))
     text = machine_code({gv: f for gv, f in code.module.functions.items() if gv.name_hint != "nnefc_network"}, name)
     asked = [
         sum(-(-int(size) // 64) * 64 for size in re.findall(r"\(i32 1, i32 0, i64 (\d+), i32 2, i32 32\)", body))

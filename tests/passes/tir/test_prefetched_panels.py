@@ -7,12 +7,11 @@ import itertools
 import numpy as np
 import pytest
 import tvm
+from pass_runs import lower, lower_kernel
 from relax_programs import Case, Graph, Value, build, check, target
 from tvm import tirx
 
 from nnefc.backends import backend_of
-from nnefc.passes.pipeline import lower
-from nnefc.passes.tir.kernels import lower_kernel
 
 LINE = 16  # items of float32
 

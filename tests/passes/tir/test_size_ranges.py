@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import tvm_ffi
+from pass_runs import lower_kernel
 from tvm import te, tirx
 
-from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.passes.tir.size_ranges import with_decided_extremes
 from nnefc.sizes import Range, ranges
 

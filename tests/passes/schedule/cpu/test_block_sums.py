@@ -10,13 +10,13 @@ import pytest
 import tvm
 import tvm_ffi
 from onnx import TensorProto, helper, numpy_helper
+from pass_runs import lower
 from relax_programs import target
 from tvm import s_tir
 
 from nnefc.backends import backend_of
 from nnefc.formats import load_network
 from nnefc.ir.attributes import RULE
-from nnefc.passes.pipeline import lower
 
 COLUMNS, BLOCKS, BLOCK = 64, 6, 128
 

@@ -9,13 +9,13 @@ import onnx
 import pytest
 import tvm
 from onnx import TensorProto, helper, numpy_helper
+from pass_runs import lower
 
 import nnefc
 from nnefc.backends import backend_of
 from nnefc.frontends.onnx import load
 from nnefc.ir.attributes import RULE
 from nnefc.loader import RunError
-from nnefc.passes.pipeline import lower
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 

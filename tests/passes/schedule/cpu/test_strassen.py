@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pass_runs import lower
 from relax_programs import Case, Graph, Value, build, check, target, with_fast_memory
 from tvm import te, tirx
 
@@ -17,7 +18,6 @@ from nnefc.ir.attributes import RULE
 from nnefc.options import CodeOptions
 from nnefc.passes.compute import strassen
 from nnefc.passes.compute.choice import chosen
-from nnefc.passes.pipeline import lower
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled

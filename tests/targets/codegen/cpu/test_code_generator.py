@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pass_runs import lower_kernel, objects_of
 from relax_programs import target
 from runtime_samples import ZIG_CC
 from tvm import te, tirx
 
 from nnefc.ir.attributes import DYNAMIC_SHAPES
 from nnefc.passes.schedule.schedules import schedule_of
-from nnefc.passes.tir.kernels import lower_kernel
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
 
 ITEMS = 4096
@@ -89,7 +89,7 @@ def test_indices_computed_by_divisions_under_a_condition(tmp_path: Path) -> None
         Gather(17, 5, 12, 17, 4, 4, 16, 0, 16),
         *gathers(60),
     ]
-    with CodeGenerator(target("llvm")) as generator:
+    with CodeGenerator(objects_of(target("llvm"))) as generator:
         for number, case in enumerate(cases[1:], 1):
             generator.add(case.func(f"gather{number}"))
         parts = generator.finish(cases[0].func("gather0"))
@@ -109,7 +109,7 @@ def test_indices_computed_by_divisions_under_a_condition(tmp_path: Path) -> None
 
 def test_a_function_is_compiled_once_and_not_again_under_a_name_of_tvms() -> None:
     (case,) = gathers(1)
-    with CodeGenerator(target("llvm")) as generator:
+    with CodeGenerator(objects_of(target("llvm"))) as generator:
         (code,) = generator.finish(case.func("gather"))
     assert b"gather" in code
     assert b"__tvm_ffi_main" not in code
@@ -120,7 +120,7 @@ def test_kernels_of_open_sizes_are_spread_over_more_objects() -> None:
     kernels = [case.func(f"gather{number}") for number, case in enumerate(gathers(6))]
     counts = []
     for attrs in ({}, {DYNAMIC_SHAPES: True}):
-        with CodeGenerator(target("llvm")) as generator:
+        with CodeGenerator(objects_of(target("llvm"))) as generator:
             for kernel in kernels:
                 generator.add(kernel.with_attrs(attrs))
             counts.append(len(generator.finish()))
@@ -129,8 +129,8 @@ def test_kernels_of_open_sizes_are_spread_over_more_objects() -> None:
 
 def test_generators_with_the_same_threads_stop_each_for_itself() -> None:
     cases = gathers(4)
-    with ThreadPoolExecutor(1) as threads, CodeGenerator(target("llvm"), threads=threads) as kept:
-        with CodeGenerator(target("llvm"), threads=threads) as stopped:
+    with ThreadPoolExecutor(1) as threads, CodeGenerator(objects_of(target("llvm")), threads=threads) as kept:
+        with CodeGenerator(objects_of(target("llvm")), threads=threads) as stopped:
             for number, case in enumerate(cases):
                 stopped.add(case.func(f"stopped{number}"))
         (code,) = kept.finish(cases[0].func("kept"))

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pass_runs import lower, objects_of
 from relax_programs import network_of, opened, program, target
 from tvm import ir
 
 from nnefc.backends import backend_of
-from nnefc.passes.pipeline import lower
 from nnefc.sizes import ranges
-from nnefc.targets.codegen.cpu import objects
 
 LEFT_TO_LLVM = {"s_tir.HoistIfThenElse", "tirx.RemoveNoOp"}
 
@@ -22,7 +21,7 @@ def test_what_llvm_does_too_is_left_to_it_for_open_sizes(rows: str, wanted: set[
     network = opened(network_of(program(f"x[{rows}, 16] -> y\ny = R.matmul(x, w)", w=np.ones((16, 32), np.float32))))
     machine, kernels = target("llvm -mcpu=x86-64-v3"), []
     with ranges({d.var: d.values for d in network.open_dimensions}):
-        lower(network, backend_of(machine), lambda _name, _module: None, receive=kernels.append)
+        lower(network, backend_of(machine), None, receive=kernels.append)
     ran: list[str] = []
 
     @ir.instrument.pass_instrument
@@ -31,6 +30,6 @@ def test_what_llvm_does_too_is_left_to_it_for_open_sizes(rows: str, wanted: set[
             ran.append(str(info.name))
 
     with ir.transform.PassContext(instruments=[Names()]):
-        objects._compiled(kernels[:1], machine, tmp_path / "kernel.o")
+        objects_of(machine)(kernels[:1], tmp_path / "kernel.o")
     assert "tirx.StmtSimplify" in ran
     assert LEFT_TO_LLVM & set(ran) == wanted

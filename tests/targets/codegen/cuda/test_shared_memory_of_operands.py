@@ -8,10 +8,10 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from pass_runs import lower
 
 from nnefc.backends.cuda import CudaBackend
 from nnefc.formats import load_network
-from nnefc.passes.pipeline import lower
 from nnefc.targets.machine.cuda.target import parse_cuda_target
 
 
@@ -24,7 +24,7 @@ def declarations(folder: Path, operator: str, *shapes: tuple[int, ...], result: 
     path = folder / "network.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
     backend = CudaBackend(parse_cuda_target("cuda"))
-    lowered = lower(load_network(path), backend, lambda *_: None)
+    lowered = lower(load_network(path), backend)
     return re.findall(r'^extern "C" __global__ .*', backend.device_code(lowered).source, re.MULTILINE)
 
 

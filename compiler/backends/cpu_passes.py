@@ -1,0 +1,304 @@
+"""All passes of the CPU backend in order, from the network that a front end returns to object files.
+
+`nnefc compile --print-passes -t TARGET` prints those that run for a target, and `--dump DIR` writes the program after
+each that changes it. A line has a pass: its name, then what it runs, in the phase that the section is about. `when` is
+a condition on the target and options, `where` one on a kernel or an object; `requires` and `ensures` are what must
+hold before and what holds afterwards (:class:`nnefc.passes.manager.Property`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tvm import relax, s_tir, tirx
+
+from nnefc.backends import cpu_steps as cpu
+from nnefc.backends.kernel_context import DYNAMIC, STATIC, on_axes, on_body, on_function, tvm_pass
+from nnefc.passes import pipeline
+from nnefc.passes.graph.assign_layouts import AssignLayouts
+from nnefc.passes.graph.compute_in_integers import ComputeInIntegers
+from nnefc.passes.graph.compute_in_single import ComputeInSingle
+from nnefc.passes.graph.fold_affine import FoldAffine
+from nnefc.passes.graph.fold_constants import FoldConstants
+from nnefc.passes.graph.fold_permutations import FoldPermutations
+from nnefc.passes.graph.fuse import fuse
+from nnefc.passes.graph.group_parts import GroupParts
+from nnefc.passes.graph.join_attention import JoinAttention
+from nnefc.passes.graph.join_local_response import JoinLocalResponse
+from nnefc.passes.graph.narrow_constants import NarrowConstants
+from nnefc.passes.graph.narrow_results import NarrowResults
+from nnefc.passes.graph.own_sizes import OwnSizes
+from nnefc.passes.graph.steps_apart import values_between, values_spread
+from nnefc.passes.graph.tabulate_bytes import TabulateBytes
+from nnefc.passes.legalize.differences import PlainDifferences
+from nnefc.passes.legalize.element_wise import ELEMENT_WISE
+from nnefc.passes.legalize.lower_rows import LowerRows
+from nnefc.passes.legalize.lower_scans import LowerScans
+from nnefc.passes.legalize.pack_block_matmul import PackBlockMatmul, WidenBlocks
+from nnefc.passes.legalize.pack_matmul import PackMatmul
+from nnefc.passes.legalize.pack_narrow_matmul import PackNarrowMatmul
+from nnefc.passes.legalize.quantization import QUANTIZATION
+from nnefc.passes.manager import PassList, Phase, Property, graph, of_phase
+from nnefc.passes.pipeline import legalizations
+from nnefc.passes.schedule.cpu.dot_sums import with_dot_sums
+from nnefc.passes.schedule.cpu.functions_of_bytes import with_functions_of_bytes
+from nnefc.passes.schedule.cpu.half_sums import with_half_sums
+from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
+from nnefc.passes.schedule.cpu.tanh_sigmoids import with_tanh_sigmoids
+from nnefc.passes.schedule.schedules import without_open_sizes
+from nnefc.passes.tir.added_roundings import with_added_roundings
+from nnefc.passes.tir.aligned_frames import with_aligned_frames
+from nnefc.passes.tir.announced_rounds import with_announced_rounds
+from nnefc.passes.tir.assembled_tiles import with_assembled_tiles
+from nnefc.passes.tir.bound_offsets import with_bound_offsets
+from nnefc.passes.tir.bound_quotients import with_bound_quotients
+from nnefc.passes.tir.cut_loops import with_cut_loops
+from nnefc.passes.tir.cut_windows import with_cut_windows
+from nnefc.passes.tir.float_extremes import with_float_extremes
+from nnefc.passes.tir.half_conversions import with_integer_conversions
+from nnefc.passes.tir.integer_rounding import with_integer_rounding
+from nnefc.passes.tir.known_divisors import with_multiplied_quotients
+from nnefc.passes.tir.lane_sums import with_lane_sums
+from nnefc.passes.tir.loaded_lanes import with_loaded_lanes
+from nnefc.passes.tir.loop_pointers import with_loop_pointers
+from nnefc.passes.tir.masked_vectors import with_masked_vectors
+from nnefc.passes.tir.matrix_tiles import with_matrix_tiles
+from nnefc.passes.tir.prefetched_panels import with_prefetched_panels
+from nnefc.passes.tir.repeated_halves import with_repeated_halves
+from nnefc.passes.tir.rounding_conversions import with_rounding_conversions
+from nnefc.passes.tir.row_pairs import with_row_pairs
+from nnefc.passes.tir.scratch import with_small_buffers_on_the_stack
+from nnefc.passes.tir.serial_loops import with_serial_loops
+from nnefc.passes.tir.shared_tiles import with_shared_tiles
+from nnefc.passes.tir.streamed_panels import with_streamed_panels
+from nnefc.passes.tir.turned_loads import with_turned_loads
+from nnefc.passes.tir.tvm_workarounds.disable_unrolling import with_rolled_loops
+from nnefc.passes.tir.tvm_workarounds.opaque_bounds import with_ends_shown, without_ends
+from nnefc.passes.tir.tvm_workarounds.opaque_constants import without_refused_constants
+from nnefc.passes.tir.widened_bytes import with_widened_bytes
+from nnefc.targets.codegen.cpu.object_passes import checks, each, vectorized, where_values_are_chosen
+from nnefc.targets.codegen.cpu.objects import bound_to_target, file_content, host_functions, llvm_module
+from nnefc.targets.codegen.cpu.plain_arithmetic import (
+    with_fences,
+    with_plain_conversions,
+    with_plain_functions,
+)
+from nnefc.targets.codegen.cpu.truth_vectors import with_plain_truth_vectors
+
+__all__ = ["BLOCKS", "FLAT", "GRAPH", "LEGALIZE", "OBJECT", "PASSES", "PLAN", "POINTERS", "PROGRAM", "SCHEDULE"]
+
+# A network of operators: a module of Relax. `c.settings.graph` is the machine that the passes plan for.
+GRAPH = (
+    # What is known at compile time is computed. Computations on dequantized values become computations in integers.
+    graph("fold constants", lambda c: FoldConstants(keep=("dequantize",)), ensures=[Property.CONSTANTS]),
+    graph("compute in single", lambda c: ComputeInSingle()),
+    graph("tabulate bytes", lambda c: TabulateBytes(c.settings.graph, {**ELEMENT_WISE, **QUANTIZATION})),
+    graph(
+        "compute in integers",
+        lambda c: ComputeInIntegers(c.settings.strict, c.settings.graph.quirks.keeps_ranges),
+    ),
+    graph("fold moved constants", lambda c: FoldConstants(keep=("dequantize",))),
+    graph("narrow constants", lambda c: NarrowConstants(c.settings.graph, c.settings.strict)),
+    graph("fold dequantized constants", lambda c: FoldConstants()),
+    # Fewer operators: scales and shifts go into the weights before them, shuffles become gathers.
+    graph("fold affine", lambda c: FoldAffine()),
+    graph("join local response", lambda c: JoinLocalResponse()),
+    graph("fold permutations", lambda c: FoldPermutations()),
+    graph("group parts", lambda c: GroupParts()),
+    # Element types, layouts and, with them, the algorithms of convolutions, poolings and matrix products.
+    of_phase(Phase.GRAPH, "choose algorithms", cpu.choose, analyzes=True, ensures=[Property.CHOSEN]),
+    graph("join attention", lambda c: JoinAttention(c.settings.graph), when=cpu.NOT_STRICT),
+    graph("use narrow floats", cpu.narrow_floats, when=cpu.NARROW, requires=[Property.CHOSEN]),
+    graph(
+        "assign layouts",
+        lambda c: AssignLayouts(c.settings.graph, c.algorithms, c.settings.strict),
+        requires=[Property.CHOSEN],
+        ensures=[Property.LAYOUTS],
+    ),
+    graph("pack block matmul", lambda c: PackBlockMatmul(c.settings.graph, c.settings.strict)),
+    graph("widen blocks", lambda c: WidenBlocks()),
+    graph("pack matmul", lambda c: PackMatmul(c.settings.graph, c.algorithms), requires=[Property.CHOSEN]),
+    graph("pack narrow matmul", lambda c: PackNarrowMatmul(c.settings.graph)),
+)
+
+# Every operator becomes a call of a kernel; element-wise kernels are fused with the kernel before them.
+legalize = partial(graph, phase=Phase.LEGALIZE)
+LEGALIZE = (
+    legalize("lower rows", lambda c: LowerRows(c.settings.graph)),
+    legalize("lower scans", lambda c: LowerScans(c.settings.graph)),
+    legalize("legalize", lambda c: relax.transform.LegalizeOps(legalizations({})), ensures=[Property.KERNELS]),
+    legalize("plain differences", lambda c: PlainDifferences(), requires=[Property.KERNELS]),
+    legalize("own sizes", lambda c: OwnSizes(), requires=[Property.KERNELS], ensures=[Property.DIMENSIONS]),
+    legalize("fold packed constants", lambda c: FoldConstants()),
+    legalize(
+        "fuse",
+        lambda c: fuse([values_between, values_spread], [] if c.settings.target.hosted else [NarrowResults()]),
+        requires=[Property.KERNELS],
+        ensures=[Property.FUSED],
+    ),
+    legalize("own sizes of groups", lambda c: OwnSizes(), requires=[Property.FUSED]),
+    legalize("fold widened constants", lambda c: FoldConstants(widened=True)),
+)
+
+# The network is a list of calls of kernels.
+PROGRAM = (
+    of_phase(Phase.PROGRAM, "list calls", pipeline.list_calls, requires=[Property.KERNELS, Property.DIMENSIONS]),
+    of_phase(Phase.PROGRAM, "split into patches", pipeline.split_into_patches, when=cpu.PATCHES),
+)
+
+# A kernel gets the order of its loops, then instructions of the target: a function in blocks.
+# `c.machine` is the machine that schedules plan for.
+schedule = partial(of_phase, Phase.SCHEDULE)
+scheduled = partial(schedule, requires=[Property.SCHEDULED])
+NAME_DIMENSIONS = schedule("name dimensions", lambda f, c: c.name_dimensions(f))
+DROP_EMPTY = schedule("drop empty reductions", lambda f, c: c.without_empty_reductions(f))
+APPLY_RULE = schedule("schedule", lambda f, c: c.schedule(f), ensures=[Property.SCHEDULED])
+TENSOR_PARAMETERS = scheduled("tensor parameters", on_function(without_open_sizes), ensures=[Property.TENSORS])
+OPAQUE_CONSTANTS = scheduled("opaque constants", on_function(without_refused_constants))
+SCHEDULE = (
+    NAME_DIMENSIONS,
+    DROP_EMPTY,
+    APPLY_RULE,
+    TENSOR_PARAMETERS,
+    scheduled("accumulate dot products", on_function(with_dot_sums)),
+    scheduled("accumulate in fp16", on_function(with_half_sums)),
+    scheduled("tanh for sigmoid", on_function(with_tanh_sigmoids), when=cpu.FREE_TO_ROUND),
+    scheduled(
+        "approximate byte functions",
+        lambda f, c: with_functions_of_bytes(f, c.machine.features),
+        when=cpu.FREE_TO_ROUND,
+    ),
+    scheduled("convert fp16 in integers", on_function(with_integer_conversions), when=cpu.SOFT_FP16),
+    scheduled("round as integers", lambda f, c: with_integer_rounding(f, c.machine.features), when=cpu.SOFT_ROUNDING),
+    scheduled(
+        "convert with rounding",
+        lambda f, c: with_rounding_conversions(f, c.machine.quirks.rounding_conversion, c.machine.lanes("float32")),
+        when=cpu.ROUNDING_CONVERSIONS,
+    ),
+    scheduled("extend bytes", lambda f, c: with_widened_bytes(f, c.machine.triple.split("-")[0])),
+    scheduled("round by magic number", on_function(with_added_roundings), when=cpu.NO_ROUNDING),
+    scheduled("multiply by reciprocals", on_function(with_multiplied_quotients), when=cpu.FUSED_PRODUCTS),
+    OPAQUE_CONSTANTS,
+)
+
+# Allocations get their place; blocks and buffers of several dimensions disappear.
+blocks = partial(of_phase, Phase.BLOCKS, requires=[Property.SCHEDULED])
+WORKSPACE = (
+    blocks("canonicalize loops", tvm_pass(s_tir.transform.CanonicalizeLoop())),
+    blocks("lower cross-thread reductions", tvm_pass(s_tir.transform.LowerCrossThreadReduction())),
+    blocks("lower initial values", tvm_pass(s_tir.transform.LowerInitBlock())),
+    blocks("place allocations", tvm_pass(s_tir.transform.PlanAndUpdateBufferAllocationLocation())),
+    blocks("workspace parameters", lambda f, c: c.workspace_parameters(f), ensures=[Property.WORKSPACE]),
+)
+BLOCKS = (
+    blocks("serialize loops", on_function(with_serial_loops), when=cpu.SINGLE_THREADED),
+    *WORKSPACE,
+    blocks("opaque tile bounds", on_function(without_ends)),
+    blocks("opaque blocks", tvm_pass(s_tir.transform.ConvertBlocksToOpaque())),
+    blocks("compact buffers", tvm_pass(s_tir.transform.CompactBufferAllocation())),
+    blocks("visible tile bounds", on_function(with_ends_shown)),
+    blocks("decide min and max", cpu.decide_min_and_max),
+    blocks("lower buffer views", tvm_pass(s_tir.transform.LowerMatchBuffer())),
+    blocks("simplify blocks", tvm_pass(s_tir.transform.StmtSimplify())),
+    blocks("lower blocks", tvm_pass(s_tir.transform.LowerOpaqueBlock())),
+    blocks("flatten buffers", tvm_pass(tirx.transform.FlattenBuffer()), ensures=[Property.FLAT]),
+)
+
+# Loops over one-dimensional buffers: tails of tiles and vectors, hoisting, data movement.
+flat = partial(of_phase, Phase.FLAT, requires=[Property.FLAT])
+FLAT = (
+    flat("assume ranges", lambda f, c: c.assume_ranges(f)),
+    flat("partition loops", on_body(with_cut_loops)),
+    flat("prefetch panels", on_body(with_prefetched_panels)),
+    flat("prefetch streams", on_body(with_streamed_panels)),
+    flat("partition windows", on_body(with_cut_windows), where=cpu.NOT_TILED),
+    flat("peel static tail tiles", cpu.peel_tail_tiles, where=STATIC & cpu.TILED),
+    flat("peel dynamic tail tiles", cpu.peel_tail_tiles, where=DYNAMIC),
+    flat("distribute tiles", on_axes(with_shared_tiles), where=DYNAMIC & cpu.JOINED),
+    flat("hoist divisions", on_body(with_bound_quotients), where=DYNAMIC),
+    flat("mask vector tails", on_axes(with_masked_vectors), where=DYNAMIC),
+    flat("hoist offsets", on_body(with_bound_offsets), where=DYNAMIC),
+    flat("matrix unit tiles", on_body(with_matrix_tiles)),
+    flat("row pairs", on_body(with_row_pairs)),
+    flat("accumulate in lanes", on_body(with_lane_sums)),
+    flat("load lanes", on_body(with_loaded_lanes)),
+    flat("serialize bf16 broadcasts", on_body(with_repeated_halves)),
+    flat("split vector tails", cpu.split_vector_tails),
+    flat("permute loaded lanes", on_body(with_turned_loads)),
+    flat("align stack frames", on_body(with_aligned_frames)),
+    flat("stack buffers", lambda f, c: with_small_buffers_on_the_stack(f, c.frames)),
+    flat("large scratch parameters", lambda f, c: c.large_scratch_parameters(f), when=cpu.THREADED),
+    flat("scratch parameters", lambda f, c: c.scratch_parameters(f), when=cpu.SINGLE_THREADED),
+    flat(
+        "raw pointers",
+        lambda f, c: c.raw_pointers(f),
+        requires=[Property.FLAT, Property.WORKSPACE, Property.TENSORS],
+        ensures=[Property.POINTERS],
+    ),
+)
+
+# Functions of raw pointers, until the code generator has them.
+pointers = partial(of_phase, Phase.POINTERS, requires=[Property.POINTERS])
+TRIP_COUNTS = pointers("trip-count hints", lambda f, c: with_announced_rounds(f, c.machine))
+EXPORT = pointers("export", cpu.export, ensures=[Property.SYMBOL])
+POINTERS = (
+    pointers("add row versions", cpu.add_row_versions, where=DYNAMIC),
+    pointers("min and max instructions", lambda f, c: with_float_extremes(f, c.machine)),
+    TRIP_COUNTS,
+    pointers("assembly microkernels", lambda f, c: with_assembled_tiles(f, c.target), where=cpu.UNCHECKED),
+    pointers("import LLVM functions", lambda f, c: with_llvm_functions(f, c.machine)),
+    pointers("loop pointers", on_function(with_loop_pointers)),
+    pointers("disable unrolling", on_function(with_rolled_loops)),
+    pointers("mark checks", cpu.mark_checks, where=cpu.CHECKED_KERNELS),
+    EXPORT,
+)
+
+# All kernels: the memory plan, and the entry that calls them.
+plan = partial(of_phase, Phase.PLAN, requires=[Property.SYMBOL])
+PLAN = (
+    plan("merge kernels", pipeline.merge_kernels, when=cpu.SMALL, where=cpu.MERGED),
+    plan("plan buffers", pipeline.plan_buffers, ensures=[Property.PLANNED]),
+    plan("build entry", pipeline.build_entry, requires=[Property.PLANNED]),
+)
+
+# Functions with symbols become an object file; objects are made in several threads.
+# The reasons for this order, and for the conditions, are in `targets/codegen/cpu/object_passes.py`.
+objects = partial(of_phase, Phase.OBJECT)
+for_target = partial(objects, requires=[Property.TARGET])
+OBJECT = (
+    objects("check functions", cpu.check_reproducible, when=cpu.REPRODUCIBLE),
+    objects("bind target", lambda m, c: bound_to_target(m, c.target), ensures=[Property.TARGET]),
+    for_target("legalize bf16 arithmetic", cpu.tvm_step(tirx.transform.BF16ComputeLegalize())),
+    for_target("widen indices", lambda m, c: cpu.narrow_data_type(c.target.pointer_bits)(m)),
+    for_target("partition conditions", cpu.tvm_step(s_tir.transform.LoopPartition())),
+    for_target("unroll", cpu.chosen_first(tirx.transform.UnrollLoop())),
+    for_target("simplify unrolled", cpu.chosen_first(tirx.transform.StmtSimplify())),
+    for_target("vectorize", cpu.tvm_step(each(vectorized)), ensures=[Property.VECTORS]),
+    for_target("hoist conditions", cpu.tvm_step(s_tir.transform.HoistIfThenElse()), where=cpu.STATIC_OBJECTS),
+    for_target("renormalize splits", cpu.tvm_step(s_tir.transform.RenormalizeSplitPattern())),
+    for_target("simplify vectors", cpu.tvm_step(tirx.transform.StmtSimplify())),
+    for_target(
+        "unroll vectors",
+        cpu.tvm_step(where_values_are_chosen(False, tirx.transform.UnrollLoop())),
+        where=cpu.DYNAMIC_OBJECTS,
+    ),
+    for_target("remove no-ops", cpu.tvm_step(tirx.transform.RemoveNoOp()), where=cpu.STATIC_OBJECTS),
+    for_target("guard selects", cpu.tvm_step(s_tir.transform.RewriteUnsafeSelect())),
+    for_target("common subexpressions", cpu.chosen_first(tirx.transform.CommonSubexprElim())),
+    for_target("unbind predicates", cpu.chosen_first(each(with_plain_truth_vectors))),
+    for_target("add checks", cpu.tvm_step(each(checks)), where=cpu.CHECKED_OBJECTS),
+    for_target("split host and device", cpu.tvm_step(tirx.transform.SplitHostDevice())),
+    for_target("make packed functions", cpu.tvm_step(tirx.transform.MakePackedAPI())),
+    for_target("legalize bf16 storage", cpu.tvm_step(tirx.transform.BF16StorageLegalize())),
+    for_target("keep host functions", on_function(host_functions)),
+    for_target("lower builtins", cpu.tvm_step(tirx.transform.LowerTVMBuiltin())),
+    # Before `lower intrinsics`, which would make multiply-adds.
+    for_target("portable conversions", cpu.tvm_step(each(with_plain_conversions)), when=cpu.REPRODUCIBLE),
+    for_target("portable functions", cpu.tvm_step(each(with_plain_functions)), when=cpu.REPRODUCIBLE),
+    for_target("contraction fences", cpu.tvm_step(each(with_fences)), when=cpu.REPRODUCIBLE),
+    for_target("lower intrinsics", cpu.tvm_step(tirx.transform.LowerIntrin()), ensures=[Property.BUILTINS]),
+    for_target("LLVM IR", lambda m, c: llvm_module(m, c.target), requires=[Property.VECTORS, Property.BUILTINS]),
+    for_target("machine code", lambda m, c: file_content(m, c.target, c.path)),
+)
+
+PASSES = PassList([*GRAPH, *LEGALIZE, *PROGRAM, *SCHEDULE, *BLOCKS, *FLAT, *POINTERS, *PLAN, *OBJECT])

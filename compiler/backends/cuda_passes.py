@@ -1,0 +1,179 @@
+"""All passes of the CUDA backend in order, from the network that a front end returns to object files of the host.
+
+A kernel is for the device, unless the device could only run it in a single thread and it is much work: then the host
+runs it, and passes named `host …` lower it. See `cpu_passes.py` for how to read the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import tvm
+from tvm import relax, tirx
+
+from nnefc.backends import cpu_passes
+from nnefc.backends.kernel_context import DYNAMIC, KernelContext, on_function
+from nnefc.ir.attributes import NO_ALIAS
+from nnefc.passes import pipeline
+from nnefc.passes.backend import Settings
+from nnefc.passes.graph.fold_affine import FoldAffine
+from nnefc.passes.graph.fold_constants import FoldConstants
+from nnefc.passes.graph.fuse import fuse
+from nnefc.passes.graph.group_parts import GroupParts
+from nnefc.passes.graph.join_local_response import JoinLocalResponse
+from nnefc.passes.graph.own_sizes import OwnSizes
+from nnefc.passes.graph.use_narrow_floats import UseNarrowFloats, check_names
+from nnefc.passes.legalize.differences import PlainDifferences
+from nnefc.passes.legalize.fetch_blocks import FetchBlocks
+from nnefc.passes.legalize.lower_rows import LowerRows
+from nnefc.passes.legalize.lower_scans import LowerScans
+from nnefc.passes.legalize.pack_block_matmul import WidenBlocks
+from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
+from nnefc.passes.legalize.whole_slices import WHOLE_SLICES
+from nnefc.passes.manager import Condition, Pass, PassList, Phase, Property, graph, of_phase
+from nnefc.passes.pipeline import GraphContext, legalizations
+from nnefc.passes.plan.symbols import exported
+from nnefc.passes.schedule.cuda.guards import with_guarded_steps
+from nnefc.passes.schedule.schedules import scalars_of
+from nnefc.passes.tir.exact_doubles import with_exact_doubles
+from nnefc.passes.tir.narrow_indices import with_narrow_indices
+from nnefc.passes.tir.tvm_workarounds.shifted_remainders import with_safe_remainders
+from nnefc.targets.machine.cpu.target import HALF_FLOATS
+from nnefc.targets.machine.cuda.target import CudaTarget
+
+__all__ = ["COMPUTATIONS", "PASSES", "CudaSettings", "host_symbol"]
+
+COMPUTATIONS = {**CONTRACTIONS, **WHOLE_SLICES}
+"""How operators are computed, besides what holds for all backends."""
+
+
+@dataclass(frozen=True)
+class CudaSettings(Settings):
+    """The settings of NVIDIA GPUs."""
+
+    target: CudaTarget
+
+
+NARROW = Condition("with --precision bf16 or fp16", lambda s: s.target.precision in HALF_FLOATS)
+OVERWRITES = Condition("kernels that may overwrite an operand", lambda context: bool(context.use.in_place.overwritable))
+ON_DEVICE = Condition("kernels of the device", lambda context: not context.on_host)
+ON_HOST = Condition("kernels of the host", lambda context: context.on_host)
+
+
+def check_kept(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
+    """Refuses names of layers that the network does not have."""
+    check_names(context.modules, context.settings.target.keep_wide)
+    return module
+
+
+def narrow_floats(context: GraphContext) -> tvm.ir.transform.Pass:
+    """Returns the pass that converts operands of convolutions and matrix products to 16-bit floats."""
+    target: CudaTarget = context.settings.target
+    return UseNarrowFloats(HALF_FLOATS[target.precision], keep_wide=target.keep_wide)
+
+
+def mark_aliases(func: tirx.PrimFunc, _context: KernelContext) -> tirx.PrimFunc:
+    """Says that operands may share memory."""
+    return func.with_attr(NO_ALIAS, False)
+
+
+def host_symbol(name: str) -> str:
+    """Returns the symbol of a kernel that the host runs."""
+    return f"nnefc_host_{name}"
+
+
+def export_host(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:
+    """Gives a kernel of the host its symbol and the calling convention of C."""
+    return exported(func, host_symbol(context.use.name))
+
+
+def on_host(*passes: Pass) -> Iterable[Pass]:
+    """Yields passes of the CPU backend for the kernels that the host runs."""
+    for step in passes:
+        yield replace(step, name=f"host {step.name}", where=ON_HOST & step.where)
+
+
+def on_device(*passes: Pass) -> Iterable[Pass]:
+    """Yields passes for the kernels of the device."""
+    for step in passes:
+        yield replace(step, where=ON_DEVICE & step.where)
+
+
+# A network of operators: a module of Relax.
+GRAPH = (
+    graph("fold constants", lambda c: FoldConstants(keep=("dequantize",)), ensures=[Property.CONSTANTS]),
+    graph("fold dequantized constants", lambda c: FoldConstants()),
+    graph("fold affine", lambda c: FoldAffine()),
+    graph("join local response", lambda c: JoinLocalResponse()),
+    graph("group parts", lambda c: GroupParts()),
+    graph("fetch blocks", lambda c: FetchBlocks(), when=~NARROW),
+    graph("widen blocks", lambda c: WidenBlocks()),
+    # tf32 is a matter of instructions alone.
+    of_phase(Phase.GRAPH, "check kept names", check_kept, when=NARROW, analyzes=True),
+    graph("use narrow floats", narrow_floats, when=NARROW),
+)
+
+# Every operator becomes a call of a kernel; element-wise kernels are fused with the kernel before them.
+legalize = partial(graph, phase=Phase.LEGALIZE)
+LEGALIZE = (
+    # Threads share rows of any length.
+    legalize("lower rows", lambda c: LowerRows(replace(c.settings.target, load_bytes=1))),
+    legalize("lower scans", lambda c: LowerScans(c.settings.target.gpu)),
+    legalize(
+        "legalize", lambda c: relax.transform.LegalizeOps(legalizations(COMPUTATIONS)), ensures=[Property.KERNELS]
+    ),
+    legalize("plain differences", lambda c: PlainDifferences(), requires=[Property.KERNELS]),
+    legalize("own sizes", lambda c: OwnSizes(), requires=[Property.KERNELS], ensures=[Property.DIMENSIONS]),
+    legalize("fold packed constants", lambda c: FoldConstants()),
+    legalize("fuse", lambda c: fuse(), requires=[Property.KERNELS], ensures=[Property.FUSED]),
+    legalize("own sizes of groups", lambda c: OwnSizes(), requires=[Property.FUSED]),
+    legalize("fold widened constants", lambda c: FoldConstants(widened=True)),
+)
+
+PROGRAM = (
+    of_phase(Phase.PROGRAM, "list calls", pipeline.list_calls, requires=[Property.KERNELS, Property.DIMENSIONS]),
+)
+
+# A kernel of the device gets the order of its loops: a function in blocks, whose loops are bound to threads.
+scheduled = partial(of_phase, Phase.SCHEDULE, requires=[Property.SCHEDULED])
+DEVICE = (
+    *on_device(
+        cpu_passes.NAME_DIMENSIONS,
+        cpu_passes.DROP_EMPTY,
+        cpu_passes.APPLY_RULE,
+        cpu_passes.TENSOR_PARAMETERS,
+        scheduled("guard blocks", on_function(with_guarded_steps), where=DYNAMIC),
+        scheduled("narrow indices", lambda f, c: with_narrow_indices(f, scalars_of(f)), where=DYNAMIC),
+        scheduled("non-negative remainders", on_function(with_safe_remainders)),
+        scheduled("exact doubles", on_function(with_exact_doubles)),
+        cpu_passes.OPAQUE_CONSTANTS,
+        scheduled("mark aliases", mark_aliases, where=OVERWRITES),
+        *cpu_passes.WORKSPACE,
+    ),
+)
+"""What follows, down to CUDA source, is in `targets/codegen/cuda/kernels.py`."""
+
+HOST = (
+    *on_host(
+        cpu_passes.NAME_DIMENSIONS,
+        cpu_passes.DROP_EMPTY,
+        cpu_passes.APPLY_RULE,
+        cpu_passes.TENSOR_PARAMETERS,
+        cpu_passes.OPAQUE_CONSTANTS,
+        *cpu_passes.BLOCKS,
+        *cpu_passes.FLAT,
+        cpu_passes.TRIP_COUNTS,
+        of_phase(Phase.POINTERS, "export", export_host, requires=[Property.POINTERS], ensures=[Property.SYMBOL]),
+    ),
+)
+
+# The memory plan, and the entry, which runs on the host and launches kernels.
+plan = partial(of_phase, Phase.PLAN)
+PLAN = (
+    plan("plan buffers", pipeline.plan_buffers, ensures=[Property.PLANNED]),
+    plan("build entry", pipeline.build_entry, requires=[Property.PLANNED]),
+)
+
+PASSES = PassList([*GRAPH, *LEGALIZE, *PROGRAM, *DEVICE, *HOST, *PLAN, *cpu_passes.OBJECT])

@@ -1,0 +1,92 @@
+"""Passes of users: checked functions from a program to a program, after a pass of a backend's list.
+
+nnefc.compile(model, passes=[nnefc.passes.after("fold affine", drop_double_negation)])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from nnefc.diagnostics import CompileError
+from nnefc.internal_errors import TRACEBACK
+from nnefc.passes.manager import Insertion
+
+__all__ = ["after"]
+
+
+def after(name: str, change: Callable[[Any], Any] | tvm.ir.transform.Pass, *, called: str | None = None) -> Insertion:
+    """Returns a pass for `nnefc.compile(passes=[…])`, which runs after the pass of this name.
+
+    Args:
+        name: of a pass that `nnefc compile --print-passes` lists.
+        change: a function that is given the program and returns it, changed or not; or a pass of TVM. Over the graph,
+            the program is a `tvm.IRModule` of Relax: that of the network, and that of each body of a branch or a loop.
+            Over kernels it is a `tvm.tirx.PrimFunc`, over objects a `tvm.IRModule` of functions of TIR.
+        called: the name of the pass, which `--dump` and errors mention; by default that of the function.
+    """
+    own = called or _name_of(change)
+
+    def run(program: Any) -> Any:
+        try:
+            made = _applied(change, program)
+        except CompileError:
+            raise
+        except Exception as error:
+            reason = next((line for line in str(error).splitlines() if line.strip()), "no message")
+            raise CompileError(
+                f"the pass {own!r}, after {name!r}, failed: {type(error).__name__}: {reason}",
+                hint=f"{TRACEBACK}=1 shows where",
+            ) from error
+        wrong = _what_is_wrong(program, made)
+        if wrong:
+            raise CompileError(f"the pass {own!r}, after {name!r}, {wrong}")
+        return made
+
+    return Insertion(name, run, own)
+
+
+def _name_of(change: Any) -> str:
+    if isinstance(change, tvm.ir.transform.Pass):
+        return str(change.info.name)
+    return str(getattr(change, "__name__", type(change).__name__)).replace("_", " ")
+
+
+def _applied(change: Any, program: Any) -> Any:
+    if isinstance(change, tvm.ir.transform.Pass) and isinstance(program, tirx.PrimFunc):
+        return change(tvm.IRModule({"main": program}))["main"]
+    return change(program)
+
+
+def _what_is_wrong(before: Any, after: Any) -> str:
+    """Returns what is wrong with the program that a pass returned; nothing if that is empty."""
+    if not isinstance(after, type(before)):
+        return f"returned {type(after).__name__}, not {type(before).__name__}"
+    if isinstance(before, tirx.PrimFunc):
+        return "" if _has_parameters_of(before, after) else "changed the parameters of a kernel"
+    if not isinstance(before, tvm.IRModule):
+        return ""
+    for name, func in before.functions_items():
+        other = after.functions.get(name)
+        if isinstance(func, relax.Function):
+            if other is None:
+                return f"removed the function {name.name_hint!r}"
+            if not _has_parameters_of(func, other):
+                return f"changed the parameters or results of {name.name_hint!r}"
+    is_graph = any(isinstance(func, relax.Function) for func in after.functions.values())
+    if is_graph and not relax.analysis.well_formed(after):
+        return "returned a module that is not well-formed"
+    return ""
+
+
+def _has_parameters_of(before: Any, after: Any) -> bool:
+    """Returns whether two functions have parameters and results of the same types."""
+    if len(before.params) != len(after.params):
+        return False
+    result = "ret_type" if isinstance(before, tirx.PrimFunc) else "ret_ty"
+    types = [[*(param.ty for param in func.params), getattr(func, result)] for func in (before, after)]
+    return all(tvm_ffi.structural_equal(one, other) for one, other in zip(*types, strict=True))

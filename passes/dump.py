@@ -1,0 +1,124 @@
+"""Writes the program after each pass that changes it, as text."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, TextIO
+
+import tvm
+from tvm import tirx
+
+from nnefc.output_files import write_error, write_text
+from nnefc.passes.manager import PassRun, Phase
+
+__all__ = ["STANDARD_OUTPUT", "Dump", "dump_of"]
+
+STANDARD_OUTPUT = "-"
+"""The folder that stands for standard output."""
+
+_KERNEL = (Phase.SCHEDULE, Phase.BLOCKS, Phase.FLAT, Phase.POINTERS)
+
+
+class Dump:
+    """An observer of passes that writes programs into a folder, with constants as references only.
+
+    DIR/000_network.py                           what the front end returned
+    DIR/008_fold_affine.py                       the network after the eighth pass of --print-passes
+    DIR/main.body0/…                             a body of a branch or a loop in it
+    DIR/kernels/conv2d/031_schedule.py           a kernel
+    DIR/objects/kernels0/090_vectorize.py        the functions of an object file
+    """
+
+    def __init__(self, folder: Path | None, only: Collection[str] = ()) -> None:
+        """Makes the folder.
+
+        Args:
+            folder: where to write; None for standard output.
+            only: names of the passes after which programs are written; all if there are none.
+
+        Raises:
+            CompileError: the folder cannot be made.
+        """
+        self._folder, self._only = folder, frozenset(only)
+        self._units: set[Path] = set()
+        self._last = 0
+        self._lock = threading.Lock()
+        self._stream: TextIO = sys.stdout
+        if folder is not None:
+            self._make(folder)
+
+    def __call__(self, run: PassRun) -> None:
+        unit = _folder_of(run)
+        with self._lock:
+            is_first = unit not in self._units
+            self._units.add(unit)
+            self._last = max(self._last, run.number) if run.step.phase is not Phase.OBJECT else self._last
+        if is_first and not self._only:
+            self._write(unit, f"000_{_first_name(run)}.py", _text_of(run.before))
+        name = f"{run.number:03d}_{run.step.name.replace(' ', '_')}.py"
+        if self._only and run.step.name not in self._only:
+            return
+        if run.changed:
+            self._write(unit, name, _text_of(run.after))
+        elif self._folder is not None:  # TVM has failed on a first attempt with this kernel
+            (self._folder / unit / name).unlink(missing_ok=True)
+
+    def text(self, name: str, text: str) -> None:
+        """Writes what is no program of TVM, after all passes so far."""
+        if not self._only:
+            self._last += 1
+            self._write(Path(), f"{self._last:03d}_{name}", text)
+
+    def _write(self, unit: Path, name: str, text: str | None) -> None:
+        if text is None:
+            return
+        if self._folder is None:
+            with self._lock:
+                self._stream.write(f"# {unit / name}\n{text}\n")
+            return
+        self._make(self._folder / unit)
+        write_text(self._folder / unit / name, text)
+
+    def _make(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(folder, error) from error
+
+
+def dump_of(folder: str | os.PathLike[str] | None, only: Collection[str]) -> Dump | None:
+    """Returns what writes programs into a folder, or to standard output; None if there is nothing to write.
+
+    Args:
+        folder: `-` for standard output, which also is the default where passes are named.
+        only: names of passes; all if there are none.
+    """
+    if folder is None and not only:
+        return None
+    return Dump(None if folder is None or os.fspath(folder) == STANDARD_OUTPUT else Path(folder), only)
+
+
+def _folder_of(run: PassRun) -> Path:
+    if run.step.phase in _KERNEL:
+        return Path("kernels") / run.unit
+    if run.step.phase is Phase.OBJECT:
+        return Path("objects") / run.unit
+    return Path() if run.unit == "main" else Path(run.unit)
+
+
+def _first_name(run: PassRun) -> str:
+    if run.step.phase in _KERNEL:
+        return "kernel"
+    return "functions" if run.step.phase is Phase.OBJECT else "network"
+
+
+def _text_of(program: Any) -> str | None:
+    """Returns a program as text; None for machine code, and what is no program yet."""
+    if isinstance(program, tvm.IRModule | tirx.PrimFunc):
+        return f"{program.script()}\n"
+    module = getattr(program, "module", None)  # of the program of a network
+    return f"{module.script()}\n" if isinstance(module, tvm.IRModule) and module.functions else None

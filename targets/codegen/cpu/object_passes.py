@@ -1,0 +1,67 @@
+"""Passes of TVM over the functions of an object file, where they do not fit the functions of this compiler as they are.
+
+Indices become as wide as pointers, where TVM would take 32 bits. LLVM 22 extends narrower ones by itself, and then its
+loop vectorizer takes some that are computed by divisions, under a condition, for neighbours.
+
+Kernels are scheduled and their memory is planned: TVM must not plan it once more. Loops are unrolled before others
+become vectors: TVM proves that `2 == 1`, so that a formula chosen by the position in a tile is not there for every
+position, but not that sixteen of them are.
+
+Kernels with dynamic dimensions have several times as many statements, in tiles of several sizes. They go without what
+LLVM does too, in less time: conditions hoisted out of loops, and removal of statements without effect. Where no value
+depends on a condition, no formula is chosen by a position either: their loops become vectors, and are simplified,
+before others are unrolled, once for all copies. Nor are there common expressions that LLVM would not find, such as
+those behind conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+from tvm import tirx
+from tvm.ir import register_op_attr
+
+from nnefc.ir.attributes import CHECKED, CONDITIONAL_VALUES
+from nnefc.targets.codegen.cpu.checks import with_checks
+from nnefc.targets.codegen.cpu.masks import with_masks
+
+__all__ = ["checks", "each", "vectorized", "where_values_are_chosen"]
+
+
+def each(change: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> tvm.transform.Pass:
+    """Returns a pass over each function."""
+    return tirx.transform.prim_func_pass(lambda func, _module, _context: change(func), opt_level=0)
+
+
+def where_values_are_chosen(chosen: bool, change: tvm.transform.Pass) -> tvm.transform.Pass:
+    """Returns a pass over the functions in which values depend on conditions, and those that do not say; or the others.
+
+    Args:
+        chosen: whether it is over those in which they do.
+    """
+
+    def changed(func: tirx.PrimFunc, _module: tvm.IRModule, _context: tvm.transform.PassContext) -> tirx.PrimFunc:
+        concerned = bool(func.attrs.get(CONDITIONAL_VALUES, True)) == chosen
+        return change(tvm.IRModule({"kernel": func}))["kernel"] if concerned else func
+
+    return tirx.transform.prim_func_pass(changed, opt_level=0)
+
+
+_FIXED_LENGTHS = tvm.target.Target("llvm")  # of vectors: it has no scalable ones
+
+# LLVM compares vectors with themselves, too. TVM would otherwise split a vector for it, and lose the values that a
+# reduction of pairs binds to names.
+register_op_attr("tirx.isnan", "TVectorizable", True)
+
+
+def vectorized(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Makes loops vectors, of fixed length for RISC-V too: TVM's scalable ones do not stay in registers."""
+    target = func.attrs["target"]
+    fixed = tvm.IRModule({"kernel": func.with_attr("target", _FIXED_LENGTHS)})
+    return with_masks(tirx.transform.VectorizeLoop(True)(fixed)["kernel"].with_attr("target", target))
+
+
+def checks(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Adds checks of indices and divisors to a function that asks for them."""
+    return with_checks(func) if CHECKED in func.attrs else func
