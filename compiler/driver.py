@@ -51,7 +51,7 @@ from nnefc.specializations import Specializations
 from nnefc.targets.codegen.cpu.checks import Checks
 from nnefc.targets.link.c_objects import c_objects
 from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
-from nnefc.targets.machine.cpu.isa_levels import MULTI
+from nnefc.targets.machine.cpu.multiversioning import MULTI
 from nnefc.targets.machine.cpu.target import KEPT_WIDE
 from nnefc.turns import in_turn
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from nnefc.passes.compute.dot_instructions import instructions
-from nnefc.passes.compute.matrix_units import UNITS
 from nnefc.targets.machine.cpu.architecture import RISCV_LENGTHS
+from nnefc.targets.machine.cpu.matrix_units import TILE_PRODUCTS
 
 PAGE = Path(__file__).parent / "precision.md"
 _BEGIN, _END = "<!-- instructions -->\n", "<!-- end of instructions -->\n"
@@ -27,8 +27,10 @@ def table() -> str:
     types: dict[tuple[str, str, str, str], list[str]] = {}
     for architecture, features, weights, operator in instructions():
         name = operator.removeprefix("nnefc.")
-        feature, _, tiles = UNITS.get(operator, ("", None, ""))
-        in_tiles = f"`{tiles}` with {feature}" if tiles and features != {"avxvnni"} else ""  # AMX has AVX-512 beside it
+        product = TILE_PRODUCTS.get(operator)
+        in_tiles = ""
+        if product is not None and features != {"avxvnni"}:  # processors with AMX have AVX-512
+            in_tiles = f"`{', '.join(dict.fromkeys(product.instructions))}` with {product.feature}"
         row = architecture, ", ".join(sorted(features)), _NAMES.get(name, f"`{name}`"), in_tiles
         types.setdefault(row, []).append(weights)
     rows = ["| instruction set | features | weights | vectors | tiles of rows and columns |", "|---|---|---|---|---|"]

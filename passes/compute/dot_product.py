@@ -26,13 +26,13 @@ from nnefc.passes.compute.dot_instructions import (
     SMLAL,
     SMULL,
     SUM_OF_HALVES,
-    VDPBF16PS,
     VMLAL_S8,
     VMULL_S8,
     WASM_DOT,
     WIDENED,
     DotProduct,
 )
+from nnefc.targets.machine.cpu.matrix_units import TILE_PRODUCTS
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = [
@@ -171,17 +171,16 @@ def byte_product(target: Target) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr] 
     return lambda left, right: tirx.call_intrin("int32", BYTE_PRODUCT, left, right)
 
 
-_TILE_PRODUCTS = 16**3 * 2  # of bfloat16, by two whole tiles
-
-
 def pair_speed(target: Target) -> float:
     """Products of the half float that `target` shall multiply, in the time of one of float32; 1 if it gains nothing."""
     dtype = target.half_float
     pairs = None if dtype is None else _pairs_of(target, dtype)
     if dtype is None or pairs is None:
         return 1.0
-    if pairs is VDPBF16PS and "amx-bf16" in target.tiles:
-        vectors = _TILE_PRODUCTS / target.costs.tile_cycles / target.lanes("float32")
+    tiles = TILE_PRODUCTS.get(pairs.name)
+    if tiles is not None and tiles.feature in target.tiles:
+        products = tiles.unit.rows * tiles.unit.lanes * tiles.unit.terms * pairs.terms
+        vectors = products / tiles.unit.cycles / target.lanes("float32")
         return target.costs.loops.tile_share * vectors / target.costs.multiply_adds
     if dtype == "bfloat16":
         return max(1.0, 2 * target.costs.bf16_dots)

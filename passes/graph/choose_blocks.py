@@ -29,7 +29,6 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["channels_of_a_block"]
 
 _CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
-_TILE_BYTES = 64  # `MatrixUnit.block_bytes` of those that read so many
 _SHARING = 0.02  # of the time: what sharing constants among the levels of a library may cost one of them
 
 
@@ -51,7 +50,7 @@ def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
         sizes = [lanes, target.lanes("float16")] if _multiplies(mod, NARROW) else [lanes]
         return min(sizes, key=lambda size: sum(_cycles_in_groups(call, size, target) for call in _convolutions(mod)))
     calls = [call for call in _convolutions(mod) if target.tiles]
-    widest = max((_TILE_BYTES * 8 // bits_of(_type(call)) for call in calls if _is_in_tiles(call, target)), default=0)
+    widest = max((_tile_bytes(call, target) * 8 // bits_of(_type(call)) for call in calls), default=0)
     sizes = [size for size in (lanes, 2 * lanes, 4 * lanes) if size <= max(widest, lanes)]
     return min(sizes, key=lambda size: (sum(_cycles(call, size, lanes, target) for call in calls), -size))
 
@@ -91,12 +90,13 @@ def _is_depthwise(call: relax.Call) -> bool:
     return int(call.attrs.groups) > 1 and shape_of(call.args[1])[1] == 1
 
 
-def _is_in_tiles(call: relax.Call, target: Target) -> bool:
+def _tile_bytes(call: relax.Call, target: Target) -> int:
+    """Returns the bytes of a pixel that the matrix unit reads together; 0 where it does not compute the call."""
     data = str(call.args[0].ty.dtype)
     if _type(call) not in NARROW or data not in NARROW or _is_depthwise(call):
-        return False
+        return 0
     unit = unit_of_product(multiplication_of(target, data, _type(call)), target)
-    return unit is not None and unit.block_bytes > 0
+    return 0 if unit is None else unit.block_bytes
 
 
 def _cycles(call: relax.Call, size: int, lanes: int, target: Target) -> float:
@@ -109,7 +109,7 @@ def _cycles(call: relax.Call, size: int, lanes: int, target: Target) -> float:
     vectors: int = blocks(outputs, size) * (size // lanes)
     if _is_depthwise(call):
         return steps * vectors * target.costs.loops.tap_cycles
-    if not _is_in_tiles(call, target):
+    if not _tile_bytes(call, target):
         return steps * vectors * inputs / target.costs.multiply_adds
     return steps * vectors * blocks(inputs, size)
 

@@ -11,7 +11,7 @@ A tile has up to 16 rows of 64 bytes: of A 16 dot operands of 16 rows, of B thos
 S, A and B have fixed numbers, so that none is ever moved. Rows that are beyond the end of an axis are left out of a
 tile: a shorter tile is another configuration.
 
-The functions that are called, `nnefc_tile_…`, are one instruction each: see `passes/schedule/cpu/llvm_functions.py`.
+The functions that are called, `nnefc_tile_…`, are one instruction each: see `passes/schedule/cpu/tile_functions.py`.
 """
 
 from __future__ import annotations
@@ -24,19 +24,9 @@ from tvm.ir.expr import Call
 
 from nnefc.passes.tir.expressions import int64
 from nnefc.passes.tir.tile_products import Product, renewed, with_products
+from nnefc.targets.machine.cpu.matrix_units import AMX, TILE_PRODUCTS
 
 __all__ = ["tile_calls", "with_matrix_tiles"]
-
-_REGISTERS = 8
-
-
-_PRODUCTS = {
-    ("nnefc.vdpbf16ps", True): "bf16ps",
-    ("nnefc.vdpbf16ps", False): "bf16ps",
-    ("nnefc.vpdpbusd", True): "busd",
-    ("nnefc.vpdpbusd", False): "bsud",
-}
-"""What multiplies tiles, by the instruction for vectors, and whether its first operand has the rows."""
 
 
 def with_matrix_tiles(stmt: tirx.Stmt) -> tirx.Stmt:
@@ -77,16 +67,17 @@ def _configured_once(stmt: tirx.Stmt) -> tirx.Stmt:
 
 def _tiles_of(product: Product, rows: Sequence[int], around: Sequence[tirx.For]) -> tirx.Stmt | None:
     """The sum of tiles with so many rows."""
-    name = _PRODUCTS.get((product.name, product.of_rows))
-    if name is None:
+    found = TILE_PRODUCTS.get(product.name)
+    if found is None or found.unit is not AMX:
         return None
+    name = found.instructions[not product.of_rows]
     count = len(rows)
     sums = {(r, c): r * product.columns + c for r in range(count) for c in range(product.columns)}
     of_left = [len(sums) + r for r in range(count)]
-    of_right = [*range(len(sums) + count, _REGISTERS)]
-    shapes = {number: (rows[r], 16) for (r, _), number in sums.items()}
+    of_right = [*range(len(sums) + count, AMX.registers)]
+    shapes = {number: (rows[r], AMX.lanes) for (r, _), number in sums.items()}
     shapes |= {number: (rows[r], product.terms) for r, number in enumerate(of_left)}
-    shapes |= dict.fromkeys(of_right, (product.terms, 16))
+    shapes |= dict.fromkeys(of_right, (product.terms, AMX.lanes))
     step = [_call(f"load_{of_left[r]}", *product.left.address(r)) for r in range(count)]
     for c in range(product.columns):
         number = of_right[c % len(of_right)]
@@ -105,7 +96,7 @@ def _tiles_of(product: Product, rows: Sequence[int], around: Sequence[tirx.For])
 
 def _configuration(shapes: dict[int, tuple[int, int]]) -> str:
     """The name of what sets the shapes of tiles: rows and words of each."""
-    return "shape" + "".join(f"_{shapes.get(n, (0, 0))[0]}x{shapes.get(n, (0, 0))[1]}" for n in range(_REGISTERS))
+    return "shape" + "".join(f"_{shapes.get(n, (0, 0))[0]}x{shapes.get(n, (0, 0))[1]}" for n in range(AMX.registers))
 
 
 def _call(name: str, *args: tirx.Expr) -> tirx.Stmt:

@@ -20,11 +20,11 @@ from tvm.tirx.stmt import AllocBuffer
 
 from nnefc.passes.tir.expressions import int64
 from nnefc.passes.tir.tile_products import Operand, Product, renewed, with_products
+from nnefc.targets.machine.cpu.matrix_units import ROW_PAIRS, TILE_PRODUCTS
 
 __all__ = ["pair_calls", "with_row_pairs"]
 
-_LANES = 4
-_PRODUCTS = {"nnefc.sdot": "smmla", "nnefc.udot": "ummla", "nnefc.bfdot": "bfmmla"}
+_LANES = ROW_PAIRS.lanes
 _PREFIX = "nnefc_pairs_"
 
 
@@ -34,9 +34,10 @@ def with_row_pairs(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def _summed(product: Product, rows: Sequence[int], around: Sequence[tirx.For]) -> tirx.Stmt | None:
-    name = _PRODUCTS.get(product.name)
-    if name is None or product.terms != 2 or len(rows) != 1:
+    found = TILE_PRODUCTS.get(product.name)
+    if found is None or found.unit is not ROW_PAIRS or product.terms != ROW_PAIRS.terms or len(rows) != 1:
         return None
+    name = found.instructions[not product.of_rows]
     sums = _Sums.of(product, rows[0])
     body: tirx.Stmt = tirx.SeqStmt(list(sums.step(name)))
     for loop in reversed(around):

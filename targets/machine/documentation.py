@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nnefc.targets.machine.cpu.architecture import Vectors
+from nnefc.targets.machine.cpu.isa_levels import LEVELS
 from nnefc.targets.machine.named import DEFAULT_GPUS, NAMED_TARGETS
 
 __all__ = ["Row", "target_rows", "targets_page"]
@@ -66,12 +67,11 @@ threads, and refuses any other one, also a longer one, as a feature that is miss
 
     nnefc compile model.onnx --target x86-64 --multi -o model.so
 
-makes a library with a program for each level of the target's instruction set:
+makes a library with a program for each ISA level of the target (multiversioning):
 
-| target | levels |
+| target | ISA levels |
 |---|---|
-| x86-64 | `x86-64-v2`, `x86-64-v3`, `x86-64-v4`, `x86-64-v4-vnni`, `x86-64-v4-bf16`, `x86-64-v4-amx` |
-| 64-bit Arm | `armv8-a`, `armv8.2-a` (dot products, half precision), `armv8.6-a` (bfloat16, matrices of bytes) |
+{levels}
 
 The first call of `nnefc_describe` or `nnefc_create` chooses the last level whose instructions the processor has and
 the system permits; the description is that of this level, whose name is its `target` (`Model.target` in Python). The
@@ -192,7 +192,19 @@ def targets_page() -> str:
         f"| `{r.name}` | {r.triple} | {r.about} | {r.file} | {r.vectors} | {r.features} | {r.proof} |"
         for r in target_rows()
     ]
-    return _PAGE.format(table="\n".join(lines))
+    return _PAGE.format(table="\n".join(lines), levels=_levels())
+
+
+_FAMILIES = {"x86_64": "x86-64", "aarch64": "64-bit Arm"}
+
+
+def _levels() -> str:
+    """Returns a row of the table of ISA levels for each instruction set that has some."""
+    rows = []
+    for architecture, levels in LEVELS.items():
+        names = (f"`{level.name}`{f' ({level.about})' if level.about else ''}" for level in levels)
+        rows.append(f"| {_FAMILIES[architecture]} | {', '.join(names)} |")
+    return "\n".join(rows)
 
 
 def _words(vectors: Vectors) -> str:

@@ -138,7 +138,7 @@ def test_the_emulated_product_is_that_of_the_manual(tmp_path: Path) -> None:
     for tile, array in enumerate((c, a, b)):
         stride = ctypes.c_int64(array.strides[0])
         unit.nnefc_emulated_load(ctypes.c_int8(tile), array.ctypes.data_as(ctypes.c_void_p), stride)
-    unit.nnefc_emulated_bf16ps(0, 1, 2)
+    unit.nnefc_emulated_tdpbf16ps(0, 1, 2)
     found = np.zeros_like(c)
     unit.nnefc_emulated_store(0, found.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(found.strides[0]))
     unit.nnefc_emulated_release()

@@ -89,8 +89,8 @@ static float wide(const uint8_t *bfloat16) {
 static float fused(float a, float b, float c) { return flushed(__builtin_fmaf(a, b, c)); }
 
 /* Sums of the even and of the odd products, each from zero; then both together are added to the tile. */
-void nnefc_emulated_bf16ps(int8_t c, int8_t a, int8_t b);
-void nnefc_emulated_bf16ps(int8_t c, int8_t a, int8_t b) {
+void nnefc_emulated_tdpbf16ps(int8_t c, int8_t a, int8_t b);
+void nnefc_emulated_tdpbf16ps(int8_t c, int8_t a, int8_t b) {
     check_product(c, a, b);
     for (int m = 0; m < unit->rows[c]; m++)
         for (int n = 0; n < unit->bytes[c]; n += 4) {
@@ -122,8 +122,8 @@ static void multiply_bytes(int8_t c, int8_t a, int8_t b, int a_is_signed, int b_
         }
 }
 
-void nnefc_emulated_busd(int8_t c, int8_t a, int8_t b);
-void nnefc_emulated_busd(int8_t c, int8_t a, int8_t b) { multiply_bytes(c, a, b, 0, 1); }
+void nnefc_emulated_tdpbusd(int8_t c, int8_t a, int8_t b);
+void nnefc_emulated_tdpbusd(int8_t c, int8_t a, int8_t b) { multiply_bytes(c, a, b, 0, 1); }
 
-void nnefc_emulated_bsud(int8_t c, int8_t a, int8_t b);
-void nnefc_emulated_bsud(int8_t c, int8_t a, int8_t b) { multiply_bytes(c, a, b, 1, 0); }
+void nnefc_emulated_tdpbsud(int8_t c, int8_t a, int8_t b);
+void nnefc_emulated_tdpbsud(int8_t c, int8_t a, int8_t b) { multiply_bytes(c, a, b, 1, 0); }

@@ -15,9 +15,11 @@ import tvm_ffi
 from tvm import tirx
 
 from nnefc.passes.compute.dot_code import llvm_text
+from nnefc.passes.compute.dot_instructions import PRODUCTS
 from nnefc.passes.schedule.cpu import tile_functions
 from nnefc.passes.tir.row_pairs import pair_calls
 from nnefc.passes.tir.widened_bytes import widening_text
+from nnefc.targets.machine.cpu.matrix_units import ROW_PAIRS, TILE_PRODUCTS
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["with_llvm_functions"]
@@ -43,9 +45,12 @@ def with_llvm_functions(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     return tile_functions.with_tile_functions(func)
 
 
-def _of_pairs(name: str, sum_type: str, items: str) -> str:
-    """The text of a product of two rows and two columns."""
-    intrinsic = f"llvm.aarch64.neon.{name}" + ("" if name == "bfmmla" else ".v4i32.v16i8")
+def _of_pairs(operator: str, name: str) -> str:
+    """Returns the text of a product of two rows and two columns, by an instruction in place of one for vectors."""
+    product = PRODUCTS[operator]
+    sum_type = "float" if product.sums == "float32" else "i32"
+    items = "<8 x bfloat>" if product.left == "bfloat16" else "<16 x i8>"
+    intrinsic = f"llvm.aarch64.neon.{name}" + ("" if product.left == "bfloat16" else ".v4i32.v16i8")
     return f"""
 declare <4 x {sum_type}> @{intrinsic}(<4 x {sum_type}>, {items}, {items})
 define linkonce_odr hidden <4 x {sum_type}> @nnefc_pairs_{name}(<4 x {sum_type}> %s, <4 x i32> %a, <4 x i32> %b)
@@ -59,7 +64,8 @@ define linkonce_odr hidden <4 x {sum_type}> @nnefc_pairs_{name}(<4 x {sum_type}>
 
 
 _PAIRS = {
-    "smmla": _of_pairs("smmla", "i32", "<16 x i8>"),
-    "ummla": _of_pairs("ummla", "i32", "<16 x i8>"),
-    "bfmmla": _of_pairs("bfmmla", "float", "<8 x bfloat>"),
+    name: _of_pairs(operator, name)
+    for operator, product in TILE_PRODUCTS.items()
+    if product.unit is ROW_PAIRS
+    for name in product.instructions
 }

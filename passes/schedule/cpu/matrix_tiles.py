@@ -18,7 +18,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.ir.attributes import TAIL_ROWS, TILE_LOOP
-from nnefc.passes.compute.matrix_units import MatrixUnit, unit_of
+from nnefc.passes.compute.matrix_units import unit_of
 from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step
 from nnefc.passes.schedule.joined_axes import with_joined_rows
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, largest_divisor, trip_count
@@ -26,6 +26,7 @@ from nnefc.passes.schedule.whole_tiles import in_whole_tiles
 from nnefc.passes.tir.expressions import flat_offset, linear_steps
 from nnefc.passes.tir.tile_products import TileLoop
 from nnefc.sizes import Size, is_known
+from nnefc.targets.machine.cpu.matrix_units import MatrixUnit
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["MatrixTilesRule"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from tvm import tirx
 
 from nnefc.passes.tir.matrix_tiles import tile_calls
+from nnefc.targets.machine.cpu.matrix_units import AMX, TILE_PRODUCTS
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["features_of_tiles", "with_tile_functions"]
@@ -20,9 +21,12 @@ _INTRINSICS = {
     "zero": ("llvm.x86.tilezero", "i8 immarg"),
     "load": ("llvm.x86.tileloadd64", "i8 immarg, ptr, i64"),
     "store": ("llvm.x86.tilestored64", "i8 immarg, ptr, i64"),
-    "bf16ps": ("llvm.x86.tdpbf16ps", "i8 immarg, i8 immarg, i8 immarg"),
-    "busd": ("llvm.x86.tdpbusd", "i8 immarg, i8 immarg, i8 immarg"),
-    "bsud": ("llvm.x86.tdpbsud", "i8 immarg, i8 immarg, i8 immarg"),
+    **{
+        name: (f"llvm.x86.{name}", "i8 immarg, i8 immarg, i8 immarg")
+        for product in TILE_PRODUCTS.values()
+        if product.unit is AMX
+        for name in product.instructions
+    },
 }
 """What a function on tiles calls, by the beginning of its name: LLVM's name, and the types of its parameters. Tests put
 functions in C in place of these intrinsics: see `tests/targets/emulated_amx.py`."""

@@ -69,6 +69,7 @@ class Architecture:
         hosted: whether its machines have an operating system; those without one are microcontrollers.
         lengths: vector lengths that code may be made for, by names that LLVM does not know, each with processors, by
             LLVM's names, that all have it. Such code runs with no other length.
+        cpuinfo: how Linux' /proc/cpuinfo calls features that it does not call as LLVM does; none if it is not read.
         own: features that LLVM does not know, each with the one that it does, and that the code for it needs.
     """
 
@@ -86,6 +87,7 @@ class Architecture:
     abi: str = ""
     lengths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
+    cpuinfo: Mapping[str, str] = field(default_factory=dict)
     hosted: bool = True
 
     def vectors(self, features: Set[str]) -> Vectors:
@@ -136,6 +138,16 @@ ARCHITECTURES = (
             *("egpr", "push2pop2", "ppx", "ccmp", "cf", "ndd", "nf", "zu"),
         ),
         tiles=("amx-tile", "amx-bf16", "amx-int8"),
+        cpuinfo={
+            "sse3": "pni",
+            "sse4.1": "sse4_1",
+            "sse4.2": "sse4_2",
+            "bmi": "bmi1",
+            "lzcnt": "abm",
+            "avxvnni": "avx_vnni",
+            **{f"amx-{n}": f"amx_{n}" for n in ("tile", "bf16", "int8")},
+            **{f"avx512{n}": f"avx512_{n}" for n in ("vnni", "bf16", "vbmi2", "bitalg", "vpopcntdq", "fp16")},
+        },
         tuning=r"(fast|faster|slow|false-deps|prefer|no-bypass|use|tuning|allow|idiv[lq]|lea|pad)-.*"
         r"|branch-?fusion|macrofusion|branch-hint|ermsb|fsrm|sbb-dep-breaking|vzeroupper",
     ),
@@ -157,6 +169,13 @@ ARCHITECTURES = (
             *(f"sve{n}" for n in _ARM_LENGTHS),
         ),
         lengths={"sve512": ("a64fx",), "sve256": ("neoverse-v1",)},
+        cpuinfo={
+            "dotprod": "asimddp",
+            "fullfp16": "asimdhp",
+            "fp16fml": "asimdfhm",
+            "lse": "atomics",
+            "rdm": "asimdrdm",
+        },
         # the first line are families of processors
         tuning=r"a\d+\w*|(ampere|apple-|c1-|cortex-|exynos|fujitsu-|neoverse|oryon-|thunderx).*|carmel|falkor|kryo|olympus"
         r"|saphira|tsv110|v[89](\.\d+)?[ar]"

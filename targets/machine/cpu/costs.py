@@ -58,7 +58,6 @@ class Costs:
         launch_cycles: until all threads have begun a kernel, and have told that they are done with it.
         bf16_dots: dot products of pairs of bfloat16 that are made in the time of a multiply-add, if it has any.
         in_order: how instructions wait for those before them; None where they do not.
-        tile_cycles: from one product of two whole tiles of a matrix to the next, if it has a unit for these.
         line_bytes: of a line of the caches (Intel, AMD, Arm: of all processors with vectors as long, and of nearly all
             others; where lines are longer or shorter, two orders of the same loops differ little).
         cores: that a kernel shall have work for where it leaves a loop over tiles to one (estimate: those of a large
@@ -80,7 +79,6 @@ class Costs:
     memory_bytes_per_cycle: float
     launch_cycles: int
     bf16_dots: float = 1.0
-    tile_cycles: int = 16
     in_order: InOrder | None = None
     line_bytes: int = 64
     cores: int = 32

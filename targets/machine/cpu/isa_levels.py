@@ -1,24 +1,10 @@
-"""The levels of an instruction set: kinds of processors that one library may have code for, from the oldest on.
-
-    nnefc compile model.onnx --target x86-64 --multi -o model.so
-
-makes a library with a program for each of them, which read the same constants. It runs the last one whose instructions
-the processor has: see `runtime/levels/levels.c`.
-"""
+"""ISA levels: kinds of processors that one library may have code for, from the oldest on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from nnefc.diagnostics import CompileError
-from nnefc.targets.machine.cpu.architecture import architecture_of
-from nnefc.targets.machine.cpu.parsing import of_processor
-from nnefc.targets.machine.cpu.target import Target
-
-__all__ = ["LEVELS", "MULTI", "Level", "with_levels"]
-
-MULTI = "-multi"
-"""What asks for levels among the words of a target."""
+__all__ = ["LEVELS", "Level"]
 
 
 @dataclass(frozen=True)
@@ -29,11 +15,13 @@ class Level:
         name: in messages, and of the target that a session says it runs.
         cpu: LLVM's name of a processor that is one; "" for the oldest.
         attributes: LLVM features besides those of that.
+        about: what it adds, where the name does not say so.
     """
 
     name: str
     cpu: str
     attributes: tuple[str, ...] = ()
+    about: str = ""
 
 
 _VNNI = ("+avx512vnni",)
@@ -51,44 +39,8 @@ LEVELS = {
     ),
     "aarch64": (
         Level("armv8-a", ""),
-        Level("armv8.2-a", "cortex-a76"),
-        Level("armv8.6-a", "cortex-a76", ("+fp16fml", "+bf16", "+i8mm")),
+        Level("armv8.2-a", "cortex-a76", about="dot products, half precision"),
+        Level("armv8.6-a", "cortex-a76", ("+fp16fml", "+bf16", "+i8mm"), "bfloat16, matrices of bytes"),
     ),
 }
 """By the instruction set. A library has no code for a level whose code would be that of the one before."""
-
-
-def with_levels(target: Target) -> Target:
-    """A target whose libraries have code for all levels that have its features: the first of these is the oldest
-    processor that they run on. Blocks of layouts are as wide as the widest vectors, so that all read equal constants.
-
-    Raises:
-        CompileError: nnefc knows no levels of the instruction set, or none that has these features.
-    """
-    architecture = architecture_of(target.triple).name
-    if architecture not in LEVELS or not target.hosted:
-        raise CompileError(
-            f"the target {target.name!r} has no levels that one library could have code for",
-            hint=f"those of {', '.join(LEVELS)} have",
-        )
-    off = _left_out(target)
-    made = [
-        of_processor(target, level.name, level.cpu, (*level.attributes, *off)).with_precision(target.precision)
-        for level in LEVELS[architecture]
-    ]
-    made = [own for own in made if set(own.features) >= set(target.features)]
-    if len(made) < 2:
-        raise CompileError(
-            f"no level above the target {target.name!r} is known",
-            hint="name an older processor, the oldest that the library shall run on",
-        )
-    widest = max(own.vector_bytes for own in made)
-    levels = tuple(replace(own, block_bytes=widest) for own in made)
-    return replace(target, name=f"{target.name} {MULTI}", levels=levels)
-
-
-def _left_out(target: Target) -> tuple[str, ...]:
-    """The features that no level shall use: those that the user switched off, not what this machine's system hides."""
-    words = target.name.split()
-    own = words[:1] in (["llvm"], ["native"]) and not any(word.startswith("-mattr") for word in words)
-    return () if own else tuple(feature for feature in target.attributes if feature.startswith("-"))

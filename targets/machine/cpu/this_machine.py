@@ -31,39 +31,17 @@ def own_triple(name: str) -> str:
     return _OWN_TRIPLES[own]
 
 
-# How /proc/cpuinfo calls features that it does not call as LLVM does.
-_FLAGS = {
-    "x86_64": {
-        "sse3": "pni",
-        "sse4.1": "sse4_1",
-        "sse4.2": "sse4_2",
-        "bmi": "bmi1",
-        "lzcnt": "abm",
-        "avxvnni": "avx_vnni",
-        **{f"amx-{n}": f"amx_{n}" for n in ("tile", "bf16", "int8")},
-        **{f"avx512{n}": f"avx512_{n}" for n in ("vnni", "bf16", "vbmi2", "bitalg", "vpopcntdq", "fp16")},
-    },
-    "aarch64": {
-        "dotprod": "asimddp",
-        "fullfp16": "asimdhp",
-        "fp16fml": "asimdfhm",
-        "lse": "atomics",
-        "rdm": "asimdrdm",
-    },
-}
-
-
 def hidden_features(triple: str, cpu: str) -> tuple[str, ...]:
     """Features that the CPU's model has and this machine does not show, as a hypervisor may decide."""
     architecture = architecture_of(triple)
-    if architecture.name not in _FLAGS:
+    if not architecture.cpuinfo:
         return ()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         shown = set(next(line for line in lines if line.startswith(("flags", "Features"))).split())
     except (OSError, StopIteration):
         return ()
-    known, flags = features_of(triple, cpu), _FLAGS[architecture.name]
+    known, flags = features_of(triple, cpu), architecture.cpuinfo
     return tuple(
         f"-{name}"
         for name in (*architecture.checked, *architecture.tiles)

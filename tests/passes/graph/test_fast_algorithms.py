@@ -21,7 +21,7 @@ from nnefc.passes.graph import choose_algorithms as choosing
 from nnefc.passes.graph.choose_algorithms import choose_algorithms
 from nnefc.passes.graph.fast_algorithms import Candidate, most_saving
 from nnefc.passes.plan.program import program_of
-from nnefc.targets.machine.cpu.isa_levels import with_levels
+from nnefc.targets.machine.cpu.multiversioning import with_levels
 from nnefc.targets.machine.cpu.target import Target
 
 

@@ -34,7 +34,7 @@ from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.expressions import int64, substituted, variables_of
 from nnefc.passes.tir.remainders import tiled_axes
 from nnefc.sizes import OpenSize, Range, Size, dimension, ranges
-from nnefc.targets.machine.cpu.isa_levels import with_levels
+from nnefc.targets.machine.cpu.multiversioning import with_levels
 from nnefc.targets.machine.cpu.target import Target
 
 SIZES = st.integers(1, 3000)

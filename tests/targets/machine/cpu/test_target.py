@@ -9,7 +9,7 @@ from tvm.target import codegen
 
 from nnefc.diagnostics import CompileError
 from nnefc.targets.machine.any_target import parse_any_target
-from nnefc.targets.machine.cpu.isa_levels import with_levels
+from nnefc.targets.machine.cpu.multiversioning import with_levels
 from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.named import NAMED_TARGETS, NamedTarget
 

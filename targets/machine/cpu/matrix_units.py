@@ -1,0 +1,79 @@
+"""Units of processors that multiply several rows by several columns in one instruction: a table of their shapes.
+
+An instruction of a new shape is a row here. Layouts, schedules and code generators ask the rows, and have no shape of
+their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["AMX", "ROW_PAIRS", "TILE_PRODUCTS", "MatrixUnit", "TileProduct"]
+
+
+@dataclass(frozen=True)
+class MatrixUnit:
+    """What multiplies tiles.
+
+    Attributes:
+        rows: of a tile at most.
+        lanes: columns of a tile, as many as a vector of the machine has.
+        terms: dot operands of a row of a tile, at most.
+        least_terms: where a row is cut, those of a part; zeros fill it.
+        least_rows: with fewer, vectors do as well.
+        columns: tiles of columns that are computed together with so many tiles of rows.
+        smaller: rows of the tiles for what is left of an open axis.
+        block_bytes: of a pixel that are read together, at most; 0 where the blocks of vectors do.
+        registers: that hold a tile each; 0 where registers of vectors do.
+        cycles: from one product of two whole tiles to the next.
+    """
+
+    rows: int
+    lanes: int
+    terms: int
+    least_terms: int
+    least_rows: int
+    columns: Mapping[int, int]
+    smaller: tuple[int, ...]
+    block_bytes: int = 0
+    registers: int = 0
+    cycles: int = 1
+
+    def part(self, steps: int) -> int:
+        """Returns into parts of how many dot operands a sum is cut; 0 if vectors do as well."""
+        part = max(part for part in range(1, self.terms + 1) if steps % part == 0)
+        return part if part >= max(2, min(steps, self.least_terms)) else 0
+
+
+@dataclass(frozen=True)
+class TileProduct:
+    """Instructions that compute, in tiles, the same products as an instruction for vectors.
+
+    Attributes:
+        feature: LLVM's, that a machine with them has.
+        unit: their shape.
+        instructions: LLVM's names, where the left operand of the vectors' instruction has the rows, and where the right
+            one has them.
+    """
+
+    feature: str
+    unit: MatrixUnit
+    instructions: tuple[str, str]
+
+
+AMX = MatrixUnit(16, 16, 16, 6, 1, {2: 2, 1: 4}, (8, 4, 1), block_bytes=64, registers=8, cycles=16)
+"""Of x86: eight registers of 16 rows of 64 bytes, and a product of two whole ones every 16 cycles (Intel)."""
+
+ROW_PAIRS = MatrixUnit(8, 4, 2, 2, 2, {1: 2}, (4, 2, 1))
+"""Of 64-bit Arm: registers of vectors hold two rows of eight bytes, of four of which a tile is made (Arm's reference
+manual: SMMLA, UMMLA, BFMMLA)."""
+
+TILE_PRODUCTS = {
+    "nnefc.vdpbf16ps": TileProduct("amx-bf16", AMX, ("tdpbf16ps", "tdpbf16ps")),
+    "nnefc.vpdpbusd": TileProduct("amx-int8", AMX, ("tdpbusd", "tdpbsud")),
+    "nnefc.bfdot": TileProduct("bf16", ROW_PAIRS, ("bfmmla", "bfmmla")),
+    "nnefc.sdot": TileProduct("i8mm", ROW_PAIRS, ("smmla", "smmla")),
+    "nnefc.udot": TileProduct("i8mm", ROW_PAIRS, ("ummla", "ummla")),
+}
+"""By the operator of the instruction for vectors, see `passes/compute/dot_instructions.py`."""
