@@ -70,13 +70,14 @@ def _what_is_wrong(before: Any, after: Any) -> str:
         return "" if _has_parameters_of(before, after) else "changed the parameters of a kernel"
     if not isinstance(before, tvm.IRModule):
         return ""
-    for name, func in before.functions_items():
-        other = after.functions.get(name)
+    functions = {gv.name_hint: func for gv, func in after.functions.items()}
+    for gv, func in before.functions.items():
         if isinstance(func, relax.Function):
+            other = functions.get(gv.name_hint)
             if other is None:
-                return f"removed the function {name.name_hint!r}"
+                return f"removed the function {gv.name_hint!r}"
             if not _has_parameters_of(func, other):
-                return f"changed the parameters or results of {name.name_hint!r}"
+                return f"changed the parameters or results of {gv.name_hint!r}"
     is_graph = any(isinstance(func, relax.Function) for func in after.functions.values())
     if is_graph and not relax.analysis.well_formed(after):
         return "returned a module that is not well-formed"

@@ -18,8 +18,8 @@ from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.in_place import InPlace
 from nnefc.passes.tir.kernels import Kernel
-from nnefc.targets.machine.parsing import parse_target
-from nnefc.targets.machine.target import Target
+from nnefc.targets.machine.cpu.parsing import parse_target
+from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["lower", "lower_kernel", "manager_of", "module_after", "objects_of", "optimized"]
 
