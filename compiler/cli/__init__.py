@@ -3,33 +3,52 @@ inspect | view | targets`.
 
 Every option is a keyword of the same name in Python.
 
-Commands import what they need when they run, so that `--help` and `nnefc run` start without TVM.
+Commands are imported when they run, and import what they need then: `--help` and `nnefc run` start without TVM.
 """
 
 from __future__ import annotations
 
 import click
 
-from nnefc.cli.bench import bench_libraries
-from nnefc.cli.compare import compare_model
-from nnefc.cli.compile import compile_model
-from nnefc.cli.convert import convert_model
 from nnefc.cli.errors import ErrorsAsMessages
 from nnefc.cli.folders import printing_folder
-from nnefc.cli.inspect import inspect_file
+from nnefc.cli.lazy import LazyCommand, LazyCommands
 from nnefc.cli.manual import man_option
-from nnefc.cli.profile import profile_library
-from nnefc.cli.quantize import quantize_model
-from nnefc.cli.run import run_library
-from nnefc.cli.serve import serve_libraries
-from nnefc.cli.sign import sign_library, verify_library
-from nnefc.cli.targets import list_targets
-from nnefc.cli.view import view_model
 
 __all__ = ["main"]
 
 
-@click.group(cls=ErrorsAsMessages, context_settings={"help_option_names": ["-h", "--help"]})
+_COMMANDS = {
+    "compile": LazyCommand("compile", "compile_model", "Compile a model to a library."),
+    "compare": LazyCommand("compare", "compare_model", "Compare the tensors of a model with those of a reference."),
+    "convert": LazyCommand("convert", "convert_model", "Write a model of any format as a model of NNEF."),
+    "quantize": LazyCommand("quantize", "quantize_model", "Write a model with layers in 8-bit integers."),
+    "inspect": LazyCommand("inspect", "inspect_file", "Describe a model, or a compiled library."),
+    "view": LazyCommand("view", "view_model", "Draw a model as a graph on a web page."),
+    "run": LazyCommand("run", "run_library", "Run a library on arrays from files."),
+    "bench": LazyCommand("bench", "bench_libraries", "Time runs of libraries, and compare their results."),
+    "profile": LazyCommand("profile", "profile_library", "Time the kernels of a library compiled with --profile."),
+    "serve": LazyCommand("serve", "serve_libraries", "Serve libraries over HTTP and gRPC."),
+    "sign": LazyCommand("sign", "sign_library", "Sign a library with a private key."),
+    "verify": LazyCommand("sign", "verify_library", "Check the signature of a library."),
+    "targets": LazyCommand("targets", "list_targets", "List the targets that have a name."),
+}
+
+
+class _Group(ErrorsAsMessages):
+    """The group of all commands, which `--help` lists in the order of the table."""
+
+    commands: LazyCommands
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.commands.about().items()))
+
+
+@click.group(cls=_Group, commands=LazyCommands(_COMMANDS), context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="nnefc")
 @printing_folder("--cmakedir", "cmake", "Print the folder with the module of CMake, for -Dnnefc_DIR, and exit.")
 @printing_folder("--includedir", "runtime", "Print the folder with nnefc.h and nnefc.hpp, and exit.")
@@ -37,20 +56,4 @@ def main() -> None:
     """Compile trained networks ahead of time into self-contained shared libraries."""
 
 
-for command in (
-    compile_model,
-    compare_model,
-    convert_model,
-    quantize_model,
-    run_library,
-    bench_libraries,
-    profile_library,
-    serve_libraries,
-    sign_library,
-    verify_library,
-    inspect_file,
-    view_model,
-    list_targets,
-):
-    main.add_command(command)
 man_option(main)

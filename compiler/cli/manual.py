@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import version
 
 import click
-
-from nnefc.cli.grouped import Command
 
 __all__ = ["man_option", "manual_page"]
 
@@ -31,6 +28,8 @@ def manual_page(context: click.Context) -> str:
     """Returns the page in roff for the group of a context and all its commands."""
     group = context.command
     assert isinstance(group, click.Group)
+    from importlib.metadata import version
+
     lines = [
         f'.TH NNEFC 1 "" "nnefc {version("nnefc")}"',
         ".SH NAME",
@@ -52,6 +51,8 @@ def manual_page(context: click.Context) -> str:
 def _command(command: click.Command, context: click.Context) -> Iterator[str]:
     usage = " ".join(command.collect_usage_pieces(context))
     yield from (f'.SS "nnefc {_plain(command.name or "")} {_plain(usage)}"', *_paragraphs(command.help or ""))
+    from nnefc.cli.grouped import Command
+
     groups = command.grouped(context) if isinstance(command, Command) else {"": command.get_params(context)}
     for group, parameters in groups.items():
         yield from filter(None, [group and f".PP\n.I {_plain(group)}"])

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from runtime_samples import sample_library
 
+from nnefc.cli import main
+
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "examples" / "digits" / "model.nnef"
 
@@ -65,6 +67,11 @@ def test_the_loader_is_imported_when_it_is_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["compile", "--help"], ["targets"]], ids=" ".join)
 def test_help_and_the_list_of_targets_need_neither_the_compiler_nor_numpy(arguments: list[str], tmp_path: Path) -> None:
     assert packages(modules_of(arguments, tmp_path)) & {"numpy", *COMPILER} == set()
+
+
+def test_the_list_of_commands_imports_none_of_them(tmp_path: Path) -> None:
+    modules = modules_of(["--help"], tmp_path)
+    assert modules & {"nnefc.options", *(f"nnefc.cli.{each.module}" for each in main.commands._lazy.values())} == set()
 
 
 @pytest.mark.parametrize("arguments", [["run", "--random", "0"], ["inspect"]], ids=lambda words: words[0])

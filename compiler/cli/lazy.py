@@ -1,0 +1,58 @@
+"""Commands that are imported when they run, so that `nnefc --help` and other commands need not wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from importlib import import_module
+
+import click
+
+__all__ = ["LazyCommand", "LazyCommands"]
+
+
+@dataclass(frozen=True)
+class LazyCommand:
+    """A command before it is imported.
+
+    Attributes:
+        module: the module of `nnefc.cli` that has it.
+        name: its name there.
+        about: what it does, in the list of commands.
+    """
+
+    module: str
+    name: str
+    about: str
+
+
+class LazyCommands(MutableMapping[str, click.Command]):
+    """The commands of a group by name; each is imported when it is first asked for."""
+
+    def __init__(self, lazy: Mapping[str, LazyCommand]) -> None:
+        self._lazy = lazy
+        self._imported: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._imported and name in self._lazy:
+            found = self._lazy[name]
+            command: click.Command = getattr(import_module(f"nnefc.cli.{found.module}"), found.name)
+            command.short_help = found.about
+            self._imported[name] = command
+        return self._imported[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._imported[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("commands are not removed")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._lazy, **self._imported})
+
+    def __len__(self) -> int:
+        return len({**self._lazy, **self._imported})
+
+    def about(self) -> dict[str, str]:
+        """Returns what each command does, in the order of the table."""
+        return {name: each.about for name, each in self._lazy.items()}
