@@ -230,7 +230,7 @@ def rows_network() -> onnx.ModelProto:
 
 
 def test_the_page_on_programs_in_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions in place of onnxruntime's, and pools of sessions."""
+    """Options, sessions in place of onnxruntime's, and pools of sessions."""
     import nnefc
 
     monkeypatch.chdir(folder)
@@ -238,8 +238,10 @@ def test_the_page_on_programs_in_python(folder: Path, monkeypatch: pytest.Monkey
     nnefc.compile("net.onnx").export("net.so")
     images = np.random.default_rng(1).random((9, 8), np.float32)
     wanted = nnefc.load("net.so")(images)
-    session, pool, *_ = programs_for_python()
+    options, session, pool, *_ = programs_for_python()
     names: dict[str, Any] = {"images": images}
+    exec(options, names)
+    assert [str(size) for size in names["artifact"].inputs[0].shape] == ["batch", "8"]
     exec(session, names)
     np.testing.assert_array_equal(names["scores"], wanted)
     exec(pool, names)
