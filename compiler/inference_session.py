@@ -1,4 +1,4 @@
-"""The calls of onnxruntime's sessions that programs use most, for networks that nnefc compiles.
+"""Implements the interface of onnxruntime's sessions that programs use most, for networks that nnefc compiles.
 
     session = nnefc.InferenceSession("model.onnx", cache="compiled")
     (scores,) = session.run(None, {"image": image})
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 __all__ = ["InferenceSession", "ModelMetadata", "NodeArg", "SessionOptions", "get_available_providers"]
 
 _TARGETS = {"CPUExecutionProvider": "llvm", "CUDAExecutionProvider": "cuda"}
-"""What onnxruntime calls the kinds of machines, and what nnefc does."""
+"""Targets of nnefc by the names of onnxruntime's execution providers."""
 
 _LIBRARIES = (".so", ".dylib", ".dll")
 
 _NO_VERSION = (1 << 63) - 1
-"""Of models that say none, in onnxruntime."""
+"""The version that onnxruntime returns for models without one."""
 
 _TYPES = {"float32": "float", "float64": "double"}
-"""ONNX's words for element types, where they are others than NumPy's."""
+"""ONNX's names of element types, where they differ from NumPy's."""
 
 
 @dataclass(frozen=True)
 class NodeArg:
-    """An input or output.
+    """Describes an input or output.
 
     Attributes:
-        name: as the model says.
-        type: in ONNX's words, such as `tensor(float)`.
-        shape: sizes; names of those that are open.
+        name: the name in the model.
+        type: ONNX's name of the type, such as `tensor(float)`.
+        shape: sizes, and the names of dynamic dimensions.
     """
 
     name: str
@@ -58,13 +58,13 @@ class NodeArg:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What a model says of itself.
+    """Holds the metadata of a model.
 
     Attributes:
-        graph_name, graph_description: of its graph.
-        producer_name: what wrote the file.
-        description, domain, version: of the model.
-        custom_metadata_map: its author's own entries.
+        graph_name, graph_description: name and description of the graph.
+        producer_name: the program that wrote the file.
+        description, domain, version: description, domain and version of the model.
+        custom_metadata_map: the author's own entries.
     """
 
     graph_name: str
@@ -77,13 +77,13 @@ class ModelMetadata:
 
 
 class SessionOptions:
-    """Options of a session. Those of onnxruntime itself are taken, too.
+    """Holds options of a session; onnxruntime's own objects are accepted, too.
 
-    The compiler has optimized the network already, so only the number of threads has an effect here; other attributes
-    may be set, and change nothing.
+    The network is optimized when it is compiled, so only the number of threads has an effect. Other attributes may be
+    set, and have no effect.
 
     Attributes:
-        intra_op_num_threads: of each session; 0 for as many as the process may use.
+        intra_op_num_threads: threads of each session; 0 for as many as the process may use.
     """
 
     def __init__(self) -> None:
@@ -91,14 +91,14 @@ class SessionOptions:
 
 
 def get_available_providers() -> list[str]:
-    """The kinds of machines that libraries are made for, as onnxruntime calls them."""
+    """Returns the execution providers of onnxruntime whose machines nnefc compiles for."""
     return list(_TARGETS)
 
 
 class InferenceSession:
-    """A network that is ready to run.
+    """Runs a network.
 
-    Several threads may run it at the same time, each in a session of its own, unless the network has states.
+    Several threads may call `run` at the same time; each run has its own session, unless the network has states.
     """
 
     def __init__(
@@ -115,12 +115,12 @@ class InferenceSession:
         """Loads a compiled library, or compiles a model and loads it.
 
         Args:
-            path_or_bytes: a library; a model of any format that nnefc reads; or an ONNX model in memory, or its bytes.
+            path_or_bytes: a library, a model of any format that nnefc reads, an ONNX model in memory, or its bytes.
             sess_options: a :class:`SessionOptions`, or onnxruntime's.
-            providers: names, or pairs of a name and options; the first that nnefc has is used. By default the CPU's.
+            providers: names, or pairs of a name and options; the first one that nnefc knows is used. Default: the CPU.
             provider_options: options of each of `providers`; `device_id` is the number of the GPU.
-            cache: a folder that keeps libraries, so that a model is compiled once; None: the one that the environment
-                variable NNEFC_CACHE names, or else none.
+            cache: a folder that keeps compiled libraries, so that a model is compiled once; None: the folder in the
+                environment variable NNEFC_CACHE, or no folder.
             progress: called at the beginning and end of every phase of a compilation.
             options: of `nnefc.compile`, for a model.
 
@@ -161,7 +161,7 @@ class InferenceSession:
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[Any]:
-        """The outputs of these names, in this order; all of them for None.
+        """Runs the network and returns the outputs of these names, in this order; all outputs for None.
 
         Raises:
             RunError: inputs are missing or do not fit, or there is no such output.
@@ -182,15 +182,15 @@ class InferenceSession:
         user_data: Any,
         run_options: Any = None,
     ) -> None:
-        """Begin a run, and return; `callback(results, user_data, error)` is called in another thread when it ends.
+        """Starts a run and returns; `callback(results, user_data, error)` is called in another thread when it ends.
 
-        `error` is "" if there was none; else `results` is empty.
+        `error` is "" after a run without an error; else `results` is empty.
         """
 
         def run() -> None:
             try:
                 results, error = self.run(output_names, input_feed, run_options), ""
-            except Exception as failure:  # nobody has the future that would keep it
+            except Exception as failure:  # there is no future that would hold it
                 results, error = [], str(failure) or type(failure).__name__
             callback(results, user_data, error)
 
@@ -199,28 +199,28 @@ class InferenceSession:
         self._pool.begin(run)
 
     def get_inputs(self) -> list[NodeArg]:
-        """The inputs in their order."""
+        """Returns the inputs in their order."""
         return [_argument(tensor) for tensor in self._model.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
-        """The outputs in their order."""
+        """Returns the outputs in their order."""
         return [self._output(tensor) for tensor in self._model.outputs]
 
     def get_modelmeta(self) -> ModelMetadata:
-        """What the model says of itself, as onnxruntime has it."""
-        said = self._model.metadata
+        """Returns the model's metadata in the form of onnxruntime."""
+        metadata = self._model.metadata
         return ModelMetadata(
             graph_name=self._model.name,
-            producer_name=said.get("producer_name", ""),
-            description=said.get("doc_string", ""),
-            domain=said.get("domain", ""),
-            version=int(said.get("model_version", _NO_VERSION)),
-            custom_metadata_map=own_entries(said),
-            graph_description=said.get("graph_doc_string", ""),
+            producer_name=metadata.get("producer_name", ""),
+            description=metadata.get("doc_string", ""),
+            domain=metadata.get("domain", ""),
+            version=int(metadata.get("model_version", _NO_VERSION)),
+            custom_metadata_map=own_entries(metadata),
+            graph_description=metadata.get("graph_doc_string", ""),
         )
 
     def get_providers(self) -> list[str]:
-        """What the session runs on."""
+        """Returns the execution provider of the session."""
         return [self._provider]
 
     def _output(self, tensor: Tensor) -> NodeArg:
@@ -231,7 +231,7 @@ class InferenceSession:
         return NodeArg(tensor.name, f"seq(map({key},{_argument(tensor).type}))", [])
 
     def _named(self, name: str, array: Any) -> Any:
-        """An output as onnxruntime gives it: rows by the names of classes, where columns stand for classes."""
+        """Returns an output as onnxruntime does: a mapping by class for each row, where columns are classes."""
         labels = self._model.labels.get(name)
         if labels is None:
             return array
@@ -244,13 +244,13 @@ def _argument(tensor: Tensor) -> NodeArg:
 
 
 def _provider(providers: Sequence[Any] | None, options: Sequence[Mapping[str, Any]] | None) -> tuple[str, int]:
-    """The first provider that is known, and the number of the device."""
+    """Returns the first provider that is known, and the number of the device."""
     wanted = ["CPUExecutionProvider"] if not providers else list(providers)
     given = [{}] * len(wanted) if options is None else list(options)
     if len(given) != len(wanted):
         raise LoadError(f"there are options of {len(given)} providers, but {len(wanted)} providers")
-    for item, said in zip(wanted, given, strict=True):
-        name, own = (item[0], item[1]) if isinstance(item, tuple) else (item, said)
+    for provider, default in zip(wanted, given, strict=True):
+        name, own = (provider[0], provider[1]) if isinstance(provider, tuple) else (provider, default)
         if name in _TARGETS:
             return name, int(own.get("device_id", 0))
     raise LoadError(f"nnefc has none of the providers {', '.join(map(str, wanted))}; it has {', '.join(_TARGETS)}")

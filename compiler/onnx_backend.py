@@ -80,7 +80,7 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
         self._path, self._folder = path, folder  # the folder is there as long as this is
         keywords = dict(options)
         self._load = {"threads": keywords.pop("threads", None), "device": device}
-        self._options = compile_options("prepare", keywords, target)
+        self._options = compile_options("nnefc.onnx_backend.prepare", keywords, target)
         proto = onnx.load(path, load_external_data=False)
         constants = {tensor.name for tensor in proto.graph.initializer}
         constants |= {tensor.values.name for tensor in proto.graph.sparse_initializer}

@@ -130,7 +130,7 @@ def _check_names(function: str, keywords: Mapping[str, Any], known: Sequence[str
         if name not in known:
             close = get_close_matches(name, known, 3)
             raise UnknownOption(
-                f"{function}() has no option {name!r}",
+                f"{function} has no option {name!r}",
                 hint=f"did you mean {' or '.join(close)}?" if close else f"its options are {', '.join(known)}",
             )
 

@@ -1,4 +1,4 @@
-"""Models and pipelines of scikit-learn, compiled by way of their converter to ONNX.
+"""Compiles models and pipelines of scikit-learn by converting them to ONNX.
 
     import nnefc.sklearn
     compiled = nnefc.sklearn.compile(pipeline, samples[:1])
@@ -33,7 +33,7 @@ __all__ = ["CompiledEstimator", "compile"]
 _METHODS = ("predict", "predict_proba", "decision_function", "transform", "score_samples")
 
 _TOLERANCE = 1e-3
-"""Between a method of the original and an output in float32, relative to the largest value."""
+"""Maximum difference of an output in float32 from a method's result, relative to the largest value."""
 
 
 def compile(
@@ -44,19 +44,20 @@ def compile(
     target: str = "llvm",
     **options: Unpack[CompileKeywords],
 ) -> CompiledEstimator:
-    """Compiles a trained estimator or pipeline; the number of samples stays open.
+    """Compiles a trained estimator or pipeline; the number of samples stays dynamic.
 
     Args:
-        estimator: of scikit-learn, trained.
-        samples: `[n, features]`: an array, or a data frame whose columns become inputs of their own; the library reads
-            these types, float64 too. On them the original's methods show which the library computes.
-        threads: of the session; None: all processors that the process may use.
+        estimator: a trained estimator of scikit-learn.
+        samples: `[n, features]`: an array, or a data frame whose columns become separate inputs; the library reads the
+            same types, float64 too. The library's results on these samples are matched with those of the estimator's
+            methods.
+        threads: threads of the session; None: all processors that the process may use.
         target: as of `nnefc.compile`.
         options: of `nnefc.compile`.
 
     Raises:
-        CompileError: skl2onnx cannot convert the estimator, nnefc cannot compile what it writes, or the results are
-            those of no method.
+        CompileError: skl2onnx cannot convert the estimator, nnefc cannot compile the ONNX model, or the results match
+            no method.
     """
     chosen = compile_options("nnefc.sklearn.compile", options, target)
     found: list[CompiledEstimator] = []
@@ -88,13 +89,13 @@ def _compiled(proto: onnx.ModelProto, estimator: Any, options: CompileOptions) -
 
 
 class CompiledEstimator:
-    """A compiled estimator, with those methods of the original that its library computes.
+    """Runs a compiled estimator; it has the methods of the original that its library computes.
 
     Attributes:
         artifact: the compiled network, to export.
         model: the loaded library.
-        methods: their names.
-        others: outputs of the library that none of them gives.
+        methods: names of the methods.
+        others: outputs of the library that match no method.
     """
 
     artifact: Artifact
@@ -124,12 +125,12 @@ class CompiledEstimator:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all outputs are those of methods."""
+        """Returns whether all outputs match methods."""
         return not self.others
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The names of the methods that it has."""
+        """Returns the names of the methods."""
         return tuple(self._outputs)
 
     def __getattr__(self, name: str) -> Callable[[Any], np.ndarray]:
@@ -143,11 +144,11 @@ class CompiledEstimator:
         return sorted({*super().__dir__(), *self._outputs})
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """Write the library; arguments as of `Artifact.export`."""
+        """Writes the library; arguments as for `Artifact.export`."""
         self.artifact.export(path, **options)
 
     def _run(self, samples: Any) -> dict[str, np.ndarray]:
-        """All outputs, by name."""
+        """Returns all outputs by name."""
         if self._columns and hasattr(samples, "columns"):
             missing = [str(name) for name in self._columns if name not in samples.columns]
             if missing:
@@ -163,10 +164,10 @@ class CompiledEstimator:
 
 
 def _converted_to(tensor: Tensor, array: np.ndarray) -> np.ndarray:
-    """An array in the type of an input.
+    """Converts an array to the type of an input.
 
     Raises:
-        CompileError: the input has integers, and the array other numbers.
+        CompileError: the input has integers, and the array has numbers that are no integers.
     """
     if tensor.dtype == "string":
         return array
@@ -181,7 +182,7 @@ def _converted_to(tensor: Tensor, array: np.ndarray) -> np.ndarray:
 
 
 def _is_equal(array: np.ndarray, wanted: np.ndarray) -> bool:
-    """Whether an output is what a method gives, but for rounding and an axis of one."""
+    """Returns whether an output equals a method's result, except for rounding and axes of size 1."""
     if array.size != wanted.size or len(array) != len(wanted):
         return False
     if wanted.dtype.kind in "OUS" or array.dtype.kind in "OUS":

@@ -1,4 +1,4 @@
-"""Networks of PyTorch, compiled where they are: by torch.export, and by torch's own exporter to ONNX.
+"""Compiles networks of PyTorch in memory: by torch.export, and by torch's own exporter to ONNX.
 
     import nnefc.torch
     compiled = nnefc.torch.compile(module, image)      # a module of PyTorch that runs the library
@@ -48,18 +48,21 @@ def compile(
     """Compiles a module of PyTorch, whose parameters become constants.
 
     Args:
-        module: in the mode that it shall have; usually after `module.eval()`.
-        example: what it is called with, by position; sizes that `dynamic_shapes` leaves open may differ later.
-        kwargs: what it is called with by name.
-        dynamic_shapes: as of `torch.export.export`: which sizes stay open, such as `({0: torch.export.Dim("batch")},)`.
-        threads: of the session; None: all processors that the process may use.
+        module: in the mode to compile; usually after `module.eval()`.
+        example: positional arguments of a call; sizes that `dynamic_shapes` names may differ later.
+        kwargs: keyword arguments of a call.
+        dynamic_shapes: as for `torch.export.export`: the sizes that stay dynamic, such as
+            `({0: torch.export.Dim("batch")},)`.
+        threads: threads of the session; None: all processors that the process may use.
         target: as of `nnefc.compile`.
         options: of `nnefc.compile`.
 
     Raises:
         CompileError: PyTorch cannot export the module, or nnefc cannot compile what it exports.
     """
-    return _compile(module, example, kwargs, dynamic_shapes, threads, compile_options("compile", options, target))
+    return _compile(
+        module, example, kwargs, dynamic_shapes, threads, compile_options("nnefc.torch.compile", options, target)
+    )
 
 
 def _compile(
@@ -81,7 +84,7 @@ def _compile(
 
 
 def _each_its_own(arguments: Any) -> Any:
-    """The arguments with a copy of each tensor that was there before: torch.export takes equal ones for one input."""
+    """Copies each tensor that occurs more than once: torch.export would make one input of equal objects."""
     seen: set[int] = set()
 
     def own(leaf: Any) -> Any:
@@ -94,9 +97,9 @@ def _each_its_own(arguments: Any) -> Any:
 
 
 class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
-    """A compiled network that is called like the module that it was made of, with tensors in and out.
+    """Runs a compiled network; it is called like the original module, with tensors as arguments and results.
 
-    It has no parameters, and records no gradients.
+    The module has no parameters, and records no gradients.
 
     Attributes:
         artifact: the compiled network, to export.
@@ -109,7 +112,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     def __init__(
         self, program: torch.export.ExportedProgram, name: str, threads: int | None, options: CompileOptions
     ) -> None:
-        """Compile what torch.export gives; see :func:`compile`."""
+        """Compiles an exported program; see :func:`compile`."""
         super().__init__()
         mutations = program.run_decompositions({}).graph_signature  # the exported program itself may hide them
         changed = [*mutations.buffers_to_mutate.values(), *mutations.user_inputs_to_mutate.values()]
@@ -135,11 +138,12 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         self._examples = pytree.tree_leaves(program.example_inputs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the network.
+        """Runs the network.
 
         Raises:
-            RunError: tensors that do not fit, or that the library cannot read where they are.
-            CompileError: arguments of another structure, or others that are no tensors, than those it was compiled for.
+            RunError: tensors do not fit, or are in memory that the library cannot read.
+            CompileError: the arguments have another structure than when the network was compiled, or arguments that are
+                no tensors have other values.
         """
         inside, outside = self._structures
         leaves, structure = pytree.tree_flatten((args, kwargs))
@@ -159,7 +163,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         return pytree.tree_unflatten(results, outside)
 
     def takes(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Whether the library takes tensors of these sizes, as far as it knows them."""
+        """Returns whether tensors have the sizes that are fixed in the library."""
         return all(
             own == size or not isinstance(own, int)
             for known, tensor in zip(self.model.inputs, tensors, strict=True)
@@ -167,7 +171,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
         )
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """Write the library; arguments as of `Artifact.export`."""
+        """Writes the library; arguments as for `Artifact.export`."""
         self.artifact.export(path, **options)
 
 
@@ -178,31 +182,31 @@ def backend(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """What `torch.compile(module, backend="nnefc", options={…})` calls for each graph that it captures.
+    """Compiles a graph that `torch.compile(module, backend="nnefc", options={…})` captures.
 
-    A graph is compiled when it first runs; sizes that torch leaves open stay open. Parameters are constants: after they
-    change, it is compiled again. Changes in place through `.data`, of which PyTorch keeps no count, are not seen: call
-    `torch._dynamo.reset()` after them. Where gradients are recorded, or parameters were made in inference mode, where
-    changes are not counted either, the graph runs as it is.
+    A graph is compiled when it first runs; symbolic sizes of torch stay dynamic. Parameters are constants: a graph is
+    compiled again after they change. In-place changes through `.data`, which do not increment PyTorch's version
+    counters, are not detected: call `torch._dynamo.reset()` after them. The graph runs in PyTorch where gradients are
+    recorded, and where parameters were created in inference mode, which has no version counters.
 
     Args:
-        graph: of the module or a part of it.
+        graph: the graph of the module or a part of it.
         inputs: examples of its inputs.
-        mode: has no effect: nnefc has one.
-        options: of `nnefc.compile`, and `threads`.
+        mode: ignored: nnefc has one mode.
+        options: options of `nnefc.compile`, and `target` and `threads`.
     """
     del inputs, mode
     return _Captured(graph, dict(options or {}))
 
 
 class _Captured:
-    """A graph that torch.compile captured, compiled for what it is called with."""
+    """Compiles a graph that torch.compile captured for the arguments of its calls."""
 
     def __init__(self, graph: torch.fx.GraphModule, options: dict[str, Any]) -> None:
         self._graph = graph
         self._threads = options.pop("threads", None)
         target = options.pop("target", "llvm")
-        self._options = compile_options("the backend nnefc of torch.compile", options, target)
+        self._options = compile_options("torch.compile with nnefc", options, target)
         nodes = graph.graph.find_nodes(op="placeholder")
         examples = [node.meta.get("example_value") for node in nodes]
         static = [(node.meta.get("tensor_dict") or {}).get("_dynamo_static_input_type") for node in nodes]
@@ -252,14 +256,14 @@ _RECORDED = "where gradients are recorded: use torch.no_grad() or torch.inferenc
 _UNCOUNTED = "whose parameters were made in inference mode, for their changes are not counted: make them outside of it"
 
 _CONSTANT, _NUMBER, _TENSOR = object(), object(), object()
-"""What an input of a captured graph is: a parameter, a number of its own, a tensor of the call."""
+"""Kinds of inputs of a captured graph: a parameter, a number, a tensor of the call."""
 
 _Size: TypeAlias = "tuple[int, int]"
-"""A number that is the size of an input: which one, and its axis."""
+"""A number that is a size of an input: index of the input, and axis."""
 
 
 def _kind(example: Any, examples: Sequence[Any], is_constant: bool) -> Any:
-    """One of the above, or a _Size."""
+    """Returns one of the kinds above, or a _Size."""
     if is_constant:
         return _CONSTANT
     if isinstance(example, torch.Tensor):
@@ -273,14 +277,14 @@ def _kind(example: Any, examples: Sequence[Any], is_constant: bool) -> Any:
 
 
 def _open_axes(example: Any) -> list[int]:
-    """The axes of a tensor whose sizes torch leaves open."""
+    """Returns the axes of a tensor whose sizes are symbolic in torch."""
     if not isinstance(example, torch.Tensor):
         return []
     return [axis for axis, size in enumerate(example.shape) if isinstance(size, torch.SymInt)]
 
 
 class _Bound(torch.nn.Module):  # type: ignore[misc, unused-ignore]
-    """A captured graph whose parameters and numbers are fixed: called with the other tensors."""
+    """Binds the parameters and numbers of a captured graph; called with the other tensors."""
 
     def __init__(self, graph: torch.fx.GraphModule, kinds: Sequence[Any], values: Sequence[Any]) -> None:
         super().__init__()
@@ -306,19 +310,19 @@ class _Bound(torch.nn.Module):  # type: ignore[misc, unused-ignore]
 
 
 def _readable(leaf: Any) -> Any:
-    """An argument as the loader reads it."""
+    """Converts an argument to a form that the loader reads."""
     return leaf.detach() if isinstance(leaf, torch.Tensor) else np.asarray(leaf)
 
 
 def _tensor(array: np.ndarray, dtype: str) -> torch.Tensor:
-    """A result; NumPy has the bits of bfloat16 alone."""
+    """Converts a result to a tensor; bfloat16 comes as its bits, for NumPy has no such type."""
     tensor = torch.from_numpy(array)
     return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's remarks on itself and on packages that are not there."""
+    """Suppresses the exporter's messages on itself and on packages that are not installed."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

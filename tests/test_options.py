@@ -67,8 +67,8 @@ def test_help_texts_name_options_as_they_are_written_there() -> None:
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"shap": {}}, "nnefc.compile() has no option 'shap'\nhint: did you mean shape?"),
-        ({"xyz": 1}, "nnefc.compile() has no option 'xyz'\nhint: its options are random_weights, "),
+        ({"shap": {}}, "nnefc.compile has no option 'shap'\nhint: did you mean shape?"),
+        ({"xyz": 1}, "nnefc.compile has no option 'xyz'\nhint: its options are random_weights, "),
         (
             {"output_tensors": "conv1"},
             "output_tensors is 'conv1', not a list of names\nhint: such as ",
