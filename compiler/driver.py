@@ -296,6 +296,12 @@ def compile_network(
         )
         for level in backend.levels
     ]
+    for each in passes:
+        if not any(manager.runs_inserted(each) for manager in managers):
+            raise CompileError(
+                f"the pass {each.after!r}, which {each.name!r} follows, does not run for this target and these options",
+                hint="--print-passes lists those that do",
+            )
     backend.check()
     if code.profile and not backend.takes_profile:
         raise CompileError(

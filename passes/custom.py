@@ -37,9 +37,8 @@ def after(name: str, change: Callable[[Any], Any] | tvm.ir.transform.Pass, *, ca
         except CompileError:
             raise
         except Exception as error:
-            reason = next((line for line in str(error).splitlines() if line.strip()), "no message")
             raise CompileError(
-                f"the pass {own!r}, after {name!r}, failed: {type(error).__name__}: {reason}",
+                f"the pass {own!r}, after {name!r}, failed: {type(error).__name__}: {_last_line(error)}",
                 hint=f"{TRACEBACK}=1 shows where",
             ) from error
         wrong = _what_is_wrong(program, made)
@@ -78,10 +77,18 @@ def _what_is_wrong(before: Any, after: Any) -> str:
                 return f"removed the function {gv.name_hint!r}"
             if not _has_parameters_of(func, other):
                 return f"changed the parameters or results of {gv.name_hint!r}"
-    is_graph = any(isinstance(func, relax.Function) for func in after.functions.values())
-    if is_graph and not relax.analysis.well_formed(after):
-        return "returned a module that is not well-formed"
+    if any(isinstance(func, relax.Function) for func in after.functions.values()):
+        try:
+            relax.analysis.well_formed(after)
+        except Exception as error:  # of several types
+            return f"returned a module that is not well-formed: {_last_line(error)}"
     return ""
+
+
+def _last_line(error: Exception) -> str:
+    """Returns what an error of TVM says, without its trace."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
 
 
 def _has_parameters_of(before: Any, after: Any) -> bool:

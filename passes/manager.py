@@ -352,6 +352,10 @@ class PassManager:
         self._numbers = {step.name: number for number, step in enumerate(self.passes, 1)}
         self._running = _Running()
 
+    def runs_inserted(self, inserted: Insertion) -> bool:
+        """Returns whether a pass of a user runs."""
+        return inserted.name in self._numbers
+
     def unobserved(self) -> PassManager:
         """Returns a manager of the same passes that reports to nobody."""
         return PassManager(self.backend, self.settings, self.passes)

@@ -18,15 +18,14 @@ __all__ = ["compile_model"]
 
 
 @click.command("compile", cls=Command)
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=click.Path(path_type=Path), required=False, metavar="MODEL")
 @option(
     "-o",
     "--output",
     group="Output",
     type=click.Path(path_type=Path),
-    required=True,
-    help="The file to write: NAME.so is a shared library (or .dylib, .dll, .wasm, depending on the target), NAME.a a "
-    "static library, NAME.o an object file; the last two with a C header. With --emit or --targets, a folder.",
+    help="The file to write, required: NAME.so is a shared library (or .dylib, .dll, .wasm, depending on the target), "
+    "NAME.a a static library, NAME.o an object file; the last two with a C header. With --emit or --targets, a folder.",
 )
 @compiler_options(["target"])
 @option(
@@ -83,10 +82,25 @@ __all__ = ["compile_model"]
     help="Write the network's code as text instead of a library: a file for each LLVM module, or CUDA source.",
 )
 @compiler_options(CompileKeywords.__annotations__)
+@option(
+    "--print-passes",
+    group="Debugging",
+    common=False,
+    is_flag=True,
+    help="Print the passes that run for the target and the other options, and compile nothing; MODEL and -o are not "
+    "needed.",
+)
+@option(
+    "--time-passes",
+    group="Debugging",
+    common=False,
+    is_flag=True,
+    help="Print the processor time of each pass in the end, the slowest first.",
+)
 @option("-v", "--verbose", group="Debugging", is_flag=True, help="Print each phase, even if stderr is not a terminal.")
 def compile_model(
-    model: Path,
-    output: Path,
+    model: Path | None,
+    output: Path | None,
     name: str | None,
     weights: str | None,
     encrypt: Path | None,
@@ -94,20 +108,31 @@ def compile_model(
     emit: str | None,
     targets: list[str] | None,
     jobs: int | None,
+    print_passes: bool,
+    time_passes: bool,
     verbose: bool,
     **options: Any,
 ) -> None:
     """Compile MODEL (NNEF, ONNX or PNNX) to one self-contained library."""
     keywords = given(options)
+    if print_passes:
+        from nnefc.cli.passes import pass_lines
+        from nnefc.cli.tvm_alone import import_tvm
+
+        import_tvm()
+        click.echo("\n".join(pass_lines(keywords)))
+        return
+    model, output = needed("model", model), needed("output", output)
     form = given({"name": name, "weights": weights, "encrypt": encrypt, "cc": cc})
     if emit is not None and form:
         raise click.UsageError(f"--{next(iter(form))} is an option for libraries: it cannot be used with --emit")
     if jobs is not None and targets is None:
         raise click.UsageError("--jobs is for --targets: one target is one job")
     if targets is not None:
-        for other in ("target", "dump"):
-            if other in keywords:
-                raise click.UsageError(f"--{other} is for one target: it cannot be used with --targets")
+        for other in ("target", "dump", "dump_after", "time_passes"):
+            if other in keywords or (other == "time_passes" and time_passes):
+                flag = other.replace("_", "-")
+                raise click.UsageError(f"--{flag} is for one target: it cannot be used with --targets")
         if emit is not None:
             raise click.UsageError("--emit is for one target: it cannot be used with --targets")
         compile_targets(model, output, targets, jobs, form, keywords)
@@ -125,12 +150,15 @@ def compile_model(
     phases = Phases(Console(stderr=True, quiet=not (verbose or sys.stderr.isatty())))
     if emit is None:
         check_form(output, keywords.get("target", "llvm"), name, cc)
-    artifact = nnefc.compile(model, progress=phases, **keywords)
+    times = nnefc.passes.PassTimes() if time_passes else None
+    artifact = nnefc.compile(model, progress=phases, observers=[] if times is None else [times], **keywords)
     with phases.phase("link" if emit is None else "emit"):
         if emit is None:
             artifact.export(output, **form)
         else:
             artifact.emit(emit, output)
+    if times is not None:
+        click.echo(times.table())
     if verbose:
         from nnefc.cli.text import face
 
@@ -146,6 +174,20 @@ def compile_model(
         for line in trial_lines(artifact.trials):
             click.echo(line, err=True)
         click.echo(size_line(output, artifact.description, beside="encrypt" in form or weights == "separate"), err=True)
+
+
+def needed(name: str, value: Path | None) -> Path:
+    """Returns a parameter that is needed except for `--print-passes`.
+
+    Raises:
+        click.MissingParameter: it is missing.
+    """
+    context = click.get_current_context()
+    if value is None:
+        raise click.MissingParameter(
+            ctx=context, param=next(each for each in context.command.params if each.name == name)
+        )
+    return value
 
 
 def check_writable(output: Path) -> None:

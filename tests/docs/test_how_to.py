@@ -171,3 +171,18 @@ def test_commands_that_pages_name_are_there(page: Path) -> None:
         place = ROOT / "compiler" / rest.replace(".", "/") if folder == "nnefc" else ROOT / command
         alternatives = [place, place.with_suffix(".py"), ROOT / rest.replace(".", "/")]
         assert any(path.exists() for path in alternatives), command
+
+
+NEGATED = """<ir_version: 8, opset_import: ["" : 17]>
+net (float[6] x) => (float[6] y) { a = Neg (x) b = Neg (a) y = Exp (b) }"""
+
+
+def test_a_pass_of_a_user(folder: Path) -> None:
+    network(NEGATED, folder / "model.onnx")
+    own, times, _ = blocks("add-a-pass.md", "python")
+    (folder / "own.py").write_text(own + times)
+    printed = shell("python own.py", folder)
+    assert "drop double negation" not in printed and printed.splitlines()[-1].endswith("total, of processor time")
+    assert "negative" in (folder / "dump" / "000_network.py").read_text()
+    assert "negative" not in next((folder / "dump").glob("*_drop_double_negation.py")).read_text()
+    assert np.allclose(scaled(folder), np.exp(np.arange(6)))
