@@ -303,39 +303,7 @@ def compile_network(
                 hint="--print-passes lists those that do",
             )
     backend.check()
-    if code.profile and not backend.takes_profile:
-        raise CompileError(
-            f"libraries for the target {target.name} do not time their kernels",
-            hint="tools of its maker do: for NVIDIA's GPUs, nsys profile and ncu",
-        )
-    if checked is not None and not backend.takes_checks:
-        raise CompileError(
-            f"libraries for the target {target.name} do not check what their kernels do",
-            hint="tools of its maker do: for NVIDIA's GPUs, compute-sanitizer",
-        )
-    if special.networks and not backend.takes_specializations:
-        raise CompileError(
-            f"code of its own for some sizes is for processors, not for the target {target.name}",
-            hint="compile a library for each of these sizes: --shape NAME=SIZE",
-        )
-    if special.networks and any(part.unlimited_counts for part in (network, *special.networks)):
-        names = {count.dimension.name for part in (network, *special.networks) for count in part.unlimited_counts}
-        raise CompileError(
-            "code of its own for some sizes needs limits of the sizes that only the data tell: "
-            f"{', '.join(sorted(names))} has none",
-            hint=f"give it a range: --shape {min(names)}=0..1000",
-        )
-    if not target.host.hosted and (network.open_dimensions or network.all_counts or network.has_text):
-        raise CompileError(
-            f"the target {target.name} has no heap, which "
-            + ("strings need" if network.has_text else "sizes that are known at run time need"),
-            hint=None if network.has_text else "give the open dimensions: --shape NAME=SIZE",
-        )
-    if network.has_text and not backend.takes_text:
-        raise CompileError(
-            f"the network computes with strings: code for them is for processors, not for the target {target.name}",
-            hint="compile the part that reads and makes strings for the processor, and the rest for the GPU",
-        )
+    _check_target(network, special, backend, code.profile, checked is not None)
     with (
         _without_collections(),
         memory_errors("the network takes more memory to compile than there is"),
@@ -362,3 +330,52 @@ def compile_network(
             return artifact
         checks = sum((level.generator.checks for level in levels), Checks())
         return replace(artifact, description=replace(artifact.description, checked=True), checks=checks)
+
+
+def _check_target(network: Network, special: Specializations, backend: Backend, profile: bool, checked: bool) -> None:
+    """Refuses networks and options that the target does not support, before any work.
+
+    Args:
+        network: the network for all sizes.
+        special: networks of the same model for some sizes.
+        backend: the backend of the target.
+        profile: whether kernels are timed.
+        checked: whether kernels check their accesses.
+
+    Raises:
+        CompileError: the target does not support something; with a way out.
+    """
+    name = backend.target.name
+    if profile and not backend.takes_profile:
+        raise CompileError(
+            f"libraries for the target {name} do not time their kernels",
+            hint="tools of its maker do: for NVIDIA's GPUs, nsys profile and ncu",
+        )
+    if checked and not backend.takes_checks:
+        raise CompileError(
+            f"libraries for the target {name} do not check what their kernels do",
+            hint="tools of its maker do: for NVIDIA's GPUs, compute-sanitizer",
+        )
+    if special.networks and not backend.takes_specializations:
+        raise CompileError(
+            f"code of its own for some sizes is for processors, not for the target {name}",
+            hint="compile a library for each of these sizes: --shape NAME=SIZE",
+        )
+    if special.networks and any(part.unlimited_counts for part in (network, *special.networks)):
+        names = {count.dimension.name for part in (network, *special.networks) for count in part.unlimited_counts}
+        raise CompileError(
+            "code of its own for some sizes needs limits of the sizes that only the data tell: "
+            f"{', '.join(sorted(names))} has none",
+            hint=f"give it a range: --shape {min(names)}=0..1000",
+        )
+    if not backend.target.host.hosted and (network.open_dimensions or network.all_counts or network.has_text):
+        raise CompileError(
+            f"the target {name} has no heap, which "
+            + ("strings need" if network.has_text else "sizes that are known at run time need"),
+            hint=None if network.has_text else "give the open dimensions: --shape NAME=SIZE",
+        )
+    if network.has_text and not backend.takes_text:
+        raise CompileError(
+            f"the network computes with strings: code for them is for processors, not for the target {name}",
+            hint="compile the part that reads and makes strings for the processor, and the rest for the GPU",
+        )

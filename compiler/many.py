@@ -1,4 +1,4 @@
-"""One model for many targets, each compilation in a process or on a machine of its own."""
+"""Compiles one model for many targets, each in a separate process or on another machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, Unpack
 
 from nnefc.artifact import Artifact
-from nnefc.diagnostics import CompileError
+from nnefc.diagnostics import CompileError, warn_of_deprecation
 from nnefc.driver import compile_model
 from nnefc.loader.pool import usable_processors
 from nnefc.option_keywords import CompileKeywords, compile_options
@@ -37,15 +37,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Compiled:
-    """What became of a model for one target.
+    """Holds the result of compiling a model for one target.
 
     Attributes:
-        target: as it was given.
-        seconds: what compiling took.
-        artifact: the compiled network, where no folder was given.
-        path: the library, where a folder was.
-        description: what the library says of itself; None if there is none.
-        error: why there is none; nearly always a `CompileError`.
+        target: the target as the caller wrote it.
+        seconds: the time that compiling took.
+        artifact: the compiled network, if there is no folder.
+        path: the library, if there is a folder.
+        description: the description in the library; None if compiling failed.
+        error: why compiling failed; nearly always a `CompileError`.
     """
 
     target: str
@@ -63,27 +63,29 @@ def compile_many(
     *,
     executor: Executor | None = None,
     jobs: int | None = None,
-    told: Callable[[Compiled], None] | None = None,
+    on_result: Callable[[Compiled], None] | None = None,
     export: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    told: Callable[[Compiled], None] | None = None,
     **options: Unpack[CompileKeywords],
 ) -> dict[str, Compiled]:
-    """Compile a model for several targets side by side. One that fails does not lose the others.
+    """Compiles a model for several targets in parallel. A failure for one target does not affect the others.
 
-    As wherever Python starts processes, a program that calls this without an executor does so under
-    `if __name__ == "__main__":`.
+    A program that calls this function without an executor needs `if __name__ == "__main__":`, as always where Python
+    starts processes.
 
     Args:
         model: its file, as in :func:`nnefc.compile`.
         targets: each as in :func:`nnefc.compile`.
-        folder: where the libraries are written, each in a folder of its target; None: they come back as artifacts.
-        executor: anything with the methods of `concurrent.futures.Executor`, such as those of Dask or Ray. Where it
-            works on other machines, these have the model, and the folder, under the same names. None: processes here.
-        jobs: how many processes, without an executor; None: as many as this process may use processors.
-        told: called with each result as soon as it is there.
+        folder: where the libraries are written, each in a subfolder of its target; None: artifacts are returned.
+        executor: an object with the methods of `concurrent.futures.Executor`, such as those of Dask or Ray. Other
+            machines need the model and the folder under the same names. None: processes on this machine.
+        jobs: the number of processes, without an executor; None: the number of processors that this process may use.
+        on_result: called with each result when it is complete.
         export: options of `Artifact.export`, such as `weights`.
         progress: as of :func:`nnefc.compile`; an executor with other processes must be able to send it to them.
-        options: all further ones are those of :func:`nnefc.compile`.
+        told: the old name of `on_result`.
+        options: options of :func:`nnefc.compile`.
 
     Returns:
         the results by target, in the order of `targets`.
@@ -93,6 +95,9 @@ def compile_many(
     """
     _check(targets, jobs)
     chosen = compile_options("nnefc.compile_many", options)
+    if told is not None:
+        warn_of_deprecation("the option told of nnefc.compile_many is called on_result now; the old name will go")
+        on_result = on_result or told
     place = None if folder is None else Path(folder)
     found: dict[str, Compiled] = {}
     with ExitStack() as stack:
@@ -106,8 +111,8 @@ def compile_many(
             for future in as_completed(begun):
                 result = _result(future, begun[future])
                 found[result.target] = result
-                if told is not None:
-                    told(result)
+                if on_result is not None:
+                    on_result(result)
         finally:
             for future in begun:
                 future.cancel()
@@ -127,7 +132,7 @@ def _check(targets: Sequence[str], jobs: int | None) -> None:
 
 
 def _folder_name(target: str) -> str:
-    """A target as the name of a folder."""
+    """Returns the name of the folder of a target."""
     return re.sub(r"[^A-Za-z0-9_.+-]+", "_", target).lstrip(".-") or "_"
 
 
@@ -155,14 +160,14 @@ def _compile_one(
 
 
 def _file_name(model: Path, target: str) -> str:
-    """The model's name up to its first point, with the end that the target's shared libraries have, or static ones."""
+    """Returns the model's name up to its first point, with the suffix of the target's shared or static libraries."""
     zig_target = parse_any_target(target).zig_target
     stem = model.resolve().name.partition(".")[0] or "model"
     return stem + (format_of(zig_target).suffix if is_hosted(zig_target) else ".a")
 
 
 def _result(future: Future[Compiled], target: str) -> Compiled:
-    """What came back, or why nothing did."""
+    """Returns the result of a future, or its error as a result."""
     try:
         return future.result()
     except BrokenProcessPool as error:
@@ -177,7 +182,7 @@ def _result(future: Future[Compiled], target: str) -> Compiled:
 
 
 def _begin_process(begin: Callable[[], None] | None) -> None:
-    """Leave interruptions by the keyboard to the parent, which terminates the process; end what it runs then."""
+    """Ignores interruptions by the keyboard, on which the parent terminates this process; then child processes end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
     if begin is not None:
@@ -185,14 +190,14 @@ def _begin_process(begin: Callable[[], None] | None) -> None:
 
 
 def _end(number: int, _frame: object) -> None:
-    """Raise, so that no temporary files and no compilers are left behind."""
+    """Raises SystemExit, so that temporary files are removed and child processes end."""
     sys.exit(128 + number)
 
 
 class Processes(Executor):
-    """Processes that do not know each other: if the system ends one, its own work alone is lost.
+    """Runs calls in independent processes: if the system ends one, only its own call fails.
 
-    `begin` is called in each of them first.
+    `begin` is called first in each process.
     """
 
     def __init__(self, count: int, begin: Callable[[], None] | None = None) -> None:
@@ -228,7 +233,7 @@ class Processes(Executor):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:  # what was asked for is not wanted any more
+        if kind is not None:  # results are not needed any more
             for executor in self._made:
                 for process in list((executor._processes or {}).values()):  # Python 3.14 has terminate_workers
                     process.terminate()

@@ -21,7 +21,9 @@ DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "model.nnef"
 def test_libraries_for_several_targets_and_an_error_for_one() -> None:
     told: list[nnefc.Compiled] = []
     with ThreadPoolExecutor(2) as threads:
-        results = nnefc.compile_many(DIGITS, ["llvm", "none such", "cortex-m4"], executor=threads, told=told.append)
+        results = nnefc.compile_many(
+            DIGITS, ["llvm", "none such", "cortex-m4"], executor=threads, on_result=told.append
+        )
     assert list(results) == ["llvm", "none such", "cortex-m4"] and len(told) == 3
     assert isinstance(results["none such"].error, nnefc.CompileError) and results["none such"].artifact is None
     assert results["cortex-m4"].error is None and results["cortex-m4"].description is not None
@@ -86,5 +88,7 @@ def test_what_an_executor_raises_is_the_error_of_its_target() -> None:
             future.set_exception(OSError("the machine has gone"))
             return future
 
-    found = nnefc.compile_many(DIGITS, ["llvm"], executor=Failing())["llvm"]
-    assert isinstance(found.error, OSError)
+    seen: list[nnefc.Compiled] = []
+    with pytest.warns(FutureWarning, match="called on_result now"):
+        found = nnefc.compile_many(DIGITS, ["llvm"], executor=Failing(), told=seen.append)["llvm"]
+    assert isinstance(found.error, OSError) and seen == [found]

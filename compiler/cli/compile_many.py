@@ -1,4 +1,4 @@
-"""`nnefc compile --targets`: a model to a library for each of several machines."""
+"""Compiles a model to libraries for several targets: `nnefc compile --targets`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["compile_targets", "read_targets"]
 
 
 def read_targets(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
-    """Targets with commas between them; a list of features after `-mattr=` has commas of its own."""
+    """Splits targets at commas, except in a list of features after `-mattr=`; the callback of an option."""
     if value is None:
         return None
     found: list[str] = []
@@ -39,7 +39,7 @@ def compile_targets(
     form: Mapping[str, Any],
     keywords: Mapping[str, Any],
 ) -> None:
-    """Compile for all of them, with a line for each when it is done; ends with status 1 if one fails."""
+    """Compiles for all targets and prints a line for each when it is done; exits with status 1 if one fails."""
     if folder.exists() and not folder.is_dir():
         raise CompileError(
             f"{folder} is a file", hint="with --targets, -o names a folder, with one in it for each target"
@@ -52,7 +52,7 @@ def compile_targets(
 
     done = 0
 
-    def told(result: Compiled) -> None:
+    def print_result(result: Compiled) -> None:
         nonlocal done
         done += 1
         head = f"[{done}/{len(targets)}] {result.target}, {result.seconds:.1f} s: "
@@ -64,7 +64,9 @@ def compile_targets(
             click.echo(head + size_line(result.path, result.description, beside=beside), err=True)
 
     with Processes(jobs or max(1, min(len(targets), len(usable_processors()))), import_tvm) as processes:
-        results = compile_many(model, targets, folder, executor=processes, told=told, export=form, **keywords)
+        results = compile_many(
+            model, targets, folder, executor=processes, on_result=print_result, export=form, **keywords
+        )
     failed = [target for target, result in results.items() if result.error is not None]
     if failed:
         click.echo(f"{len(targets) - len(failed)} of {len(targets)} compiled; not for {', '.join(failed)}", err=True)

@@ -32,15 +32,15 @@ Decorator: TypeAlias = "Callable[[Callable[..., Any]], Callable[..., Any]]"
 def read_shape_options(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, tuple[int | str, ...]] | None:
-    """The callback of the `--shape` option."""
+    """Reads the values of `--shape`; the callback of the option."""
     return read_shapes(values) or None
 
 
 def read_shapes(values: tuple[str, ...], least: int = 1) -> dict[str, tuple[int | str, ...]]:
-    """Each `NAME=1,3,8,8`, by name; several in one go with commas between them, as in `batch=1,seq=128`.
+    """Reads shapes such as `NAME=1,3,8,8`, by name; a value may have several, with commas, as in `batch=1,seq=128`.
 
     Raises:
-        click.BadParameter: a value of another form.
+        click.BadParameter: a value has another form, or a name occurs twice.
     """
     shapes: dict[str, tuple[int | str, ...]] = {}
     for value in values:
@@ -57,10 +57,9 @@ def read_shapes(values: tuple[str, ...], least: int = 1) -> dict[str, tuple[int 
 
 
 def _parts(value: str) -> list[tuple[str, str]]:
-    """Names and sizes in the order given: what follows a comma and has a `=` begins a further name.
+    """Splits a value into names and sizes, in their order: a part between commas that has a `=` begins another name.
 
-    A name may have commas of its own, as exporters' formulas for dimensions do: what is no number after a comma is the
-    beginning of the next name.
+    A name may contain commas, as exporters' formulas for dimensions do: a part that is no number begins the next name.
     """
     parts: list[tuple[str, str]] = []
     begun = ""  # a name up to its comma
@@ -83,7 +82,7 @@ def _parts(value: str) -> list[tuple[str, str]]:
 
 
 def _size(text: str) -> int | str:
-    """A number; a range such as 1..64 as it is."""
+    """Reads a number; a range such as 1..64 stays a string."""
     return text.strip() if ".." in text else int(text)
 
 
