@@ -159,7 +159,7 @@ def _best_of_each_thread(run: Callable[[int], object], threads: int) -> list[flo
 
 
 def _width() -> int:
-    return parse_target("llvm").vector_bytes
+    return parse_target("llvm").vectors.bytes
 
 
 def _register() -> str:

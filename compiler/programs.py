@@ -66,7 +66,7 @@ def lowered_levels(
         level = manager.backend
         generator = generators.enter_context(CodeGenerator(level.objects(manager), threads=threads))
         own = replace(place, symbol=entry_symbol(len(levels)), timed=[] if profile else None)
-        width = level.target.host.vector_bytes
+        width = level.target.host.vectors.bytes
         if len(managers) > 1:
             own = replace(own, compiled=compiled.get(width, CompiledKernels()).copy())
         programs = _programs(network, special, manager, own, generator)

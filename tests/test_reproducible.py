@@ -107,7 +107,8 @@ def test_smaller_tiles_give_the_same_bits(
     model: Path, results: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def machine(target: Target) -> Target:
-        return replace(machine_of_schedules(target), vector_registers=5)
+        machine = machine_of_schedules(target)
+        return replace(machine, vectors=replace(machine.vectors, registers=5))
 
     monkeypatch.setattr(cpu_steps, "machine_of_schedules", machine)
     with nnefc.compile(model, reproducible=True).load(threads=1) as loaded:
@@ -197,8 +198,8 @@ def test_registers_follow_the_target_and_nothing_else_does() -> None:
             "riscv64-linux-gnu",
         )
     ]
-    assert len({replace(machine, vector_registers=0) for machine in machines}) == 1
-    assert machines[0].vector_registers > machines[1].vector_registers
+    assert len({replace(machine, vectors=replace(machine.vectors, registers=0)) for machine in machines}) == 1
+    assert machines[0].vectors.registers > machines[1].vectors.registers
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ ROUNDING_CONVERSIONS = Condition(
 )
 NO_ROUNDING = Condition("targets without an instruction that rounds", lambda s: s.schedules.quirks.calls_rounding)
 FUSED_PRODUCTS = Condition("targets that round a product and a sum once", lambda s: s.schedules.rounds_products_once)
-SCALABLE = Condition("targets with scalable vectors of a known length", lambda s: bool(s.target.host.scale))
+SCALABLE = Condition("targets with scalable vectors of a known length", lambda s: bool(s.target.host.vectors.scale))
 
 # Conditions on kernels.
 

@@ -32,7 +32,9 @@ def takes_pairs(target: Target, filters: np.ndarray) -> bool:
     """Whether products of `filters`, `[C, *k]`, are made so."""
     taps = math.prod(filters.shape[1:])
     least = np.iinfo(np.int8).min
-    return target.long_products and filters.dtype == np.int8 and 2 <= taps <= _MOST_TAPS and filters.min() > least
+    return (
+        target.vectors.long_products and filters.dtype == np.int8 and 2 <= taps <= _MOST_TAPS and filters.min() > least
+    )
 
 
 def convolve_pairs(
@@ -69,7 +71,7 @@ def convolve_pairs(
         first = factors(2 * pair)
         second = factors(tirx.min(2 * pair + 1, taps - 1) if taps % 2 else 2 * pair + 1)
         is_there = 2 * pair + 1 < taps
-        if target.by_scalar:
+        if target.vectors.by_scalar:
             weight = tirx.if_then_else(is_there, second[1], tirx.const(0, "int8")) if taps % 2 else second[1]
             return te.sum(byte_pair(target, *first, second[0], weight).astype("int32"), axis=[pair])
         products = [a.astype("int16") * w.astype("int16") for a, w in (first, second)]

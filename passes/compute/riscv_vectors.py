@@ -35,7 +35,7 @@ def widened_product_name(bits: int) -> str:
 
 def byte_pair(target: Target, *operands: tirx.Expr) -> tirx.Expr:
     """The sum of two products of int8, which has room in an int16."""
-    return tirx.call_intrin("int16", f"{_PAIR}{target.vector_bytes * 8 // target.group}", *operands)
+    return tirx.call_intrin("int16", f"{_PAIR}{target.vectors.bytes * 8 // target.vectors.group}", *operands)
 
 
 @functools.cache  # TVM refuses a second registration

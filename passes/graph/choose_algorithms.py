@@ -68,7 +68,7 @@ def choose_algorithms(
     for level in reversed(levels[list(levels).index(target) :] if levels else (target,)):
         forms = _forms(modules, size, level)
         best = most_saving(_saving(forms), allowance)
-        least = _saved(best, forms) - (_SHARING if level.fused else _SHARING_OF_OLD) * _cycles(modules, level)
+        least = _saved(best, forms) - (_SHARING if level.vectors.fused else _SHARING_OF_OLD) * _cycles(modules, level)
         shared = (theirs for theirs in made if _saved(theirs, forms) >= least)
         choice = next(shared, best)
         if choice is best:

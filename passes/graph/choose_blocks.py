@@ -40,13 +40,13 @@ def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
             (lanes, target.summed_bytes),
             key=lambda size: sum(_summed_cycles(call, size, lanes) for call in _convolutions(mod)),
         )
-    if target.by_lane:
-        wide = target.lanes("int8") // max(1, target.scale)  # an item of a vector's 128 bits
+    if target.vectors.by_lane:
+        wide = target.lanes("int8") // max(1, target.vectors.scale)  # an item of a vector's 128 bits
         sizes = [lanes, max(lanes, wide)] if _multiplies_bytes(mod, target) else [lanes]
         sizes += [target.lanes("float16")] * (target.lanes("float16") > lanes and _multiplies(mod, ["float16"]))
         sizes += [target.lanes("float32")] * _may_be_one_vector(mod, target)
         return min(sizes, key=lambda size: sum(_cycles_by_lane(call, size, target) for call in _convolutions(mod)))
-    if target.group > 1:
+    if target.vectors.group > 1:
         sizes = [lanes, target.lanes("float16")] if _multiplies(mod, NARROW) else [lanes]
         return min(sizes, key=lambda size: sum(_cycles_in_groups(call, size, target) for call in _convolutions(mod)))
     calls = [call for call in _convolutions(mod) if target.tiles]
@@ -161,7 +161,7 @@ def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
     steps = _number(item_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
     item = "float16" if _type(call) == "float16" else "int32"
     columns, terms = max(1, size // target.lanes(item)), _terms(call, target)
-    lanes = target.lanes("float32") // max(1, target.scale)
+    lanes = target.lanes("float32") // max(1, target.vectors.scale)
     if _is_depthwise(call):
         return steps * blocks(outputs, size) * columns * target.costs.loops.tap_cycles
     groups = int(call.attrs.groups)

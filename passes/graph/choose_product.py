@@ -41,7 +41,7 @@ def strassen_saving(left: Sequence[int], depth: int, columns: int, dtype: str, t
     saved = rows * vectors * (1 / pair_speed(target) - 7 / 8) / costs.multiply_adds
     accesses = rows * (_SUM_ACCESSES * depth + _RESULT_ACCESSES * columns) / lanes
     spent = accesses / (costs.loads + costs.stores)
-    spent += 0.75 * vectors * target.vector_bytes / costs.memory_bytes_per_cycle
+    spent += 0.75 * vectors * target.vectors.bytes / costs.memory_bytes_per_cycle
     return min(saved - spent, 0) if saved <= _LEAST_SAVING * spent else saved - spent
 
 

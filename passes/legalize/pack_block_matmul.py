@@ -136,7 +136,7 @@ class _Packer(Rewriter):
         if missing:
             widths = [0, 0] * (len(shape_of(left)) - 1) + [0, missing]
             left = self.builder.emit(relax.op.nn.pad(left, widths))
-        rows = padded_rows(shape_of(left)[-2], self._target.vector_registers // blocks.digits)
+        rows = padded_rows(shape_of(left)[-2], self._target.vectors.registers // blocks.digits)
         given = [left, *self._tensors(matrix, blocks)]
         if blocks.how is not None:
             given[0], sums, ranges = self._in_bytes(left, block, blocks.how, blocks.digits)

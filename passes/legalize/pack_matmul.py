@@ -70,14 +70,14 @@ class _Packer(Rewriter):
             packed = self.emit_te(pack_right, right, size)
         else:
             return call
-        padded = padded_rows(rows, self._target.vector_registers)
+        padded = padded_rows(rows, self._target.vectors.registers)
         attrs = {FUSION: OpPattern.OUT_FUSABLE}
         return self.emit_te(multiply_packed, left, packed, columns, padded, name="matmul", attrs=attrs)
 
     def _by_strassen(self, left: relax.Expr, weights: np.ndarray, size: int) -> relax.Var:
         """The sums of submatrices of `left` are computed once, however many products they are for."""
         height, columns = shape_of(left)[-2], weights.shape[1]
-        rows = padded_rows(-(-height // 2), self._target.vector_registers)
+        rows = padded_rows(-(-height // 2), self._target.vectors.registers)
         tile = choose_tile(1, rows, columns // (2 * size), self._target).rows
         if (left, tile) not in self._sums:
             attrs = {FUSION: OpPattern.OPAQUE}

@@ -66,9 +66,11 @@ class _Packer(Rewriter):
         packed = self._packed(right, size, how)
         source = packed_data(self.builder, self._padded_rows(converted(self.builder, left, how), how), how)
         # tiles of the last rows are shorter
-        padded = rows if in_tiles(how, self._target) else padded_rows(rows, self._target.vector_registers)
+        padded = rows if in_tiles(how, self._target) else padded_rows(rows, self._target.vectors.registers)
         # an open size has another variable in the kernel: assembler reads no rows that are limited one by one
-        of_data = (self._target.by_lane or how.is_long) and isinstance(rows, Size) and shape_of(source)[-2] == rows
+        of_data = (
+            (self._target.vectors.by_lane or how.is_long) and isinstance(rows, Size) and shape_of(source)[-2] == rows
+        )
 
         def multiplied(a: te.Tensor, b: te.Tensor) -> te.Tensor:
             return multiply_packed(a, b, columns, dimension(a.shape[-2]) if of_data else padded, how.product)

@@ -89,9 +89,9 @@ _Code = Callable[[tuple[Step, ...], _Product, int | None, bool, int], Code | Non
 
 def _writer_for(target: Target) -> _Writer:
     def lanes(kind: str, widening: str, _item_first: bool, bits: int) -> Product | None:
-        if widening or bits not in (_SHORT, _SHORT * target.scale):
+        if widening or bits not in (_SHORT, _SHORT * target.vectors.scale):
             return None  # a part of a register of SVE, whose loads are of whole ones
-        return product_of(kind, target.scale if bits > _SHORT else 0)
+        return product_of(kind, target.vectors.scale if bits > _SHORT else 0)
 
     def by_lane(
         steps: tuple[Step, ...], product: _Product, right_step: int | None, once: bool, together: int
@@ -104,7 +104,7 @@ def _writer_for(target: Target) -> _Writer:
         return lane_code.code_of(product, steps, right_step, once, together, target.costs.in_order)
 
     def in_engines(kind: str, widening: str, item_first: bool, bits: int) -> EngineProduct | None:
-        known = engine_product_of(kind, widening, item_first, target.fused, target.reproducible)
+        known = engine_product_of(kind, widening, item_first, target.vectors.fused, target.reproducible)
         return known if bits == _SHORT else None
 
     def for_engines(

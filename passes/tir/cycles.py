@@ -216,7 +216,7 @@ class _Round:
         if lanes <= 1:  # a call may have no value
             return 1
         dtype = str(value.expr_ty().dtype).partition("x")[0]
-        return -(-lanes * item_bytes(dtype) // self.target.vector_bytes)
+        return -(-lanes * item_bytes(dtype) // self.target.vectors.bytes)
 
     def _touch(self, tensor: tirx.Var, indices: Sequence[tirx.Expr], lanes: int) -> None:
         """Count what loops read or write of a tensor in memory, each element once."""

@@ -112,7 +112,7 @@ def _candidates(layout: Blocked, groups: int, how: Multiplication, target: Targe
     where sums are made in parts, of which any number may be read."""
     if how.terms == 1:
         yield slot_by_slot(layout, groups)
-    assembled = target.by_lane or how.is_long
+    assembled = target.vectors.by_lane or how.is_long
     runs = {size, target.lanes("float32")} if assembled else {size} if how.is_in_parts else set()
     for run in sorted(runs | ({how.terms} - {1})):
         table = operands_of_groups(layout.order, groups, run)

@@ -106,7 +106,7 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
 
 def fills_blocks(how: Multiplication, inputs: int, size: int, target: Target) -> bool:
     """Whether products by lane are of whole blocks of `size` channels, and not only of so many `inputs`."""
-    assembled = how.is_long or (target.by_lane and how.dot is not None and how.data in (*BYTES, "float16"))
+    assembled = how.is_long or (target.vectors.by_lane and how.dot is not None and how.data in (*BYTES, "float16"))
     return assembled and blocks(inputs, size) * size <= _MOST_FILLED * inputs
 
 

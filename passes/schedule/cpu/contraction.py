@@ -93,7 +93,7 @@ class ContractionRule:
         target = target.for_vectors(lanes * bits_of(type_of_sums(step)) // 8)
         if step.producers:
             return None  # a producer inside: rules for such computations come before
-        joined = with_joined_rows(kernel, step, of_known_sizes=target.quirks.spills_sums and not target.by_lane)
+        joined = with_joined_rows(kernel, step, of_known_sizes=target.quirks.spills_sums and not target.vectors.by_lane)
         if joined is not None:
             return self.apply(joined, machine)
         sch = kernel.schedule()
@@ -122,7 +122,7 @@ class ContractionRule:
         tiled, spread = None, spreading(first.value)
         kind = _kind_of(first)
         assembled = not roles.steps and (is_long(kind) if spread else target.quirks.spills_sums)
-        streamed = bool(roles.steps) and not rows and target.vector_bytes == target.costs.line_bytes
+        streamed = bool(roles.steps) and not rows and target.vectors.bytes == target.costs.line_bytes
         if isinstance(size, Size):
             attrs = sch.mod["main"].attrs
             in_form = Spread(spread, kind) if spread and not roles.steps else None
@@ -134,7 +134,7 @@ class ContractionRule:
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, smaller)
         if streamed:
             tile = Tile(1, 1, 1)  # one stream from memory: what the next one reads lies behind it
-        elif tiled is None and (assembled or (target.by_scalar and not roles.steps)):
+        elif tiled is None and (assembled or (target.vectors.by_scalar and not roles.steps)):
             tile, rest = choose_uneven_tile(outer_size, size, columns, target, kind, column != vector)
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, (rest,)) if rest else None
             if rest and tiled is None:
@@ -176,7 +176,7 @@ class ContractionRule:
             len(right) > 1
             and column == vector
             and vectors > tile.columns
-            and target.vector_bytes < target.costs.line_bytes
+            and target.vectors.bytes < target.costs.line_bytes
             and tiled is None
         ):
             outer.append(outer.pop(outer.index(right[-1])))  # parts of a line of B one after the other, for one tile
@@ -211,7 +211,7 @@ class ContractionRule:
             if roles.steps:
                 sch.unroll(reduced[-1])  # items of one word, which then move by known numbers of bits
             keep_totals_aligned(sch, fused, target)
-        if target.by_scalar and not roles.steps and not halves:  # of halves, LLVM would spill sums
+        if target.vectors.by_scalar and not roles.steps and not halves:  # of halves, LLVM would spill sums
             reduced[-1] = _several_rounds(sch, reduced[-1], tile)
         if streamed:
             sch.annotate(fused, PREFETCH_STREAM, target.costs.l1_bytes // target.costs.loops.prefetch_share)
@@ -219,19 +219,19 @@ class ContractionRule:
             # LLVM would take what is loaded out of a loop of one round, to before what it asks for: too much at once
             several = [loop for loop in reduced if trip_count(sch, loop) != 1]
             sch.annotate(several[-1] if several else reduced[-1], PREFETCH_NEXT_PANEL, apart)
-        if target.by_lane and not roles.steps:
-            lanes_at_once = target.lanes("float16" if halves else "float32") // max(1, target.scale)
+        if target.vectors.by_lane and not roles.steps:
+            lanes_at_once = target.lanes("float16" if halves else "float32") // max(1, target.vectors.scale)
             sch.annotate(reduced[-1], LANE_FACTORS, _SPREAD_AT_ONCE if spread else lanes_at_once)
         if assembled:
-            terms = _TERMS if (target.by_lane or spread) and not target.small else _TERMS_SMALL
-            terms = _TERMS_OF_BYTES if target.narrows_sums else terms
+            terms = _TERMS if (target.vectors.by_lane or spread) and not target.small else _TERMS_SMALL
+            terms = _TERMS_OF_BYTES if target.vectors.narrows_sums else terms
             sch.annotate(reduced[-1], ASSEMBLY_MICROKERNEL, [loaded_together(target), terms])
         if not target.hosted and len(reduced) > 1 and trip_count(sch, reduced[-1]) <= _SHORT:
             sch.unroll(reduced[-1])  # small cores take as long for a round as for some products
         start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one round
         _unroll_and_vectorize(sch, start, sides)
         written = bits_of(str(sch.get(epilogue).writes[0].source.dtype))
-        at_once = tile.columns if (target.by_lane or spread) and written == _BYTE else 1
+        at_once = tile.columns if (target.vectors.by_lane or spread) and written == _BYTE else 1
         if target.quirks.splits_narrowed_vectors and written < bits_of(first.dtype) and tile.columns % 2 == 0:
             at_once = 2
         if in_turn:
@@ -277,14 +277,14 @@ def _panels_apart(
     """
     costs, rows = target.costs, tile.outer_rows * tile.rows
     panels, *tiles = (typical(trip_count(sch, *loops)) for loops in (right, left[:-1], left))
-    size = panels * typical(terms) * tile.columns * target.vector_bytes
+    size = panels * typical(terms) * tile.columns * target.vectors.bytes
     loading = rows / costs.broadcasts + (tile.columns + 1) / costs.loads
     if (
         not left
         or tiles[1] < 2
         or panels < 2
         or size <= costs.l1_bytes
-        or target.vector_bytes < target.costs.line_bytes
+        or target.vectors.bytes < target.costs.line_bytes
     ):
         return None
     return tiles[0] if loading <= rows * tile.columns / costs.multiply_adds else None

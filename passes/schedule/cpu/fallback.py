@@ -59,7 +59,7 @@ class FallbackRule:
             outer = sch.split(loops[-1], [parts, None])[:1]
         elif not _gathers_along(step, step.axes[-1]):
             outer = self._vectorize(sch, step, loops, target)
-        elif (partner := _partner(step)) is not None and not (target.by_lane and _looks_up(step)):
+        elif (partner := _partner(step)) is not None and not (target.vectors.by_lane and _looks_up(step)):
             outer = self._transpose(sch, step, loops, partner, target)
         else:
             outer = _bring_forward(sch, loops)[:-1]

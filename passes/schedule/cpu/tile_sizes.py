@@ -68,15 +68,15 @@ class Tile:
         bringing a value or a vector in the form that is multiplied `spread` multiply-adds.
         """
         costs, rows = target.costs, self.outer_rows * self.rows
-        spread_rows = costs.loops.lane_share * rows if target.by_lane else rows
+        spread_rows = costs.loops.lane_share * rows if target.vectors.by_lane else rows
         work = ((rows + steps) * self.columns + spread * (spread_rows + self.columns)) / costs.multiply_adds
-        numbers = target.lanes("float32") * costs.loads if target.by_lane else costs.broadcasts
+        numbers = target.lanes("float32") * costs.loads if target.vectors.by_lane else costs.broadcasts
         loading = rows / numbers + self.columns / costs.loads
-        streaming = self.columns * target.vector_bytes / costs.l2_bytes_per_cycle
+        streaming = self.columns * target.vectors.bytes / costs.l2_bytes_per_cycle
         kept = self._registers(target, spread) + costs.loops.kept_vectors * self.columns
-        waiting = costs.latency + (costs.loops.spill_cycles if 0 < target.kept_registers < kept else 0)
+        waiting = costs.latency + (costs.loops.spill_cycles if 0 < target.vectors.kept_registers < kept else 0)
         cycles = max(work, loading, streaming, waiting) + costs.loops.iteration_cycles
-        return cycles * costs.loops.narrowing if target.narrows_sums and self.columns % 2 else cycles
+        return cycles * costs.loops.narrowing if target.vectors.narrows_sums and self.columns % 2 else cycles
 
     def share(self, target: Target, steps: int = 0, spread: float = 0.0) -> float:
         """Of the peak, estimated."""
@@ -92,7 +92,7 @@ class Tile:
         if steps and self.outer_rows * self.rows > target.costs.l1_ways:
             return False
         # one for a product on its way to the sum, if that is not among those that are not kept
-        registers = target.vector_registers - (0 if target.fused or target.kept_registers else 1)
+        registers = target.vectors.registers - (0 if target.vectors.fused or target.vectors.kept_registers else 1)
         # Each column is read along a line of its own, and these often fall into the same few places of the cache.
         most_columns = max(2, target.costs.l1_ways - 2)
         return self._registers(target, spread) <= registers and self.columns <= most_columns
@@ -101,8 +101,8 @@ class Tile:
         """That the sums take, and what is loaded for them."""
         rows = self.outer_rows * self.rows
         if spread:  # two halves of each vector, two of a value, and products on their way
-            return rows * self.columns + 2 * self.columns + 6 + (rows if target.by_lane else 0)
-        factors = rows if target.by_lane else 0 if target.by_scalar else 1
+            return rows * self.columns + 2 * self.columns + 6 + (rows if target.vectors.by_lane else 0)
+        factors = rows if target.vectors.by_lane else 0 if target.vectors.by_scalar else 1
         return rows * self.columns + self.columns + factors
 
 
@@ -125,7 +125,7 @@ def whole_blocks(columns: int, target: Target) -> int:
     Blocks of what levels of a library share may be several vectors of a level: 2, 4 or 8. The edge of a tile that has
     as many columns, or a power of two less or more, does not cut them.
     """
-    if target.block_bytes <= target.vector_bytes:
+    if target.block_bytes <= target.vectors.bytes:
         return columns
     return next(count for count in (32, 16, 8, 4, 2, 1) if columns % count == 0)
 
@@ -144,7 +144,7 @@ def choose_uneven_tile(
     """
 
     def cost(tile: Tile) -> float:
-        if not target.by_lane and not is_long(kind):
+        if not target.vectors.by_lane and not is_long(kind):
             rows = tile.outer_rows * tile.rows
             return tile.cycles(target) / (rows * tile.columns) if tile.fits(target) else math.inf
         # rows that are not neighbours have pointers of their own
@@ -183,11 +183,11 @@ def _in_assembler(rows: int, columns: int, pitch: int, target: Target, kind: str
         kind: see :func:`choose_uneven_tile`.
         rows_apart: whether rows of A are, so that each needs a pointer of its own.
     """
-    instruction = product_of(kind, target.scale)
+    instruction = product_of(kind, target.vectors.scale)
     assert instruction is not None
     lanes, further = instruction.lanes, _APART if pitch == 0 else 1
     sums = [(row, column) for row in range(rows) for column in range(columns)]
-    if len(sums) > target.vector_registers - 2:
+    if len(sums) > target.vectors.registers - 2:
         return math.inf
     waiting = max(target.costs.latency * target.costs.multiply_adds / len(sums), 1.0)
     for terms in (_TERMS, _FEWER_TERMS):
@@ -200,7 +200,7 @@ def _in_assembler(rows: int, columns: int, pitch: int, target: Target, kind: str
             for term in range(terms)
             for row, column in sums
         )
-        code = _code_of(instruction, steps, terms * (pitch or 1) * target.vector_bytes, target)
+        code = _code_of(instruction, steps, terms * (pitch or 1) * target.vectors.bytes, target)
         if code is not None:
             return (code.cycles or code.instructions * waiting) / len(steps)
     return math.inf
@@ -371,7 +371,7 @@ def _tile_cycles(rows: int, columns: int, terms: int, target: Target, steps: int
     """Of one tile; none without rows."""
     if not rows:
         return 0.0
-    costs, line = target.costs, columns * target.vector_bytes
+    costs, line = target.costs, columns * target.vectors.bytes
     panel = 2 * terms * line
     waiting = costs.loops.exposed_share * line / costs.bytes_per_cycle(panel) if panel > costs.l1_bytes else 0.0
     step = Tile(1, rows, columns).cycles(target, steps, spread) + waiting

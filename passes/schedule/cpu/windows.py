@@ -71,7 +71,7 @@ class WindowsRule:
         if channels.size % lanes:
             return None
         width = lanes * bits_of(type_of_sums(step)) // 8
-        registers = target.for_sums(step.dtype).for_vectors(width).vector_registers
+        registers = target.for_sums(step.dtype).for_vectors(width).vectors.registers
         narrows = bits_of(kernel.steps[-1].dtype) < bits_of(step.dtype) and target.quirks.splits_narrowed_vectors
         if FULL_BLOCKS in step.node.annotations or (narrows and int(channels.size) == 2 * lanes):
             registers = registers * lanes // int(channels.size)
@@ -80,9 +80,9 @@ class WindowsRule:
         if not all(_ends_with(region, channels.var) for region in (*(() if turned else step.reads), *step.writes)):
             return None
         room = registers // 2
-        if target.group > 1:  # what the window holds takes registers, for no operand comes from memory
+        if target.vectors.group > 1:  # what the window holds takes registers, for no operand comes from memory
             lanes, room = _in_groups(step, lanes, room, target)
-        at_once = min(_RESULTS_AT_ONCE, room) if registers >= 8 or target.group > 1 else 1
+        at_once = min(_RESULTS_AT_ONCE, room) if registers >= 8 or target.vectors.group > 1 else 1
         return self._schedule(kernel.schedule(), step, lanes, at_once, turned)
 
     def _schedule(
@@ -144,7 +144,7 @@ def _in_groups(step: Step, lanes: int, room: int, target: Target) -> tuple[int, 
         return lanes, room
     width = lanes * bits_of(type_of_sums(step)) // 8
     for part in (1, 2, 4, 8):
-        registers = target.for_vectors(width // part).vector_registers
+        registers = target.for_vectors(width // part).vectors.registers
         left = registers - places - 2
         if lanes % part == 0 and left >= _LEAST_AT_ONCE:
             return lanes // part, left

@@ -200,7 +200,7 @@ def llvm_module(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
 def file_content(module: tvm.runtime.Module, target: Target, path: Path) -> bytes:
     """Returns a module of LLVM as the content of a file, which is written to `path` and removed."""
     with temporary_errors():
-        made = _of_length(module, target.scale, path) if target.scale else module
+        made = _of_length(module, target.vectors.scale, path) if target.vectors.scale else module
         with _in_memory(path):
             made.write_to_file(str(path), path.suffix[1:])
             return path.read_bytes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nnefc.diagnostics import CompileError
 
@@ -26,6 +26,10 @@ class Vectors:
         group: registers of the machine that one of these is made of.
         scale: of vectors whose length code need not know, for which length it is made nevertheless: so many times 128
             bits.
+        kept_registers: of the registers, those that hold sums, their operands, and what is read behind their loop;
+            where these need more, sums are spilled in each iteration. 0 if what is read behind takes none.
+        narrows_sums: whether sums are of integers that may become bytes, and LLVM narrows single vectors lane by lane
+            (`Quirks.splits_narrowed_vectors`).
     """
 
     bytes: int
@@ -36,6 +40,18 @@ class Vectors:
     long_products: bool = False
     group: int = 1
     scale: int = 0
+    kept_registers: int = 0
+    narrows_sums: bool = False
+
+    def grouped(self, size: int) -> Vectors:
+        """Returns vectors of `size` bytes, where they are groups of registers: more smaller or fewer larger ones."""
+        group = min(max(1, self.group * size // self.bytes), _LARGEST_GROUP)
+        registers = self.registers * self.group // group
+        return replace(self, bytes=self.bytes // self.group * group, registers=registers, group=group)
+
+
+_LARGEST_GROUP = 8
+"""Registers that an instruction of RISC-V takes for one, at most (LMUL)."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def with_levels(target: Target) -> Target:
             f"no level above the target {target.name!r} is known",
             hint="name an older processor, the oldest that the library shall run on",
         )
-    widest = max(own.vector_bytes for own in made)
+    widest = max(own.vectors.bytes for own in made)
     levels = tuple(replace(own, block_bytes=widest) for own in made)
     return replace(target, name=f"{target.name} {MULTI}", levels=levels)
 

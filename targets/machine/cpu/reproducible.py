@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from nnefc.targets.machine.cpu.architecture import Vectors
 from nnefc.targets.machine.cpu.costs import microarchitecture_of
 from nnefc.targets.machine.cpu.target import Target
 
@@ -33,11 +34,9 @@ _COMMON = Target(
     cpu="",
     attributes=(),
     features=(),
-    vector_bytes=_VECTOR_BYTES,
-    vector_registers=_VECTOR_REGISTERS,
+    vectors=Vectors(_VECTOR_BYTES, _VECTOR_REGISTERS, fused=False),
     zig_target="x86_64-linux-gnu",
     costs=microarchitecture_of("x86_64", "x86-64-v4").costs(_VECTOR_BYTES),
-    fused=False,
 )
 
 
@@ -53,5 +52,5 @@ def machine_of_schedules(target: Target) -> Target:
     machine = machine_of_passes(target)
     if not target.reproducible:
         return machine
-    held = target.vector_registers * target.vector_bytes // _VECTOR_BYTES
-    return replace(machine, vector_registers=max(held, _LEAST))
+    held = target.vectors.registers * target.vectors.bytes // _VECTOR_BYTES
+    return replace(machine, vectors=replace(machine.vectors, registers=max(held, _LEAST)))

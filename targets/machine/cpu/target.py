@@ -13,7 +13,7 @@ import tvm
 
 from nnefc.diagnostics import CompileError
 from nnefc.element_types import bits_of
-from nnefc.targets.machine.cpu.architecture import architecture_of
+from nnefc.targets.machine.cpu.architecture import Vectors, architecture_of
 from nnefc.targets.machine.cpu.costs import Costs
 from nnefc.targets.machine.cpu.llvm import llvm_config
 from nnefc.targets.machine.llvm_quirks import (
@@ -49,9 +49,6 @@ _LANES_TURNED = 8
 _PAIR_BYTES, _PAIRS = 8, 5
 """Of registers for integers and addresses, two at a time: of 13, some hold what is multiplied, and where it is."""
 
-_LARGEST_GROUP = 8
-"""Registers that an instruction takes for one, at most."""
-
 
 @dataclass(frozen=True)
 class Target:
@@ -64,18 +61,7 @@ class Target:
         attributes: LLVM features switched on (`+x`) or off (`-x`) besides those of `cpu`.
         features: LLVM features that the code may use beyond what every machine of the architecture has; a library
             refuses a machine that lacks one.
-        vector_bytes: width of a vector register.
-        vector_registers: how many there are.
-        kept_registers: of these, those that hold sums, their operands, and what is read behind their loop; where these
-            need more, sums are spilled in each round. 0 if what is read behind takes none.
-        narrows_sums: whether sums are of integers that may become bytes, and LLVM narrows single vectors lane by lane
-            (`Quirks.splits_narrowed_vectors`).
-        fused: whether one instruction multiplies and adds.
-        by_lane: whether it multiplies a vector by any one lane of another.
-        by_scalar: whether it multiplies a vector by a number from a register that is none of vectors.
-        long_products: whether one instruction multiplies vectors of bytes to numbers of 16 bits, and one adds these to
-            numbers of 32.
-        group: registers of the machine that a vector register is made of.
+        vectors: its vector registers.
         costs: what instructions on such vectors, and memory, cost on its cores.
         threads: whether the system has threads.
         pointer_bits: size of a pointer, and of C's size_t.
@@ -86,7 +72,6 @@ class Target:
         precision: what contractions multiply, one of PRECISIONS.
         keep_wide: contractions that multiply float32 nevertheless: some of KEPT_WIDE, and patterns of the names of
             their results.
-        scale: as of :class:`Vectors`.
         tiles: LLVM features of its unit that multiplies matrices, if it has one: kernels that use it need them, besides
             `features`.
         block_bytes: width of the blocks of numbers that layouts are made of, at least that of a vector register; 0 for
@@ -94,7 +79,7 @@ class Target:
         small: whether code shall be small rather than fast.
         patches: whether the first layers are computed a few rows at a time, for less memory.
         reproducible: whether results shall have the same bits as on every other machine: see `reproducible.py`.
-        levels: if a library shall have code for several kinds of processors, each of them, from the oldest on.
+        levels: if a library shall have code for several ISA levels (multiversioning), a target for each.
     """
 
     name: str
@@ -102,18 +87,9 @@ class Target:
     cpu: str
     attributes: tuple[str, ...]
     features: tuple[str, ...]
-    vector_bytes: int
-    vector_registers: int
+    vectors: Vectors
     zig_target: str
     costs: Costs
-    kept_registers: int = 0
-    narrows_sums: bool = False
-    fused: bool = True
-    by_lane: bool = False
-    by_scalar: bool = False
-    long_products: bool = False
-    group: int = 1
-    scale: int = 0
     threads: bool = True
     hosted: bool = True
     zig_cpu: str = "baseline"
@@ -147,12 +123,12 @@ class Target:
 
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype` in one vector register."""
-        return max(1, self.vector_bytes * 8 // bits_of(dtype))
+        return max(1, self.vectors.bytes * 8 // bits_of(dtype))
 
     @property
     def summed_bytes(self) -> int:
         """Bytes that one instruction multiplies with as many others, adding the products to one sum; 0 without any."""
-        return self.vector_bytes if "mve" in self.features else 0
+        return self.vectors.bytes if "mve" in self.features else 0
 
     def block_lanes(self, dtype: str) -> int:
         """Elements of `dtype` in one block of a layout: whole vector registers."""
@@ -161,15 +137,9 @@ class Target:
     def for_vectors(self, size: int) -> Target:
         """The same machine, with vectors of `size` bytes: where they are groups of registers, more smaller or fewer
         larger ones."""
-        if not self.by_scalar or not size:
+        if not self.vectors.by_scalar or not size:
             return self
-        group = min(max(1, self.group * size // self.vector_bytes), _LARGEST_GROUP)
-        return replace(
-            self,
-            vector_bytes=self.vector_bytes // self.group * group,
-            vector_registers=self.vector_registers * self.group // group,
-            group=group,
-        )
+        return replace(self, vectors=self.vectors.grouped(size))
 
     def for_sums(self, dtype: str, count: int = 1, accumulates: bool = False) -> Target:
         """The same machine, with the registers that hold sums of `dtype`, for integers may have others than floats.
@@ -179,14 +149,15 @@ class Target:
             accumulates: whether what is summed up are dot products by an instruction that adds to the sum.
         """
         if count > 1:
-            return replace(self, vector_registers=self.vector_registers // count)
+            return replace(self, vectors=replace(self.vectors, registers=self.vectors.registers // count))
         if self.format is FileFormat.WASM and dtype == "int32":
             kept = ENGINE_SUM_REGISTERS if self.small else 0
             costs = self.costs.of_engine(by_llvm=self.small)
-            return replace(self, kept_registers=kept, fused=accumulates, narrows_sums=True, costs=costs)
+            vectors = replace(self.vectors, kept_registers=kept, fused=accumulates, narrows_sums=True)
+            return replace(self, costs=costs, vectors=vectors)
         if self.hosted or "mve" in self.features or dtype != "int32":
             return self
-        return replace(self, vector_bytes=_PAIR_BYTES, vector_registers=_PAIRS, fused=True)
+        return replace(self, vectors=replace(self.vectors, bytes=_PAIR_BYTES, registers=_PAIRS, fused=True))
 
     def with_precision(self, precision: str) -> Target:
         """The same machine, asked for one of PRECISIONS.
@@ -261,7 +232,7 @@ class Target:
     @property
     def rounds_products_once(self) -> bool:
         """Whether a multiply-add rounds once: engines of WebAssembly may round the product too."""
-        return self.fused and self.format is not FileFormat.WASM
+        return self.vectors.fused and self.format is not FileFormat.WASM
 
     @property
     def turns_lanes(self) -> bool:
@@ -297,7 +268,7 @@ class Target:
         level = OPTIMIZATION_LEVEL_SMALL if self.small else OPTIMIZATION_LEVEL
         config = {**llvm_config(self.triple, self.cpu, self.attributes, self.abi), "opt-level": level}
         if needs_vector_width(self.triple):
-            config["vector-width"] = 8 * self.vector_bytes
+            config["vector-width"] = 8 * self.vectors.bytes
         left_out = wrong_passes(architecture_of(self.triple).name)
         if left_out:
             config["cl-opt"] = [f"-{option}:bool=false" for option in left_out]

@@ -42,7 +42,8 @@ SIZES = st.integers(1, 3000)
 
 def machine(registers: int, fused: bool = True) -> Target:
     """One with so many vector registers."""
-    return replace(target("llvm -mcpu=x86-64-v3"), vector_registers=registers, fused=fused)
+    machine = target("llvm -mcpu=x86-64-v3")
+    return replace(machine, vectors=replace(machine.vectors, registers=registers, fused=fused))
 
 
 @pytest.mark.parametrize(("core", "tile"), [("cortex-a72", Tile(1, 2, 4)), ("cortex-a53", Tile(1, 4, 2))])
@@ -135,7 +136,7 @@ def test_no_more_than_a_tile_is_unrolled(name: str) -> None:
     contractions = [f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule"]
     assert len(contractions) == len(cases)
     for func in contractions:
-        assert unrolled_rounds(func.body) < target(name).vector_registers, func
+        assert unrolled_rounds(func.body) < target(name).vectors.registers, func
 
 
 def test_prime_widths_get_columns_that_make_them_divisible_and_good_ones_none() -> None:
@@ -265,7 +266,7 @@ def test_columns_that_a_cache_does_not_hold_are_few_in_a_tile_of_an_open_extent(
     machine, n = target("llvm -mcpu=sapphirerapids"), tirx.Var("n", "int64")
     with ranges({n: Range(1, 4096, 14)}):
         few, many = (choose_open_tile(dimension(n), 32, terms, machine)[0] for terms in (64, 4608))
-    held = machine.costs.l2_bytes // machine.vector_bytes // 2
+    held = machine.costs.l2_bytes // machine.vectors.bytes // 2
     assert many.columns * 4608 <= held < 4 * 4608
     assert few.columns > many.columns and few.rows * few.columns >= 24
 

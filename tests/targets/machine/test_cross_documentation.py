@@ -37,7 +37,7 @@ def test_what_is_listed_of_a_target_is_what_llvm_knows_of_it(known: NamedTarget)
     assert known.features == target.features
     assert known.format is target.format
     assert (vectors.bytes, vectors.registers, vectors.fused) == (
-        target.vector_bytes,
-        target.vector_registers,
-        target.fused,
+        target.vectors.bytes,
+        target.vectors.registers,
+        target.vectors.fused,
     )

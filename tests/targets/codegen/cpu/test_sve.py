@@ -91,11 +91,11 @@ def test_a_library_for_another_length_is_refused(bits: int, code_for: int, tmp_p
 
 
 def test_processors_have_the_length_that_they_all_have() -> None:
-    assert parse_target("neoverse-v1").vector_bytes == 32
-    assert parse_target("a64fx").vector_bytes == 64
-    assert parse_target("neoverse-v2").vector_bytes == 16
+    assert parse_target("neoverse-v1").vectors.bytes == 32
+    assert parse_target("a64fx").vectors.bytes == 64
+    assert parse_target("neoverse-v2").vectors.bytes == 16
     plain = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1 -mattr=-sve256")
-    assert plain.vector_bytes == 16 and "sve" in plain.features and "sve256" not in plain.features
+    assert plain.vectors.bytes == 16 and "sve" in plain.features and "sve256" not in plain.features
     with pytest.raises(CompileError, match="vectors of several lengths"):
         parse_target("llvm -mtriple=aarch64-linux-gnu -mattr=+sve256,+sve512")
 

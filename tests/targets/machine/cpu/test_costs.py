@@ -59,7 +59,7 @@ def test_a_target_has_the_costs_of_its_processor(target: str, name: str, multipl
     """Also of those for which code is made for another one, as for Cortex-A53."""
     (row,) = [row for row in ROWS if row.name == name]
     machine = parse_target(target)
-    assert machine.costs == row.costs(machine.vector_bytes)
+    assert machine.costs == row.costs(machine.vectors.bytes)
     assert machine.costs.multiply_adds == multiply_adds
 
 

@@ -119,7 +119,7 @@ def test_a_cpu_has_the_vectors_and_features_of_its_kind(
     cpu: str, vector_bytes: int, registers: int, has: tuple[str, ...], lacks: tuple[str, ...]
 ) -> None:
     target = parse_target(f"llvm -mcpu={cpu}")
-    assert (target.cpu, target.vector_bytes, target.vector_registers) == (cpu, vector_bytes, registers)
+    assert (target.cpu, target.vectors.bytes, target.vectors.registers) == (cpu, vector_bytes, registers)
     assert set(has) <= set(target.features)
     assert not set(lacks) & set(target.features)
 
@@ -150,7 +150,7 @@ def test_a_target_is_a_value() -> None:
 def test_every_named_target_can_be_had(known: NamedTarget) -> None:
     target = parse_target(known.name)
     assert target.name == known.name
-    assert target.vector_bytes >= 16
+    assert target.vectors.bytes >= 16
     assert target.to_tvm().attrs["mtriple"] == target.triple
 
 
@@ -189,9 +189,9 @@ def test_features_are_switched_on_and_off() -> None:
 )
 def test_vectors_of_riscv_are_as_long_as_said(attributes: str, bits: int) -> None:
     target = parse_target(f"llvm -mtriple=riscv64-linux-gnu -mattr={attributes}")
-    assert target.vector_bytes * 8 == bits * target.group
-    assert target.vector_registers * target.group == (32 if "+v" in attributes else 8)
-    assert target.vector_bytes >= 64 or "+v" not in attributes
+    assert target.vectors.bytes * 8 == bits * target.vectors.group
+    assert target.vectors.registers * target.vectors.group == (32 if "+v" in attributes else 8)
+    assert target.vectors.bytes >= 64 or "+v" not in attributes
 
 
 def test_a_file_names_a_machine(tmp_path: Path) -> None:
