@@ -8,6 +8,7 @@ float64 in those of histograms. Both are brought back here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import skl2onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 from sklearn.base import is_classifier
+from sklearn.ensemble import VotingClassifier
 
 from nnefc.diagnostics import CompileError
 
@@ -55,6 +57,7 @@ def conversions(estimator: Any, samples: Any) -> tuple[Callable[[], onnx.ModelPr
 
 def _converted(estimator: Any, samples: Any) -> onnx.ModelProto:
     """What skl2onnx writes; probabilities as an array, where it has the choice."""
+    estimator = _convertible(estimator, {})
     plain = {id(estimator): {"zipmap": False}} if is_classifier(estimator) else None
     try:
         try:
@@ -63,10 +66,47 @@ def _converted(estimator: Any, samples: Any) -> onnx.ModelProto:
             return skl2onnx.to_onnx(estimator, samples[:1], target_opset=_OPSETS)
     except Exception as error:  # converters raise whatever their code does
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if isinstance(error, KeyError) and error.args and isinstance(error.args[0], type):
+            first = f"it has no converter for the {error.args[0].__name__} in it"
         raise CompileError(
             f"skl2onnx cannot convert {type(estimator).__name__}: {first}",
             hint="it must be trained, and each of its steps be of scikit-learn or have a registered converter",
         ) from error
+
+
+def _convertible(part: Any, seen: dict[int, Any]) -> Any:
+    """Returns an estimator, or a copy in which skl2onnx takes what it refuses without need.
+
+    Of a VotingClassifier it refuses weights in a list, and `flatten_transform`, which only its `transform` depends on.
+
+    Args:
+        part: an estimator, or what one consists of, such as a list of steps.
+        seen: what was made of each part, by its id.
+    """
+    if id(part) in seen:
+        return seen[id(part)][1]
+    made = part
+    if isinstance(part, list | tuple) and type(part) in (list, tuple):
+        items = [_convertible(item, seen) for item in part]
+        if any(new is not old for new, old in zip(items, part, strict=True)):
+            made = type(part)(items)
+    elif hasattr(part, "get_params") and not isinstance(part, type):
+        attributes = {name: _convertible(value, seen) for name, value in vars(part).items()}
+        if isinstance(part, VotingClassifier):
+            attributes |= {"flatten_transform": False, "weights": _used_weights(part)}
+        if any(value is not vars(part)[name] for name, value in attributes.items()):
+            made = copy(part)
+            vars(made).update(attributes)
+    seen[id(part)] = part, made  # the part is kept, so that its id is not given to another one
+    return made
+
+
+def _used_weights(voting: VotingClassifier) -> NDArray[np.float64] | None:
+    """Returns the weights of those estimators that were not dropped."""
+    if voting.weights is None:
+        return None
+    pairs = zip(voting.estimators, voting.weights, strict=True)
+    return np.array([weight for (_, estimator), weight in pairs if not isinstance(estimator, str)], np.float64)
 
 
 def _read_as(graph: onnx.GraphProto, given: int, wanted: int) -> None:
