@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["FIELDS", "MetadataEntries", "metadata_of", "own_entries"]
+__all__ = ["FIELDS", "MetadataEntries", "metadata_of", "own_entries", "within_limits"]
 
 FIELDS = ("producer_name", "producer_version", "domain", "model_version", "doc_string", "graph_doc_string")
 """The names of a model's own fields."""
@@ -41,9 +41,14 @@ def metadata_of(
     """
     given = [(name, _text(fields[name])) for name in FIELDS if fields.get(name)]
     given += [(f"{_PREFIX}{key}" if _is_taken(key) else key, value) for key, value in _texts(own)]
+    return within_limits(given)
+
+
+def within_limits(entries: Iterable[tuple[str, str]]) -> MetadataEntries:
+    """Collects entries as they are, of equal keys the last one; those that exceed the limits are left out."""
     found = MetadataEntries()
     used = 0
-    for key, value in dict(given).items():
+    for key, value in dict(entries).items():
         size = len(key.encode()) + len(value.encode())
         if used + size > _MOST_BYTES or len(found.entries) == _MOST_ENTRIES:
             found.warnings.append(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import platform
 from pathlib import Path
 
@@ -92,6 +94,36 @@ def test_properties_of_tracts_dialect_are_metadata(tmp_path: Path) -> None:
     )
     with nnefc.compile(tmp_path).load() as model:
         assert model.metadata == {"torch": "2.9", "author": 'a\n"b"', "count": "3", "on": "true"}
+
+
+def test_converted_models_say_the_same(tmp_path: Path) -> None:
+    """In tract's dialect as properties, which read back as they were; in comments of the standard's."""
+    model = proto("3")
+    said = OWN | {"it's": "a\\b \"q\" 'r'\n# no comment;\n}", "long": "x" * 3000, "{{a}}": "{% b %}{{{c}}}{#"}
+    helper.set_model_props(model, said)
+    onnx.save(model, tmp_path / "m.onnx")
+    nnefc.convert(tmp_path / "m.onnx", tmp_path / "tract", registry="tract_core")
+    with nnefc.compile(tmp_path / "tract").load() as converted, nnefc.compile(model).load() as original:
+        assert list(converted.metadata.items()) == list(original.metadata.items())
+        assert own_entries(converted.metadata) == said
+    nnefc.convert(tmp_path / "tract", tmp_path / "again", registry="tract_core")
+    text = (tmp_path / "tract" / "graph.nnef").read_text()
+    assert (tmp_path / "again" / "graph.nnef").read_text() == text
+    if importlib.util.find_spec("tract") is not None:
+        importlib.import_module("tract").nnef().load(str(tmp_path / "tract"))
+    nnefc.convert(tmp_path / "m.onnx", tmp_path / "standard")
+    lines = (tmp_path / "standard" / "graph.nnef").read_text().splitlines()
+    assert "# producer_name: 'made by'" in lines
+    assert any(line.startswith("# it's: 'a") for line in lines)
+    assert max(map(len, lines)) < 1100
+    assert nnefc.compile(tmp_path / "standard").description.metadata == ()
+    model = proto("3")
+    for name in (*(name for name in SAID if name != "graph_doc_string"), "metadata_props"):
+        model.ClearField(name)
+    model.graph.ClearField("doc_string")
+    onnx.save(model, tmp_path / "m.onnx")
+    nnefc.convert(tmp_path / "m.onnx", tmp_path / "silent", registry="tract_core")
+    assert "properties" not in (tmp_path / "silent" / "graph.nnef").read_text()
 
 
 def test_metadata_have_limits() -> None:

@@ -24,11 +24,13 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
     IsolationForest,
     RandomForestClassifier,
+    VotingClassifier,
 )
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
+from sklearn.svm import SVC, LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 
 import nnefc
 import nnefc.sklearn
@@ -93,6 +95,39 @@ def test_trees_and_boosting_in_both_types_of_floats(estimator: Any, dtype: type,
     for method in methods:
         wanted = np.asarray(getattr(estimator, method)(samples))
         np.testing.assert_allclose(getattr(compiled, method)(samples), wanted, rtol=1e-5, atol=1e-6)
+
+
+LINEAR, TREE = LogisticRegression(), DecisionTreeClassifier(max_depth=3, random_state=0)
+SOFT = VotingClassifier([("a", LINEAR), ("b", "drop"), ("c", TREE)], voting="soft", weights=[1, 2, 3])
+HARD = VotingClassifier([("a", LinearSVC()), ("b", TREE), ("c", LINEAR)], weights=[2, 1, 2])
+VOTING = {
+    "probabilities": (SOFT, BOTH),
+    "in a pipeline": (make_pipeline(StandardScaler(), SOFT), BOTH),
+    "in another one": (VotingClassifier([("a", SOFT), ("b", LINEAR)], voting="soft"), BOTH),
+    "labels": (HARD, ("predict",)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::nnefc.ModelWarning")  # the probabilities of votes for labels, which have no method
+@pytest.mark.parametrize("name", VOTING)
+def test_votes(name: str) -> None:
+    given, methods = VOTING[name]
+    estimator = clone(given).fit(X[:80], WORDS[:80])
+    before = repr(estimator)
+    compiled = nnefc.sklearn.compile(estimator, X[:80], threads=1)
+    assert (compiled.methods, repr(estimator)) == (methods, before)
+    np.testing.assert_array_equal(compiled.predict(X), estimator.predict(X))
+    if "predict_proba" in methods:
+        np.testing.assert_allclose(compiled.predict_proba(X), estimator.predict_proba(X), atol=1e-5)
+
+
+def test_an_estimator_without_a_converter_is_named() -> None:
+    class Own(LogisticRegression):
+        """Of the user's."""
+
+    estimator = VotingClassifier([("a", Own()), ("b", TREE)]).fit(X[:80], NUMBERS[:80])
+    with pytest.raises(nnefc.CompileError, match="VotingClassifier: it has no converter for the Own in it"):
+        nnefc.sklearn.compile(estimator, X[:80])
 
 
 class Constant(BaseEstimator):

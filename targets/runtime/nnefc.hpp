@@ -117,6 +117,22 @@ struct Dimension {
     std::int64_t least, most, multiple, typical; // as in nnefc_dimension
 };
 
+// What a model says of itself, in UTF-8; in the library's memory, as long as that is loaded.
+struct Entry {
+    std::string_view key, value;
+};
+
+// All of these; none of libraries that end before them.
+inline std::vector<Entry> metadata(const nnefc_description &network) {
+    std::vector<Entry> found;
+    if (network.struct_size < offsetof(nnefc_description, metadata) + sizeof network.metadata) return found;
+    for (std::uint32_t i = 0; i < network.metadata_count; i++) {
+        const nnefc_entry &entry = network.metadata[i];
+        found.push_back({{entry.key.data, entry.key.size}, {entry.value.data, entry.value.size}});
+    }
+    return found;
+}
+
 // The shape of an input, for networks with open sizes.
 struct Shape {
     std::vector<std::int64_t> sizes;
@@ -273,6 +289,7 @@ public:
     ~Session() { end(); }
 
     const nnefc_description &description() const noexcept { return *functions_.describe(); }
+    std::vector<Entry> metadata() const { return nnefc::metadata(description()); }
     const std::vector<Tensor> &inputs() const noexcept { return inputs_; }
     const std::vector<Tensor> &outputs() const noexcept { return outputs_; }
 
@@ -464,6 +481,7 @@ public:
     }
 
     const nnefc_description &description() const noexcept { return *functions_.describe(); }
+    std::vector<Entry> metadata() const { return nnefc::metadata(description()); }
 
     Session session(const Options &options = {}) const { return Session(functions_, options, handle_, device_, open_); }
 

@@ -1,25 +1,57 @@
-"""What a document of tract's dialect says of itself: constant pairs in the fragment `tract_core_properties`.
+"""What a document says of itself: in tract's dialect, constant pairs in the fragment `tract_core_properties`.
+
+    fragment tract_core_properties() -> (properties: (string, tensor<scalar>)[])
+    {
+        properties = [("producer_name", "pytorch"), ("author", "somebody")];
+    }
 
 tract, and torch-to-nnef as well, write there which versions made the model, and metadata of the format that it was in.
+The standard has nothing for this: there it is written in comments.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from nnefc.frontends.nnef.syntax import Array, Assignment, Document, Literal, Tuple
-from nnefc.model_metadata import MetadataEntries, metadata_of
+from nnefc.model_metadata import MetadataEntries, within_limits
 
-__all__ = ["properties_of"]
+__all__ = ["properties_of", "spelled_comments", "spelled_properties"]
 
 _FRAGMENT = "tract_core_properties"
 
 
 def properties_of(document: Document) -> MetadataEntries:
-    """The pairs of literals that the fragment lists; what is computed, or read from files, is left out."""
+    """Returns the pairs of literals that the fragment lists; what is computed, or read from files, is left out."""
     bodies = [fragment.body or () for fragment in document.fragments if fragment.name == _FRAGMENT]
-    return metadata_of({}, [pair for body in bodies for assignment in body for pair in _pairs(assignment)])
+    return within_limits(pair for body in bodies for assignment in body for pair in _pairs(assignment))
+
+
+def spelled_properties(metadata: Mapping[str, str]) -> str:
+    """Returns the fragment that says these pairs; empty for none."""
+    if not metadata:
+        return ""
+    pairs = ",\n".join(f"        ({_escaped(key)}, {_escaped(value)})" for key, value in metadata.items())
+    head = f"fragment {_FRAGMENT}() -> (properties: (string, tensor<scalar>)[])"
+    return f"{head}\n{{\n    properties = [\n{pairs}\n    ];\n}}\n\n"
+
+
+def spelled_comments(metadata: Mapping[str, str]) -> str:
+    """Returns a comment of a line for each pair; long values are cut off."""
+    lines = []
+    for key, value in metadata.items():
+        spelled = repr(value) if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]!r} … ({len(value):,} characters)"
+        lines.append(f"# {repr(key)[1:-1]}: {spelled}\n")
+    return "".join(lines)
+
+
+_MOST_SHOWN = 1000
+
+
+def _escaped(text: str) -> str:
+    """A string of the dialect: for tract quotes of both kinds end it, and `{{`, `{%` and `{#` begin what it fills in."""
+    return '"' + re.sub(r"""(["'\\]|(?<=\{)[{%#])""", r"\\\1", text) + '"'
 
 
 def _pairs(assignment: Assignment) -> Iterator[tuple[str, str]]:

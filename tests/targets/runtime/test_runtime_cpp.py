@@ -52,7 +52,7 @@ def test_the_header_does_what_it_says(command: tuple[str, ...], tmp_path: Path) 
     for name, description, weights in (
         ("sample.o", replace(SAMPLE, prefix="sample"), "embedded"),
         ("plain.so", SAMPLE, "embedded"),
-        ("separate.so", SAMPLE, "separate"),
+        ("separate.so", replace(SAMPLE, metadata=(("author", "«ä»"), ("b\0", ""))), "separate"),
     ):
         path = tmp_path / name
         write_network([object_file("network.c")], blob, description, path, zig_target=ZIG_TARGET, weights=weights)

@@ -16,6 +16,7 @@ from pathlib import Path
 from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.archive import DOCUMENT, QUANTIZATION
 from nnefc.frontends.nnef.flat import print_flat, print_fragment
+from nnefc.frontends.nnef.properties import spelled_comments, spelled_properties
 from nnefc.frontends.nnef.tensor_file import write_tensor
 from nnefc.frontends.nnef.writing.network import Written
 from nnefc.output_files import scratch_beside
@@ -88,9 +89,13 @@ def _write_folder(written: Written, folder: Path) -> None:
 
 
 def document_text(written: Written) -> str:
-    """The document, with a comment for each tensor that the network calls by another name."""
+    """The document, with what the model says of itself, and a comment for each tensor that it calls by another name."""
     renamed = "".join(f"# {name} is {_printable(own)}\n" for name, own in written.renamed.items())
     first, rest = print_flat(written.graph).split("\n", 1)
+    if written.extensions:  # in tract's dialect
+        renamed += ("\n" if renamed and written.metadata else "") + spelled_properties(written.metadata)
+    else:
+        renamed = spelled_comments(written.metadata) + renamed
     if written.fragments:
         head, graph, body = rest.partition("graph ")
         rest = "".join([head, *map(print_fragment, written.fragments), graph, body])

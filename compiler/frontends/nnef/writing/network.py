@@ -7,7 +7,7 @@ where NNEF has none for it, what it is made of is. What nothing needs in the end
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tvm import relax
@@ -86,6 +86,7 @@ class Written:
         quantization: the text of `graph.quant`; empty for none.
         extensions: what the document's `extension` statements say.
         fragments: that the graph calls: the bodies of loops.
+        metadata: what the network's model says of itself.
     """
 
     graph: FlatGraph
@@ -96,6 +97,7 @@ class Written:
     extensions: tuple[str, ...] = ()
     coded: frozenset[str] = frozenset()
     fragments: tuple[FlatGraph, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 def written(network: Network, recording: Recording, registry: str | None = None) -> Written:
@@ -311,10 +313,14 @@ def _finished(
     values = {labels[tensor]: document.variables[tensor] for tensor in labels}
     if isinstance(document, TractDocument):
         fragments = _fragments(document, kept, taken, values)
-        return Written(graph, values, renamed, {}, extensions=tuple(_extensions(network)), fragments=fragments)
+        extensions = tuple(_extensions(network))
+        return Written(
+            graph, values, renamed, {}, extensions=extensions, fragments=fragments, metadata=network.metadata
+        )
     text = rounded.text(names) if rounded is not None else ""
     coded = frozenset(labels[tensor] for tensor in labels if rounded is not None and tensor in rounded.entries)
-    return Written(graph, values, renamed, _widths(network, final, inputs, own), text, coded=coded)
+    widths = _widths(network, final, inputs, own)
+    return Written(graph, values, renamed, widths, text, coded=coded, metadata=network.metadata)
 
 
 def _graph_name(network: Network) -> str:
