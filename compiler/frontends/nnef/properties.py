@@ -50,7 +50,7 @@ _MOST_SHOWN = 1000
 
 
 def _escaped(text: str) -> str:
-    """A string of the dialect: for tract quotes of both kinds end it, and `{{`, `{%` and `{#` begin what it fills in."""
+    """A string of the dialect: for tract quotes of both kinds end it, and `{{`, `{%` and `{#` begin templates."""
     return '"' + re.sub(r"""(["'\\]|(?<=\{)[{%#])""", r"\\\1", text) + '"'
 
 
