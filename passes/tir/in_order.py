@@ -26,7 +26,6 @@ from nnefc.targets.machine.cpu.costs import InOrder
 
 __all__ = ["WAYS", "Upcoming", "Way", "cycles_of"]
 
-_WIDTH = 2  # instructions that are issued in a cycle
 _NEAR = 8  # vectors that are needed soon after another one
 _ALL = 64
 
@@ -106,12 +105,12 @@ def cycles_of(product: Product, lines: Sequence[Line], moved: Sequence[int], cor
         else:
             last = latency
             begin = max(begin, multiplied, written - first if ordered else 0)
-        if begin == now and issued and issued + parts > _WIDTH:
+        if begin == now and issued and issued + parts > core.width:
             begin += 1
         now, issued = begin, parts + (issued if begin == now else 0)
         if line.loads:
             loading = now + busy
-        elif in_a_cycle < _WIDTH:
+        elif in_a_cycle < core.width:
             multiplied = now + 1
         if line.loads or ordered:
             written = max(written, now + last)

@@ -33,11 +33,13 @@ class InOrder:
             follows may have its result earlier.
         loads: of one, of two and of four vectors by one instruction: cycles until they are there, and until the next
             load begins.
+        width: instructions that are issued in a cycle (Arm; Cortex-A510 issues three, of which two use vectors).
     """
 
     floats: tuple[int, int, bool]
     integers: tuple[int, int, bool]
     loads: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+    width: int = 2
 
 
 @dataclass(frozen=True)
