@@ -28,7 +28,7 @@ def test_every_folder_of_python_is_a_listed_package() -> None:
 def test_every_other_file_of_a_package_is_package_data() -> None:
     for package, folder in SETUPTOOLS["package-dir"].items():
         for path in (ROOT / folder).rglob("*"):
-            if path.is_dir() or path.suffix in (".py", ".pyc"):
+            if path.is_dir() or path.suffix in (".py", ".pyc") or path.name == "README.md":
                 continue
             owner = ".".join([package, *path.parent.relative_to(ROOT / folder).parts])
             patterns = SETUPTOOLS["package-data"].get(owner, [])
