@@ -42,6 +42,7 @@ from nnefc.targets.codegen.cuda.kernels import (
     with_version,
 )
 from nnefc.targets.codegen.cuda.launches import Access, HostKernel, Operand, launches_source
+from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["CudaBackend", "make_backend"]
@@ -50,7 +51,7 @@ __all__ = ["CudaBackend", "make_backend"]
 class CudaBackend(Backend):
     """NVIDIA GPUs, and the CPU that launches their kernels."""
 
-    alignment = 16  # of what a thread loads at once
+    alignment = LOAD_BYTES
     most_items = MOST_ELEMENTS
     passes = PASSES
     computations = COMPUTATIONS

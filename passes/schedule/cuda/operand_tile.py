@@ -27,11 +27,14 @@ from nnefc.passes.schedule.cuda.product import Operand
 from nnefc.passes.tir.expressions import loads_of, number, substituted, variables_of
 from nnefc.passes.tir.sizes import elements_of, size_of
 from nnefc.sizes import is_size, typical
+from nnefc.targets.machine.cuda.gpus import SECTOR_BYTES
 
 __all__ = ["OperandTile", "PositionTile", "lanes_along", "lies_along_depth", "main_load", "shares_bytes", "tile_of"]
 
 _PADDING = 4  # elements: a row's beginning stays aligned
-_NEAR = 8  # elements: threads next to each other that are no further apart share what memory delivers at once
+_NEAR = (
+    SECTOR_BYTES // 4
+)  # elements: threads next to each other that are no further apart share what memory delivers at once
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,10 @@ from nnefc.passes.tir.expressions import flat_offset, inside, is_number, number,
 from nnefc.passes.tir.narrow_indices import MOST_ELEMENTS, with_narrow_indices
 from nnefc.passes.tir.sizes import Size, elements_of, size_of, sizes_of
 from nnefc.sizes import is_known
+from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["Operand", "Product", "product_of"]
-
-_VECTOR_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ def product_of(kernel: KernelAnalysis, target: CudaTarget) -> Product | None:
     if len(steps) != 1 + (last is not None) or not all(step.loops_are_axes for step in steps):
         return None
     epilogue = None if last is None else step_of(sch, last)
-    return _product(narrow, step_of(sch, block), epilogue, target.load_bytes >= _VECTOR_BYTES)
+    return _product(narrow, step_of(sch, block), epilogue, target.load_bytes >= LOAD_BYTES)
 
 
 def _is_too_large(tensor: tirx.Var) -> bool:

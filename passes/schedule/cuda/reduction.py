@@ -29,13 +29,13 @@ from nnefc.passes.schedule.schedules import SBlockRV, covers_result, fused, larg
 from nnefc.passes.tir.expressions import flat_offset
 from nnefc.passes.tir.sizes import Size, elements_of, size_of
 from nnefc.sizes import is_size, may_exceed, typical
-from nnefc.targets.machine.cuda.gpus import WARP, Gpu
+from nnefc.targets.machine.cuda.gpus import SECTOR_BYTES, WARP, Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["ReductionRule"]
 
 _LEAST_SHARED = 32  # items of a sum that are worth more than one thread
-_LEAST_WIDTH = 8  # columns of a block: 32 bytes, the least that memory gives at once
+_LEAST_WIDTH = SECTOR_BYTES // 4  # columns of a block, of four bytes each
 _MANY = 2  # times the threads that keep a device busy: so many results get a thread each
 _ITEMS_OF_A_THREAD = 8  # of a column, before it gets more threads
 _LONG = 1 << 14  # items of a sum that are worth two launches, if there are few sums

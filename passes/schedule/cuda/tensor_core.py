@@ -32,7 +32,7 @@ from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
 from nnefc.passes.tir.expressions import number
 from nnefc.sizes import typical
-from nnefc.targets.machine.cuda.gpus import MATRIX_INSTRUCTIONS, WARP, Gpu
+from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS, WARP, Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["COPIED_TILES", "HALF_TILES", "SINGLE_TILES", "TensorCoreRule"]
@@ -40,7 +40,7 @@ __all__ = ["COPIED_TILES", "HALF_TILES", "SINGLE_TILES", "TensorCoreRule"]
 _LEAST = 8  # rows, columns and depths that are worth it
 _HALF, _SINGLE = MATRIX_INSTRUCTIONS["float16"], MATRIX_INSTRUCTIONS["float32"]
 _ROWS, _COLUMNS = _HALF.rows, _HALF.columns  # of one instruction of any type
-_COPIED = 8  # half floats at once
+_COPIED = LOAD_BYTES // 2  # half floats at once
 
 
 class TensorCoreRule:
@@ -235,7 +235,7 @@ class _TensorLaunch(TiledLaunch):
         self._right = self._nest.buffer("right_part", 2 * self._columns, self._fragment, "local")
 
     def _side(self, operand: Operand, positions: int) -> OperandTile:
-        tile, widest = self._tile, 16 // self._tile.item_bytes
+        tile, widest = self._tile, LOAD_BYTES // self._tile.item_bytes
         across, along = (lanes_along(operand, positions, tile.depth, way, widest) for way in (False, True))
         if across == 1 and (along > 1 or lies_along_depth(operand)):
             return PositionTile(operand, positions, tile.depth, along, True, tile.threads, self._padding[1])

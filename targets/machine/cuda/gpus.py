@@ -20,7 +20,9 @@ __all__ = [
     "GPUS",
     "LARGEST_BLOCK",
     "LARGEST_GRID",
+    "LOAD_BYTES",
     "MATRIX_INSTRUCTIONS",
+    "SECTOR_BYTES",
     "WARP",
     "Capability",
     "Gpu",
@@ -35,6 +37,13 @@ WARP = 32
 
 LARGEST_GRID, LARGEST_BLOCK = ((1 << 31) - 1, 65535, 65535), (1024, 1024, 64)
 """Blocks of a grid, and threads of a block, along x, y and z, of every device (guide)."""
+
+LOAD_BYTES = 16
+"""What one instruction of a thread loads, stores or copies at most, aligned to as much (guide, "Size and Alignment
+Requirement")."""
+
+SECTOR_BYTES = 32
+"""The least that the second cache gives at once (guide, "Device Memory Accesses")."""
 
 SCHEDULERS = 4
 """Warps of a processor that issue an instruction in a cycle (whitepapers, from Volta on)."""

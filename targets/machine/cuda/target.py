@@ -13,7 +13,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.element_types import bits_of
 from nnefc.targets.machine.cpu.parsing import baseline_target, parse_target
 from nnefc.targets.machine.cpu.target import PRECISIONS, Target
-from nnefc.targets.machine.cuda.gpus import CAPABILITIES, GPUS, WARP, Gpu, default_gpu
+from nnefc.targets.machine.cuda.gpus import CAPABILITIES, GPUS, LOAD_BYTES, WARP, Gpu, default_gpu
 from nnefc.targets.machine.named import DEFAULT_GPUS
 from nnefc.targets.machine.spellings import near
 from nnefc.targets.machine.system import FileFormat
@@ -42,7 +42,7 @@ class CudaTarget:
     architectures: tuple[int, ...] = DEFAULT_GPUS
     precision: str = "fp32"
     keep_wide: tuple[str, ...] = ()
-    load_bytes: int = 16
+    load_bytes: int = LOAD_BYTES
     device: Gpu | None = None
 
     backend = "cuda"
