@@ -42,6 +42,7 @@ from nnefc.passes.backend import Backend, Code
 from nnefc.passes.dump import dump_of
 from nnefc.passes.manager import Insertion, Observer, PassManager
 from nnefc.passes.pipeline import Place, joined
+from nnefc.passes.spec.verifier import Verifier, verifier_is_on
 from nnefc.programs import lowered_levels
 from nnefc.progress import Progress, Silent, Watched
 from nnefc.provenance import source_digest
@@ -292,7 +293,11 @@ def compile_network(
             level,
             level.settings(code.strict, code.memory_budget),
             listed,
-            [*observers] if dump is None else [dump, *observers],
+            [
+                *([] if dump is None else [dump]),
+                *([Verifier()] if checked is not None or verifier_is_on() else []),
+                *observers,
+            ],
         )
         for level in backend.levels
     ]

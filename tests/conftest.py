@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+from pathlib import Path
 from typing import Any
 
 import onnxruntime
@@ -16,6 +17,7 @@ from nnefc.targets.codegen.cuda.compiler import COMPILER_VARIABLE
 
 os.environ.setdefault(COMPILER_VARIABLE, "nvrtc")  # which is several times as fast as nvcc
 import_tvm()  # before anything imports all of it, which takes seconds where torch is installed
+VERIFY = "NNEFC_VERIFY"
 gc.disable()  # until all modules of tests are there: see below
 
 
@@ -65,6 +67,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = files_of_part(weights, number, count)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid.partition("::")[0] not in kept])
     items[:] = [item for item in items if item.nodeid.partition("::")[0] in kept]
+
+
+_VERIFIED = ("passes", "operators", "test_random_graphs.py", "test_random_networks.py")
+"""Tests whose programs are verified after each pass. That takes a sixth of the time of compiling."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Verify programs after each pass where tests are about passes and operators, also for what fixtures compile."""
+    parts = item.path.relative_to(Path(__file__).parent).parts
+    os.environ[VERIFY] = "1" if {*parts} & {*_VERIFIED} else "0"
 
 
 def pytest_collection_finish() -> None:

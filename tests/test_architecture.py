@@ -32,6 +32,7 @@ ALLOWED: dict[str, Set[str]] = {
         "passes/graph",
         "passes/plan",
         "passes/schedule",
+        "passes/spec",
         "shared",
     }
     | {"targets/codegen/cpu", "targets/description", "targets/link", "targets/machine"},
@@ -42,7 +43,7 @@ ALLOWED: dict[str, Set[str]] = {
     "frontends/pnnx": {"frontends", "operators", "shared"},
     "frontends": {"shared"},
     "backends": {part for part in PARTS if part.startswith(("passes", "targets"))} - {"targets/link"} | {"shared"},
-    "passes/spec": {"shared"},
+    "passes/spec": {"passes", "shared"},
     "passes": {"passes/compute", "passes/legalize", "passes/plan", "passes/schedule"} | {"shared", "targets/machine"},
     "passes/plan": {"passes/graph", "passes/schedule", "passes/tir", "shared"},
     "passes/legalize": {"operators", "passes/compute", "passes/graph", "passes/schedule", "passes/schedule/cpu"}

@@ -22,11 +22,12 @@ from dataclasses import dataclass
 import tvm
 from tvm import s_tir, tirx
 
-from nnefc.ir.attributes import Form
+from nnefc.ir.attributes import RULE, Form
+from nnefc.passes.manager import PassRun, Phase, Property
 from nnefc.passes.spec.kernels import KERNEL_RULES, Kernel
 from nnefc.passes.spec.modules import MODULE_RULES, Module
 
-__all__ = ["VERIFY", "Broken", "InvalidProgram", "Verifier", "broken_rules", "form_of", "is_on"]
+__all__ = ["VERIFY", "Broken", "InvalidProgram", "Verifier", "broken_rules", "form_of", "verifier_is_on"]
 
 VERIFY = "NNEFC_VERIFY"
 """An environment variable: `1` runs the verifier after each pass."""
@@ -54,16 +55,35 @@ class Broken:
         return f"{self.kernel}: {self.rule}, but {self.what}"
 
 
-def is_on() -> bool:
+def verifier_is_on() -> bool:
     """Whether the environment asks for the verifier."""
     return os.environ.get(VERIFY, "") not in ("", "0")
 
 
-def form_of(func: tirx.PrimFunc) -> Form:
-    """The form that a kernel has after its schedule, by what it consists of."""
-    if isinstance(func.body, s_tir.SBlockRealize):
-        return Form.SCHEDULED
-    return Form.FLAT if any(isinstance(param.ty, tirx.BufferType) for param in func.params) else Form.LOWERED
+def form_of(run: PassRun) -> Form | None:
+    """The form of the program that a pass has made; None for programs that have no rules.
+
+    These are what is no function or module of TVM, and kernels whose blocks TVM's own passes have begun to lower.
+    """
+    step, is_kernel = run.step, isinstance(run.after, tirx.PrimFunc)
+    properties = step.requires | step.ensures
+    match step.phase:
+        case Phase.GRAPH if not step.analyzes:
+            return Form.NETWORK
+        case Phase.LEGALIZE:
+            return Form.KERNELS if properties & {Property.KERNELS, Property.FUSED} else Form.NETWORK
+        case Phase.SCHEDULE if is_kernel:
+            is_scheduled = Property.SCHEDULED in properties or RULE in (run.after.attrs or ())
+            return Form.SCHEDULED if is_scheduled else Form.KERNELS
+        case Phase.BLOCKS if is_kernel and isinstance(run.after.body, s_tir.SBlockRealize):
+            return Form.SCHEDULED
+        case Phase.BLOCKS if is_kernel and Property.FLAT in step.ensures:
+            return Form.FLAT
+        case Phase.FLAT if is_kernel:
+            return Form.LOWERED if Property.POINTERS in step.ensures else Form.FLAT
+        case Phase.POINTERS if is_kernel:
+            return Form.LOWERED
+    return None
 
 
 def broken_rules(program: tvm.IRModule | tirx.PrimFunc, form: Form, name: str = "main") -> Iterator[Broken]:
@@ -81,10 +101,20 @@ def broken_rules(program: tvm.IRModule | tirx.PrimFunc, form: Form, name: str = 
 
 
 class Verifier:
-    """Checks the programs of one compilation; a kernel that several passes leave as it is, once."""
+    """Observes the passes of one compilation and checks what each makes; a kernel that passes leave as it is, once."""
 
     def __init__(self) -> None:
         self._valid: dict[object, tirx.PrimFunc] = {}  # kernels stay alive, for addresses are in their keys
+
+    def __call__(self, run: PassRun) -> None:
+        """Checks the program after a pass.
+
+        Raises:
+            InvalidProgram: see :meth:`check`.
+        """
+        form = form_of(run)
+        if form is not None:
+            self.check(run.after, form, run.step.name, run.unit)
 
     def check(self, program: tvm.IRModule | tirx.PrimFunc, form: Form, after: str, name: str = "main") -> None:
         """Checks a program that a pass has made.

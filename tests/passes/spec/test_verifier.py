@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from tir_programs import function
 from tvm import relax, te, tirx
 from tvm.ir import PrimType
 
+import nnefc
+from nnefc.diagnostics import CompileError
 from nnefc.ir.attributes import (
     CHECKED,
     CONDITIONAL_VALUES,
@@ -30,10 +33,12 @@ from nnefc.ir.attributes import (
     UPDATES,
     Form,
 )
+from nnefc.passes import after
 from nnefc.passes.spec.kernels import KERNEL_RULES
 from nnefc.passes.spec.modules import MODULE_RULES
-from nnefc.passes.spec.verifier import InvalidProgram, Verifier, broken_rules
+from nnefc.passes.spec.verifier import VERIFY, InvalidProgram, Verifier, broken_rules
 
+DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.nnef"
 N, M = tirx.Var("n", "int64"), tirx.Var("m", "int64")
 TENSOR = relax.TensorType((4, 5), "float32")
 
@@ -254,3 +259,34 @@ def test_copies_of_a_loop_may_share_its_variable() -> None:
     func = flat()
     twice = tirx.PrimFunc(func.params, tirx.SeqStmt([func.body, func.body]), attrs=func.attrs)
     assert list(broken_rules(twice, Form.FLAT)) == []
+
+
+def with_unheard_of(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    return func.with_attr("nnefc.unheard_of", 1)
+
+
+@pytest.mark.parametrize("name", ["schedule", "opaque constants", "align stack frames", "loop pointers"])
+def test_a_pass_that_makes_an_invalid_kernel_is_named(name: str) -> None:
+    rule = r"fused_\w+: every attribute is declared for where it is, but a function has 'nnefc.unheard_of'"
+    with pytest.raises(CompileError, match=rf"after the pass 'corrupt', {rule}"):
+        nnefc.compile(DIGITS, passes=[after(name, with_unheard_of, called="corrupt")])
+
+
+def test_checked_libraries_are_compiled_with_the_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VERIFY, "0")
+    with pytest.raises(CompileError, match="after the pass 'corrupt'"):
+        nnefc.compile(DIGITS, checked=True, passes=[after("schedule", with_unheard_of, called="corrupt")])
+
+
+def test_a_pass_that_makes_an_invalid_network_is_named() -> None:
+    def corrupt(module: tvm.IRModule) -> tvm.IRModule:
+        functions = module.functions.items()
+        return tvm.IRModule({gv: f if gv.name_hint == "main" else f.with_attr(RULE, "any") for gv, f in functions})
+
+    with pytest.raises(CompileError, match=rf"after the pass 'corrupt', \w+: {FORM}, but '{RULE}' is in a program"):
+        nnefc.compile(DIGITS, passes=[after("fuse", corrupt)])
+
+
+def test_programs_are_not_verified_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VERIFY, "0")
+    nnefc.compile(DIGITS, passes=[after("loop pointers", with_unheard_of)])
