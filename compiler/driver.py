@@ -31,7 +31,6 @@ from nnefc.options import (
     DEFAULT_DEBUG,
     FLOAT,
     INT8,
-    MINMAX,
     CodeOptions,
     CompileOptions,
     DebugOptions,
@@ -104,9 +103,9 @@ def _fastest_precision(path: Path, options: CompileOptions, progress: Progress |
     auto = options.precision
 
     def tried(name: str) -> Artifact:
-        single = replace(auto, precision=name, max_error=None)
-        if name != INT8:
-            single = replace(single, calibrate=None, method=MINMAX)
+        single = PrecisionOptions(precision=name, keep_wide=auto.keep_wide, io=auto.io)
+        if name == INT8:
+            single = replace(single, calibrate=auto.calibrate, method=auto.method)
         with (progress or Silent()).phase(f"try {name}"):
             return compile_model(path, replace(options, precision=single), progress)
 

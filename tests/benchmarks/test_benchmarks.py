@@ -25,6 +25,7 @@ from worker import EngineError
 
 from nnefc.backends import backend_of
 from nnefc.formats import load_network
+from nnefc.options import ReadOptions
 from nnefc.passes.pipeline import use_own_operators
 from nnefc.passes.plan.program import program_of
 from nnefc.passes.schedule.arithmetic import arithmetic_of
@@ -154,7 +155,7 @@ def test_a_pretrained_network_is_compiled_for_given_sizes_and_every_output_compa
 def test_every_kernel_of_a_network_with_fixed_sizes_is_timed(tmp_path: Path) -> None:
     model = tmp_path / "net.onnx"
     write_model(model)
-    network = load_network(model, shape={"x": (5, 4), "ids": (5,)}, values={"start": np.array(2)})
+    network = load_network(model, ReadOptions(shape={"x": (5, 4), "ids": (5,)}, values={"start": np.array(2)}))
     found = kernel_times.kernel_times(network, parse_target("llvm"))
     assert {kernel.shapes[-1] for kernel in found} == {(5, 4), (3, 4)}
     assert all(kernel.seconds > 0 for kernel in found)

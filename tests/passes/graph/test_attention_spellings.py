@@ -19,6 +19,7 @@ import nnefc
 from nnefc.backends import backend_of
 from nnefc.formats import load_network
 from nnefc.frontends.leaving_open import leaving_open
+from nnefc.options import ReadOptions
 from nnefc.sizes import OpenSize
 from nnefc.targets.machine.cpu.parsing import parse_target
 
@@ -33,7 +34,7 @@ OWN_PRODUCTS = {"optimizer_attention"}  # projections, which are products beside
 
 def kernels(path: Path, shape: dict[str, OpenSize] | None = None) -> dict[str, Counter[str]]:
     """How many kernels of attention, and of products and softmaxes, each spelling has."""
-    network = load_network(path, shape=shape)
+    network = load_network(path, ReadOptions(shape=shape))
     with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
         network = optimized(network, backend_of(parse_target("llvm -mcpu=haswell")))
     names = {prefix: name for name, prefix in PREFIXES.items()}

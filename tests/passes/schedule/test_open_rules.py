@@ -15,6 +15,7 @@ from nnefc.backends import backend_of
 from nnefc.formats import load_network
 from nnefc.frontends.leaving_open import leaving_open
 from nnefc.ir.attributes import RULE
+from nnefc.options import ReadOptions
 from nnefc.passes.plan.program import program_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
@@ -39,7 +40,7 @@ LIMITED = {"batch": "1..8", "height": "32..512", "width": "32..512", "length": "
 
 def rules(path: Path, shape: dict[str, OpenSize]) -> set[tuple[str, str]]:
     """The rules of all kernels, by what these compute."""
-    network = load_network(path, shape=shape)
+    network = load_network(path, ReadOptions(shape=shape))
     backend = backend_of(TARGET)
     with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
         program = program_of(optimized(network, backend))
