@@ -16,7 +16,7 @@ __all__ = ["AnyTarget", "parse_any_target"]
 
 
 class AnyTarget(Protocol):
-    """What all machines can say."""
+    """The interface of all machines."""
 
     @property
     def name(self) -> str:

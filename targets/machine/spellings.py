@@ -1,4 +1,4 @@
-"""Names that people give machines and that are no targets: what to say instead."""
+"""Names that people give machines and that are no targets: what to write instead."""
 
 from __future__ import annotations
 
@@ -56,6 +56,10 @@ _SPELLINGS = (
     (r"gpu|nvidia|nvptx(64)?|cudnn|tensorrt|ptx", "NVIDIA's GPUs: say cuda"),
     (r"(cuda)?sm(\d\d\d?)a?", r"say cuda -arch=sm_\2"),
     (
+        r"(nvidia|tesla|geforce)*(v100|t4|a100|a10|l4|l40s|h100|h200|b200|b300|rtx[345]090)(sxm.*|pcie)?",
+        r"say cuda -device=\2",
+    ),
+    (
         r"jetson(agx|nano|nx)*(orin.*)?|orin.*",
         "say cuda -arch=sm_87 -host=aarch64-linux-gnu, or cortex-a78ae for its processors alone",
     ),
@@ -75,7 +79,7 @@ _SPELLINGS = (
 
 
 def instead_of(name: str) -> str:
-    """What to say in place of a name that is no target; "" where nobody has thought of it."""
+    """Returns what to write in place of a name that is no target; "" where none is known."""
     short = _short(name)
     for pattern, hint in _SPELLINGS:
         found = re.fullmatch(pattern, short)

@@ -1,4 +1,4 @@
-"""What all machines of one instruction set have in common: vector registers, and features that the runtime checks."""
+"""Instruction sets: vector registers by features, and features that the runtime checks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Vectors:
         by_scalar: whether it multiplies a vector by a number from a register that is none of vectors.
         long_products: whether one instruction multiplies vectors of bytes to numbers of 16 bits, and one adds these to
             numbers of 32.
-        group: registers of the machine that one of these is made of.
-        scale: of vectors whose length code need not know, for which length it is made nevertheless: so many times 128
-            bits.
+        group: physical registers that one of these is made of (LMUL of RISC-V).
+        scale: the length, in units of 128 bits, that code is made for where the instruction set leaves it open (SVE); 0
+            elsewhere.
         kept_registers: of the registers, those that hold sums, their operands, and what is read behind their loop;
             where these need more, sums are spilled in each iteration. 0 if what is read behind takes none.
         narrows_sums: whether sums are of integers that may become bytes, and LLVM narrows single vectors lane by lane
@@ -107,11 +107,11 @@ class Architecture:
     hosted: bool = True
 
     def vectors(self, features: Set[str]) -> Vectors:
-        """The widest vector registers that a machine with `features` has."""
+        """Returns the widest vector registers that a machine with `features` has."""
         return next(e.vectors for e in self.extensions if set(e.features) <= features)
 
     def known_to_llvm(self, features: Iterable[str]) -> tuple[str, ...]:
-        """Those of a target's features that LLVM knows: all but lengths of vectors, and our own."""
+        """Returns those of a target's features that LLVM knows: all but lengths of vectors, and our own."""
         return tuple(feature for feature in features if feature not in {*self.lengths, *self.own})
 
 
@@ -291,7 +291,7 @@ ARCHITECTURES = (
 
 
 def architecture_of(triple: str) -> Architecture:
-    """The architecture that LLVM's `triple` begins with.
+    """Returns the architecture that LLVM's `triple` begins with.
 
     Raises:
         CompileError: none that is known.

@@ -1,4 +1,4 @@
-"""What instructions and memory cost: a table of microarchitectures, by LLVM's names of processors.
+"""Costs of instructions and memory: a table of microarchitectures, by LLVM's names of processors.
 
 Cost models in passes read these numbers, and have none of a processor's own. Sources, by the names used in the table:
 
@@ -51,13 +51,13 @@ class Costs:
         latency: cycles from a multiply-add to one that adds to its result.
         broadcasts: numbers that are loaded into all lanes in a cycle.
         loads, stores: vectors in a cycle, from and to the first cache.
-        l1_bytes, l1_ways: data cache of one core, and how many lines share a place of it.
+        l1_bytes, l1_ways: data cache of one core, and its associativity.
         l2_bytes: the second cache; of several cores' the share of one.
-        l3_bytes: what one core finds again in the next cache, which it shares; 0 where there is none.
+        l3_bytes: the part of the next, shared cache that one core can use; 0 where there is none.
         l2_bytes_per_cycle: read from the second cache, one line after the other.
         l3_bytes_per_cycle: from the next one; from memory where there is none.
         memory_bytes_per_cycle: from memory.
-        launch_cycles: until all threads have begun a kernel, and have told that they are done with it.
+        launch_cycles: until all threads have begun a kernel and have reported that they have finished it.
         bf16_dots: dot products of pairs of bfloat16 that are made in the time of a multiply-add, if it has any.
         in_order: how instructions wait for those before them; None where they do not.
         line_bytes: of a line of the caches (Intel, AMD, Arm: of all processors with vectors as long, and of nearly all
@@ -95,7 +95,7 @@ class Costs:
         return replace(self, multiply_adds=1 if by_llvm else 2, latency=4)
 
     def bytes_per_cycle(self, size: int) -> float:
-        """How fast so many bytes are read that are read again and again, from the cache that they fit into, if any."""
+        """Returns the bandwidth of reading `size` bytes repeatedly, of the first cache that holds them, or memory."""
         if size <= self.l2_bytes:
             return self.l2_bytes_per_cycle
         return self.l3_bytes_per_cycle if size <= self.l3_bytes else self.memory_bytes_per_cycle
@@ -136,7 +136,7 @@ class Microarchitecture:
     in_order: InOrder | None = None
 
     def costs(self, vector_bytes: int) -> Costs:
-        """What this core does with vectors of so many bytes."""
+        """Returns the costs for vectors of so many bytes."""
         return Costs(
             multiply_adds=min(self.pipes, self.pipe_bytes / vector_bytes),
             latency=self.latency,
@@ -298,6 +298,6 @@ MICROARCHITECTURES: dict[str, tuple[Microarchitecture, ...]] = {
 
 
 def microarchitecture_of(architecture: str, processor: str) -> Microarchitecture:
-    """The row of LLVM's `processor`; that of all others of the instruction set, if none names it."""
+    """Returns the row of LLVM's `processor`; the last row of the instruction set, if none names it."""
     *named, other = MICROARCHITECTURES[architecture]
     return next((row for row in named if processor in row.processors), other)

@@ -1,4 +1,4 @@
-"""What LLVM knows of processors: their names, their features, and how code for them is configured."""
+"""LLVM's names of processors and features, and how code for them is configured."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 def checked_attributes(
     name: str, architecture: Architecture, triple: str, cpu: str, attributes: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The attributes, of which each says `+` or `-` and is a feature that LLVM knows; it ignores others."""
+    """Checks that each attribute is `+` or `-` and a feature that LLVM knows: LLVM ignores others."""
     for attribute in attributes:
         if attribute[:1] not in ("+", "-") or not attribute[1:].replace("-", "").replace(".", "").isalnum():
             raise CompileError(
@@ -47,7 +47,7 @@ def checked_attributes(
 def length_of_vectors(
     name: str, architecture: Architecture, cpu: str, attributes: tuple[str, ...]
 ) -> tuple[str, tuple[str, ...]]:
-    """The vector length that code is made for, "" for any or for vectors of one length; and LLVM's attributes."""
+    """Returns the vector length that code is made for, "" for any or if all are alike, and LLVM's attributes."""
     lengths = architecture.lengths
     asked = {attribute[1:]: attribute[:1] for attribute in attributes if attribute[1:] in lengths}
     rest = tuple(attribute for attribute in attributes if attribute[1:] not in lengths)
@@ -63,7 +63,7 @@ def length_of_vectors(
 def own_features(
     name: str, architecture: Architecture, attributes: tuple[str, ...]
 ) -> tuple[set[str], tuple[str, ...]]:
-    """The feature asked for that LLVM does not know, if any, and LLVM's attributes, with what it needs.
+    """Returns the requested feature that LLVM does not know, if any, and LLVM's attributes with what it needs.
 
     Raises:
         CompileError: one is switched off, or several are asked for, of which no machine has two.
@@ -86,7 +86,7 @@ def own_features(
 def switched_off(
     architecture: Architecture, triple: str, cpu: str, attributes: tuple[str, ...], surely_there: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Attributes against everything that LLVM could use on a processor and that nobody would have checked for.
+    """Returns attributes that switch off what LLVM could use on a processor and the library does not check.
 
     What a machine has that passed the check is what the oldest one has, what was checked, and what these imply.
     """

@@ -41,14 +41,14 @@ _COMMON = Target(
 
 
 def machine_of_passes(target: Target) -> Target:
-    """The machine that passes over the graph compile for: the target, or the common one."""
+    """Returns the machine that graph passes compile for: the target, or the common one."""
     if not target.reproducible:
         return target
     return replace(_COMMON, precision=target.precision, keep_wide=target.keep_wide, patches=target.patches)
 
 
 def machine_of_schedules(target: Target) -> Target:
-    """The machine that kernels get their schedules for: the same, with as many registers as the target has."""
+    """Returns the machine that schedules are made for: the same, with as many registers as the target has."""
     machine = machine_of_passes(target)
     if not target.reproducible:
         return machine

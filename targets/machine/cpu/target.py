@@ -108,41 +108,40 @@ class Target:
 
     @property
     def host(self) -> Target:
-        """The CPU that runs the library: this one."""
+        """Returns the CPU that runs the library: this one."""
         return self
 
     @property
     def format(self) -> FileFormat:
-        """How its libraries are stored."""
+        """Returns how its libraries are stored."""
         return format_of(self.zig_target)
 
     @property
     def size_type(self) -> str:
-        """The type of C's size_t; signed, for TVM has few uses for others."""
+        """Returns the type of C's size_t; signed, since TVM supports few unsigned types."""
         return f"int{self.pointer_bits}"
 
     def lanes(self, dtype: str) -> int:
-        """Elements of `dtype` in one vector register."""
+        """Returns the elements of `dtype` in one vector register."""
         return max(1, self.vectors.bytes * 8 // bits_of(dtype))
 
     @property
     def summed_bytes(self) -> int:
-        """Bytes that one instruction multiplies with as many others, adding the products to one sum; 0 without any."""
+        """Returns how many pairs of bytes one instruction multiplies and adds to one sum; 0 if there is none."""
         return self.vectors.bytes if "mve" in self.features else 0
 
     def block_lanes(self, dtype: str) -> int:
-        """Elements of `dtype` in one block of a layout: whole vector registers."""
+        """Returns the elements of `dtype` in one block of a layout: full vector registers."""
         return max(self.lanes(dtype), self.block_bytes * 8 // bits_of(dtype))
 
     def for_vectors(self, size: int) -> Target:
-        """The same machine, with vectors of `size` bytes: where they are groups of registers, more smaller or fewer
-        larger ones."""
+        """Returns the machine with vectors of `size` bytes, where vectors are groups of registers."""
         if not self.vectors.by_scalar or not size:
             return self
         return replace(self, vectors=self.vectors.grouped(size))
 
     def for_sums(self, dtype: str, count: int = 1, accumulates: bool = False) -> Target:
-        """The same machine, with the registers that hold sums of `dtype`, for integers may have others than floats.
+        """Returns the machine with the registers that hold sums of `dtype`: integers may have others than floats.
 
         Args:
             count: of registers that a vector of sums takes.
@@ -160,7 +159,7 @@ class Target:
         return replace(self, vectors=replace(self.vectors, bytes=_PAIR_BYTES, registers=_PAIRS, fused=True))
 
     def with_precision(self, precision: str) -> Target:
-        """The same machine, asked for one of PRECISIONS.
+        """Returns the machine whose contractions multiply one of PRECISIONS.
 
         Raises:
             CompileError: CPUs do not have it.
@@ -177,16 +176,16 @@ class Target:
 
     @property
     def half_float(self) -> str | None:
-        """The type that contractions multiply, if that is narrower than float32."""
+        """Returns the type that contractions multiply, if that is narrower than float32."""
         return HALF_FLOATS.get(self.precision)
 
     def with_wide(self, contractions: Sequence[str]) -> Target:
-        """The same machine, with contractions that multiply float32 whatever its precision is."""
+        """Returns the machine with contractions that multiply float32 whatever its precision is."""
         levels = tuple(level.with_wide(contractions) for level in self.levels)
         return replace(self, keep_wide=tuple(contractions), levels=levels)
 
     def made_small(self) -> Target:
-        """The same machine, for which code shall be small rather than fast.
+        """Returns the machine for which code shall be small rather than fast.
 
         Raises:
             CompileError: a machine whose libraries are there for threads.
@@ -199,11 +198,11 @@ class Target:
         return replace(self, small=True, levels=tuple(level.made_small() for level in self.levels))
 
     def with_patches(self) -> Target:
-        """The same machine, on which the first layers are computed a few rows at a time."""
+        """Returns the machine on which the first layers are computed a few rows at a time."""
         return replace(self, patches=True, levels=tuple(level.with_patches() for level in self.levels))
 
     def made_reproducible(self) -> Target:
-        """The same machine, for code whose results have the same bits on all machines.
+        """Returns the machine for code whose results have the same bits on all machines.
 
         Raises:
             CompileError: there is no such code for it.
@@ -222,7 +221,7 @@ class Target:
 
     @property
     def runs_alone(self) -> bool:
-        """Whether its libraries have one thread, and their code nothing of a runtime's."""
+        """Whether its libraries have one thread and call nothing of the runtime during a run."""
         return self.small or not self.hosted
 
     def widens(self, dtype: str) -> bool:
@@ -236,23 +235,23 @@ class Target:
 
     @property
     def turns_lanes(self) -> bool:
-        """Whether one instruction brings the lanes of a vector, of eight floats or more, into any known order."""
+        """Whether one instruction permutes the lanes of a vector of eight floats or more in any constant order."""
         return self.triple.startswith("x86_64") and self.lanes("float32") >= _LANES_TURNED
 
     @property
     def maps_constants(self) -> bool:
-        """Whether constants cost nothing until they are read. Modules of WebAssembly come over a network, and an engine
-        copies what is in them."""
+        """Whether constants cost nothing until they are read: files are mapped. Modules of WebAssembly are downloaded,
+        and an engine copies what is in them."""
         return self.format is not FileFormat.WASM
 
     @property
     def quirks(self) -> Quirks:
-        """What LLVM, or an engine, does badly for it."""
+        """Returns what is worked around for it: behaviour of LLVM and of engines."""
         return quirks_of(self.triple, self.features, self.small)
 
     @property
     def parallel_grain(self) -> int:
-        """Elements to go through, the reduced ones included, that are worth waking another thread.
+        """Returns how many elements, the reduced ones included, are worth waking another thread.
 
         Vector after vector, whose operands come from the second cache, takes about two cycles for each.
         """
@@ -260,11 +259,11 @@ class Target:
 
     @property
     def resident(self) -> int:
-        """Sums in float32 that stay in the first cache while their operands pass by: a sixteenth of it."""
+        """Returns how many float32 sums stay in the first cache while operands are streamed: a sixteenth of it."""
         return self.costs.l1_bytes // 16 // 4
 
     def to_tvm(self) -> tvm.target.Target:
-        """The same machine, as TVM's code generator wants it."""
+        """Returns the machine as TVM's code generator describes it."""
         level = OPTIMIZATION_LEVEL_SMALL if self.small else OPTIMIZATION_LEVEL
         config = {**llvm_config(self.triple, self.cpu, self.attributes, self.abi), "opt-level": level}
         if needs_vector_width(self.triple):

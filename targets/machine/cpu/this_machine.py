@@ -32,7 +32,7 @@ def own_triple(name: str) -> str:
 
 
 def hidden_features(triple: str, cpu: str) -> tuple[str, ...]:
-    """Features that the CPU's model has and this machine does not show, as a hypervisor may decide."""
+    """Returns attributes against features of the CPU's model that this machine does not show, as under a hypervisor."""
     architecture = architecture_of(triple)
     if not architecture.cpuinfo:
         return ()
@@ -50,11 +50,11 @@ def hidden_features(triple: str, cpu: str) -> tuple[str, ...]:
 
 
 _OWN_LENGTH = Path("/proc/sys/abi/sve_default_vector_length")
-"""Where Linux says how many bytes vectors of this machine have, if their length is not the same on all machines."""
+"""Where Linux reports the length of SVE vectors in bytes."""
 
 
 def own_vector_length(triple: str) -> tuple[str, ...]:
-    """Attributes for the vector length of this machine."""
+    """Returns attributes for the vector length of this machine."""
     try:
         own = f"sve{8 * int(_OWN_LENGTH.read_text())}"
     except (OSError, ValueError):
@@ -67,7 +67,7 @@ _CACHES = {"l1_bytes": 0, "l2_bytes": 2}
 
 
 def own_caches() -> dict[str, int]:
-    """The sizes of this machine's data caches, as far as it says them."""
+    """Returns the sizes of this machine's data caches, as far as Linux reports them."""
     sizes = {}
     for name, index in _CACHES.items():
         try:

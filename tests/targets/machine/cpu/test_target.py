@@ -79,6 +79,8 @@ def test_wrong_targets_are_errors_that_say_what_is_meant(text: str, message: str
         ("sm_90", "say cuda -arch=sm_90"),
         ("vulkan", "NVIDIA's"),
         ("jetson-orin", "-arch=sm_87"),
+        ("H100", "say cuda -device=h100"),
+        ("RTX-4090", "say cuda -device=rtx4090"),
         ("pi4", "say raspberrypi4"),
         ("raspberry-pi-5", "say raspberrypi5"),
         ("zen4", "say znver4"),
