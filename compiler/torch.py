@@ -67,7 +67,7 @@ def compile(
 
 def _compile(
     module: torch.nn.Module,
-    example: Sequence[Any],
+    example: tuple[Any, ...],
     kwargs: Mapping[str, Any] | None,
     dynamic_shapes: Any,
     threads: int | None,
@@ -249,7 +249,7 @@ class _Captured:
         axes = [open_axes for open_axes, kind in zip(self._open, self._kinds, strict=True) if kind is _TENSOR]
         shapes = tuple(dict.fromkeys(own, torch.export.Dim.AUTO) for own in axes)
         bound = _Bound(self._graph, self._kinds, values)
-        return _compile(bound, tensors, None, {"tensors": shapes}, self._threads, self._options)
+        return _compile(bound, tuple(tensors), None, {"tensors": shapes}, self._threads, self._options)
 
 
 _RECORDED = "where gradients are recorded: use torch.no_grad() or torch.inference_mode()"
