@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 import tvm
 from tvm import tirx
 
+from nnefc.passes.tir.tvm_workarounds.opaque import opaque
+
 __all__ = [
     "VECTOR_FUNCTIONS",
     "atanh",
@@ -111,12 +113,11 @@ def polynomial(coefficients: Sequence[float], x: tirx.Expr) -> tirx.Expr:
 def named(value: tirx.Expr, name: str, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
     """`body(value)` with `value` computed once.
 
-    TVM meets the binding more than once, and takes offence if `value` has become a simpler one in the meantime: there
-    and back to integers, which costs nothing, it is nothing that TVM simplifies.
+    TVM meets the binding more than once, and fails if it has replaced `value` by a constant or a variable in the
+    meantime: an opaque one it never replaces.
     """
     var = tirx.Var(name, value.expr_ty())
-    bits = tirx.reinterpret(typed(value, "int32"), value)
-    return tirx.Let(var, tirx.reinterpret(typed(value, "float32"), bits), body(var))
+    return tirx.Let(var, opaque(value), body(var))
 
 
 def _clamped(x: tirx.Expr, low: float, high: float) -> tirx.Expr:

@@ -1,15 +1,17 @@
-"""Loops of smaller tiles and borders that LLVM leaves as they are, instead of writing several of their rounds out.
+"""Disables LLVM's unrolling of loops over tail tiles and padding.
 
     for k in 16:                              for k in 16:
-        for r in unrolled(2):       →             nnefc_round()                # no instruction, and may be there once
+        for r in unrolled(2):       →             nnefc_round()                # no instruction, and cannot be copied
             c[r] = c[r] + A[k + 16 r]             for r in unrolled(2):
                                                       c[r] = c[r] + A[k + 16 r]
 
-What a schedule wants to be written out it unrolls itself. LLVM goes on: of smaller tiles, which are behind the last
-whole one, it makes four to sixteen copies, and machine code of these takes longer than that of the whole tile. They are
-as fast without. So are loops that fill the border of an image, each around a few rounds of one store: their copies took
-up to 0.3 s of a kernel. Loops of whole tiles are left to LLVM: networks of small kernels are a tenth slower without its
-copies.
+Behaviour of LLVM 22: it unrolls innermost loops of small trip counts four to sixteen times, after a schedule has
+unrolled what it wants to be unrolled. The copies of tail tiles take longer to compile than the full tile, and are no
+faster. So are those of loops that fill the padding of an image, each of a few stores: their copies took up to 0.3 s of
+a kernel. Loops over full tiles are left to LLVM: networks of small kernels are a tenth slower without its copies.
+
+TVM 0.27 writes no metadata `llvm.loop.unroll.disable` for a loop, so that an empty inline assembly that LLVM must not
+duplicate (`noduplicate`) stands in each iteration instead.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from tvm import tirx
 
 from nnefc.ir.attributes import DYNAMIC_SHAPES, TAIL_TILE
 
-__all__ = ["with_rolled_loops"]
+__all__ = ["MARK", "MARK_TEXT", "with_rolled_loops"]
 
-_ROUND = "nnefc_round"
-_TEXT = f"""
-define linkonce_odr hidden void @{_ROUND}() alwaysinline {{
+MARK = "nnefc_round"
+MARK_TEXT = f"""
+define linkonce_odr hidden void @{MARK}() alwaysinline {{
   call void asm sideeffect "", ""() noduplicate nounwind memory(inaccessiblemem: readwrite)
   ret void
 }}
@@ -40,7 +42,7 @@ def with_rolled_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
     body, _ = kernel.statement(func.body, False)
     if not kernel.changed:
         return func
-    body = tirx.AttrStmt("default", "pragma_import_llvm", _TEXT, body)
+    body = tirx.AttrStmt("default", "pragma_import_llvm", MARK_TEXT, body)
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
@@ -97,7 +99,7 @@ class _Kernel:
         rolled = (smaller and found.tiles) or not found.values
         if loop.kind == tirx.ForKind.SERIAL and not found.loops and rolled:
             self.changed = True
-            mark = tirx.Evaluate(tirx.call_extern("void", _ROUND))
+            mark = tirx.Evaluate(tirx.call_extern("void", MARK))
             body = tirx.SeqStmt([mark, *(body.seq if isinstance(body, tirx.SeqStmt) else [body])])
         made = tirx.For(
             loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, loop.annotations, loop.step

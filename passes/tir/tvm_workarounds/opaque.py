@@ -3,11 +3,13 @@
     x / y                   →     x / opaque(y)            # reinterpret of y as its own type: no instruction
     a = y; A[a]; B[a]       →     a = smin(2**63 - 1, y)   # a call of LLVM's, which LLVM folds to y
 
-TVM 0.27 does not look through a `reinterpret`, not even from a type to itself: neither its simplifier
-(`src/arith/rewrite_simplify.cc`) nor its analysis of bounds, and code generators write such a call as its operand. To
-TVM a `reinterpret` is pure, though, so that it still replaces a variable that is bound to one by the call, in all
-copies of an unrolled loop. Variables are therefore bound to a call whose effects TVM does not know
-(:func:`opaque_binding`).
+TVM 0.27 does not look through a `reinterpret`, not even from a type to itself: neither its simplifier nor its analysis
+of bounds, and code generators write such a call as its operand. To TVM a `reinterpret` is pure, though: `StmtSimplify`
+replaces a variable that is bound to one by the call, in all copies of an unrolled loop. Variables are therefore bound
+to a call of LLVM's, whose effects TVM does not know (:func:`opaque_binding`).
+
+Of the ways to hide an expression that this folder and its users need, two are not here: `shifted_remainders.py`
+converts indices, which stay narrow so, and `disable_unrolling.py` hides a loop from LLVM, not an expression from TVM.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Hide where tiled axes end from passes that would solve inequalities for it.
+"""Hides conditions on the ends of tiled axes while TVM gives a kernel's own tensors their sizes.
 
     if 14 * i + r < e: C[14 * i + r] = c[r]       →       if opaque(14 * i + r < e): C[14 * i + r] = c[r]
 
-TVM looks for the places that each such condition leaves of a kernel's own tensors, for every access under it: half of
-the time in which these get their sizes. They have room for whole tiles, whatever the end is. Rows in whole vectors,
-which have no smaller tiles, are left alone: there the end says how much of a tensor is used.
+Behaviour of TVM 0.27: `CompactBufferAllocation` solves the inequality of each condition around an access for the region
+that the access reads or writes. That takes half of the time of the pass, and a tensor of a tile gets more elements than
+the tile has. Rows in full vectors, which have no tail tiles, are left alone: there the end says how much of a tensor is
+used.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Keep from TVM the constants that it refuses to compute with.
+"""Hides operands that may become constants which TVM's constant folding fails at.
 
-    y[i] = 1 / if_then_else(i < n, x[i], 0)     →     y[i] = 1 / reinterpret(if_then_else(i < n, x[i], 0))
-    y[i] = 1 / float(x[i] - x[i])               →     y[i] = 1 / reinterpret(float(x[i] - x[i]))
+    y[i] = 1 / if_then_else(i < n, x[i], 0)     →     y[i] = 1 / opaque(if_then_else(i < n, x[i], 0))
+    y[i] = 1 / float(x[i] - x[i])               →     y[i] = 1 / opaque(float(x[i] - x[i]))
 
-TVM cuts loops where a condition on their variables changes, unrolls others, and then computes what depends on constants
-alone. It fails at `1 / 0`, at numbers that the type of a cast cannot hold, at differences of unsigned integers below
-zero, and at numbers beyond the halves: wherever machines have an answer, or one that nobody uses. It does not look
-through a `reinterpret` from a type to itself, which makes no instruction.
+Behaviour of TVM 0.27: it partitions loops where a condition on their variables changes, unrolls others, and then folds
+constants. It raises an InternalError or a ValueError for `1 / 0` and for a cast of a number that the type cannot hold,
+where a machine has a result, or one that is never used. Differences of unsigned integers and arithmetic of fp16 are
+hidden too: what TVM folds them to may be beyond their type.
 
 Divisions of integers are written for divisors of zero already. Nothing is changed in indices.
 """
@@ -32,7 +32,7 @@ _REFUSED = (tirx.Cast, tirx.Div, tirx.Add, tirx.Sub, tirx.Mul, *_COMPARED)
 
 
 def without_refused_constants(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled kernel that TVM can compute at every place."""
+    """Returns a scheduled kernel at whose constants TVM does not fail."""
     known = _Values(func)
     if not known.has_refused(func):
         return func

@@ -1,9 +1,10 @@
-"""Keep TVM from making wrong code for GPUs of two shifted remainders in one access.
+"""Hides two shifted remainders in one access from TVM, which makes wrong code of them for GPUs.
 
     C[i, j] = A[(i + 2) % 6, (j + 4) % 9]      becomes, with i and j fused into k, A[(k + 18) % 54]
 
-TVM simplifies the flat index by what it knows of the fused loop and loses the second shift. It knows nothing of sums
-that are converted to another type, so that is what they become here.
+Behaviour of TVM 0.27: `FlattenBuffer` simplifies the flat index by what it knows of the fused loop, and loses the
+second shift. It knows nothing of operands that are converted to another type. They are converted instead of made opaque
+so that GPUs compute indices in 32 bits: TVM's `NarrowDataType` does not narrow what a `reinterpret` hides.
 """
 
 from __future__ import annotations

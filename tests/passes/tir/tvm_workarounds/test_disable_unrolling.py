@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tir_programs import function
 from tvm import tirx
 
 from nnefc.ir.attributes import DYNAMIC_SHAPES, TAIL_TILE
-from nnefc.passes.tir.tvm_workarounds.disable_unrolling import with_rolled_loops
+from nnefc.passes.tir.tvm_workarounds.disable_unrolling import MARK, MARK_TEXT, with_rolled_loops
 
 LOOPS = f"""
     A: T.Buffer((T.int64(9999),)), C: T.Buffer((T.int64(9999),)), n: T.int64
@@ -53,3 +54,17 @@ def test_loops_of_smaller_tiles_and_borders_have_no_copies() -> None:
 
 def test_kernels_of_known_sizes_stay_as_they_are() -> None:
     assert with_rolled_loops(function(LOOPS)).same_as(function(LOOPS))
+
+
+def additions(func: tirx.PrimFunc) -> int:
+    """The additions of floats in the code that LLVM makes of a kernel."""
+    return str(tvm.compile(tvm.IRModule({"main": func}), target="llvm").mod.inspect_source("ll")).count("fadd")
+
+
+def test_llvm_unrolls_loops_of_known_trip_counts_but_not_these() -> None:
+    head = "A: T.Buffer((64,)), C: T.Buffer((64,))\n    for rest in T.serial(T.int64(16)):\n        "
+    add = "C[rest * T.int64(3)] = C[rest * T.int64(3)] + A[rest]"
+    assert additions(function(head + add)) > 1, "LLVM unrolls no such loop: disable_unrolling.py can go"
+    marked = function(f'{head}T.call_extern("void", "{MARK}")\n        {add}')
+    body = tirx.AttrStmt("default", "pragma_import_llvm", MARK_TEXT, marked.body)
+    assert additions(tirx.PrimFunc(marked.params, body, marked.ret_type, marked.attrs)) == 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tvm
+import tvm.script
 import tvm_ffi
 from tir_programs import function
-from tvm import tirx
+from tvm import s_tir, tirx
 
 from nnefc.passes.tir.remainders import TiledAxis, with_tiled_axis
+from nnefc.passes.tir.tvm_workarounds.opaque import opaque
 from nnefc.passes.tir.tvm_workarounds.opaque_bounds import with_ends_shown, without_ends
 
 ROWS = """
@@ -41,3 +44,39 @@ def test_kernels_without_tiled_axes_stay_as_they_are() -> None:
     func = function(ROWS)
     assert without_ends(func).same_as(func)
     assert with_ends_shown(func).same_as(func)
+
+
+TILE = """
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer((T.int64(9999),)), C: T.Buffer((T.int64(9999),)), e: T.int64):
+    for i in range(T.int64(100)):
+        with T.sblock("tile"):
+            T.reads(A[T.int64(0):T.int64(9999)])
+            T.writes(C[T.int64(0):T.int64(9999)])
+            c = T.sblock_alloc_buffer((T.int64(9999),))
+            for r in range(T.int64(14)):
+                if i * T.int64(14) + r < e:
+                    c[i * T.int64(14) + r] = A[i * T.int64(14) + r]
+            for r in range(T.int64(14)):
+                if i * T.int64(14) + r < e:
+                    C[i * T.int64(14) + r] = c[i * T.int64(14) + r]
+"""
+
+
+def elements(func: tirx.PrimFunc) -> int:
+    """The elements of the kernel's own tensor when TVM has given it its size."""
+    module = s_tir.transform.ConvertBlocksToOpaque()(tvm.IRModule({"main": func}))
+    found: list[tirx.Var] = []
+    body = s_tir.transform.CompactBufferAllocation()(module)["main"].body
+    tvm_ffi.structural_walk(body, (s_tir.SBlock, lambda block: found.extend(block.alloc_buffers)))
+    return int(found[0].shape[0])
+
+
+def test_tvm_gives_a_tile_more_than_its_elements_where_it_sees_the_bound() -> None:
+    func = tvm.script.from_source(TILE, extra_vars={"T": tvm.script.tirx})
+    assert elements(func) > 14, "TVM sees that a tile has 14 elements: opaque_bounds.py can go"
+
+    def hidden(stmt: tirx.IfThenElse) -> tirx.IfThenElse:
+        return tirx.IfThenElse(opaque(stmt.condition), stmt.then_case, stmt.else_case)
+
+    assert elements(tvm_ffi.structural_map(func, (tirx.IfThenElse, hidden))) == 14
