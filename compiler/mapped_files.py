@@ -37,7 +37,7 @@ Array = npt.NDArray[Any]
 ALIGNMENT = 64
 """Bytes, of what code of TVM's reads."""
 
-LARGE = 1 << 20
+LARGE = 1 << 16
 """Bytes from which on an array shares the memory of its file, whose pages are released when it has been read."""
 
 VIEWED = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}

@@ -34,7 +34,10 @@ LOCATIONS: Mapping[int, str] = {kind: f"{ITSELF} {name}" for kind, name in KINDS
 """The locations of the elements of attributes that are in the file of the model, by the type of the attribute."""
 
 _LEAST = LARGE
-"""Bytes of a large field."""
+"""Bytes of a large tensor, and of the messages that have one in them."""
+
+_LEAST_LIST = 1 << 20
+"""Bytes of a large list."""
 
 _MAX_DEPTH = 64
 """Messages inside each other that are looked into; protobuf itself takes no more than 100."""
@@ -130,21 +133,23 @@ def _apart(message: memoryview, first: int, last: int) -> bytes | None:
 
 
 def _list_apart(message: memoryview, first: int, last: int) -> bytes | None:
-    """An attribute whose value is a list, without the list; None if that is not one run of large fields."""
+    """An attribute whose value is a list, without it if it is one run of large fields; None if there is no list."""
     kept, run, at = list[bytes](), None, first
     while at < last:
         found = field_run(message, at, last)
         if found is None:
             _, begin, _, at = next(fields(message, at, last))
-            if at - begin >= _LEAST:
+            if at - begin >= _LEAST_LIST:
                 return None
             kept.append(bytes(message[begin:at]))
-        elif run is not None or found.end - found.begin < _LEAST:
-            return None
+        elif run is not None or found.end - found.begin < _LEAST_LIST:
+            return bytes(message[first:last])
         else:
             run, at = found, found.end
-    if run is None or not _is_list(b"".join(kept), run.kind):
+    if run is None:
         return None
+    if not _is_list(b"".join(kept), run.kind):
+        return bytes(message[first:last])
     tensor = _reference(LOCATIONS[run.kind], run.begin, run.end)
     return b"".join(kept) + field_head(onnx.AttributeProto.T_FIELD_NUMBER, len(tensor)) + tensor
 

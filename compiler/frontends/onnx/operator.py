@@ -24,7 +24,7 @@ from nnefc.diagnostics import CompileError
 from nnefc.evaluation import Budget
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Sequence, Value, dtype_name, numpy_dtype
 from nnefc.kernel_calls import call_te
-from nnefc.mapped_files import tensor_of
+from nnefc.mapped_files import LARGE, release_pages, tensor_of
 from nnefc.network import Body, Control
 from nnefc.operators.base import Emitter, Operand, Operator, check_size
 from nnefc.operators.creation import SizeValues
@@ -281,7 +281,11 @@ class Context:
         if key not in self._widened:
             if half.array is not None:
                 array = half.array
-                self._widened[key] = array, Value.known(array.astype(np.float32))
+                wide = array.astype(np.float32).view()  # TVM shares a view that cannot be written to
+                wide.flags.writeable = False
+                if wide.nbytes >= LARGE:
+                    release_pages()
+                self._widened[key] = array, Value.known(wide)
             else:
                 self._widened[key] = key, self.emit(relax.op.astype(key, "float32"))
         return self._widened[key][1]

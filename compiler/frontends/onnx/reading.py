@@ -27,6 +27,9 @@ from nnefc.model_metadata import MetadataEntries, metadata_of
 __all__ = ["read_function", "read_model", "read_proto"]
 
 _A = onnx.AttributeProto
+_OF_COLUMNS = ("TreeEnsembleClassifier", "TreeEnsembleRegressor", "TreeEnsemble")
+"""Operators whose lists stay columns; others get tuples, which take more memory."""
+
 _MAX_DEPTH = 24
 """Graphs inside each other: protobuf itself stops a little later."""
 
@@ -275,7 +278,9 @@ class _Reader:
                 raise CompileError(f"{node.description} has an attribute without a name")
             if name in attributes:
                 raise CompileError(f"{node.description} has the attribute '{name}' twice")
-            kinds[name], attributes[name] = self._attribute(attribute, f"attribute '{name}' of {node.description}")
+            kind, value = self._attribute(attribute, f"attribute '{name}' of {node.description}")
+            is_list = isinstance(value, Column) and node.op_type not in _OF_COLUMNS
+            kinds[name], attributes[name] = kind, tuple(value) if is_list else value
         return NodeDef(
             node.op_type, node.domain, node.name, node.overload, node.inputs, node.outputs, attributes, kinds
         )

@@ -86,8 +86,8 @@ def test_damaged_columns_are_refused(kind: int) -> None:
         Column(np.frombuffer(b"\x4a\x01\xff", np.uint8), A.STRINGS, "attribute 'a'").array()
 
 
-def model(*attributes: onnx.AttributeProto) -> onnx.ModelProto:
-    node = helper.make_node("Odd", ["x"], ["y"], domain="custom")
+def model(*attributes: onnx.AttributeProto, operator: str = "TreeEnsembleClassifier") -> onnx.ModelProto:
+    node = helper.make_node(operator, ["x"], ["y"], domain="custom")
     node.attribute.extend(attributes)
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
     return helper.make_model(
@@ -106,6 +106,8 @@ def test_models_are_read_the_same_whatever_is_large(tmp_path: Path) -> None:
     assert list(node.attributes["i"]) == list(range(700_000))
     assert list(node.attributes["s"]) == ["LEAF", "B"] * 150_000
     assert node.attributes["small"] == (1, 2)
+    (tmp_path / "other.onnx").write_bytes(model(ints, operator="Other").SerializeToString())
+    assert read_model(tmp_path / "other.onnx").graph.nodes[0].attributes["i"] == tuple(range(700_000))
     assert len(without_large_tensors(np.frombuffer(content, np.uint8))) < 1000
 
 
