@@ -53,7 +53,7 @@ def test_libraries_do_not_depend_on_the_file_any_more(external: bool, name: str,
 
 
 def test_a_table_that_no_pass_changes_is_copied(tmp_path: Path) -> None:
-    table = np.random.default_rng(0).standard_normal((LARGE // 1024, 512), np.float32)
+    table = np.random.default_rng(0).standard_normal((1024, 512), np.float32)
     graph = helper.make_graph(
         [helper.make_node("Gather", ["table", "at"], ["y"])],
         "rows",
