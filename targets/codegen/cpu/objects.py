@@ -239,5 +239,8 @@ def _of_length(module: tvm.runtime.Module, scale: int, path: Path) -> tvm.runtim
     text = path.with_suffix(".known.ll")
     with _in_memory(text):
         module.write_to_file(str(text), "ll")
-        text.write_text(text.read_text().replace(_ATTRIBUTES, f"vscale_range({scale},{scale}) {_ATTRIBUTES}"))
+        source = text.read_text()
+        if _ATTRIBUTES not in source:
+            raise RuntimeError(f"TVM's functions for LLVM have no attribute {_ATTRIBUTES}: another TVM?")
+        text.write_text(source.replace(_ATTRIBUTES, f"vscale_range({scale},{scale}) {_ATTRIBUTES}"))
         return tvm_ffi.load_module(text, keep_module_alive=False)  # TVM's own follows links, and memory has no ending

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import tvm
 from tvm import te, tirx
 
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS, RULE
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
-from nnefc.passes.schedule.rule import scheduled, with_sizes_named
-from nnefc.passes.tir.named_sizes import named_sizes
+from nnefc.passes.schedule.rule import scheduled
+from nnefc.passes.tir.named_sizes import named_sizes, with_named_loops
 from nnefc.targets.machine.cuda.target import parse_cuda_target
 
 
@@ -20,8 +21,10 @@ def test_a_size_in_whose_formula_tvm_finds_no_multiples_is_one_variable() -> Non
     x = te.placeholder((two, eight, size))
     turned = te.create_prim_func([x, te.compute((two, size, eight), lambda i, j, k: x[i, k, j])])
     machine = parse_cuda_target("cuda")
-    kernel = KernelAnalysis(turned.with_attr(DYNAMIC_DIMENSIONS, [w]))
-    made = with_sizes_named(kernel, lambda named: scheduled(named, [ElementWiseRule()], machine))
+    func = turned.with_attr(DYNAMIC_DIMENSIONS, [w])
+    with pytest.raises(tvm.error.InternalError):  # where TVM does not fail, `KernelContext.run_then` need not try again
+        scheduled(KernelAnalysis(with_named_loops(func)), [ElementWiseRule()], machine)
+    made = scheduled(KernelAnalysis(with_named_loops(func, every=True)), [ElementWiseRule()], machine)
     assert made.attrs[RULE] == "ElementWiseRule"
     ((_, formula),) = named_sizes(made)
     tvm.ir.assert_structural_equal(formula, size)
