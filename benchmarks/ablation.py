@@ -73,8 +73,8 @@ def _never(module: str, function: str, answer: object = False) -> Callable[[Any]
 
 
 def _without_padding_in_place(_pipeline: Any) -> None:
-    from nnefc.passes.graph import layout_rewriter
-    from nnefc.passes.graph.patterns import OpPattern
+    from nnefc.passes.graph.fusion.fusion_patterns import OpPattern
+    from nnefc.passes.graph.layout import layout_rewriter
 
     class Patterns(OpPattern):
         ELEMENT_WISE = OpPattern.OPAQUE

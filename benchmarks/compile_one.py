@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import nnefc
-from nnefc.cli.tvm_alone import import_tvm
-from nnefc.diagnostics import CompileError
+from nnefc.cli.minimal_tvm import import_tvm
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["compile_one"]
 
@@ -29,9 +29,9 @@ def compile_one(model: Path, library: Path, options: Mapping[str, Any]) -> dict[
     With checks of accesses, how many are proved and checked besides.
     """
     import_tvm()
-    from nnefc.formats import load_network
-    from nnefc.inspection import inspect_network
-    from nnefc.options import ReadOptions
+    from nnefc.driver.formats import load_network
+    from nnefc.driver.options import ReadOptions
+    from nnefc.inspect.cost_summary import inspect_network
 
     compiler = nnefc.compile  # imports, of TVM above all, are not compilation
     start = time.perf_counter()

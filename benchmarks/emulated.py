@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parent
-sys.path[:0] = [str(_ROOT / "tests" / "targets"), str(_ROOT / "tests")]
+sys.path[:0] = [str(_ROOT / "tests" / "targets"), str(_ROOT / "tests" / "helpers")]
 
 NETWORKS = ("squeezenet",)
 COUNTED = ("squeezenet", "mobilenet_v1", "mobilenet_v2", "shufflenet")

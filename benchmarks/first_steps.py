@@ -107,7 +107,15 @@ def _measured(folder: Path) -> list[str]:
     whole.run("nnefc run", "nnefc", "run", "digits.so", "--random", "0")
     whole.run("nnefc bench, one second of it measuring", "nnefc", "bench", "digits.so", "--seconds", "1")
     whole.run("pip install pytest", "pip", "install", "-q", "pytest", downloads=True)
-    test = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_sizes.py", "tests/test_element_types.py")
+    test = (
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests/symbolic/test_dims.py",
+        "tests/ir/test_element_types.py",
+    )
     whole.folder = sources
     whole.run("tests from the archive of sources: sizes and element types", "python", *test)
 

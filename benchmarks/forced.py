@@ -24,7 +24,7 @@ import onnxruntime
 from onnx import helper
 
 from nnefc.comparison.onnx_outputs import with_outputs
-from nnefc.differences import difference
+from nnefc.ir.error_metrics import difference
 
 __all__ = ["coordinates", "forced_difference"]
 

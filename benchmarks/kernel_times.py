@@ -15,9 +15,9 @@ import tvm
 from tvm import tirx
 
 from nnefc.backends import backend_of
-from nnefc.evaluation import external_calls
 from nnefc.ir.attributes import RULE
-from nnefc.network import Network
+from nnefc.ir.constant_evaluation import external_calls
+from nnefc.ir.network import Network
 from nnefc.passes.backend import KernelUse
 from nnefc.passes.manager import PassManager
 from nnefc.passes.pipeline import optimized

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from kernel_times import kernel_times
 
-from nnefc.formats import load_network
-from nnefc.options import ReadOptions
+from nnefc.driver.formats import load_network
+from nnefc.driver.options import ReadOptions
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 

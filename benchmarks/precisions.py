@@ -15,7 +15,7 @@ from models.networks import NAMES
 from report import table, time_spelled
 from worker import EngineError
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["publish", "times", "timing_options"]
 

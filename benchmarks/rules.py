@@ -17,8 +17,8 @@ from pathlib import Path
 from kernel_times import KernelTime, kernel_times
 from peak import build_peak, bytes_per_second, multiply_adds_per_second
 
-from nnefc.formats import load_network
-from nnefc.options import ReadOptions
+from nnefc.driver.formats import load_network
+from nnefc.driver.options import ReadOptions
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 # Shape of the input, shape of a variable `w` or None, and the expression: NNEF's operations and their order of axes.

@@ -23,7 +23,7 @@ from tiny_networks import NETWORKS as TINY
 from tiny_networks import write_int8
 
 import nnefc
-from nnefc.artifact import Artifact
+from nnefc.driver.artifact import Artifact
 from nnefc.targets.link.elf_file import DYNAMIC, ElfFile
 
 _ROOT = Path(__file__).resolve().parents[1]

@@ -40,7 +40,7 @@ import nnefc
 from nnefc.targets.link.toolchain import RUNTIME
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "examples" / "browser")]
+sys.path[:0] = [str(ROOT / "tests" / "helpers"), str(ROOT / "examples" / "browser")]
 MODELS = ROOT / "build" / "models"
 PACKAGES = ROOT / "build" / "web"
 HERE = Path(__file__).resolve().parent / "web"

@@ -15,17 +15,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from nnefc.diagnostics import CompileError, ModelWarning, compiler_missing
+from nnefc.support.diagnostics import CompileError, ModelWarning, compiler_missing
 
 if TYPE_CHECKING:
-    from nnefc.artifact import Artifact
     from nnefc.comparison.compare import compare
-    from nnefc.conversion import convert
-    from nnefc.driver import compile
-    from nnefc.inference_session import InferenceSession, SessionOptions
+    from nnefc.driver.artifact import Artifact
+    from nnefc.driver.compile import compile
+    from nnefc.driver.compile_many import Compiled, compile_many
+    from nnefc.driver.conversion import convert
+    from nnefc.driver.quantize_model import quantize
+    from nnefc.integrations.onnxruntime_api import InferenceSession, SessionOptions
     from nnefc.loader import LoadError, Model, RunError, SessionPool, load
-    from nnefc.many import Compiled, compile_many
-    from nnefc.quantization import quantize
 
     from . import passes
 
@@ -52,10 +52,10 @@ __all__ = [
 ]
 
 _LOADER = "nnefc.loader"
-_SESSION = "nnefc.inference_session"
+_SESSION = "nnefc.integrations.onnxruntime_api"
 _LAZY = {
-    "Artifact": "nnefc.artifact",
-    "Compiled": "nnefc.many",
+    "Artifact": "nnefc.driver.artifact",
+    "Compiled": "nnefc.driver.compile_many",
     "InferenceSession": _SESSION,
     "LoadError": _LOADER,
     "Model": _LOADER,
@@ -63,12 +63,12 @@ _LAZY = {
     "SessionOptions": _SESSION,
     "SessionPool": _LOADER,
     "compare": "nnefc.comparison.compare",
-    "compile": "nnefc.driver",
-    "compile_many": "nnefc.many",
-    "convert": "nnefc.conversion",
+    "compile": "nnefc.driver.compile",
+    "compile_many": "nnefc.driver.compile_many",
+    "convert": "nnefc.driver.conversion",
     "load": _LOADER,
     "passes": "nnefc.passes",
-    "quantize": "nnefc.quantization",
+    "quantize": "nnefc.driver.quantize_model",
 }
 
 

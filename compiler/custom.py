@@ -6,11 +6,11 @@ from nnefc import custom
 class Threshold(custom.CustomOperator): ...
 """
 
-from nnefc.c_sources import CSource
+from nnefc.ir.extern_c import CSource
 from nnefc.operators.base import Emitter, Operand, Shape, dtype_of, rank_of, shape_of
 from nnefc.operators.c_function import call_c
 from nnefc.operators.custom import CustomOperator, forget, load_operators, register
-from nnefc.sizes import Dimension, expression
+from nnefc.symbolic.dims import Dimension, expression
 
 __all__ = [
     "CSource",

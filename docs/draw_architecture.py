@@ -20,85 +20,22 @@ PICTURE = Path(__file__).with_name("architecture.svg")
 
 _FOLDERS = {"compiler": "nnefc", "passes": "nnefc.passes", "targets": "nnefc.targets"}
 
-_DRIVER = (
-    *(
-        "",
-        "artifact",
-        "calibration",
-        "comparison",
-        "conversion",
-        "differences",
-        "driver",
-        "formats",
-        "in_memory",
-        "inference_session",
-        "inspection",
-        "library_cache",
-        "many",
-        "integer_io",
-        "narrowest",
-        "onnx_backend",
-        "option_fields",
-        "option_keywords",
-        "options",
-        "programs",
-        "progress",
-        "provenance",
-        "quantization",
-        "quantizer",
-        "signatures",
-        "source",
-        "library_graph",
-        "model_graph",
-        "views",
-    ),
-    *("sklearn", "sklearn_conversion", "specializations", "torch", "turns"),
-)
-_SHARED = (
-    *(
-        "agreement",
-        "joint_sizes",
-        "bindings",
-        "c_sources",
-        "diagnostics",
-        "element_types",
-        "empty_sums",
-        "evaluation",
-        "internal_errors",
-        "ir",
-        "kernel_calls",
-        "model_metadata",
-        "narrowing",
-    ),
-    *(
-        "mapped_files",
-        "network",
-        "open_formulas",
-        "outline",
-        "output_files",
-        "sample_inputs",
-        "size_expressions",
-        "size_formulas",
-        "size_knowledge",
-        "size_numbers",
-        "size_ranges",
-        "sizes",
-    ),
-)
-
 PARTS: Mapping[str, tuple[str, ...]] = {
     "cli": ("nnefc.cli", "nnefc.__main__"),
-    "driver": tuple(f"nnefc.{name}".rstrip(".") for name in _DRIVER),
+    "integrations": ("nnefc", "nnefc.integrations", "nnefc.torch", "nnefc.sklearn", "nnefc.onnx_backend"),
+    "driver": ("nnefc.driver", "nnefc.comparison", "nnefc.quantizer", "nnefc.inspect"),
     "serving": ("nnefc.serving",),
     "loader": ("nnefc.loader",),
-    "pages": ("nnefc.pages",),
+    "inspect/html": ("nnefc.inspect.html",),
     "backends": ("nnefc.backends",),
     "frontends": ("nnefc.frontends",),
     "frontends/nnef": ("nnefc.frontends.nnef",),
     "frontends/onnx": ("nnefc.frontends.onnx",),
     "frontends/pnnx": ("nnefc.frontends.pnnx",),
     "operators": ("nnefc.operators", "nnefc.custom"),
-    "shared": tuple(f"nnefc.{name}" for name in _SHARED),
+    "ir": ("nnefc.ir",),
+    "symbolic": ("nnefc.symbolic",),
+    "support": ("nnefc.support",),
     "passes": ("nnefc.passes",),
     "passes/spec": ("nnefc.passes.spec",),
     "passes/plan": ("nnefc.passes.plan",),
@@ -115,8 +52,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "targets/description": ("nnefc.targets.description",),
     "targets/machine": ("nnefc.targets.machine",),
 }
-"""The parts: folders, and of the files in `compiler/` those that belong together, by what their modules' names begin
-with. Of a folder with parts inside it the part has the files, not what is in other folders there."""
+"""The parts: folders, by what the names of their modules begin with. Of a folder with parts inside it the part has the
+files, not what is in other folders there."""
 
 
 def modules() -> dict[str, Path]:
@@ -249,32 +186,36 @@ _WIDTH, _HEIGHT, _STEP_X, _STEP_Y, _MARGIN = 172, 44, 190, 82, 16
 
 _BOXES = {
     "cli": _Box(2, 0, "nnefc compile, run, inspect"),
-    "driver": _Box(2, 1, "the whole way of a network"),
-    "loader": _Box(4, 2, "loads and runs libraries"),
-    "serving": _Box(4, 1, "networks as a service"),
-    "pages": _Box(4, 3, "networks as HTML"),
-    "frontends/nnef": _Box(0, 2, "NNEF, two dialects"),
-    "frontends/onnx": _Box(1, 2, "ONNX"),
-    "frontends/pnnx": _Box(2, 2, "PNNX"),
-    "backends": _Box(3, 2, "what differs by machine"),
-    "frontends": _Box(0.9, 3, "what front ends share"),
-    "passes": _Box(2.1, 3, "the order of the passes"),
-    "passes/spec": _Box(3.3, 4, "what programs may be"),
-    "passes/plan": _Box(1.4, 4, "memory, steps, the entry"),
-    "passes/legalize": _Box(2.4, 4, "Relax to computations"),
-    "passes/graph": _Box(1.9, 5, "Relax to Relax"),
-    "passes/schedule/cpu": _Box(1.5, 6, "rules for CPUs"),
-    "passes/schedule/cuda": _Box(2.6, 6, "rules for GPUs"),
-    "passes/schedule": _Box(1.5, 7, "how kernels are scheduled"),
-    "passes/tir": _Box(2.6, 7, "TIR to TIR"),
-    "passes/compute": _Box(1.4, 8, "algorithms in TE"),
-    "operators": _Box(0.3, 9, "every operator, once"),
-    "targets/link": _Box(5, 2, "objects to libraries"),
-    "targets/codegen/cpu": _Box(4.3, 5, "TIR to objects"),
-    "targets/codegen/cuda": _Box(3.7, 6, "TIR to CUDA"),
-    "targets/description": _Box(5, 8, "what a library says of itself"),
-    "targets/machine": _Box(3.8, 9, "what a machine has"),
-    "shared": _Box(0, 10, "errors, networks, outlines: what every part may import", 6),
+    "integrations": _Box(2, 1, "torch, scikit-learn, onnxruntime"),
+    "driver": _Box(2, 2, "model files to a library"),
+    "loader": _Box(4, 3, "loads and runs libraries"),
+    "serving": _Box(4, 2, "networks as a service"),
+    "inspect/html": _Box(4, 4, "networks as HTML"),
+    "frontends/nnef": _Box(0, 3, "NNEF, two dialects"),
+    "frontends/onnx": _Box(1, 3, "ONNX"),
+    "frontends/pnnx": _Box(2, 3, "PNNX"),
+    "backends": _Box(3, 3, "what differs by machine"),
+    "frontends": _Box(0.9, 4, "what front ends share"),
+    "passes": _Box(2.1, 4, "the order of the passes"),
+    "passes/plan": _Box(1.4, 5, "memory, calls, the entry"),
+    "passes/legalize": _Box(2.4, 5, "Relax to computations"),
+    "passes/spec": _Box(3.4, 5, "what is valid, checked"),
+    "passes/graph": _Box(1.9, 6, "Relax to Relax"),
+    "passes/schedule/cpu": _Box(1.5, 7, "rules for CPUs"),
+    "passes/schedule/cuda": _Box(2.6, 7, "rules for GPUs"),
+    "passes/schedule": _Box(1.5, 8, "how kernels are scheduled"),
+    "passes/tir": _Box(2.6, 8, "TIR to TIR"),
+    "passes/compute": _Box(1.4, 9, "algorithms in TE"),
+    "operators": _Box(0.3, 10, "every operator, once"),
+    "targets/link": _Box(5, 3, "objects to libraries"),
+    "targets/codegen/cpu": _Box(4.3, 6, "TIR to objects"),
+    "targets/codegen/cuda": _Box(3.7, 7, "TIR to CUDA"),
+    "targets/codegen": _Box(3.0, 10, "attributes of kernels"),
+    "targets/description": _Box(5, 9, "what a library says of itself"),
+    "targets/machine": _Box(4.0, 10, "what a machine has"),
+    "ir": _Box(1.5, 11, "networks in Relax", 2),
+    "symbolic": _Box(1.5, 12, "dynamic dimensions", 2),
+    "support": _Box(0, 13, "errors and files: what every part may import", 6),
 }
 
 _STYLE = """
@@ -301,9 +242,9 @@ _STYLE = """
 def drawing(graph: Mapping[str, Collection[str]]) -> str:
     """The picture as SVG, of what each module imports."""
     arrows = arrows_between_parts(graph)
-    drawn = shortest({part: others - {"shared"} for part, others in arrows.items() if part != "shared"})
+    drawn = shortest({part: others - {"support"} for part, others in arrows.items() if part != "support"})
     width = int(_MARGIN * 2 + 5 * _STEP_X + _WIDTH)
-    height = int(_MARGIN * 2 + 10 * _STEP_Y + _HEIGHT)
+    height = int(_MARGIN * 2 + 13 * _STEP_Y + _HEIGHT)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
         "<title>The parts of nnefc and who imports whom</title>",

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from nnefc.option_fields import GROUPS, default_text, documentation_of, flag_of, option_fields
-from nnefc.option_keywords import KINDS
-from nnefc.options import CompileOptions
+from nnefc.driver.option_fields import GROUPS, default_text, documentation_of, flag_of, option_fields
+from nnefc.driver.option_keywords import KINDS
+from nnefc.driver.options import CompileOptions
 
 __all__ = ["PAGE", "page"]
 

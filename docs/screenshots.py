@@ -19,7 +19,7 @@ import nnefc
 from nnefc.cli import main
 
 ROOT = Path(__file__).parents[1]
-sys.path += [str(ROOT / "tests"), str(ROOT / "examples" / "browser")]
+sys.path += [str(ROOT / "tests" / "helpers"), str(ROOT / "examples" / "browser")]
 
 from chromium import Page  # noqa: E402
 

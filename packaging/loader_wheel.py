@@ -31,10 +31,10 @@ ROOTS = (
     "nnefc",
     "nnefc.__main__",
     "nnefc.cli",
-    "nnefc.inference_session",
-    "nnefc.library_graph",
+    "nnefc.integrations.onnxruntime_api",
+    "nnefc.inspect.library_graph",
     "nnefc.loader",
-    "nnefc.pages",
+    "nnefc.inspect.html",
     "nnefc.serving",
     "nnefc.targets.description.library_file",
     "nnefc.targets.description.specialized_source",
@@ -42,7 +42,7 @@ ROOTS = (
 )
 """Modules, and of packages all modules, that the commands for libraries import."""
 
-WHOLE = ("nnefc.cli", "nnefc.loader", "nnefc.pages", "nnefc.serving")
+WHOLE = ("nnefc.cli", "nnefc.loader", "nnefc.inspect.html", "nnefc.serving")
 """The packages of which all modules are taken."""
 
 EXTRAS = ("encrypt", "serve", "sign")

@@ -1,6 +1,6 @@
 """The interface of a backend: all that the compiler does in its own way for one kind of machine.
 
-`passes/pipeline.py` and `compiler/driver.py` ask a :class:`Backend` at each phase, and know no kind of machine:
+`passes/pipeline.py` and `compiler/driver/compile.py` ask a :class:`Backend` at each phase, and know no kind of machine:
 
     passes       passes, settings()  the list of all passes, and what their conditions depend on
     kernels      lower()             a kernel by these passes, and how it becomes code
@@ -30,7 +30,7 @@ from nnefc.passes.plan.program import Program
 from nnefc.passes.plan.symbols import ENTRY
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.in_place import InPlace
-from nnefc.sizes import MAX_ITEMS, Dimension
+from nnefc.symbolic.dims import MAX_ITEMS, Dimension
 from nnefc.targets.machine.any_target import AnyTarget
 
 __all__ = [
@@ -104,7 +104,7 @@ class LoweredKernel:
         features: of the host, by LLVM's names, that it needs besides `Target.features`.
         code: what `Backend.finish` makes code of, if anything else does.
         same: the symbol of another function of the library that computes the same, and is called instead.
-        numbers: arguments of that function, or of `host`, after all others: see `passes/plan/merged_kernels.py`.
+        numbers: arguments of that function, or of `host`, after all others: see `passes/plan/merge_kernels.py`.
     """
 
     scheduled: tirx.PrimFunc

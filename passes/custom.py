@@ -12,9 +12,9 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from nnefc.diagnostics import CompileError
-from nnefc.internal_errors import TRACEBACK
 from nnefc.passes.manager import Insertion
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.internal_errors import TRACEBACK
 
 __all__ = ["after"]
 

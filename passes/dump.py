@@ -12,8 +12,8 @@ from typing import Any, TextIO
 import tvm
 from tvm import tirx
 
-from nnefc.output_files import write_error, write_text
 from nnefc.passes.manager import PassRun, Phase
+from nnefc.support.output_files import write_error, write_text
 
 __all__ = ["STANDARD_OUTPUT", "Dump", "dump_of"]
 

@@ -22,7 +22,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 
 __all__ = [
     "ALWAYS",

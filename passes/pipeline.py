@@ -17,26 +17,25 @@ import tvm
 from tvm import tirx
 from tvm.ir import GlobalVar
 
-from nnefc.internal_errors import working_in, working_on
 from nnefc.ir.attributes import RULE
-from nnefc.network import Body, Choice, Control, Loop, Network, called_controls
+from nnefc.ir.network import Body, Choice, Control, Loop, Network, called_controls
 from nnefc.passes.backend import Backend, KernelUse, Lowered, LoweredKernel, OperandPlace, TimedKernel
-from nnefc.passes.compute.depthwise_rows import use_pairs_of_bytes
-from nnefc.passes.compute.depthwise_words import use_words
-from nnefc.passes.compute.dot_code import use_dot_products
-from nnefc.passes.compute.packed_items import use_packed_items
-from nnefc.passes.compute.two_digits import use_two_digits
+from nnefc.passes.compute.dot.byte_split import use_two_digits
+from nnefc.passes.compute.dot.depthwise_int8x4 import use_words
+from nnefc.passes.compute.dot.depthwise_int16x2 import use_pairs_of_bytes
+from nnefc.passes.compute.dot.dot_intrinsics import use_dot_products
+from nnefc.passes.compute.dot.packed_int4 import use_packed_items
 from nnefc.passes.compute.vector_math import use_vector_math
 from nnefc.passes.legalize.element_wise import ELEMENT_WISE
 from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.legalize.reductions import REDUCTIONS
-from nnefc.passes.legalize.views import VIEWS
+from nnefc.passes.legalize.reshape_views import VIEWS
 from nnefc.passes.manager import Pass, PassManager, Phase
-from nnefc.passes.plan.compiled_kernels import CompiledKernels
 from nnefc.passes.plan.entry import entry_function
 from nnefc.passes.plan.entry_sizes import counted_sizes, sizes_function
+from nnefc.passes.plan.kernel_reuse import CompiledKernels
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
-from nnefc.passes.plan.merged_kernels import merged_kernels
+from nnefc.passes.plan.merge_kernels import merged_kernels
 from nnefc.passes.plan.patches import in_patches
 from nnefc.passes.plan.program import (
     Buffer,
@@ -54,7 +53,8 @@ from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.passes.schedule.in_place import InPlace, in_place_of
 from nnefc.passes.schedule.schedules import open_sizes_of
-from nnefc.sizes import is_known
+from nnefc.support.internal_errors import working_in, working_on
+from nnefc.symbolic.dims import is_known
 
 __all__ = [
     "MAIN",
@@ -313,7 +313,7 @@ def lower(
         receive: given each kernel of the host, so that code generation need not wait for the others.
         place: where the program stands among several of one library.
 
-    The ranges of the network's open dimensions hold around the call: see :func:`nnefc.sizes.ranges`.
+    The ranges of the network's open dimensions hold around the call: see :func:`nnefc.symbolic.dims.ranges`.
 
     Raises:
         CompileError: an operation has no lowering.

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 from parts import files_of_part, part_asked_for
 
-from nnefc.cli.tvm_alone import import_tvm
+from nnefc.cli.minimal_tvm import import_tvm
 from nnefc.targets.codegen.cuda.compiler import COMPILER_VARIABLE
 
 os.environ.setdefault(COMPILER_VARIABLE, "nvrtc")  # which is several times as fast as nvcc

@@ -22,7 +22,10 @@ from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import Usage
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "benchmarks"), *(str(ROOT / "tests" / "cuda" / p) for p in ("..", "", "driver", "emulator"))]
+sys.path[:0] = [
+    str(ROOT / "benchmarks"),
+    *(str(ROOT / "tests" / "cuda" / p) for p in ("../helpers", "", "driver", "emulator")),
+]
 
 from conditions import Conditions, page, write_page  # noqa: E402
 from emulated_networks import on_cuda  # noqa: E402

@@ -14,18 +14,18 @@ from nnefc.backends.cpu_passes import PASSES
 from nnefc.backends.cpu_steps import CpuSettings, Objects, frames_of
 from nnefc.backends.kernel_context import KernelContext
 from nnefc.passes.backend import MEMORY_BUDGET, Backend, KernelUse, Lowered, LoweredKernel
-from nnefc.passes.compute.byte_functions import use_byte_functions
+from nnefc.passes.compute.int8_activations import use_byte_functions
 from nnefc.passes.manager import PassManager, PassRun, Phase
 from nnefc.passes.plan.entry_memory import HostMemory, Memory
 from nnefc.passes.plan.symbols import ENTRY
 from nnefc.passes.schedule.cpu import CPU_RULES, tile_functions
 from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
-from nnefc.passes.tir.float_extremes import use_float_extremes
-from nnefc.passes.tir.integer_rounding import use_rounding
-from nnefc.passes.tir.lane_sums import use_lane_sums
-from nnefc.passes.tir.rounding_conversions import use_rounding_conversions
-from nnefc.passes.tir.turned_loads import use_turned_loads
-from nnefc.passes.tir.widened_bytes import use_widened_bytes
+from nnefc.passes.tir.cpu.convert_with_rounding import use_rounding_conversions
+from nnefc.passes.tir.cpu.lower_dot_accumulate import use_lane_sums
+from nnefc.passes.tir.cpu.lower_fmin_fmax import use_float_extremes
+from nnefc.passes.tir.cpu.permute_lanes import use_turned_loads
+from nnefc.passes.tir.cpu.round_as_integers import use_rounding
+from nnefc.passes.tir.cpu.widen_int8_loads import use_widened_bytes
 from nnefc.targets.codegen.cpu.objects import MachineCode
 from nnefc.targets.machine.cpu.reproducible import machine_of_passes, machine_of_schedules
 from nnefc.targets.machine.cpu.target import Target

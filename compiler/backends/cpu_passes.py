@@ -15,75 +15,75 @@ from tvm import relax, s_tir, tirx
 from nnefc.backends import cpu_steps as cpu
 from nnefc.backends.kernel_context import DYNAMIC, STATIC, on_axes, on_body, on_function, tvm_pass
 from nnefc.passes import pipeline
-from nnefc.passes.graph.assign_layouts import AssignLayouts
-from nnefc.passes.graph.compute_in_integers import ComputeInIntegers
-from nnefc.passes.graph.compute_in_single import ComputeInSingle
+from nnefc.passes.graph.attention.fuse_attention import JoinAttention
+from nnefc.passes.graph.canonical_dims import OwnSizes
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
-from nnefc.passes.graph.fold_permutations import FoldPermutations
-from nnefc.passes.graph.fuse import fuse
-from nnefc.passes.graph.group_parts import GroupParts
-from nnefc.passes.graph.join_attention import JoinAttention
-from nnefc.passes.graph.join_local_response import JoinLocalResponse
-from nnefc.passes.graph.narrow_constants import NarrowConstants
-from nnefc.passes.graph.narrow_results import NarrowResults
-from nnefc.passes.graph.own_sizes import OwnSizes
-from nnefc.passes.graph.steps_apart import values_between, values_spread
-from nnefc.passes.graph.tabulate_bytes import TabulateBytes
-from nnefc.passes.legalize.differences import PlainDifferences
+from nnefc.passes.graph.fuse_local_response import JoinLocalResponse
+from nnefc.passes.graph.fusion.fuse import fuse
+from nnefc.passes.graph.fusion.fusion_barriers import values_between, values_spread
+from nnefc.passes.graph.fusion.hierarchical_concat import GroupParts
+from nnefc.passes.graph.layout.assign_layouts import AssignLayouts
+from nnefc.passes.graph.layout.fold_permutations import FoldPermutations
+from nnefc.passes.graph.precision.promote_fp16 import ComputeInSingle
+from nnefc.passes.graph.quantized.compute_in_integers import ComputeInIntegers
+from nnefc.passes.graph.quantized.narrow_constants import NarrowConstants
+from nnefc.passes.graph.quantized.narrow_results import NarrowResults
+from nnefc.passes.graph.quantized.tabulate_bytes import TabulateBytes
 from nnefc.passes.legalize.element_wise import ELEMENT_WISE
-from nnefc.passes.legalize.lower_rows import LowerRows
+from nnefc.passes.legalize.ieee_differences import PlainDifferences
+from nnefc.passes.legalize.lower_row_reductions import LowerRows
 from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.legalize.pack_block_matmul import PackBlockMatmul, WidenBlocks
+from nnefc.passes.legalize.pack_low_precision_matmul import PackNarrowMatmul
 from nnefc.passes.legalize.pack_matmul import PackMatmul
-from nnefc.passes.legalize.pack_narrow_matmul import PackNarrowMatmul
 from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.manager import PassList, Phase, Property, graph, of_phase
 from nnefc.passes.pipeline import legalizations
-from nnefc.passes.schedule.cpu.dot_sums import with_dot_sums
-from nnefc.passes.schedule.cpu.functions_of_bytes import with_functions_of_bytes
-from nnefc.passes.schedule.cpu.half_sums import with_half_sums
+from nnefc.passes.schedule.cpu.fold_dot_accumulators import with_dot_sums
+from nnefc.passes.schedule.cpu.fp16_accumulators import with_half_sums
+from nnefc.passes.schedule.cpu.int8_activations import with_functions_of_bytes
 from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
-from nnefc.passes.schedule.cpu.tanh_sigmoids import with_tanh_sigmoids
+from nnefc.passes.schedule.cpu.tanh_to_sigmoid import with_tanh_sigmoids
 from nnefc.passes.schedule.schedules import without_open_sizes
-from nnefc.passes.tir.added_roundings import with_added_roundings
-from nnefc.passes.tir.aligned_frames import with_aligned_frames
-from nnefc.passes.tir.announced_rounds import with_announced_rounds
-from nnefc.passes.tir.assembled_tiles import with_assembled_tiles
-from nnefc.passes.tir.bound_offsets import with_bound_offsets
-from nnefc.passes.tir.bound_quotients import with_bound_quotients
-from nnefc.passes.tir.cut_loops import with_cut_loops
-from nnefc.passes.tir.cut_windows import with_cut_windows
-from nnefc.passes.tir.float_extremes import with_float_extremes
-from nnefc.passes.tir.half_conversions import with_integer_conversions
-from nnefc.passes.tir.integer_rounding import with_integer_rounding
-from nnefc.passes.tir.known_divisors import with_multiplied_quotients
-from nnefc.passes.tir.lane_sums import with_lane_sums
-from nnefc.passes.tir.loaded_lanes import with_loaded_lanes
-from nnefc.passes.tir.loop_pointers import with_loop_pointers
-from nnefc.passes.tir.masked_vectors import with_masked_vectors
-from nnefc.passes.tir.matrix_tiles import with_matrix_tiles
-from nnefc.passes.tir.prefetched_panels import with_prefetched_panels
-from nnefc.passes.tir.repeated_halves import with_repeated_halves
-from nnefc.passes.tir.rounding_conversions import with_rounding_conversions
-from nnefc.passes.tir.row_pairs import with_row_pairs
-from nnefc.passes.tir.scratch import with_small_buffers_on_the_stack
-from nnefc.passes.tir.serial_loops import with_serial_loops
-from nnefc.passes.tir.shared_tiles import with_shared_tiles
-from nnefc.passes.tir.streamed_panels import with_streamed_panels
-from nnefc.passes.tir.turned_loads import with_turned_loads
+from nnefc.passes.tir.common.align_stack_buffers import with_aligned_frames
+from nnefc.passes.tir.common.allocate_scratch import with_small_buffers_on_the_stack
+from nnefc.passes.tir.common.annotate_trip_counts import with_announced_rounds
+from nnefc.passes.tir.common.hoist_divisions import with_bound_quotients
+from nnefc.passes.tir.common.hoist_offsets import with_bound_offsets
+from nnefc.passes.tir.common.mask_vector_tail import with_masked_vectors
+from nnefc.passes.tir.common.parallelize_tiles import with_shared_tiles
+from nnefc.passes.tir.common.partition_loops import with_cut_loops
+from nnefc.passes.tir.common.partition_windows import with_cut_windows
+from nnefc.passes.tir.common.serialize_parallel_loops import with_serial_loops
+from nnefc.passes.tir.common.strength_reduce_pointers import with_loop_pointers
+from nnefc.passes.tir.cpu.convert_with_rounding import with_rounding_conversions
+from nnefc.passes.tir.cpu.divide_by_reciprocal import with_multiplied_quotients
+from nnefc.passes.tir.cpu.load_lane_vectors import with_loaded_lanes
+from nnefc.passes.tir.cpu.lower_amx_tiles import with_matrix_tiles
+from nnefc.passes.tir.cpu.lower_dot_accumulate import with_lane_sums
+from nnefc.passes.tir.cpu.lower_fmin_fmax import with_float_extremes
+from nnefc.passes.tir.cpu.lower_i8mm import with_row_pairs
+from nnefc.passes.tir.cpu.microkernels.emit_microkernels import with_assembled_tiles
+from nnefc.passes.tir.cpu.permute_lanes import with_turned_loads
+from nnefc.passes.tir.cpu.prefetch_next_panel import with_prefetched_panels
+from nnefc.passes.tir.cpu.prefetch_stream import with_streamed_panels
+from nnefc.passes.tir.cpu.round_as_integers import with_integer_rounding
+from nnefc.passes.tir.cpu.round_by_magic_add import with_added_roundings
+from nnefc.passes.tir.cpu.soft_fp16 import with_integer_conversions
+from nnefc.passes.tir.cpu.widen_int8_loads import with_widened_bytes
+from nnefc.passes.tir.tvm_workarounds.bfloat16_splats import with_repeated_halves
 from nnefc.passes.tir.tvm_workarounds.disable_unrolling import with_rolled_loops
 from nnefc.passes.tir.tvm_workarounds.opaque_bounds import with_ends_shown, without_ends
 from nnefc.passes.tir.tvm_workarounds.opaque_constants import without_refused_constants
-from nnefc.passes.tir.widened_bytes import with_widened_bytes
+from nnefc.targets.codegen.cpu.boolean_vectors import with_plain_truth_vectors
 from nnefc.targets.codegen.cpu.object_passes import checks, each, vectorized, where_values_are_chosen
 from nnefc.targets.codegen.cpu.objects import bound_to_target, file_content, host_functions, llvm_module
-from nnefc.targets.codegen.cpu.plain_arithmetic import (
+from nnefc.targets.codegen.cpu.portable_arithmetic import (
     with_fences,
     with_plain_conversions,
     with_plain_functions,
 )
-from nnefc.targets.codegen.cpu.truth_vectors import with_plain_truth_vectors
 
 __all__ = ["BLOCKS", "FLAT", "GRAPH", "LEGALIZE", "OBJECT", "PASSES", "PLAN", "POINTERS", "PROGRAM", "SCHEDULE"]
 

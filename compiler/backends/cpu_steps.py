@@ -14,16 +14,16 @@ from tvm import tirx
 from nnefc.backends.kernel_context import KernelContext, with_body
 from nnefc.ir.attributes import CHECKED, DYNAMIC_SHAPES, ELEMENT_RANGES, JOINED_ROWS
 from nnefc.passes.backend import Settings
-from nnefc.passes.graph.choose_algorithms import choose_algorithms
-from nnefc.passes.graph.choose_precision import moves_on, sums_on, uses_on
-from nnefc.passes.graph.fast_algorithms import FastAlgorithms
-from nnefc.passes.graph.use_narrow_floats import UseNarrowFloats, check_names
+from nnefc.passes.graph.algorithms.choose_algorithms import choose_algorithms
+from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
+from nnefc.passes.graph.precision.choose_precision import moves_on, sums_on, uses_on
+from nnefc.passes.graph.precision.use_16bit_floats import UseNarrowFloats, check_names
 from nnefc.passes.manager import Condition, PassManager, Phase
 from nnefc.passes.pipeline import GraphContext
 from nnefc.passes.plan.symbols import exported, kernel_symbol
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
-from nnefc.passes.schedule.cpu.few_rows import (
+from nnefc.passes.schedule.cpu.specialize_row_count import (
     has_few_rows,
     is_of_one_row,
     of_few_rows,
@@ -31,15 +31,15 @@ from nnefc.passes.schedule.cpu.few_rows import (
     with_sizes,
     with_version,
 )
-from nnefc.passes.tir.kernels import Kernel, with_values
-from nnefc.passes.tir.named_sizes import named_sizes
-from nnefc.passes.tir.remainders import tiled_axes, with_remainders
-from nnefc.passes.tir.scratch import ALONE, BARE, THREADS, Frames
-from nnefc.passes.tir.size_ranges import with_decided_extremes
-from nnefc.passes.tir.whole_vectors import with_whole_vectors
-from nnefc.sizes import is_known
+from nnefc.passes.tir.common.allocate_scratch import ALONE, BARE, THREADS, Frames
+from nnefc.passes.tir.common.assume_dim_ranges import with_decided_extremes
+from nnefc.passes.tir.common.lower_kernel import Kernel, with_values
+from nnefc.passes.tir.common.name_symbolic_dims import named_sizes
+from nnefc.passes.tir.common.peel_tail_tiles import tiled_axes, with_remainders
+from nnefc.passes.tir.common.split_vector_tail import with_whole_vectors
+from nnefc.symbolic.dims import is_known
 from nnefc.targets.codegen.cpu.object_passes import where_values_are_chosen
-from nnefc.targets.codegen.cpu.plain_arithmetic import check_functions
+from nnefc.targets.codegen.cpu.portable_arithmetic import check_functions
 from nnefc.targets.machine.cpu.reproducible import machine_of_passes, machine_of_schedules
 from nnefc.targets.machine.cpu.target import Target
 

@@ -18,18 +18,18 @@ from nnefc.ir.attributes import C_CALL
 from nnefc.passes.backend import MEMORY_BUDGET, Backend, KernelUse, Lowered, LoweredKernel
 from nnefc.passes.manager import PassManager, Phase
 from nnefc.passes.plan.device_memory import READERS, DeviceMemory
-from nnefc.passes.plan.entry_areas import BYTE_POINTER
 from nnefc.passes.plan.entry_memory import Memory
+from nnefc.passes.plan.entry_operands import BYTE_POINTER
 from nnefc.passes.schedule.cpu import CPU_RULES
-from nnefc.passes.schedule.cpu.few_rows import with_sizes
+from nnefc.passes.schedule.cpu.specialize_row_count import with_sizes
 from nnefc.passes.schedule.cuda import CUDA_RULES
-from nnefc.passes.schedule.cuda.one_row import sizes_of_one_row
-from nnefc.passes.schedule.cuda.vector_product import VectorProductRule
-from nnefc.passes.tir.named_sizes import named_sizes
-from nnefc.passes.tir.narrow_indices import MOST_ELEMENTS
-from nnefc.passes.tir.sizes import tensor_bytes
-from nnefc.passes.tir.statements import rounds_of
-from nnefc.sizes import Dimension, dimension, is_known, substituted
+from nnefc.passes.schedule.cuda.matvec import VectorProductRule
+from nnefc.passes.schedule.cuda.single_row import sizes_of_one_row
+from nnefc.passes.tir.common.name_symbolic_dims import named_sizes
+from nnefc.passes.tir.common.shapes import tensor_bytes
+from nnefc.passes.tir.common.statements import rounds_of
+from nnefc.passes.tir.cuda.narrow_indices import MOST_ELEMENTS
+from nnefc.symbolic.dims import Dimension, dimension, is_known, substituted
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
 from nnefc.targets.codegen.cuda.formulas import number_of

@@ -18,27 +18,27 @@ from nnefc.backends.kernel_context import DYNAMIC, KernelContext, on_function
 from nnefc.ir.attributes import NO_ALIAS
 from nnefc.passes import pipeline
 from nnefc.passes.backend import Settings
+from nnefc.passes.graph.canonical_dims import OwnSizes
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
-from nnefc.passes.graph.fuse import fuse
-from nnefc.passes.graph.group_parts import GroupParts
-from nnefc.passes.graph.join_local_response import JoinLocalResponse
-from nnefc.passes.graph.own_sizes import OwnSizes
-from nnefc.passes.graph.use_narrow_floats import UseNarrowFloats, check_names
-from nnefc.passes.legalize.differences import PlainDifferences
-from nnefc.passes.legalize.fetch_blocks import FetchBlocks
-from nnefc.passes.legalize.lower_rows import LowerRows
+from nnefc.passes.graph.fuse_local_response import JoinLocalResponse
+from nnefc.passes.graph.fusion.fuse import fuse
+from nnefc.passes.graph.fusion.hierarchical_concat import GroupParts
+from nnefc.passes.graph.precision.use_16bit_floats import UseNarrowFloats, check_names
+from nnefc.passes.legalize.contiguous_slices import WHOLE_SLICES
+from nnefc.passes.legalize.dequantize_on_fetch import FetchBlocks
+from nnefc.passes.legalize.ieee_differences import PlainDifferences
+from nnefc.passes.legalize.lower_row_reductions import LowerRows
 from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.legalize.pack_block_matmul import WidenBlocks
-from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
-from nnefc.passes.legalize.whole_slices import WHOLE_SLICES
+from nnefc.passes.legalize.row_major_contractions import CONTRACTIONS
 from nnefc.passes.manager import Condition, Pass, PassList, Phase, Property, graph, of_phase
 from nnefc.passes.pipeline import GraphContext, legalizations
 from nnefc.passes.plan.symbols import exported
 from nnefc.passes.schedule.cuda.guards import with_guarded_steps
 from nnefc.passes.schedule.schedules import scalars_of
-from nnefc.passes.tir.exact_doubles import with_exact_doubles
-from nnefc.passes.tir.narrow_indices import with_narrow_indices
+from nnefc.passes.tir.cuda.narrow_indices import with_narrow_indices
+from nnefc.passes.tir.tvm_workarounds.float64_literals import with_exact_doubles
 from nnefc.passes.tir.tvm_workarounds.shifted_remainders import with_safe_remainders
 from nnefc.targets.machine.cpu.target import HALF_FLOATS
 from nnefc.targets.machine.cuda.target import CudaTarget

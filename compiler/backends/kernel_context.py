@@ -9,20 +9,20 @@ from typing import Any, TypeVar
 import tvm
 from tvm import tirx
 
-from nnefc.empty_sums import without_empty_sums
 from nnefc.ir.attributes import RULE
+from nnefc.ir.empty_reductions import without_empty_sums
 from nnefc.passes.backend import KernelUse, Settings
 from nnefc.passes.manager import Condition, PassManager, Phase
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.rule import ScheduleRule, scheduled
 from nnefc.passes.schedule.schedules import open_sizes_of
-from nnefc.passes.tir.kernels import chooses_values, with_raw_pointers
-from nnefc.passes.tir.named_sizes import named_sizes, with_named_loops
-from nnefc.passes.tir.remainders import TiledAxis, tiled_axes
-from nnefc.passes.tir.scratch import THREADS, Frames, without_large_scratch, without_scratch
-from nnefc.passes.tir.size_ranges import within_ranges
-from nnefc.passes.tir.sizes import Size
-from nnefc.passes.tir.workspace import with_workspace_parameters
+from nnefc.passes.tir.common.allocate_scratch import THREADS, Frames, without_large_scratch, without_scratch
+from nnefc.passes.tir.common.assume_dim_ranges import within_ranges
+from nnefc.passes.tir.common.hoist_workspace import with_workspace_parameters
+from nnefc.passes.tir.common.lower_kernel import chooses_values, with_raw_pointers
+from nnefc.passes.tir.common.name_symbolic_dims import named_sizes, with_named_loops
+from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis, tiled_axes
+from nnefc.passes.tir.common.shapes import Size
 
 __all__ = [
     "DYNAMIC",

@@ -11,9 +11,9 @@ from __future__ import annotations
 import click
 
 from nnefc.cli.errors import ErrorsAsMessages
-from nnefc.cli.folders import printing_folder
 from nnefc.cli.lazy import LazyCommand, LazyCommands
 from nnefc.cli.manual import man_option
+from nnefc.cli.print_paths import printing_folder
 
 __all__ = ["main"]
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnefc.diagnostics import CompileError
-from nnefc.sample_inputs import Arrays, Port
+from nnefc.ir.sample_inputs import Arrays, Port
+from nnefc.support.diagnostics import CompileError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -146,7 +146,7 @@ def write_outputs(folder: Path, results: Mapping[str, np.ndarray[Any, Any]]) -> 
     """Every result as `folder`/NAME.npy, each file whole or not at all."""
     import numpy as np
 
-    from nnefc.output_files import write_error, written_whole
+    from nnefc.support.output_files import write_error, written_whole
 
     if folder.exists() and not folder.is_dir():
         raise CompileError(f"{folder} is a file: the outputs go into a folder", hint="give the name of another folder")

@@ -15,12 +15,12 @@ import click
 
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.options import given, session_options, timing_options
+from nnefc.cli.profiling.timing import Amount, Busy, Contender, Times, take_turns
 from nnefc.cli.run import inputs_of, told_of_random
-from nnefc.cli.text import columns, memory
-from nnefc.cli.timing import Amount, Busy, Contender, Times, take_turns
-from nnefc.diagnostics import CompileError
-from nnefc.differences import difference
-from nnefc.sample_inputs import Arrays, Port
+from nnefc.cli.tables import columns, memory
+from nnefc.ir.error_metrics import difference
+from nnefc.ir.sample_inputs import Arrays, Port
+from nnefc.support.diagnostics import CompileError
 
 if TYPE_CHECKING:
     import numpy as np

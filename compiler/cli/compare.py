@@ -13,8 +13,8 @@ import click
 from nnefc.cli.arrays import read_inputs
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.options import compiler_options, given
-from nnefc.cli.text import columns
-from nnefc.option_keywords import CompareKeywords
+from nnefc.cli.tables import columns
+from nnefc.driver.option_keywords import CompareKeywords
 
 if TYPE_CHECKING:
     from nnefc.comparison.compare import ComparedTensor, Comparison
@@ -104,7 +104,7 @@ def compare_model(
         raise click.UsageError("--precision auto chooses by errors itself: say which precision to look at")
     if key is not None and library is None:
         raise click.UsageError("--key is of a --library")
-    from nnefc.cli.tvm_alone import import_tvm
+    from nnefc.cli.minimal_tvm import import_tvm
 
     import_tvm()
     from nnefc.comparison.compare import compare

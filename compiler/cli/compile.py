@@ -11,8 +11,8 @@ import click
 from nnefc.cli.compile_many import compile_targets, read_targets
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.options import compiler_options, given
-from nnefc.diagnostics import CompileError
-from nnefc.option_keywords import CompileKeywords
+from nnefc.driver.option_keywords import CompileKeywords
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["compile_model"]
 
@@ -116,8 +116,8 @@ def compile_model(
     """Compile MODEL (NNEF, ONNX or PNNX) to one self-contained library."""
     keywords = given(options)
     if print_passes:
+        from nnefc.cli.minimal_tvm import import_tvm
         from nnefc.cli.passes import pass_lines
-        from nnefc.cli.tvm_alone import import_tvm
 
         import_tvm()
         click.echo("\n".join(pass_lines(keywords)))
@@ -143,8 +143,8 @@ def compile_model(
     from rich.console import Console
 
     import nnefc
+    from nnefc.cli.minimal_tvm import import_tvm
     from nnefc.cli.progress import Phases
-    from nnefc.cli.tvm_alone import import_tvm
 
     import_tvm()
     phases = Phases(Console(stderr=True, quiet=not (verbose or sys.stderr.isatty())))
@@ -160,7 +160,7 @@ def compile_model(
     if times is not None:
         click.echo(times.table())
     if verbose:
-        from nnefc.cli.text import face
+        from nnefc.cli.tables import face
 
         click.echo("\n".join(face(artifact.inputs, artifact.outputs)), err=True)
         if (summary := artifact.code.summary()) is not None:
@@ -169,7 +169,7 @@ def compile_model(
             proved, checked = artifact.checks.proved, artifact.checks.checked
             click.echo(f"checks {checked:,} of {proved + checked:,} accesses, the others are proved", err=True)
     if verbose or sys.stderr.isatty():
-        from nnefc.cli.text import size_line, trial_lines
+        from nnefc.cli.tables import size_line, trial_lines
 
         for line in trial_lines(artifact.trials):
             click.echo(line, err=True)
@@ -201,7 +201,7 @@ def check_writable(output: Path) -> None:
         raise CompileError(
             f"cannot write {output}: it exists and is not a regular file", hint="give the name of a file"
         )
-    from nnefc.output_files import scratch_beside
+    from nnefc.support.output_files import scratch_beside
 
     with scratch_beside(output):  # which fails where nothing can be written
         pass

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnefc.cli.errors import coloured, message_of
-from nnefc.cli.text import size_line
-from nnefc.diagnostics import CompileError
+from nnefc.cli.tables import size_line
+from nnefc.support.diagnostics import CompileError
 
 if TYPE_CHECKING:
-    from nnefc.many import Compiled
+    from nnefc.driver.compile_many import Compiled
 
 __all__ = ["compile_targets", "read_targets"]
 
@@ -44,11 +44,11 @@ def compile_targets(
         raise CompileError(
             f"{folder} is a file", hint="with --targets, -o names a folder, with one in it for each target"
         )
-    from nnefc.cli.tvm_alone import import_tvm
+    from nnefc.cli.minimal_tvm import import_tvm
 
     import_tvm()
+    from nnefc.driver.compile_many import Processes, compile_many
     from nnefc.loader.pool import usable_processors
-    from nnefc.many import Processes, compile_many
 
     done = 0
 

@@ -9,7 +9,7 @@ import click
 
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.options import compiler_options, given
-from nnefc.option_keywords import ReadKeywords
+from nnefc.driver.option_keywords import ReadKeywords
 
 __all__ = ["convert_model"]
 
@@ -39,10 +39,10 @@ def convert_model(model: Path, output: Path, registry: str | None, verbose: bool
     The document is flat and has the standard's operations alone; the tensors are in files beside it. What NNEF cannot
     express is an error that names it.
     """
-    from nnefc.cli.tvm_alone import import_tvm
+    from nnefc.cli.minimal_tvm import import_tvm
 
     import_tvm()
-    from nnefc.conversion import convert
+    from nnefc.driver.conversion import convert
 
     convert(model, output, registry=registry, **given(options))
     if verbose:

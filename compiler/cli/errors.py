@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from nnefc.cli.habits import hint_for_command, hint_for_option
-from nnefc.diagnostics import CompileError, DeprecatedOption, ModelWarning, compiler_missing
-from nnefc.internal_errors import TRACEBACK, internal_error
+from nnefc.cli.foreign_options import hint_for_command, hint_for_option
+from nnefc.support.diagnostics import CompileError, DeprecatedOption, ModelWarning, compiler_missing
+from nnefc.support.internal_errors import TRACEBACK, internal_error
 
 __all__ = ["ErrorsAsMessages"]
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from nnefc.option_fields import GROUPS
+from nnefc.driver.option_fields import GROUPS
 
 __all__ = ["Choice", "Command", "Option", "option"]
 

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnefc.cli.dynamic_dims import range_lines, sizes_text
 from nnefc.cli.grouped import Command, option
-from nnefc.cli.open_sizes import range_lines, sizes_text
+from nnefc.cli.minimal_tvm import import_tvm
 from nnefc.cli.options import given, model_options
-from nnefc.cli.text import amount, columns, face, memory
-from nnefc.cli.tvm_alone import import_tvm
-from nnefc.diagnostics import CompileError
-from nnefc.option_fields import given_values
-from nnefc.option_keywords import read_options
-from nnefc.options import ReadOptions
-from nnefc.outline import range_option, shape_option
-from nnefc.size_ranges import LARGEST, OpenSize
+from nnefc.cli.tables import amount, columns, face, memory
+from nnefc.driver.option_fields import given_values
+from nnefc.driver.option_keywords import read_options
+from nnefc.driver.options import ReadOptions
+from nnefc.ir.outline import range_option, shape_option
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.ranges import LARGEST, OpenSize
 
 if TYPE_CHECKING:
-    from nnefc.inspection import Inspection
-    from nnefc.outline import Allowed, Outline
+    from nnefc.inspect.cost_summary import Inspection
+    from nnefc.ir.outline import Allowed, Outline
     from nnefc.targets.description.library import LibraryDescription
 
 __all__ = ["inspect_file"]
@@ -53,7 +53,7 @@ def inspect_file(file: Path, flat: bool, **options: Any) -> None:
         click.echo("\n".join(lines))
         return
     import_tvm()
-    from nnefc.formats import load_operator_files
+    from nnefc.driver.formats import load_operator_files
 
     reading = read_options("nnefc inspect", keywords)
     load_operator_files(reading.operators)
@@ -155,7 +155,7 @@ def needs(found: LibraryDescription) -> str:
 
 def flat_lines(path: Path, options: ReadOptions) -> list[str]:
     """Returns the document after evaluation: one graph, one operation a line, every value known."""
-    from nnefc.formats import format_of
+    from nnefc.driver.formats import format_of
     from nnefc.frontends.nnef import document_of, print_flat
 
     if format_of(path).name != "NNEF":
@@ -168,7 +168,7 @@ def flat_lines(path: Path, options: ReadOptions) -> list[str]:
 
 def model_lines(path: Path, options: ReadOptions) -> list[str]:
     """The face of the model, its size, how often each operator occurs, and what the file leaves open."""
-    from nnefc.formats import load_outline
+    from nnefc.driver.formats import load_outline
 
     found = load_outline(path, options)
     counted, refusal = counts(path, options)
@@ -237,8 +237,8 @@ def counts(path: Path, options: ReadOptions) -> tuple[Inspection | None, Compile
     Raises:
         CompileError: the network with the shapes that the user gives is none.
     """
-    from nnefc.formats import format_of, load_network
-    from nnefc.inspection import inspect_network
+    from nnefc.driver.formats import format_of, load_network
+    from nnefc.inspect.cost_summary import inspect_network
 
     if format_of(path).name == "NNEF" and options.random_weights is None:  # for weights that have no file
         options = replace(options, random_weights=0)
@@ -261,7 +261,7 @@ def operation_lines(found: Outline) -> list[str]:
 
 def expression_lines(path: Path) -> list[str]:
     """The expressions of a PNNX network, each as infix and as a tree."""
-    from nnefc.formats import format_of
+    from nnefc.driver.formats import format_of
 
     if format_of(path).name != "PNNX":
         return []

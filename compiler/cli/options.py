@@ -12,9 +12,9 @@ from click.shell_completion import CompletionItem
 
 from nnefc.cli.grouped import Choice, option
 from nnefc.cli.values import read_values
-from nnefc.option_fields import documentation_of, flag_of, help_of, option_fields
-from nnefc.option_keywords import KINDS
-from nnefc.options import CompileOptions, ReadOptions
+from nnefc.driver.option_fields import documentation_of, flag_of, help_of, option_fields
+from nnefc.driver.option_keywords import KINDS
+from nnefc.driver.options import CompileOptions, ReadOptions
 
 __all__ = [
     "compiler_options",

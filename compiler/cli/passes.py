@@ -18,8 +18,8 @@ def pass_lines(keywords: Mapping[str, Any]) -> Iterator[str]:
         CompileError: the target or an option is invalid.
     """
     from nnefc.backends import backend_of
-    from nnefc.driver import machine_of
-    from nnefc.option_keywords import compile_options
+    from nnefc.driver.compile import machine_of
+    from nnefc.driver.option_keywords import compile_options
 
     others = {name: value for name, value in keywords.items() if name != "target"}
     options = compile_options("nnefc.compile", others, keywords.get("target", "llvm"))

@@ -12,10 +12,10 @@ import click
 
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.options import given, session_options, timing_options
+from nnefc.cli.profiling.timing import Amount, Contender, Times, take_turns
+from nnefc.cli.profiling.traced_run import TracedRun, chrome_trace
 from nnefc.cli.run import inputs_of, told_of_random
-from nnefc.cli.text import columns
-from nnefc.cli.timing import Amount, Contender, Times, take_turns
-from nnefc.cli.traced_run import TracedRun, chrome_trace
+from nnefc.cli.tables import columns
 from nnefc.cli.view import check_page, described_library
 
 if TYPE_CHECKING:
@@ -99,13 +99,13 @@ def profile_library(
         asked = trace is not None or html is not None
         pieces = model.trace(arrays) if asked else []
         described = described_library(library, target, model.file) if asked else None
-    from nnefc.output_files import write_text
+    from nnefc.support.output_files import write_text
 
     if trace is not None and described is not None:
         write_text(trace, json.dumps(chrome_trace(TracedRun(described.kernels, pieces))))
     if html is not None and described is not None:
-        from nnefc.cli.profile_page import profile_page
-        from nnefc.cli.roofs import measured_roofs
+        from nnefc.cli.profiling.page import profile_page
+        from nnefc.cli.profiling.roofline import measured_roofs
 
         write_text(html, profile_page(described, kernels, times, measured_roofs(), pieces))
     if as_json:

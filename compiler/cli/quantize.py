@@ -9,7 +9,7 @@ import click
 
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.options import compiler_options, given
-from nnefc.option_keywords import ReadKeywords
+from nnefc.driver.option_keywords import ReadKeywords
 
 __all__ = ["quantize_model"]
 
@@ -51,9 +51,9 @@ def quantize_model(model: Path, output: Path, calibrate: Path, **options: Any) -
     Prints the signal-to-noise ratio of each layer's result. Layers with the lowest ratio are better left in float32,
     with --exclude.
     """
-    from nnefc.cli.tvm_alone import import_tvm
+    from nnefc.cli.minimal_tvm import import_tvm
 
     import_tvm()
-    from nnefc.quantization import quantize
+    from nnefc.driver.quantize_model import quantize
 
     click.echo(quantize(model, output, calibrate=calibrate, **given(options)))

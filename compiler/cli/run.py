@@ -12,10 +12,10 @@ import click
 from nnefc.cli.arrays import read_inputs, write_outputs
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.options import given, session_options
-from nnefc.cli.text import columns
-from nnefc.diagnostics import CompileError
-from nnefc.sample_inputs import Arrays, Port, chosen_ports, random_inputs
-from nnefc.size_formulas import Formula
+from nnefc.cli.tables import columns
+from nnefc.ir.sample_inputs import Arrays, Port, chosen_ports, random_inputs
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.named_formulas import Formula
 
 if TYPE_CHECKING:
     import numpy as np

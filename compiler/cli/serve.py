@@ -11,9 +11,9 @@ import click
 
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.run import said_of_inputs
-from nnefc.diagnostics import CompileError
-from nnefc.sample_inputs import chosen_ports, random_inputs
+from nnefc.ir.sample_inputs import chosen_ports, random_inputs
 from nnefc.serving.settings import Listening, Policy
+from nnefc.support.diagnostics import CompileError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,11 +10,11 @@ import click
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.inspect import is_library
 from nnefc.cli.options import compiler_options, given
-from nnefc.diagnostics import CompileError
-from nnefc.option_keywords import LowerKeywords, compile_options
+from nnefc.driver.option_keywords import LowerKeywords, compile_options
+from nnefc.support.diagnostics import CompileError
 
 if TYPE_CHECKING:
-    from nnefc.pages.graph import Graph
+    from nnefc.inspect.html.graph import Graph
     from nnefc.targets.description.library import LibraryDescription
 
 __all__ = ["check_page", "described_library", "view_model"]
@@ -49,14 +49,14 @@ def view_model(model: Path, output: Path, after: tuple[str, ...], **options: Any
     if is_library(model):
         if after or given(options):
             raise click.UsageError("these options say how to read and compile a model, and a library is compiled")
-        from nnefc.library_graph import graph_of_library
+        from nnefc.inspect.library_graph import graph_of_library
 
         write_page(output, model.name, [graph_of_library(described_library(model))])
         return
-    from nnefc.cli.tvm_alone import import_tvm
+    from nnefc.cli.minimal_tvm import import_tvm
 
     import_tvm()
-    from nnefc.views import graphs_of
+    from nnefc.inspect.views import graphs_of
 
     keywords = given(options)
     if keywords.get("precision") in ("auto", "int8"):
@@ -89,7 +89,7 @@ def check_page(output: Path) -> None:
         raise CompileError(f"{output} is not the name of a page", hint=f"such as {output.with_suffix('.html')}")
     if not output.parent.is_dir():
         raise CompileError(f"cannot write {output}: there is no folder {output.parent}", hint="make it first")
-    from nnefc.output_files import scratch_beside
+    from nnefc.support.output_files import scratch_beside
 
     with scratch_beside(output):  # which fails where nothing can be written
         pass
@@ -97,7 +97,7 @@ def check_page(output: Path) -> None:
 
 def write_page(output: Path, title: str, graphs: list[Graph], report: str = "") -> None:
     """Write a page whole."""
-    from nnefc.output_files import write_text
-    from nnefc.pages.page import page
+    from nnefc.inspect.html.page import page
+    from nnefc.support.output_files import write_text
 
     write_text(output, page(title, graphs, report))

@@ -13,25 +13,25 @@ from typing import Any, TypeAlias, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nnefc.artifact import Artifact
 from nnefc.backends import backend_of
 from nnefc.comparison.engines import Built, Engine, Onnxruntime, Plain, ran
-from nnefc.comparison.kernels import KernelStep, kernel_steps
+from nnefc.comparison.kernel_stages import KernelStep, kernel_steps
 from nnefc.comparison.passes import check_plain, first_wrong_pass
-from nnefc.comparison.plain import cannot_be_plain
-from nnefc.diagnostics import CompileError
-from nnefc.differences import Difference, difference
-from nnefc.driver import compile_network, machine_of, quantization_of
-from nnefc.formats import format_of, load_network, load_operator_files
-from nnefc.frontends.leaving_open import check_ranges
+from nnefc.comparison.reference import cannot_be_plain
+from nnefc.driver.artifact import Artifact
+from nnefc.driver.compile import compile_network, machine_of, quantization_of
+from nnefc.driver.formats import format_of, load_network, load_operator_files
+from nnefc.driver.model_source import Source, Tensor
+from nnefc.driver.option_keywords import CompareKeywords, compile_options, with_documented_options
+from nnefc.driver.options import AUTO, INT8, CodeOptions, ReadOptions
+from nnefc.frontends.dynamic_shapes import check_ranges
+from nnefc.ir.error_metrics import Difference, difference
+from nnefc.ir.network import Network
+from nnefc.ir.sample_inputs import chosen_ports, random_inputs
 from nnefc.loader import Model, load
-from nnefc.network import Network
-from nnefc.option_keywords import CompareKeywords, compile_options, with_documented_options
-from nnefc.options import AUTO, INT8, CodeOptions, ReadOptions
-from nnefc.quantizer.observing import returned_together
+from nnefc.quantizer.observation import returned_together
 from nnefc.quantizer.quantize import quantized
-from nnefc.sample_inputs import chosen_ports, random_inputs
-from nnefc.source import Source, Tensor
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.description.library import LibraryDescription, TensorDescription
 from nnefc.targets.description.library_file import read_metadata
 from nnefc.targets.machine.any_target import parse_any_target

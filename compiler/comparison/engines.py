@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nnefc.artifact import Artifact
 from nnefc.comparison.onnx_outputs import computed_names, with_outputs
-from nnefc.comparison.plain import PlainEvaluation
-from nnefc.diagnostics import CompileError
+from nnefc.comparison.reference import PlainEvaluation
+from nnefc.driver.artifact import Artifact
+from nnefc.driver.model_source import Source, Tensor
+from nnefc.ir.network import Network
 from nnefc.loader import LoadError, Model, RunError
 from nnefc.loader.arrays import widened
-from nnefc.network import Network
-from nnefc.source import Source, Tensor
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["Built", "Engine", "Onnxruntime", "Plain", "ran"]
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import tvm
 
-from nnefc.comparison.plain import PlainEvaluation, cannot_be_plain
-from nnefc.diagnostics import CompileError
-from nnefc.network import Network
+from nnefc.comparison.reference import PlainEvaluation, cannot_be_plain
+from nnefc.driver.locks import in_turn
+from nnefc.ir.network import Network
 from nnefc.passes.backend import Backend
 from nnefc.passes.manager import PassManager, PassRun
 from nnefc.passes.pipeline import optimized
-from nnefc.turns import in_turn
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["check_plain", "first_wrong_pass", "outputs_after_each"]
 

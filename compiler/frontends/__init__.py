@@ -1,1 +1,1 @@
-"""Front ends: one folder an exchange format, each from files to a :class:`nnefc.network.Network`."""
+"""Front ends: one folder an exchange format, each from files to a :class:`nnefc.ir.network.Network`."""

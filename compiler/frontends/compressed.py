@@ -16,9 +16,9 @@ from typing import BinaryIO, cast
 import numpy as np
 import numpy.typing as npt
 
-from nnefc.diagnostics import CompileError
-from nnefc.mapped_files import map_file, release_pages, stream_of
-from nnefc.output_files import temporary_errors
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.mapped_files import map_file, release_pages, stream_of
+from nnefc.support.output_files import temporary_errors
 
 __all__ = ["GZIP", "MAX_RATIO", "largest_content", "unpacked"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nnefc.diagnostics import ran_out_of_memory
+from nnefc.support.diagnostics import ran_out_of_memory
 
 __all__ = ["REFUSALS", "reason_of"]
 

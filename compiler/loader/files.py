@@ -178,7 +178,7 @@ def _check_exports(path: Path, file: Any) -> None:
         raise LoadError(f"{path} is a shared library, but not a network compiled by nnefc: it has no {missing}")
 
 
-_SEAL = struct.Struct("<QQII8s")  # written by targets/link/seal.py
+_SEAL = struct.Struct("<QQII8s")  # written by targets/link/library_checksum.py
 _PART = 1 << 20
 
 

@@ -15,15 +15,13 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
-from nnefc.diagnostics import CompileError
-from nnefc.kernel_calls import call_te
-from nnefc.mapped_files import LARGE, tensor_of
-from nnefc.narrowing import Narrowing
-from nnefc.network import MAX_ITEMS, Body, Control, Count, Loop, call_control
+from nnefc.ir.kernel_calls import call_te
+from nnefc.ir.network import MAX_ITEMS, Body, Control, Count, Loop, call_control
 from nnefc.operators.dtypes import STORAGE, Kind, dtype_name, is_of, numpy_dtype
 from nnefc.operators.recording import recorded
-from nnefc.size_knowledge import known
-from nnefc.sizes import (
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.mapped_files import LARGE, tensor_of
+from nnefc.symbolic.dims import (
     Dimension,
     OpenSize,
     dimension,
@@ -32,6 +30,8 @@ from nnefc.sizes import (
     is_known,
     known_less,
 )
+from nnefc.symbolic.prover import known
+from nnefc.symbolic.refinement import Narrowing
 
 __all__ = [
     "Array",

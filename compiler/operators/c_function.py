@@ -13,11 +13,11 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from nnefc.c_sources import CCall, CSource
-from nnefc.diagnostics import CompileError
+from nnefc.ir.extern_c import CCall, CSource
 from nnefc.operators.base import Emitter, Operand, check_size, dtype_of
 from nnefc.operators.statements import Result, T, looped, report
-from nnefc.sizes import Size, expression
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Size, expression
 
 __all__ = ["call_c"]
 

@@ -25,9 +25,9 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, TypeVar, cast, dataclass_transform
 
-from nnefc.diagnostics import CompileError, Location
 from nnefc.operators.base import Operator
 from nnefc.operators.custom_declaration import Declared
+from nnefc.support.diagnostics import CompileError, Location
 
 __all__ = [
     "FORMATS",

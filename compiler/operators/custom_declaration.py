@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, check_size, shape_of
-from nnefc.sizes import Size, known_less
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Size, known_less
 
 __all__ = ["Attribute", "Custom", "Declared", "Input"]
 

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from nnefc.internal_errors import working_on
-from nnefc.narrowing import now_built
+from nnefc.support.internal_errors import working_on
+from nnefc.symbolic.refinement import now_built
 
 __all__ = ["Application", "Recording", "note_name", "note_place", "recorded", "recording"]
 

@@ -19,7 +19,7 @@ from tvm.script.ir_builder import tirx as T
 
 from nnefc.ir.attributes import INDEPENDENT, SIZE_HINT
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of, zeros
-from nnefc.sizes import Dimension, expression, greatest, typical
+from nnefc.symbolic.dims import Dimension, expression, greatest, typical
 
 __all__ = ["Failure", "Result", "T", "columns", "each", "looped", "report", "told"]
 

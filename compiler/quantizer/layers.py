@@ -14,10 +14,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.bindings import variables_read
-from nnefc.passes.graph.compute_in_integers import MOST_PRODUCTS
+from nnefc.ir.dataflow import variables_read
+from nnefc.passes.graph.precision.use_16bit_floats import at_the_ends
+from nnefc.passes.graph.quantized.compute_in_integers import MOST_PRODUCTS
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
-from nnefc.passes.graph.use_narrow_floats import at_the_ends
 
 __all__ = ["MOVES", "Graph", "Layer"]
 

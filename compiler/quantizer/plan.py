@@ -17,9 +17,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
 from nnefc.passes.graph.rewriter import Rewriter, constant, is_call
 from nnefc.quantizer.layers import MOVES, Graph, Layer
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["LayerPlan", "Read", "apply_plan", "planned", "tensors_read"]
 

@@ -20,20 +20,20 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.calibration import Samples
-from nnefc.diagnostics import CompileError
-from nnefc.frontends.leaving_open import leaving_open
-from nnefc.network import Network, size_by_name
+from nnefc.driver.options import MINMAX
+from nnefc.frontends.dynamic_shapes import leaving_open
+from nnefc.ir.network import Network, size_by_name
 from nnefc.operators.base import dtype_of
-from nnefc.options import MINMAX
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.rewriter import constant, shape_of
+from nnefc.quantizer.calibration import Samples
 from nnefc.quantizer.equalization import equalized, has_pairs, with_values
 from nnefc.quantizer.layers import Graph, Layer
-from nnefc.quantizer.observing import Compile, observed, returned_together
+from nnefc.quantizer.observation import Compile, observed, returned_together
 from nnefc.quantizer.plan import LayerPlan, Read, apply_plan, planned
 from nnefc.quantizer.ranges import METHODS, Histogram, Range, check_method, grid_of_range
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.description.library import TensorDescription
 
 __all__ = [

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
-from nnefc.options import MINMAX
+from nnefc.driver.options import MINMAX
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["METHODS", "Histogram", "Range", "check_method", "grid_of_range"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from nnefc.frontends.nnef.tensor_file import write_tensor
+from nnefc.frontends.nnef.files.tensor_file import write_tensor
 
 HERE = Path(__file__).parent
 SEED = 0

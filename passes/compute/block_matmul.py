@@ -2,7 +2,7 @@
 
 W[K, N] = item[k, n] * scale[k / block, n] + offset[k / block, n]
 
-packed[N / b, K / block, words, b]     a word holds neighbours of one column: see `packed_items.py`; of 8 bits, an item
+packed[N / b, K / block, words, b]     a word holds neighbours of one column: see `packed_int4.py`; of 8 bits, an item
 scales[N / b, K / block, b], zero points or offsets the same
 
 What is taken away from the items when they are packed, so that they are signed, is added to what the offsets are.
@@ -23,12 +23,12 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.ir.attributes import DEQUANTIZED
-from nnefc.operators.block_quantization import unpacked
+from nnefc.operators.nn.block_quantization import unpacked
 from nnefc.passes.compute.blocked import block_array
-from nnefc.passes.compute.dot_product import Multiplication
-from nnefc.passes.compute.packed_items import bytes_of, item_of
-from nnefc.passes.compute.two_digits import joined_digits
-from nnefc.sizes import dimensions
+from nnefc.passes.compute.dot.byte_split import joined_digits
+from nnefc.passes.compute.dot.dot_product import Multiplication
+from nnefc.passes.compute.dot.packed_int4 import bytes_of, item_of
+from nnefc.symbolic.dims import dimensions
 
 __all__ = ["Blocks", "gather_rows", "multiply_blocks", "pack_blocks", "sums_of_blocks"]
 

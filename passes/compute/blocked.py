@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import te, tirx
 
-from nnefc.sizes import ceil_div
+from nnefc.symbolic.dims import ceil_div
 
 __all__ = ["block", "block_array", "blocks", "multiply", "unblock"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.passes.compute.blocked import multiply
-from nnefc.sizes import dimension
+from nnefc.symbolic.dims import dimension
 
 __all__ = [
     "arrange",

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.passes.compute.blocked import block_array, multiply
-from nnefc.sizes import dimension, expression
+from nnefc.symbolic.dims import dimension, expression
 
 __all__ = ["convolve", "convolve_depthwise", "convolve_wider", "pack_filter", "scale_inputs"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tvm import tirx
 
-from nnefc.passes.tir.expressions import int64
+from nnefc.passes.tir.common.expressions import int64
 
 __all__ = [
     "lane_loop",

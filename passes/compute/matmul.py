@@ -11,7 +11,7 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.passes.compute.blocked import block_array, blocks, multiply
-from nnefc.sizes import Dimension, Size, broadcast, dimension, dimensions, is_known
+from nnefc.symbolic.dims import Dimension, Size, broadcast, dimension, dimensions, is_known
 
 __all__ = ["multiply_packed", "pack_right", "pack_right_array", "padded_rows", "smallest_block"]
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from tvm import te, tirx
 
-from nnefc.operators.reducers import extreme, largest, least
-from nnefc.operators.window import Window
-from nnefc.operators.window_elements import window_element
-from nnefc.sizes import dimensions, known_less
+from nnefc.operators.math.reducers import extreme, largest, least
+from nnefc.operators.nn.window import Window
+from nnefc.operators.nn.window_elements import window_element
+from nnefc.symbolic.dims import dimensions, known_less
 
 __all__ = ["average_pool", "max_pool"]
 

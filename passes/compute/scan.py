@@ -14,8 +14,18 @@ from dataclasses import dataclass
 from tvm import te, tirx
 from tvm.tirx.stmt import AllocBuffer
 
-from nnefc.passes.tir.expressions import int64
-from nnefc.sizes import Dimension, bounds, ceil_div, dimension, dimensions, expression, is_known, item_count, typical
+from nnefc.passes.tir.common.expressions import int64
+from nnefc.symbolic.dims import (
+    Dimension,
+    bounds,
+    ceil_div,
+    dimension,
+    dimensions,
+    expression,
+    is_known,
+    item_count,
+    typical,
+)
 from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.cuda.gpus import Gpu
 

@@ -20,8 +20,8 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.ir.attributes import LONGEST_PART, PERIODS, STRASSEN_PRODUCTS
-from nnefc.passes.compute.choice import chosen
-from nnefc.sizes import dimensions
+from nnefc.passes.compute.periodic_select import chosen
+from nnefc.symbolic.dims import dimensions
 
 __all__ = [
     "COUNT",

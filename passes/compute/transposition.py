@@ -19,7 +19,7 @@ from tvm import te, tirx
 from tvm.ir import PrimType
 
 from nnefc.passes.compute.blocked import blocks
-from nnefc.sizes import Dimension, ceil_div, expression, typical
+from nnefc.symbolic.dims import Dimension, ceil_div, expression, typical
 
 __all__ = ["POSITIONS", "transpose_to_blocks", "transpose_to_plain"]
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from tvm import te, tirx
 
-from nnefc.sizes import dimension
+from nnefc.symbolic.dims import dimension
 
 __all__ = ["sum_blocks", "sum_channels", "sum_lanes", "sum_windows"]
 

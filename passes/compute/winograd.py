@@ -31,8 +31,8 @@ from tvm import te, tirx
 
 from nnefc.ir.attributes import LONGEST_PART, PERIODS
 from nnefc.passes.compute.blocked import multiply
-from nnefc.passes.compute.choice import chosen
-from nnefc.sizes import Dimension, ceil_div, dimension, expression
+from nnefc.passes.compute.periodic_select import chosen
+from nnefc.symbolic.dims import Dimension, ceil_div, dimension, expression
 
 __all__ = [
     "Tile",

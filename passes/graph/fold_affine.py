@@ -8,7 +8,8 @@ This is how inference-time batch normalization disappears (Jacob et al., 2018, s
 for each output channel, or one for all. Where no convolution comes before, of several multiplications and additions by
 constants one of each is left; additions that round stay (`shifts_round`). A divisor that is the same for all, such as
 the 6 of a hard swish, becomes a number, which is in the code, where it is divided by in less time
-(`passes/tir/known_divisors.py`). Other numbers stay operands, so that layers that differ in them share a kernel.
+(`passes/tir/cpu/divide_by_reciprocal.py`). Other numbers stay operands, so that layers that differ in them share a
+kernel.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.passes.graph.origins import joined_name
+from nnefc.passes.graph.debug_locations import joined_name
+from nnefc.passes.graph.reassociate_constants import grows, shifts_round
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
-from nnefc.passes.graph.shifts import grows, shifts_round
 
 __all__ = ["FoldAffine"]
 

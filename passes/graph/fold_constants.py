@@ -16,16 +16,16 @@ import tvm
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
-from nnefc.bindings import variables_read
-from nnefc.evaluation import Budget, Kernels, evaluate, external_calls
 from nnefc.ir.attributes import CONVERTS_CONSTANTS, DEQUANTIZES_BLOCKS, UPDATES
-from nnefc.mapped_files import release_pages
-from nnefc.network import control_index
-from nnefc.passes.graph.formulas import values_not_stored
-from nnefc.passes.graph.narrow_constants import narrow_weights
-from nnefc.passes.graph.patterns import FUSION, OpPattern
+from nnefc.ir.constant_evaluation import Budget, Kernels, evaluate, external_calls
+from nnefc.ir.dataflow import variables_read
+from nnefc.ir.network import control_index
+from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
+from nnefc.passes.graph.generated_constants import values_not_stored
+from nnefc.passes.graph.quantized.narrow_constants import narrow_weights
 from nnefc.passes.graph.rewriter import Rewriter, array_of, is_call, is_constant, operands, shape_of
-from nnefc.sizes import mentions_open
+from nnefc.support.mapped_files import release_pages
+from nnefc.symbolic.dims import mentions_open
 
 __all__ = ["FoldConstants"]
 

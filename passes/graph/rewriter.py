@@ -13,12 +13,12 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
-from nnefc.bindings import variables_read
-from nnefc.internal_errors import working_on
-from nnefc.kernel_calls import kept_apart
-from nnefc.mapped_files import ALIGNMENT, LARGE, VIEWED, release_pages
-from nnefc.passes.graph.origins import NamingBuilder, origins
-from nnefc.sizes import Size, dimensions, variables
+from nnefc.ir.dataflow import variables_read
+from nnefc.ir.kernel_calls import kept_apart
+from nnefc.passes.graph.debug_locations import NamingBuilder, origins
+from nnefc.support.internal_errors import working_on
+from nnefc.support.mapped_files import ALIGNMENT, LARGE, VIEWED, release_pages
+from nnefc.symbolic.dims import Size, dimensions, variables
 
 __all__ = ["Rewriter", "array_of", "constant", "is_call", "is_constant", "operands", "shape_of"]
 

@@ -21,9 +21,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from tvm import relax, te, tirx
 
-from nnefc.kernel_calls import call_te
-from nnefc.operators.elementwise import item_at
-from nnefc.operators.functions import FUNCTIONS
+from nnefc.ir.kernel_calls import call_te
+from nnefc.operators.math.elementwise import item_at
+from nnefc.operators.math.functions import FUNCTIONS
 from nnefc.passes.graph.rewriter import array_of, is_constant
 
 __all__ = ["ELEMENT_WISE"]

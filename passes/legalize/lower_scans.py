@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 
 from nnefc.passes.compute.scan import Scan, scan_in_chunks, scan_in_vectors
-from nnefc.passes.graph.patterns import FUSION, OpPattern
+from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, is_call, shape_of
 from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.cuda.gpus import Gpu

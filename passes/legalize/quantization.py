@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from tvm import relax, te, tirx
 
-from nnefc.kernel_calls import call_te
-from nnefc.passes.compute.quantized_items import dequantized, quantized
+from nnefc.ir.kernel_calls import call_te
+from nnefc.passes.compute.dot.quantize_dequantize import dequantized, quantized
 from nnefc.passes.graph.rewriter import array_of, is_constant, shape_of
 
 __all__ = ["QUANTIZATION"]

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from tvm import relax, te, tirx
 
-from nnefc.kernel_calls import call_te
-from nnefc.operators.reducers import extreme
+from nnefc.ir.kernel_calls import call_te
+from nnefc.operators.math.reducers import extreme
 
 __all__ = ["REDUCTIONS", "reduce_axes"]
 

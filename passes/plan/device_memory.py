@@ -12,7 +12,7 @@ from __future__ import annotations
 from tvm import tirx
 
 from nnefc.passes.plan.entry_memory import Counter
-from nnefc.sizes import Dimension
+from nnefc.symbolic.dims import Dimension
 
 __all__ = ["READERS", "DeviceMemory"]
 

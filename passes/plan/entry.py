@@ -28,8 +28,9 @@ import tvm
 from tvm import tirx
 from tvm.ir import GlobalVar, PointerType, PrimType
 
-from nnefc.network import Count
-from nnefc.passes.plan.entry_areas import (
+from nnefc.ir.network import Count
+from nnefc.passes.plan.entry_memory import Memory
+from nnefc.passes.plan.entry_operands import (
     SPAN,
     Area,
     Areas,
@@ -40,12 +41,11 @@ from nnefc.passes.plan.entry_areas import (
     byte_pointer,
     workspace_of,
 )
-from nnefc.passes.plan.entry_memory import Memory
 from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryPlan
 from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, Step, all_counts
 from nnefc.passes.plan.symbols import ENTRY, exported, kernel_symbol
-from nnefc.passes.tir.expressions import int64
-from nnefc.sizes import Dimension, expression
+from nnefc.passes.tir.common.expressions import int64
+from nnefc.symbolic.dims import Dimension, expression
 
 __all__ = ["entry_function"]
 

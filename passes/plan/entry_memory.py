@@ -7,7 +7,7 @@ from typing import Protocol
 from tvm import tirx
 from tvm.ir import PointerType, PrimType
 
-from nnefc.sizes import Dimension
+from nnefc.symbolic.dims import Dimension
 
 __all__ = ["Counter", "HostMemory", "Memory"]
 

@@ -12,9 +12,9 @@ from tvm.ir import PointerType, PrimType
 from nnefc.passes.plan.memory import Counts, MemoryPlan
 from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, kernel_steps
 from nnefc.passes.plan.symbols import SIZES, exported
-from nnefc.passes.tir.expressions import in_floats, int64
-from nnefc.passes.tir.kernels import with_dynamic_shapes
-from nnefc.sizes import MAX_ITEMS, Dimension, bounds, dimensions, expression, item_count, substituted, widest
+from nnefc.passes.tir.common.expressions import in_floats, int64
+from nnefc.passes.tir.common.lower_kernel import with_dynamic_shapes
+from nnefc.symbolic.dims import MAX_ITEMS, Dimension, bounds, dimensions, expression, item_count, substituted, widest
 
 __all__ = ["counted_sizes", "output_parts", "sizes_function"]
 

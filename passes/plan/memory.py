@@ -31,7 +31,7 @@ from tvm.ir import GlobalVar
 from nnefc.passes.plan.offsets import OpenStorage, Storage, alive_at, assign_offsets, left_open, stacked
 from nnefc.passes.plan.program import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
 from nnefc.passes.schedule.in_place import InPlace
-from nnefc.sizes import Dimension, bounds, expression, greatest, substituted, variables, widest
+from nnefc.symbolic.dims import Dimension, bounds, expression, greatest, substituted, variables, widest
 
 __all__ = ["COUNTER_BYTES", "Copy", "Counts", "MemoryPlan", "Place", "plan_memory"]
 

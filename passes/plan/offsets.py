@@ -11,8 +11,8 @@ from operator import attrgetter
 import numpy as np
 from tvm import tirx
 
-from nnefc.passes.tir.alignment import aligned
-from nnefc.sizes import Dimension, Size, is_known
+from nnefc.passes.tir.common.alignment import aligned
+from nnefc.symbolic.dims import Dimension, Size, is_known
 
 __all__ = ["OpenStorage", "Storage", "alive_at", "assign_offsets", "left_open", "stacked"]
 

@@ -21,14 +21,14 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import GlobalVar
 
-from nnefc.element_types import item_bytes
+from nnefc.ir.element_types import item_bytes
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
 from nnefc.passes.plan.program import Buffer, Kind, Pool, Program, Step
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.passes.schedule.in_place import InPlace, in_place_of
-from nnefc.passes.schedule.row_parts import ROWS, KernelRows, Rows, rows_of, write_rows
-from nnefc.passes.tir.alignment import aligned
+from nnefc.passes.schedule.row_slices import ROWS, KernelRows, Rows, rows_of, write_rows
+from nnefc.passes.tir.common.alignment import aligned
 
 __all__ = ["in_patches"]
 

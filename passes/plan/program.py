@@ -16,15 +16,15 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from nnefc.diagnostics import CompileError
-from nnefc.element_types import item_bytes
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
-from nnefc.network import Body, Choice, Control, Count, Loop, Network, control_index, result_types
-from nnefc.passes.graph.origins import origins
+from nnefc.ir.element_types import item_bytes
+from nnefc.ir.network import Body, Choice, Control, Count, Loop, Network, control_index, result_types
+from nnefc.passes.graph.debug_locations import origins
 from nnefc.passes.graph.rewriter import array_of, is_constant
 from nnefc.passes.plan.size_arguments import SizeArguments, with_size_arguments
 from nnefc.passes.schedule.schedules import open_sizes_of
-from nnefc.sizes import Dimension, bounds, dimensions, expression, item_count, typical, variables
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Dimension, bounds, dimensions, expression, item_count, typical, variables
 
 __all__ = [
     "Buffer",

@@ -8,7 +8,7 @@ quotients alone is written with the quotient by their common divisor, less what 
 s = h // 4 - 2 for h // 4 - 2 and h // 4 - 1. Then it is plain how its sizes follow from each other; and kernels that
 differ in that quotient alone, and in no range, are one.
 
-A kernel with a size that is negative does nothing: see :func:`nnefc.sizes.named`. What stands for a size may be
+A kernel with a size that is negative does nothing: see :func:`nnefc.symbolic.dims.named`. What stands for a size may be
 negative only where all results of the kernel have no items then.
 """
 
@@ -23,8 +23,8 @@ from tvm import s_tir, tirx
 
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS, OPERAND_SHAPES
 from nnefc.passes.schedule.schedules import open_sizes_of
-from nnefc.passes.tir.expressions import int64
-from nnefc.sizes import Dimension, bounds, dimension, expression, least, named, substituted
+from nnefc.passes.tir.common.expressions import int64
+from nnefc.symbolic.dims import Dimension, bounds, dimension, expression, least, named, substituted
 
 __all__ = ["SizeArguments", "with_size_arguments"]
 

@@ -7,9 +7,9 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import Call
 
-from nnefc.passes.compute.dot_product import is_dot_product, terms_of
+from nnefc.passes.compute.dot.dot_product import is_dot_product, terms_of
 from nnefc.passes.schedule.schedules import open_sizes_of
-from nnefc.passes.tir.expressions import is_number
+from nnefc.passes.tir.common.expressions import is_number
 
 __all__ = ["arithmetic_of"]
 
@@ -31,7 +31,7 @@ def arithmetic_of(kernel: tirx.PrimFunc) -> int:
 
 
 def _without_sign(product: tirx.Mul) -> tirx.Expr:
-    """Of an item with the other sign the item, which takes no operation: see `passes/legalize/differences.py`."""
+    """Of an item with the other sign the item, which takes no operation: see `passes/legalize/ieee_differences.py`."""
     return product.a if is_number(product.b, -1) else product
 
 

@@ -11,8 +11,8 @@ from tvm.ir.expr import TensorRegion
 
 from nnefc.ir.attributes import CONCATENATION, SAME_BYTES, SPLIT, UPDATES
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
-from nnefc.passes.tir.expressions import is_number
-from nnefc.passes.tir.sizes import elements_of, sizes_of
+from nnefc.passes.tir.common.expressions import is_number
+from nnefc.passes.tir.common.shapes import elements_of, sizes_of
 
 __all__ = ["InPlace", "in_place_of"]
 

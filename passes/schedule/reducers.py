@@ -18,7 +18,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from nnefc.passes.tir.expressions import replaced, substituted
+from nnefc.passes.tir.common.expressions import replaced, substituted
 
 __all__ = ["Reducer", "reducer_of", "register_reducer"]
 

@@ -9,8 +9,8 @@ from tvm import s_tir, tirx
 
 from nnefc.ir.attributes import RULE
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.border import Machine, fill_border
-from nnefc.passes.schedule.first_values import write_first_values
+from nnefc.passes.schedule.fill_padding import Machine, fill_border
+from nnefc.passes.schedule.reduction_init import write_first_values
 
 __all__ = ["ScheduleRule", "scheduled"]
 

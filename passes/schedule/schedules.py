@@ -10,9 +10,9 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
-from nnefc.passes.tir.named_sizes import named_sizes
-from nnefc.passes.tir.sizes import Size, size_of
-from nnefc.sizes import may_exceed
+from nnefc.passes.tir.common.name_symbolic_dims import named_sizes
+from nnefc.passes.tir.common.shapes import Size, size_of
+from nnefc.symbolic.dims import may_exceed
 
 __all__ = [
     "SBlockRV",

@@ -16,7 +16,7 @@ from nnefc.ir.attributes import ATTRIBUTES, DYNAMIC_DIMENSIONS, LET_BOUND_DIMENS
 from nnefc.passes.spec.rules import ALL, BLOCKS, GRAPH, LOOPS, LOWERED, SCHEDULED, Rule
 from nnefc.passes.spec.scopes import unbound_variables
 from nnefc.passes.spec.values import IS, is_scalar
-from nnefc.sizes import open_variables
+from nnefc.symbolic.dims import open_variables
 
 __all__ = ["KERNEL_RULES", "Kernel"]
 

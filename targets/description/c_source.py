@@ -94,7 +94,7 @@ def model_sources(description: LibraryDescription) -> dict[str, str]:
         for level in description.levels
     ]
     sources = {f"model{n}.c": model_source(level, _LevelNames(n, level)) for n, level in enumerate(levels)}
-    return {**sources, "levels.c": _levels_source(description)}
+    return {**sources, "isa_levels.c": _levels_source(description)}
 
 
 def _levels_source(description: LibraryDescription) -> str:
@@ -102,7 +102,7 @@ def _levels_source(description: LibraryDescription) -> str:
     names = [_LevelNames(n, level).model for n, level in enumerate(description.levels)]
     return "\n".join(
         [
-            '#include "levels/levels.h"',
+            '#include "levels/isa_levels.h"',
             *(f"extern const nnefc_model {name};" for name in names),
             f"const nnefc_model *const nnefc_levels[] = {{{', '.join(f'&{name}' for name in names)}}};",
             f"const uint32_t nnefc_level_count = {len(names)};",

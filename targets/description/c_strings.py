@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["c_literal", "c_string"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnefc.size_formulas import Formula, spelled
+from nnefc.symbolic.named_formulas import Formula, spelled
 from nnefc.targets.description.c_strings import c_literal
 from nnefc.targets.description.library import LibraryDescription
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nnefc.diagnostics import CompileError
-from nnefc.size_formulas import Formula
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.named_formulas import Formula
 
 __all__ = [
     "DEVICES",

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nnefc.diagnostics import CompileError
-from nnefc.size_formulas import Formula
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.named_formulas import Formula
 from nnefc.targets.description.embedded_metadata import MARK
 from nnefc.targets.description.library import (
     ELEMENT_TYPES,

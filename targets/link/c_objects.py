@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from nnefc.c_sources import CSource
-from nnefc.diagnostics import CompileError
-from nnefc.output_files import temporary_folder
+from nnefc.ir.extern_c import CSource
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.output_files import temporary_folder
 from nnefc.targets.link.linking import LINKING
 from nnefc.targets.link.toolchain import compiler_for
 from nnefc.targets.link.zig import run_compiler

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.elf_file import DYNAMIC, ElfFile
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.link.elf_file import RELOCATABLE, ElfFile
 
 __all__ = ["hide_symbols"]

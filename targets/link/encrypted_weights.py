@@ -21,7 +21,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.link.constants import Constants
 
 __all__ = ["read_key", "write_encrypted_weights"]

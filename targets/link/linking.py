@@ -8,9 +8,9 @@ from pathlib import Path
 
 from nnefc.targets.link import elf_constants, wasm_constants
 from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.library_checksum import add_seal
 from nnefc.targets.link.private_symbols import for_windows, hide_mach_o, keep
-from nnefc.targets.link.seal import add_seal
-from nnefc.targets.link.small_elf import without_section_table, without_unwind_tables
+from nnefc.targets.link.strip_elf import without_section_table, without_unwind_tables
 from nnefc.targets.link.wasm_memory import note_memory
 from nnefc.targets.machine.system import FileFormat
 
@@ -189,7 +189,7 @@ _PLAIN_PE = Linking(
             ),
         ),
         flags=("-Wl,--entry,nnefc_library_main",),
-        sources=("windows/alone.c",),
+        sources=("windows/libc_subset.c",),
     ),
     finish=add_seal,
 )
@@ -201,7 +201,7 @@ _WASM = Linking(
     name_flags=_wasm_names,
     room=wasm_constants.room_for,
     append=wasm_constants.append_constants,
-    alone=Alone(sources=("wasm/alone.c", "wasm/memory.c")),
+    alone=Alone(sources=("wasm/libc_subset.c", "wasm/memory.c")),
     cpu="baseline",
 )
 _MOST_MEMORY = (1 << 32) - (1 << 16)  # zig reads a number of 32 bits

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nnefc.diagnostics import CompileError
-from nnefc.output_files import temporary_folder, write_together
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.output_files import temporary_folder, write_together
 from nnefc.targets.description.library import LibraryDescription
-from nnefc.targets.link.bare_archive import write_bare_archive
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.encrypted_weights import write_encrypted_weights
+from nnefc.targets.link.freestanding_archive import write_bare_archive
 from nnefc.targets.link.header import header_source
 from nnefc.targets.link.toolchain import archive, link_library, link_object
 from nnefc.targets.link.weights_file import write_weights

@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from nnefc.diagnostics import CompileError
-from nnefc.output_files import naming, temporary_folder
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.output_files import naming, temporary_folder
 from nnefc.targets.description.c_source import model_source, model_sources
 from nnefc.targets.description.c_strings import c_string
 from nnefc.targets.description.library import (
@@ -66,11 +66,11 @@ _OF_WEIGHTS = "weights.c"  # only in libraries whose trained values are in a fil
 # In small libraries small/pool.c is in their place.
 _OF_THREADS = {
     "launches.c",
-    "pieces.c",
+    "work_chunks.c",
     "pool.c",
     "pool_workers.c",
     "processors.c",
-    "stopped.c",
+    "preempted_workers.c",
     "waiting.c",
     "workers.c",
 }
@@ -331,7 +331,9 @@ class _DeviceRuntime:
 _RUNTIMES = {
     "cpu": _DeviceRuntime(),
     # NVIDIA's driver is opened at run time
-    "cuda": _DeviceRuntime("cuda", ("engine.c",), ("counted.c", "sized_memory.c"), ("-ldl",), (FileFormat.ELF,)),
+    "cuda": _DeviceRuntime(
+        "cuda", ("engine.c",), ("data_dependent_sizes.c", "sized_memory.c"), ("-ldl",), (FileFormat.ELF,)
+    ),
 }
 
 

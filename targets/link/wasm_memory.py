@@ -12,7 +12,7 @@ from os import SEEK_CUR, SEEK_END
 from pathlib import Path
 from typing import BinaryIO
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["CUSTOM", "note_memory", "number"]
 

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from subprocess import CompletedProcess, run
 
-from nnefc.diagnostics import CompileError
-from nnefc.output_files import write_error
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.output_files import write_error
 
 __all__ = ["OTHER_COMPILERS", "run_compiler", "user_cache", "zig"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.cpu.multiversioning import MULTI, with_levels
 from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.cpu.target import PRECISIONS, Target

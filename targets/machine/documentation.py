@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from nnefc.targets.machine.cpu.architecture import Vectors
 from nnefc.targets.machine.cpu.isa_levels import LEVELS
-from nnefc.targets.machine.named import DEFAULT_GPUS, NAMED_TARGETS
+from nnefc.targets.machine.named_targets import DEFAULT_GPUS, NAMED_TARGETS
 
 __all__ = ["Row", "target_rows", "targets_page"]
 
@@ -28,7 +28,7 @@ nnefc compiles on one machine for another: `nnefc compile model.onnx --target NA
 |---|---|---|---|---|---|---|
 {table}
 
-This table is generated from `targets/machine/named.py`; to bring it up to date, run
+This table is generated from `targets/machine/named_targets.py`; to bring it up to date, run
 `python -m nnefc.targets.machine docs/targets.md`.
 
 **Vectors** are the number and width in bits of the vector registers that kernels use. *FMA* means that one

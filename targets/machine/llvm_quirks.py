@@ -43,19 +43,21 @@ class Quirks:
     Attributes:
         calls_rounding: LLVM calls `roundevenf` for each lane where no instruction rounds vectors: x86-64 before SSE4.1,
             32-bit Arm before version 8. Numbers are rounded by adding 1.5 · 2²³ and taking it away
-            (`passes/tir/added_roundings.py`). Goes when LLVM expands the rounding of vectors so.
+            (`passes/tir/cpu/round_by_magic_add.py`). Goes when LLVM expands the rounding of vectors so.
         rounding_conversion: LLVM's name of the instruction set where it makes two instructions, or several, of rounding
             to even and converting to int32, for which there is one; else None
-            (`passes/tir/rounding_conversions.py`). Goes when LLVM joins `llvm.roundeven` and `fptosi` on each of them.
+            (`passes/tir/cpu/convert_with_rounding.py`). Goes when LLVM joins `llvm.roundeven` and `fptosi` on each of
+            them.
         keeps_ranges: whether kernels shall have limits and zero points of integers as numbers in their code: with
             these, and not with values that are loaded, rounding and converting takes fewer instructions. Goes when LLVM
             finds out that loaded limits are constant.
         selects_extremes: LLVM makes a comparison and a selection of the maximum and minimum of floats, for which 64-bit
-            and 32-bit Arm have one instruction that keeps NaN (`passes/tir/float_extremes.py`). Goes when TVM has
+            and 32-bit Arm have one instruction that keeps NaN (`passes/tir/cpu/lower_fmin_fmax.py`). Goes when TVM has
             operators with the meaning of `llvm.maximum` and `llvm.minimum`.
         spills_sums: LLVM orders the loads and multiply-adds of a tile such that more values are alive than there are
             registers: 64-bit Arm, and WebAssembly, where the engine allocates them. Loops of sums are written in
-            assembler (`passes/tir/assembled_tiles.py`). Goes when LLVM's scheduler counts registers in such loops.
+            assembler (`passes/tir/cpu/microkernels/emit_microkernels.py`). Goes when LLVM's scheduler counts registers
+            in such loops.
         spills_totals: engines of WebAssembly spill totals that wait during a loop, and sums of the loop with them:
             sums are cut into fewer, longer parts. Goes when they spill only what the loop does not use.
         splits_narrowed_vectors: LLVM narrows the lanes of a single vector one by one on WebAssembly; two vectors become

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["SYSTEMS", "FileFormat", "System", "format_of", "is_hosted", "system_of", "zig_target"]
 

@@ -15,7 +15,7 @@
 #include "open/workspace.h"
 #endif
 #ifdef NNEFC_TEXT
-#include "text/border.h"
+#include "text/boundary.h"
 #endif
 
 struct nnefc_engine {

@@ -12,7 +12,7 @@
  *
  * With threads of the caller's (nnefc_options.parallel_for) there is nobody to announce a launch to, nor to wait for: the caller's
  * function is given one task for each worker, which does pieces as above. */
-#include "pieces.h"
+#include "work_chunks.h"
 #include "pool_state.h"
 #ifdef NNEFC_PROFILE
 #include "profile/profile.h"

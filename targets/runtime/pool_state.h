@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "pool.h"
-#include "stopped.h"
+#include "preempted_workers.h"
 #include "system.h"
 
 enum { NNEFC_LINE = 64 }; /* bytes that caches move as one */

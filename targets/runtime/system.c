@@ -53,8 +53,8 @@ int pthread_join(pthread_t thread, void **result) {
     return !CloseHandle(thread);
 }
 
-_Static_assert(sizeof(SRWLOCK) == sizeof(pthread_mutex_t), "the lock of own_threads.h");
-_Static_assert(sizeof(CONDITION_VARIABLE) == sizeof(pthread_cond_t), "the condition of own_threads.h");
+_Static_assert(sizeof(SRWLOCK) == sizeof(pthread_mutex_t), "the lock of posix_threads.h");
+_Static_assert(sizeof(CONDITION_VARIABLE) == sizeof(pthread_cond_t), "the condition of posix_threads.h");
 
 int pthread_mutex_init(pthread_mutex_t *mutex, const void *attributes) {
     (void)attributes;

@@ -12,7 +12,7 @@
 #endif
 
 #if defined(_WIN32) || defined(__wasi__)
-#include "own_threads.h"
+#include "posix_threads.h"
 #else
 #include <pthread.h>
 #endif

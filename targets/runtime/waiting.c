@@ -4,7 +4,7 @@
  *
  * A worker may lose its processor within a piece, which nobody else can do in its place: all would wait until the system lets
  * it go on. So the launching thread looks what processor time workers take that it waits for, and has one that takes none
- * run on its own processor: see stopped.h. */
+ * run on its own processor: see preempted_workers.h. */
 #include "cpu.h"
 #include "pool_state.h"
 

@@ -25,8 +25,8 @@ typedef struct lent_thread {
     void *argument;
 } lent_thread;
 
-_Static_assert(sizeof(atomic_uint) == sizeof(pthread_mutex_t), "the lock of own_threads.h");
-_Static_assert(sizeof(atomic_uint) == sizeof(pthread_cond_t), "the condition of own_threads.h");
+_Static_assert(sizeof(atomic_uint) == sizeof(pthread_mutex_t), "the lock of posix_threads.h");
+_Static_assert(sizeof(atomic_uint) == sizeof(pthread_cond_t), "the condition of posix_threads.h");
 
 static lent_thread *lent; /* those whose workers have begun; only the program's thread changes the list */
 static bool program_waits = true;

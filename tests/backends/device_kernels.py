@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from pass_runs import lower
 
-from nnefc import driver
 from nnefc.backends import backend_of
+from nnefc.driver import compile as driver
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
 from nnefc.targets.codegen.cuda.kernels import DeviceKernel, joined
 from nnefc.targets.codegen.cuda.launches import HostKernel

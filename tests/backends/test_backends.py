@@ -18,22 +18,22 @@ from tvm.relax.transform import LegalizeOps
 from nnefc.backends import backend_of, cpu_passes
 from nnefc.backends.cpu_steps import Objects
 from nnefc.backends.kernel_context import KernelContext
-from nnefc.diagnostics import CompileError
-from nnefc.driver import compile_network
-from nnefc.formats import load_network
-from nnefc.options import DebugOptions, ReadOptions
+from nnefc.driver.compile import compile_network
+from nnefc.driver.formats import load_network
+from nnefc.driver.options import DebugOptions, ReadOptions
 from nnefc.passes.backend import Backend, KernelUse, Lowered, LoweredKernel
+from nnefc.passes.graph.canonical_dims import OwnSizes
 from nnefc.passes.graph.fold_constants import FoldConstants
-from nnefc.passes.graph.fuse import fuse
-from nnefc.passes.graph.own_sizes import OwnSizes
-from nnefc.passes.legalize.differences import PlainDifferences
-from nnefc.passes.legalize.lower_rows import LowerRows
+from nnefc.passes.graph.fusion.fuse import fuse
+from nnefc.passes.legalize.ieee_differences import PlainDifferences
+from nnefc.passes.legalize.lower_row_reductions import LowerRows
 from nnefc.passes.legalize.lower_scans import LowerScans
-from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
+from nnefc.passes.legalize.row_major_contractions import CONTRACTIONS
 from nnefc.passes.manager import PassList, PassManager, Phase, graph
 from nnefc.passes.pipeline import legalizations
 from nnefc.passes.plan.entry_memory import HostMemory, Memory
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.any_target import parse_any_target
 from nnefc.targets.machine.cpu.target import Target
 
@@ -182,7 +182,7 @@ def test_every_kind_of_machine_has_a_backend() -> None:
 def test_code_for_a_cpu_needs_nothing_that_is_for_gpus(model: Path) -> None:
     program = f"""
 import sys
-from nnefc.cli.tvm_alone import import_tvm
+from nnefc.cli.minimal_tvm import import_tvm
 import_tvm()
 import nnefc
 nnefc.compile({str(model)!r}, "llvm", random_weights=0)

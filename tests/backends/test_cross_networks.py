@@ -13,8 +13,8 @@ from random_networks import random_case
 from relax_programs import Case, Graph, Value, build, differences, network_of, opened, program, target
 
 import nnefc
-from nnefc.driver import compile_network
-from nnefc.options import CodeOptions
+from nnefc.driver.compile import compile_network
+from nnefc.driver.options import CodeOptions
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 import nnefc
-from nnefc.artifact import Artifact
 from nnefc.cli import main
-from nnefc.diagnostics import CompileError
+from nnefc.driver.artifact import Artifact
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.codegen.cuda import compiler as cuda_compiler
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler

@@ -14,7 +14,7 @@ from emulated_networks import on_cuda
 from test_llm import TOKENS
 
 import nnefc
-from nnefc.artifact import Artifact
+from nnefc.driver.artifact import Artifact
 from nnefc.targets.codegen.cuda.code import CudaCode
 
 Compiled = tuple[dict[str, np.ndarray], Artifact]

@@ -14,9 +14,9 @@ from small_networks import NETWORKS, Net
 from tvm import relax, te
 
 import nnefc
-from nnefc.driver import compile_network
+from nnefc.driver.compile import compile_network
+from nnefc.ir.network import Network
 from nnefc.loader import RunError
-from nnefc.network import Network
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.machine.cpu.parsing import parse_target
 

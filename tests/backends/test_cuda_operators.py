@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-PLUGIN = (TESTS / "cuda" / "emulator", TESTS / "cuda" / "driver", TESTS / "targets", TESTS)
+PLUGIN = (TESTS / "cuda" / "emulator", TESTS / "cuda" / "driver", TESTS / "targets", TESTS / "helpers")
 
 PNNX = "frontends/pnnx/test_pnnx_operators.py"
 PNNX_FAMILY = f"{PNNX}::test_every_operator_of_a_family_agrees_with_pytorch"
-ONNX = "frontends/onnx/test_operators_families.py"
+ONNX = "frontends/onnx/operators/test_operators_families.py"
 ONNX_FAMILY = f"{ONNX}::test_a_family_of_operators_agrees_with_onnxruntime"
-SCATTER = "frontends/onnx/test_operators_scatter.py"
+SCATTER = "frontends/onnx/operators/test_operators_scatter.py"
 
 
 def run_on_gpu(*tests: str) -> None:

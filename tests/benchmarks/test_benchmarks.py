@@ -24,8 +24,8 @@ from report import markdown, write_report
 from worker import EngineError
 
 from nnefc.backends import backend_of
-from nnefc.formats import load_network
-from nnefc.options import ReadOptions
+from nnefc.driver.formats import load_network
+from nnefc.driver.options import ReadOptions
 from nnefc.passes.pipeline import use_own_operators
 from nnefc.passes.plan.program import program_of
 from nnefc.passes.schedule.arithmetic import arithmetic_of

@@ -29,9 +29,9 @@ import nnefc
 from nnefc.frontends import nnef
 from nnefc.frontends.nnef.declarations import STANDARD, Operation
 from nnefc.frontends.nnef.evaluation import evaluate
+from nnefc.frontends.nnef.language.parser import parse
 from nnefc.frontends.nnef.operations.lowering import by_definition
-from nnefc.frontends.nnef.parser import parse
-from nnefc.inspection import inspect_network
+from nnefc.inspect.cost_summary import inspect_network
 
 TOLERANCE = 1e-4  # of the largest value of the output
 

@@ -19,7 +19,7 @@ import nnefc
 from nnefc import load
 from nnefc.cli import main
 from nnefc.cli.bench import _difference, _recorded, _shown
-from nnefc.cli.timing import Amount, Busy, Contender, Times, take_turns
+from nnefc.cli.profiling.timing import Amount, Busy, Contender, Times, take_turns
 
 
 def bench(*arguments: object) -> Result:

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 import nnefc
 from nnefc.cli import main
 from nnefc.cli.errors import coloured
-from nnefc.diagnostics import CompileError, Location
-from nnefc.internal_errors import working_in
+from nnefc.support.diagnostics import CompileError, Location
+from nnefc.support.internal_errors import working_in
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 

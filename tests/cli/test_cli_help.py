@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from nnefc.cli import main
 from nnefc.cli.grouped import Command, Option
-from nnefc.option_fields import GROUPS
+from nnefc.driver.option_fields import GROUPS
 
 
 def help_of(command: str, option: str = "--help") -> str:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from nnefc.cli import main
-from nnefc.provenance import source_digest
+from nnefc.driver.provenance import source_digest
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 

@@ -19,12 +19,12 @@ from runtime_samples import sample_library
 import nnefc
 from nnefc import RunError
 from nnefc.cli import main
-from nnefc.cli.profile_timeline import timeline
-from nnefc.cli.traced_run import TracedRun
+from nnefc.cli.profiling.timeline import timeline
+from nnefc.cli.profiling.traced_run import TracedRun
 from nnefc.cli.view import described_library
-from nnefc.diagnostics import CompileError
-from nnefc.library_graph import graph_of_library, lifetimes
+from nnefc.inspect.library_graph import graph_of_library, lifetimes
 from nnefc.loader import Piece
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.description.library import KernelDescription
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"

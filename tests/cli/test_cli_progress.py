@@ -9,9 +9,9 @@ import re
 import pytest
 from rich.console import Console
 
-from nnefc.artifact import Trial
 from nnefc.cli.progress import Phases
-from nnefc.cli.text import amount, columns, memory, trial_lines
+from nnefc.cli.tables import amount, columns, memory, trial_lines
+from nnefc.driver.artifact import Trial
 
 
 def phases_shown(terminal: bool) -> str:

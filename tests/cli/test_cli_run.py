@@ -15,8 +15,8 @@ import nnefc.loader
 from nnefc.cli import main
 from nnefc.cli.arrays import file_names
 from nnefc.cli.run import describe
+from nnefc.ir.sample_inputs import random_inputs
 from nnefc.loader import RunError, Tensor
-from nnefc.sample_inputs import random_inputs
 
 
 class AddAndNegate:

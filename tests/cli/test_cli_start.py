@@ -71,7 +71,10 @@ def test_help_and_the_list_of_targets_need_neither_the_compiler_nor_numpy(argume
 
 def test_the_list_of_commands_imports_none_of_them(tmp_path: Path) -> None:
     modules = modules_of(["--help"], tmp_path)
-    assert modules & {"nnefc.options", *(f"nnefc.cli.{each.module}" for each in main.commands._lazy.values())} == set()
+    assert (
+        modules & {"nnefc.driver.options", *(f"nnefc.cli.{each.module}" for each in main.commands._lazy.values())}
+        == set()
+    )
 
 
 @pytest.mark.parametrize("arguments", [["run", "--random", "0"], ["inspect"]], ids=lambda words: words[0])
@@ -92,7 +95,7 @@ def test_names_of_functions_are_listed_a_few_times_and_none_is_missed() -> None:
     program = """
 import sys, tvm_ffi
 from tvm_ffi import registry
-from nnefc.cli.tvm_alone import import_tvm
+from nnefc.cli.minimal_tvm import import_tvm
 
 listed, initialized, count = registry.list_global_func_names, tvm_ffi.init_ffi_api, 0
 
@@ -116,7 +119,8 @@ assert registry.list_global_func_names is counted
 
 
 def test_tvm_is_whole_where_the_package_is_imported_by_others() -> None:
-    program = "import sys\nsys.modules['torch'] = None\nimport nnefc.driver, tvm\nassert tvm.backend.is_loaded('cuda')"
+    program = "import sys\nsys.modules['torch'] = None\n"
+    program += "import nnefc.driver.compile, tvm\nassert tvm.backend.is_loaded('cuda')"
     assert subprocess.run([sys.executable, "-c", program], env=without_settings()).returncode == 0
 
 
@@ -124,7 +128,7 @@ def test_what_is_kept_from_tvm_can_be_imported_afterwards(tmp_path: Path) -> Non
     (tmp_path / "torch.py").write_text("here = True")
     program = """
 import os, sys
-from nnefc.cli.tvm_alone import import_tvm
+from nnefc.cli.minimal_tvm import import_tvm
 import_tvm()
 import tvm, torch
 assert torch.here and not tvm.backend.is_loaded("cuda") and "TVM_DEVICE_BACKEND_AUTOLOAD" not in os.environ

@@ -13,7 +13,7 @@ import pytest
 TESTS = Path(__file__).parents[1]
 DEVICE = TESTS / "cuda" / "device"
 
-ONNX = [f"frontends/onnx/test_operators_{name}.py" for name in ("families", "scatter")]
+ONNX = [f"frontends/onnx/operators/test_operators_{name}.py" for name in ("families", "scatter")]
 
 
 @cache
@@ -24,7 +24,7 @@ def has_gpu() -> bool:
 
 
 def environment() -> dict[str, str]:
-    folders = [DEVICE, TESTS / "cuda" / "emulator", TESTS / "cuda" / "driver", TESTS / "targets", TESTS]
+    folders = [DEVICE, TESTS / "cuda" / "emulator", TESTS / "cuda" / "driver", TESTS / "targets", TESTS / "helpers"]
     path = os.pathsep.join(map(str, [*folders, *filter(None, [os.environ.get("PYTHONPATH")])]))
     return {**os.environ, "PYTHONPATH": path, "NNEFC_TESTS_ON_GPU": "1"}
 

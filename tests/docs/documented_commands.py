@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from nnefc.cli import main
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.any_target import parse_any_target
 
 __all__ = ["ELSEWHERE", "NOT_RUN", "PAGES", "ROOT", "Shown", "blocks_of", "inline_of", "is_run_here", "mistake_in"]

@@ -11,12 +11,12 @@ import types
 from pathlib import Path
 from typing import Any
 
+import fuzz_counts
 import narrow_instructions
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
-import tried
 import tvm
 from relax_programs import target
 from runtime_samples import CPP, ZIG_CC
@@ -38,7 +38,7 @@ def test_the_table_of_instructions_is_that_of_the_compiler() -> None:
 
 
 def test_what_was_tried_is_what_the_record_says() -> None:
-    assert tried.PAGE.read_text() == tried.page(), "run: python docs/tried.py"
+    assert fuzz_counts.PAGE.read_text() == fuzz_counts.page(), "run: python docs/fuzz_counts.py"
 
 
 def blocks(page: Path, language: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import mistakes
+import common_errors
 
 
 def said(page: str) -> list[str]:
@@ -13,5 +13,5 @@ def said(page: str) -> list[str]:
 
 
 def test_the_page_of_mistakes_is_what_is_said_of_them() -> None:
-    assert sum(map(len, mistakes.MISTAKES.values())) >= 40
-    assert said(mistakes.PAGE.read_text()) == said(mistakes.page()), "run: python docs/mistakes.py"
+    assert sum(map(len, common_errors.MISTAKES.values())) >= 40
+    assert said(common_errors.PAGE.read_text()) == said(common_errors.page()), "run: python docs/common_errors.py"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import nnefc
-from nnefc.targets.machine.named import NAMED_TARGETS
+from nnefc.targets.machine.named_targets import NAMED_TARGETS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "cortex-m"

@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "targets" / "runtime"), str(TESTS / "fuzz")]
+sys.path[:0] = [str(TESTS / "helpers"), str(TESTS / "targets" / "runtime"), str(TESTS / "fuzz")]
 
 import click  # noqa: E402
 from pool_model import explore  # noqa: E402

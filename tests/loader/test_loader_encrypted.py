@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from runtime_samples import CONSTANTS, SAMPLE, WEIGHTS, ZIG_TARGET, object_file
 
 from nnefc.cli import main
-from nnefc.diagnostics import CompileError
 from nnefc.loader import LoadError, load
 from nnefc.loader.interface import OptionsStruct
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.encrypted_weights import read_key
 from nnefc.targets.link.outputs import write_network

@@ -16,9 +16,9 @@ import pytest
 from relax_programs import network_of, program, target
 
 import nnefc
-from nnefc.driver import compile_network
+from nnefc.driver.compile import compile_network
+from nnefc.ir.network import State
 from nnefc.loader import session
-from nnefc.network import State
 
 SUMS = """
 <ir_version: 8, opset_import: ["" : 17]>

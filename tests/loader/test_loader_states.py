@@ -10,10 +10,10 @@ import pytest
 from relax_programs import network_of, program, target
 
 import nnefc
-from nnefc.driver import compile_network
+from nnefc.driver.compile import compile_network
+from nnefc.ir.network import State
 from nnefc.loader.generation import Reader, Sampler, generated
 from nnefc.loader.tensors import Tensor
-from nnefc.network import State
 
 
 @pytest.fixture(scope="module")

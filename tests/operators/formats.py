@@ -16,11 +16,11 @@ from tvm import relax
 from nnefc.frontends.nnef.declarations import STANDARD
 from nnefc.frontends.nnef.evaluation import evaluate
 from nnefc.frontends.nnef.frontend import build_network
+from nnefc.frontends.nnef.language.parser import parse
 from nnefc.frontends.nnef.operations.lowering import by_definition
-from nnefc.frontends.nnef.parser import parse
 from nnefc.frontends.onnx import load as load_onnx
 from nnefc.frontends.pnnx import load as load_pnnx
-from nnefc.network import Body, Network
+from nnefc.ir.network import Body, Network
 
 __all__ = ["Computation", "modules_of", "network_from_onnx", "real"]
 

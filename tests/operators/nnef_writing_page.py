@@ -12,16 +12,16 @@ from pathlib import Path
 
 if __name__ == "__main__":
     tests = Path(__file__).parents[1]
-    sys.path += [str(tests), str(tests / "frontends" / "pnnx")]
+    sys.path += [str(tests / "helpers"), str(tests / "frontends" / "pnnx")]
 
 from computations import COMPUTATIONS
 from formats import Computation, network_from_onnx
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.writing import written
-from nnefc.network import Network
-from nnefc.operators.elementwise import Elementwise
+from nnefc.ir.network import Network
+from nnefc.operators.math.elementwise import Elementwise
 from nnefc.operators.recording import Recording, recording
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["PAGE", "page"]
 

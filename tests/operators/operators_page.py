@@ -17,7 +17,7 @@ from types import CodeType, FunctionType, ModuleType
 
 if __name__ == "__main__":
     tests = Path(__file__).parents[1]
-    sys.path += [str(tests), str(tests / "frontends" / "pnnx")]
+    sys.path += [str(tests / "helpers"), str(tests / "frontends" / "pnnx")]
 
 from computations import COMPUTATIONS
 from formats import Computation, modules_of
@@ -27,11 +27,11 @@ from nnefc.frontends.onnx.operator import REGISTRY
 from nnefc.frontends.pnnx.functions import FUNCTIONS as EXPRESSIONS
 from nnefc.frontends.pnnx.operators.declaration import OPERATORS
 from nnefc.operators.base import Operator
-from nnefc.operators.casting import Cast
-from nnefc.operators.creation import Full
-from nnefc.operators.elementwise import Elementwise
-from nnefc.operators.expression import Expression
-from nnefc.operators.functions import FUNCTIONS
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import Elementwise
+from nnefc.operators.math.expression import Expression
+from nnefc.operators.math.functions import FUNCTIONS
+from nnefc.operators.tensor.creation import Full
 
 __all__ = ["PAGE", "page"]
 

@@ -12,7 +12,7 @@ from emulation import MACHINES, run_on
 from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
-from nnefc.artifact import Artifact
+from nnefc.driver.artifact import Artifact
 
 FLOATS = {"float16": TensorProto.FLOAT16, "float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")

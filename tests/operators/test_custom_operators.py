@@ -20,8 +20,8 @@ from tvm import relax
 import nnefc
 from nnefc import custom
 from nnefc.cli import main
-from nnefc.diagnostics import CompileError
 from nnefc.operators import custom as registry
+from nnefc.support.diagnostics import CompileError
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 

@@ -20,9 +20,9 @@ from onnx import helper
 from onnx_models import INT64, graph, info, model, node, save, tensor
 
 import nnefc
-from nnefc.diagnostics import CompileError, ModelWarning
 from nnefc.frontends.nnef import load as load_nnef
-from nnefc.frontends.nnef.tensor_file import write_tensor
+from nnefc.frontends.nnef.files.tensor_file import write_tensor
+from nnefc.support.diagnostics import CompileError, ModelWarning
 
 WITHOUT_TRACT = 8
 """How many of every second operator cannot be said in tract's dialect, at most."""

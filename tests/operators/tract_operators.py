@@ -167,7 +167,7 @@ CASES: Sequence[Case] = [
 
 
 _LANGUAGE_MODELS = ("tests/examples/test_language_models.py", "write_model(")
-_CACHES = ("tests/frontends/nnef/test_nnef_streams.py", "dyn_kv_cache(")
+_CACHES = ("tests/frontends/nnef/dynamic/test_nnef_streams.py", "dyn_kv_cache(")
 ELSEWHERE: Mapping[str, tuple[str, str]] = {
     "nnefc_cached_attention": _LANGUAGE_MODELS,
     "nnefc_positions": _LANGUAGE_MODELS,

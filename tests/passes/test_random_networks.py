@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from random_cut_networks import random_cut_case
+from random_dynamic_networks import random_open_case
 from random_networks import random_case
-from random_open_networks import random_open_case
+from random_shrinking_networks import random_cut_case
 from random_structures import bytes_case, structures_case, tokens_case
 from relax_programs import Case, check, target
 
 import nnefc
-from nnefc.driver import compile_network
+from nnefc.driver.compile import compile_network
 
 
 @pytest.mark.parametrize(

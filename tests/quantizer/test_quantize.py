@@ -13,12 +13,11 @@ from quantized_networks import integer_layers
 from small_networks import Net
 
 import nnefc
-from nnefc.calibration import samples_of
-from nnefc.diagnostics import CompileError
-from nnefc.driver import compile_network
-from nnefc.formats import load_network
-from nnefc.network import Network
+from nnefc.driver.compile import compile_network
+from nnefc.driver.formats import load_network
+from nnefc.ir.network import Network
 from nnefc.passes.graph.rewriter import is_call
+from nnefc.quantizer.calibration import samples_of
 from nnefc.quantizer.equalization import equalized, has_pairs, with_values
 from nnefc.quantizer.layers import Graph, Layer
 from nnefc.quantizer.plan import Read, planned, tensors_read
@@ -32,6 +31,7 @@ from nnefc.quantizer.quantize import (
     simplified,
 )
 from nnefc.quantizer.ranges import METHODS, Histogram, Range, grid_of_range
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.description.library import TensorDescription
 from nnefc.targets.machine.cpu.parsing import parse_target
 

@@ -15,9 +15,9 @@ from small_networks import Net
 
 import nnefc
 from nnefc.cli import main
-from nnefc.diagnostics import CompileError
-from nnefc.formats import load_network
-from nnefc.frontends.onnx.rounding import layers_without_a_node
+from nnefc.driver.formats import load_network
+from nnefc.frontends.onnx.qdq_model import layers_without_a_node
+from nnefc.support.diagnostics import CompileError
 
 
 def small_model() -> tuple[onnx.ModelProto, str]:

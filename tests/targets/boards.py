@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nnefc.artifact import Artifact
+from nnefc.driver.artifact import Artifact
 from nnefc.targets.link.elf_file import ElfFile
 from nnefc.targets.link.zig import zig
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tvm import tirx
 
-from nnefc.c_sources import CCall, CSource
+from nnefc.ir.extern_c import CCall, CSource
 from nnefc.passes.schedule.cpu import tile_functions
 
 __all__ = ["EMULATED", "SOURCE", "emulation"]

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from runtime_samples import C_SOURCES
 
-from nnefc.artifact import Artifact
+from nnefc.driver.artifact import Artifact
 from nnefc.targets.link.linking import LINKING
 from nnefc.targets.link.toolchain import RUNTIME, TensorDescription
 from nnefc.targets.link.zig import zig

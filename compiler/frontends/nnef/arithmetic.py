@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from nnefc.frontends.nnef.tree_builder import MAX_INTEGER
-from nnefc.frontends.nnef.types import Dialect
-from nnefc.size_numbers import equal
-from nnefc.sizes import Size, bounds
+from nnefc.frontends.nnef.language.tree_builder import MAX_INTEGER
+from nnefc.frontends.nnef.language.types import Dialect
+from nnefc.symbolic.dims import Size, bounds
+from nnefc.symbolic.values import equal
 
 __all__ = ["ITEMS_A_STEP", "MAX_ITEMS", "ArithmeticProblem", "binary", "cast", "unary"]
 

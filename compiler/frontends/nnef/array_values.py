@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
-from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.declarations import STANDARD
-from nnefc.frontends.nnef.types import ArrayType, TensorType, TupleType, Type
+from nnefc.frontends.nnef.language import syntax
+from nnefc.frontends.nnef.language.types import ArrayType, TensorType, TupleType, Type
 
 __all__ = ["with_values_as_tensors"]
 

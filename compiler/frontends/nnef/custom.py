@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.declarations import Operation
+from nnefc.frontends.nnef.language.signatures import Signature
+from nnefc.frontends.nnef.language.types import Dialect, has_tensor
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand
-from nnefc.frontends.nnef.signatures import Signature
-from nnefc.frontends.nnef.types import Dialect, has_tensor
 from nnefc.frontends.nnef.values import Arguments, Shape, ShapeError, Tensor, shape_of
 from nnefc.operators.custom import custom_operator, custom_operators
 from nnefc.operators.custom_declaration import Custom, Declared
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["custom_operation", "declared_operations", "taken_apart"]
 

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from nnefc.frontends.nnef import syntax
-from nnefc.frontends.nnef.parser import parse_definition, parse_signature
-from nnefc.frontends.nnef.signatures import Parameter, Result, Signature
-from nnefc.frontends.nnef.types import Dialect
+from nnefc.frontends.nnef.language import syntax
+from nnefc.frontends.nnef.language.parser import parse_definition, parse_signature
+from nnefc.frontends.nnef.language.signatures import Parameter, Result, Signature
+from nnefc.frontends.nnef.language.types import Dialect
 from nnefc.frontends.nnef.values import MISSING, Arguments, Missing, Shape, ShapeError, Shapes, Tensor, Value, shape_of
 
 __all__ = [

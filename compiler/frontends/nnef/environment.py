@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from nnefc.diagnostics import CompileError
-from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.custom import custom_operation, declared_operations
 from nnefc.frontends.nnef.declarations import Operation, Registry, Signature, nearest_name
-from nnefc.frontends.nnef.signatures import signature_of
-from nnefc.frontends.nnef.types import Dialect
+from nnefc.frontends.nnef.language import syntax
+from nnefc.frontends.nnef.language.signatures import signature_of
+from nnefc.frontends.nnef.language.types import Dialect
+from nnefc.support.diagnostics import CompileError
 
 __all__ = [
     "FRAGMENTS",

@@ -7,16 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
 
-from nnefc.diagnostics import CompileError
-from nnefc.frontends.nnef import arithmetic, syntax
+from nnefc.frontends.nnef import arithmetic
 from nnefc.frontends.nnef.arithmetic import ITEMS_A_STEP, MAX_ITEMS, ArithmeticProblem
-from nnefc.frontends.nnef.checking import check_definition, check_document, choose_graph
 from nnefc.frontends.nnef.declarations import Operation, Registry
-from nnefc.frontends.nnef.deep_stack import call_with_deep_stack
 from nnefc.frontends.nnef.environment import Environment, UserFragment, document_environment
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation
-from nnefc.frontends.nnef.inference import BINARY_OPERATIONS, UNARY_OPERATIONS, Annotations
-from nnefc.frontends.nnef.invoking import (
+from nnefc.frontends.nnef.invocation import (
     ExternalShapes,
     complete,
     count_leaves,
@@ -24,10 +20,15 @@ from nnefc.frontends.nnef.invoking import (
     places,
     written_arguments,
 )
+from nnefc.frontends.nnef.language import syntax
+from nnefc.frontends.nnef.language.checking import check_definition, check_document, choose_graph
+from nnefc.frontends.nnef.language.deep_stack import call_with_deep_stack
+from nnefc.frontends.nnef.language.inference import BINARY_OPERATIONS, UNARY_OPERATIONS, Annotations
+from nnefc.frontends.nnef.language.syntax import Expression, Source
+from nnefc.frontends.nnef.language.types import Dialect
 from nnefc.frontends.nnef.naming import Names, rename
-from nnefc.frontends.nnef.syntax import Expression, Source
-from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.values import Tensor, Value, shape_of
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["MAX_DEPTH", "MAX_OPERATIONS", "MAX_STEPS", "evaluate", "keep_whole"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
-from nnefc.frontends.leaving_open import OpenInputs
-from nnefc.frontends.nnef import syntax
+from nnefc.frontends.dynamic_shapes import OpenInputs
 from nnefc.frontends.nnef.arithmetic import ArithmeticProblem, binary
-from nnefc.narrowing import Narrowing
-from nnefc.network import OpenDimension
-from nnefc.outline import OpenTensor
-from nnefc.sizes import Dimension, OpenSize
+from nnefc.frontends.nnef.language import syntax
+from nnefc.ir.network import OpenDimension
+from nnefc.ir.outline import OpenTensor
+from nnefc.symbolic.dims import Dimension, OpenSize
+from nnefc.symbolic.refinement import Narrowing
 
 __all__ = ["declared_inputs", "open_shapes", "written_shape"]
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from nnefc.diagnostics import Location
 from nnefc.frontends.nnef.declarations import Operation
-from nnefc.frontends.nnef.signatures import spell_value
-from nnefc.frontends.nnef.types import Dialect, has_tensor
+from nnefc.frontends.nnef.language.signatures import spell_value
+from nnefc.frontends.nnef.language.types import Dialect, has_tensor
 from nnefc.frontends.nnef.values import Arguments, Tensor, Value
+from nnefc.support.diagnostics import Location
 
 __all__ = ["FlatGraph", "Invocation", "Tensor", "print_flat", "print_fragment"]
 

@@ -15,39 +15,39 @@ import numpy.typing as npt
 from tvm import relax
 from tvm.ir import GenericConst
 
-from nnefc.diagnostics import CompileError, warn
-from nnefc.frontends.leaving_open import leaving_open
+from nnefc.frontends.dynamic_shapes import leaving_open
 from nnefc.frontends.nnef import operations as _operations  # noqa: F401  (fills STANDARD)
-from nnefc.frontends.nnef import syntax
-from nnefc.frontends.nnef.allowances import allowing
-from nnefc.frontends.nnef.archive import ModelFiles, open_model
-from nnefc.frontends.nnef.checking import choose_graph
 from nnefc.frontends.nnef.declarations import STANDARD, Operation, nearest_name
-from nnefc.frontends.nnef.deep_stack import call_with_deep_stack
 from nnefc.frontends.nnef.dynamic.interpreter import Limits
 from nnefc.frontends.nnef.dynamic.network import dynamic_network
 from nnefc.frontends.nnef.evaluation import MAX_DEPTH, MAX_OPERATIONS, MAX_STEPS, evaluate, keep_whole
 from nnefc.frontends.nnef.externals import open_shapes
+from nnefc.frontends.nnef.files.archive import ModelFiles, open_model
+from nnefc.frontends.nnef.files.quantization import Quantization, QuantizedBy, parse_quantization
+from nnefc.frontends.nnef.files.resources import document_text
+from nnefc.frontends.nnef.files.tensor_file import parse_tensor
+from nnefc.frontends.nnef.files.weights import Stored, load_variables
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation, Tensor
-from nnefc.frontends.nnef.grids import Codes, grid_of
-from nnefc.frontends.nnef.leniency import as_meant
+from nnefc.frontends.nnef.language import syntax
+from nnefc.frontends.nnef.language.checking import choose_graph
+from nnefc.frontends.nnef.language.deep_stack import call_with_deep_stack
+from nnefc.frontends.nnef.language.leniency import as_meant
+from nnefc.frontends.nnef.language.parser import parse
+from nnefc.frontends.nnef.language.signatures import spell_value
+from nnefc.frontends.nnef.language.types import Dialect
 from nnefc.frontends.nnef.operations.lowering import DTYPES, Lowering, Operand, by_definition
-from nnefc.frontends.nnef.parser import parse
 from nnefc.frontends.nnef.properties import properties_of
-from nnefc.frontends.nnef.quantization import Quantization, QuantizedBy, parse_quantization
-from nnefc.frontends.nnef.resources import document_text
-from nnefc.frontends.nnef.signatures import spell_value
-from nnefc.frontends.nnef.tensor_file import parse_tensor
-from nnefc.frontends.nnef.types import Dialect
-from nnefc.frontends.nnef.weights import Stored, load_variables
-from nnefc.narrowing import Narrowing, narrowed
-from nnefc.network import MAX_ITEMS, Network, State
+from nnefc.frontends.nnef.quantized_tensors import Codes, grid_of
+from nnefc.frontends.nnef.relaxed_shapes import allowing
+from nnefc.ir.network import MAX_ITEMS, Network, State
 from nnefc.operators.base import shape_of
-from nnefc.operators.block_quantization import BlockTensor
-from nnefc.operators.casting import Cast
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.nn.block_quantization import BlockTensor
 from nnefc.operators.recording import note_name, note_place
-from nnefc.operators.shape import Copy
-from nnefc.sizes import Dimension, OpenSize, known_less
+from nnefc.operators.tensor.shape import Copy
+from nnefc.support.diagnostics import CompileError, warn
+from nnefc.symbolic.dims import Dimension, OpenSize, known_less
+from nnefc.symbolic.refinement import Narrowing, narrowed
 
 __all__ = ["document_of", "load", "read_document"]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from nnefc.diagnostics import CompileError, Location
-from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.declarations import MISSING, Operation, Parameter, Signature, nearest_name
 from nnefc.frontends.nnef.environment import Callee
-from nnefc.frontends.nnef.syntax import Source
-from nnefc.frontends.nnef.types import (
+from nnefc.frontends.nnef.language import syntax
+from nnefc.frontends.nnef.language.syntax import Source
+from nnefc.frontends.nnef.language.types import (
     EMPTY_ARRAY,
     INTEGER,
     LOGICAL,
@@ -30,6 +29,7 @@ from nnefc.frontends.nnef.types import (
     substitute,
 )
 from nnefc.frontends.nnef.values import Missing, Value
+from nnefc.support.diagnostics import CompileError, Location
 
 __all__ = ["LITERAL_TYPES", "InvocationRules", "Reporter"]
 

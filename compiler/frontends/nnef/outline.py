@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from nnefc.frontends.nnef import syntax
-from nnefc.frontends.nnef.archive import open_model
-from nnefc.frontends.nnef.checking import choose_graph
 from nnefc.frontends.nnef.dynamic.symbols import declared_inputs as dynamic_inputs
 from nnefc.frontends.nnef.dynamic.symbols import read_assertions
 from nnefc.frontends.nnef.externals import declared_inputs, written_shape
+from nnefc.frontends.nnef.files.archive import open_model
 from nnefc.frontends.nnef.flat import FlatGraph
 from nnefc.frontends.nnef.frontend import document_of, read_document
+from nnefc.frontends.nnef.language import syntax
+from nnefc.frontends.nnef.language.checking import choose_graph
 from nnefc.frontends.nnef.operations.lowering import DTYPES
-from nnefc.outline import OpenTensor, Outline, range_option, shape_option
+from nnefc.ir.outline import OpenTensor, Outline, range_option, shape_option
 
 __all__ = ["outline"]
 

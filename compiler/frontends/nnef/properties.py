@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from nnefc.frontends.nnef.syntax import Array, Assignment, Document, Literal, Tuple
-from nnefc.model_metadata import MetadataEntries, within_limits
+from nnefc.frontends.nnef.language.syntax import Array, Assignment, Document, Literal, Tuple
+from nnefc.ir.model_metadata import MetadataEntries, within_limits
 
 __all__ = ["properties_of", "spelled_comments", "spelled_properties"]
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.declarations import STANDARD
-from nnefc.frontends.nnef.types import SCALAR, Type
+from nnefc.frontends.nnef.language import syntax
+from nnefc.frontends.nnef.language.types import SCALAR, Type
 
 __all__ = ["NumberOf", "with_numbers"]
 

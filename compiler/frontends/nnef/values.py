@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-from nnefc.diagnostics import Location
+from nnefc.support.diagnostics import Location
 
 __all__ = [
     "MAX_RESULTS",

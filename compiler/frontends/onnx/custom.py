@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx.defs
 
-from nnefc.frontends.onnx.model import NodeDef
+from nnefc.frontends.onnx.files.model import NodeDef
 from nnefc.frontends.onnx.operator import Context, Lowering, Node, Value
 from nnefc.operators.custom import custom_operator
 from nnefc.operators.custom_declaration import Attribute, Declared, Input

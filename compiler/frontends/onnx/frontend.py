@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from nnefc.diagnostics import CompileError, warn
-from nnefc.frontends.leaving_open import leaving_open
-from nnefc.frontends.onnx.advice import made_by
+from nnefc.frontends.dynamic_shapes import leaving_open
+from nnefc.frontends.onnx.checks.scopes import check_model
+from nnefc.frontends.onnx.checks.tolerance import without_dead_nodes
+from nnefc.frontends.onnx.files.model import Graph, Model, NodeDef
+from nnefc.frontends.onnx.files.reading import read_model
+from nnefc.frontends.onnx.hints import made_by
 from nnefc.frontends.onnx.lowering import Interpreter, Scope, initial_value, is_supported
-from nnefc.frontends.onnx.model import Graph, Model, NodeDef
-from nnefc.frontends.onnx.reading import read_model
-from nnefc.frontends.onnx.scopes import check_model
 from nnefc.frontends.onnx.shapes import (
     Absent,
     Border,
@@ -29,15 +29,15 @@ from nnefc.frontends.onnx.shapes import (
     item_variables,
     no_such_name,
 )
-from nnefc.frontends.onnx.tolerance import without_dead_nodes
 from nnefc.frontends.onnx.training import check_trainings, training_step
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Map, Optional, Sequence, Stacked, Value
-from nnefc.narrowing import Narrowing, narrowed
-from nnefc.network import Network, State
+from nnefc.ir.network import Network, State
 from nnefc.operators.base import build_main, is_empty
-from nnefc.operators.elementwise import Elementwise
+from nnefc.operators.math.elementwise import Elementwise
 from nnefc.operators.recording import note_name
-from nnefc.operators.shape import Copy
+from nnefc.operators.tensor.shape import Copy
+from nnefc.support.diagnostics import CompileError, warn
+from nnefc.symbolic.refinement import Narrowing, narrowed
 
 __all__ = ["load"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.refusals import REFUSALS
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

@@ -17,23 +17,12 @@ import onnx
 import onnx.helper
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
-from nnefc.frontends.folding import evaluate
-from nnefc.frontends.onnx import control_flow as _control_flow  # noqa: F401  (fills REGISTRY)
+from nnefc.frontends.constant_folding import evaluate
 from nnefc.frontends.onnx import gradient as _gradient  # noqa: F401  (fills REGISTRY)
 from nnefc.frontends.onnx import operators as _operators  # noqa: F401  (fills REGISTRY)
-from nnefc.frontends.onnx.advice import advice_on_operator
-from nnefc.frontends.onnx.custom import custom_lowering, is_custom
-from nnefc.frontends.onnx.half_floats import lower_in_single
-from nnefc.frontends.onnx.model import AttributeRef, Function, Graph, Model, NodeDef, Opsets
-from nnefc.frontends.onnx.operator import REGISTRY, Context, Lowering, Node, Subgraph
-from nnefc.frontends.onnx.reading import read_function
-from nnefc.frontends.onnx.schemas import Schema, check_required, check_types, has_body, schema_of, with_defaults
-from nnefc.frontends.onnx.shapes import Symbols, check_declared
-from nnefc.frontends.onnx.size_values import computed, result_type
-from nnefc.frontends.onnx.sizes_of_data import note_integers
-from nnefc.frontends.onnx.string_types import check_strings, with_strings
-from nnefc.frontends.onnx.types import (
+from nnefc.frontends.onnx.checks.schemas import Schema, check_required, check_types, has_body, schema_of, with_defaults
+from nnefc.frontends.onnx.checks.string_types import check_strings, with_strings
+from nnefc.frontends.onnx.checks.types import (
     MapType,
     OptionalType,
     SequenceType,
@@ -43,10 +32,21 @@ from nnefc.frontends.onnx.types import (
     proto_of,
     type_of,
 )
+from nnefc.frontends.onnx.control import control_flow as _control_flow  # noqa: F401  (fills REGISTRY)
+from nnefc.frontends.onnx.custom import custom_lowering, is_custom
+from nnefc.frontends.onnx.data_dependent_sizes import note_integers
+from nnefc.frontends.onnx.files.model import AttributeRef, Function, Graph, Model, NodeDef, Opsets
+from nnefc.frontends.onnx.files.reading import read_function
+from nnefc.frontends.onnx.fp16 import lower_in_single
+from nnefc.frontends.onnx.hints import advice_on_operator
+from nnefc.frontends.onnx.operator import REGISTRY, Context, Lowering, Node, Subgraph
+from nnefc.frontends.onnx.shapes import Symbols, check_declared
+from nnefc.frontends.onnx.symbolic_values import computed, result_type
 from nnefc.frontends.onnx.values import AnyValue, Array, Optional, SparseTensor, Value
 from nnefc.frontends.refusals import REFUSALS, reason_of
-from nnefc.internal_errors import InternalError, internal_error, is_mistake
 from nnefc.operators.recording import note_name, note_place
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.internal_errors import InternalError, internal_error, is_mistake
 
 __all__ = ["Interpreter", "Scope", "is_supported"]
 

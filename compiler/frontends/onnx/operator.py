@@ -20,17 +20,17 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
-from nnefc.evaluation import Budget
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Sequence, Value, dtype_name, numpy_dtype
-from nnefc.kernel_calls import call_te
-from nnefc.mapped_files import LARGE, release_pages, tensor_of
-from nnefc.network import Body, Control
+from nnefc.ir.constant_evaluation import Budget
+from nnefc.ir.kernel_calls import call_te
+from nnefc.ir.network import Body, Control
 from nnefc.operators.base import Emitter, Operand, Operator, check_size
-from nnefc.operators.creation import SizeValues
-from nnefc.operators.strings import TextConstant
-from nnefc.size_numbers import integer_parts
-from nnefc.sizes import dimensions, mentions_open
+from nnefc.operators.tensor.creation import SizeValues
+from nnefc.operators.text.strings import TextConstant
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.mapped_files import LARGE, release_pages, tensor_of
+from nnefc.symbolic.dims import dimensions, mentions_open
+from nnefc.symbolic.values import integer_parts
 
 __all__ = [
     "REGISTRY",

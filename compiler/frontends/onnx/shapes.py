@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.agreement import agree
-from nnefc.diagnostics import CompileError
-from nnefc.frontends.leaving_open import OpenDimensions, axis_name, likely_sizes
-from nnefc.frontends.onnx.types import (
+from nnefc.frontends.dynamic_shapes import OpenDimensions, axis_name, likely_sizes
+from nnefc.frontends.onnx.checks.types import (
     DeclaredSize,
     MapType,
     OptionalType,
@@ -25,13 +23,15 @@ from nnefc.frontends.onnx.types import (
     spelled,
 )
 from nnefc.frontends.onnx.values import AnyValue, Array, Map, Optional, Sequence, Stacked, Value, numpy_dtype
-from nnefc.narrowing import Narrowing
-from nnefc.network import MAX_ITEMS
-from nnefc.open_formulas import size_of
-from nnefc.outline import OpenTensor, shape_option
-from nnefc.size_formulas import names_in, read_formula
-from nnefc.size_ranges import may_be_empty
-from nnefc.sizes import Dimension, OpenSize, Size, bounds, greatest, is_known, known_less, least
+from nnefc.ir.network import MAX_ITEMS
+from nnefc.ir.outline import OpenTensor, shape_option
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Dimension, OpenSize, Size, bounds, greatest, is_known, known_less, least
+from nnefc.symbolic.formulas import size_of
+from nnefc.symbolic.named_formulas import names_in, read_formula
+from nnefc.symbolic.ranges import may_be_empty
+from nnefc.symbolic.refinement import Narrowing
+from nnefc.symbolic.unification import agree
 
 __all__ = ["Absent", "Border", "Leaf", "Symbols", "bind_inputs", "check_declared", "item_variables", "no_such_name"]
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
-from nnefc.frontends.onnx.model import Graph, Model, Training
-from nnefc.frontends.onnx.scopes import check_combined, check_graph
+from nnefc.frontends.onnx.checks.scopes import check_combined, check_graph
+from nnefc.frontends.onnx.files.model import Graph, Model, Training
 from nnefc.frontends.onnx.values import Array, SparseTensor
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["check_trainings", "training_step"]
 

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
-from nnefc.frontends.onnx.size_values import is_open
+from nnefc.frontends.onnx.symbolic_values import is_open
 from nnefc.operators.dtypes import HALF_FLOATS, STORAGE, dtype_name, numpy_dtype
-from nnefc.sizes import Dimension, is_known
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Dimension, is_known
 
 __all__ = [
     "HALF_FLOATS",

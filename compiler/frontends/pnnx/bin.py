@@ -19,11 +19,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Array
 from nnefc.frontends.pnnx.param import Operator, TensorType, known_shape
-from nnefc.mapped_files import LARGE, map_path, release_pages
-from nnefc.sizes import MAX_ITEMS
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.mapped_files import LARGE, map_path, release_pages
+from nnefc.symbolic.dims import MAX_ITEMS
 
 __all__ = ["STORED_TYPES", "Weights"]
 

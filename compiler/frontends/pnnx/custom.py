@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Array, Lowering
 from nnefc.frontends.pnnx.operators.declaration import Argument, Declaration, Floats, Ints, arguments_of
 from nnefc.frontends.pnnx.param import Operator
 from nnefc.operators.custom import custom_operator
 from nnefc.operators.custom_declaration import Attribute, Declared, Input
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["is_custom", "lower_custom"]
 

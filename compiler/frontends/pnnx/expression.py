@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 
-from nnefc.diagnostics import CompileError, Location
 from nnefc.frontends.pnnx.functions import FUNCTIONS
+from nnefc.support.diagnostics import CompileError, Location
 
 __all__ = [
     "Kind",

@@ -10,8 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.diagnostics import CompileError, warn
-from nnefc.frontends.leaving_open import OpenInputs, leaving_open
+from nnefc.frontends.dynamic_shapes import OpenInputs, leaving_open
 from nnefc.frontends.pnnx import operators as _operators  # noqa: F401  (fills OPERATORS)
 from nnefc.frontends.pnnx.bin import Weights
 from nnefc.frontends.pnnx.custom import is_custom, lower_custom
@@ -21,12 +20,13 @@ from nnefc.frontends.pnnx.lowering_expression import lower
 from nnefc.frontends.pnnx.operators.declaration import NATIVE, OPERATORS, Declaration, arguments_of, nearest
 from nnefc.frontends.pnnx.param import DTYPES, Graph, Operator, read_param
 from nnefc.frontends.refusals import REFUSALS, reason_of
-from nnefc.narrowing import Narrowing, narrowed
-from nnefc.network import Network, OpenDimension
+from nnefc.ir.network import Network, OpenDimension
 from nnefc.operators.base import build_main, check_size
 from nnefc.operators.recording import note_name, note_place
-from nnefc.operators.shape import Copy
-from nnefc.sizes import OpenSize, dimensions
+from nnefc.operators.tensor.shape import Copy
+from nnefc.support.diagnostics import CompileError, warn
+from nnefc.symbolic.dims import OpenSize, dimensions
+from nnefc.symbolic.refinement import Narrowing, narrowed
 
 __all__ = ["expressions_of", "is_supported", "load", "name_of"]
 

@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Array, Emitter, Operand, Shape, dtype_of, rank_of, shape_of
-from nnefc.operators.casting import Cast
+from nnefc.operators.math.casting import Cast
+from nnefc.support.diagnostics import CompileError
 
 __all__ = [
     "MAX_LIST_ITEMS",

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.expression import Kind, Step, Tree, to_rpn
 from nnefc.frontends.pnnx.functions import FUNCTIONS, Function, Rule
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, check_list, dtype_of, shape_of
 from nnefc.frontends.pnnx.promotion import DEFAULT_FLOAT, Typed, category, result_type
-from nnefc.operators.elementwise import broadcast_shapes
-from nnefc.operators.expression import Expression
-from nnefc.operators.expression_steps import Given, Made
-from nnefc.operators.expression_steps import Step as Computed
-from nnefc.sizes import Size
+from nnefc.operators.math.elementwise import broadcast_shapes
+from nnefc.operators.math.expression import Expression
+from nnefc.operators.math.expression_nodes import Given, Made
+from nnefc.operators.math.expression_nodes import Step as Computed
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Size
 
 __all__ = ["lower"]
 

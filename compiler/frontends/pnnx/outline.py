@@ -11,7 +11,7 @@ import numpy as np
 from nnefc.frontends.pnnx.bin import STORED_TYPES
 from nnefc.frontends.pnnx.frontend import is_supported, name_of
 from nnefc.frontends.pnnx.param import Graph, TensorType, known_shape, read_param
-from nnefc.outline import OpenTensor, Outline, range_option, shape_option
+from nnefc.ir.outline import OpenTensor, Outline, range_option, shape_option
 
 __all__ = ["outline"]
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from nnefc.diagnostics import CompileError, Location
 from nnefc.frontends.pnnx.lowering import Shape
+from nnefc.support.diagnostics import CompileError, Location
 
 __all__ = ["DTYPES", "Graph", "Operator", "Parameter", "TensorType", "Value", "parse_param", "read_param"]
 

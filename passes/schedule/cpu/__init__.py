@@ -3,10 +3,10 @@
 from nnefc.passes.schedule.cpu.channel_window import ChannelWindowRule
 from nnefc.passes.schedule.cpu.column_reduction import ColumnReductionRule
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
+from nnefc.passes.schedule.cpu.dot_accumulate import LaneSumsRule
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
 from nnefc.passes.schedule.cpu.independent_columns import IndependentColumnsRule
-from nnefc.passes.schedule.cpu.lane_sums import LaneSumsRule
-from nnefc.passes.schedule.cpu.matrix_tiles import MatrixTilesRule
+from nnefc.passes.schedule.cpu.matrix_unit_tiles import MatrixTilesRule
 from nnefc.passes.schedule.cpu.row_reduction import RowReductionRule
 from nnefc.passes.schedule.cpu.strassen import StrassenProductsRule, StrassenSumsRule
 from nnefc.passes.schedule.cpu.tile_transform import TileTransformRule

@@ -12,7 +12,7 @@ from tvm.ir import Range
 
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
 from nnefc.passes.schedule.schedules import epilogue_into_one_block, trip_count
-from nnefc.passes.tir.sizes import Size, size_of
+from nnefc.passes.tir.common.shapes import Size, size_of
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["ChannelWindowRule"]

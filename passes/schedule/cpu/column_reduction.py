@@ -14,9 +14,9 @@ from tvm.s_tir.schedule import SBlockRV
 
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, largest_divisor, trip_count
-from nnefc.passes.tir.expressions import is_number
-from nnefc.passes.tir.sizes import Size
-from nnefc.sizes import is_known, item_count, typical
+from nnefc.passes.tir.common.expressions import is_number
+from nnefc.passes.tir.common.shapes import Size
+from nnefc.symbolic.dims import is_known, item_count, typical
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["ColumnReductionRule"]

@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from nnefc.element_types import bits_of
 from nnefc.ir.attributes import (
     ASSEMBLY_MICROKERNEL,
     FOR_FEW_ROWS,
@@ -30,11 +29,12 @@ from nnefc.ir.attributes import (
     PREFETCH_NEXT_PANEL,
     PREFETCH_STREAM,
 )
-from nnefc.passes.compute.dot_instructions import HALF_PART, HALF_TOTAL
-from nnefc.passes.compute.dot_product import accumulates, lane_type_of, operator_of, spreading
+from nnefc.ir.element_types import bits_of
+from nnefc.passes.compute.dot.dot_instructions import HALF_PART, HALF_TOTAL
+from nnefc.passes.compute.dot.dot_product import accumulates, lane_type_of, operator_of, spreading
 from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step, step_of
-from nnefc.passes.schedule.cpu.block_sums import sum_block_by_block
-from nnefc.passes.schedule.cpu.half_sums import type_of_sums
+from nnefc.passes.schedule.cpu.block_scaled_sums import sum_block_by_block
+from nnefc.passes.schedule.cpu.fp16_accumulators import type_of_sums
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
 from nnefc.passes.schedule.cpu.tile_sizes import (
     USUAL_EXTENTS,
@@ -48,12 +48,12 @@ from nnefc.passes.schedule.cpu.tile_sizes import (
     loaded_together,
     whole_blocks,
 )
-from nnefc.passes.schedule.joined_axes import with_joined_rows
+from nnefc.passes.schedule.full_tiles import goes_to_the_end, in_whole_tiles
+from nnefc.passes.schedule.fused_axes import with_joined_rows
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
-from nnefc.passes.schedule.whole_tiles import goes_to_the_end, in_whole_tiles
-from nnefc.passes.tir.expressions import variables_of
-from nnefc.passes.tir.lane_products import is_long
-from nnefc.sizes import Size, dimension, is_known, item_count, typical
+from nnefc.passes.tir.common.expressions import variables_of
+from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import is_long
+from nnefc.symbolic.dims import Size, dimension, is_known, item_count, typical
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["ContractionRule"]

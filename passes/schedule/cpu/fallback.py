@@ -11,12 +11,12 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of
 from nnefc.passes.schedule.cpu.vectors import in_vectors
+from nnefc.passes.schedule.full_tiles import in_whole_tiles
 from nnefc.passes.schedule.schedules import largest_divisor, root_blocks, trip_count, vector_lanes
-from nnefc.passes.schedule.whole_tiles import in_whole_tiles
-from nnefc.passes.tir.cut_loops import is_cut_along
-from nnefc.passes.tir.expressions import IF_THEN_ELSE, inside, int64, is_number, loads_of, variables_of
-from nnefc.passes.tir.sizes import Size
-from nnefc.sizes import is_known, typical
+from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, inside, int64, is_number, loads_of, variables_of
+from nnefc.passes.tir.common.partition_loops import is_cut_along
+from nnefc.passes.tir.common.shapes import Size
+from nnefc.symbolic.dims import is_known, typical
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["FallbackRule"]

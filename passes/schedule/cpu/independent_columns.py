@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.nests import is_independent, nest_of, statements_of
+from nnefc.passes.schedule.loop_nests import is_independent, nest_of, statements_of
 from nnefc.passes.schedule.schedules import largest_divisor, schedule_of
-from nnefc.passes.tir.expressions import int64, variables_of
-from nnefc.passes.tir.sizes import Size, size_of
-from nnefc.sizes import is_known, typical
+from nnefc.passes.tir.common.expressions import int64, variables_of
+from nnefc.passes.tir.common.shapes import Size, size_of
+from nnefc.symbolic.dims import is_known, typical
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["IndependentColumnsRule"]

@@ -3,8 +3,9 @@
 sum = nnefc.vdpbf16ps(sum, a, b)     →     import_llvm "define … @nnefc_vdpbf16ps_16 …"
                                            sum = nnefc_vdpbf16ps_16(sum, a, b)
 
-Those on bfloat16, those that make bytes wider, `nnefc_wider_…`: see `passes/tir/widened_bytes.py`, those on pairs of
-rows, `nnefc_pairs_…`: see `passes/tir/row_pairs.py`, and those on tiles of a matrix, `nnefc_tile_…`: see
+Those on bfloat16, those that make bytes wider, `nnefc_wider_…`: see `passes/tir/cpu/widen_int8_loads.py`, those on
+pairs of
+rows, `nnefc_pairs_…`: see `passes/tir/cpu/lower_i8mm.py`, and those on tiles of a matrix, `nnefc_tile_…`: see
 `tile_functions.py`.
 """
 
@@ -14,11 +15,11 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from nnefc.passes.compute.dot_code import llvm_text
-from nnefc.passes.compute.dot_instructions import PRODUCTS
+from nnefc.passes.compute.dot.dot_instructions import PRODUCTS
+from nnefc.passes.compute.dot.dot_intrinsics import llvm_text
 from nnefc.passes.schedule.cpu import tile_functions
-from nnefc.passes.tir.row_pairs import pair_calls
-from nnefc.passes.tir.widened_bytes import widening_text
+from nnefc.passes.tir.cpu.lower_i8mm import pair_calls
+from nnefc.passes.tir.cpu.widen_int8_loads import widening_text
 from nnefc.targets.machine.cpu.matrix_units import ROW_PAIRS, TILE_PRODUCTS
 from nnefc.targets.machine.cpu.target import Target
 

@@ -18,12 +18,12 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.ir.attributes import ALIGNED_FRAME, LONGEST_PART
-from nnefc.passes.compute.dot_instructions import HALF_PART, HALF_SUM
-from nnefc.passes.compute.dot_product import is_half_product, of_halves
+from nnefc.passes.compute.dot.dot_instructions import HALF_PART, HALF_SUM
+from nnefc.passes.compute.dot.dot_product import is_half_product, of_halves
 from nnefc.passes.schedule.analysis import step_of
 from nnefc.passes.schedule.schedules import trip_count
-from nnefc.passes.tir.sizes import Size
-from nnefc.sizes import is_known
+from nnefc.passes.tir.common.shapes import Size
+from nnefc.symbolic.dims import is_known
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["keep_totals_aligned", "part_of_sum", "sum_in_parts"]

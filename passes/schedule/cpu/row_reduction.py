@@ -25,12 +25,12 @@ from tvm.s_tir.schedule import LoopRV
 
 from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of, steps_of
 from nnefc.passes.schedule.cpu.vectors import in_vectors
+from nnefc.passes.schedule.full_tiles import rows_in_whole_vectors
 from nnefc.passes.schedule.reducers import register_reducer
 from nnefc.passes.schedule.schedules import SBlockRV, fused, is_reduction, root_blocks, trip_count
-from nnefc.passes.schedule.whole_tiles import rows_in_whole_vectors
-from nnefc.passes.tir.expressions import parts_of
-from nnefc.passes.tir.sizes import Size
-from nnefc.sizes import is_known, item_count, may_exceed, typical
+from nnefc.passes.tir.common.expressions import parts_of
+from nnefc.passes.tir.common.shapes import Size
+from nnefc.symbolic.dims import is_known, item_count, may_exceed, typical
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["RowReductionRule"]

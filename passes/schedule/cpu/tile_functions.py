@@ -2,14 +2,14 @@
 
     nnefc_tile_zero_0()     →     define … @nnefc_tile_zero_0() alwaysinline { call void @llvm.x86.tilezero(i8 0) … }
 
-The operations are those of `passes/tir/matrix_tiles.py`.
+The operations are those of `passes/tir/cpu/lower_amx_tiles.py`.
 """
 
 from __future__ import annotations
 
 from tvm import tirx
 
-from nnefc.passes.tir.matrix_tiles import tile_calls
+from nnefc.passes.tir.cpu.lower_amx_tiles import tile_calls
 from nnefc.targets.machine.cpu.matrix_units import AMX, TILE_PRODUCTS
 from nnefc.targets.machine.cpu.target import Target
 

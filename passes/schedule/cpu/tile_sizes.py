@@ -13,10 +13,12 @@ from itertools import product
 
 import numpy as np
 
-from nnefc.passes.tir import arm32_code, lane_code, pair_code
-from nnefc.passes.tir.lane_loops import Code, Step
-from nnefc.passes.tir.lane_products import Product, is_long, product_of
-from nnefc.sizes import Size, bounds, typical
+from nnefc.passes.tir.cpu.microkernels import aarch64_fma as lane_code
+from nnefc.passes.tir.cpu.microkernels import aarch64_smull as pair_code
+from nnefc.passes.tir.cpu.microkernels import arm32_smlad as arm32_code
+from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import Product, is_long, product_of
+from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Code, Step
+from nnefc.symbolic.dims import Size, bounds, typical
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = [
@@ -135,7 +137,8 @@ def choose_uneven_tile(
 ) -> tuple[Tile, int]:
     """The tile whose products take least, and the rows of the last one, which may be smaller; 0 where all are alike.
 
-    Products by lane, and those of several instructions, take as many as `passes/tir/lane_code.py` and its like write:
+    Products by lane, and those of several instructions, take as many as `passes/tir/cpu/microkernels/aarch64_fma.py`
+    and its like write:
     sums take all registers but a few.
 
     Args:
@@ -232,7 +235,8 @@ class Spread:
     kind: str
 
     def fits(self, tile: Tile, target: Target) -> bool:
-        """Whether the registers hold a tile, as `passes/tir/pair_code.py` and `arm32_code.py` write it, wherever its
+        """Whether the registers hold a tile, as `passes/tir/cpu/microkernels/aarch64_smull.py` and `arm32_smlad.py`
+        write it, wherever its
         rows are."""
         return tile.fits(target, 0, self.cost) and math.isfinite(
             _in_assembler(tile.rows, tile.columns, 0, target, self.kind, True)
@@ -328,7 +332,8 @@ def _smaller_than(rows: int) -> list[tuple[int, ...]]:
 def _cycles(
     extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int, spread: Spread | None
 ) -> np.ndarray:
-    """Of all rows of each extent and one vector of columns, by each candidate: see `passes/tir/remainders.py`.
+    """Of all rows of each extent and one vector of columns, by each candidate: see
+    `passes/tir/common/peel_tail_tiles.py`.
 
     All columns of a tile are read again for each tile of rows, from a cache of which they fill no more than half.
     """

@@ -12,9 +12,9 @@ from __future__ import annotations
 from tvm import s_tir
 
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
+from nnefc.passes.schedule.full_tiles import in_whole_tiles
 from nnefc.passes.schedule.schedules import epilogue_into_one_block
-from nnefc.passes.schedule.whole_tiles import in_whole_tiles
-from nnefc.sizes import is_known
+from nnefc.symbolic.dims import is_known
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["TileTransformRule"]

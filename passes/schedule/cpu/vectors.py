@@ -10,7 +10,7 @@ from tvm.ir.expr import Call
 from tvm.s_tir.schedule import LoopRV
 
 from nnefc.passes.schedule.schedules import largest_divisor, trip_count
-from nnefc.passes.tir.expressions import IF_THEN_ELSE, inside
+from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, inside
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["in_vectors"]

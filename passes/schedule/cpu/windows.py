@@ -15,11 +15,12 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorRegion
 
-from nnefc.element_types import bits_of
 from nnefc.ir.attributes import COMPUTED_OPERANDS, FP16_ACCUMULATORS, FULL_BLOCKS, SHARED_WORDS
-from nnefc.passes.compute.dot_instructions import HALF_PART
+from nnefc.ir.element_types import bits_of
+from nnefc.passes.compute.dot.dot_instructions import HALF_PART
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step
-from nnefc.passes.schedule.cpu.half_sums import type_of_sums
+from nnefc.passes.schedule.cpu.fp16_accumulators import type_of_sums
+from nnefc.passes.schedule.full_tiles import in_whole_tiles
 from nnefc.passes.schedule.schedules import (
     covers_result,
     epilogue_into_one_block,
@@ -28,11 +29,10 @@ from nnefc.passes.schedule.schedules import (
     trip_count,
     vector_lanes,
 )
-from nnefc.passes.schedule.whole_tiles import in_whole_tiles
-from nnefc.passes.tir.expressions import is_number
-from nnefc.passes.tir.sizes import Size
-from nnefc.passes.tir.turned_loads import is_turned
-from nnefc.sizes import is_known, item_count
+from nnefc.passes.tir.common.expressions import is_number
+from nnefc.passes.tir.common.shapes import Size
+from nnefc.passes.tir.cpu.permute_lanes import is_turned
+from nnefc.symbolic.dims import is_known, item_count
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["WindowsRule"]

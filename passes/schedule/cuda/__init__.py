@@ -5,11 +5,11 @@ from nnefc.passes.schedule.cuda.depthwise import DepthwiseRule
 from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
 from nnefc.passes.schedule.cuda.fallback import FallbackRule
 from nnefc.passes.schedule.cuda.loops import LoopsRule
+from nnefc.passes.schedule.cuda.matvec import VectorProductRule
 from nnefc.passes.schedule.cuda.reduction import ReductionRule
 from nnefc.passes.schedule.cuda.row_reduction import RowReductionRule
 from nnefc.passes.schedule.cuda.tensor_core import TensorCoreRule
 from nnefc.passes.schedule.cuda.transposition import TranspositionRule
-from nnefc.passes.schedule.cuda.vector_product import VectorProductRule
 
 __all__ = ["CUDA_RULES"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from nnefc.passes.tir.expressions import linear_steps, loads_of, number, substituted, variables_of
-from nnefc.passes.tir.sizes import Size
-from nnefc.sizes import may_exceed
+from nnefc.passes.tir.common.expressions import linear_steps, loads_of, number, substituted, variables_of
+from nnefc.passes.tir.common.shapes import Size
+from nnefc.symbolic.dims import may_exceed
 
 __all__ = ["Axes"]
 

@@ -18,13 +18,13 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.cuda.contraction_analysis import Product, product_of
 from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import tile_of
-from nnefc.passes.schedule.cuda.product import Product, product_of
 from nnefc.passes.schedule.cuda.tiled_launch import ITEMS, Side, TiledLaunch, tiled
 from nnefc.passes.schedule.cuda.tiling import Tile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
-from nnefc.passes.tir.expressions import number
+from nnefc.passes.tir.common.expressions import number
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["ContractionRule"]

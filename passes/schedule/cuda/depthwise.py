@@ -15,13 +15,13 @@ from collections.abc import Callable
 from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.cuda.contraction_analysis import Product, product_of
 from nnefc.passes.schedule.cuda.nest import Nest, kernel_schedule, load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import lies_along_depth
-from nnefc.passes.schedule.cuda.product import Product, product_of
 from nnefc.passes.schedule.cuda.write_back import write_one
-from nnefc.passes.tir.expressions import number
-from nnefc.passes.tir.sizes import Size
-from nnefc.sizes import ceil_div, is_known, may_exceed, typical
+from nnefc.passes.tir.common.expressions import number
+from nnefc.passes.tir.common.shapes import Size
+from nnefc.symbolic.dims import ceil_div, is_known, may_exceed, typical
 from nnefc.targets.machine.cuda.gpus import Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 

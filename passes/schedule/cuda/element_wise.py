@@ -20,12 +20,12 @@ from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer, detect_linear_equation
 
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step, step_of
-from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
+from nnefc.passes.schedule.cuda.inline_producers import is_simple, join_steps
 from nnefc.passes.schedule.cuda.threads import bind_flat
 from nnefc.passes.schedule.schedules import SBlockRV, root_blocks
-from nnefc.passes.tir.expressions import flat_offset, inside, loads_of, variables_of
-from nnefc.passes.tir.sizes import Size, strides_of
-from nnefc.sizes import is_known, typical
+from nnefc.passes.tir.common.expressions import flat_offset, inside, loads_of, variables_of
+from nnefc.passes.tir.common.shapes import Size, strides_of
+from nnefc.symbolic.dims import is_known, typical
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["ElementWiseRule", "bind_elements"]

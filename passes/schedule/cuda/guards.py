@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from nnefc.passes.schedule.schedules import scalars_of
-from nnefc.passes.tir.expressions import conjuncts, variables_of
+from nnefc.passes.tir.common.expressions import conjuncts, variables_of
 
 __all__ = ["with_guarded_steps"]
 

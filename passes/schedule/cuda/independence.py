@@ -26,9 +26,9 @@ import tvm_ffi
 from tvm import tirx
 from tvm.sym import Analyzer
 
-from nnefc.passes.tir.expressions import conjuncts, is_number, loads_of
-from nnefc.passes.tir.sizes import size_of
-from nnefc.sizes import bounds, is_known, is_size
+from nnefc.passes.tir.common.expressions import conjuncts, is_number, loads_of
+from nnefc.passes.tir.common.shapes import size_of
+from nnefc.symbolic.dims import bounds, is_known, is_size
 
 __all__ = ["independent_loops"]
 

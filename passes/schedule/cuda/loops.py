@@ -19,12 +19,12 @@ from tvm.ir import Range
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.independence import independent_loops
 from nnefc.passes.schedule.cuda.threads import threads_for
-from nnefc.passes.schedule.nests import is_independent, nest_of, statements_of
+from nnefc.passes.schedule.loop_nests import is_independent, nest_of, statements_of
 from nnefc.passes.schedule.schedules import schedule_of
-from nnefc.passes.tir.expressions import int64
-from nnefc.passes.tir.sizes import Size, size_of
-from nnefc.passes.tir.statements import rounds_of
-from nnefc.sizes import ceil_div, typical
+from nnefc.passes.tir.common.expressions import int64
+from nnefc.passes.tir.common.shapes import Size, size_of
+from nnefc.passes.tir.common.statements import rounds_of
+from nnefc.symbolic.dims import ceil_div, typical
 from nnefc.targets.machine.cuda.gpus import Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 

@@ -16,8 +16,8 @@ from tvm.sym import Analyzer
 
 from nnefc.ir.attributes import SYNCHRONIZED
 from nnefc.passes.schedule.schedules import schedule_of
-from nnefc.passes.tir.expressions import int64, number, variables_of
-from nnefc.sizes import Dimension, Size, bounds, is_known, variables
+from nnefc.passes.tir.common.expressions import int64, number, variables_of
+from nnefc.symbolic.dims import Dimension, Size, bounds, is_known, variables
 from nnefc.targets.machine.cuda.gpus import LARGEST_GRID, WARP
 
 __all__ = ["Nest", "buffer", "kernel_schedule", "load", "sequence", "store", "synchronize", "warp_sum"]

@@ -20,11 +20,11 @@ from tvm import tirx
 from tvm.backend.cuda.op import cuda_func_call
 from tvm.ir.expr import Call, TensorLoad
 
+from nnefc.passes.schedule.cuda.contraction_analysis import Operand
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile
-from nnefc.passes.schedule.cuda.product import Operand
-from nnefc.passes.tir.expressions import conjuncts, inside, is_number, number, substituted, variables_of
-from nnefc.passes.tir.sizes import Size
+from nnefc.passes.tir.common.expressions import conjuncts, inside, is_number, number, substituted, variables_of
+from nnefc.passes.tir.common.shapes import Size
 
 __all__ = ["OperandFetch", "commit_copies", "is_loaded", "wait_for_copies"]
 

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
+from nnefc.passes.schedule.cuda.contraction_analysis import Operand
 from nnefc.passes.schedule.cuda.nest import Nest, load, store
-from nnefc.passes.schedule.cuda.product import Operand
-from nnefc.passes.tir.expressions import loads_of, number, substituted, variables_of
-from nnefc.passes.tir.sizes import elements_of, size_of
-from nnefc.sizes import is_size, typical
+from nnefc.passes.tir.common.expressions import loads_of, number, substituted, variables_of
+from nnefc.passes.tir.common.shapes import elements_of, size_of
+from nnefc.symbolic.dims import is_size, typical
 from nnefc.targets.machine.cuda.gpus import SECTOR_BYTES
 
 __all__ = ["OperandTile", "PositionTile", "lanes_along", "lies_along_depth", "main_load", "shares_bytes", "tile_of"]

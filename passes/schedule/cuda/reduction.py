@@ -20,15 +20,15 @@ from tvm.s_tir.schedule import LoopRV
 from tvm.sym import Analyzer, detect_linear_equation
 
 from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of, steps_of
+from nnefc.passes.schedule.cuda.cross_thread_reductions import can_share_reductions
 from nnefc.passes.schedule.cuda.element_wise import bind_elements
-from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
-from nnefc.passes.schedule.cuda.shared_reductions import can_share_reductions
+from nnefc.passes.schedule.cuda.inline_producers import is_simple, join_steps
 from nnefc.passes.schedule.cuda.threads import bind_flat, rows_at_once, threads_of_row
 from nnefc.passes.schedule.reducers import register_reducer
 from nnefc.passes.schedule.schedules import SBlockRV, covers_result, fused, largest_divisor, trip_count
-from nnefc.passes.tir.expressions import flat_offset
-from nnefc.passes.tir.sizes import Size, elements_of, size_of
-from nnefc.sizes import is_size, may_exceed, typical
+from nnefc.passes.tir.common.expressions import flat_offset
+from nnefc.passes.tir.common.shapes import Size, elements_of, size_of
+from nnefc.symbolic.dims import is_size, may_exceed, typical
 from nnefc.targets.machine.cuda.gpus import SECTOR_BYTES, WARP, Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 

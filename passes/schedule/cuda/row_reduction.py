@@ -18,16 +18,16 @@ import math
 from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV
 
-from nnefc.element_types import item_bytes
+from nnefc.ir.element_types import item_bytes
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step, step_of, steps_of
-from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
-from nnefc.passes.schedule.cuda.shared_reductions import can_share_reductions
+from nnefc.passes.schedule.cuda.cross_thread_reductions import can_share_reductions
+from nnefc.passes.schedule.cuda.inline_producers import is_simple, join_steps
 from nnefc.passes.schedule.cuda.threads import bind_flat, rows_at_once, threads_of_row
 from nnefc.passes.schedule.reducers import register_reducer
 from nnefc.passes.schedule.schedules import SBlockRV, fused, is_reduction, largest_divisor, root_blocks, trip_count
-from nnefc.passes.tir.expressions import loads_of, variables_of
-from nnefc.passes.tir.sizes import Size
-from nnefc.sizes import is_known, may_exceed, typical
+from nnefc.passes.tir.common.expressions import loads_of, variables_of
+from nnefc.passes.tir.common.shapes import Size
+from nnefc.symbolic.dims import is_known, may_exceed, typical
 from nnefc.targets.machine.cuda.gpus import WARP
 from nnefc.targets.machine.cuda.target import CudaTarget
 

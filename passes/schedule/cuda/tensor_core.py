@@ -23,15 +23,15 @@ from tvm import s_tir, tirx
 from tvm.backend.cuda.op import cuda_func_call
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
+from nnefc.passes.schedule.cuda.contraction_analysis import Operand, Product, product_of
 from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_fetch import is_loaded
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile, PositionTile, lanes_along, lies_along_depth
-from nnefc.passes.schedule.cuda.product import Operand, Product, product_of
 from nnefc.passes.schedule.cuda.tiled_launch import Side, TiledLaunch, tiled
 from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
-from nnefc.passes.tir.expressions import number
-from nnefc.sizes import typical
+from nnefc.passes.tir.common.expressions import number
+from nnefc.symbolic.dims import typical
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS, WARP, Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 

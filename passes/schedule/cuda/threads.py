@@ -8,8 +8,8 @@ from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV
 
 from nnefc.passes.schedule.schedules import fused, largest_divisor, trip_count
-from nnefc.passes.tir.sizes import Size
-from nnefc.sizes import is_known, typical
+from nnefc.passes.tir.common.shapes import Size
+from nnefc.symbolic.dims import is_known, typical
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["bind_flat", "rows_at_once", "threads_for", "threads_of_row"]

@@ -24,14 +24,14 @@ from dataclasses import dataclass
 
 from tvm import s_tir, tirx
 
+from nnefc.passes.schedule.cuda.contraction_analysis import Product
 from nnefc.passes.schedule.cuda.nest import Nest, buffer, kernel_schedule, sequence, store, synchronize
 from nnefc.passes.schedule.cuda.operand_fetch import OperandFetch, commit_copies, wait_for_copies
 from nnefc.passes.schedule.cuda.operand_tile import OperandTile
-from nnefc.passes.schedule.cuda.product import Product
 from nnefc.passes.schedule.cuda.tiling import Tiling
 from nnefc.passes.schedule.cuda.write_back import add_slices
-from nnefc.passes.tir.expressions import number
-from nnefc.sizes import is_known
+from nnefc.passes.tir.common.expressions import number
+from nnefc.symbolic.dims import is_known
 
 __all__ = ["ITEMS", "Side", "TiledLaunch", "tiled"]
 

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from tvm import tirx
 
-from nnefc.passes.tir.expressions import number
-from nnefc.passes.tir.narrow_indices import MOST_ELEMENTS
-from nnefc.passes.tir.sizes import Size
-from nnefc.sizes import bounds, ceil_div, is_known, typical
+from nnefc.passes.tir.common.expressions import number
+from nnefc.passes.tir.common.shapes import Size
+from nnefc.passes.tir.cuda.narrow_indices import MOST_ELEMENTS
+from nnefc.symbolic.dims import bounds, ceil_div, is_known, typical
 from nnefc.targets.machine.cuda.gpus import WARP, Gpu
 
 __all__ = ["TILES", "AnyTile", "Tile", "Tiling", "choose_tiling", "fit_in_slices"]

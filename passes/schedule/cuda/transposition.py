@@ -31,11 +31,11 @@ from tvm.ir.expr import TensorLoad, TensorRegion
 from tvm.sym import Analyzer
 
 from nnefc.passes.schedule.analysis import KernelAnalysis, Step, steps_of
-from nnefc.passes.schedule.cuda.joining import is_simple, join_steps
+from nnefc.passes.schedule.cuda.inline_producers import is_simple, join_steps
 from nnefc.passes.schedule.schedules import schedule_of
-from nnefc.passes.tir.expressions import flat_offset, int64, linear_steps, loads_of, replaced
-from nnefc.passes.tir.sizes import Size, strides_of
-from nnefc.sizes import is_known
+from nnefc.passes.tir.common.expressions import flat_offset, int64, linear_steps, loads_of, replaced
+from nnefc.passes.tir.common.shapes import Size, strides_of
+from nnefc.symbolic.dims import is_known
 from nnefc.targets.machine.cuda.gpus import WARP
 from nnefc.targets.machine.cuda.target import CudaTarget
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from tvm import tirx
 
+from nnefc.passes.schedule.cuda.contraction_analysis import Product
 from nnefc.passes.schedule.cuda.nest import Nest, load, sequence, store
-from nnefc.passes.schedule.cuda.product import Product
-from nnefc.passes.tir.expressions import number, substituted
-from nnefc.sizes import ceil_div
+from nnefc.passes.tir.common.expressions import number, substituted
+from nnefc.symbolic.dims import ceil_div
 
 __all__ = ["add_slices", "write", "write_one"]
 

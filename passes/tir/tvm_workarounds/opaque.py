@@ -17,7 +17,7 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.ir import Call, Op
 
-from nnefc.passes.tir.expressions import int64, is_number
+from nnefc.passes.tir.common.expressions import int64, is_number
 
 __all__ = ["bound_value", "opaque", "opaque_binding", "visible"]
 

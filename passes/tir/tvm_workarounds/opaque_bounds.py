@@ -13,8 +13,8 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import tirx
 
-from nnefc.passes.tir.expressions import variables_of
-from nnefc.passes.tir.remainders import tiled_axes
+from nnefc.passes.tir.common.expressions import variables_of
+from nnefc.passes.tir.common.peel_tail_tiles import tiled_axes
 from nnefc.passes.tir.tvm_workarounds.opaque import opaque, visible
 
 __all__ = ["with_ends_shown", "without_ends"]

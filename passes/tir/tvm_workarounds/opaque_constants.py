@@ -20,7 +20,7 @@ from tvm.ir import Call, Op
 from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
-from nnefc.passes.tir.expressions import IF_THEN_ELSE
+from nnefc.passes.tir.common.expressions import IF_THEN_ELSE
 from nnefc.passes.tir.tvm_workarounds.opaque import opaque
 
 __all__ = ["without_refused_constants"]

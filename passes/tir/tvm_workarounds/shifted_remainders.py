@@ -13,8 +13,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
-from nnefc.passes.tir.expressions import inside
-from nnefc.sizes import is_size
+from nnefc.passes.tir.common.expressions import inside
+from nnefc.symbolic.dims import is_size
 
 __all__ = ["with_safe_remainders"]
 

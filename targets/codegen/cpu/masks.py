@@ -3,7 +3,8 @@
     attribute MASK = left:                         inside = (0, 1, …, 15) < left
         y[i : i + 16] = x[i : i + 16] + 1    →     masked store(y + i, masked load(x + i, inside) + 1, inside)
 
-Kernels say this of vectorized loops: see `passes/tir/masked_vectors.py`. What TVM did not make a vector of is a loop
+Kernels say this of vectorized loops: see `passes/tir/common/mask_vector_tail.py`. What TVM did not make a vector of
+is a loop
 over the lanes still, which then leaves out those.
 """
 

@@ -18,9 +18,9 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx.build import split_host_device_mods, tir_to_runtime
 
-from nnefc.diagnostics import CompileError
 from nnefc.ir.attributes import DYNAMIC_SHAPES
-from nnefc.output_files import temporary_errors
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.output_files import temporary_errors
 from nnefc.targets.codegen.cpu.checks import Checks, counted_checks
 from nnefc.targets.machine.cpu.target import Target
 

@@ -19,8 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Protocol
 
-from nnefc.diagnostics import CompileError
-from nnefc.output_files import temporary_folder
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.output_files import temporary_folder
 
 __all__ = ["COMPILER_VARIABLE", "Compiler", "DeviceImage", "Usage", "compile_image", "find_compiler"]
 

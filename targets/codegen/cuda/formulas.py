@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from nnefc.sizes import Dimension, expression
+from nnefc.symbolic.dims import Dimension, expression
 
 __all__ = ["C_REALS", "FUNCTIONS", "Formula", "Number", "number_of"]
 

@@ -23,13 +23,13 @@ from tvm import s_tir, tirx
 from tvm.ir import GlobalVar, PointerType, PrimType
 from tvm.ir.expr import Call
 
-from nnefc.element_types import item_bytes
 from nnefc.ir.attributes import NO_ALIAS, SYNCHRONIZED
-from nnefc.sizes import Dimension, bounds, dimension, dimensions, greatest, item_count, substituted
+from nnefc.ir.element_types import item_bytes
+from nnefc.symbolic.dims import Dimension, bounds, dimension, dimensions, greatest, item_count, substituted
 from nnefc.targets.codegen.cuda.formulas import C_REALS, Formula, Number, number_of
-from nnefc.targets.codegen.cuda.narrow_integers import with_narrow_integers
+from nnefc.targets.codegen.cuda.integer_promotion import with_narrow_integers
 from nnefc.targets.codegen.cuda.prelude import PRELUDE, with_own_prelude
-from nnefc.targets.codegen.cuda.quotients import with_plain_quotients
+from nnefc.targets.codegen.cuda.truncating_division import with_plain_quotients
 from nnefc.targets.description.c_strings import c_string
 from nnefc.targets.machine.cuda.gpus import LARGEST_BLOCK, LARGEST_GRID
 from nnefc.targets.machine.cuda.target import CudaTarget

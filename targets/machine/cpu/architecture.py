@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["ARCHITECTURES", "RISCV_LENGTHS", "Architecture", "Vectors", "architecture_of"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import tvm
 from tvm.target import codegen
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.cpu.architecture import Architecture
 from nnefc.targets.machine.llvm_quirks import needs_hard_floats
-from nnefc.targets.machine.spellings import near
+from nnefc.targets.machine.target_hints import near
 
 __all__ = [
     "checked_attributes",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.cpu.architecture import architecture_of
 from nnefc.targets.machine.cpu.isa_levels import LEVELS
 from nnefc.targets.machine.cpu.parsing import of_processor

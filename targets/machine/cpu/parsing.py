@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm.target import codegen
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.cpu.architecture import ARCHITECTURES, Architecture, architecture_of
 from nnefc.targets.machine.cpu.costs import microarchitecture_of
 from nnefc.targets.machine.cpu.llvm import (
@@ -26,9 +26,9 @@ from nnefc.targets.machine.cpu.llvm import (
 from nnefc.targets.machine.cpu.target import CPU_PRECISIONS, Target
 from nnefc.targets.machine.cpu.this_machine import hidden_features, own_caches, own_triple, own_vector_length
 from nnefc.targets.machine.llvm_quirks import is_unrolled_too_far, prefers_half_vectors
-from nnefc.targets.machine.named import NAMED_TARGETS
-from nnefc.targets.machine.spellings import instead_of, near
+from nnefc.targets.machine.named_targets import NAMED_TARGETS
 from nnefc.targets.machine.system import System, system_of, zig_target
+from nnefc.targets.machine.target_hints import instead_of, near
 
 __all__ = ["baseline_target", "of_processor", "parse_target"]
 

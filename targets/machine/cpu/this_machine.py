@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.cpu.architecture import architecture_of
 from nnefc.targets.machine.cpu.llvm import features_of
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 import tvm
 
-from nnefc.diagnostics import CompileError
-from nnefc.element_types import bits_of
+from nnefc.ir.element_types import bits_of
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.cpu.parsing import baseline_target, parse_target
 from nnefc.targets.machine.cpu.target import PRECISIONS, Target
 from nnefc.targets.machine.cuda.gpus import CAPABILITIES, GPUS, LOAD_BYTES, WARP, Gpu, default_gpu
-from nnefc.targets.machine.named import DEFAULT_GPUS
-from nnefc.targets.machine.spellings import near
+from nnefc.targets.machine.named_targets import DEFAULT_GPUS
 from nnefc.targets.machine.system import FileFormat
+from nnefc.targets.machine.target_hints import near
 
 __all__ = ["CudaTarget", "parse_cuda_target"]
 

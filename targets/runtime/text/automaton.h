@@ -1,4 +1,4 @@
-/* Regular expressions that were compiled to automata: `compiler/operators/regex.py` makes them. */
+/* Regular expressions that were compiled to automata: `compiler/operators/text/regex.py` makes them. */
 #ifndef NNEFC_TEXT_AUTOMATON_H
 #define NNEFC_TEXT_AUTOMATON_H
 

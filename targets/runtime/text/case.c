@@ -1,4 +1,4 @@
-/* Upper and lower case, by tables that `compiler/operators/letters.py` makes of Unicode's. */
+/* Upper and lower case, by tables that `compiler/operators/text/case_mapping.py` makes of Unicode's. */
 #include <string.h>
 
 #include "text/text.h"

@@ -1,4 +1,4 @@
-/* Tables of strings that were known at compile time: the position of one among them. `compiler/operators/lookup.py` makes
+/* Tables of strings that were known at compile time: the position of one among them. `compiler/operators/ml/lookup.py` makes
  * them: a slot for each string and at least as many empty ones, found by a hash; collisions are in the slots that follow. */
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Texts, the elements of tensors of strings, as the network's code sees them: handles, which are moved like numbers.
  *
- * Elements of inputs and outputs are nnefc_string; border.h changes the ones into the others. */
+ * Elements of inputs and outputs are nnefc_string; boundary.h changes the ones into the others. */
 #ifndef NNEFC_TEXT_H
 #define NNEFC_TEXT_H
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import nnefc
 from nnefc.cli import main
-from nnefc.frontends.nnef.tensor_file import write_tensor
+from nnefc.frontends.nnef.files.tensor_file import write_tensor
 from nnefc.loader import Model
 
 PROVISIONAL = """version 1.0

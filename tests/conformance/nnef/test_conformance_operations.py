@@ -18,7 +18,7 @@ from nnef_cases import Case, compare, document, inputs_of
 import nnefc
 from nnefc.frontends.nnef.declarations import STANDARD, Dialect
 from nnefc.frontends.nnef.evaluation import evaluate
-from nnefc.frontends.nnef.parser import parse
+from nnefc.frontends.nnef.language.parser import parse
 
 Cases = Sequence[Case]
 

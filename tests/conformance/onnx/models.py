@@ -21,10 +21,10 @@ import onnxruntime
 from pass_runs import lower
 
 from nnefc.backends import backend_of
-from nnefc.driver import compile_network
-from nnefc.formats import load_network
+from nnefc.driver.compile import compile_network
+from nnefc.driver.formats import load_network
+from nnefc.driver.options import ReadOptions
 from nnefc.loader import Model
-from nnefc.options import ReadOptions
 from nnefc.passes.plan.program import Step
 from nnefc.targets.machine.cpu.parsing import parse_target
 

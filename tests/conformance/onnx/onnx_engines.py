@@ -14,12 +14,12 @@ __all__ = ["ENGINES", "PACKAGES"]
 
 
 def _nnefc() -> Engine:
-    from nnefc.cli.tvm_alone import import_tvm
+    from nnefc.cli.minimal_tvm import import_tvm
 
     import_tvm()
-    from nnefc.diagnostics import CompileError
     from nnefc.loader import LoadError, RunError
     from nnefc.onnx_backend import NnefcBackend
+    from nnefc.support.diagnostics import CompileError
 
     class OneThread(NnefcBackend):
         @classmethod

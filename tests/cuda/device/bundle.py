@@ -21,11 +21,11 @@ from uuid import uuid4
 
 import numpy as np
 
-from nnefc import driver as compiler
-from nnefc.artifact import Artifact
+from nnefc.driver import compile as compiler
+from nnefc.driver.artifact import Artifact
+from nnefc.ir.network import Network
 from nnefc.loader.session import Session
 from nnefc.loader.tensors import RunError
-from nnefc.network import Network
 from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.cuda.target import CudaTarget, parse_cuda_target
 

@@ -24,12 +24,12 @@ from emulated_networks import differences
 from present_gpu import architecture
 
 import nnefc
-from nnefc import artifact as artifacts
-from nnefc import driver as compiler
-from nnefc.artifact import Artifact
 from nnefc.backends.cuda import CudaBackend
+from nnefc.driver import artifact as artifacts
+from nnefc.driver import compile as compiler
+from nnefc.driver.artifact import Artifact
+from nnefc.ir.network import Network
 from nnefc.loader import Model, load
-from nnefc.network import Network
 from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.cuda.target import CudaTarget, parse_cuda_target

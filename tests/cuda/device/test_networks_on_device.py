@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import test_onnx_open_sizes as onnx_models
+import test_onnx_dynamic_shapes as onnx_models
 from real_device import TOLERANCES, agree, on_device, results
 from small_networks import NETWORKS, Net
-from test_open_sizes import NETWORKS as OPEN_NETWORKS
-from test_open_sizes import inputs as open_inputs
-from test_open_sizes import network as open_network
+from test_dynamic_shapes import NETWORKS as OPEN_NETWORKS
+from test_dynamic_shapes import inputs as open_inputs
+from test_dynamic_shapes import network as open_network
 from virtual_machine import run_in_virtual_machine
 
 import nnefc
-from nnefc.driver import compile_network
+from nnefc.driver.compile import compile_network
 from nnefc.loader import DeviceArray, RunError, load
 from nnefc.targets.machine.cpu.parsing import parse_target
 

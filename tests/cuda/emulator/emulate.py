@@ -50,7 +50,7 @@ from inline_assembly import without_assembly
 from runtime_samples import ZIG_CC
 from tvm import tirx
 
-from nnefc.passes.tir.workspace import with_workspace_parameters
+from nnefc.passes.tir.common.hoist_workspace import with_workspace_parameters
 from nnefc.targets.codegen.cuda.kernels import DeviceCode, DeviceFunction, device_kernel, joined
 from nnefc.targets.machine.cuda.target import CudaTarget
 

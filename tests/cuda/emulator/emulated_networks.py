@@ -23,13 +23,13 @@ from emulate import emulate
 from fake_driver import FakeDriver
 
 import nnefc
-from nnefc import artifact as artifacts
-from nnefc import driver as compiler
-from nnefc.artifact import Artifact
 from nnefc.backends import cuda
 from nnefc.backends.cuda import CudaBackend
+from nnefc.driver import artifact as artifacts
+from nnefc.driver import compile as compiler
+from nnefc.driver.artifact import Artifact
+from nnefc.ir.network import Network
 from nnefc.loader import Model, load
-from nnefc.network import Network
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import DeviceImage
 from nnefc.targets.machine.cpu.parsing import parse_target

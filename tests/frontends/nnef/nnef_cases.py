@@ -16,8 +16,8 @@ from virtual_machine import run_in_virtual_machine
 from nnefc.frontends.nnef.declarations import STANDARD, Operation
 from nnefc.frontends.nnef.evaluation import evaluate
 from nnefc.frontends.nnef.frontend import build_network, load
-from nnefc.frontends.nnef.parser import parse
-from nnefc.network import Network
+from nnefc.frontends.nnef.language.parser import parse
+from nnefc.ir.network import Network
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef import operations as _operations  # noqa: F401  (fills STANDARD)
 from nnefc.frontends.nnef.declarations import STANDARD
 from nnefc.frontends.nnef.evaluation import evaluate
 from nnefc.frontends.nnef.flat import FlatGraph
-from nnefc.frontends.nnef.parser import parse
-from nnefc.frontends.nnef.types import Dialect
+from nnefc.frontends.nnef.language.parser import parse
+from nnefc.frontends.nnef.language.types import Dialect
 from nnefc.frontends.nnef.values import Tensor
+from nnefc.support.diagnostics import CompileError
 
 FINAL = """version 1.0;
 extension KHR_enable_fragment_definitions;
@@ -57,10 +57,10 @@ def value_of(expression: str, type_: str = "integer[]", dialect: Dialect = Diale
 
 def probe(document: Any) -> Any:
     """Evaluate the fragment `probed` of a document without arguments."""
-    from nnefc.frontends.nnef.checking import check_document, choose_graph
     from nnefc.frontends.nnef.environment import document_environment
     from nnefc.frontends.nnef.evaluation import _Evaluator, _Frame, _Limits
-    from nnefc.frontends.nnef.invoking import ExternalShapes
+    from nnefc.frontends.nnef.invocation import ExternalShapes
+    from nnefc.frontends.nnef.language.checking import check_document, choose_graph
 
     environment = document_environment(document, STANDARD)
     chosen = choose_graph(document, None)

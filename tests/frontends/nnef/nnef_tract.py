@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nnefc.frontends.nnef.tensor_file import write_tensor
+from nnefc.frontends.nnef.files.tensor_file import write_tensor
 
 __all__ = ["HEAD", "model", "real"]
 

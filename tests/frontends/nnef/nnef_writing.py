@@ -11,10 +11,10 @@ import numpy as np
 import tvm
 from nnef_cases import run_network
 
-from nnefc.driver import compile_network
+from nnefc.driver.compile import compile_network
 from nnefc.frontends.nnef import load
 from nnefc.frontends.nnef.writing import write_model, written
-from nnefc.network import Network
+from nnefc.ir.network import Network
 from nnefc.operators.recording import recording
 from nnefc.targets.machine.cpu.parsing import parse_target
 

@@ -11,10 +11,10 @@ import tvm
 from nnef_cases import load_text, run_network
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef import document_of, load, print_flat
-from nnefc.frontends.nnef.tensor_file import write_tensor
-from nnefc.passes.graph.join_local_response import JoinLocalResponse
+from nnefc.frontends.nnef.files.tensor_file import write_tensor
+from nnefc.passes.graph.fuse_local_response import JoinLocalResponse
+from nnefc.support.diagnostics import CompileError
 
 RNG = np.random.default_rng(18)
 

@@ -12,11 +12,11 @@ from nnef_documents import Document, documents
 from nnef_khronos import assert_same, verdicts
 from nnef_language import final, flatten
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.flat import print_flat
-from nnefc.frontends.nnef.lexer import tokenize
-from nnefc.frontends.nnef.syntax import Source
-from nnefc.frontends.nnef.types import Dialect
+from nnefc.frontends.nnef.language.lexer import tokenize
+from nnefc.frontends.nnef.language.syntax import Source
+from nnefc.frontends.nnef.language.types import Dialect
+from nnefc.support.diagnostics import CompileError
 
 DATA = Path(__file__).parents[2] / "data" / "nnef"
 

@@ -7,7 +7,7 @@ import random
 import pytest
 from nnef_language import FINAL, final, flatten
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 
 
 def fragment_chain(parameter: str, call: str, end: str, result: str = "integer") -> str:

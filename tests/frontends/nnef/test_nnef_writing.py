@@ -21,16 +21,16 @@ from random_networks import random_case
 from test_operations_compiled import GROUPS
 
 import nnefc
-from nnefc.diagnostics import CompileError, ModelWarning
 from nnefc.frontends.nnef import load as load_nnef
+from nnefc.frontends.nnef.writing.data_movement import slice_ends
 from nnefc.frontends.nnef.writing.document import Document
-from nnefc.frontends.nnef.writing.movements import slice_ends
 from nnefc.frontends.nnef.writing.rules import RULES
 from nnefc.frontends.nnef.writing.tract import TRACT_RULES, TractDocument
 from nnefc.frontends.onnx import load as load_onnx
-from nnefc.network import Network
-from nnefc.operators.reduction import ArgExtreme
-from nnefc.operators.shape import Split
+from nnefc.ir.network import Network
+from nnefc.operators.math.reduction import ArgExtreme
+from nnefc.operators.tensor.shape import Split
+from nnefc.support.diagnostics import CompileError, ModelWarning
 
 BOOL = onnx.TensorProto.BOOL
 

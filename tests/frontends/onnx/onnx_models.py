@@ -11,9 +11,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from virtual_machine import run_in_virtual_machine
 
-from nnefc.driver import compile_network
+from nnefc.driver.compile import compile_network
 from nnefc.frontends.onnx import load
-from nnefc.network import Network
+from nnefc.ir.network import Network
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 __all__ = ["FLOAT", "INT64", "graph", "info", "loaded", "model", "node", "results", "save", "tensor"]

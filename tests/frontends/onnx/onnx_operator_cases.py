@@ -15,7 +15,7 @@ import onnx.numpy_helper
 import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
-from nnefc.driver import compile_network
+from nnefc.driver.compile import compile_network
 from nnefc.frontends.onnx import load
 from nnefc.targets.machine.cpu.parsing import parse_target
 

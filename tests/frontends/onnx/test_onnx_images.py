@@ -13,8 +13,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import nnefc
-from nnefc.diagnostics import CompileError
 from nnefc.loader import Model, RunError
+from nnefc.support.diagnostics import CompileError
 
 FILES = Path(__file__).parents[2] / "data" / "images.npz"
 with np.load(FILES) as _files:

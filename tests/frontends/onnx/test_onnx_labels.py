@@ -12,9 +12,9 @@ from onnx import TensorProto, numpy_helper
 from onnx_strings import ML, STRING, WORDS, check, model_of, node, texts
 
 import nnefc
-from nnefc.diagnostics import CompileError
 from nnefc.loader import RunError
-from nnefc.operators.lookup import Positions
+from nnefc.operators.ml.lookup import Positions
+from nnefc.support.diagnostics import CompileError
 
 FLOAT, DOUBLE, INT16, INT64 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT16, TensorProto.INT64
 RNG = np.random.default_rng(4)

@@ -16,11 +16,11 @@ from onnx_strings import STRING, WORDS, check, model_of, node, texts
 import nnefc
 from nnefc.cli.arrays import write_outputs
 from nnefc.cli.run import describe
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx import load
-from nnefc.inspection import inspect_network
+from nnefc.inspect.cost_summary import inspect_network
+from nnefc.ir.sample_inputs import random_inputs
 from nnefc.loader import RunError
-from nnefc.sample_inputs import random_inputs
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.link.toolchain import RUNTIME
 
 BOOL, INT64 = TensorProto.BOOL, TensorProto.INT64

@@ -14,10 +14,10 @@ from onnx import TensorProto
 from onnx_strings import STRING, WORDS, check, model_of, node, texts
 
 import nnefc
-from nnefc.diagnostics import CompileError
 from nnefc.loader import Model, RunError
-from nnefc.operators.letters import case_table
-from nnefc.operators.regex import automaton
+from nnefc.operators.text.case_mapping import case_table
+from nnefc.operators.text.regex import automaton
+from nnefc.support.diagnostics import CompileError
 
 BOOL, DOUBLE, FLOAT, INT8, INT64, UINT64 = (
     getattr(TensorProto, name) for name in ("BOOL", "DOUBLE", "FLOAT", "INT8", "INT64", "UINT64")

@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import INT64, info, loaded, model, node, results, tensor
 
-from nnefc.diagnostics import CompileError, ModelWarning
-from nnefc.network import Network
+from nnefc.ir.network import Network
+from nnefc.support.diagnostics import CompileError, ModelWarning
 
 RNG = np.random.default_rng(3)
 PRODUCT = model(

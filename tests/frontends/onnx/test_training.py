@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from onnx_models import INT64, graph, info, loaded, model, node, results, save, tensor
 
 import nnefc
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 
 RNG = np.random.default_rng(11)
 W, B = RNG.standard_normal((4, 3)).astype(np.float32), np.zeros(3, np.float32)

@@ -12,7 +12,7 @@ from tvm import relax
 from virtual_machine import run_in_virtual_machine
 
 from nnefc.frontends.pnnx import load
-from nnefc.network import Network
+from nnefc.ir.network import Network
 from nnefc.passes.legalize.element_wise import ELEMENT_WISE
 from nnefc.passes.legalize.reductions import REDUCTIONS
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from pnnx_files import annotation, run, write_bin, write_network
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx import load
+from nnefc.support.diagnostics import CompileError
 
 VALUE = np.arange(12, dtype=np.float32).reshape(3, 4)
 

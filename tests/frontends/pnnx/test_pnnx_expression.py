@@ -11,8 +11,8 @@ from pnnx_files import load, run_expression, write_network
 
 import nnefc
 from nnefc.backends import backend_of
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.expression import TokenKind, describe_expression, infix, parse, to_rpn, tokenize
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 SIX = "add(add(mul(@0,@1),mul(@2,add(add(add(@0,@2),@3),@4))),@5)"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from pnnx_files import run, write_network
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx import load
 from nnefc.frontends.pnnx.param import TensorType, parse_param
+from nnefc.support.diagnostics import CompileError
 
 INPUT = "pnnx.Input in 0 1 0 #0=(1,3)f32"
 OUTPUT = "pnnx.Output out 1 0 1"

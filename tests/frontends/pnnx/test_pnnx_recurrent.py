@@ -11,7 +11,7 @@ from pnnx_files import annotation, operator_network, write_network
 
 import nnefc
 from nnefc.frontends.pnnx import load
-from nnefc.network import Body, Loop, Network
+from nnefc.ir.network import Body, Loop, Network
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 

@@ -31,10 +31,10 @@ import numpy as np
 import onnx
 
 TESTS = Path(__file__).resolve().parents[2]
-sys.path += [str(TESTS / part) for part in ("", "targets", "fuzz", "cuda/emulator", "cuda/driver")]
+sys.path += [str(TESTS / part) for part in ("helpers", "targets", "fuzz", "cuda/emulator", "cuda/driver")]
 
 from comparison import Finding, compare  # noqa: E402
-from opening import may_be_open  # noqa: E402
+from dynamic_dims import may_be_open  # noqa: E402
 from record import Record  # noqa: E402
 from seeds import graph_of, libraries  # noqa: E402
 from shrinking import shrunk  # noqa: E402

@@ -18,10 +18,10 @@ import numpy.typing as npt
 import onnx
 import pytest
 from bounds import Bounds, bounds_of
+from dynamic_dims import drawn_sizes, may_be_open
 from emulated_networks import on_cuda
 from emulation import run_on
 from graph import Graph, joined
-from opening import drawn_sizes, may_be_open
 from peer import ENDED, peer_results
 from special import nearby_values, special_difference, with_special_values
 from states import in_run, kept_of, with_variables, written_out
@@ -30,9 +30,9 @@ from ways import RUNS_OF_STATES, Way
 
 import nnefc
 from nnefc.backends import backend_of
-from nnefc.comparison.kernels import kernel_steps
+from nnefc.comparison.kernel_stages import kernel_steps
 from nnefc.comparison.passes import check_plain, outputs_after_each
-from nnefc.formats import load_network
+from nnefc.driver.formats import load_network
 from nnefc.loader.session import Session
 from nnefc.passes.backend import MEMORY_BUDGET
 from nnefc.targets.machine.any_target import parse_any_target

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from attention_reference import OF_ATTENTION
 from contributed_reference import OF_ONNXRUNTIME, unpacked
-from pictures_reference import OF_PICTURES, Window
+from images_reference import OF_PICTURES, Window
 
 __all__ = ["OWN", "Attributes"]
 

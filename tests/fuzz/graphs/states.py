@@ -21,7 +21,7 @@ from steps import Rejected
 from walk import LARGEST
 from ways import RUNS_OF_STATES
 
-from nnefc.frontends.nnef.tensor_file import write_tensor
+from nnefc.frontends.nnef.files.tensor_file import write_tensor
 
 __all__ = ["in_run", "kept_of", "with_variables", "written_out"]
 

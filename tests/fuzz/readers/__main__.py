@@ -34,7 +34,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parents[1]
-sys.path += [str(HERE), str(HERE.parent), str(TESTS), str(TESTS / "frontends" / "nnef")]
+sys.path += [str(HERE), str(HERE.parent), str(TESTS / "helpers"), str(TESTS / "frontends" / "nnef")]
 
 from execution import READERS, execute, inputs_of  # noqa: E402
 from record import Record  # noqa: E402

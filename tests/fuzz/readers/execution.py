@@ -27,8 +27,8 @@ def execute(reader: Any, data: bytes, folder: Path) -> Exception | None:
     Raises:
         Exception: anything but a `CompileError` or a `LoadError`: a finding.
     """
-    from nnefc.diagnostics import CompileError
     from nnefc.loader import LoadError
+    from nnefc.support.diagnostics import CompileError
 
     target = reader.TARGETS.get(data[:1])
     if target is None:

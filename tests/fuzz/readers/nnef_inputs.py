@@ -26,9 +26,17 @@ from nnef_targets import TARGETS
 from nnef_tract import HEAD
 
 from nnefc.frontends.nnef.declarations import MISSING, STANDARD, Operation, Parameter
-from nnefc.frontends.nnef.signatures import spell_value
-from nnefc.frontends.nnef.tensor_file import write_tensor
-from nnefc.frontends.nnef.types import ArrayType, Dialect, GenericType, PrimitiveType, TensorType, TupleType, Type
+from nnefc.frontends.nnef.files.tensor_file import write_tensor
+from nnefc.frontends.nnef.language.signatures import spell_value
+from nnefc.frontends.nnef.language.types import (
+    ArrayType,
+    Dialect,
+    GenericType,
+    PrimitiveType,
+    TensorType,
+    TupleType,
+    Type,
+)
 
 __all__ = ["INSTRUMENTED", "TARGETS", "mutate", "seeds"]
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
-from nnefc.formats import load_network
+from nnefc.driver.formats import load_network
+from nnefc.driver.options import ReadOptions
 from nnefc.frontends.nnef import document_of, print_flat
-from nnefc.frontends.nnef.archive import open_model
 from nnefc.frontends.nnef.declarations import STANDARD
 from nnefc.frontends.nnef.evaluation import evaluate
+from nnefc.frontends.nnef.files.archive import open_model
+from nnefc.frontends.nnef.files.quantization import dequantize, parse_algorithm, parse_quantization
+from nnefc.frontends.nnef.files.tensor_file import ItemType, StoredTensor, parse_tensor
 from nnefc.frontends.nnef.flat import FlatGraph
-from nnefc.frontends.nnef.parser import parse
-from nnefc.frontends.nnef.quantization import dequantize, parse_algorithm, parse_quantization
-from nnefc.frontends.nnef.tensor_file import ItemType, StoredTensor, parse_tensor
-from nnefc.frontends.nnef.types import Dialect
-from nnefc.options import ReadOptions
+from nnefc.frontends.nnef.language.parser import parse
+from nnefc.frontends.nnef.language.types import Dialect
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["TARGETS"]
 

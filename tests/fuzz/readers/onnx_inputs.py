@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 from onnx.backend.test.case.node import collect_testcases
 
-from nnefc.formats import load_network
+from nnefc.driver.formats import load_network
 
 __all__ = ["INSTRUMENTED", "TARGETS", "mutate", "seeds"]
 

@@ -10,7 +10,7 @@ import struct
 from pathlib import Path
 from random import Random
 
-from nnefc.formats import load_network
+from nnefc.driver.formats import load_network
 from nnefc.frontends.pnnx import describe_expression
 from nnefc.frontends.pnnx.functions import FUNCTIONS
 

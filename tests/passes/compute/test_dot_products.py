@@ -8,13 +8,13 @@ import tvm
 from tvm import te, tirx
 
 from nnefc.ir.attributes import RULE
-from nnefc.passes.compute.dot_code import use_dot_products
-from nnefc.passes.compute.dot_operands import packed_array
-from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
+from nnefc.passes.compute.dot.dot_intrinsics import use_dot_products
+from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
+from nnefc.passes.compute.dot.pack_dot_operands import packed_array
 from nnefc.passes.compute.matmul import multiply_packed, pack_right_array
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
-from nnefc.passes.schedule.cpu.dot_sums import with_dot_sums
+from nnefc.passes.schedule.cpu.fold_dot_accumulators import with_dot_sums
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.targets.machine.cpu.parsing import parse_target
 

@@ -16,10 +16,10 @@ from onnx import helper, numpy_helper
 from relax_programs import Case, Graph, Value, build, target, with_fast_memory
 
 import nnefc
-from nnefc.driver import compile_network
-from nnefc.options import CodeOptions
+from nnefc.driver.compile import compile_network
+from nnefc.driver.options import CodeOptions
 from nnefc.passes.compute.winograd import Tile
-from nnefc.passes.graph import choose_algorithms
+from nnefc.passes.graph.algorithms import choose_algorithms
 from nnefc.passes.schedule.cpu.partial_sums import part_of_sum
 
 LONG_SUMS = {

@@ -15,7 +15,7 @@ from relax_programs import program, summary, target
 
 import nnefc
 from nnefc.backends import backend_of
-from nnefc.formats import load_network
+from nnefc.driver.formats import load_network
 from nnefc.passes.legalize.lower_scans import LowerScans
 
 SHAPES = [

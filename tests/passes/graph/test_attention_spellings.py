@@ -17,10 +17,10 @@ from tvm import relax
 
 import nnefc
 from nnefc.backends import backend_of
-from nnefc.formats import load_network
-from nnefc.frontends.leaving_open import leaving_open
-from nnefc.options import ReadOptions
-from nnefc.sizes import OpenSize
+from nnefc.driver.formats import load_network
+from nnefc.driver.options import ReadOptions
+from nnefc.frontends.dynamic_shapes import leaving_open
+from nnefc.symbolic.dims import OpenSize
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 PREFIXES = {name: f"s{number}_" for number, name in enumerate(SPELLINGS)}

@@ -10,8 +10,8 @@ from emulation import run_on, with_glibc
 from relax_programs import Case, Graph, Value, build, check, differences, program, summary, target
 from tvm import te
 
-from nnefc.driver import compile_network
-from nnefc.options import CodeOptions
+from nnefc.driver.compile import compile_network
+from nnefc.driver.options import CodeOptions
 from nnefc.passes.compute.channel_order import (
     arrange_array,
     chains_of_operands,
@@ -20,15 +20,15 @@ from nnefc.passes.compute.channel_order import (
     merge_groups,
     operands_of_groups,
 )
-from nnefc.passes.compute.dot_instructions import HALF_PART
-from nnefc.passes.compute.dot_product import Multiplication, multiplication_of
-from nnefc.passes.graph.assign_layouts import AssignLayouts
-from nnefc.passes.graph.blocked_layout import EMPTY, FOREIGN, Blocked
-from nnefc.passes.graph.choose_blocks import channels_of_a_block
-from nnefc.passes.graph.fast_algorithms import FastAlgorithms
-from nnefc.passes.graph.fold_permutations import FoldPermutations
-from nnefc.passes.graph.layout_rules.group_reads import reads_of
-from nnefc.passes.graph.layout_rules.narrow_convolution import fills_blocks
+from nnefc.passes.compute.dot.dot_instructions import HALF_PART
+from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
+from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
+from nnefc.passes.graph.layout.assign_layouts import AssignLayouts
+from nnefc.passes.graph.layout.blocked_layout import EMPTY, FOREIGN, Blocked
+from nnefc.passes.graph.layout.choose_block_size import channels_of_a_block
+from nnefc.passes.graph.layout.fold_permutations import FoldPermutations
+from nnefc.passes.graph.layout.rules.group_reads import reads_of
+from nnefc.passes.graph.layout.rules.low_precision_convolution import fills_blocks
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu.partial_sums import part_of_sum
 

@@ -9,9 +9,9 @@ from relax_programs import Case, check, network_of, program, summary, target
 from tvm import relax
 from tvm.ir import assert_structural_equal
 
-from nnefc import evaluation
-from nnefc.driver import compile_network
-from nnefc.evaluation import Budget
+from nnefc.driver.compile import compile_network
+from nnefc.ir import constant_evaluation as evaluation
+from nnefc.ir.constant_evaluation import Budget
 from nnefc.passes.graph.fold_constants import FoldConstants
 
 A = np.array([1.0, 4.0, 9.0], np.float32)

@@ -13,7 +13,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from relax_programs import network_of, program, target
 
 import nnefc
-from nnefc.driver import compile_network
+from nnefc.driver.compile import compile_network
 
 ROWS, COLUMNS = 300, 301
 SIZES = np.array([ROWS, COLUMNS])

@@ -17,7 +17,7 @@ from tvm import relax, tirx
 
 from nnefc.backends import backend_of
 from nnefc.passes.compute.padding import Border, write_inside
-from nnefc.passes.schedule.border import fill_border
+from nnefc.passes.schedule.fill_padding import fill_border
 from nnefc.passes.schedule.schedules import root_blocks, schedule_of
 
 TARGETS = ["llvm", "llvm -mcpu=x86-64-v3"]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from relax_programs import Case, Graph, Value, build, check, summary, target
 
-from nnefc.passes.graph.assign_layouts import AssignLayouts
-from nnefc.passes.graph.fast_algorithms import FastAlgorithms
+from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
+from nnefc.passes.graph.layout.assign_layouts import AssignLayouts
 
 
 def values(*shape: int, scale: float = 1.0) -> np.ndarray:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from relax_programs import Case, Graph, Value, build, check, program, summary, target
 
-from nnefc.driver import compile_network
-from nnefc.passes.compute.turned_lanes import turned_filters
-from nnefc.passes.graph.assign_layouts import AssignLayouts
-from nnefc.passes.graph.fast_algorithms import FastAlgorithms
+from nnefc.driver.compile import compile_network
+from nnefc.passes.compute.permuted_lanes import turned_filters
+from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
+from nnefc.passes.graph.layout.assign_layouts import AssignLayouts
 
 
 def values(*shape: int, seed: int = 0) -> np.ndarray:

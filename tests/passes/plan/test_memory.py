@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm.ir import GlobalVar
 
-from nnefc.network import Body, Loop
+from nnefc.ir.network import Body, Loop
 from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryPlan, Place, plan_memory
 from nnefc.passes.plan.offsets import Storage, alive_at, assign_offsets
 from nnefc.passes.plan.program import Buffer, ChoiceStep, Kind, LoopStep, Program, Step

@@ -12,13 +12,13 @@ from tvm import te, tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.backends import backend_of
-from nnefc.driver import compile_network
+from nnefc.driver.compile import compile_network
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
-from nnefc.network import Network
+from nnefc.ir.network import Network
 from nnefc.passes.backend import Lowered
 from nnefc.passes.plan.program import kernel_steps
 from nnefc.passes.plan.size_arguments import with_size_arguments
-from nnefc.sizes import Range, expression, ranges, typical
+from nnefc.symbolic.dims import Range, expression, ranges, typical
 
 
 def lowered(network: Network) -> Lowered:

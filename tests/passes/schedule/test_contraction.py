@@ -18,7 +18,7 @@ from tvm.sym import Analyzer
 from nnefc.backends import backend_of
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS, RULE
 from nnefc.passes.compute.matmul import multiply_packed
-from nnefc.passes.graph.choose_convolution import Shape, blocks_to_add, columns_to_add, winograd_saving
+from nnefc.passes.graph.algorithms.choose_convolution import Shape, blocks_to_add, columns_to_add, winograd_saving
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.tile_sizes import (
@@ -31,9 +31,9 @@ from nnefc.passes.schedule.cpu.tile_sizes import (
     whole_blocks,
 )
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.passes.tir.expressions import int64, substituted, variables_of
-from nnefc.passes.tir.remainders import tiled_axes
-from nnefc.sizes import OpenSize, Range, Size, dimension, ranges
+from nnefc.passes.tir.common.expressions import int64, substituted, variables_of
+from nnefc.passes.tir.common.peel_tail_tiles import tiled_axes
+from nnefc.symbolic.dims import OpenSize, Range, Size, dimension, ranges
 from nnefc.targets.machine.cpu.multiversioning import with_levels
 from nnefc.targets.machine.cpu.target import Target
 

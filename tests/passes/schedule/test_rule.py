@@ -10,7 +10,7 @@ from nnefc.ir.attributes import DYNAMIC_DIMENSIONS, RULE
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.passes.tir.named_sizes import named_sizes, with_named_loops
+from nnefc.passes.tir.common.name_symbolic_dims import named_sizes, with_named_loops
 from nnefc.targets.machine.cuda.target import parse_cuda_target
 
 

@@ -13,7 +13,6 @@ from tvm import relax, te, tirx
 from tvm.ir import PrimType
 
 import nnefc
-from nnefc.diagnostics import CompileError
 from nnefc.ir.attributes import (
     CHECKED,
     CONDITIONAL_VALUES,
@@ -37,6 +36,7 @@ from nnefc.passes import after
 from nnefc.passes.spec.kernels import KERNEL_RULES
 from nnefc.passes.spec.modules import MODULE_RULES
 from nnefc.passes.spec.verifier import VERIFY, InvalidProgram, Verifier, broken_rules
+from nnefc.support.diagnostics import CompileError
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.nnef"
 N, M = tirx.Var("n", "int64"), tirx.Var("m", "int64")

@@ -5,7 +5,7 @@ import pytest
 from relax_programs import UNARY, Case, build, check, target
 from tvm import relax, tirx
 
-from nnefc.driver import compile_network
+from nnefc.driver.compile import compile_network
 from nnefc.passes.compute.vector_math import exp_of_negative
 
 FUNCTIONS = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from runtime_samples import CONSTANTS, SAMPLE, link, object_file
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.description.embedded_metadata import MARK, SIZES, TEXTS, embedded_metadata
 from nnefc.targets.description.library import TensorDescription
 from nnefc.targets.description.library_file import file_kind, read_metadata

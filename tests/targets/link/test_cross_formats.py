@@ -14,8 +14,8 @@ from mach_o import broken_pages
 from relax_programs import target
 
 import nnefc
-from nnefc.diagnostics import CompileError
 from nnefc.loader.exports import missing_export
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.description.library import LibraryDescription, public_symbols
 from nnefc.targets.description.library_file import file_kind, read_metadata
 from nnefc.targets.link.elf_file import DYNAMIC, ElfFile

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from runtime_samples import CONSTANTS, SAMPLE, WEIGHTS, sample_library, shared_library_of
 
-from nnefc.diagnostics import CompileError
 from nnefc.loader import load
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.elf_constants import append_constants
 from nnefc.targets.link.elf_file import DYNAMIC, ElfFile

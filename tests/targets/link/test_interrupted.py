@@ -46,7 +46,7 @@ def start(path: Path, first: int, rounds: int) -> subprocess.Popen[bytes]:
 
 def python(code: str, *arguments: str | Path) -> subprocess.Popen[bytes]:
     """Another process, which can import this file."""
-    paths = os.pathsep.join([str(HERE), str(HERE.parents[1])])
+    paths = os.pathsep.join([str(HERE), str(HERE.parents[1] / "helpers")])
     return subprocess.Popen([sys.executable, "-c", code, *arguments], env={**os.environ, "PYTHONPATH": paths})
 
 
@@ -78,7 +78,7 @@ def test_no_room_leaves_what_was_there(weights: str, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     code = (
         "import pathlib, resource, sys, test_interrupted\n"
-        "from nnefc.diagnostics import CompileError\n"
+        "from nnefc.support.diagnostics import CompileError\n"
         "network = test_interrupted.object_file('network.c')\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
         "try:\n"

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from runtime_samples import CONSTANTS, SAMPLE, WEIGHTS, ZIG_CC, ZIG_CPP, ZIG_TARGET, object_file, object_of
 
-from nnefc.diagnostics import CompileError
 from nnefc.loader import LoadError, load
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.description.library import LibraryDescription, TensorDescription, public_symbols
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.outputs import write_network

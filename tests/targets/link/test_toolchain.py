@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from runtime_samples import CONSTANTS, SAMPLE, ZIG_CC, ZIG_TARGET, link, object_file, object_of, sample_library
 
-from nnefc.diagnostics import CompileError
 from nnefc.loader import load
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.toolchain import LibraryDescription, TensorDescription, link_library, public_symbols
 

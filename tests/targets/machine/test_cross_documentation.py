@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from nnefc.cli import main
 from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.documentation import target_rows, targets_page
-from nnefc.targets.machine.named import NAMED_TARGETS, NamedTarget
+from nnefc.targets.machine.named_targets import NAMED_TARGETS, NamedTarget
 
 ROOT = Path(__file__).parents[3]
 

@@ -487,7 +487,8 @@ def _ended(setting: Setting, state: State, thread: int) -> State:
     return _at(state, thread, _LAUNCH, word=Word(), looked=0, done=0)
 
 
-# It looks whether a worker that it waits for was stopped, and brings that one to its own processor (stopped.c).
+# It looks whether a worker that it waits for was stopped, and brings that one to its own processor
+# (preempted_workers.c).
 
 
 @step("is_working", "load working")

@@ -80,7 +80,8 @@ def accesses(body: str) -> list[str]:
 
 def test_the_model_has_the_steps_of_the_source() -> None:
     source = "".join(
-        (RUNTIME / name).read_text() for name in ("pool.c", "pool_workers.c", "launches.c", "waiting.c", "stopped.c")
+        (RUNTIME / name).read_text()
+        for name in ("pool.c", "pool_workers.c", "launches.c", "waiting.c", "preempted_workers.c")
     )
     shared = {name: accesses(body) for name, body in functions(source).items()}
     assert {name: steps for name, steps in shared.items() if steps and name not in ALONE} == STEPS

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
-from nnefc.artifact import Artifact
+from nnefc.driver.artifact import Artifact
 from nnefc.loader import load
 from nnefc.targets.link.elf_file import DYNAMIC, ElfFile
 

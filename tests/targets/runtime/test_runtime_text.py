@@ -10,9 +10,9 @@ import pytest
 from runtime_samples import C_SOURCES
 from test_runtime_sanitizers import COMPILERS, needs
 
-from nnefc.operators.letters import case_table
-from nnefc.operators.lookup import text_table
-from nnefc.operators.regex import automaton
+from nnefc.operators.ml.lookup import text_table
+from nnefc.operators.text.case_mapping import case_table
+from nnefc.operators.text.regex import automaton
 from nnefc.targets.link.toolchain import RUNTIME
 
 SOURCES = sorted((RUNTIME / "text").glob("*.c"))
@@ -29,7 +29,7 @@ def test_random_bytes_do_no_harm(compiler: str, tmp_path: Path) -> None:
     }
     for name, table in tables.items():
         (tmp_path / name).write_bytes(table.tobytes())
-    sources = [str(source) for source in SOURCES if source.name != "border.c"]
+    sources = [str(source) for source in SOURCES if source.name != "boundary.c"]
     sources += [str(RUNTIME / name) for name in ("per_thread.c", "system.c")]
     command = [compiler, "-std=gnu11", "-O1", "-g", flag, "-fno-sanitize-recover=all", "-Wall", "-Wextra", "-Werror"]
     command += [f"-I{RUNTIME}", *sources, str(C_SOURCES / "texts.c"), "-lm", "-o", str(tmp_path / "texts")]

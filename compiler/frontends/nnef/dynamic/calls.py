@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
-from nnefc.frontends.nnef.allowances import allowing
 from nnefc.frontends.nnef.declarations import MISSING, Operation
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.registry import Context, ExtensionOperator
 from nnefc.frontends.nnef.dynamic.sizes import SIZE_FUNCTIONS
 from nnefc.frontends.nnef.dynamic.values import Value, coerced, is_sizes, is_tensor, of_items
-from nnefc.frontends.nnef.signatures import Parameter, Signature
-from nnefc.frontends.nnef.types import ArrayType, TensorType
+from nnefc.frontends.nnef.language.signatures import Parameter, Signature
+from nnefc.frontends.nnef.language.types import ArrayType, TensorType
+from nnefc.frontends.nnef.relaxed_shapes import allowing
 from nnefc.frontends.nnef.values import Arguments, ShapeError
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype
-from nnefc.operators.casting import Cast
 from nnefc.operators.dtypes import HALF_FLOATS
+from nnefc.operators.math.casting import Cast
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["as_tensors", "call_extension", "call_standard"]
 

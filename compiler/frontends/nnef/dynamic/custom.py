@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nnefc.frontends.nnef import syntax
 from nnefc.frontends.nnef.custom import taken_apart
 from nnefc.frontends.nnef.dynamic.registry import Context, ExtensionOperator, Registry
-from nnefc.frontends.nnef.signatures import signature_of
-from nnefc.frontends.nnef.types import Dialect
+from nnefc.frontends.nnef.language import syntax
+from nnefc.frontends.nnef.language.signatures import signature_of
+from nnefc.frontends.nnef.language.types import Dialect
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.custom import custom_operator, custom_operators
 

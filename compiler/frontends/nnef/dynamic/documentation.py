@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nnefc.frontends.nnef import registries as _registries  # noqa: F401  (fills REGISTRIES)
 from nnefc.frontends.nnef.dynamic.registry import REGISTRIES, ExtensionOperator
-from nnefc.frontends.nnef.types import Dialect
+from nnefc.frontends.nnef.language.types import Dialect
 
 __all__ = ["operator_table", "rewritten"]
 

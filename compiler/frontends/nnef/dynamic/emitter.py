@@ -10,9 +10,7 @@ import numpy as np
 from tvm import relax
 from tvm.ir import GenericConst
 
-from nnefc.diagnostics import CompileError, Location
-from nnefc.evaluation import Budget
-from nnefc.frontends.folding import evaluate
+from nnefc.frontends.constant_folding import evaluate
 from nnefc.frontends.nnef.dynamic.sizes import simplified
 from nnefc.frontends.nnef.dynamic.values import (
     Array,
@@ -26,14 +24,16 @@ from nnefc.frontends.nnef.dynamic.values import (
 )
 from nnefc.frontends.nnef.operations.lowering import Lowering
 from nnefc.frontends.nnef.values import Tensor
+from nnefc.ir.constant_evaluation import Budget
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, shape_of
-from nnefc.operators.casting import Cast
-from nnefc.operators.counts import counted
-from nnefc.operators.creation import SizeValues
-from nnefc.operators.elementwise import Where, apply
-from nnefc.operators.shape import Stack
-from nnefc.size_numbers import Quotient, integer_parts
-from nnefc.sizes import Dimension, OpenSize, Size, is_known
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import Where, apply
+from nnefc.operators.tensor.creation import SizeValues
+from nnefc.operators.tensor.data_dependent_sizes import counted
+from nnefc.operators.tensor.shape import Stack
+from nnefc.support.diagnostics import CompileError, Location
+from nnefc.symbolic.dims import Dimension, OpenSize, Size, is_known
+from nnefc.symbolic.values import Quotient, integer_parts
 
 __all__ = ["DynamicEmitter", "Sequences"]
 

@@ -14,9 +14,6 @@ from typing import Any, NoReturn
 import numpy as np
 from tvm import relax
 
-from nnefc.diagnostics import CompileError, Location
-from nnefc.frontends.nnef import syntax
-from nnefc.frontends.nnef.archive import ModelFiles
 from nnefc.frontends.nnef.arithmetic import ITEMS_A_STEP
 from nnefc.frontends.nnef.declarations import STANDARD, nearest_name
 from nnefc.frontends.nnef.dynamic.calls import call_extension, call_standard
@@ -25,13 +22,16 @@ from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.quantized import QuantizedTensors
 from nnefc.frontends.nnef.dynamic.registry import ExtensionOperator, Registry, operator_of
 from nnefc.frontends.nnef.dynamic.values import Value, integer, is_tensor, spelled, truth
-from nnefc.frontends.nnef.inference import BINARY_OPERATIONS, UNARY_OPERATIONS
-from nnefc.frontends.nnef.lexer import MAX_NESTING
+from nnefc.frontends.nnef.files.archive import ModelFiles
+from nnefc.frontends.nnef.language import syntax
+from nnefc.frontends.nnef.language.inference import BINARY_OPERATIONS, UNARY_OPERATIONS
+from nnefc.frontends.nnef.language.lexer import MAX_NESTING
+from nnefc.frontends.nnef.language.signatures import literal_value
+from nnefc.frontends.nnef.language.types import Dialect
 from nnefc.frontends.nnef.operations.lowering import by_definition
-from nnefc.frontends.nnef.signatures import literal_value
-from nnefc.frontends.nnef.types import Dialect
-from nnefc.size_numbers import Condition, negated
-from nnefc.sizes import Dimension, Size, expression, variables
+from nnefc.support.diagnostics import CompileError, Location
+from nnefc.symbolic.dims import Dimension, Size, expression, variables
+from nnefc.symbolic.values import Condition, negated
 
 __all__ = ["Interpreter", "Limits"]
 

@@ -10,13 +10,9 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
-from nnefc.frontends.leaving_open import leaving_open
+from nnefc.frontends.dynamic_shapes import leaving_open
 from nnefc.frontends.nnef import registries as _registries  # noqa: F401  (fills REGISTRIES)
-from nnefc.frontends.nnef import syntax
-from nnefc.frontends.nnef.archive import ModelFiles
 from nnefc.frontends.nnef.declarations import nearest_name
-from nnefc.frontends.nnef.deep_stack import call_with_deep_stack
 from nnefc.frontends.nnef.dynamic.custom import custom_registries
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.interpreter import Interpreter, Limits, Source
@@ -25,17 +21,21 @@ from nnefc.frontends.nnef.dynamic.registry import REGISTRIES, Registry
 from nnefc.frontends.nnef.dynamic.submodels import run_submodel
 from nnefc.frontends.nnef.dynamic.symbols import INPUTS, Symbols, declared_inputs, named_in_inputs, read_assertions
 from nnefc.frontends.nnef.dynamic.values import Array, Value, coerced, dtype_named, integers
-from nnefc.frontends.nnef.quantization import Quantization, parse_quantization
-from nnefc.frontends.nnef.tensor_file import parse_tensor
-from nnefc.frontends.nnef.types import STRING, Dialect
-from nnefc.frontends.nnef.weights import random_values
-from nnefc.narrowing import Narrowing
-from nnefc.network import Network, OpenDimension, State
+from nnefc.frontends.nnef.files.archive import ModelFiles
+from nnefc.frontends.nnef.files.quantization import Quantization, parse_quantization
+from nnefc.frontends.nnef.files.tensor_file import parse_tensor
+from nnefc.frontends.nnef.files.weights import random_values
+from nnefc.frontends.nnef.language import syntax
+from nnefc.frontends.nnef.language.deep_stack import call_with_deep_stack
+from nnefc.frontends.nnef.language.types import STRING, Dialect
+from nnefc.ir.network import Network, OpenDimension, State
+from nnefc.ir.outline import OpenTensor
 from nnefc.operators.base import Operand, check_size
-from nnefc.operators.block_quantization import BlockTensor
-from nnefc.operators.shape import Copy
-from nnefc.outline import OpenTensor
-from nnefc.sizes import Dimension, OpenSize
+from nnefc.operators.nn.block_quantization import BlockTensor
+from nnefc.operators.tensor.shape import Copy
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Dimension, OpenSize
+from nnefc.symbolic.refinement import Narrowing
 
 __all__ = ["dynamic_network"]
 

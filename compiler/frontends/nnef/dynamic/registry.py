@@ -21,10 +21,10 @@ from tvm import relax
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.quantized import QuantizedTensors
 from nnefc.frontends.nnef.dynamic.values import Value
-from nnefc.frontends.nnef.parser import parse_signature
-from nnefc.frontends.nnef.signatures import Signature
-from nnefc.frontends.nnef.types import Dialect
-from nnefc.sizes import Dimension
+from nnefc.frontends.nnef.language.parser import parse_signature
+from nnefc.frontends.nnef.language.signatures import Signature
+from nnefc.frontends.nnef.language.types import Dialect
+from nnefc.symbolic.dims import Dimension
 
 __all__ = ["REGISTRIES", "Context", "ExtensionOperator", "Registry", "operator_of", "registry"]
 

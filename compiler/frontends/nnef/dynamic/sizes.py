@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.values import Array, Sizes, Value, integer, integers
-from nnefc.size_numbers import (
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import greatest, least
+from nnefc.symbolic.values import (
     Condition,
     Quotient,
     both,
@@ -32,7 +33,6 @@ from nnefc.size_numbers import (
     truncated,
     whole_quotient,
 )
-from nnefc.sizes import greatest, least
 
 __all__ = ["SIZE_FUNCTIONS", "cast_sizes", "simplified"]
 

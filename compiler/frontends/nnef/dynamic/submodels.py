@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nnefc.agreement import agree
-from nnefc.diagnostics import CompileError, Location
-from nnefc.frontends.nnef import syntax
-from nnefc.frontends.nnef.archive import ModelFiles
 from nnefc.frontends.nnef.dynamic.interpreter import Interpreter, Source
 from nnefc.frontends.nnef.dynamic.symbols import declared_inputs
 from nnefc.frontends.nnef.dynamic.values import Value
-from nnefc.frontends.nnef.parser import parse
-from nnefc.frontends.nnef.resources import document_text
+from nnefc.frontends.nnef.files.archive import ModelFiles
+from nnefc.frontends.nnef.files.resources import document_text
+from nnefc.frontends.nnef.language import syntax
+from nnefc.frontends.nnef.language.parser import parse
 from nnefc.operators.base import Operand, dtype_of, shape_of
-from nnefc.sizes import Dimension
+from nnefc.support.diagnostics import CompileError, Location
+from nnefc.symbolic.dims import Dimension
+from nnefc.symbolic.unification import agree
 
 __all__ = ["run_submodel"]
 

@@ -13,13 +13,13 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from nnefc.diagnostics import CompileError
-from nnefc.frontends.leaving_open import OpenDimensions
-from nnefc.frontends.nnef import syntax
+from nnefc.frontends.dynamic_shapes import OpenDimensions
 from nnefc.frontends.nnef.dynamic.values import dtype_named
-from nnefc.narrowing import Narrowing
-from nnefc.outline import OpenTensor, likely_size
-from nnefc.sizes import LARGEST, Dimension, OpenSize
+from nnefc.frontends.nnef.language import syntax
+from nnefc.ir.outline import OpenTensor, likely_size
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import LARGEST, Dimension, OpenSize
+from nnefc.symbolic.refinement import Narrowing
 
 __all__ = ["INPUTS", "Assertions", "Symbols", "declared_inputs", "named_in_inputs", "read_assertions"]
 

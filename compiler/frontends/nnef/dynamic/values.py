@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
-from nnefc.frontends.nnef.types import ArrayType, GenericType, PrimitiveType, TensorType, TupleType, Type
+from nnefc.frontends.nnef.language.types import ArrayType, GenericType, PrimitiveType, TensorType, TupleType, Type
 from nnefc.operators.base import Operand, dtype_of, shape_of
 from nnefc.operators.dtypes import numpy_dtype
-from nnefc.size_numbers import Condition, Quotient, truncated
-from nnefc.sizes import Dimension, Size, bounds
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Dimension, Size, bounds
+from nnefc.symbolic.values import Condition, Quotient, truncated
 
 __all__ = [
     "CONTENTS",

@@ -7,7 +7,7 @@ from nnefc.frontends.nnef.operations.broadcasting import align, check_fits, same
 from nnefc.frontends.nnef.operations.elementwise import declare
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, by_definition
 from nnefc.frontends.nnef.operations.reduce import check_reduced_axes
-from nnefc.operators.activation import Elu, LeakyRelu, ParametricRelu, Relu, Silu, Softmax, Softplus
+from nnefc.operators.nn.activation import Elu, LeakyRelu, ParametricRelu, Relu, Silu, Softmax, Softplus
 
 __all__: list[str] = []
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nnefc.frontends.nnef.declarations import Arguments, Shape, ShapeError, ShapeRule, shape_of
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, shape_of_operand
-from nnefc.joint_sizes import fits, joint
+from nnefc.symbolic.broadcasting import fits, joint
 
 __all__ = ["align", "broadcast_rule", "broadcast_shapes", "check_fits", "same_as", "spell_shape"]
 

@@ -18,7 +18,7 @@ from nnefc.frontends.nnef.declarations import (
 )
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand
-from nnefc.operators.elementwise import Elementwise
+from nnefc.operators.math.elementwise import Elementwise
 
 __all__: list[str] = []
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from nnefc.frontends.nnef.allowances import allowed
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeError, operation, shape_of
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, by_definition
 from nnefc.frontends.nnef.operations.sliding import BORDERS, downsized, make_window, upsized
-from nnefc.operators.convolution import Convolution, TransposedConvolution
-from nnefc.operators.shape import Reshape
-from nnefc.operators.window import Window
+from nnefc.frontends.nnef.relaxed_shapes import allowed
+from nnefc.operators.nn.convolution import Convolution, TransposedConvolution
+from nnefc.operators.nn.window import Window
+from nnefc.operators.tensor.shape import Reshape
 
 __all__: list[str] = []
 

@@ -8,8 +8,8 @@ from typing import Any
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, operation
 from nnefc.frontends.nnef.operations.broadcasting import align, broadcast_rule, same_as
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand
-from nnefc.operators.elementwise import Clip, Elementwise
-from nnefc.operators.functions import FUNCTIONS
+from nnefc.operators.math.elementwise import Clip, Elementwise
+from nnefc.operators.math.functions import FUNCTIONS
 
 __all__ = ["FUNCTIONS_SAID", "declare"]
 

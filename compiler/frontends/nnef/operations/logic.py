@@ -6,8 +6,8 @@ from nnefc.frontends.nnef.declarations import Arguments, Dialect, operation
 from nnefc.frontends.nnef.operations.broadcasting import align, broadcast_rule
 from nnefc.frontends.nnef.operations.elementwise import declare
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, dtype_of
-from nnefc.operators.casting import Cast
-from nnefc.operators.elementwise import Where
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import Where
 
 __all__: list[str] = []
 

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.declarations import Tensor, Value
 from nnefc.operators.base import Emitter, Operand, dtype_of
 from nnefc.operators.base import shape_of as shape_of_operand
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["DTYPES", "Lowering", "Operand", "by_definition", "dtype_of", "integers", "shape_of_operand"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from nnefc.frontends.nnef.allowances import allowed
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeError, operation, shape_of
 from nnefc.frontends.nnef.operations.broadcasting import broadcast_shapes, spell_shape
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand
-from nnefc.operators.elementwise import apply
-from nnefc.operators.matrix import Gemm, MatMul
+from nnefc.frontends.nnef.relaxed_shapes import allowed
+from nnefc.operators.math.elementwise import apply
+from nnefc.operators.math.matrix import Gemm, MatMul
 
 __all__: list[str] = []
 

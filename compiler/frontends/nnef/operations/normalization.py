@@ -9,7 +9,7 @@ from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeEr
 from nnefc.frontends.nnef.operations.broadcasting import check_fits, spell_shape
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, by_definition, shape_of_operand
 from nnefc.frontends.nnef.operations.reduce import check_reduced_axes
-from nnefc.operators.normalization import BatchNormalization, LpNormalization
+from nnefc.operators.nn.normalization import BatchNormalization, LpNormalization
 
 __all__: list[str] = []
 

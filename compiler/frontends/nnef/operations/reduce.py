@@ -9,7 +9,7 @@ from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeEr
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, by_definition
 from nnefc.operators.base import Operator
-from nnefc.operators.reduction import AllTrue, AnyTrue, ArgExtreme, Maximum, Mean, Minimum, Sum
+from nnefc.operators.math.reduction import AllTrue, AnyTrue, ArgExtreme, Maximum, Mean, Minimum, Sum
 
 __all__ = ["check_reduced_axes"]
 

@@ -6,9 +6,9 @@ from nnefc.frontends.nnef.declarations import Arguments, Shape, ShapeError, oper
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand
 from nnefc.frontends.nnef.operations.window import box
-from nnefc.operators.interpolation import Interpolation, Scaling
-from nnefc.operators.resize import Resize
-from nnefc.operators.window import Window
+from nnefc.operators.nn.window import Window
+from nnefc.operators.vision.interpolation import Interpolation, Scaling
+from nnefc.operators.vision.resize import Resize
 
 __all__ = ["METHODS"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeError, operation, shape_of
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, by_definition
-from nnefc.operators.detection import RoiResample
-from nnefc.operators.regions import RoiPool
+from nnefc.operators.vision.detection import RoiResample
+from nnefc.operators.vision.regions import RoiPool
 
 __all__: list[str] = []
 

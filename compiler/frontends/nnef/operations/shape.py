@@ -6,17 +6,28 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, ShapeError, Shapes, Value, operation, shape_of
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
 from nnefc.frontends.nnef.operations.lowering import DTYPES, Lowering, Operand, dtype_of
 from nnefc.frontends.nnef.operations.sliding import BORDERS
 from nnefc.frontends.nnef.values import MAX_RESULTS
 from nnefc.operators.base import Operator
-from nnefc.operators.casting import Cast
-from nnefc.operators.indexing import Gather
-from nnefc.operators.padding import Pad
-from nnefc.operators.shape import Concat, Reshape, Slice, Split, Squeeze, Stack, Tile, Transpose, Unsqueeze, Unstack
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.tensor.indexing import Gather
+from nnefc.operators.tensor.padding import Pad
+from nnefc.operators.tensor.shape import (
+    Concat,
+    Reshape,
+    Slice,
+    Split,
+    Squeeze,
+    Stack,
+    Tile,
+    Transpose,
+    Unsqueeze,
+    Unstack,
+)
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

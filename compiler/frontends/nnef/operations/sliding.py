@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.declarations import Arguments, Shape, ShapeError
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
-from nnefc.operators.window import Window, no_padding, same_padding
-from nnefc.sizes import ceil_div
+from nnefc.operators.nn.window import Window, no_padding, same_padding
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import ceil_div
 
 __all__ = ["BORDERS", "downsized", "make_window", "upsized"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeError, operation, shape_of
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
 from nnefc.frontends.nnef.operations.lowering import DTYPES, Lowering, Operand, integers
-from nnefc.operators.creation import Full
+from nnefc.operators.tensor.creation import Full
 
 __all__ = ["bound_by_the_front_end"]
 

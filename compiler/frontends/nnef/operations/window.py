@@ -8,10 +8,10 @@ from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeEr
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, by_definition
 from nnefc.frontends.nnef.operations.sliding import BORDERS, downsized, make_window, upsized
-from nnefc.operators.padding import Pad
-from nnefc.operators.pooling import ArgMaxPool, AveragePool, MaxPool, SumPool
-from nnefc.operators.unpooling import SampleWindows, SpreadWindows
-from nnefc.operators.window import Window
+from nnefc.operators.nn.pooling import ArgMaxPool, AveragePool, MaxPool, SumPool
+from nnefc.operators.nn.unpooling import SampleWindows, SpreadWindows
+from nnefc.operators.nn.window import Window
+from nnefc.operators.tensor.padding import Pad
 
 __all__ = ["box", "pooled_window"]
 

@@ -8,17 +8,17 @@ from nnefc.frontends.nnef.registries import (
     images,
     integers,
     models,
-    moving,
     pulses,
     recurrences,
-    scanning,
-    selecting,
     sequences,
     spectra,
     standard,
     streams,
     transformers,
 )
+from nnefc.frontends.nnef.registries import data_dependent as selecting
+from nnefc.frontends.nnef.registries import data_movement as moving
+from nnefc.frontends.nnef.registries import scan as scanning
 
 __all__ = [
     "caches",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nnefc.diagnostics import CompileError
 from nnefc.operators.base import Operand, rank_of
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["axes_of", "axis_of"]
 

@@ -12,15 +12,15 @@ import math
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.values import Arguments
-from nnefc.operators.attention import Attention
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, rank_of, shape_of
-from nnefc.operators.cached_attention import WriteToCache
-from nnefc.operators.elementwise import apply
-from nnefc.operators.shape import Concat, Expand, Slice, Squeeze, Unsqueeze
-from nnefc.sizes import bounds, is_known
+from nnefc.operators.math.elementwise import apply
+from nnefc.operators.nn.attention import Attention
+from nnefc.operators.nn.cached_attention import WriteToCache
+from nnefc.operators.tensor.shape import Concat, Expand, Slice, Squeeze, Unsqueeze
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import bounds, is_known
 
 __all__: list[str] = []
 

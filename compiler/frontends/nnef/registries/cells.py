@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, rank_of, shape_of
-from nnefc.operators.elementwise import apply
-from nnefc.operators.matrix import MatMul
-from nnefc.operators.shape import Slice, Transpose, Unsqueeze
+from nnefc.operators.math.elementwise import apply
+from nnefc.operators.math.matrix import MatMul
+from nnefc.operators.tensor.shape import Slice, Transpose, Unsqueeze
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.dynamic.sizes import cast_sizes
 from nnefc.frontends.nnef.dynamic.values import Value, dtype_named, is_sizes, is_tensor, of_items
 from nnefc.frontends.nnef.registries.axes import axes_of
 from nnefc.frontends.nnef.values import Arguments
-from nnefc.operators.activation import HardSwish, Silu, Softmax
 from nnefc.operators.base import Operand, dtype_of, rank_of, shape_of
-from nnefc.operators.casting import Cast
-from nnefc.operators.creation import Arange
-from nnefc.operators.einsum import Einsum
-from nnefc.operators.elementwise import apply
-from nnefc.operators.matrix import MatMul
-from nnefc.operators.normalization import RootMeanSquare
-from nnefc.operators.reduction import ArgExtreme, Product
-from nnefc.operators.shape import Expand, Transpose
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.einsum import Einsum
+from nnefc.operators.math.elementwise import apply
+from nnefc.operators.math.matrix import MatMul
+from nnefc.operators.math.reduction import ArgExtreme, Product
+from nnefc.operators.nn.activation import HardSwish, Silu, Softmax
+from nnefc.operators.nn.normalization import RootMeanSquare
+from nnefc.operators.tensor.creation import Arange
+from nnefc.operators.tensor.shape import Expand, Transpose
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["cast_result", "product_along"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, rank_of, shape_of
-from nnefc.operators.contributed import MixtureOfExperts
-from nnefc.operators.elementwise import apply
-from nnefc.operators.matrix import MatMul
-from nnefc.operators.shape import Concat, Transpose
+from nnefc.operators.math.elementwise import apply
+from nnefc.operators.math.matrix import MatMul
+from nnefc.operators.nn.contributed import MixtureOfExperts
+from nnefc.operators.tensor.shape import Concat, Transpose
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.dynamic.values import Value, integers, number
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, shape_of
-from nnefc.operators.detection import GridSample
-from nnefc.operators.interpolation import COORDINATES, ROUNDINGS, Interpolation, Scaling
-from nnefc.operators.normalization import LocalResponse
-from nnefc.operators.resize import Resize
-from nnefc.sizes import scaled
+from nnefc.operators.nn.normalization import LocalResponse
+from nnefc.operators.vision.detection import GridSample
+from nnefc.operators.vision.interpolation import COORDINATES, ROUNDINGS, Interpolation, Scaling
+from nnefc.operators.vision.resize import Resize
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import scaled
 
 __all__: list[str] = []
 

@@ -15,7 +15,6 @@ import re
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.quantized import zero_points
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.dynamic.values import Value
@@ -23,11 +22,12 @@ from nnefc.frontends.nnef.registries.core import product_along
 from nnefc.frontends.nnef.registries.standard import as_standard
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, shape_of
-from nnefc.operators.casting import Cast
-from nnefc.operators.einsum import Einsum
-from nnefc.operators.elementwise import apply
-from nnefc.operators.quantization import Dequantization
-from nnefc.operators.shape import Reshape, Transpose
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.einsum import Einsum
+from nnefc.operators.math.elementwise import apply
+from nnefc.operators.nn.quantization import Dequantization
+from nnefc.operators.tensor.shape import Reshape, Transpose
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.dynamic.values import Value
-from nnefc.frontends.nnef.resources import read_json
+from nnefc.frontends.nnef.files.resources import read_json
 from nnefc.frontends.nnef.values import Arguments
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

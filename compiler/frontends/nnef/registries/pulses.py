@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.registries.axes import axis_of
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, rank_of, shape_of
-from nnefc.operators.creation import Arange
-from nnefc.operators.elementwise import Where, apply
-from nnefc.operators.indexing import Gather
-from nnefc.operators.reduction import Cumulative
-from nnefc.operators.shape import Concat, Slice
-from nnefc.sizes import Dimension, is_known
+from nnefc.operators.math.elementwise import Where, apply
+from nnefc.operators.math.reduction import Cumulative
+from nnefc.operators.tensor.creation import Arange
+from nnefc.operators.tensor.indexing import Gather
+from nnefc.operators.tensor.shape import Concat, Slice
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Dimension, is_known
 
 __all__: list[str] = []
 

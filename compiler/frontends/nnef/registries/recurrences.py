@@ -11,19 +11,19 @@ from collections.abc import Sequence
 
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.dynamic.values import Value
 from nnefc.frontends.nnef.values import Arguments
-from nnefc.operators.activation import Silu
 from nnefc.operators.base import Operand, dtype_of, rank_of, shape_of
-from nnefc.operators.casting import Cast
-from nnefc.operators.convolution import Convolution
-from nnefc.operators.elementwise import apply
-from nnefc.operators.matrix import MatMul
-from nnefc.operators.reduction import Sum
-from nnefc.operators.shape import Concat, RepeatItems, Slice, Squeeze, Transpose, Unsqueeze
-from nnefc.operators.window import Window
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import apply
+from nnefc.operators.math.matrix import MatMul
+from nnefc.operators.math.reduction import Sum
+from nnefc.operators.nn.activation import Silu
+from nnefc.operators.nn.convolution import Convolution
+from nnefc.operators.nn.window import Window
+from nnefc.operators.tensor.shape import Concat, RepeatItems, Slice, Squeeze, Transpose, Unsqueeze
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

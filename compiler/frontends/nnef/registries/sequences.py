@@ -13,21 +13,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.agreement import agree, agree_all
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.emitter import Sequences
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.values import Arguments
-from nnefc.operators.attention import Attention
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, rank_of, shape_of
-from nnefc.operators.cached_attention import WriteToCache
-from nnefc.operators.casting import Cast
-from nnefc.operators.elementwise import apply
-from nnefc.operators.indexing import Gather
-from nnefc.operators.reduction import Maximum, Sum
-from nnefc.operators.scatter import ScatterElements
-from nnefc.operators.shape import Slice
-from nnefc.sizes import is_known
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import apply
+from nnefc.operators.math.reduction import Maximum, Sum
+from nnefc.operators.nn.attention import Attention
+from nnefc.operators.nn.cached_attention import WriteToCache
+from nnefc.operators.tensor.indexing import Gather
+from nnefc.operators.tensor.scatter import ScatterElements
+from nnefc.operators.tensor.shape import Slice
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import is_known
+from nnefc.symbolic.unification import agree, agree_all
 
 __all__: list[str] = []
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.registries.axes import axis_of
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, rank_of, shape_of
-from nnefc.operators.elementwise import apply
-from nnefc.operators.reduction import Cumulative
-from nnefc.operators.shape import Concat, Reshape, Slice, Transpose
-from nnefc.operators.signal import FourierTransform, ShortTimeFourierTransform
+from nnefc.operators.math.elementwise import apply
+from nnefc.operators.math.reduction import Cumulative
+from nnefc.operators.math.signal import FourierTransform, ShortTimeFourierTransform
+from nnefc.operators.tensor.shape import Concat, Reshape, Slice, Transpose
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

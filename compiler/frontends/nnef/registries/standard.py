@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.nnef.declarations import STANDARD
 from nnefc.frontends.nnef.dynamic.calls import as_tensors, call_standard
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.dynamic.values import Value
+from nnefc.frontends.nnef.language.types import Dialect
 from nnefc.frontends.nnef.operations.window import pooled_window
 from nnefc.frontends.nnef.registries.axes import axes_of, axis_of
-from nnefc.frontends.nnef.types import Dialect
 from nnefc.frontends.nnef.values import Arguments
-from nnefc.operators.activation import Softmax
 from nnefc.operators.base import Operand, dtype_of, is_empty, numpy_dtype, rank_of, shape_of
-from nnefc.operators.elementwise import apply
-from nnefc.operators.matrix import MatMul
-from nnefc.operators.pooling import ArgMaxPool
-from nnefc.operators.reduction import ArgExtreme
-from nnefc.operators.shape import Concat, Reshape, Slice, Tile, Transpose
-from nnefc.sizes import Dimension, bounds, ceil_div, greatest, is_known, least
+from nnefc.operators.math.elementwise import apply
+from nnefc.operators.math.matrix import MatMul
+from nnefc.operators.math.reduction import ArgExtreme
+from nnefc.operators.nn.activation import Softmax
+from nnefc.operators.nn.pooling import ArgMaxPool
+from nnefc.operators.tensor.shape import Concat, Reshape, Slice, Tile, Transpose
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Dimension, bounds, ceil_div, greatest, is_known, least
 
 __all__ = ["as_standard"]
 

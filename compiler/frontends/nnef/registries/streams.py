@@ -10,10 +10,10 @@ from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.registries.axes import axis_of
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, rank_of, shape_of
-from nnefc.operators.elementwise import Where, apply
-from nnefc.operators.reduction import Sum
-from nnefc.operators.shape import Reshape, Transpose
-from nnefc.sizes import Dimension
+from nnefc.operators.math.elementwise import Where, apply
+from nnefc.operators.math.reduction import Sum
+from nnefc.operators.tensor.shape import Reshape, Transpose
+from nnefc.symbolic.dims import Dimension
 
 __all__: list[str] = []
 

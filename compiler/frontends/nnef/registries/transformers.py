@@ -8,12 +8,12 @@ from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.registries.axes import axis_of
 from nnefc.frontends.nnef.registries.core import cast_result
 from nnefc.frontends.nnef.values import Arguments
-from nnefc.operators.activation import Softmax
-from nnefc.operators.attention import Attention
 from nnefc.operators.base import Operand, dtype_of, rank_of, shape_of
-from nnefc.operators.casting import Cast
-from nnefc.operators.elementwise import Where, apply
-from nnefc.operators.shape import Concat, Slice, Squeeze, Unsqueeze
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import Where, apply
+from nnefc.operators.nn.activation import Softmax
+from nnefc.operators.nn.attention import Attention
+from nnefc.operators.tensor.shape import Concat, Slice, Squeeze, Unsqueeze
 
 __all__: list[str] = []
 

@@ -8,7 +8,9 @@ import numpy as np
 
 from nnefc.frontends.nnef.writing.document import Document, Unsayable
 from nnefc.frontends.nnef.writing.rules import aligned, says, shape_of
-from nnefc.operators.activation import (
+from nnefc.operators.base import dtype_of
+from nnefc.operators.math.matrix import Triangle
+from nnefc.operators.nn.activation import (
     Celu,
     Elu,
     Gelu,
@@ -22,8 +24,6 @@ from nnefc.operators.activation import (
     Softplus,
     ThresholdedRelu,
 )
-from nnefc.operators.base import dtype_of
-from nnefc.operators.matrix import Triangle
 
 _GELU_TANH = (0.7978845608028654, 0.044715)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from nnefc.frontends.nnef.writing.document import Document, Unsayable
 from nnefc.frontends.nnef.writing.rules import says
-from nnefc.operators.creation import Arange, Eye, Linspace
+from nnefc.operators.tensor.creation import Arange, Eye, Linspace
 
 __all__: list[str] = []
 

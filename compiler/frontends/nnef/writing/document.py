@@ -14,7 +14,6 @@ import numpy.typing as npt
 from tvm import relax
 from tvm.ir import GenericConst
 
-from nnefc.diagnostics import Location
 from nnefc.frontends.nnef import operations as _operations  # noqa: F401  (fills STANDARD)
 from nnefc.frontends.nnef.declarations import (
     MISSING,
@@ -27,8 +26,9 @@ from nnefc.frontends.nnef.declarations import (
     Tensor,
 )
 from nnefc.frontends.nnef.flat import Invocation
-from nnefc.frontends.nnef.types import ArrayType, TensorType, Type
-from nnefc.sizes import is_known
+from nnefc.frontends.nnef.language.types import ArrayType, TensorType, Type
+from nnefc.support.diagnostics import Location
+from nnefc.symbolic.dims import is_known
 
 __all__ = ["Document", "Unsayable", "Value", "content_of"]
 

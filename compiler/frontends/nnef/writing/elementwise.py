@@ -11,9 +11,9 @@ from nnefc.frontends.nnef.operations.elementwise import FUNCTIONS_SAID
 from nnefc.frontends.nnef.writing.document import Document, Unsayable, content_of
 from nnefc.frontends.nnef.writing.rules import aligned, says
 from nnefc.operators.base import dtype_of
-from nnefc.operators.casting import Cast
-from nnefc.operators.elementwise import Clip, Elementwise, Where
-from nnefc.operators.shape import Copy
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import Clip, Elementwise, Where
+from nnefc.operators.tensor.shape import Copy
 
 __all__: list[str] = []
 

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nnefc.diagnostics import CompileError
-from nnefc.frontends.nnef.archive import DOCUMENT, QUANTIZATION
+from nnefc.frontends.nnef.files.archive import DOCUMENT, QUANTIZATION
+from nnefc.frontends.nnef.files.tensor_file import write_tensor
 from nnefc.frontends.nnef.flat import print_flat, print_fragment
 from nnefc.frontends.nnef.properties import spelled_comments, spelled_properties
-from nnefc.frontends.nnef.tensor_file import write_tensor
 from nnefc.frontends.nnef.writing.network import Written
-from nnefc.output_files import scratch_beside
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.output_files import scratch_beside
 
 __all__ = ["check_output", "write_model"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from nnefc.frontends.nnef.lexer import ALL_KEYWORDS
+from nnefc.frontends.nnef.language.lexer import ALL_KEYWORDS
 
 __all__ = ["Names", "identifier", "label"]
 

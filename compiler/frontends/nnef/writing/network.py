@@ -13,17 +13,15 @@ from typing import Any
 from tvm import relax
 from tvm.ir import GenericConst
 
-from nnefc.diagnostics import CompileError
-from nnefc.frontends.leaving_open import leaving_open
+from nnefc.frontends.dynamic_shapes import leaving_open
 from nnefc.frontends.nnef.declarations import STANDARD
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation
-from nnefc.frontends.nnef.types import Dialect
+from nnefc.frontends.nnef.language.types import Dialect
 from nnefc.frontends.nnef.values import Tensor
 from nnefc.frontends.nnef.writing import (
     activations,
     creation,
     elementwise,
-    movements,
     products,
     quantization,
     recurrent,
@@ -33,16 +31,18 @@ from nnefc.frontends.nnef.writing import (
     tract_spectra,
     windows,
 )
+from nnefc.frontends.nnef.writing import data_movement as movements
 from nnefc.frontends.nnef.writing.document import Array, Document, Unsayable
 from nnefc.frontends.nnef.writing.names import Names, identifier, label
+from nnefc.frontends.nnef.writing.quantized_tensors import Rounded
 from nnefc.frontends.nnef.writing.relax_calls import operator_of
-from nnefc.frontends.nnef.writing.rounded import Rounded
 from nnefc.frontends.nnef.writing.rules import RULES
 from nnefc.frontends.nnef.writing.scans import scanned_loop
 from nnefc.frontends.nnef.writing.tract import TRACT_RULES, Fragment, TractDocument
-from nnefc.network import Control, Loop, Network, control_index
+from nnefc.ir.network import Control, Loop, Network, control_index
 from nnefc.operators.base import dtype_of, shape_of
 from nnefc.operators.recording import Application, Recording
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["Written", "written"]
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from nnefc.frontends.nnef.writing.data_movement import MODES
 from nnefc.frontends.nnef.writing.document import Document, Unsayable
-from nnefc.frontends.nnef.writing.movements import MODES
 from nnefc.frontends.nnef.writing.rules import aligned, reshaped, says, shape_of
 from nnefc.operators.base import dtype_of
-from nnefc.operators.convolution import Convolution, TransposedConvolution
-from nnefc.operators.matrix import Gemm, MatMul
-from nnefc.operators.normalization import BatchNormalization
-from nnefc.operators.window import Window
-from nnefc.sizes import is_known
+from nnefc.operators.math.matrix import Gemm, MatMul
+from nnefc.operators.nn.convolution import Convolution, TransposedConvolution
+from nnefc.operators.nn.normalization import BatchNormalization
+from nnefc.operators.nn.window import Window
+from nnefc.symbolic.dims import is_known
 
 __all__ = ["window_arguments"]
 

@@ -9,9 +9,9 @@ import numpy as np
 from nnefc.frontends.nnef.writing.document import Document, Unsayable
 from nnefc.frontends.nnef.writing.rules import says, shape_of
 from nnefc.operators.base import Shape, dtype_of
-from nnefc.operators.casting import Cast
-from nnefc.operators.elementwise import Elementwise
-from nnefc.operators.quantization import RANGES, Dequantization, Quantization
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import Elementwise
+from nnefc.operators.nn.quantization import RANGES, Dequantization, Quantization
 
 __all__: list[str] = []
 

@@ -19,11 +19,11 @@ from tvm.ir import GenericConst
 
 from nnefc.frontends.nnef.writing.document import Document, Unsayable
 from nnefc.frontends.nnef.writing.rules import aligned, reshaped, says, shape_of
-from nnefc.operators.elementwise import Elementwise
-from nnefc.operators.matrix import MatMul
-from nnefc.operators.quantization import QuantizedTensor
-from nnefc.operators.recurrent import Activation, Gru, Lstm, Recurrence, Rnn, Weights
-from nnefc.operators.shape import Slice
+from nnefc.operators.math.elementwise import Elementwise
+from nnefc.operators.math.matrix import MatMul
+from nnefc.operators.nn.quantization import QuantizedTensor
+from nnefc.operators.nn.recurrent import Activation, Gru, Lstm, Recurrence, Rnn, Weights
+from nnefc.operators.tensor.shape import Slice
 
 __all__ = ["check", "is_constant", "projected", "recurrence", "step"]
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from nnefc.frontends.nnef.writing.document import Document, Unsayable
 from nnefc.frontends.nnef.writing.rules import says
-from nnefc.operators.normalization import LpNormalization
-from nnefc.operators.reduction import (
+from nnefc.operators.math.reduction import (
     AllTrue,
     AnyTrue,
     ArgExtreme,
@@ -18,6 +17,7 @@ from nnefc.operators.reduction import (
     Reduction,
     Sum,
 )
+from nnefc.operators.nn.normalization import LpNormalization
 
 _NAMES: dict[type[Reduction], str] = {
     Sum: "sum_reduce",

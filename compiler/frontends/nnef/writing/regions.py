@@ -6,8 +6,8 @@ from typing import Any
 
 from nnefc.frontends.nnef.writing.document import Document, Unsayable
 from nnefc.frontends.nnef.writing.rules import says
-from nnefc.operators.detection import RoiResample
-from nnefc.operators.regions import RoiPool
+from nnefc.operators.vision.detection import RoiResample
+from nnefc.operators.vision.regions import RoiPool
 
 
 @says(RoiPool)

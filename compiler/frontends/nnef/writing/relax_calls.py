@@ -14,20 +14,20 @@ import tvm
 from tvm import relax
 
 from nnefc.frontends.nnef.writing.document import Unsayable
-from nnefc.operators.activation import Gelu, LeakyRelu, Relu, Silu, Softmax
 from nnefc.operators.base import Operator, shape_of
-from nnefc.operators.casting import Cast
-from nnefc.operators.convolution import Convolution, TransposedConvolution
-from nnefc.operators.elementwise import Clip, Elementwise, Where
-from nnefc.operators.functions import FUNCTIONS
-from nnefc.operators.indexing import Gather
-from nnefc.operators.matrix import MatMul
-from nnefc.operators.padding import Pad
-from nnefc.operators.pooling import AveragePool, MaxPool, keeps_nan
-from nnefc.operators.reduction import Maximum, Mean, Minimum, Sum
-from nnefc.operators.shape import Concat, Expand, RepeatItems, Reshape, Slice, Split, Tile, Transpose
-from nnefc.operators.window import Window
-from nnefc.sizes import dimensions
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import Clip, Elementwise, Where
+from nnefc.operators.math.functions import FUNCTIONS
+from nnefc.operators.math.matrix import MatMul
+from nnefc.operators.math.reduction import Maximum, Mean, Minimum, Sum
+from nnefc.operators.nn.activation import Gelu, LeakyRelu, Relu, Silu, Softmax
+from nnefc.operators.nn.convolution import Convolution, TransposedConvolution
+from nnefc.operators.nn.pooling import AveragePool, MaxPool, keeps_nan
+from nnefc.operators.nn.window import Window
+from nnefc.operators.tensor.indexing import Gather
+from nnefc.operators.tensor.padding import Pad
+from nnefc.operators.tensor.shape import Concat, Expand, RepeatItems, Reshape, Slice, Split, Tile, Transpose
+from nnefc.symbolic.dims import dimensions
 
 __all__ = ["operator_of"]
 

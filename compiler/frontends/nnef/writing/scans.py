@@ -22,10 +22,10 @@ from nnefc.frontends.nnef.writing import recurrent
 from nnefc.frontends.nnef.writing.document import Document, Unsayable
 from nnefc.frontends.nnef.writing.rules import shape_of
 from nnefc.frontends.nnef.writing.tract import Fragment, TractDocument, tract_says
-from nnefc.network import Loop
-from nnefc.operators.creation import Arange
-from nnefc.operators.recurrent import Recurrence, Weights
-from nnefc.operators.shape import Squeeze, Unsqueeze
+from nnefc.ir.network import Loop
+from nnefc.operators.nn.recurrent import Recurrence, Weights
+from nnefc.operators.tensor.creation import Arange
+from nnefc.operators.tensor.shape import Squeeze, Unsqueeze
 
 __all__ = ["Write", "scanned_loop"]
 

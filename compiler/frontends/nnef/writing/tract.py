@@ -24,26 +24,26 @@ from nnefc.frontends.nnef import registries as _registries  # noqa: F401  (fills
 from nnefc.frontends.nnef.declarations import MISSING, Dialect, Operation, Shape, Tensor
 from nnefc.frontends.nnef.dynamic.registry import REGISTRIES
 from nnefc.frontends.nnef.dynamic.values import DATUM_TYPES
-from nnefc.frontends.nnef.types import ArrayType, TensorType
+from nnefc.frontends.nnef.language.types import ArrayType, TensorType
+from nnefc.frontends.nnef.writing.data_movement import MODES, slice_ends
 from nnefc.frontends.nnef.writing.document import Array, Document, Unsayable, Value
-from nnefc.frontends.nnef.writing.movements import MODES, slice_ends
 from nnefc.frontends.nnef.writing.products import window_arguments
 from nnefc.frontends.nnef.writing.rules import RULES, Rule, reshaped, shape_of, transposed
-from nnefc.operators.activation import Elu, Gelu, Silu, Softmax
 from nnefc.operators.base import Operator
-from nnefc.operators.casting import Cast
-from nnefc.operators.convolution import TransposedConvolution
-from nnefc.operators.creation import Arange
-from nnefc.operators.einsum import Einsum
-from nnefc.operators.elementwise import Elementwise
-from nnefc.operators.indexing import Gather, GatherElements, GatherND, OneHot
-from nnefc.operators.matrix import Triangle
-from nnefc.operators.padding import Pad
-from nnefc.operators.reduction import ArgExtreme, Product
-from nnefc.operators.scatter import ScatterElements, ScatterND
-from nnefc.operators.shape import Expand, Slice, Split
-from nnefc.operators.sorting import TopK
-from nnefc.sizes import is_known
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.einsum import Einsum
+from nnefc.operators.math.elementwise import Elementwise
+from nnefc.operators.math.matrix import Triangle
+from nnefc.operators.math.reduction import ArgExtreme, Product
+from nnefc.operators.nn.activation import Elu, Gelu, Silu, Softmax
+from nnefc.operators.nn.convolution import TransposedConvolution
+from nnefc.operators.tensor.creation import Arange
+from nnefc.operators.tensor.indexing import Gather, GatherElements, GatherND, OneHot
+from nnefc.operators.tensor.padding import Pad
+from nnefc.operators.tensor.scatter import ScatterElements, ScatterND
+from nnefc.operators.tensor.shape import Expand, Slice, Split
+from nnefc.operators.tensor.sorting import TopK
+from nnefc.symbolic.dims import is_known
 
 __all__ = ["TRACT_RULES", "Fragment", "TractDocument", "tract_says"]
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from nnefc.frontends.nnef.writing.tract import TractDocument, tract_says
-from nnefc.operators.casting import Cast
-from nnefc.operators.elementwise import Elementwise, Where
-from nnefc.operators.matrix import MatMul
-from nnefc.operators.quantization import DynamicQuantization, IntegerProduct
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import Elementwise, Where
+from nnefc.operators.math.matrix import MatMul
+from nnefc.operators.nn.quantization import DynamicQuantization, IntegerProduct
 
 __all__: list[str] = []
 

@@ -9,9 +9,9 @@ import numpy as np
 from nnefc.frontends.nnef.values import Tensor
 from nnefc.frontends.nnef.writing.document import Unsayable
 from nnefc.frontends.nnef.writing.tract import TractDocument, tract_says
-from nnefc.operators.elementwise import Elementwise
-from nnefc.operators.shape import Slice
-from nnefc.operators.signal import FourierTransform, ShortTimeFourierTransform
+from nnefc.operators.math.elementwise import Elementwise
+from nnefc.operators.math.signal import FourierTransform, ShortTimeFourierTransform
+from nnefc.operators.tensor.shape import Slice
 
 __all__: list[str] = []
 

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 
 from nnefc.frontends.nnef.operations.resize import METHODS
+from nnefc.frontends.nnef.writing.data_movement import MODES
 from nnefc.frontends.nnef.writing.document import Document, Unsayable
-from nnefc.frontends.nnef.writing.movements import MODES
 from nnefc.frontends.nnef.writing.products import window_arguments
 from nnefc.frontends.nnef.writing.rules import says, shape_of
 from nnefc.operators.base import Shape
-from nnefc.operators.interpolation import Interpolation, Scaling
-from nnefc.operators.pooling import AdaptivePool, ArgMaxPool, AveragePool, LpPool, MaxPool, SumPool
-from nnefc.operators.resize import Resize
-from nnefc.operators.unpooling import SampleWindows, SpreadWindows
-from nnefc.operators.window import Window
-from nnefc.sizes import is_known
+from nnefc.operators.nn.pooling import AdaptivePool, ArgMaxPool, AveragePool, LpPool, MaxPool, SumPool
+from nnefc.operators.nn.unpooling import SampleWindows, SpreadWindows
+from nnefc.operators.nn.window import Window
+from nnefc.operators.vision.interpolation import Interpolation, Scaling
+from nnefc.operators.vision.resize import Resize
+from nnefc.symbolic.dims import is_known
 
 
 def _whole(window: Window, shape: Shape, ceil: bool = False) -> tuple[Window, dict[str, Any]]:

@@ -3,27 +3,17 @@
 from nnefc.frontends.onnx.operators import (
     activation,
     attention,
-    block_quantized,
     casting,
-    classical,
-    classifiers,
-    contributed,
     convolution,
     detection,
     elementwise,
-    fused_attention,
-    fused_normalization,
-    fused_operators,
     images,
     indexing,
-    labels,
     matrix,
     normalization,
     optimizers,
-    packed_attention,
     pooling,
     quantization,
-    quantized_operators,
     random,
     recurrent,
     reduction,
@@ -32,8 +22,18 @@ from nnefc.frontends.onnx.operators import (
     shape,
     signal,
     text,
-    trees,
 )
+from nnefc.frontends.onnx.operators.microsoft import (
+    block_quantized,
+    contributed,
+    fused_attention,
+    fused_normalization,
+    fused_operators,
+    packed_attention,
+    quantized_operators,
+)
+from nnefc.frontends.onnx.operators.ml import classifiers, labels, trees
+from nnefc.frontends.onnx.operators.ml import features as classical
 
 __all__ = [
     "activation",

@@ -7,9 +7,9 @@ from typing import Any
 
 from nnefc.frontends.onnx.operator import Context, Node, operator
 from nnefc.frontends.onnx.operators.tensors import fail, input_at, shape_of
-from nnefc.operators import activation
 from nnefc.operators.base import Operator
-from nnefc.operators.shape import Reshape
+from nnefc.operators.nn import activation
+from nnefc.operators.tensor.shape import Reshape
 
 __all__: list[str] = []
 

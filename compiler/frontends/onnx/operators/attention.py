@@ -7,12 +7,10 @@ from typing import Any, get_args
 import numpy as np
 import onnx
 
-from nnefc.agreement import agree, agree_all
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import converted
 from nnefc.frontends.onnx.operators.tensors import input_at, optional_input
-from nnefc.operators.attention import (
+from nnefc.operators.nn.attention import (
     Attention,
     AttentionScores,
     AttentionValues,
@@ -20,7 +18,9 @@ from nnefc.operators.attention import (
     SplitHeads,
     Stage,
 )
-from nnefc.operators.shape import Concat
+from nnefc.operators.tensor.shape import Concat
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.unification import agree, agree_all
 
 __all__: list[str] = []
 

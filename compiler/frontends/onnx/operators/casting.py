@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import onnx
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.tensors import dtype_of, fail, input_at, known
 from nnefc.frontends.onnx.values import Array
-from nnefc.operators.casting import BitCast, Cast, cast_array
 from nnefc.operators.dtypes import dtype_name, is_float, numpy_dtype
-from nnefc.operators.strings import FromNumbers, ToNumbers
+from nnefc.operators.math.casting import BitCast, Cast, cast_array
+from nnefc.operators.text.strings import FromNumbers, ToNumbers
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["converted", "element_type"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nnefc.agreement import agree, agree_all
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.tensors import fail, input_at, optional_input, shape_of, spell
-from nnefc.operators.convolution import Convolution, DeformableConvolution, TransposedConvolution
-from nnefc.operators.window import Window, same_padding
-from nnefc.sizes import ceil_div
+from nnefc.operators.nn.convolution import Convolution, DeformableConvolution, TransposedConvolution
+from nnefc.operators.nn.window import Window, same_padding
+from nnefc.symbolic.dims import ceil_div
+from nnefc.symbolic.unification import agree, agree_all
 
 __all__ = ["check_bias", "check_convolution", "convolve", "kernel_shape", "make_window", "spatial_attribute"]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nnefc.agreement import agree
-from nnefc.frontends.onnx.extensions import DOMAIN
+from nnefc.frontends.onnx.checks.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, operator
 from nnefc.frontends.onnx.operators.tensors import (
     dtype_of,
@@ -17,10 +16,11 @@ from nnefc.frontends.onnx.operators.tensors import (
     settled,
     spell,
 )
-from nnefc.operators.detection import AffineGrid, GridSample
-from nnefc.operators.regions import RoiAlign, RoiPool
-from nnefc.operators.suppression import NonMaxSuppression
-from nnefc.sizes import MAX_ITEMS
+from nnefc.operators.vision.detection import AffineGrid, GridSample
+from nnefc.operators.vision.regions import RoiAlign, RoiPool
+from nnefc.operators.vision.suppression import NonMaxSuppression
+from nnefc.symbolic.dims import MAX_ITEMS
+from nnefc.symbolic.unification import agree
 
 __all__: list[str] = []
 

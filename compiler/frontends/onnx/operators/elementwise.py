@@ -17,11 +17,11 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
-from nnefc.operators.creation import Full
 from nnefc.operators.dtypes import STORAGE, is_float
-from nnefc.operators.elementwise import Clip, Elementwise, Where
-from nnefc.operators.shape import Reshape
-from nnefc.operators.strings import TextEqual
+from nnefc.operators.math.elementwise import Clip, Elementwise, Where
+from nnefc.operators.tensor.creation import Full
+from nnefc.operators.tensor.shape import Reshape
+from nnefc.operators.text.strings import TextEqual
 
 __all__ = ["binary", "unary"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from nnefc.frontends.onnx.operator import Context, Node, operator
 from nnefc.frontends.onnx.operators.tensors import fail, input_at
-from nnefc.operators.images import DecodeImage
+from nnefc.operators.vision.images import DecodeImage
 
 __all__: list[str] = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from nnefc.frontends.onnx.extensions import DOMAIN
+from nnefc.frontends.onnx.checks.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, operator
 from nnefc.frontends.onnx.operators.tensors import (
     fail,
@@ -17,13 +17,13 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     tells_at_run_time,
 )
-from nnefc.operators.counts import counted
-from nnefc.operators.indexing import Gather, GatherElements, GatherND, OneHot, ReverseSequence
-from nnefc.operators.scatter import ScatterElements, ScatterND, TensorScatter
-from nnefc.operators.selection import Compress
-from nnefc.operators.shape import Reshape
-from nnefc.operators.sorting import TopK
-from nnefc.sizes import is_known, least
+from nnefc.operators.tensor.data_dependent_selection import Compress
+from nnefc.operators.tensor.data_dependent_sizes import counted
+from nnefc.operators.tensor.indexing import Gather, GatherElements, GatherND, OneHot, ReverseSequence
+from nnefc.operators.tensor.scatter import ScatterElements, ScatterND, TensorScatter
+from nnefc.operators.tensor.shape import Reshape
+from nnefc.operators.tensor.sorting import TopK
+from nnefc.symbolic.dims import is_known, least
 
 __all__: list[str] = []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnefc.frontends.onnx.extensions import DOMAIN
+from nnefc.frontends.onnx.checks.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.tensors import (
     fail,
@@ -13,8 +13,8 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
-from nnefc.operators.einsum import Einsum
-from nnefc.operators.matrix import Determinant, Gemm, MatMul, Triangle
+from nnefc.operators.math.einsum import Einsum
+from nnefc.operators.math.matrix import Determinant, Gemm, MatMul, Triangle
 
 __all__ = ["matmul"]
 

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from nnefc.agreement import agree_all
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import converted, element_type
 from nnefc.frontends.onnx.operators.elementwise import binary
@@ -23,9 +22,9 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
-from nnefc.operators.casting import Cast
-from nnefc.operators.creation import Full
-from nnefc.operators.normalization import (
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.random import Dropout
+from nnefc.operators.nn.normalization import (
     BatchNormalization,
     BatchNormalizationInTraining,
     GroupNormalization,
@@ -35,8 +34,9 @@ from nnefc.operators.normalization import (
     RootMeanSquare,
     Standardization,
 )
-from nnefc.operators.random import Dropout
-from nnefc.operators.shape import Reshape
+from nnefc.operators.tensor.creation import Full
+from nnefc.operators.tensor.shape import Reshape
+from nnefc.symbolic.unification import agree_all
 
 __all__: list[str] = []
 

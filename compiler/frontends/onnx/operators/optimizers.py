@@ -7,8 +7,8 @@ from typing import Any
 
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.tensors import fail, input_at
-from nnefc.operators.shape import Reshape
-from nnefc.operators.training import Adagrad, Adam, Momentum
+from nnefc.operators.nn.training import Adagrad, Adam, Momentum
+from nnefc.operators.tensor.shape import Reshape
 
 __all__: list[str] = []
 

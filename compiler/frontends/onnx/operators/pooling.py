@@ -15,9 +15,9 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
-from nnefc.operators.pooling import AdaptivePool, ArgMaxPool, AveragePool, LpPool, MaxPool
-from nnefc.operators.unpooling import MaxUnpool
-from nnefc.operators.window import Window
+from nnefc.operators.nn.pooling import AdaptivePool, ArgMaxPool, AveragePool, LpPool, MaxPool
+from nnefc.operators.nn.unpooling import MaxUnpool
+from nnefc.operators.nn.window import Window
 
 __all__ = ["pooling_window"]
 

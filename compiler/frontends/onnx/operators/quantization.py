@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.agreement import agree
-from nnefc.frontends.onnx.extensions import DOMAIN
+from nnefc.frontends.onnx.checks.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import converted, element_type
 from nnefc.frontends.onnx.operators.convolution import check_convolution, kernel_shape, make_window
@@ -26,10 +25,10 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
-from nnefc.operators.block_quantization import BlockDequantization, in_blocks
-from nnefc.operators.elementwise import Clip, Elementwise, broadcast_shapes
-from nnefc.operators.matrix import MatMul
-from nnefc.operators.quantization import (
+from nnefc.operators.math.elementwise import Clip, Elementwise, broadcast_shapes
+from nnefc.operators.math.matrix import MatMul
+from nnefc.operators.nn.block_quantization import BlockDequantization, in_blocks
+from nnefc.operators.nn.quantization import (
     RANGES,
     Dequantization,
     DynamicQuantization,
@@ -39,7 +38,8 @@ from nnefc.operators.quantization import (
     Quotients,
     Requantization,
 )
-from nnefc.operators.shape import Reshape
+from nnefc.operators.tensor.shape import Reshape
+from nnefc.symbolic.unification import agree
 
 __all__ = ["integer_product"]
 

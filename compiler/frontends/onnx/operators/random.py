@@ -10,7 +10,7 @@ from typing import Any
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import element_type
 from nnefc.frontends.onnx.operators.tensors import dtype_of, input_at, shape_of
-from nnefc.operators.random import Bernoulli, Key, Multinomial, RandomNormal, RandomUniform, key_of_seed, own_key
+from nnefc.operators.math.random import Bernoulli, Key, Multinomial, RandomNormal, RandomUniform, key_of_seed, own_key
 
 __all__ = ["draw"]
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.agreement import agree_all
-from nnefc.frontends.onnx.extensions import DOMAIN
+from nnefc.frontends.onnx.checks.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary
 from nnefc.frontends.onnx.operators.tensors import (
@@ -20,13 +19,24 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
     spell,
 )
-from nnefc.frontends.onnx.size_values import sizes_array
-from nnefc.operators.casting import Cast
-from nnefc.operators.creation import Full
-from nnefc.operators.quantization import DynamicQuantization, QuantizedTensor
-from nnefc.operators.recurrent import ACTIVATIONS, Activation, BeforeTheEnd, Cell, Gru, Lstm, Recurrence, Rnn, Weights
-from nnefc.operators.shape import Concat, Reshape, Slice, Transpose
-from nnefc.sizes import Dimension, may_exceed
+from nnefc.frontends.onnx.symbolic_values import sizes_array
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.nn.quantization import DynamicQuantization, QuantizedTensor
+from nnefc.operators.nn.recurrent import (
+    ACTIVATIONS,
+    Activation,
+    BeforeTheEnd,
+    Cell,
+    Gru,
+    Lstm,
+    Recurrence,
+    Rnn,
+    Weights,
+)
+from nnefc.operators.tensor.creation import Full
+from nnefc.operators.tensor.shape import Concat, Reshape, Slice, Transpose
+from nnefc.symbolic.dims import Dimension, may_exceed
+from nnefc.symbolic.unification import agree_all
 
 __all__: list[str] = []
 

@@ -18,9 +18,8 @@ from nnefc.frontends.onnx.operators.tensors import (
     required_value,
     shape_of,
 )
-from nnefc.operators.activation import Softmax
-from nnefc.operators.casting import Cast
-from nnefc.operators.reduction import (
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.reduction import (
     ArgExtreme,
     Cumulative,
     Hardmax,
@@ -33,7 +32,8 @@ from nnefc.operators.reduction import (
     Reduction,
     Sum,
 )
-from nnefc.operators.shape import Reshape
+from nnefc.operators.nn.activation import Softmax
+from nnefc.operators.tensor.shape import Reshape
 
 __all__: list[str] = []
 

@@ -17,10 +17,10 @@ from nnefc.frontends.onnx.operators.tensors import (
     spell,
 )
 from nnefc.operators.base import check_size
-from nnefc.operators.interpolation import COORDINATES, ROUNDINGS, Interpolation, Scaling
-from nnefc.operators.resize import Resize
-from nnefc.size_numbers import quotient
-from nnefc.sizes import Dimension, scaled, typical
+from nnefc.operators.vision.interpolation import COORDINATES, ROUNDINGS, Interpolation, Scaling
+from nnefc.operators.vision.resize import Resize
+from nnefc.symbolic.dims import Dimension, scaled, typical
+from nnefc.symbolic.values import quotient
 
 __all__: list[str] = []
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.agreement import agree
-from nnefc.frontends.onnx.loops import Repetition, repeat
+from nnefc.frontends.onnx.control.loops import Repetition, repeat
+from nnefc.frontends.onnx.control.tensor_sequences import at_position, concatenated, inserted, split, stacked, without
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Sequence, Value, operator
 from nnefc.frontends.onnx.operators.casting import element_type
 from nnefc.frontends.onnx.operators.tensors import (
@@ -20,11 +20,11 @@ from nnefc.frontends.onnx.operators.tensors import (
     required_value,
     shape_of,
 )
-from nnefc.frontends.onnx.size_values import sizes_array
-from nnefc.frontends.onnx.stacks import at_position, concatenated, inserted, split, stacked, without
+from nnefc.frontends.onnx.symbolic_values import sizes_array
 from nnefc.frontends.onnx.values import Optional, Stacked
-from nnefc.operators.shape import Concat, Split, Squeeze, Stack
-from nnefc.sizes import is_known
+from nnefc.operators.tensor.shape import Concat, Split, Squeeze, Stack
+from nnefc.symbolic.dims import is_known
+from nnefc.symbolic.unification import agree
 
 __all__: list[str] = []
 

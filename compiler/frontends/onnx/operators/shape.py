@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
-from nnefc.frontends.onnx.extensions import DOMAIN
+from nnefc.frontends.onnx.checks.extensions import DOMAIN
+from nnefc.frontends.onnx.data_dependent_sizes import distance_of
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.casting import element_type
 from nnefc.frontends.onnx.operators.tensors import (
@@ -27,17 +27,17 @@ from nnefc.frontends.onnx.operators.tensors import (
     spell,
     tells_at_run_time,
 )
-from nnefc.frontends.onnx.size_values import sizes_array
-from nnefc.frontends.onnx.sizes_of_data import distance_of
+from nnefc.frontends.onnx.symbolic_values import sizes_array
 from nnefc.frontends.onnx.values import SparseTensor, dtype_name, numpy_dtype
-from nnefc.narrowing import MOST_APART, Narrowed
-from nnefc.operators.casting import Cast
-from nnefc.operators.counts import counted, one_of
-from nnefc.operators.creation import Arange, Eye, Full, check_constant
-from nnefc.operators.elementwise import Elementwise, broadcast_shapes
-from nnefc.operators.padding import Pad
-from nnefc.operators.selection import NonZero, Unique
-from nnefc.operators.shape import (
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import Elementwise, broadcast_shapes
+from nnefc.operators.nn.unpooling import Fold
+from nnefc.operators.nn.window import Window
+from nnefc.operators.tensor.creation import Arange, Eye, Full, check_constant
+from nnefc.operators.tensor.data_dependent_selection import NonZero, Unique
+from nnefc.operators.tensor.data_dependent_sizes import counted, one_of
+from nnefc.operators.tensor.padding import Pad
+from nnefc.operators.tensor.shape import (
     Concat,
     DepthToSpace,
     Expand,
@@ -50,10 +50,10 @@ from nnefc.operators.shape import (
     Transpose,
     Unsqueeze,
 )
-from nnefc.operators.unpooling import Fold
-from nnefc.operators.window import Window
-from nnefc.size_numbers import Quotient, choice_of, chosen, equal, is_negative_unless, less, quotient, single_size
-from nnefc.sizes import Dimension, ceil_div, greatest, is_known, known_less, least, may_exceed
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Dimension, ceil_div, greatest, is_known, known_less, least, may_exceed
+from nnefc.symbolic.refinement import MOST_APART, Narrowed
+from nnefc.symbolic.values import Quotient, choice_of, chosen, equal, is_negative_unless, less, quotient, single_size
 
 __all__: list[str] = []
 

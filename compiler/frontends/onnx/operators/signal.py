@@ -8,7 +8,7 @@ from nnefc.frontends.onnx.operator import Context, Node, operator
 from nnefc.frontends.onnx.operators.casting import element_type
 from nnefc.frontends.onnx.operators.tensors import input_at, integers, normal_axis, optional_input, required_value
 from nnefc.frontends.onnx.values import numpy_dtype
-from nnefc.operators.signal import FourierTransform, MelWeights, ShortTimeFourierTransform
+from nnefc.operators.math.signal import FourierTransform, MelWeights, ShortTimeFourierTransform
 
 __all__: list[str] = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx.defs
 
-from nnefc.frontends.onnx.extensions import EXTENSIONS
+from nnefc.frontends.onnx.checks.extensions import EXTENSIONS
 from nnefc.frontends.onnx.operator import REGISTRY
 
 __all__ = ["operators_table"]

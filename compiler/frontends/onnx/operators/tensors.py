@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
-from nnefc.frontends.onnx.advice import advice_on_data
+from nnefc.frontends.onnx.data_dependent_sizes import sizes_of
+from nnefc.frontends.onnx.hints import advice_on_data
 from nnefc.frontends.onnx.operator import Context, Node, Value
-from nnefc.frontends.onnx.sizes_of_data import sizes_of
 from nnefc.frontends.onnx.values import Array
 from nnefc.operators.dtypes import is_float
-from nnefc.operators.shape import Transpose
+from nnefc.operators.tensor.shape import Transpose
+from nnefc.support.diagnostics import CompileError
 
 __all__ = [
     "Array",

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.frontends.onnx.extensions import DOMAIN
+from nnefc.frontends.onnx.checks.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
-from nnefc.frontends.onnx.operators.labels import positions
+from nnefc.frontends.onnx.operators.ml.labels import positions
 from nnefc.frontends.onnx.operators.tensors import Array, fail, input_at, spell
-from nnefc.operators.shape import Reshape
-from nnefc.operators.strings import ChangeCase, JoinTexts, RegexMatch, SplitTexts
-from nnefc.operators.text import NgramCounts
-from nnefc.operators.tokens import Tokens
+from nnefc.operators.tensor.shape import Reshape
+from nnefc.operators.text.ngrams import NgramCounts
+from nnefc.operators.text.strings import ChangeCase, JoinTexts, RegexMatch, SplitTexts
+from nnefc.operators.text.tokens import Tokens
 
 __all__: list[str] = []
 

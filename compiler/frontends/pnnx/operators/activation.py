@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Result, Weights, axis_of, need_real, operator
 from nnefc.frontends.pnnx.operators.elementwise import apply
-from nnefc.operators import activation
 from nnefc.operators.base import Operator
-from nnefc.operators.elementwise import Clip
-from nnefc.operators.shape import Split
+from nnefc.operators.math.elementwise import Clip
+from nnefc.operators.nn import activation
+from nnefc.operators.tensor.shape import Split
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Array, Lowering, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Result, Weights, operator
 from nnefc.frontends.pnnx.operators.elementwise import apply
-from nnefc.operators.attention import Attention, MultiHeadAttention
-from nnefc.operators.reduction import Mean
-from nnefc.operators.shape import Squeeze, Transpose, Unsqueeze
+from nnefc.operators.math.reduction import Mean
+from nnefc.operators.nn.attention import Attention, MultiHeadAttention
+from nnefc.operators.tensor.shape import Squeeze, Transpose, Unsqueeze
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Weights, operator, spatial
 from nnefc.frontends.pnnx.operators.padding import pad
 from nnefc.operators.base import check_size
-from nnefc.operators.convolution import Convolution, TransposedConvolution
-from nnefc.operators.shape import Squeeze, Unsqueeze
-from nnefc.operators.window import Padding, Window, no_padding, same_padding
+from nnefc.operators.nn.convolution import Convolution, TransposedConvolution
+from nnefc.operators.nn.window import Padding, Window, no_padding, same_padding
+from nnefc.operators.tensor.shape import Squeeze, Unsqueeze
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

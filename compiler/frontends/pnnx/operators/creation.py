@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import DType, Ints, Number, Result, operator
-from nnefc.operators.creation import Arange, Eye, Full, Linspace
-from nnefc.sizes import Size
+from nnefc.operators.tensor.creation import Arange, Eye, Full, Linspace
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Size
 
 __all__: list[str] = []
 

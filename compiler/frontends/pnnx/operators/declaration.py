@@ -20,10 +20,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from tvm import relax
 
-from nnefc.diagnostics import CompileError, Location
 from nnefc.frontends.pnnx.lowering import Array, Shape, Tensor, dtype_of, shape_of
 from nnefc.frontends.pnnx.param import DTYPES, Operator
-from nnefc.sizes import Size
+from nnefc.support.diagnostics import CompileError, Location
+from nnefc.symbolic.dims import Size
 
 __all__ = [
     "OPERATORS",

@@ -10,7 +10,7 @@ from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of
 from nnefc.frontends.pnnx.lowering_expression import lower
 from nnefc.frontends.pnnx.operators.declaration import Number, Result, operator
 from nnefc.frontends.pnnx.promotion import category
-from nnefc.operators.elementwise import Clip, Elementwise
+from nnefc.operators.math.elementwise import Clip, Elementwise
 
 __all__ = ["apply"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, rank_of
 from nnefc.frontends.pnnx.operators.declaration import Result, Weights, need_rank, operator
 from nnefc.frontends.pnnx.promotion import category
-from nnefc.operators.casting import Cast
-from nnefc.operators.indexing import Gather, OneHot
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.tensor.indexing import Gather, OneHot
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["positions"]
 

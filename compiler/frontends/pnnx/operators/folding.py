@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, rank_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, need_rank, operator
-from nnefc.operators.shape import Squeeze, Unsqueeze
-from nnefc.operators.unpooling import Fold, Unfold
-from nnefc.operators.window import Window
+from nnefc.operators.nn.unpooling import Fold, Unfold
+from nnefc.operators.nn.window import Window
+from nnefc.operators.tensor.shape import Squeeze, Unsqueeze
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

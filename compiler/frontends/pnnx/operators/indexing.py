@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import (
     Indices,
@@ -21,13 +20,14 @@ from nnefc.frontends.pnnx.operators.declaration import (
 )
 from nnefc.frontends.pnnx.operators.embedding import positions
 from nnefc.frontends.pnnx.operators.shape import joined
-from nnefc.operators.casting import Cast
 from nnefc.operators.dtypes import numpy_dtype
-from nnefc.operators.elementwise import Where
-from nnefc.operators.indexing import AdvancedIndex, Gather, GatherElements
-from nnefc.operators.matrix import Triangle
-from nnefc.operators.shape import Diagonal, Slice, Squeeze
-from nnefc.operators.sorting import TopK
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import Where
+from nnefc.operators.math.matrix import Triangle
+from nnefc.operators.tensor.indexing import AdvancedIndex, Gather, GatherElements
+from nnefc.operators.tensor.shape import Diagonal, Slice, Squeeze
+from nnefc.operators.tensor.sorting import TopK
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["Part", "parts_of"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Result, Tensors, Weights, need_rank, operator
 from nnefc.frontends.pnnx.operators.elementwise import apply
-from nnefc.operators.einsum import Einsum
-from nnefc.operators.matrix import Gemm, MatMul
+from nnefc.operators.math.einsum import Einsum
+from nnefc.operators.math.matrix import Gemm, MatMul
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["linear"]
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Weights, axis_of, need_real, operator
-from nnefc.operators.normalization import (
+from nnefc.operators.nn.normalization import (
     BatchNormalization,
     GroupNormalization,
     LocalResponse,
@@ -17,6 +16,7 @@ from nnefc.operators.normalization import (
     RootMeanSquare,
     Standardization,
 )
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

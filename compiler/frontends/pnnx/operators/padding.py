@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, operator
 from nnefc.frontends.pnnx.promotion import category
 from nnefc.operators.base import check_size
-from nnefc.operators.padding import Pad
+from nnefc.operators.tensor.padding import Pad
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["pad"]
 

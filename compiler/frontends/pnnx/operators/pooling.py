@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Sizes, need_real, operator, spatial
 from nnefc.operators.base import check_size
-from nnefc.operators.elementwise import apply
-from nnefc.operators.pooling import AdaptivePool, ArgMaxPool, AveragePool, LpPool, MaxPool
-from nnefc.operators.shape import Squeeze, Unsqueeze
-from nnefc.operators.window import Window
+from nnefc.operators.math.elementwise import apply
+from nnefc.operators.nn.pooling import AdaptivePool, ArgMaxPool, AveragePool, LpPool, MaxPool
+from nnefc.operators.nn.window import Window
+from nnefc.operators.tensor.shape import Squeeze, Unsqueeze
+from nnefc.support.diagnostics import CompileError
 
 __all__ = ["adaptive_average"]
 

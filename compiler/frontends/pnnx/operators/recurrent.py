@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Array, Lowering, Shape, Tensor, dtype_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Result, Weights, operator
-from nnefc.operators import recurrent
-from nnefc.operators.recurrent import Activation, Cell, Gru, Lstm, Recurrence, Rnn
-from nnefc.operators.shape import Concat, Slice, Transpose
+from nnefc.operators.nn import recurrent
+from nnefc.operators.nn.recurrent import Activation, Cell, Gru, Lstm, Recurrence, Rnn
+from nnefc.operators.tensor.shape import Concat, Slice, Transpose
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import DType, Ints, Result, axis_of, need_real, operator
 from nnefc.frontends.pnnx.operators.elementwise import apply
 from nnefc.frontends.pnnx.promotion import category
-from nnefc.operators.reduction import (
+from nnefc.operators.math.reduction import (
     AllTrue,
     AnyTrue,
     ArgExtreme,
@@ -24,6 +23,7 @@ from nnefc.operators.reduction import (
     Sum,
     Variance,
 )
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Floats, Ints, Result, need_real, operator
 from nnefc.frontends.pnnx.operators.pooling import adaptive_average
 from nnefc.operators.base import check_size
-from nnefc.operators.interpolation import Interpolation, Scaling
-from nnefc.operators.resize import Resize
-from nnefc.sizes import scaled
+from nnefc.operators.vision.interpolation import Interpolation, Scaling
+from nnefc.operators.vision.resize import Resize
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import scaled
 
 __all__: list[str] = []
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, need_rank, operator
-from nnefc.operators.detection import AffineGrid, GridSample
+from nnefc.operators.vision.detection import AffineGrid, GridSample
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import (
     Indices,
@@ -22,11 +21,12 @@ from nnefc.frontends.pnnx.operators.declaration import (
 from nnefc.frontends.pnnx.operators.embedding import positions
 from nnefc.frontends.pnnx.operators.indexing import Part, parts_of
 from nnefc.operators.base import numpy_dtype
-from nnefc.operators.casting import Cast
-from nnefc.operators.elementwise import Elementwise, Where
-from nnefc.operators.indexing import Gather
-from nnefc.operators.scatter import ScatterElements, ScatterND
-from nnefc.operators.shape import Concat, Expand, Reshape, Slice, Stack, Transpose, Unsqueeze
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import Elementwise, Where
+from nnefc.operators.tensor.indexing import Gather
+from nnefc.operators.tensor.scatter import ScatterElements, ScatterND
+from nnefc.operators.tensor.shape import Concat, Expand, Reshape, Slice, Stack, Transpose, Unsqueeze
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import MAX_LIST_ITEMS, Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Tensors, axis_of, need_rank, operator
 from nnefc.frontends.pnnx.promotion import promote
-from nnefc.operators.casting import Cast
-from nnefc.operators.shape import (
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.tensor.shape import (
     ChannelShuffle,
     Concat,
     DepthToSpace,
@@ -30,7 +29,8 @@ from nnefc.operators.shape import (
     Unsqueeze,
     Unstack,
 )
-from nnefc.sizes import greatest
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import greatest
 
 __all__ = ["joined"]
 

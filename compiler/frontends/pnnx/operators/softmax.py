@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tvm import relax
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of, rank_of
 from nnefc.frontends.pnnx.operators.declaration import DType, Result, axis_of, need_rank, operator
-from nnefc.operators.activation import Softmax
-from nnefc.operators.elementwise import Elementwise
+from nnefc.operators.math.elementwise import Elementwise
+from nnefc.operators.nn.activation import Softmax
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.diagnostics import CompileError
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Number, Result, axis_of, need_real, operator
 from nnefc.frontends.pnnx.operators.elementwise import apply
-from nnefc.operators.indexing import Gather
-from nnefc.operators.reduction import Norm, Sum
+from nnefc.operators.math.reduction import Norm, Sum
+from nnefc.operators.tensor.indexing import Gather
+from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
 

@@ -17,7 +17,7 @@ from small_networks import Net
 from tvm import te, tirx
 
 import nnefc
-from nnefc.driver import compile_network
+from nnefc.driver.compile import compile_network
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
 from nnefc.passes.schedule.cpu.row_reduction import RowReductionRule

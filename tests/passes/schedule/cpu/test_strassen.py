@@ -13,11 +13,11 @@ from relax_programs import Case, Graph, Value, build, check, target, with_fast_m
 from tvm import te, tirx
 
 from nnefc.backends import backend_of
-from nnefc.driver import compile_network
+from nnefc.driver.compile import compile_network
+from nnefc.driver.options import CodeOptions
 from nnefc.ir.attributes import RULE
-from nnefc.options import CodeOptions
 from nnefc.passes.compute import strassen
-from nnefc.passes.compute.choice import chosen
+from nnefc.passes.compute.periodic_select import chosen
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.rule import scheduled

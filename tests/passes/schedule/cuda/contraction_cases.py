@@ -11,10 +11,10 @@ from tvm import relax, tirx
 
 from nnefc.ir.attributes import RULE
 from nnefc.passes.graph.fold_constants import FoldConstants
-from nnefc.passes.graph.patterns import AnnotatePatterns
+from nnefc.passes.graph.fusion.fusion_patterns import AnnotatePatterns
 from nnefc.passes.graph.rewriter import array_of, constant, shape_of
 from nnefc.passes.legalize.element_wise import ELEMENT_WISE
-from nnefc.passes.legalize.plain_contractions import CONTRACTIONS
+from nnefc.passes.legalize.row_major_contractions import CONTRACTIONS
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled

@@ -13,7 +13,7 @@ from emulate import device_code
 from memory_bound_cases import TARGET, Case, case, check, kernels_of, real, rules_of
 from tvm import te, tirx, topi
 
-from nnefc.passes.legalize.lower_rows import _REDUCERS, reduce_rows
+from nnefc.passes.legalize.lower_row_reductions import _REDUCERS, reduce_rows
 from nnefc.passes.schedule.cuda import reduction
 from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
 from nnefc.targets.codegen.cuda.compiler import compile_image

@@ -14,7 +14,7 @@ from tir_programs import function
 from tvm import s_tir, tirx
 from tvm.sym import Analyzer
 
-from nnefc.passes.tir.expressions import variables_of
+from nnefc.passes.tir.common.expressions import variables_of
 from nnefc.passes.tir.tvm_workarounds.opaque import bound_value, opaque, opaque_binding, visible
 
 X, N = tirx.Var("x", "float32"), tirx.Var("n", "int64")

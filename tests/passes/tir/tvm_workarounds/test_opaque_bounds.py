@@ -8,7 +8,7 @@ import tvm_ffi
 from tir_programs import function
 from tvm import s_tir, tirx
 
-from nnefc.passes.tir.remainders import TiledAxis, with_tiled_axis
+from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis, with_tiled_axis
 from nnefc.passes.tir.tvm_workarounds.opaque import opaque
 from nnefc.passes.tir.tvm_workarounds.opaque_bounds import with_ends_shown, without_ends
 

@@ -8,7 +8,7 @@ from tvm import s_tir, te, tirx
 from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
-from nnefc.passes.tir.expressions import int64, substituted, variables_of
+from nnefc.passes.tir.common.expressions import int64, substituted, variables_of
 from nnefc.passes.tir.tvm_workarounds.shifted_remainders import with_safe_remainders
 
 _FLATTEN = (s_tir.transform.ConvertBlocksToOpaque(), s_tir.transform.LowerOpaqueBlock(), tirx.transform.FlattenBuffer())

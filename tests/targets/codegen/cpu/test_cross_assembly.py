@@ -10,7 +10,7 @@ import pytest
 from assembly import DIALECTS, hottest_loop
 from relax_programs import Case, Graph, Value, build, target
 
-from nnefc.driver import compile_network
+from nnefc.driver.compile import compile_network
 
 RNG = np.random.default_rng(5)
 

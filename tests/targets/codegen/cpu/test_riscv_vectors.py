@@ -17,7 +17,7 @@ from onnx import helper
 from small_networks import Net
 
 import nnefc
-from nnefc.passes.compute.depthwise_pairs import takes_pairs
+from nnefc.passes.compute.dot.depthwise_int16_sums import takes_pairs
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 _KNOWS_HALVES = 9  # version of QEMU

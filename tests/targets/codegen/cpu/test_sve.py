@@ -13,7 +13,7 @@ from emulation import Machine, refused_by, run_on, with_glibc
 from small_networks import Net
 
 import nnefc
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 TARGET = "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1 -mattr=+bf16,+sve"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from nnefc.sizes import Size
+from nnefc.symbolic.dims import Size
 from nnefc.targets.codegen.cuda.formulas import number_of
 from nnefc.targets.codegen.cuda.kernels import DeviceFunction, Launch, Parameter, Scalar
 from nnefc.targets.codegen.cuda.launches import launches_source

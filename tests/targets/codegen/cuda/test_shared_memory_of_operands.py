@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from pass_runs import lower
 
 from nnefc.backends.cuda import CudaBackend
-from nnefc.formats import load_network
+from nnefc.driver.formats import load_network
 from nnefc.targets.machine.cuda.target import parse_cuda_target
 
 

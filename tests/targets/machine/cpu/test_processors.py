@@ -14,7 +14,7 @@ from runtime_samples import ZIG_CC
 from tvm.target import Target, codegen
 
 import nnefc
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.link.toolchain import RUNTIME
 from nnefc.targets.machine.cpu.architecture import ARCHITECTURES, Architecture
 from nnefc.targets.machine.cpu.parsing import parse_target

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tvm.target import codegen
 
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.any_target import parse_any_target
 from nnefc.targets.machine.cpu.multiversioning import with_levels
 from nnefc.targets.machine.cpu.parsing import parse_target
-from nnefc.targets.machine.named import NAMED_TARGETS, NamedTarget
+from nnefc.targets.machine.named_targets import NAMED_TARGETS, NamedTarget
 
 
 @pytest.mark.parametrize(

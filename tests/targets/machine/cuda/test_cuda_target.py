@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import nnefc
-from nnefc.diagnostics import CompileError
+from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.any_target import parse_any_target
 from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.cuda.gpus import CAPABILITIES

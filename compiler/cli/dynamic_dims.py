@@ -1,0 +1,32 @@
+"""Open dimensions on the command line: which sizes they may have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nnefc.cli.tables import columns
+from nnefc.ir.sample_inputs import Ranged
+from nnefc.symbolic.named_formulas import Formula, spelled
+
+__all__ = ["range_lines", "sizes_text"]
+
+NO_LIMIT = 1 << 28
+"""Sizes that nobody limits may be greater than this; how great, see `nnefc.symbolic.dims`, is of no interest."""
+
+
+def range_lines(dimensions: Iterable[Ranged], formulas: Mapping[str, Formula]) -> list[str]:
+    """A line an open dimension: `dimension  height  32 to 1280, multiples of 32, typically 320`."""
+    rows = []
+    for dimension in dimensions:
+        multiples = f", multiples of {dimension.multiple:,}" if dimension.multiple > 1 else ""
+        upward = "or more" if dimension.most > NO_LIMIT else f"to {dimension.most:,}"
+        sizes = f"{dimension.least:,} {upward}{multiples}, typically {dimension.typical:,}"
+        if dimension.name in formulas:
+            sizes = f"{spelled(formulas[dimension.name], str)}, {dimension.least:,} {upward}{multiples}"
+        rows.append(("dimension", dimension.name, sizes))
+    return columns(rows)
+
+
+def sizes_text(dimensions: Iterable[Ranged], size: str) -> str:
+    """Sizes of all open dimensions, the `typical` or the `most`: `batch 8, height 320`."""
+    return ", ".join(f"{dimension.name} {getattr(dimension, size):,}" for dimension in dimensions)

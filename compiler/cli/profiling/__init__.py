@@ -1,0 +1,1 @@
+"""Timed runs of libraries, and the page that shows them."""

@@ -1,0 +1,220 @@
+"""The page that `nnefc profile --html` writes: the kernels as a graph, and where time and memory go, as pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+from nnefc.cli.profiling.timeline import timeline
+from nnefc.cli.profiling.traced_run import TracedRun
+from nnefc.cli.tables import memory
+from nnefc.inspect.html.drawing import colour
+from nnefc.inspect.html.page import page
+from nnefc.inspect.library_graph import graph_of_library, title_of
+from nnefc.targets.description.library import KernelDescription, LibraryDescription
+
+if TYPE_CHECKING:
+    from nnefc.cli.profiling.roofline import Roofs
+    from nnefc.cli.profiling.timing import Times
+    from nnefc.loader import KernelTime, Piece
+
+__all__ = ["profile_page"]
+
+_WIDTH = 1000
+_MOST_ROWS = 40
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """A kernel as it is described, and what its calls took."""
+
+    said: KernelDescription
+    time: KernelTime
+
+    @property
+    def operation_rate(self) -> float:
+        """Operations a second; 0 if it is not known."""
+        return self.said.operations * self.time.calls / self.time.seconds if self.time.seconds else 0.0
+
+    @property
+    def hint(self) -> str:
+        """What a browser says where the kernel is pointed at."""
+        return f"{title_of(self.said)}: {', '.join(self.said.tensors[:6]) or self.said.kernel}"
+
+
+def profile_page(
+    found: LibraryDescription, kernels: Sequence[KernelTime], times: Times, roofs: Roofs, pieces: Sequence[Piece]
+) -> str:
+    """The text of the page.
+
+    Args:
+        found: what the library says of itself.
+        kernels: times, in the order of its kernels.
+        times: of whole runs.
+        roofs: what this machine can do.
+        pieces: of one run.
+    """
+    timed = [_Timed(said, time) for said, time in zip(found.kernels, kernels, strict=True)]
+    whole = max(sum(times.runs), 1e-12)
+    shares = [each.time.seconds / whole for each in timed]
+    longest = max(shares, default=1.0) or 1.0
+    run = TracedRun(found.kernels, pieces)
+    graph = graph_of_library(found, [share / longest for share in shares])
+    sections = [
+        _summary(found, timed, times),
+        _section("Time by operator of the model", _table(_by(timed, whole, lambda each: title_of(each.said)))),
+        _section("Time by schedule rule", _table(_by(timed, whole, lambda each: each.said.rule))),
+        _section("Roofline", _roofline(timed, roofs)),
+        _section("One run, thread by thread", timeline(run)),
+        _section("The largest constants", _constants(timed)),
+        _section("Kernels", _kernels(timed, whole, run)),
+    ]
+    return page(f"{found.model} for {found.target}", [graph], "".join(sections))
+
+
+def _section(title: str, content: str) -> str:
+    return f'<section><h2>{escape(title)}</h2><div class="wide">{content}</div></section>'
+
+
+def _summary(found: LibraryDescription, timed: Sequence[_Timed], times: Times) -> str:
+    inside = sum(each.time.seconds for each in timed)
+    whole = max(sum(times.runs), 1e-12)
+    return (
+        f"<p>{len(times.runs):,} runs of {1e3 * times.median:.3f} ms (median); {100 * (1 - inside / whole):.1f} % of "
+        f"the time is outside of kernels. Constants take {escape(memory(found.constant_bytes))}, the workspace "
+        f"{escape(memory(found.workspace_bytes))}. Bars in boxes are times, over that of the slowest kernel.</p>"
+    )
+
+
+Row = Sequence[str]
+
+
+def _table(rows: Iterable[Row]) -> str:
+    """The first row is the head; the first cell of each is a text, the others are numbers."""
+    head, *rest = rows
+
+    def line(row: Row, kind: str) -> str:
+        cells = (f"<{kind}{' class=n' if place else ''}>{escape(cell)}</{kind}>" for place, cell in enumerate(row))
+        return f"<tr>{''.join(cells)}</tr>"
+
+    return f"<table>{line(head, 'th')}{''.join(line(row, 'td') for row in rest)}</table>"
+
+
+def _by(timed: Sequence[_Timed], whole: float, key: Callable[[_Timed], str]) -> list[Row]:
+    groups: dict[str, list[_Timed]] = {}
+    for each in timed:
+        groups.setdefault(key(each), []).append(each)
+    rows: list[Row] = [("", "share of the time", "places", "GFLOP/s", "GB/s")]
+    ordered = sorted(groups.items(), key=lambda item: -sum(each.time.seconds for each in item[1]))
+    for name, members in ordered[:_MOST_ROWS]:
+        seconds = sum(each.time.seconds for each in members)
+        operations = sum(each.said.operations * each.time.calls for each in members)
+        moved = sum(each.said.bytes * each.time.calls for each in members)
+        share = f"{100 * seconds / whole:.1f} %"
+        rows.append((name, share, f"{len(members):,}", _rate(operations, seconds), _rate(moved, seconds)))
+    return rows
+
+
+def _rate(amount: float, seconds: float) -> str:
+    return f"{1e-9 * amount / seconds:,.1f}" if amount and seconds else "-"
+
+
+def _svg(height: float, content: str) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height:.0f}" '
+        f'viewBox="0 0 {_WIDTH} {height:.0f}" font-family="sans-serif" font-size="11">{content}</svg>'
+    )
+
+
+def _roofline(timed: Sequence[_Timed], roofs: Roofs) -> str:
+    """Arithmetic a second over arithmetic a byte, both logarithmic; a dot is as large as its share of the time."""
+    dots = [each for each in timed if each.operation_rate and each.said.bytes]
+    if not dots:
+        return "<p>The sizes of this network are open: compile it with --shape for a roofline.</p>"
+    most = max(roofs.operations, *(each.operation_rate for each in dots))
+    intensities = [each.said.operations / each.said.bytes for each in dots]
+    x = _Axis(min(0.1, *intensities), max(200.0, *intensities), 60, _WIDTH - 20)
+    y = _Axis(min(most / 1e5, *(each.operation_rate for each in dots)), most * 1.5, 330, 10)
+    total = sum(each.time.seconds for each in dots)
+    parts = [x.lines(10, 330, "{:g}", "x"), y.lines(60, _WIDTH - 20, "{:g} GFLOP/s", "y", 1e-9)]
+    ridge = roofs.operations / roofs.bytes
+    corners = [(x.least, x.least * roofs.bytes), (ridge, roofs.operations), (x.most, roofs.operations)]
+    points = " ".join(f"{x.at(a):.1f},{y.at(b):.1f}" for a, b in corners if a >= x.least)
+    parts.append(f'<polyline class="roof" points="{points}" fill="none" stroke="#c0392b" stroke-width="1.5"/>')
+    for each, intensity in zip(dots, intensities, strict=True):
+        size = 3 + 14 * math.sqrt(each.time.seconds / total)
+        parts.append(
+            f'<circle cx="{x.at(intensity):.1f}" cy="{y.at(each.operation_rate):.1f}" r="{size:.1f}" '
+            f'fill="{colour(title_of(each.said))}" fill-opacity=".8" stroke="#5b6570">'
+            f"<title>{escape(each.hint)}</title></circle>"
+        )
+    parts.append(f'<text x="{_WIDTH / 2}" y="358" text-anchor="middle">operations for each byte</text>')
+    words = (
+        f"<p>The line is what this machine did in NumPy: {1e-9 * roofs.operations:,.0f} GFLOP/s in a product of "
+        f"matrices of float32, and {1e-9 * roofs.bytes:,.1f} GB/s in a copy of what no cache holds. Kernels in "
+        "integers or half floats, and those whose operands are in caches, may be above it.</p>"
+    )
+    return _svg(365, "".join(parts)) + words
+
+
+class _Axis:
+    """A logarithmic axis from `start` to `end` on the picture."""
+
+    def __init__(self, least: float, most: float, start: float, end: float) -> None:
+        self.least, self.most = least, most
+        self._low = math.log10(least)
+        self._scale = (end - start) / max(1e-9, math.log10(most) - self._low)
+        self._start = start
+
+    def at(self, value: float) -> float:
+        return self._start + (math.log10(max(value, self.least)) - self._low) * self._scale
+
+    def lines(self, first: float, last: float, text: str, axis: str, unit: float = 1.0) -> str:
+        """A line and a number at each power of ten."""
+        parts = []
+        for power in range(math.ceil(self._low), math.floor(math.log10(self.most)) + 1):
+            place, label = self.at(10.0**power), escape(text.format(unit * 10.0**power))
+            if axis == "x":
+                line = f'<line x1="{place:.1f}" x2="{place:.1f}" y1="{first}" y2="{last}" stroke="#e3e6ea"/>'
+                parts.append(f'{line}<text x="{place:.1f}" y="{last + 14}" text-anchor="middle">{label}</text>')
+            else:
+                line = f'<line x1="{first}" x2="{last}" y1="{place:.1f}" y2="{place:.1f}" stroke="#e3e6ea"/>'
+                parts.append(f'{line}<text x="{first}" y="{place - 3:.1f}">{label}</text>')
+        return "".join(parts)
+
+
+def _constants(timed: Sequence[_Timed]) -> str:
+    """Trained values as kernels read them: packed, and with what is computed at compile time."""
+    sizes: dict[tuple[int, int], tuple[int, str, str]] = {}
+    for each in timed:
+        for operand in each.said.reads:
+            if operand.base == "constant" and operand.bytes:
+                key = operand.index, operand.offset or 0
+                sizes.setdefault(key, (operand.bytes, operand.type, each.hint))
+    rows: list[Row] = [("of", "type", "bytes")]
+    rows += [(hint, type_, f"{size:,}") for size, type_, hint in sorted(sizes.values(), reverse=True)[:_MOST_ROWS]]
+    return _table(rows)
+
+
+def _kernels(timed: Sequence[_Timed], whole: float, run: TracedRun) -> str:
+    heads = ("computes", "share of the time", "µs a call", "calls", "threads", "GFLOP/s", "GB/s", "kernel", "rule")
+    rows: list[Row] = [heads]
+    for place, each in sorted(enumerate(timed), key=lambda item: -item[1].time.seconds):
+        time, said = each.time, each.said
+        rows.append(
+            (
+                each.hint,
+                f"{100 * time.seconds / whole:.1f} %",
+                f"{1e6 * time.seconds / max(1, time.calls):,.1f}",
+                f"{time.calls:,}",
+                f"{run.busy_in[place]:.2f}" if run.busy_in[place] else "-",
+                _rate(said.operations * time.calls, time.seconds),
+                _rate(said.bytes * time.calls, time.seconds),
+                said.kernel,
+                said.rule,
+            )
+        )
+    return _table(rows)

@@ -1,0 +1,140 @@
+"""One run of a library with times: which thread was in which kernel when, and what lay in the workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from nnefc.inspect.library_graph import Lifetime, lifetimes, title_of
+
+if TYPE_CHECKING:
+    from nnefc.loader import Piece
+    from nnefc.targets.description.library import KernelDescription
+
+__all__ = ["TracedRun", "chrome_trace"]
+
+_MICROSECOND = 1e-6
+
+
+@dataclass(frozen=True)
+class TracedRun:
+    """A run's kernels, by their numbers, and its pieces, in the order in which they began. Times are in seconds."""
+
+    kernels: Sequence[KernelDescription]
+    pieces: Sequence[Piece]
+
+    @cached_property
+    def calls(self) -> Sequence[Piece]:
+        """Every call of a kernel, with all that belongs to it."""
+        return [piece for piece in self.pieces if piece.thread is None]
+
+    @cached_property
+    def threads(self) -> Sequence[Sequence[Piece]]:
+        """What each thread computed: its pieces of loops that are shared out, and for the first one whole calls without
+        any."""
+        count = 1 + max((piece.thread for piece in self.pieces if piece.thread is not None), default=0)
+        found: list[list[Piece]] = [[] for _ in range(count)]
+        shared = [piece for piece in self.pieces if piece.thread is not None]
+        for piece in shared:
+            found[piece.thread or 0].append(piece)
+        place = 0
+        for call in self.calls:
+            while place < len(shared) and shared[place].begin < call.begin:
+                place += 1
+            if place == len(shared) or shared[place].begin >= call.begin + call.seconds:
+                found[0].append(call)
+        found[0].sort(key=lambda piece: piece.begin)
+        return found
+
+    @property
+    def begin(self) -> float:
+        """Of the first call."""
+        return self.calls[0].begin if self.calls else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """From the begin of the first call to the end of the last."""
+        return max((call.begin + call.seconds for call in self.calls), default=self.begin) - self.begin
+
+    @cached_property
+    def busy(self) -> Sequence[float]:
+        """The seconds that each thread computed."""
+        return [sum(piece.seconds for piece in pieces) for pieces in self.threads]
+
+    @cached_property
+    def seconds_of(self) -> Sequence[float]:
+        """What the calls of each kernel took."""
+        return self._sums([self.calls])
+
+    @cached_property
+    def busy_in(self) -> Sequence[float]:
+        """How many threads computed in the calls of each kernel, on average; 0 if it was not called."""
+        return [a / b if b else 0.0 for a, b in zip(self._sums(self.threads), self.seconds_of, strict=True)]
+
+    def _sums(self, rows: Sequence[Sequence[Piece]]) -> list[float]:
+        sums = [0.0] * len(self.kernels)
+        for piece in chain.from_iterable(rows):
+            sums[piece.kernel] += piece.seconds
+        return sums
+
+    @cached_property
+    def stays(self) -> Sequence[tuple[Lifetime, float, float]]:
+        """What lies in the workspace, with the seconds from the run's begin between which it does."""
+        spans: dict[int, tuple[float, float]] = {}
+        for call in self.calls:
+            begin, end = call.begin - self.begin, call.begin + call.seconds - self.begin
+            first, last = spans.get(call.kernel, (begin, end))
+            spans[call.kernel] = min(first, begin), max(last, end)
+        return [
+            (life, spans[life.first][0], spans[life.last][1])
+            for life in lifetimes(self.kernels)
+            if life.first in spans and life.last in spans and spans[life.first][0] <= spans[life.last][1]
+        ]
+
+    def name(self, kernel: int) -> str:
+        """What a kernel computes."""
+        said = self.kernels[kernel]
+        return f"{title_of(said)}: {', '.join(said.tensors[:6]) or said.kernel}"
+
+
+def chrome_trace(run: TracedRun) -> dict[str, Any]:
+    """The run in the Trace Event Format, for Perfetto and chrome://tracing: a row for the kernels, one for each thread,
+    and a curve of the bytes that lie in the workspace."""
+    names = ["kernels", *(f"thread {number}" for number in range(len(run.threads)))]
+    events: list[dict[str, Any]] = [
+        {"name": "thread_name", "ph": "M", "pid": 0, "tid": row, "args": {"name": name}}
+        for row, name in enumerate(names)
+    ]
+    for row, pieces in enumerate((run.calls, *run.threads)):
+        events += (_event(run, piece, row) for piece in pieces)
+    events += _memory(run)
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _event(run: TracedRun, piece: Piece, row: int) -> dict[str, Any]:
+    said = run.kernels[piece.kernel]
+    return {
+        "name": ", ".join(said.tensors) or said.kernel,
+        "cat": said.rule,
+        "ph": "X",
+        "ts": (piece.begin - run.begin) / _MICROSECOND,
+        "dur": piece.seconds / _MICROSECOND,
+        "pid": 0,
+        "tid": row,
+        "args": {"kernel": said.kernel, "operations": said.operations, "bytes": said.bytes},
+    }
+
+
+def _memory(run: TracedRun) -> Iterator[dict[str, Any]]:
+    """The bytes of the workspace that hold something, whenever that changes."""
+    changes: dict[float, int] = {}
+    for life, begin, end in run.stays:
+        changes[begin] = changes.get(begin, 0) + life.bytes
+        changes[end] = changes.get(end, 0) - life.bytes
+    held = 0
+    for time in sorted(changes):
+        held += changes[time]
+        yield {"name": "workspace", "ph": "C", "pid": 0, "ts": time / _MICROSECOND, "args": {"bytes": held}}

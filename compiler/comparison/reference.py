@@ -1,0 +1,139 @@
+"""Networks computed operator by operator, without any pass, schedule or plan of this compiler: slow, and simple.
+
+Each operator is a kernel of TVM's own, as it comes, or a matrix product of NumPy's. What is computed is kept for as
+long as something needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+
+from nnefc.ir.constant_evaluation import evaluate, external_calls
+from nnefc.ir.network import Network, control_index
+from nnefc.passes.graph.rewriter import constant
+from nnefc.passes.pipeline import legalizations, use_own_operators
+from nnefc.passes.schedule.fill_padding import fill_border
+from nnefc.passes.schedule.schedules import schedule_of
+
+__all__ = ["PlainEvaluation", "cannot_be_plain", "one_by_one"]
+
+Array = np.ndarray[Any, Any]
+
+_TOGETHER = 48
+"""Bindings that are compiled together."""
+
+
+def cannot_be_plain(network: Network) -> str | None:
+    """Why a network cannot be computed without the compiler's runtime; None if it can."""
+    main = network.module["main"]
+    if any(control_index(binding.value) is not None for block in main.body.blocks for binding in block.bindings):
+        return "it has choices or loops"
+    if network.has_text:
+        return "it computes with strings"
+    if network.open_dimensions or network.all_counts:
+        return "it has sizes that are known at run time alone"
+    kernels = [func for func in network.module.functions.values() if isinstance(func, tirx.PrimFunc)]
+    if any(external_calls(kernel) for kernel in kernels):
+        return "its kernels call functions of the runtime"
+    return None
+
+
+class _OneByOne:
+    """A machine without vectors."""
+
+    def lanes(self, dtype: str) -> int:
+        return 1
+
+
+def one_by_one(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A kernel without a schedule, as TVM makes code of it."""
+    return fill_border(schedule_of(kernel), _OneByOne()).without_attr("global_symbol")
+
+
+class PlainEvaluation:
+    """One run of a module, from its first binding to its last.
+
+    Args:
+        module: of Relax, before or after any pass; all sizes are known.
+        inputs: of `main`, in their order, states among them.
+        wanted: names of variables that will be asked for, besides the results.
+        own: what the backend has computations of its own for.
+    """
+
+    def __init__(
+        self,
+        module: tvm.IRModule,
+        inputs: Sequence[Array],
+        wanted: Collection[str] = (),
+        own: Mapping[str, Any] | None = None,
+    ) -> None:
+        use_own_operators()
+        plain = relax.transform.LegalizeOps(legalizations(own or {}), ["relax.matmul"])(module)
+        self._main = plain["main"]
+        self._kernels = {
+            gv: one_by_one(func) for gv, func in plain.functions.items() if isinstance(func, tirx.PrimFunc)
+        }
+        self._bindings = [binding for block in self._main.body.blocks for binding in block.bindings]
+        self._known: dict[relax.Var, Any] = {
+            param: constant(np.array(value, order="C")).value
+            for param, value in zip(self._main.params, inputs, strict=True)
+        }
+        self._next = 0
+        self._last_use = self._uses()
+        self._wanted = {binding.var for binding in self._bindings if str(binding.var.name) in set(wanted)}
+
+    def of(self, names: Collection[str]) -> dict[str, Array]:
+        """The values of variables, which are asked for in their order; each may be asked for once."""
+        places = {str(binding.var.name): place for place, binding in enumerate(self._bindings)}
+        self._go_on(max((places[name] + 1 for name in names), default=0))
+        found = {}
+        for name in names:
+            var = self._bindings[places[name]].var
+            found[name] = self._known[var].numpy()
+            self._wanted.discard(var)
+        return found
+
+    def results(self, count: int) -> list[Array]:
+        """The first results of `main`."""
+        self._go_on(len(self._bindings))
+        return [value.numpy() for value in self._value(self._main.body.body)[:count]]
+
+    def _uses(self) -> dict[relax.Var, int]:
+        """The last binding that reads each variable; results are kept to the end."""
+        last = dict.fromkeys(self._main.params, -1)
+        last |= {binding.var: place for place, binding in enumerate(self._bindings)}
+        for place, binding in enumerate(self._bindings):
+            last.update(dict.fromkeys(relax.analysis.free_vars(binding.value), place))
+        last.update(dict.fromkeys(relax.analysis.free_vars(self._main.body.body), len(self._bindings)))
+        return last
+
+    def _go_on(self, end: int) -> None:
+        while self._next < end:
+            stop = min(end, self._next + _TOGETHER)
+            part = self._bindings[self._next : stop]
+            kept = [b.var for b in part if self._last_use[b.var] >= stop or b.var in self._wanted]
+            read = {var for binding in part for var in relax.analysis.free_vars(binding.value)}
+            known = {var: value for var, value in self._known.items() if var in read}
+            found = evaluate(part, kept, self._kernels, known)
+            self._known = {
+                var: value
+                for var, value in (*self._known.items(), *zip(kept, found, strict=True))
+                if self._last_use[var] >= stop or var in self._wanted
+            }
+            self._next = stop
+
+    def _value(self, expr: relax.Expr) -> list[Any]:
+        match expr:
+            case relax.Tuple():
+                return [value for field in expr.fields for value in self._value(field)]
+            case relax.TupleGetItem():
+                return [self._known[expr.tuple_value][expr.index]]
+            case relax.Var():
+                known = self._known[expr]
+                return [known] if isinstance(known, tvm.runtime.Tensor) else list(known)
+        return [expr.value]

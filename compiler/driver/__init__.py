@@ -1,0 +1,1 @@
+"""The way of a model to a library: read, optimized, compiled, written."""

@@ -1,0 +1,493 @@
+"""What compiling returns: a network as machine code, not yet in a file of its own."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from nnefc.driver.specializations import Specializations
+from nnefc.inspect.html.page import graph_fragment
+from nnefc.inspect.library_graph import graph_of_library
+from nnefc.ir.constant_evaluation import external_calls
+from nnefc.ir.network import Network, OpenDimension, size_by_name
+from nnefc.loader import Model, listed, load
+from nnefc.loader.notebook import face_html
+from nnefc.passes.backend import Code, Lowered, TimedKernel
+from nnefc.passes.graph.index_bounds import index_limits
+from nnefc.passes.plan.data_independence import runs_with_any_values
+from nnefc.passes.plan.entry_sizes import counted_sizes, output_parts
+from nnefc.passes.plan.memory import MemoryPlan
+from nnefc.passes.plan.program import Buffer
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.mapped_files import LARGE, is_mapped, release_pages
+from nnefc.support.output_files import temporary_folder, write_error, write_together
+from nnefc.symbolic.dims import Dimension, bounds, is_known, ranges
+from nnefc.symbolic.formulas import factor_of
+from nnefc.symbolic.named_formulas import Formula, names_in
+from nnefc.targets.codegen.cpu.checks import Checks
+from nnefc.targets.codegen.cpu.isa_levels import LevelsCode
+from nnefc.targets.codegen.cpu.objects import MachineCode
+from nnefc.targets.description.library import (
+    DimensionDescription,
+    FormulaDescription,
+    KernelDescription,
+    LibraryDescription,
+    OperandDescription,
+    OwnDimension,
+    SpecializationDescription,
+    TensorDescription,
+)
+from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.encrypted_weights import read_key
+from nnefc.targets.link.outputs import write_network
+from nnefc.targets.link.toolchain import command_of
+from nnefc.targets.machine.any_target import AnyTarget
+from nnefc.targets.machine.cpu.target import Target
+from nnefc.targets.machine.system import FileFormat
+
+__all__ = ["Artifact", "Trial", "build", "compiler_version"]
+
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What `--precision auto` found of a precision.
+
+    Attributes:
+        precision: `fp32`, `bf16`, `fp16` or `int8`.
+        error: the largest of a result, over the largest value of its output.
+        seconds: of the shortest run; None if it was not timed, for it is over the error or nothing else is within.
+        taken: whether it is the one that the artifact has.
+    """
+
+    precision: str
+    error: float
+    seconds: float | None
+    taken: bool
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Artifact:
+    """A compiled network. It never changes; it can be pickled, and so be sent from the process that compiles it.
+
+    Attributes:
+        description: names, types and shapes, and the memory that a session takes.
+        target: the machine that the code is for.
+        lower_bound_bytes: what no plan of the workspace could go below.
+        code: the network's code: for CPUs a `MachineCode`, for GPUs a `CudaCode`.
+        trials: of `--precision auto`: all precisions that were tried, in turn.
+        checks: how many checks its kernels have, and how many were proved to be needless; None where there are none.
+        files: the names of files beside the model that it was compiled from, or would have been if they were there.
+    """
+
+    description: LibraryDescription
+    target: AnyTarget
+    lower_bound_bytes: int
+    code: Code
+    _constants: Constants | None
+    trials: tuple[Trial, ...] = ()
+    checks: Checks | None = None
+    files: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        face = f"{listed(self.inputs)} -> {listed(self.outputs)}"
+        return f"<Artifact {self.description.model} for {self.target.name}: {face}>"
+
+    def _repr_html_(self) -> str:
+        kinds = (("input", self.inputs), ("output", self.outputs), ("state", self.description.states))
+        facts = [
+            ("constants", f"{self.description.constant_bytes:,} bytes"),
+            ("workspace", f"{self.description.workspace_bytes:,} bytes a session"),
+        ]
+        shown = face_html(f"Artifact {self.description.model} for {self.target.name}", kinds, facts)
+        if self.description.kernels:
+            shown += graph_fragment("kernels", graph_of_library(self.description))
+        return shown
+
+    def __copy__(self) -> Artifact:
+        return self
+
+    def __deepcopy__(self, _: object) -> Artifact:
+        return self
+
+    @property
+    def inputs(self) -> tuple[TensorDescription, ...]:
+        """Names, types and shapes of the inputs."""
+        return self.description.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorDescription, ...]:
+        """Names, types and shapes of the outputs."""
+        return self.description.outputs
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        weights: str | None = None,
+        encrypt: bytes | str | os.PathLike[str] | None = None,
+        cc: str | None = None,
+    ) -> None:
+        """Write the network as a library of the kind that the end of `path` asks for; whole or not at all.
+
+        A shared library ends with `.so` (`.dylib`, `.dll` or `.wasm` where the target has those), a static one with
+        `.a`, an object file with `.o`. The latter two come with a C header beside them, `NAME.h`.
+
+        Args:
+            path: the file.
+            name: what the names of the functions begin with, `NAME_create` and so on, so that several networks can be
+                linked into one program; `nnefc` without it. Shared libraries have the functions by both names.
+            weights: where the trained values are: "embedded" in the library, or "separate" in a file beside it, whose
+                name ends with `.weights`. None: in the library, or in a file if they are to be encrypted.
+            encrypt: a key for the file of trained values, 32 bytes or a file of these, which `load` needs then.
+            cc: the command of a compiler and linker for the target that takes GCC's options, in place of zig.
+
+        Raises:
+            CompileError: an option or a name that does not fit, a file that cannot be written, a failure of the linker.
+        """
+        description = replace(self.description, prefix=name) if name is not None else self.description
+        key = encrypt if encrypt is None or isinstance(encrypt, bytes) else read_key(Path(encrypt))
+        with temporary_folder("nnefc-") as folder:
+            files = [folder / f"{number}.o" for number in range(len(self.code.objects))]
+            for file, content in zip(files, self.code.objects, strict=True):
+                file.write_bytes(content)
+            files += self.code.write_sources(folder)
+            target, command = self.target.zig_target, command_of(cc) if cc is not None else ()
+            write_network(
+                files,
+                self._constants,
+                description,
+                Path(path),
+                zig_target=target,
+                cc=command,
+                weights=weights or ("embedded" if key is None else "separate"),
+                key=key,
+                zig_cpu=self.target.host.zig_cpu,
+            )
+
+    def emit(self, kind: str, folder: str | os.PathLike[str]) -> None:
+        """Write the code as text into `folder`.
+
+        Args:
+            kind: "llvm-ir" (files that end with `.ll`, optimized) or "asm" (`.s`), a file for each module of LLVM's:
+                `entry` and `kernels0`, `kernels1`, …; or "cuda", for GPUs: `kernels.cu`.
+            folder: made if it is not there. Files of an earlier call are replaced.
+
+        Raises:
+            CompileError: another kind, one that the target does not have, a folder that cannot be written, or an
+                artifact that was pickled: it has machine code only.
+        """
+        if kind not in self.code.texts:
+            raise CompileError(
+                f"there is no {kind} in code for the target {self.target.name}",
+                hint=f"choose one of {', '.join(self.code.texts)}",
+            )
+        place = Path(folder)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(place, error) from error
+        old = {file for pattern in self.code.texts[kind] for file in place.glob(pattern)}
+        new = write_together(place, lambda beside: self.code.write_text(kind, beside))
+        for file in sorted(old - set(new)):
+            file.unlink(missing_ok=True)
+
+    def load(self, *, threads: int | None = None, device: int = 0, flush_subnormals: bool = True) -> Model:
+        """Load the network into this process, without leaving a file; arguments as of `nnefc.load`."""
+        with temporary_folder("nnefc-") as folder:  # Windows removes no file that is loaded
+            path = folder / f"network{self.target.format.suffix}"
+            self.export(path)
+            return load(path, threads=threads, device=device, flush_subnormals=flush_subnormals)
+
+    def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+        """Run the network once; for more than one run, :meth:`load` it."""
+        with self.load() as model:
+            return model.run(inputs)
+
+
+def build(
+    network: Network,
+    target: AnyTarget,
+    levels: Sequence[tuple[AnyTarget, Sequence[Lowered]]],
+    codes: Sequence[Code],
+    special: Specializations,
+) -> Artifact:
+    """Put a lowered network, those for known sizes that follow it, and their code together.
+
+    Args:
+        levels: for each kind of processor that the library has code for, its target, and these programs.
+        codes: of each of them.
+    """
+    last = levels[-1][1][-1]
+    device = codes[0].device
+    several = len(levels) > 1
+    described = [_level(network, own, programs, last, device, special) for own, programs in levels]
+    description = replace(described[0], target=target.name)
+    if several:
+        most = {name: max(getattr(level, name) for level in described) for name in ("workspace_bytes", "scratch_bytes")}
+        called = any(level.is_called for level in described)
+        description = replace(description, levels=tuple(described), is_called=called, **most)
+    constants = _constants(network, last, description.constant_bytes)
+    code = LevelsCode(tuple(code for code in codes if isinstance(code, MachineCode))) if several else codes[0]
+    return Artifact(description, target, levels[0][1][0].plan.lower_bound, code, constants)
+
+
+def _level(
+    network: Network,
+    target: AnyTarget,
+    programs: Sequence[Lowered],
+    last: Lowered,
+    device: str,
+    special: Specializations,
+) -> LibraryDescription:
+    """What a library says of itself on one kind of processor; `last` has the constants of all programs."""
+    description = replace(
+        _description(network, target, programs[0], last.plan, device),
+        scratch_bytes=max(program.scratch_bytes for program in programs),
+        cpu_features=_features(target.host, programs),
+        kernels=tuple(_described_kernel(timed) for program in programs for timed in program.timed),
+        is_called=network.has_text or any(map(_calls_runtime, programs)),
+    )
+    description = replace(description, warms_up=_warms_up(description, target.host, programs))
+    description = _with_specializations(description, programs, special) if special.networks else description
+    return _only_specialized(description) if special.only else description
+
+
+_CALLED = {"nnefc_kernel_error", "nnefc_run_failed"}  # functions of the runtime that ask which session runs
+
+
+def _calls_runtime(program: Lowered) -> bool:
+    """Whether a program notes failures, or asks for them."""
+    return any(_CALLED & external_calls(func) for func in program.module.functions.values())
+
+
+def _warms_up(description: LibraryDescription, target: Target, programs: Sequence[Lowered]) -> bool:
+    """Whether a library computes something before its trained values are there: see `runtime/engine.c`."""
+    if target.format is not FileFormat.WASM or description.small or description.is_open or description.has_text:
+        return False
+    return all(runs_with_any_values(program.module, program.symbol) for program in programs)
+
+
+def _described_kernel(timed: TimedKernel) -> KernelDescription:
+    return KernelDescription(
+        timed.kernel,
+        timed.tensors,
+        timed.rule,
+        timed.operations,
+        timed.bytes,
+        timed.operators,
+        tuple(OperandDescription(*astuple(place)) for place in timed.reads),
+        tuple(OperandDescription(*astuple(place)) for place in timed.writes),
+    )
+
+
+def _features(target: Target, programs: Sequence[Lowered]) -> tuple[str, ...]:
+    """What a library looks for: those of the matrix unit only where its code uses it."""
+    of_kernels = {feature for program in programs for kernel in program.kernels for feature in kernel.features}
+    return (*target.features, *(feature for feature in target.tiles if feature in of_kernels))
+
+
+def _with_specializations(
+    description: LibraryDescription, programs: Sequence[Lowered], special: Specializations
+) -> LibraryDescription:
+    """With what the programs for some sizes need; those that leave sizes open have storages in the workspace, too.
+
+    These come before the last one, which has room for the other programs, and are alive when no others are.
+    """
+    numbers = {dimension.name: number for number, dimension in enumerate(description.dimensions)}
+    *lifetimes, _ = description.lifetimes
+    end = 1 + max((last for _, last in lifetimes), default=0)
+    parts, workspaces = [], [] if special.only else [description.open_workspaces]
+    known = zip(special.sizes, programs[1:], special.networks, special.zeros, strict=True)
+    for sizes, program, network, zeros in known:
+        plan, opened = program.plan, network.open_dimensions
+        own = tuple(OwnDimension(numbers.get(d.name), d.least, d.most, d.multiple) for d in opened)
+        lifetimes += [(end + storage.first, end + storage.last) for storage in plan.storages]
+        end = 1 + max((last for _, last in lifetimes), default=0)
+        bytes_, limits = plan.workspace_bytes, (*_limits(opened), *((formula, 0, 0) for formula in zeros))
+        shapes = tuple(tuple(n if is_known(n) else None for n in output.shape) for output in program.program.outputs)
+        ranks = [len(output.shape) for output in description.outputs]
+        outputs = None if list(map(len, shapes)) == ranks else shapes
+        parts.append(SpecializationDescription(sizes, bytes_, own, len(plan.storages), limits, outputs))
+        typical, most = ({d.var: getattr(d.values, which) for d in opened} for which in ("typical", "most"))
+        workspaces.append((plan.workspace_at(typical), plan.workspace_at(most)))
+    return replace(
+        description,
+        specializations=tuple(parts),
+        lifetimes=(*lifetimes, (end, end)),
+        parts=(),
+        open_workspaces=(workspaces[0][0], max(most for _, most in workspaces)),
+    )
+
+
+def _limits(dimensions: Sequence[OpenDimension]) -> tuple[tuple[Formula, int, int], ...]:
+    """What a program needs besides the ranges of its dimensions: formulas of these that may not be all they could."""
+    found = []
+    with ranges({dimension.var: dimension.values for dimension in dimensions}):
+        for each in dimensions:
+            if each.formula is not None and each.value is not None:
+                least, most = bounds(each.value)
+                if least < each.least or most > each.most:
+                    found.append((each.formula, each.least, each.most))
+    return tuple(found)
+
+
+def _only_specialized(description: LibraryDescription) -> LibraryDescription:
+    """Without sizes between those that there is code for; the first of them is the typical one."""
+    sizes = zip(description.dimensions, *(part.sizes for part in description.specializations), strict=True)
+    return replace(
+        description, dimensions=tuple(_between(dimension, each) for dimension, *each in sizes), only_specialized=True
+    )
+
+
+def _between(dimension: DimensionDescription, sizes: Sequence[int | None]) -> DimensionDescription:
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes):
+        return dimension
+    return replace(dimension, least=min(known), most=max(known), typical=known[0])
+
+
+def _description(
+    network: Network, target: AnyTarget, lowered: Lowered, whole: MemoryPlan, device: str
+) -> LibraryDescription:
+    """`whole` is the plan that has the constants of all programs."""
+    plan, program = lowered.plan, lowered.program
+    dimensions = [*network.open_dimensions, *(count.dimension for count in network.unlimited_counts)]
+    numbers = {dimension.var: number for number, dimension in enumerate(dimensions)}
+    return LibraryDescription(
+        model=network.name,
+        target=target.name,
+        compiler=compiler_version(),
+        inputs=_scaled(_described(network.inputs, program.inputs, network.open_dimensions, network.texts), network),
+        outputs=_scaled(_described(network.outputs, program.outputs, dimensions, network.texts), network),
+        states=_described([state.name for state in network.states], program.states),
+        workspace_bytes=plan.workspace_bytes,
+        scratch_bytes=lowered.scratch_bytes,
+        constant_bytes=whole.constant_bytes + _initial_bytes(network, whole),
+        state_bytes=whole.state_bytes,
+        state_initial_offset=whole.constant_bytes,
+        variables=() if target.host.small else network.variables,
+        small=target.host.small,
+        reproducible=target.host.reproducible,
+        index_limits=tuple((name, most) for name, most in index_limits(network).items() if name not in network.texts),
+        device=device,
+        dimensions=tuple(DimensionDescription(d.name, d.least, d.most, d.multiple, d.typical) for d in dimensions),
+        formulas=_formulas(network.open_dimensions, network.input_shapes),
+        counted=tuple(counted_sizes(program)),
+        labels=tuple(network.labels.items()),
+        metadata=() if target.host.small else tuple(network.metadata.items()),
+        has_text=network.has_text,
+        lifetimes=tuple((storage.first, storage.last) for storage in plan.storages),
+        open_workspaces=(
+            plan.workspace_at({d.var: d.values.typical for d in dimensions}),
+            plan.workspace_at({d.var: d.values.most for d in dimensions}),
+        ),
+        parts=tuple(storage.part for storage in plan.storages),
+        output_parts=output_parts(program),
+        part_dimensions=tuple(numbers[var] for var in program.parts),
+    )
+
+
+def _formulas(
+    dimensions: Sequence[OpenDimension], inputs: Mapping[str, tuple[Dimension, ...]]
+) -> tuple[FormulaDescription, ...]:
+    """How a library checks the dimensions that follow from others, and finds those that no input has by itself.
+
+    Raises:
+        CompileError: the inputs do not tell the size of a dimension.
+    """
+    stated = {size_by_name(size, dimensions) for shape in inputs.values() for size in shape}
+    known = {dimension.name for dimension in dimensions if dimension.formula is None and dimension.name in stated}
+    named = {dimension.name: dimension for dimension in dimensions}
+    left = [dimension for dimension in dimensions if dimension.formula is not None]
+    made: list[FormulaDescription] = []
+    while left:
+        for each in left:
+            assert each.formula is not None
+            unknown = [name for name in names_in(each.formula) if name not in known]
+            is_solved = len(unknown) == 1 and each.name in stated and each.value is not None
+            factor = factor_of(each.value or 0, named[unknown[0]].var) if is_solved else None
+            if not unknown or factor is not None:
+                break
+        else:
+            break
+        left.remove(each)
+        made.append(FormulaDescription(each.name, each.formula, *((unknown[0], factor) if factor is not None else ())))
+        known |= {each.name, *unknown}
+    for name in named:
+        if name not in known:
+            raise CompileError(
+                f"the shapes of the inputs do not tell the size of '{name}'", hint=f"give it: --shape {name}=64"
+            )
+    return tuple(made)
+
+
+@functools.cache
+def compiler_version() -> str:
+    """The compiler and its version, as libraries have it."""
+    return f"nnefc {version('nnefc')}"
+
+
+def _initial_bytes(network: Network, plan: MemoryPlan) -> int:
+    """How much of the states' memory a library must bring: without the bytes of zero at its end, which -0.0 has not."""
+    kept = zip(network.states, plan.state_offsets, strict=True)
+    ends = (offset + state.initial.nbytes for state, offset in kept if state.initial.reshape(-1).view(np.uint8).any())
+    return max(ends, default=0)
+
+
+def _constants(network: Network, lowered: Lowered, size: int) -> Constants | None:
+    """The trained values, and after them the states' initial values, with the offsets of their area."""
+    if not size:
+        return None
+    plan = lowered.plan
+    arrays = [(at, _kept(array)) for at, array in zip(plan.constant_offsets, lowered.constants, strict=True)]
+    for state, offset in zip(network.states, plan.state_offsets, strict=True):
+        if plan.constant_bytes + offset < size:
+            arrays.append((plan.constant_bytes + offset, np.ascontiguousarray(state.initial)))
+    return Constants(size, tuple(arrays))
+
+
+def _kept(array: np.ndarray) -> np.ndarray:
+    """An array that stays as it is when the files that the network was read from are written anew."""
+    if not is_mapped(array):
+        return array
+    made = array.copy()
+    if made.nbytes >= LARGE:
+        release_pages()
+    return made
+
+
+def _described(
+    names: tuple[str, ...] | list[str],
+    buffers: tuple[Buffer, ...],
+    dimensions: Sequence[OpenDimension] = (),
+    texts: Collection[str] = (),
+) -> tuple[TensorDescription, ...]:
+    return tuple(
+        TensorDescription(
+            name,
+            "string" if name in texts else buffer.dtype,
+            tuple(size_by_name(size, dimensions) for size in buffer.shape),
+        )
+        for name, buffer in zip(names, buffers, strict=True)
+    )
+
+
+def _scaled(tensors: tuple[TensorDescription, ...], network: Network) -> tuple[TensorDescription, ...]:
+    """With what their integers stand for, where that is known."""
+    known = network.scalings
+    return tuple(
+        replace(tensor, scale=known[tensor.name].scale, zero_point=known[tensor.name].zero_point)
+        if tensor.name in known
+        else tensor
+        for tensor in tensors
+    )

@@ -1,0 +1,385 @@
+"""Compiles a network, phase by phase: model files → Relax → TIR → objects → a library."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+
+from nnefc.backends import backend_of
+from nnefc.driver.artifact import Artifact, build
+from nnefc.driver.auto_precision import narrowest
+from nnefc.driver.formats import load_network, load_operator_files
+from nnefc.driver.in_memory import AnyModel, file_of
+from nnefc.driver.integer_io import with_integer_io
+from nnefc.driver.locks import in_turn
+from nnefc.driver.model_source import Source
+from nnefc.driver.option_keywords import CompileKeywords, compile_options, with_documented_options
+from nnefc.driver.options import (
+    AUTO,
+    DEFAULT_CODE,
+    DEFAULT_DEBUG,
+    FLOAT,
+    INT8,
+    CodeOptions,
+    CompileOptions,
+    DebugOptions,
+    PrecisionOptions,
+    ReadOptions,
+)
+from nnefc.driver.programs import lowered_levels
+from nnefc.driver.progress import Progress, Silent, Watched
+from nnefc.driver.provenance import source_digest
+from nnefc.driver.specializations import Specializations
+from nnefc.frontends.dynamic_shapes import check_ranges, leaving_open
+from nnefc.ir.extern_c import c_files
+from nnefc.ir.network import Network
+from nnefc.loader import LoadError, RunError
+from nnefc.passes.backend import Backend, Code
+from nnefc.passes.dump import dump_of
+from nnefc.passes.manager import Insertion, Observer, PassManager
+from nnefc.passes.pipeline import Place, joined
+from nnefc.passes.spec.verifier import Verifier, verifier_is_on
+from nnefc.quantizer.calibration import samples_of
+from nnefc.quantizer.quantize import QuantizationOptions, QuantizationPlan, input_types, plan_quantization, quantized
+from nnefc.support.diagnostics import CompileError, memory_errors, silence
+from nnefc.support.internal_errors import reports_internal_errors
+from nnefc.targets.codegen.cpu.checks import Checks
+from nnefc.targets.link.c_objects import c_objects
+from nnefc.targets.machine.any_target import AnyTarget, parse_any_target
+from nnefc.targets.machine.cpu.multiversioning import MULTI
+from nnefc.targets.machine.cpu.target import KEPT_WIDE
+
+__all__ = ["Progress", "compile", "compile_model", "compile_network", "machine_of", "quantization_of"]
+
+
+@with_documented_options(CompileKeywords)
+@reports_internal_errors(LoadError, RunError)
+def compile(
+    model: AnyModel,
+    target: str = "llvm",
+    *,
+    progress: Progress | None = None,
+    passes: Sequence[Insertion] = (),
+    observers: Sequence[Observer] = (),
+    **options: Unpack[CompileKeywords],
+) -> Artifact:
+    """Compiles a trained network for one target. Several threads may compile at the same time.
+
+    Args:
+        model: an NNEF model (a folder, a `.tgz` or `.tar` of it, or a document), an `.onnx` file, or a `.pnnx.param`
+            file with its `.pnnx.bin` next to it; or an ONNX model in memory, an `onnx.ModelProto` or its bytes.
+        target: `llvm` is this machine with all its features, `llvm -mcpu=NAME` another CPU, `cuda` NVIDIA GPUs;
+            `nnefc targets` lists those with a name.
+        progress: called at the beginning and end of every phase.
+        passes: passes of the user, each made by `nnefc.passes.after`.
+        observers: called after each run of a pass, such as `nnefc.passes.PassTimes()`; some in other threads.
+        {options}
+
+    Raises:
+        CompileError: the model, an option or the target is invalid or not supported.
+    """
+    chosen = compile_options("nnefc.compile", options, target)
+    return compile_model(model, replace(chosen, passes=tuple(passes), observers=tuple(observers)), progress)
+
+
+@reports_internal_errors(LoadError, RunError)
+def compile_model(model: AnyModel, options: CompileOptions, progress: Progress | None = None) -> Artifact:
+    """Compiles a model as :func:`compile` does; `options.precision` may be `auto`."""
+    path, folder = file_of(model)
+    with folder or nullcontext():
+        if options.precision.precision == AUTO:
+            return _fastest_precision(path, options, progress)
+        return _compile_file(path, options, Watched(progress or Silent()))
+
+
+def _fastest_precision(path: Path, options: CompileOptions, progress: Progress | None) -> Artifact:
+    """Compiles a model in several precisions, and returns the fastest within the error that the options allow."""
+    auto = options.precision
+
+    def tried(name: str) -> Artifact:
+        single = PrecisionOptions(precision=name, keep_wide=auto.keep_wide, io=auto.io)
+        if name == INT8:
+            single = replace(single, calibrate=auto.calibrate, method=auto.method)
+        with (progress or Silent()).phase(f"try {name}"):
+            return compile_model(path, replace(options, precision=single), progress)
+
+    return narrowest(tried, options.target, auto.calibrate, auto.max_error)
+
+
+def _compile_file(path: Path, options: CompileOptions, progress: Progress) -> Artifact:
+    """Compiles the file of a model in one precision."""
+    code = options.code
+    machine = machine_of(options)
+    backend = backend_of(machine)
+    load_operator_files(options.read.operators)
+    with _without_collections():
+        with progress.phase("read"):
+            read = _read(path, options.read, code, backend)
+        plan = None
+        if options.precision.precision == INT8:
+            with progress.phase("quantize"):
+                plan = quantization_of(read.network, options.precision)
+        finished = partial(_quantized_with_io, plan=plan, io=options.precision.io)
+        network = finished(read.network)
+        is_apart = bool(network.apart)
+
+        def again(**how: Any) -> Network:
+            return finished(read.load(**how))
+
+        with progress.phase("read") if code.specialize else nullcontext():
+            special = Specializations.of(
+                code.specialize, code.only_specialized, network, partial(again, is_apart=is_apart)
+            )
+        apart = replace(read.apart, networks=tuple(map(finished, read.apart.networks)))
+        special = special.following(apart, network)
+        if not machine.host.small:
+            with silence():
+                special = special.with_equal(network, partial(again, is_tied=True, is_apart=is_apart))
+        with ThreadPoolExecutor(1) as pool:  # during the compilation: large files take a while
+            source = pool.submit(source_digest, path, network.files)
+            artifact = compile_network(
+                network,
+                machine,
+                code,
+                debug=options.debug,
+                passes=options.passes,
+                observers=options.observers,
+                progress=progress,
+                special=special,
+                operators=None if read.source is None else read.source.operators(),
+                checked=read.source.places() if code.checked and read.source is not None else None,
+            )
+            described = replace(artifact.description, source=source.result())
+            return replace(artifact, description=described, files=network.files)
+
+
+def machine_of(options: CompileOptions) -> AnyTarget:
+    """Returns the machine that the options name, with what they say of its code.
+
+    Raises:
+        CompileError: there is no such machine, or it does not have what the options ask for.
+    """
+    code, precision = options.code, options.precision
+    target = f"{options.target} {MULTI}" if code.multi else options.target
+    is_int8 = precision.precision == INT8
+    machine = parse_any_target(target, *(() if is_int8 else (precision.precision, precision.keep_wide)))
+    if code.patches:
+        machine = machine.with_patches()
+    if code.small:
+        machine = machine.made_small()
+    return machine.made_reproducible() if code.reproducible else machine
+
+
+@dataclass(frozen=True)
+class _ReadModel:
+    """A model that was read.
+
+    Attributes:
+        network: the network for all sizes.
+        apart: networks for the single sizes that `network` is not correct for.
+        source: the tensors of the model, where kernels are timed or checked.
+        load: reads the model again, for other sizes.
+    """
+
+    network: Network
+    apart: Specializations
+    source: Source | None
+    load: Callable[..., Network]
+
+
+def _read(path: Path, options: ReadOptions, code: CodeOptions, backend: Backend) -> _ReadModel:
+    """Reads a model, in one network where its ranks do not depend on sizes, or where the backend has one program."""
+    load = partial(load_network, path, options, is_tied=not backend.takes_specializations)
+    is_apart = backend.takes_specializations and not code.only_specialized
+
+    def first(**how: Any) -> tuple[Network, Source | None]:
+        if not (code.profile or code.checked):
+            return load(**how), None
+        source = Source.read(partial(load, **how))
+        return source.network, source
+
+    network, source = first(is_apart=is_apart)
+    apart = Specializations()
+    if network.apart:
+        try:
+            with silence():
+                apart = Specializations.of_apart(network, load)
+        except CompileError:
+            network, source = first()
+    check_ranges(network.open_dimensions)
+    return _ReadModel(network, apart, source, load)
+
+
+def _quantized_with_io(network: Network, plan: QuantizationPlan | None, io: str) -> Network:
+    """Returns a network quantized by a plan, if there is one, with inputs and outputs of the type `io`."""
+    if plan is not None:
+        network = quantized(network, plan)
+    return network if io == FLOAT else with_integer_io(network, io)
+
+
+def quantization_of(network: Network, options: PrecisionOptions) -> QuantizationPlan:
+    """Returns how a network is quantized by its values on samples of its inputs; these are computed on this machine,
+    whatever the target is.
+
+    Raises:
+        CompileError: there are no samples, or they do not fit.
+    """
+    if options.calibrate is None:
+        raise CompileError(
+            "precision int8 needs data that the network is typically given: the scales follow from them",
+            hint="--calibrate images.npz, with values of the inputs by name",
+        )
+    samples = samples_of(options.calibrate, input_types(network))
+    here = parse_any_target("llvm")
+    named = tuple(name for name in options.keep_wide if name not in KEPT_WIDE)
+    ends = tuple(name for name in options.keep_wide if name in KEPT_WIDE)
+    how = QuantizationOptions(options.method, exclude=named, keep_wide=ends)
+    return plan_quantization(network, samples, how, lambda part: compile_network(part, here))
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Switches Python's search for cycles of objects off: it would visit all objects of a network again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@reports_internal_errors()
+def compile_network(
+    network: Network,
+    target: AnyTarget,
+    code: CodeOptions = DEFAULT_CODE,
+    *,
+    debug: DebugOptions = DEFAULT_DEBUG,
+    passes: Sequence[Insertion] = (),
+    observers: Sequence[Observer] = (),
+    progress: Progress | None = None,
+    special: Specializations | None = None,
+    operators: Mapping[str, str] | None = None,
+    checked: Mapping[str, str] | None = None,
+) -> Artifact:
+    """Compiles the network that a front end returns: the second half of :func:`compile`.
+
+    Args:
+        network: the network for all sizes.
+        target: the machine, with what the options say of it: see :func:`machine_of`.
+        code: the other options of the code.
+        debug: what is written on the way.
+        passes: passes of the user, each made by `nnefc.passes.after`.
+        observers: called after each run of a pass.
+        progress: called at the beginning and end of every phase.
+        special: networks of the same model for some sizes.
+        operators: the operators of the model by the tensors that they compute, for libraries that time their kernels.
+        checked: the nodes of the model by the tensors that they compute, for libraries whose kernels check accesses.
+    """
+    special = special or Specializations()
+    progress, backend = Watched(progress or Silent()), backend_of(target)
+    listed = backend.passes.with_passes(passes)
+    dump = dump_of(debug.dump, [listed.checked_name(name) for name in debug.dump_after])
+    managers = [
+        PassManager(
+            level,
+            level.settings(code.strict, code.memory_budget),
+            listed,
+            [
+                *([] if dump is None else [dump]),
+                *([Verifier()] if checked is not None or verifier_is_on() else []),
+                *observers,
+            ],
+        )
+        for level in backend.levels
+    ]
+    for each in passes:
+        if not any(manager.runs_inserted(each) for manager in managers):
+            raise CompileError(
+                f"the pass {each.after!r}, which {each.name!r} follows, does not run for this target and these options",
+                hint="--print-passes lists those that do",
+            )
+    backend.check()
+    _check_target(network, special, backend, code.profile, checked is not None)
+    with (
+        _without_collections(),
+        memory_errors("the network takes more memory to compile than there is"),
+        ExitStack() as generators,
+    ):
+        place = Place(
+            has_others=bool(special.networks), operators=operators or {}, checked=checked, told=progress.kernels
+        )
+        with progress.phase("lower"), in_turn():
+            levels = lowered_levels(network, special, managers, code.profile, place, generators)
+        with progress.phase("generate code"):
+            parts = [part for level in levels for part in level.programs]
+            c_code = c_objects(c_files(joined(parts).module), levels[0].manager.backend.target.host)
+            codes: list[Code] = []
+            for level in levels:
+                objects = level.generator.finish(*(program.entry for program in level.programs[special.only :]))
+                objects += () if codes else c_code
+                write = None if dump is None else dump.text
+                codes.append(level.manager.backend.finish(joined(level.programs), objects, level.manager, write))
+        with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
+            made = [(level.manager.backend.target, level.programs) for level in levels]
+            artifact = build(network, target, made, codes, special)
+        if checked is None:
+            return artifact
+        checks = sum((level.generator.checks for level in levels), Checks())
+        return replace(artifact, description=replace(artifact.description, checked=True), checks=checks)
+
+
+def _check_target(network: Network, special: Specializations, backend: Backend, profile: bool, checked: bool) -> None:
+    """Refuses networks and options that the target does not support, before any work.
+
+    Args:
+        network: the network for all sizes.
+        special: networks of the same model for some sizes.
+        backend: the backend of the target.
+        profile: whether kernels are timed.
+        checked: whether kernels check their accesses.
+
+    Raises:
+        CompileError: the target does not support something; with a way out.
+    """
+    name = backend.target.name
+    if profile and not backend.takes_profile:
+        raise CompileError(
+            f"libraries for the target {name} do not time their kernels",
+            hint="tools of its maker do: for NVIDIA's GPUs, nsys profile and ncu",
+        )
+    if checked and not backend.takes_checks:
+        raise CompileError(
+            f"libraries for the target {name} do not check what their kernels do",
+            hint="tools of its maker do: for NVIDIA's GPUs, compute-sanitizer",
+        )
+    if special.networks and not backend.takes_specializations:
+        raise CompileError(
+            f"code of its own for some sizes is for processors, not for the target {name}",
+            hint="compile a library for each of these sizes: --shape NAME=SIZE",
+        )
+    if special.networks and any(part.unlimited_counts for part in (network, *special.networks)):
+        names = {count.dimension.name for part in (network, *special.networks) for count in part.unlimited_counts}
+        raise CompileError(
+            "code of its own for some sizes needs limits of the sizes that only the data tell: "
+            f"{', '.join(sorted(names))} has none",
+            hint=f"give it a range: --shape {min(names)}=0..1000",
+        )
+    if not backend.target.host.hosted and (network.open_dimensions or network.all_counts or network.has_text):
+        raise CompileError(
+            f"the target {name} has no heap, which "
+            + ("strings need" if network.has_text else "sizes that are known at run time need"),
+            hint=None if network.has_text else "give the open dimensions: --shape NAME=SIZE",
+        )
+    if network.has_text and not backend.takes_text:
+        raise CompileError(
+            f"the network computes with strings: code for them is for processors, not for the target {name}",
+            hint="compile the part that reads and makes strings for the processor, and the rest for the GPU",
+        )

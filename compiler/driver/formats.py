@@ -1,0 +1,230 @@
+"""Which front end reads a model: by its first bytes, and where they do not tell, by the end of its name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from inspect import signature
+from itertools import islice
+from operator import index
+from pathlib import Path
+from typing import Any
+
+from nnefc.driver.file_magic import check_known, is_onnx, is_pnnx
+from nnefc.driver.locks import in_turn
+from nnefc.driver.option_fields import flag_of, given_values, option_fields
+from nnefc.driver.options import DEFAULT_READ, ReadOptions
+from nnefc.frontends.dynamic_shapes import OpenSizesError, naming_sums
+from nnefc.ir.network import Network, check_sizes
+from nnefc.ir.outline import Outline
+from nnefc.support.diagnostics import CompileError, memory_errors
+from nnefc.symbolic.dims import OpenSize
+
+__all__ = ["Format", "format_of", "load_network", "load_operator_files", "load_outline"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """An exchange format and the module with its `load(path, **options) -> Network`.
+
+    `has_sequences` says whether inputs may be sequences, and absent.
+    """
+
+    name: str
+    module: str
+    has_sequences: bool = False
+
+    def loader(self) -> Callable[..., Network]:
+        """The front end, imported when it is needed: each brings libraries of its own."""
+        load: Callable[..., Network] = import_module(self.module).load
+        return load
+
+    def outliner(self) -> Callable[..., Outline]:
+        """The front end's `outline(path, **options) -> Outline`."""
+        outline: Callable[..., Outline] = import_module(self.module).outline
+        return outline
+
+
+_NNEF = Format("NNEF", "nnefc.frontends.nnef")
+_ONNX = Format("ONNX", "nnefc.frontends.onnx", has_sequences=True)
+_PNNX = Format("PNNX", "nnefc.frontends.pnnx")
+_BY_SUFFIX = {".onnx": _ONNX, ".param": _PNNX}
+"""Every other name is NNEF's: a folder, an archive or a document."""
+
+
+_TOO_LARGE = "{} takes more memory to read than there is"
+
+
+def format_of(path: Path) -> Format:
+    """The format of a model.
+
+    Raises:
+        CompileError: there is no such file, or it is known to be something else; with the way to a model from it.
+    """
+    if not path.exists():
+        raise _missing(path)
+    if not path.is_dir() and not path.is_file():
+        raise CompileError(f"'{path}' is neither a file nor a folder")
+    try:
+        check_known(path)
+    except OSError as error:
+        raise CompileError(f"cannot read '{path}': {error.strerror or error}") from error
+    if path.is_dir():
+        return _NNEF
+    if is_onnx(path):
+        return _ONNX
+    return _PNNX if is_pnnx(path) else _BY_SUFFIX.get(path.suffix.lower(), _NNEF)
+
+
+def _missing(path: Path) -> CompileError:
+    """With the file of a like name that may be meant."""
+    try:
+        names = [item.name for item in islice(path.parent.iterdir(), 10_000)]
+    except OSError:
+        return CompileError(f"there is no file '{path}': its folder does not exist")
+    close = get_close_matches(path.name, names, 1)
+    return CompileError(
+        f"there is no file or folder '{path}'", hint=f"did you mean '{path.parent / close[0]}'?" if close else None
+    )
+
+
+def load_operator_files(files: Iterable[str | os.PathLike[str]]) -> None:
+    """Run Python files that register operators of the user's.
+
+    Raises:
+        CompileError: one cannot be run, or registers nothing.
+    """
+    for file in files:
+        from nnefc.operators.custom import load_operators  # which TVM comes with
+
+        load_operators(Path(file))
+
+
+def load_outline(path: Path, options: ReadOptions = DEFAULT_READ) -> Outline:
+    """Returns what the file of a model of any format says; options that an outline does not need are ignored.
+
+    Raises:
+        CompileError: the file is no model, or is not as it must be.
+    """
+    outline = format_of(path).outliner()
+    known = signature(outline).parameters
+    with in_turn(), memory_errors(_TOO_LARGE.format(path)):
+        return outline(path, **{name: value for name, value in given_values(options).items() if name in known})
+
+
+def load_network(
+    path: Path,
+    options: ReadOptions = DEFAULT_READ,
+    *,
+    fixed: Mapping[str, tuple[int | OpenSize, ...]] | None = None,
+    fixed_dimensions: Collection[str] | None = None,
+    is_tied: bool = False,
+    is_apart: bool = False,
+) -> Network:
+    """Reads a model of any format.
+
+    Args:
+        path: the model.
+        options: how it is read. Files of custom operators are loaded before: see :func:`load_operator_files`.
+        fixed: shapes of inputs that hold whatever else is said of open sizes.
+        fixed_dimensions: the open dimensions that what else is said of does not hold; None: all.
+        is_tied: whether open sizes that broadcast are one size.
+        is_apart: whether the network need not be right for single sizes, which it names: see :class:`Network`.
+
+    Raises:
+        CompileError: the model, or an option that its format does not have.
+    """
+    format_ = format_of(path)
+    load = format_.loader()
+    given = {name: value for name, value in given_values(options).items() if name != "operators"}
+    known = [name for name, parameter in signature(load).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
+    known = [name for name in known if name not in ("is_tied", "is_apart")]
+    for name in given:
+        if name not in known:
+            raise _no_option(name, format_, known)
+    if "shape" in given:
+        given["shape"] = {n: _sizes(n, shape, format_.has_sequences) for n, shape in given["shape"].items()}
+    given["is_tied"] = is_tied
+    if format_ is _ONNX:
+        given["is_apart"] = is_apart
+    if fixed is not None:
+        given["shape"] = _with_known(given.get("shape", {}), fixed, fixed_dimensions)
+    with in_turn(), memory_errors(_TOO_LARGE.format(path)):
+        try:
+            network = load(path, **given)
+        except OpenSizesError as error:
+            _check_with_known_sizes(error, load, path, given)
+            raise
+    check_sizes(network)
+    return naming_sums(network) if network.open_dimensions else network
+
+
+def _check_with_known_sizes(error: OpenSizesError, load: Callable[..., Network], path: Path, given: Any) -> None:
+    """Raise what is wrong with a network without a word of open sizes, if that is wrong with known ones too."""
+    try:
+        load(path, **{**given, "shape": _with_known(given.get("shape", {}), error.shapes)})
+    except CompileError as other:
+        if other.message == error.message:
+            raise
+
+
+def _with_known(
+    given: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int | OpenSize, ...]],
+    dimensions: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """What a user gives, with these shapes in place of sizes that stay open; of these dimensions, or of all."""
+
+    def is_other(name: str, shape: Any) -> bool:
+        is_open = any(isinstance(size, OpenSize) for size in shape or ())
+        named = dimensions is None or name in shapes or not {name, *name.split(",")}.isdisjoint(dimensions)
+        return not (is_open and named)
+
+    return {**{name: shape for name, shape in given.items() if is_other(name, shape)}, **shapes}
+
+
+def _no_option(name: str, format_: Format, known: list[str]) -> CompileError:
+    """An option that models of a format do not have, and those that they have."""
+
+    fields = option_fields(ReadOptions)
+
+    def spelled(keyword: str) -> str:
+        return flag_of(keyword, fields[keyword]) if keyword in fields else f"--{keyword}"
+
+    return CompileError(
+        f"{spelled(name)} (in Python {name}=) is not an option for {format_.name} models",
+        hint=f"they have {', '.join(map(spelled, known))}",
+    )
+
+
+def _sizes(name: str, given: Any, has_sequences: bool) -> Any:
+    """The shape as a tuple of Python's own integers, with tuples in it, and None, where there are sequences.
+
+    Raises:
+        CompileError: it is of something else.
+    """
+    try:
+        made = _in_tuples(given, has_sequences)
+    except TypeError:
+        raise CompileError(
+            f"the shape given for {name!r} is {given!r}, not integers", hint="such as (1, 3, 224, 224)"
+        ) from None
+    return (made,) if isinstance(made, int | OpenSize) else made
+
+
+def _in_tuples(given: Any, has_sequences: bool, depth: int = 0) -> Any:
+    if (
+        isinstance(given, Iterable)
+        and not isinstance(given, str | bytes | Set | Mapping)
+        and (has_sequences or not depth)
+    ):
+        return tuple(_in_tuples(item, has_sequences, depth + 1) for item in given)
+    if isinstance(given, OpenSize):
+        return given
+    open_size = OpenSize.read(given) if isinstance(given, str) else None
+    if open_size is not None:
+        return open_size
+    return None if has_sequences and given is None else index(given)

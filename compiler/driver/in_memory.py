@@ -1,0 +1,142 @@
+"""Models in memory, as files: that is what front ends read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, TypeAlias
+
+from nnefc.frontends.compressed import GZIP, largest_content, unpacked
+from nnefc.support.diagnostics import CompileError
+from nnefc.support.output_files import temporary_errors
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["AnyModel", "file_of"]
+
+AnyModel: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
+"""An ONNX model in memory, its bytes, or the file of a model of any format."""
+
+_MOST_BYTES = 1 << 31
+"""Of a message of protobuf."""
+
+_WAYS = {
+    "torch": "nnefc.torch.compile(module.eval(), example) compiles modules; programs of torch.onnx have a model_proto",
+    "sklearn": "nnefc.sklearn.compile(estimator, samples) compiles estimators",
+    "onnx": "onnx.helper.make_model makes a model of a graph",
+    "onnx_ir": "onnx_ir.to_proto gives an onnx.ModelProto",
+    "keras": "tf2onnx.convert.from_keras(model) gives an onnx.ModelProto",
+    "tensorflow": "tf2onnx.convert.from_keras and from_function give an onnx.ModelProto",
+}
+"""How models of other packages are compiled."""
+
+
+def file_of(model: AnyModel) -> tuple[Path, TemporaryDirectory[str] | None]:
+    """The file of a model; and the folder that it is in if it had to be written, to be kept while it is read.
+
+    Raises:
+        CompileError: it is nothing that nnefc compiles, or cannot be written down.
+    """
+    if isinstance(model, str | os.PathLike):
+        return Path(model), None
+    with temporary_errors():
+        folder = TemporaryDirectory(prefix="nnefc-model-", ignore_cleanup_errors=True)
+        path = Path(folder.name) / "model.onnx"
+        if isinstance(model, bytes):
+            content = _plain(model)
+            _check_complete_bytes(content)
+            path.write_bytes(content)
+        else:
+            _write(model, path)
+    return path, folder
+
+
+def _write(model: onnx.ModelProto, path: Path) -> None:
+    import onnx
+    from google.protobuf.message import EncodeError
+
+    if not isinstance(model, onnx.ModelProto):
+        kind = type(model)
+        raise CompileError(
+            f"a model is a file, an onnx.ModelProto or its bytes, and no {kind.__module__}.{kind.__qualname__}",
+            hint=next((_WAYS[name] for name in _packages(kind) if name in _WAYS), None),
+        )
+    _check_complete(model)
+    try:
+        content = _serialized(model)
+    except (EncodeError, ValueError) as error:  # by the kind of protobuf: a message has less than 2 GB
+        if model.ByteSize() < _MOST_BYTES:
+            raise CompileError(f"the model cannot be written down: {error}") from error
+        copied = onnx.ModelProto()
+        copied.CopyFrom(model)
+        onnx.save_model(copied, str(path), save_as_external_data=True, location="model.data")
+    else:
+        path.write_bytes(content)
+
+
+def _plain(model: bytes) -> bytes:
+    """The bytes of a model that may be compressed with gzip."""
+    if not model.startswith(GZIP):
+        return model
+    hint = "pass what gzip.decompress gives for it"
+    return unpacked(Path("model.onnx.gz"), model, largest_content(len(model)), hint).tobytes()
+
+
+def _check_complete_bytes(model: bytes) -> None:
+    """Checks the tensors of a serialized model; it is parsed only if the key of external data stands in it."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    if b"location" not in model:
+        return
+    try:
+        _check_complete(onnx.ModelProto.FromString(model))
+    except DecodeError:
+        return  # the front end says what is wrong with it
+
+
+def _check_complete(model: onnx.ModelProto) -> None:
+    """Refuses a model that refers to files beside it: a model in memory has no folder.
+
+    Raises:
+        CompileError: the first tensor whose data is external.
+    """
+    for tensor in _tensors(model):
+        if tensor.data_location == tensor.EXTERNAL:
+            location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+            raise CompileError(
+                f"the data of the tensor {tensor.name!r} is in the file {location!r}, and a model in memory has no "
+                "folder where that could be",
+                hint="give the path of the model's file in place of the model, or load the data first: "
+                "onnx.load_external_data_for_model(model, FOLDER)",
+            )
+
+
+def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """All tensors of a model: initializers and attributes, also of inner graphs, functions and trainings."""
+    graphs = [model.graph, *(g for step in model.training_info for g in (step.initialization, step.algorithm))]
+    nodes = [node for function in model.functions for node in function.node]
+    while graphs or nodes:
+        if graphs:
+            graph = graphs.pop()
+            yield from graph.initializer
+            yield from (part for sparse in graph.sparse_initializer for part in (sparse.values, sparse.indices))
+            nodes += graph.node
+            continue
+        for attribute in nodes.pop().attribute:
+            sparse = [*attribute.sparse_tensors, attribute.sparse_tensor]
+            yield from (attribute.t, *attribute.tensors, *(part for s in sparse for part in (s.values, s.indices)))
+            graphs += [attribute.g, *attribute.graphs]
+
+
+def _serialized(model: onnx.ModelProto) -> bytes:
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def _packages(kind: type) -> list[str]:
+    """Those that a type and those that it is derived from are defined in, its own first."""
+    return [one.__module__.partition(".")[0] for one in kind.__mro__]

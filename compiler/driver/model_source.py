@@ -1,0 +1,136 @@
+"""A network with the tensors of its model: which variables hold them, and what of the model asked for each.
+
+conv1@1 = conv2d(x, W)       no tensor of the model: made on the way to one
+conv1 = add(conv1@1, b)      the tensor conv1, of "'conv' in graph.nnef:12:5"
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tvm import relax
+
+from nnefc.driver.locks import in_turn
+from nnefc.frontends.dynamic_shapes import leaving_open
+from nnefc.ir.network import Network
+from nnefc.operators.recording import Application, Recording, recording
+from nnefc.passes.backend import Backend
+from nnefc.passes.graph.debug_locations import origins
+from nnefc.passes.manager import PassManager
+from nnefc.passes.pipeline import optimized
+from nnefc.quantizer.observation import returning
+
+__all__ = ["Source", "Tensor", "application_of", "operator_of"]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor that a model computes.
+
+    Attributes:
+        name: as the model calls it.
+        variable: the name of the variable that has it.
+        place: what of the model computes it, as messages say it; empty if that is not known.
+    """
+
+    name: str
+    variable: str
+    place: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """A network as a front end returns it, and the tensors of its model, in the order in which it computes them."""
+
+    network: Network
+    tensors: tuple[Tensor, ...]
+    recording: Recording
+
+    @classmethod
+    def read(cls, load: Callable[[], Network]) -> Source:
+        """What `load` reads."""
+        with recording() as found:
+            network = load()
+        return cls(network, tuple(_tensors(network, found)), found)
+
+    def of(self, network: Network) -> Source:
+        """The same model as another network, whose variables have the same names."""
+        known = set(_variables(network))
+        kept = tuple(tensor for tensor in self.tensors if tensor.variable in known)
+        return Source(network, kept, self.recording)
+
+    def operators(self) -> dict[str, str]:
+        """What the model computes tensors by, by the names of their variables, and of those on the way to them."""
+        return {name: operator_of(place) for name, place in self.places().items()}
+
+    def places(self) -> dict[str, str]:
+        """What of the model computes tensors, as messages say it; by the same names."""
+        found: dict[str, str] = {}
+        waiting: list[str] = []
+        for block in self.network.module["main"].body.blocks:
+            for binding in block.bindings:
+                waiting.append(str(binding.var.name))
+                application = application_of(self.recording, binding)
+                if application is not None:
+                    found |= dict.fromkeys(waiting, application.place)
+                    waiting = []
+        return found
+
+    def returning(self, tensors: Sequence[Tensor]) -> Network:
+        """The network with these tensors as its outputs, in place of its own."""
+        variables = _variables(self.network)
+        return returning(self.network, lambda _: [variables[tensor.variable] for tensor in tensors])
+
+    def variable(self, tensor: Tensor) -> relax.Var:
+        """What holds a tensor."""
+        return _variables(self.network)[tensor.variable]
+
+    def between_kernels(self, backend: Backend, strict: bool, memory_budget: float) -> tuple[Tensor, ...]:
+        """The tensors that kernels leave in memory; the others are known inside of kernels alone."""
+        network = self.network
+        opened = leaving_open(network.open_dimensions, network.input_shapes, network.all_counts)
+        with in_turn(), opened, backend.target.host.to_tvm():
+            last = optimized(network, PassManager(backend, backend.settings(strict, memory_budget)))
+        left = {origins(name)[-1] for name in _all_variables(last) if origins(name)}
+        return tuple(tensor for tensor in self.tensors if tensor.variable in left)
+
+
+def _all_variables(network: Network) -> list[str]:
+    return [str(binding.var.name) for block in network.module["main"].body.blocks for binding in block.bindings]
+
+
+def operator_of(place: str) -> str:
+    """The operator in what messages call a place: `Conv` of "node 'a' (Conv)", `conv` of "'conv' in g.nnef:7:3"."""
+    for pattern in (r"\(([^()]+)\)$", r"^the node (\S+)", r"^'([^']+)'"):
+        found = re.search(pattern, place)
+        if found is not None:
+            return found[1]
+    return place
+
+
+def application_of(recording: Recording, binding: relax.Binding) -> Application | None:
+    """The outermost operator that a binding was made for; None if it was not made for any."""
+    found = recording.applications.get(binding.var) or recording.applications.get(binding.value)
+    return found[0][0] if found else None
+
+
+def _variables(network: Network) -> dict[str, relax.Var]:
+    """The variables of single tensors that a network may return, by their names."""
+    main = network.module["main"]
+    kept = list(main.body.body.fields)[len(network.outputs) :] if isinstance(main.body.body, relax.Tuple) else []
+    taken = {field for field in kept if isinstance(field, relax.Var)}  # a library returns each once
+    bound = [binding.var for block in main.body.blocks for binding in block.bindings]
+    return {str(v.name): v for v in bound if isinstance(v.ty, relax.TensorType) and v not in taken}
+
+
+def _tensors(network: Network, found: Recording) -> list[Tensor]:
+    names = {str(var.name): name for var, name in found.names.items() if isinstance(var, relax.Var)}
+    bindings = [binding for block in network.module["main"].body.blocks for binding in block.bindings]
+    made = {str(binding.var.name): application_of(found, binding) for binding in bindings}
+    return [
+        Tensor(names[variable], variable, "" if (application := made[variable]) is None else application.place)
+        for variable in _variables(network)
+        if variable in names
+    ]

@@ -1,0 +1,54 @@
+"""Which model a library comes from: a digest of the model's files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from nnefc.driver.formats import format_of
+from nnefc.support.diagnostics import CompileError
+
+__all__ = ["source_digest"]
+
+_NNEF_SUFFIXES = {".nnef", ".dat", ".quant"}  # of the files in a model's folder that the standard knows
+
+
+def source_digest(model: Path, further: Iterable[str] = ()) -> str:
+    """`sha256:` and the digest of a model.
+
+    Of a model in one file it is the file's own; of several, as a document with the tensors beside it, that of the lines
+    `digest  name` that the command sha256sum prints for them, in the order of their names, which are relative to the
+    model's folder.
+
+    Args:
+        model: as given to the compiler.
+        further: names of files beside the model that it may have read; those that are not there do not count.
+
+    Raises:
+        CompileError: a file cannot be read.
+    """
+    folder, names = _files(model)
+    names = sorted({*names, *(name for name in further if (folder / name).is_file())})
+    digests = [_digest(folder / name) for name in names]
+    if len(digests) == 1:
+        return f"sha256:{digests[0]}"
+    lines = "".join(f"{digest}  {name}\n" for digest, name in zip(digests, names, strict=True))
+    return f"sha256:{hashlib.sha256(lines.encode(errors='surrogateescape')).hexdigest()}"
+
+
+def _files(model: Path) -> tuple[Path, list[str]]:
+    if model.is_dir():
+        found = (file for file in model.rglob("*") if file.suffix in _NNEF_SUFFIXES and file.is_file())
+        return model, [file.relative_to(model).as_posix() for file in found]
+    if format_of(model).name == "PNNX":
+        return model.parent, [model.name, model.with_suffix(".bin").name]
+    return model.parent, [model.name]
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise CompileError(f"{path} cannot be read: {error.strerror or error}") from error

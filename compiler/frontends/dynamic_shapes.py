@@ -1,0 +1,270 @@
+"""What all front ends do with sizes that a model leaves open: they stay open, and errors say how to give them.
+
+x: float32[batch, 3, ?, ?]      batch, x_2 and x_3 are open dimensions, of any size
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from nnefc.frontends.refusals import REFUSALS, reason_of
+from nnefc.ir.network import Count, Network, OpenDimension
+from nnefc.ir.outline import Allowed, OpenTensor, likely_size, shape_option
+from nnefc.support.diagnostics import CompileError, ran_out_of_memory
+from nnefc.support.internal_errors import internal_error, is_mistake
+from nnefc.symbolic.dims import LARGEST, Dimension, OpenSize, Range, Size, bounds, expression, ranges, typical
+from nnefc.symbolic.formulas import formula_of, size_of, value_of
+from nnefc.symbolic.named_formulas import spelled
+from nnefc.symbolic.ranges import may_be_empty
+from nnefc.symbolic.refinement import Narrowing
+
+__all__ = [
+    "OpenDimensions",
+    "OpenInputs",
+    "OpenSizesError",
+    "axis_name",
+    "check_ranges",
+    "leaving_open",
+    "likely_sizes",
+    "naming_sums",
+]
+
+_MOST_TOGETHER = LARGEST**3
+
+
+def axis_name(tensor: str, axis: int) -> str:
+    """The name of an open dimension that the model has none for."""
+    return f"{tensor}_{axis}"
+
+
+def likely_sizes(tensors: Iterable[OpenTensor]) -> dict[str, int]:
+    """For estimates, sizes of what inputs leave open, by the names of the dimensions."""
+    found: dict[str, int] = {}
+    for tensor in tensors:
+        for axis, size in enumerate(tensor.shape or ()):
+            if not isinstance(size, int):
+                found.setdefault(size or axis_name(tensor.name, axis), likely_size(size or "", axis, tensor))
+    return found
+
+
+class OpenDimensions:
+    """The open dimensions of a network that is being built.
+
+    Args:
+        narrowing: what is known of them.
+        likely: sizes for estimates, by name.
+
+    Attributes:
+        made: those that there are, by name.
+    """
+
+    def __init__(self, narrowing: Narrowing, likely: Mapping[str, int] | None = None) -> None:
+        self.narrowing = narrowing
+        self.made: dict[str, OpenDimension] = {}
+        self._likely = likely or {}
+
+    def size(self, name: str, size: OpenSize) -> Dimension:
+        """The size of a dimension that may have these sizes: a number if there is but one, or what it follows from."""
+        name, size = self.narrowing.of(name, size)
+        if name in self.narrowing.joined:
+            return self._joined(name)
+        if size.values.least == size.values.most:
+            return size.values.least * size.multiple
+        if name not in self.made:
+            made = OpenDimension.of(name, replace(size, likely=self._likely.get(name, size.likely)))
+            formula = self.narrowing.computed.get(name)
+            if formula is not None:
+                value = size_of(formula, self._named)
+                if isinstance(value, int):
+                    return value
+                names = {each.var: value_of(each.name, each.multiple) for each in self.made.values()}
+                made = replace(made, formula=formula_of(value, names) or formula, value=value)
+            self.made[name] = made
+        return self.made[name].size
+
+    def _joined(self, name: str) -> Dimension:
+        """What two sizes broadcast to when a library runs: a number, one of them, or a dimension of its own."""
+        if name in self.made:
+            return self.made[name].size
+        one, other = self._operands(name)
+        if one == 1 or one == other:
+            return other
+        if other == 1:
+            return one
+        (low, high), (least, most) = bounds(one), bounds(other)
+        found = max(low, least) if min(low, least) > 0 else 0
+        _, size = self.narrowing.of(name, OpenSize(found, max(high, most)))
+        values = replace(size.values, typical=max(size.values.least, typical(one), typical(other)))
+        made = replace(OpenDimension.of(name, size), values=values, formula=self.narrowing.computed[name])
+        self.made[name] = replace(made, join=(one, other, made.size))
+        return self.made[name].size
+
+    def _operands(self, name: str) -> tuple[Dimension, Dimension]:
+        """The sizes that broadcast to one."""
+        formula = self.narrowing.computed[name]
+        assert isinstance(formula, tuple)
+        with ranges({dimension.var: dimension.values for dimension in self.made.values()}):
+            one, other = (size_of(part, self._named) for part in formula[1:])
+        return one, other
+
+    def _check_joined(self, name: str) -> None:
+        """Make a dimension that is 0 where the size that two others broadcast to is one that it must be."""
+        (one, other), size = self._operands(name), self._named(name)
+        names = {each.var: value_of(each.name, each.multiple) for each in self.made.values()}
+        wanted = formula_of(size, names)
+        if one == other or wanted is None:
+            return
+        formula = "-", self.narrowing.computed[name], wanted
+        made = OpenDimension.of(spelled(formula, str), OpenSize(0, 0))
+        self.made[name] = replace(made, formula=formula, value=0, join=(one, other, size))  # by the name of the size
+
+    def all(self) -> tuple[OpenDimension, ...]:
+        """Those of inputs, what these broadcast to, and what else must be in a range, if it is not anyhow."""
+        for name in self.narrowing.joined:
+            if self.narrowing.of(name, OpenSize())[0] == name:
+                self._joined(name)
+            elif name not in self.made:
+                self._check_joined(name)
+        known = {dimension.var: dimension.values for dimension in self.made.values()}
+        for name in self.narrowing.limited:
+            wanted = self.narrowing.sizes[name].values
+            with ranges(known):
+                least, most = bounds(size_of(self.narrowing.computed[name], self._named))
+            if least < wanted.least or most > wanted.most:
+                self._named(name)
+            else:
+                self.narrowing.notes.pop(name, None)
+        return tuple(self.made.values())
+
+    def _named(self, name: str) -> Dimension:
+        return self.size(name, OpenSize())
+
+
+class OpenInputs:
+    """Makes open dimensions of what the inputs of a network without names of dimensions leave open.
+
+    Args:
+        narrowing: what is known of them.
+    """
+
+    def __init__(self, narrowing: Narrowing) -> None:
+        self._dimensions = OpenDimensions(narrowing)
+
+    @property
+    def dimensions(self) -> tuple[OpenDimension, ...]:
+        """Those that it has made."""
+        return self._dimensions.all()
+
+    def shape(self, name: str, wanted: Sequence[int | OpenSize | None]) -> tuple[Dimension, ...]:
+        """The shape of an input, of which sizes are known, open in a range, or just open."""
+        declared = OpenTensor(name, "", tuple(size if isinstance(size, int) else None for size in wanted))
+        return tuple(self._size(declared, axis, size) for axis, size in enumerate(wanted))
+
+    def _size(self, declared: OpenTensor, axis: int, size: int | OpenSize | None) -> Dimension:
+        if isinstance(size, int):
+            return size
+        least = OpenSize(least=0 if may_be_empty("", axis) else 1)
+        opened = replace(size or least, likely=likely_size("", axis, declared))
+        return self._dimensions.size(axis_name(declared.name, axis), opened)
+
+
+def naming_sums(network: Network) -> Network:
+    """The network, with open dimensions for the sizes of inputs that follow from other ones, such as `past + n`."""
+    dimensions = list(network.open_dimensions)
+    names = {d.var: value_of(d.name, d.multiple) for d in dimensions}
+    with ranges(network.ranges):
+        for size in (size for shape in network.input_shapes.values() for size in shape if isinstance(size, Size)):
+            formula = formula_of(size, names)
+            if formula is None or any(dimension.size == size for dimension in dimensions):
+                continue
+            name, (least, most) = spelled(formula, str), bounds(size)
+            values = Range(max(0, least), most, typical(size))
+            dimensions.append(replace(OpenDimension.of(name, OpenSize()), values=values, formula=formula, value=size))
+    return replace(network, open_dimensions=tuple(dimensions))
+
+
+def check_ranges(dimensions: Sequence[OpenDimension]) -> None:
+    """Refuse wide ranges with which products of sizes are beyond int64: what is proved of those would be wrong.
+
+    Raises:
+        CompileError: the product of the largest sizes is, and some of these are larger than those that nobody gave.
+    """
+    wide = [d for d in dimensions if d.values.most * d.multiple > LARGEST]
+    together = math.prod(d.values.most * d.multiple for d in dimensions)
+    if wide and together > _MOST_TOGETHER:
+        names = " and ".join(f"'{d.name}'" for d in wide)
+        raise CompileError(
+            f"the open sizes, of which {names} may be more than {LARGEST:,}, may have a product of {together:.0e}, "
+            "too large to reckon with in 64 bits",
+            hint="give narrower ranges: " + " ".join(f"--shape {d.name}={d.least}..{LARGEST}" for d in wide),
+        )
+
+
+class OpenSizesError(CompileError):
+    """A network cannot be compiled while sizes are open.
+
+    Attributes:
+        shapes: of all inputs, with likely numbers in place of what is open.
+    """
+
+    def __init__(self, error: Exception, shapes: Mapping[str, tuple[int, ...]], option: str) -> None:
+        known = _as_compile_error(error)
+        way = f"give the sizes that are open, with numbers of your own: {option}"
+        hint = f"{known.hint}; or {way}" if known.hint else way
+        super().__init__(known.message, location=known.location, hint=hint, notes=known.notes)
+        self.shapes = shapes
+
+
+def _as_compile_error(error: Exception) -> CompileError:
+    if isinstance(error, CompileError):
+        return error
+    return internal_error(error) if is_mistake(error) else CompileError(f"sizes cannot stay open: {reason_of(error)}")
+
+
+@contextmanager
+def leaving_open(
+    dimensions: Sequence[OpenDimension], inputs: Mapping[str, tuple[Dimension, ...]], counts: Sequence[Count] = ()
+) -> Iterator[None]:
+    """Inside, the ranges of these dimensions and counts hold; `inputs` are the shapes of all inputs, by name.
+
+    Raises:
+        OpenSizesError: in place of all errors, if any dimension is open.
+    """
+    sums = {d.name: (d.value.expr, d.least, d.most) for d in dimensions if isinstance(d.value, Size)}
+    joins = tuple(tuple(map(expression, d.join)) for d in dimensions if d.join is not None)
+    with ranges({d.var: d.values for d in dimensions} | {c.var: c.values for c in counts}, sums, joins):
+        try:
+            yield
+        except (AssertionError, AttributeError, CompileError, LookupError, *REFUSALS) as error:
+            if not dimensions or ran_out_of_memory(error):
+                raise
+            shapes = {name: tuple(map(typical, shape)) for name, shape in inputs.items()}
+            tensors = [_open_tensor(name, shape, dimensions) for name, shape in inputs.items()]
+            option = shape_option(tensors, _allowed(inputs, dimensions))
+            raise OpenSizesError(error, shapes, option) from error
+
+
+def _allowed(inputs: Mapping[str, tuple[Dimension, ...]], dimensions: Sequence[OpenDimension]) -> Allowed:
+    """The ranges of what is open in the shapes of inputs."""
+    return {
+        (name, axis): OpenSize(each.least, each.most if each.most < LARGEST else None, each.multiple, each.typical)
+        for name, shape in inputs.items()
+        for axis, size in enumerate(shape)
+        for each in dimensions
+        if each.size == size and each.values.typical
+    }
+
+
+def _open_tensor(name: str, shape: tuple[Dimension, ...], dimensions: Sequence[OpenDimension]) -> OpenTensor:
+    """An input whose open dimensions have the names that the model knows."""
+
+    def spelled(axis: int, size: Dimension) -> int | str | None:
+        if not isinstance(size, Size):
+            return size
+        found = next((dimension.name for dimension in dimensions if dimension.size == size), None)
+        return None if found == axis_name(name, axis) else found
+
+    return OpenTensor(name, "", tuple(spelled(axis, size) for axis, size in enumerate(shape)))

@@ -1,0 +1,1 @@
+"""The files of an NNEF model: archives, tensor files, quantization, templates."""

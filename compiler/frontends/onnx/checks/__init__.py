@@ -1,0 +1,1 @@
+"""Validity of an ONNX model: scopes, schemas, types, order of nodes."""

@@ -1,0 +1,89 @@
+"""What bodies of choices and loops are built of: subgraphs as bodies of their own.
+
+What goes from one iteration to the next, or comes out of either branch, are tensors of one type each; sequences and
+optionals are as many tensors, and their lengths stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as SequenceOf
+
+from tvm import relax
+
+from nnefc.frontends.onnx.values import AnyValue, Map, Optional, Sequence, Stacked, Value
+from nnefc.ir.network import Body
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Dimension, Size, dimensions, expression, variables
+
+__all__ = ["leaves", "rebuilt", "sizes_inside", "structure", "told_inside"]
+
+
+def told_inside(body: Body, results: Iterable[Value]) -> bool:
+    """Whether some of these results of a body have sizes that only its own data tell."""
+    own = {count.var for count in body.counts}
+    return any(own.intersection(variables(expression(size))) for value in results for size in value.shape)
+
+
+def sizes_inside(body: Body) -> Iterator[Dimension]:
+    """The open sizes of what a body computes, but for those that only its own data tell, and those of bodies in it."""
+    own = {count.var for count in body.counts}
+    for block in body.module["main"].body.blocks:
+        for binding in block.bindings:
+            types = [binding.var.ty]
+            while types:
+                match types.pop():
+                    case relax.TensorType() as tensor:
+                        for size in dimensions(tensor.shape):
+                            if isinstance(size, Size) and own.isdisjoint(variables(size.expr)):
+                                yield size
+                    case relax.TupleType() as several:
+                        types.extend(several.fields)
+
+
+def leaves(values: Iterable[AnyValue]) -> Iterator[Value]:
+    """The tensors that values are made of.
+
+    Raises:
+        CompileError: a map is among them.
+    """
+    for value in values:
+        match value:
+            case Value():
+                yield value
+            case Sequence(items):
+                yield from leaves(items)
+            case Stacked(tensor):
+                yield tensor
+            case Optional(item):
+                yield from leaves([] if item is None else [item])
+            case Map():
+                raise CompileError("a map cannot depend on what is known only at run time")
+
+
+def rebuilt(values: SequenceOf[AnyValue], leaves: Iterator[Value]) -> list[AnyValue]:
+    """Values like these, made of other tensors."""
+    made: list[AnyValue] = []
+    for value in values:
+        match value:
+            case Sequence(items, dtype):
+                made.append(Sequence(tuple(rebuilt(items, leaves)), dtype))
+            case Stacked():
+                made.append(Stacked(next(leaves)))
+            case Optional(item, dtype):
+                made.append(Optional(None if item is None else rebuilt([item], leaves)[0], dtype))
+            case _:
+                made.append(next(leaves))
+    return made
+
+
+def structure(value: AnyValue) -> object:
+    """What a value is made of, so that values of one structure differ in their tensors only."""
+    match value:
+        case Sequence(items):
+            return "sequence", *map(structure, items)
+        case Stacked():
+            return "stacked"
+        case Optional(item):
+            return "optional", None if item is None else structure(item)
+    return type(value).__name__

@@ -1,0 +1,102 @@
+"""The forms that outputs of branches take so that both branches of a choice give values of one kind.
+
+If: [a, a]    else: [a]             sequences of different lengths: one tensor each, of two items and of one
+If: x[n, 4]   else: zeros[0, 4]     a tensor without items: the body writes one item, and the result has none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass, field, replace
+
+from nnefc.frontends.onnx.control.bodies import leaves, structure
+from nnefc.frontends.onnx.control.tensor_sequences import stacked
+from nnefc.frontends.onnx.operator import Context
+from nnefc.frontends.onnx.values import AnyValue, Sequence, Stacked, Value
+from nnefc.symbolic.dims import bounds
+
+__all__ = ["NO_FORMS", "Forms", "one_item"]
+
+
+@dataclass(frozen=True)
+class Forms:
+    """What becomes of outputs.
+
+    Attributes:
+        stacks: of outputs, by number, that are sequences of any length, what their items are like.
+        filled: the tensors that outputs are made of, by number, of which one branch gives no items, the other some.
+    """
+
+    stacks: Mapping[int, Value] = field(default_factory=dict)
+    filled: frozenset[int] = frozenset()
+
+    def of(self, ctx: Context, outputs: SequenceOf[AnyValue]) -> list[AnyValue]:
+        """A branch's outputs in their forms."""
+        return [
+            stacked(ctx, value, self.stacks[place]) if isinstance(value, Sequence) and place in self.stacks else value
+            for place, value in enumerate(outputs)
+        ]
+
+    def tensors(self, ctx: Context, outputs: SequenceOf[AnyValue]) -> list[Value]:
+        """What the body of a branch with these outputs gives: tensors with items."""
+        return [
+            one_item(leaf) if 0 in leaf.shape else leaf
+            for number, leaf in enumerate(leaves(outputs))
+            if 0 not in leaf.shape or number in self.filled
+        ]
+
+    def common(self, one: SequenceOf[AnyValue], other: SequenceOf[AnyValue]) -> Forms:
+        """The forms in which outputs of both branches are of one kind, as far as there are such; these if they are."""
+        stacks = {
+            place: like
+            for place, pair in enumerate(zip(one, other, strict=False))
+            if (like := _common_item(*pair)) is not None
+        }
+        if stacks:
+            return replace(self, stacks={**self.stacks, **stacks})
+        if list(map(structure, one)) != list(map(structure, other)):
+            return self
+        pairs = enumerate(zip(leaves(one), leaves(other), strict=True))
+        filled = self.filled | {number for number, pair in pairs if _has_room(*pair)}
+        return replace(self, filled=filled) if filled != self.filled else self
+
+
+NO_FORMS = Forms()
+"""Of branches whose outputs are as they come."""
+
+
+def one_item(empty: Value) -> Value:
+    """Zeros in place of a tensor without items: as few as there may be."""
+    return Value(tuple(size or 1 for size in empty.shape), empty.dtype)
+
+
+def _common_item(one: AnyValue, other: AnyValue) -> Value | None:
+    """What the items of two sequences of other lengths are like, if they are tensors of one shape."""
+    if structure(one) == structure(other):
+        return None
+    items: list[AnyValue] = []
+    for value in (one, other):
+        match value:
+            case Sequence(own):
+                items += own
+            case Stacked():
+                items.append(value.item)
+            case _:
+                return None
+    tensors = [item for item in items if isinstance(item, Value)]
+    like = tensors[0]
+    return like if len(tensors) == len(items) and all(_is_like(item, like) for item in tensors) else None
+
+
+def _is_like(one: Value, other: Value) -> bool:
+    return (one.dtype, one.shape) == (other.dtype, other.shape)
+
+
+def _has_room(one: Value, other: Value) -> bool:
+    """Whether one of two tensors has no items, and there is room for one item where the other one lies."""
+    same_kind = one.dtype == other.dtype != "string" and one.rank == other.rank
+    if not same_kind or (0 in one.shape) == (0 in other.shape):
+        return False
+    empty, full = (one, other) if 0 in one.shape else (other, one)
+    return all(own != 0 or bounds(size)[0] > 0 for own, size in zip(empty.shape, full.shape, strict=True))

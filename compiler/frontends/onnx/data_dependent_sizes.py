@@ -1,0 +1,114 @@
+"""Sizes in tensors that the network computes: `Range(0, n)`, where `n` is a sum of predicted lengths.
+
+What such a tensor has been computed from by operators on sizes is followed back, so that sizes that follow from each
+other stay so: of `Concat(1, n, Add(n, 1))` only `n` is taken from the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import Any
+
+from tvm import relax
+
+from nnefc.frontends.onnx.files.model import NodeDef
+from nnefc.frontends.onnx.operator import Context, Origin
+from nnefc.frontends.onnx.symbolic_values import computed, sizes_array
+from nnefc.frontends.onnx.values import AnyValue, Array, Value
+from nnefc.operators.tensor.data_dependent_sizes import counted
+from nnefc.operators.tensor.shape import Reshape, Slice
+from nnefc.symbolic.dims import Dimension, Size, any_number, expression, is_known, narrower_ranges, variables
+
+__all__ = ["distance_of", "note_integers", "sizes_of"]
+
+_MOST_ITEMS = 8
+"""Of tensors that items are taken from as sizes."""
+
+
+def note_integers(
+    ctx: Context,
+    node: NodeDef,
+    attributes: Mapping[str, Any],
+    operands: SequenceOf[AnyValue | None],
+    results: SequenceOf[AnyValue],
+) -> None:
+    """Note how a node has computed small tensors of integers."""
+    if node.domain or not all(operand is None or _may_be_sizes(operand) for operand in operands):
+        return
+    for index, result in enumerate(results):
+        if isinstance(result, Value) and result.expr is not None and _may_be_sizes(result):
+            given = tuple(operand for operand in operands if operand is None or isinstance(operand, Value))
+            known = {"num_outputs": len(results)} | dict(attributes)
+            ctx.origins.setdefault(result.expr, Origin(node.op_type, known, given, index))
+
+
+def _may_be_sizes(value: AnyValue) -> bool:
+    if not isinstance(value, Value) or not is_known(*value.shape) or math.prod(value.shape) > _MOST_ITEMS:
+        return False
+    return value.array is not None or value.sizes is not None or value.dtype in ("int32", "int64", "bool")
+
+
+def sizes_of(ctx: Context, value: Value, name: str) -> Array | None:
+    """The items of a tensor as sizes, those that the data tell called `name`; None if it cannot hold sizes."""
+    return _followed(ctx, value, lambda told: _taken(ctx, told, name))
+
+
+def distance_of(ctx: Context, start: Value, limit: Value) -> Dimension | None:
+    """`limit - start` of tensors of one item, where no more than sizes of inputs are in it; None elsewhere.
+
+    What the data tell, and may be negative, cancels then: `Range(a, a + n)` has n items, whatever a is.
+    """
+    numbers: dict[tuple[relax.Expr, int], Dimension] = {}
+
+    def number(told: Value) -> Array:
+        assert told.expr is not None
+        keys = [(told.expr, place) for place in range(math.prod(told.shape))]
+        for key in keys:
+            if key not in numbers:
+                numbers[key] = any_number(f"number{len(numbers)}")
+        return sizes_array([numbers[key] for key in keys], told.shape)
+
+    with narrower_ranges({}):
+        first, last = (_followed(ctx, end, number) for end in (start, limit))
+        if first is None or last is None or first.size != 1 or last.size != 1:
+            return None
+        distance = last.item() - first.item()
+        made = {expression(each) for each in numbers.values()}
+        if isinstance(distance, Size) and not made.isdisjoint(variables(distance.expr)):
+            return None
+    return distance if isinstance(distance, int | Size) else None
+
+
+def _followed(ctx: Context, value: Value, told: Callable[[Value], Array]) -> Array | None:
+    """The items of a tensor as sizes, with what `told` makes of those that only the data tell."""
+    if value.sizes is not None:
+        return value.sizes
+    array = ctx.constant(value)
+    if array is not None or not _may_be_sizes(value) or value.expr is None:
+        return array
+    origin = ctx.origins.get(value.expr)
+    if origin is not None:
+        operands = [None if operand is None else _followed(ctx, operand, told) for operand in origin.operands]
+        given = zip(origin.operands, operands, strict=True)
+        if all(array is not None or operand is None for operand, array in given):
+            made = computed(origin.op_type, origin.attributes, operands)
+            if made is not None:
+                return made[origin.index]
+    return None if value.dtype == "bool" else told(value)
+
+
+def _taken(ctx: Context, value: Value, name: str) -> Array:
+    """The items as sizes that only the data tell."""
+    assert value.expr is not None
+    flat = ctx.apply(Reshape((math.prod(value.shape),)), value)
+    items = []
+    for place in range(math.prod(value.shape)):
+        key = value.expr, place, tuple(ctx.at.chosen_by)
+        found = next((frame.sizes[key] for frame in ctx.at.frames if key in frame.sizes), None)
+        if found is None:
+            found = counted(ctx.at, ctx.expr(ctx.apply(Slice({0: (place, 1, 1)}), flat)), None, name)
+            ctx.at.frames[-1].sizes[key] = found
+        items.append(found)
+    return sizes_array(items, value.shape)

@@ -1,0 +1,1 @@
+"""ONNX files: protobuf, external data, frozen values."""

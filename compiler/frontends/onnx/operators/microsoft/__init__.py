@@ -1,0 +1,1 @@
+"""Operators of com.microsoft, onnxruntime's domain."""

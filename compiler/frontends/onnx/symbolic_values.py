@@ -1,0 +1,433 @@
+"""Tensors of sizes that are known at run time: what models compute from shapes, at compile time.
+
+    shape = Shape(x)                      [n, 3, h, w]
+    half = Div(Gather(shape, [2, 3]), 2)  [h // 2, w // 2]
+    Resize(x, sizes = Concat(…, half))    a tensor of the shape [n, 3, h // 2, w // 2]
+
+Such a tensor is an array of objects: numbers and `Size`s, and `Quotient`s and `Condition`s between them. NumPy computes
+with it as with others.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from nnefc.frontends.refusals import REFUSALS
+from nnefc.operators.dtypes import dtype_name, is_float
+from nnefc.symbolic.dims import Size, bounds, ceil_div, greatest, least, may_exceed
+from nnefc.symbolic.values import (
+    Condition,
+    Quotient,
+    both,
+    chosen,
+    each_choice,
+    either,
+    elementwise,
+    equal,
+    less,
+    less_or_equal,
+    negated,
+    quotient,
+    rounded,
+    truncated,
+    whole_quotient,
+)
+
+__all__ = ["computed", "is_open", "result_type", "sizes_array"]
+
+Array: TypeAlias = npt.NDArray[Any]
+_Operands: TypeAlias = Sequence[Array | None]
+_Attributes: TypeAlias = Mapping[str, Any]
+_Rule: TypeAlias = Callable[[_Attributes, _Operands], "Array | list[Array] | None"]
+
+_TYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64", 16: "bfloat16"}
+"""Element types that tensors of sizes may have, by their numbers in ONNX."""
+_COMPARISONS = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or"})
+_MOST_ITEMS = 1 << 8
+"""Of an operand and of a result: kernels compute larger ones of these."""
+_MOST_FACTORS = 62
+"""Of a power: one of more is beyond 64 bits, save where it is 0 or 1."""
+_UNLIMITED = float(np.finfo(np.float32).max)
+"""What `Clip` limits to where it does not limit, in versions that have its bounds as attributes."""
+
+
+def sizes_array(items: Sequence[Any], shape: Sequence[int]) -> Array:
+    """An array of numbers and sizes."""
+    made = np.empty(len(items), object)
+    made[:] = list(items)
+    return made.reshape(tuple(shape))
+
+
+def is_open(array: Array) -> bool:
+    """Whether an array has items that are known at run time only."""
+    if array.dtype != object:
+        return False
+    return any(
+        isinstance(item, Size | Condition) or (isinstance(item, Quotient) and not item.is_known)
+        for item in array.reshape(-1)
+    )
+
+
+def result_type(op_type: str, attributes: _Attributes, operands: Sequence[str]) -> str:
+    """The element type of what an operator makes of tensors of sizes, from those of its operands."""
+    if op_type == "Cast":
+        return _TYPES[attributes["to"]]
+    if op_type in _COMPARISONS:
+        return "bool"
+    return operands[1 if op_type == "Where" else 0]
+
+
+def computed(op_type: str, attributes: _Attributes, operands: _Operands) -> list[Array] | None:
+    """What an operator of ai.onnx makes of tensors of sizes; None if that is not known at compile time.
+
+    Args:
+        attributes: with `num_outputs` of a `Split`, which older versions of it do not have.
+        operands: arrays of objects, or of numbers where all is known; None for one that is not given.
+    """
+    rule = _RULES.get(op_type)
+    if rule is None or any(operand is not None and operand.size > _MOST_ITEMS for operand in operands):
+        return None
+    try:
+        made = rule(attributes, [None if operand is None else _exact(operand) for operand in operands])
+    except REFUSALS:  # the operator's own lowering says what is wrong
+        return None
+    if made is None:
+        return None
+    results = [np.asarray(array, object) for array in (made if isinstance(made, list) else [made])]
+    return results if all(array.size <= _MOST_ITEMS for array in results) else None
+
+
+def _limited(count: int) -> None:
+    """Raises an error before so many items are made if they are too many."""
+    if count > _MOST_ITEMS:
+        raise ValueError(f"{count} items of sizes are computed at run time")
+
+
+def _itemwise(function: Callable[..., Any], *arrays: Array) -> Array:
+    """The function on all items of arrays, which broadcast."""
+    _limited(math.prod(np.broadcast_shapes(*(array.shape for array in arrays))))
+    made: Array = elementwise(function)(*arrays)
+    return made
+
+
+def _exact(array: Array) -> Array:
+    """Reals as quotients; other arrays as they are."""
+    return _itemwise(lambda item: quotient(item), array) if is_float(dtype_name(array.dtype)) else array
+
+
+def _cast(attributes: _Attributes, operands: _Operands) -> Array | None:
+    data, to = operands[0], _TYPES.get(attributes["to"])
+    if data is None or to is None:
+        return None
+
+    def item(value: Any) -> Any:
+        if to == "bool":
+            return value if isinstance(value, bool | Condition) else negated(equal(value, 0))
+        number = value.size if isinstance(value, Condition) else int(value) if isinstance(value, bool) else value
+        if to.startswith("int"):
+            return truncated(number) if isinstance(number, Quotient) else number
+        return quotient(number)
+
+    return _itemwise(lambda value: item(value), data)
+
+
+def _gather(attributes: _Attributes, operands: _Operands) -> Array | None:
+    data, indices = operands[:2]
+    if data is None or indices is None or indices.dtype == object:
+        return None
+    return np.take(data, indices, axis=attributes.get("axis", 0))
+
+
+def _slice(attributes: _Attributes, operands: _Operands) -> Array | None:
+    data = operands[0]
+    if data is None or any(part is not None and part.dtype == object for part in operands[1:]):
+        return None
+    lists: list[list[int] | None] = [None if part is None else part.reshape(-1).tolist() for part in operands[1:]]
+    starts, ends, axes, steps = lists + [None] * (4 - len(lists))
+    starts, ends = starts or attributes.get("starts"), ends or attributes.get("ends")
+    if starts is None or ends is None:
+        return None
+    axes = axes or attributes.get("axes") or list(range(len(starts)))
+    parts = [slice(None)] * data.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps or [1] * len(starts), strict=True):
+        if step < 0:
+            start, end = max(start, -data.shape[axis]), None if end < -data.shape[axis] else end
+        parts[axis] = slice(start, end, step)
+    return data[tuple(parts)]
+
+
+def _concat(attributes: _Attributes, operands: _Operands) -> Array | None:
+    arrays = [operand for operand in operands if operand is not None]
+    return np.concatenate([array.astype(object) for array in arrays], axis=attributes.get("axis", 1))
+
+
+def _axes(attributes: _Attributes, operands: _Operands) -> list[int] | None:
+    given = operands[1] if len(operands) > 1 else None
+    if given is not None:
+        return None if given.dtype == object else [int(axis) for axis in given.reshape(-1)]
+    axes = attributes.get("axes")
+    return None if axes is None else list(axes)
+
+
+def _squeeze(attributes: _Attributes, operands: _Operands) -> Array | None:
+    data, axes = operands[0], _axes(attributes, operands)
+    return None if data is None else np.squeeze(data, None if axes is None else tuple(axes))
+
+
+def _unsqueeze(attributes: _Attributes, operands: _Operands) -> Array | None:
+    data, axes = operands[0], _axes(attributes, operands)
+    return None if data is None or axes is None else np.expand_dims(data, tuple(axes))
+
+
+def _reshape(_: _Attributes, operands: _Operands) -> Array | None:
+    data, shape = operands[:2]
+    if data is None or shape is None or shape.dtype == object:
+        return None
+    return data.reshape([data.shape[axis] if size == 0 else int(size) for axis, size in enumerate(shape)])
+
+
+def _quotient_of(one: Any, other: Any) -> Any:
+    """Integers are divided towards zero, as it is downwards where nothing is negative."""
+    if isinstance(one, Quotient) or isinstance(other, Quotient):
+        return quotient(one) / quotient(other)
+    return whole_quotient(one, other)
+
+
+def _rest_of(attributes: _Attributes, operands: _Operands) -> Array | None:
+    """With the sign of the divisor, or with `fmod` that of the dividend; no divisor may be 0."""
+    left, right = operands[:2]
+    if left is None or right is None:
+        return None
+    truncates = bool(attributes.get("fmod"))
+    return _itemwise(lambda a, b: _rest(a, b, truncates), left.astype(object), right.astype(object))
+
+
+def _rest(one: Any, other: Any, truncates: bool) -> Any:
+    dividend, divisor = quotient(one), quotient(other)
+    least, most = bounds(divisor.above)
+    if least <= 0 <= most or (truncates and (least < 0 or may_exceed(0, dividend.above))):
+        raise ValueError("the remainder depends on a sign, or a size that may be 0 is divided by")
+    if not isinstance(one, Quotient) and not isinstance(other, Quotient):
+        return one % other
+    return dividend - divisor * quotient((dividend / divisor).floor)
+
+
+def _power(one: Any, other: Any) -> Any:
+    exponent = int(float(other)) if isinstance(other, Quotient) else int(other)
+    if not 0 <= exponent <= _MOST_FACTORS or exponent != (float(other) if isinstance(other, Quotient) else other):
+        raise ValueError("only powers of sizes by small positive integers are sizes")
+    return reduce(lambda x, y: x * y, [one] * exponent, quotient(1) if isinstance(one, Quotient) else 1)
+
+
+def _larger(one: Any, other: Any) -> Any:
+    return chosen(less(one, other), other, one) if isinstance(one, Quotient) else greatest(one, other)
+
+
+def _smaller(one: Any, other: Any) -> Any:
+    return chosen(less(one, other), one, other) if isinstance(one, Quotient) else least(one, other)
+
+
+def _clip(attributes: _Attributes, operands: _Operands) -> Array | None:
+    data, low, high = [*operands, None, None][:3]
+    if data is None:
+        return None
+    if attributes.get("min", -_UNLIMITED) > -_UNLIMITED:
+        low = sizes_array([quotient(attributes["min"])], ())
+    if attributes.get("max", _UNLIMITED) < _UNLIMITED:
+        high = sizes_array([quotient(attributes["max"])], ())
+    data = data if low is None else _itemwise(_larger, data, low)
+    return data if high is None else _itemwise(_smaller, data, high)
+
+
+def _range(_: _Attributes, operands: _Operands) -> Array | None:
+    """Where the number of items is known."""
+    start, limit, step = (operand.astype(object).reshape(-1)[0] for operand in operands if operand is not None)
+    if any(isinstance(part, Quotient) for part in (start, limit, step)) or isinstance(step, Size):
+        return None
+    count = ceil_div(limit - start, step) if step > 0 else ceil_div(start - limit, -step)
+    if isinstance(count, Size):
+        return None
+    _limited(count)
+    return sizes_array([start + step * place for place in range(count)], (max(count, 0),))
+
+
+def _expand(_: _Attributes, operands: _Operands) -> Array | None:
+    data, shape = operands[:2]
+    if data is None or shape is None or shape.dtype == object:
+        return None
+    target = np.broadcast_shapes(data.shape, tuple(map(int, shape)))
+    _limited(math.prod(target))
+    return np.broadcast_to(data, target)
+
+
+def _tile(_: _Attributes, operands: _Operands) -> Array | None:
+    data, repeats = operands[:2]
+    if data is None or repeats is None or repeats.dtype == object:
+        return None
+    _limited(data.size * math.prod(map(int, repeats)))
+    return np.tile(data, repeats)
+
+
+def _split(attributes: _Attributes, operands: _Operands) -> list[Array] | None:
+    """Parts of given sizes, or as many equal ones as there are outputs, of which the last may be smaller."""
+    data, axis = operands[0], attributes.get("axis", 0)
+    given = operands[1] if len(operands) > 1 else attributes.get("split")
+    if data is None:
+        return None
+    if given is None:
+        count = attributes["num_outputs"]
+        given = [-(-data.shape[axis] // count)] * count
+    sizes = np.asarray(given)
+    if sizes.dtype == object:
+        return None
+    return list(np.split(data, np.cumsum(sizes)[:-1], axis))
+
+
+def _scatter(
+    write: Callable[[Array, Array, Array, _Attributes], None],
+) -> Callable[[_Attributes, _Operands], Array | None]:
+    def rule(attributes: _Attributes, operands: _Operands) -> Array | None:
+        data, indices, updates = operands[:3]
+        if data is None or indices is None or updates is None or indices.dtype == object:
+            return None
+        if attributes.get("reduction", "none") != "none":
+            return None
+        made = data.astype(object)
+        write(made, indices, updates.astype(object), attributes)
+        return made
+
+    return rule
+
+
+def _beside(data: Array, indices: Array, axis: int) -> Array:
+    """The places of the data that indices along an axis mean: beside it there are as many as there are indices.
+
+    NumPy repeats a single index for all places, and its functions get no others here.
+    """
+    if data.ndim != indices.ndim:
+        raise ValueError("indices of elements have as many dimensions as the data")
+    along = range(data.ndim)[axis]
+    if any(each != along and indices.shape[each] > data.shape[each] for each in range(data.ndim)):
+        raise ValueError("indices of elements are no more than the data")
+    return data[tuple(slice(None if each == along else size) for each, size in enumerate(indices.shape))]
+
+
+def _write_elements(made: Array, indices: Array, updates: Array, attributes: _Attributes) -> None:
+    if updates.shape != indices.shape:
+        raise ValueError("each index has one update")
+    axis = attributes.get("axis", 0)
+    np.put_along_axis(_beside(made, indices, axis), indices, updates, axis)
+
+
+def _write_items(made: Array, indices: Array, updates: Array, _: _Attributes) -> None:
+    made[tuple(np.moveaxis(indices, -1, 0))] = updates
+
+
+def _gather_elements(attributes: _Attributes, operands: _Operands) -> Array | None:
+    data, indices = operands[:2]
+    if data is None or indices is None or indices.dtype == object:
+        return None
+    axis = attributes.get("axis", 0)
+    return np.take_along_axis(_beside(data, indices, axis), indices, axis)
+
+
+def _cumulated(attributes: _Attributes, operands: _Operands) -> Array | None:
+    data, axis = operands[:2]
+    if data is None or axis is None or axis.dtype == object or attributes.get("exclusive") or attributes.get("reverse"):
+        return None
+    return np.cumsum(data.astype(object), int(axis.reshape(-1)[0]))
+
+
+def _items(function: Callable[..., Any]) -> _Rule:
+    """The rule of an operator of items; one of two operands joins more from the left."""
+
+    def rule(_: _Attributes, operands: _Operands) -> Array | None:
+        arrays = [operand.astype(object) for operand in operands if operand is not None]
+        if len(arrays) < len(operands):
+            return None
+        count = function.__code__.co_argcount
+        return _itemwise(function, *arrays) if len(arrays) == count else reduce(partial(_itemwise, function), arrays)
+
+    return rule
+
+
+def _folded(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    joined = np.frompyfunc(function, 2, 1)
+
+    def along(data: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+        for each in sorted((number % data.ndim for number in axis), reverse=True):
+            data = joined.reduce(data, each, keepdims=keepdims)
+        return data
+
+    return along
+
+
+def _reduce(function: Callable[..., Any]) -> Callable[[_Attributes, _Operands], Array | None]:
+    def rule(attributes: _Attributes, operands: _Operands) -> Array | None:
+        data, axes = operands[0], _axes(attributes, operands)
+        if data is None or (axes is None and len(operands) > 1 and operands[1] is not None):
+            return None
+        if not axes and attributes.get("noop_with_empty_axes"):
+            return data
+        along = tuple(axes or range(data.ndim))
+        made: Array = function(data, axis=along, keepdims=bool(attributes.get("keepdims", 1)))
+        return made
+
+    return rule
+
+
+_RULES: Mapping[str, _Rule] = {
+    "Identity": lambda _, operands: operands[0],
+    "Cast": _cast,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "Slice": _slice,
+    "Split": _split,
+    "Concat": _concat,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Reshape": _reshape,
+    "Expand": _expand,
+    "Tile": _tile,
+    "Transpose": lambda attributes, operands: (
+        None if operands[0] is None else operands[0].transpose(attributes.get("perm"))
+    ),
+    "Range": _range,
+    "ScatterElements": _scatter(_write_elements),
+    "ScatterND": _scatter(_write_items),
+    "CumSum": _cumulated,
+    "Add": _items(lambda a, b: each_choice(operator.add, a, b)),
+    "Sub": _items(lambda a, b: each_choice(operator.sub, a, b)),
+    "Mul": _items(lambda a, b: each_choice(operator.mul, a, b)),
+    "Div": _items(_quotient_of),
+    "Mod": _rest_of,
+    "Pow": _items(_power),
+    "Neg": _items(lambda a: each_choice(operator.mul, a, -1) if isinstance(a, Size) else -a),
+    "Abs": _items(lambda a: _larger(a, -a)),
+    "Max": _items(_larger),
+    "Min": _items(_smaller),
+    "Clip": _clip,
+    "Floor": _items(lambda a: quotient(a.floor)),
+    "Ceil": _items(lambda a: quotient(-(-a).floor)),
+    "Round": _items(lambda a: quotient(rounded(a))),
+    "Equal": _items(equal),
+    "Less": _items(less),
+    "LessOrEqual": _items(less_or_equal),
+    "Greater": _items(lambda a, b: less(b, a)),
+    "GreaterOrEqual": _items(lambda a, b: less_or_equal(b, a)),
+    "Not": _items(negated),
+    "And": _items(both),
+    "Or": _items(either),
+    "Where": _items(chosen),
+    "ReduceProd": _reduce(np.prod),
+    "ReduceSum": _reduce(np.sum),
+    "ReduceMax": _reduce(_folded(_larger)),
+    "ReduceMin": _reduce(_folded(_smaller)),
+}

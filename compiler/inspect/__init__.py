@@ -1,0 +1,1 @@
+"""What is in models and libraries: costs, graphs, pages."""

@@ -1,0 +1,216 @@
+"""What is in a network: parameters, multiply-adds and memory, read from its Relax function.
+
+The numbers are those of the network as its front end returns it, before any pass: batch normalizations are already
+scales and shifts, nothing is fused yet. Where sizes are open, they are those of typical sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import tvm
+from tvm import relax
+
+from nnefc.ir.element_types import item_bytes
+from nnefc.ir.network import Body, Control, Loop, Network, OpenDimension, control_index, result_types, size_by_name
+from nnefc.symbolic.dims import dimensions, ranges, typical
+
+__all__ = ["Inspection", "Tensor", "inspect_network"]
+
+# Operations whose result is the same bytes in the same order: it needs no memory of its own.
+_VIEWS = {"relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten", "relax.nn.batch_flatten"}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor at the border of a network; sizes that are open are names of dimensions, or computed from them."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is in a network.
+
+    Attributes:
+        parameters: elements of all trained values and other constants; one that is used twice counts once.
+        parameter_bytes: the same in bytes.
+        multiply_adds: of convolutions and matrix products, for one run: with the greater number of a choice's branches,
+            and with one round of a loop that does not know how many it has.
+        live_bytes: the largest sum of the activations that are alive at one time. An activation lives from the
+            operation that computes it to the last that reads it, inputs from the start, outputs to the end.
+        dimensions: what is open.
+        metadata: what the model says of itself.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    states: tuple[Tensor, ...]
+    parameters: int
+    parameter_bytes: int
+    multiply_adds: int
+    live_bytes: int
+    dimensions: tuple[OpenDimension, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def inspect_network(network: Network) -> Inspection:
+    """Count what is in `network`; nothing is changed."""
+    with ranges(network.ranges):
+        return _inspected(network)
+
+
+def _inspected(network: Network) -> Inspection:
+    function = network.module["main"]
+    constants: dict[tvm.ir.GenericConst, None] = {}
+    multiply_adds = _count(network, constants)
+    tensors = [_tensor(network, name, v.ty) for name, v in zip(_border_names(network), function.params, strict=True)]
+    results = result_types(function)[: len(network.outputs)]  # the states' new values follow
+    return Inspection(
+        name=network.name,
+        inputs=tuple(tensors[: len(network.inputs)]),
+        outputs=tuple(_tensor(network, name, ty) for name, ty in zip(network.outputs, results, strict=True)),
+        states=tuple(tensors[len(network.inputs) :]),
+        parameters=sum(math.prod(_sizes(c.ty)) for c in constants),
+        parameter_bytes=sum(_bytes(c.ty) for c in constants),
+        multiply_adds=multiply_adds,
+        live_bytes=_live_bytes(network, list(function.params)),
+        dimensions=network.open_dimensions,
+        metadata=network.metadata,
+    )
+
+
+def _count(part: Network | Body, constants: dict[tvm.ir.GenericConst, None]) -> int:
+    """Add the constants of a network or of a body in it; returns its multiply-adds."""
+    function, total = part.module["main"], 0
+    constants |= dict.fromkeys(_constants(function))
+    for binding in _bindings(function):
+        index = control_index(binding.value)
+        if index is not None:
+            control = part.controls[index]
+            each = [_count(body, constants) for body in control.bodies]
+            total += max(each) * _trip_count(control)
+        elif isinstance(binding.value, relax.Call):
+            total += _multiply_adds(binding.value)
+    return total
+
+
+def _trip_count(control: Control) -> int:
+    return typical(control.trip_count) if isinstance(control, Loop) and control.trip_count is not None else 1
+
+
+def _border_names(network: Network) -> tuple[str, ...]:
+    return network.inputs + tuple(state.name for state in network.states)
+
+
+def _tensor(network: Network, name: str, ty: relax.TensorType) -> Tensor:
+    shape = tuple(size_by_name(size, network.open_dimensions) for size in dimensions(ty.shape.values))
+    return Tensor(name, "string" if name in network.texts else str(ty.dtype), shape)
+
+
+def _bindings(function: relax.Function) -> Iterator[relax.VarBinding]:
+    for block in function.body.blocks:
+        yield from block.bindings
+
+
+def _constants(function: relax.Function) -> list[tvm.ir.GenericConst]:
+    """Every constant once."""
+    found: dict[tvm.ir.GenericConst, None] = {}
+
+    def visit(node: relax.Expr) -> None:
+        if isinstance(node, tvm.ir.GenericConst):
+            found[node] = None
+
+    relax.analysis.post_order_visit(function, visit)
+    return list(found)
+
+
+def _sizes(tensor: relax.TensorType) -> tuple[int, ...]:
+    """The shape for counting: sizes that are open count with their typical value."""
+    return tuple(map(typical, dimensions(tensor.shape.values)))
+
+
+def _bytes(value: tvm.ir.Type) -> int:
+    """The bytes of a tensor, or of all the tensors of a tuple."""
+    match value:
+        case relax.TupleType():
+            return sum(map(_bytes, value.fields))
+        case relax.TensorType():
+            return math.prod(_sizes(value)) * item_bytes(str(value.dtype))
+    return 0
+
+
+def _multiply_adds(call: relax.Call) -> int:
+    if not isinstance(call.op, tvm.ir.Op):
+        return 0
+    operands = [a.ty for a in call.args if isinstance(a.ty, relax.TensorType)]
+    match str(call.op.name):
+        case "relax.nn.conv1d" | "relax.nn.conv2d" | "relax.nn.conv3d":
+            return _products_of_filter(_sizes(call.ty), call, operands[1], "O")
+        case "relax.nn.conv1d_transpose" | "relax.nn.conv2d_transpose" | "relax.nn.conv3d_transpose":
+            return _products_of_filter(_sizes(operands[0]), call, operands[1], "I")
+        case "relax.matmul":
+            return math.prod(_sizes(call.ty)) * _sizes(operands[0])[-1]
+    return 0
+
+
+def _products_of_filter(shape: tuple[int, ...], call: relax.Call, filter: relax.TensorType, channel: str) -> int:
+    """Every element of `shape` meets every element of the filter that belongs to its channel.
+
+    `shape` is the output of a convolution, `channel` "O", or the input of a transposed one, `channel` "I".
+    """
+    sizes = _sizes(filter)
+    own = sizes[str(call.attrs.kernel_layout).index(channel)]
+    return math.prod(shape) * (math.prod(sizes) // own)
+
+
+def _live_bytes(part: Network | Body, own: list[relax.Var]) -> int:
+    """The largest sum of activations alive at once, with those parameters that are its `own`.
+
+    Time 0 is before the first operation; one unit an operation.
+    """
+    function = part.module["main"]
+    owners = {param: (param,) for param in function.params}  # whose memory a variable's value is in
+    born = dict.fromkeys(own, 0)
+    last = dict.fromkeys(function.params, 0)
+    inside: dict[int, int] = {}  # what bodies need for themselves, by time
+    end = 1
+    for binding in _bindings(function):
+        read = [owner for var in _tensors_of(binding.value) for owner in owners[var]]
+        last.update(dict.fromkeys(read, end))
+        if _has_own_memory(binding.value):
+            owners[binding.var] = (binding.var,)
+            born[binding.var] = last[binding.var] = end
+        else:
+            owners[binding.var] = tuple(read)
+        index = control_index(binding.value)
+        if index is not None:
+            inside[end] = max(_live_bytes(body, []) for body in part.controls[index].bodies)
+        end += 1
+    for var in _tensors_of(function.body.body):
+        last.update(dict.fromkeys(owners[var], end))
+
+    change = [0] * (end + 2)
+    for var, time in born.items():
+        change[time] += _bytes(var.ty)
+        change[last[var] + 1] -= _bytes(var.ty)
+    for time, size in inside.items():
+        change[time] += size
+        change[time + 1] -= size
+    return max(accumulate(change))
+
+
+def _tensors_of(value: relax.Expr) -> list[relax.Var]:
+    """The variables in an expression, without those of open sizes."""
+    return [var for var in relax.analysis.free_vars(value) if not isinstance(var.ty, tvm.ir.PrimType)]
+
+
+def _has_own_memory(value: relax.Expr) -> bool:
+    """Whether a value is computed anew: a call that is no view, and no part, tuple or other name of what there is."""
+    return isinstance(value, relax.Call) and not (isinstance(value.op, tvm.ir.Op) and str(value.op.name) in _VIEWS)

@@ -1,0 +1,149 @@
+"""The kernels of a library as a graph, by what its description says of their operands: who reads what who wrote.
+
+workspace  0 ........ 4096 ........ 8192      conv1 writes 0 to 4096, pool1 reads 0 to 4096: a line between them
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from nnefc.inspect.html.graph import Edge, Graph, Node
+from nnefc.targets.description.library import KernelDescription, LibraryDescription, OperandDescription
+
+__all__ = ["Lifetime", "graph_of_library", "lifetimes", "title_of"]
+
+_MOST_NAMES = 12
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """Bytes of the workspace from the kernel that writes them to the last one that reads them, by their numbers."""
+
+    offset: int
+    bytes: int
+    type: str
+    first: int
+    last: int
+
+
+def title_of(kernel: KernelDescription) -> str:
+    """The operators of the model that a kernel computes, or its own name."""
+    return " + ".join(kernel.operators) or kernel.kernel
+
+
+def graph_of_library(found: LibraryDescription, shares: Sequence[float] | None = None) -> Graph:
+    """A box for each kernel, in the order of their calls, with the network's inputs and outputs.
+
+    Args:
+        found: of a library that was compiled with --profile; others do not describe their kernels.
+        shares: of the time, for each kernel.
+    """
+    nodes: list[Node] = []
+    memory = _Memory()
+    for base, tensors in (("input", found.inputs), ("state", found.states)):
+        for index, tensor in enumerate(tensors):
+            memory.write(OperandDescription(base, index, 0, 0, ""), len(nodes))
+            nodes.append(Node("input", base, tensor.name, (("type", str(tensor)),)))
+    edges: dict[tuple[int, int], str] = {}
+    for place, kernel in enumerate(found.kernels):
+        number = len(nodes)
+        share = shares[place] if shares is not None else None
+        nodes.append(_node(kernel, share))
+        for operand in kernel.reads:
+            for source in memory.read(operand):
+                edges.setdefault((source, number), operand.type)
+        if place and not any(target == number for _, target in edges):
+            edges[number - 1, number] = "called before"
+        for operand in kernel.writes:
+            memory.write(operand, number)
+    for index, tensor in enumerate(found.outputs):
+        for source in memory.read(OperandDescription("output", index, 0, 0, "")):
+            edges[source, len(nodes)] = str(tensor)
+        nodes.append(Node("output", "output", tensor.name, (("type", str(tensor)),)))
+    return Graph(f"{found.model}, kernels", tuple(nodes), tuple(Edge(*ends, text) for ends, text in edges.items()))
+
+
+def lifetimes(kernels: Sequence[KernelDescription]) -> list[Lifetime]:
+    """What lies in the workspace, as far as its place is known at compile time."""
+    written: list[tuple[OperandDescription, int]] = []
+    last: list[int] = []
+    memory = _Memory()
+    for place, kernel in enumerate(kernels):
+        for operand in kernel.reads:
+            for number in memory.read(operand) if operand.base == "workspace" else ():
+                last[number] = place
+        for operand in kernel.writes:
+            if operand.base == "workspace" and operand.offset is not None and operand.bytes:
+                memory.write(operand, len(written))
+                written.append((operand, place))
+                last.append(place)
+    return [
+        Lifetime(operand.offset or 0, operand.bytes, operand.type, first, end)
+        for (operand, first), end in zip(written, last, strict=True)
+    ]
+
+
+def _node(kernel: KernelDescription, share: float | None) -> Node:
+    constants = sum(operand.bytes for operand in kernel.reads if operand.base == "constant")
+    facts = [
+        ("tensors", ", ".join(kernel.tensors[:_MOST_NAMES])),
+        ("kernel", kernel.kernel),
+        ("schedule rule", kernel.rule),
+        ("share of the time", "" if share is None else f"{100 * share:.1f} %"),
+        ("arithmetic of a call", f"{kernel.operations:,} operations" if kernel.operations else ""),
+        ("memory of a call", f"{kernel.bytes:,} bytes" if kernel.bytes else ""),
+        ("reads", "\n".join(f"{o.base}: {o.type}" for o in kernel.reads)),
+        ("writes", "\n".join(f"{o.base}: {o.type}" for o in kernel.writes)),
+        ("constants", f"{constants:,} bytes" if constants else ""),
+    ]
+    name = kernel.tensors[-1] if kernel.tensors else kernel.kernel
+    return Node(title_of(kernel), title_of(kernel), name, tuple(fact for fact in facts if fact[1]), share)
+
+
+_WHOLE = 1 << 62
+
+
+def _bytes(operand: OperandDescription) -> int:
+    """Of an input or an output whose size is open, all."""
+    return operand.bytes or _WHOLE
+
+
+class _Memory:
+    """Who wrote each byte last."""
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[str, int], list[tuple[int, int, int]]] = {}  # begin, end, who; apart, in order
+
+    def read(self, operand: OperandDescription) -> Iterator[int]:
+        """Who wrote what is read, each once."""
+        if operand.offset is not None:
+            first, last = self._overlap(operand)
+            yield from dict.fromkeys(who for _, _, who in self._parts.get(self._key(operand), [])[first:last])
+
+    def write(self, operand: OperandDescription, who: int) -> None:
+        """Note it; what was there in part before stays for the rest."""
+        if operand.offset is None or (operand.base == "workspace" and not operand.bytes):
+            return
+        parts = self._parts.setdefault(self._key(operand), [])
+        first, last = self._overlap(operand)
+        begin, end = operand.offset, operand.offset + _bytes(operand)
+        left = [(b, begin, w) for b, _, w in parts[first : first + 1] if first < last and b < begin]
+        right = [(end, e, w) for _, e, w in parts[last - 1 : last] if first < last and e > end]
+        parts[first:last] = [*left, (begin, end, who), *right]
+
+    def _overlap(self, operand: OperandDescription) -> tuple[int, int]:
+        """The parts that an operand overlaps, from the first to before the last."""
+        parts = self._parts.get(self._key(operand), [])
+        begin = operand.offset or 0
+        first = max(0, bisect_right(parts, (begin, 1 << 63, 0)) - 1)
+        if first < len(parts) and parts[first][1] <= begin:
+            first += 1
+        last = first
+        while last < len(parts) and parts[last][0] < begin + _bytes(operand):
+            last += 1
+        return first, last
+
+    def _key(self, operand: OperandDescription) -> tuple[str, int]:
+        return operand.base, operand.index

@@ -1,0 +1,70 @@
+"""What `nnefc view` shows: a model as its file says it, and the network after passes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+
+import tvm
+
+from nnefc.backends import backend_of
+from nnefc.driver.compile import machine_of
+from nnefc.driver.formats import load_network, load_operator_files
+from nnefc.driver.locks import in_turn
+from nnefc.driver.model_source import Source
+from nnefc.driver.options import CompileOptions
+from nnefc.frontends.dynamic_shapes import leaving_open
+from nnefc.inspect.html.graph import Graph
+from nnefc.inspect.model_graph import graphs_of_model, graphs_of_passes
+from nnefc.passes.manager import PassManager, PassRun
+from nnefc.passes.pipeline import MAIN, optimized
+from nnefc.support.diagnostics import CompileError
+
+__all__ = ["COMPILED", "graphs_of"]
+
+COMPILED = "compiled"
+"""What the last pass is called besides its name."""
+
+
+def graphs_of(model: str | os.PathLike[str], after: Sequence[str], options: CompileOptions) -> list[Graph]:
+    """Returns the graphs of a model, and after each of the passes named.
+
+    Args:
+        model: NNEF, ONNX or PNNX.
+        after: names of passes, `compiled` for the last.
+        options: how the model is read, and what decides which kernels it becomes.
+
+    Raises:
+        CompileError: as `nnefc.compile`; there is no pass of a name.
+    """
+    machine = machine_of(options)
+    load_operator_files(options.read.operators)
+    source = Source.read(partial(load_network, Path(model), options.read))
+    network = source.network
+    graphs = graphs_of_model(source)
+    if not after:
+        return graphs
+    backend = backend_of(machine)
+    modules: dict[str, tvm.IRModule] = {"network": network.module}
+
+    def observe(run: PassRun) -> None:
+        if run.unit == MAIN:
+            modules[run.step.name] = run.after
+
+    settings = backend.settings(options.code.strict, options.code.memory_budget)
+    manager = PassManager(backend, settings, observers=[observe])
+    opened = leaving_open(network.open_dimensions, network.input_shapes, network.all_counts)
+    with in_turn(), opened, backend.target.host.to_tvm():
+        last = optimized(network, manager)
+    for name in after:
+        if name != COMPILED and name not in modules:
+            near = get_close_matches(name, modules, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"the passes are {', '.join(modules)}"
+            raise CompileError(f"there is no pass {name!r}", hint=hint)
+        shown = last if name == COMPILED else replace(network, module=modules[name], controls=())
+        graphs += graphs_of_passes(shown, f"after {name}" if name != COMPILED else "as compiled")
+    return graphs

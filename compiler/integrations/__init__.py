@@ -1,0 +1,1 @@
+"""Interfaces of other packages: PyTorch, scikit-learn, onnxruntime, ONNX's backend tests."""

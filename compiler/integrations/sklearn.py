@@ -1,0 +1,191 @@
+"""Compiles models and pipelines of scikit-learn by converting them to ONNX.
+
+    import nnefc.integrations.sklearn
+    compiled = nnefc.sklearn.compile(pipeline, samples[:1])
+    compiled.predict(samples)                          # as pipeline.predict(samples)
+    compiled.export("pipeline.so")                     # for elsewhere
+
+It needs the package skl2onnx. Estimators of other packages are converted if their converters are registered with it, as
+onnxmltools has them for LightGBM and XGBoost.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Unpack
+
+import numpy as np
+import onnx
+
+from nnefc.driver.artifact import Artifact
+from nnefc.driver.compile import compile_model
+from nnefc.driver.option_keywords import CompileKeywords, compile_options
+from nnefc.driver.options import CompileOptions
+from nnefc.integrations.sklearn_conversion import conversions
+from nnefc.loader import Model, Tensor
+from nnefc.loader.tensors import DTYPES
+from nnefc.support.diagnostics import CompileError, warn
+from nnefc.support.output_files import temporary_folder
+
+__all__ = ["CompiledEstimator", "compile"]
+
+_METHODS = ("predict", "predict_proba", "decision_function", "transform", "score_samples")
+
+_TOLERANCE = 1e-3
+"""Maximum difference of an output in float32 from a method's result, relative to the largest value."""
+
+
+def compile(
+    estimator: Any,
+    samples: Any,
+    *,
+    threads: int | None = None,
+    target: str = "llvm",
+    **options: Unpack[CompileKeywords],
+) -> CompiledEstimator:
+    """Compiles a trained estimator or pipeline; the number of samples stays dynamic.
+
+    Args:
+        estimator: a trained estimator of scikit-learn.
+        samples: `[n, features]`: an array, or a data frame whose columns become separate inputs; the library reads the
+            same types, float64 too. The library's results on these samples are matched with those of the estimator's
+            methods.
+        threads: threads of the session; None: all processors that the process may use.
+        target: as of `nnefc.compile`.
+        options: of `nnefc.compile`.
+
+    Raises:
+        CompileError: skl2onnx cannot convert the estimator, nnefc cannot compile the ONNX model, or the results match
+            no method.
+    """
+    chosen = compile_options("nnefc.sklearn.compile", options, target)
+    found: list[CompiledEstimator] = []
+    errors: list[CompileError] = []
+    for converted in conversions(estimator, samples):
+        try:
+            artifact = _compiled(converted(), estimator, chosen)
+            found.append(CompiledEstimator(estimator, artifact, samples, threads))
+        except CompileError as error:
+            errors.append(error)
+        if found and found[-1].is_complete:
+            break
+    if not found:
+        raise errors[0]
+    best = max(found, key=lambda one: (one.is_complete, len(one.methods)))
+    if not best.is_complete:
+        warn(
+            f"{type(estimator).__name__}: of the library's results, {', '.join(best.others)} are those of no method "
+            f"on these {len(samples)} samples; it has {', '.join(best.methods)}"
+        )
+    return best
+
+
+def _compiled(proto: onnx.ModelProto, estimator: Any, options: CompileOptions) -> Artifact:
+    with temporary_folder("nnefc-") as folder:
+        path = folder / f"{type(estimator).__name__}.onnx"
+        path.write_bytes(proto.SerializeToString())
+        return compile_model(path, options)
+
+
+class CompiledEstimator:
+    """Runs a compiled estimator; it has the methods of the original that its library computes.
+
+    Attributes:
+        artifact: the compiled network, to export.
+        model: the loaded library.
+        methods: names of the methods.
+        others: outputs of the library that match no method.
+    """
+
+    artifact: Artifact
+    model: Model
+    others: tuple[str, ...]
+
+    def __init__(self, estimator: Any, artifact: Artifact, samples: Any, threads: int | None) -> None:
+        """See :func:`compile`."""
+        self.artifact = artifact
+        self.model = artifact.load(threads=threads)
+        self._columns = list(getattr(samples, "columns", ()))
+        found = self._run(samples)
+        self._outputs: dict[str, tuple[str, tuple[int, ...]]] = {}
+        for method in (name for name in _METHODS if hasattr(estimator, name)):
+            wanted = np.asarray(getattr(estimator, method)(samples))
+            for name, array in found.items():
+                if _is_equal(array, wanted):
+                    self._outputs.setdefault(method, (name, wanted.shape[1:]))
+        used = {output for output, _ in self._outputs.values()}
+        self.others = tuple(name for name in found if name not in used)
+        if not self._outputs:
+            raise CompileError(
+                f"on these {len(samples)} samples the library's results are those of no method of "
+                f"{type(estimator).__name__}, of which {', '.join(_METHODS)} were tried",
+                hint="nnefc compare says where a model differs from onnxruntime",
+            )
+
+    @property
+    def is_complete(self) -> bool:
+        """Returns whether all outputs match methods."""
+        return not self.others
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Returns the names of the methods."""
+        return tuple(self._outputs)
+
+    def __getattr__(self, name: str) -> Callable[[Any], np.ndarray]:
+        outputs = self.__dict__.get("_outputs", {})
+        if name not in outputs:
+            raise AttributeError(f"the compiled estimator has no {name!r}; it has {', '.join(outputs)}")
+        output, shape = outputs[name]
+        return lambda samples: self._run(samples)[output].reshape(-1, *shape)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._outputs})
+
+    def export(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Writes the library; arguments as for `Artifact.export`."""
+        self.artifact.export(path, **options)
+
+    def _run(self, samples: Any) -> dict[str, np.ndarray]:
+        """Returns all outputs by name."""
+        if self._columns and hasattr(samples, "columns"):
+            missing = [str(name) for name in self._columns if name not in samples.columns]
+            if missing:
+                raise CompileError(f"the data frame has no column {', '.join(missing)}, and it was compiled with them")
+            given = [samples[name].to_numpy().reshape(-1, 1) for name in self._columns]
+        else:
+            given = [np.asarray(samples)]
+        if len(given) != len(self.model.inputs):
+            names = ", ".join(tensor.name for tensor in self.model.inputs)
+            raise CompileError(f"the samples have {len(given)} columns of a data frame or arrays, but it reads {names}")
+        pairs = zip(self.model.inputs, given, strict=True)
+        return self.model.run({tensor.name: _converted_to(tensor, array) for tensor, array in pairs})
+
+
+def _converted_to(tensor: Tensor, array: np.ndarray) -> np.ndarray:
+    """Converts an array to the type of an input.
+
+    Raises:
+        CompileError: the input has integers, and the array has numbers that are no integers.
+    """
+    if tensor.dtype == "string":
+        return array
+    with np.errstate(invalid="ignore"):
+        made = array.astype(DTYPES[tensor.dtype])
+    if made.dtype.kind in "iub" and not np.array_equal(made, array):
+        raise CompileError(
+            f"{tensor.name} has values that are not {tensor.dtype}, which it had when the estimator was compiled",
+            hint="compile it with samples of this type",
+        )
+    return made
+
+
+def _is_equal(array: np.ndarray, wanted: np.ndarray) -> bool:
+    """Returns whether an output equals a method's result, except for rounding and axes of size 1."""
+    if array.size != wanted.size or len(array) != len(wanted):
+        return False
+    if wanted.dtype.kind in "OUS" or array.dtype.kind in "OUS":
+        return bool(np.array_equal(array.astype(str).ravel(), wanted.astype(str).ravel()))
+    scale = np.max(np.abs(wanted), initial=1e-30)
+    return bool(np.allclose(array.ravel(), wanted.ravel(), rtol=0, atol=_TOLERANCE * scale, equal_nan=True))

@@ -1,0 +1,194 @@
+"""Estimators of scikit-learn as messages of ONNX, with the types of floats that their own methods compute in.
+
+skl2onnx takes the results of ensembles of trees for float64 where the samples are, which ONNX's operators give in
+float32, and writes thresholds in float32. scikit-learn rounds samples to float32 for its trees, and compares them in
+float64 in those of histograms. Both are brought back here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from typing import Any
+
+import numpy as np
+import onnx
+import skl2onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper, shape_inference
+from sklearn.base import is_classifier
+from sklearn.ensemble import VotingClassifier
+
+from nnefc.support.diagnostics import CompileError
+
+__all__ = ["conversions"]
+
+_OF_TREES = "ai.onnx.ml"
+
+_OPSETS = {"": 21, _OF_TREES: 3}
+"""Versions of ONNX's operators that the converter writes."""
+
+_FLOATS: Mapping[np.dtype[Any], int] = {
+    np.dtype(np.float32): TensorProto.FLOAT,
+    np.dtype(np.float64): TensorProto.DOUBLE,
+}
+
+_TREES = ("TreeEnsembleClassifier", "TreeEnsembleRegressor")
+
+
+def conversions(estimator: Any, samples: Any) -> tuple[Callable[[], onnx.ModelProto], ...]:
+    """Ways to write the estimator as ONNX: in the type of the samples; in the other type of floats, with a cast.
+
+    Converters know some estimators in one of the types alone: each of these functions may raise a CompileError.
+    """
+
+    def in_own_type() -> onnx.ModelProto:
+        return _repaired(_converted(estimator, samples), estimator)
+
+    def in_other_type() -> onnx.ModelProto:
+        (other,) = (dtype for dtype in _FLOATS if dtype != samples.dtype)
+        model = _repaired(_converted(estimator, samples.astype(other)), estimator)
+        _read_as(model.graph, _FLOATS[samples.dtype], _FLOATS[other])
+        return model
+
+    has_floats = isinstance(samples, np.ndarray) and samples.dtype in _FLOATS
+    return (in_own_type, in_other_type) if has_floats else (in_own_type,)
+
+
+def _converted(estimator: Any, samples: Any) -> onnx.ModelProto:
+    """What skl2onnx writes; probabilities as an array, where it has the choice."""
+    estimator = _convertible(estimator, {})
+    plain = {id(estimator): {"zipmap": False}} if is_classifier(estimator) else None
+    try:
+        try:
+            return skl2onnx.to_onnx(estimator, samples[:1], options=plain, target_opset=_OPSETS)
+        except NameError:  # so the converter says that the estimator does not have the option
+            return skl2onnx.to_onnx(estimator, samples[:1], target_opset=_OPSETS)
+    except Exception as error:  # converters raise whatever their code does
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if isinstance(error, KeyError) and error.args and isinstance(error.args[0], type):
+            first = f"it has no converter for the {error.args[0].__name__} in it"
+        raise CompileError(
+            f"skl2onnx cannot convert {type(estimator).__name__}: {first}",
+            hint="it must be trained, and each of its steps be of scikit-learn or have a registered converter",
+        ) from error
+
+
+def _convertible(part: Any, seen: dict[int, Any]) -> Any:
+    """Returns an estimator, or a copy in which skl2onnx takes what it refuses without need.
+
+    Of a VotingClassifier it refuses weights in a list, and `flatten_transform`, which only its `transform` depends on.
+
+    Args:
+        part: an estimator, or what one consists of, such as a list of steps.
+        seen: what was made of each part, by its id.
+    """
+    if id(part) in seen:
+        return seen[id(part)][1]
+    made = part
+    if isinstance(part, list | tuple) and type(part) in (list, tuple):
+        items = [_convertible(item, seen) for item in part]
+        if any(new is not old for new, old in zip(items, part, strict=True)):
+            made = type(part)(items)
+    elif hasattr(part, "get_params") and not isinstance(part, type):
+        attributes = {name: _convertible(value, seen) for name, value in vars(part).items()}
+        if isinstance(part, VotingClassifier):
+            attributes |= {"flatten_transform": False, "weights": _used_weights(part)}
+        if any(value is not vars(part)[name] for name, value in attributes.items()):
+            made = copy(part)
+            vars(made).update(attributes)
+    seen[id(part)] = part, made  # the part is kept, so that its id is not given to another one
+    return made
+
+
+def _used_weights(voting: VotingClassifier) -> NDArray[np.float64] | None:
+    """Returns the weights of those estimators that were not dropped."""
+    if voting.weights is None:
+        return None
+    pairs = zip(voting.estimators, voting.weights, strict=True)
+    return np.array([weight for (_, estimator), weight in pairs if not isinstance(estimator, str)], np.float64)
+
+
+def _read_as(graph: onnx.GraphProto, given: int, wanted: int) -> None:
+    """Let the inputs of type `wanted` be of type `given`, and cast them."""
+    for tensor in graph.input:
+        if tensor.type.tensor_type.elem_type == wanted:
+            tensor.type.tensor_type.elem_type = given
+            cast = f"{tensor.name}/cast"
+            _rename(graph, tensor.name, cast)
+            graph.node.insert(0, helper.make_node("Cast", [tensor.name], [cast], to=wanted))
+
+
+def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
+    """Let all nodes, in branches and bodies too, read `new` instead of the input `old`."""
+    for node in graph.node:
+        node.input[:] = [new if name == old else name for name in node.input]
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _rename(attribute.g, old, new)
+
+
+def _repaired(model: onnx.ModelProto, estimator: Any) -> onnx.ModelProto:
+    """With the types that scikit-learn compares samples in, and the types of outputs that the operators give."""
+    thresholds = list(_thresholds(estimator, set()))
+    nodes = []
+    for number, node in enumerate(model.graph.node):
+        if node.op_type in _TREES:
+            cast = f"{node.input[0]}/samples{number}"
+            wanted = TensorProto.DOUBLE if _compares_in_float64(node, thresholds) else TensorProto.FLOAT
+            nodes.append(helper.make_node("Cast", [node.input[0]], [cast], to=wanted))
+            node.input[0] = cast
+        nodes.append(node)
+    for opset in model.opset_import:
+        if opset.domain == _OF_TREES and any(node.op_type in _TREES for node in nodes):
+            opset.version = max(opset.version, _OPSETS[_OF_TREES])  # the first with thresholds in float64
+    model.graph.ClearField("node")
+    model.graph.node.extend(nodes)
+    _declare(model)
+    return model
+
+
+def _declare(model: onnx.ModelProto) -> None:
+    """Declare outputs in the types that follow from the operators, where they do."""
+    untyped = onnx.ModelProto()
+    untyped.CopyFrom(model)
+    for output in untyped.graph.output:
+        output.ClearField("type")
+    types = {output.name: output.type for output in shape_inference.infer_shapes(untyped).graph.output}
+    for output in model.graph.output:
+        found = types[output.name].tensor_type.elem_type
+        if found:
+            output.type.tensor_type.elem_type = found
+
+
+def _thresholds(part: Any, seen: set[int]) -> Iterator[NDArray[np.float64]]:
+    """Those of each ensemble of trees on histograms in an estimator, as skl2onnx writes them: tree by tree."""
+    if id(part) in seen:
+        return
+    seen.add(id(part))
+    predictors = getattr(part, "_predictors", None)
+    if isinstance(predictors, list) and predictors:
+        nodes = [tree.nodes for trees in predictors for tree in trees]
+        yield np.concatenate([np.where(each["is_leaf"], 0, each["num_threshold"]) for each in nodes])
+    inner: Sequence[Any] = ()
+    if hasattr(part, "get_params"):
+        inner = list(vars(part).values())
+    elif isinstance(part, dict):
+        inner = list(part.values())
+    elif isinstance(part, (list, tuple)) or (isinstance(part, np.ndarray) and part.dtype == object):
+        inner = list(part)
+    for each in inner:
+        yield from _thresholds(each, seen)
+
+
+def _compares_in_float64(node: onnx.NodeProto, thresholds: Sequence[NDArray[np.float64]]) -> bool:
+    """Whether a node has thresholds that are among these, in float32; they get float64 then."""
+    (attribute,) = (each for each in node.attribute if each.name == "nodes_values")
+    written = np.array(attribute.floats, np.float32)
+    for exact in thresholds:
+        if exact.shape == written.shape and np.allclose(exact, written, rtol=1e-6, atol=1e-37):
+            node.attribute.remove(attribute)
+            tensor = numpy_helper.from_array(exact, "nodes_values_as_tensor")
+            node.attribute.append(helper.make_attribute("nodes_values_as_tensor", tensor))
+            return True
+    return False

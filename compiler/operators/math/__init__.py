@@ -1,0 +1,1 @@
+"""Element-wise functions, products, reductions, spectra, random numbers."""

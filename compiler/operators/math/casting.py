@@ -1,0 +1,240 @@
+"""Changes of the element type; the narrow floating-point types are rounded here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from tvm import relax, te, tirx
+
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.dtypes import STORAGE, is_float, numpy_dtype, widened
+from nnefc.operators.math.elementwise import compute
+from nnefc.operators.math.functions import converted, item_dtype
+from nnefc.support.diagnostics import CompileError
+
+__all__ = ["BitCast", "Cast", "cast_array"]
+
+
+@dataclass(frozen=True)
+class Cast(Operator):
+    """The items in another element type: reals towards zero where they become integers, and as 0 or 1 from `bool`.
+
+    True is what is not zero. Integers that do not fit keep their low bits; reals that do not, and NaN, become integers
+    as on x86-64, see :func:`nnefc.operators.math.functions.converted`.
+
+    Attributes:
+        dtype: of the result; of a type in `STORAGE` the expression has the type that the program keeps it in.
+        source: the operand's element type, where the program keeps it in another one.
+        saturate: whether narrow floats become the largest number where one is too large, else infinity or no number.
+        rounding: of powers of two (float8_e8m0fnu): "up", "down" or "nearest". Others are rounded to even.
+        limits: whether reals beyond an integer type become its least or largest value, and NaN 0.
+    """
+
+    dtype: str
+    source: str | None = None
+    saturate: bool = True
+    rounding: str = "up"
+    limits: bool = False
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        source, dtype = self.source or dtype_of(x), self.dtype
+        if source == dtype:
+            return x
+        limited = self.limits and is_float(source) and dtype.startswith(("int", "uint")) and dtype not in STORAGE
+        if isinstance(x, np.ndarray):
+            return _limited_known(x, dtype) if limited else cast_array(x, dtype, self.saturate, self.rounding)
+        if source in _FORMATS:
+            x, source = at.emit(_widened(at, x, source)), "float32"
+        if dtype in _FORMATS:
+            form = _FORMATS[dtype]
+            wide = at.bound(Cast("float32", source).lower(at, x))
+            return compute(at, lambda item: self._code(form, item), wide, name="narrow", dtype=dtype)
+        if dtype in _BITS:
+            return compute(at, lambda item: _low_bits(item, *_BITS[dtype]), x, name="narrow", dtype=dtype)
+        if limited:
+            return compute(at, lambda item: _limited(item, dtype), x, name="cast", dtype=dtype)
+        if dtype == "bool" or (is_float(source) and not is_float(dtype)):
+            return compute(at, lambda item: converted(item, dtype), x, name="cast", dtype=dtype)
+        return relax.op.astype(at.expr(x), dtype)
+
+    def _code(self, form: _Format, item: tirx.Expr) -> tirx.Expr:
+        if not form.mantissa:
+            return _power_code(form, item, self.saturate, self.rounding)
+        # Four bits have no room for what is not a number.
+        return _code(form, item, self.saturate or self.dtype == "float4_e2m1fn")
+
+
+def _limited(item: tirx.Expr, dtype: str) -> tirx.Expr:
+    """A real as an integer, within the integer type."""
+    real, ends = item.astype(widened(item_dtype(item))), np.iinfo(dtype)
+    low, high = (tirx.const(float(end), item_dtype(real)) for end in (ends.min, ends.max + 1))
+    inner = tirx.Select(tirx.isnan(real), tirx.const(0, dtype), real.astype(dtype))
+    return tirx.Select(real >= high, tirx.max_value(dtype), tirx.Select(real <= low, tirx.min_value(dtype), inner))
+
+
+def _limited_known(array: Array, dtype: str) -> Array:
+    ends = np.iinfo(dtype)
+    real = np.nan_to_num(array.astype(np.float64), nan=0, posinf=math.inf, neginf=-math.inf)
+    inside = (real > ends.min) & (real < float(ends.max + 1))
+    whole = np.where(inside, real, 0).astype(dtype)
+    return np.where(inside, whole, np.where(real > 0, ends.max, ends.min).astype(dtype))
+
+
+_BITS = {"int4": (4, True), "uint4": (4, False), "int2": (2, True), "uint2": (2, False)}
+"""Narrow integers: their bits and whether they are signed."""
+
+
+def _low_bits(item: tirx.Expr, bits: int, signed: bool) -> tirx.Expr:
+    """The low bits of the value towards zero, as a value of the storage type."""
+    low = converted(item, "int32") & ((1 << bits) - 1)
+    sign = 1 << (bits - 1)
+    return (low ^ sign) - sign if signed else low
+
+
+def _widened(at: Emitter, codes: relax.Expr, dtype: str) -> relax.Expr:
+    """The float32 of every code, by a table."""
+    every = np.arange(16 if dtype == "float4_e2m1fn" else 256, dtype=np.uint8)
+    table = every.view(numpy_dtype(dtype)).astype(np.float32)
+
+    def item(tensors: tuple[te.Tensor, ...], index: tuple[Any, ...]) -> tirx.Expr:
+        return tensors[1](tensors[0](*index).astype("int32"))
+
+    return at.elements(shape_of(codes), item, codes, table, name="widen")
+
+
+@dataclass(frozen=True)
+class _Format:
+    """A narrow floating-point format: sign, exponent, mantissa.
+
+    Attributes:
+        mantissa: bits of the mantissa.
+        bias: of the exponent.
+        largest: the code of the largest finite number.
+        beyond: the code of what is larger, without saturation.
+        nan: the code of what is not a number.
+        sign: the bit of the sign.
+        negative_zero: whether there is one.
+    """
+
+    mantissa: int
+    bias: int
+    largest: int
+    beyond: int
+    nan: int
+    sign: int = 0x80
+    negative_zero: bool = True
+
+
+_FORMATS = {
+    "float8_e4m3fn": _Format(3, 7, 0x7E, beyond=0x7F, nan=0x7F),
+    "float8_e4m3fnuz": _Format(3, 8, 0x7F, beyond=0x80, nan=0x80, negative_zero=False),
+    "float8_e5m2": _Format(2, 15, 0x7B, beyond=0x7C, nan=0x7E),
+    "float8_e5m2fnuz": _Format(2, 16, 0x7F, beyond=0x80, nan=0x80, negative_zero=False),
+    "float8_e8m0fnu": _Format(0, 127, 0xFE, beyond=0xFF, nan=0xFF, sign=0),
+    "float4_e2m1fn": _Format(1, 1, 0x7, beyond=0x7, nan=0x8, sign=0x8),
+}
+
+
+def _code(form: _Format, value: tirx.Expr, saturate: bool) -> tirx.Expr:
+    """`((exponent + bias - 1) << mantissa) + digits`: the digits' leading one counts into the exponent.
+
+    Below the smallest normal number the exponent stays, and the leading digit is zero.
+    """
+    # All in unsigned integers; `exponent` has the bias 127 of float32.
+    bits = tirx.reinterpret("uint32", value)
+    size = bits & _unsigned(0x7FFFFFFF)
+    exponent = tirx.max(size >> _unsigned(23), _unsigned(128 - form.bias))
+    scale = tirx.reinterpret("float32", (_unsigned(254 + form.mantissa) - exponent) << _unsigned(23))
+    digits = tirx.nearbyint(tirx.reinterpret("float32", size) * scale).astype("uint32")
+    made = ((exponent - _unsigned(128 - form.bias)) << _unsigned(form.mantissa)) + digits
+    edge = _unsigned(form.largest if saturate else form.beyond)
+    # Scales of infinities mean nothing.
+    made = tirx.Select(tirx.any(made > _unsigned(form.largest), size >= _unsigned(0x7F800000)), edge, made)
+    negative = bits > _unsigned(0x7FFFFFFF)
+    signed = made | tirx.Select(negative, _unsigned(form.sign), _unsigned(0))
+    if not form.negative_zero:
+        signed = tirx.Select(made == _unsigned(0), _unsigned(0), signed)
+        signed = tirx.Select(made == _unsigned(form.nan), made, signed)
+    return tirx.Select(size > _unsigned(0x7F800000), _unsigned(form.nan), signed)
+
+
+def _unsigned(number: int) -> tirx.Expr:
+    return tirx.const(number, "uint32")
+
+
+def _power_code(form: _Format, value: tirx.Expr, saturate: bool, rounding: str) -> tirx.Expr:
+    """The exponent of the power of two above, below or next to the value; negative values have none."""
+    bits = tirx.reinterpret("int32", value)
+    exponent, rest = (bits >> 23) & 0xFF, bits & 0x7FFFFF
+    never = tirx.const(False)
+    more = {"up": rest > 0, "nearest": rest >= 0x400000}.get(rounding, never)
+    # A number below the smallest normal one has the code 0 for 2**-127, which is 0x400000 of its digits.
+    small = {"up": rest > 0x400000, "nearest": rest > 0x600000}.get(rounding, never)
+    made = exponent + tirx.Select(tirx.Select(exponent == 0, small, more), 1, 0)
+    edge = form.largest if saturate else form.nan
+    made = tirx.Select(made > form.largest, tirx.const(edge, "int32"), made)
+    return tirx.Select((bits & 0x7FFFFFFF) > 0x7F800000, tirx.const(form.nan, "int32"), made)
+
+
+def cast_array(array: Array, dtype: str, saturate: bool = True, rounding: str = "up") -> Array:
+    """What `Cast` makes of a value known at compile time, in the element type itself."""
+    if dtype == "float8_e8m0fnu":
+        return _powers_known(array.astype(np.float32), saturate, rounding)
+    with np.errstate(all="ignore"):
+        if is_float(str(array.dtype)) and dtype.lstrip("u") in ("int8", "int16", "int32", "int64"):
+            return _whole_known(array, dtype)
+        if not saturate or not dtype.startswith("float8"):
+            return array.astype(numpy_dtype(dtype))
+        limit = float(ml_dtypes.finfo(numpy_dtype(dtype)).max)  # type: ignore[no-untyped-call]
+        wide = array.astype(np.float32)
+        return np.where(np.isnan(wide), wide, np.clip(wide, -limit, limit)).astype(numpy_dtype(dtype))
+
+
+def _whole_known(array: Array, dtype: str) -> Array:
+    """Reals as integers, as :func:`nnefc.operators.math.functions.converted` has them."""
+    real = array.astype(np.float64)
+    signed = np.int64 if dtype in ("int64", "uint32", "uint64") else np.int32
+    large = (real >= 2.0**63) & (dtype == "uint64")
+    rest = np.where(large, real - 2.0**63, real)
+    fits = np.abs(rest) < -float(np.iinfo(signed).min)
+    low = np.where(fits, np.where(fits, rest, 0).astype(signed), np.iinfo(signed).min)
+    bits = np.where(large, low.astype(np.uint64) ^ np.uint64(1 << 63), low.astype(np.uint64))
+    return bits.astype(dtype)
+
+
+def _powers_known(array: Array, saturate: bool, rounding: str) -> Array:
+    mantissa, exponent = np.frexp(np.abs(array))
+    code = np.where(array == 0, 0, exponent.astype(np.int64) - 1 + 127)
+    code += {"up": mantissa > 0.5, "nearest": mantissa >= 0.75}.get(rounding, np.zeros(array.shape, bool))
+    code = np.clip(code, 0, 254) if saturate else np.where(code > 254, 255, np.maximum(code, 0))
+    code = np.where(np.isinf(array), 254 if saturate else 255, code)
+    return np.where(np.isnan(array), 255, code).astype(np.uint8).view(numpy_dtype("float8_e8m0fnu"))
+
+
+@dataclass(frozen=True)
+class BitCast(Operator):
+    """The same bits as another element type of the same width."""
+
+    dtype: str
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        source = dtype_of(x)
+        if numpy_dtype(self.dtype).itemsize != numpy_dtype(source).itemsize:
+            raise CompileError(f"{source} and {self.dtype} differ in width")
+        if isinstance(x, np.ndarray):
+            return np.ascontiguousarray(x).reshape(-1).view(numpy_dtype(self.dtype)).reshape(x.shape)
+        if "bool" in (self.dtype, source):
+            return Cast(self.dtype).lower(at, x)
+        return at.elements(shape_of(x), lambda t, i: tirx.reinterpret(self.dtype, t[0](*i)), x, name="bit_cast")

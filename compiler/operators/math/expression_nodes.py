@@ -1,0 +1,61 @@
+"""The steps that an expression of element-wise functions is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tvm import tirx
+
+from nnefc.operators.math.functions import FUNCTIONS
+
+__all__ = ["Given", "Made", "Number", "Step"]
+
+Number: TypeAlias = int | float | bool
+
+
+@dataclass(frozen=True)
+class Given:
+    """An argument: operand number `index`."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Made:
+    """An argument: the result of step number `index`."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One function of the library applied to operands, results of other steps, and numbers.
+
+    Attributes:
+        function: its name in `FUNCTIONS`; None for a conversion alone.
+        arguments: each is converted to the type `computes` before.
+    """
+
+    function: str | None
+    arguments: tuple[Given | Made | Number, ...]
+    computes: str
+
+    @property
+    def dtype(self) -> str:
+        """The element type of the result."""
+        return (self.function and FUNCTIONS[self.function].dtype) or self.computes
+
+    @property
+    def uses(self) -> int:
+        """How often the function repeats an argument at most."""
+        return FUNCTIONS[self.function].uses if self.function else 1
+
+    @property
+    def below(self) -> list[int]:
+        """The steps whose results it takes."""
+        return [argument.index for argument in self.arguments if isinstance(argument, Made)]
+
+    def item(self, *items: tirx.Expr) -> tirx.Expr:
+        """One item of the result."""
+        return FUNCTIONS[self.function](*items) if self.function else items[0]

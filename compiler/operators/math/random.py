@@ -1,0 +1,301 @@
+"""Random numbers: uniform and normal ones, choices by chance, dropout in training.
+
+The generator is Philox 4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3; 2011), a function of a
+key and a counter that gives four words. The counter is made of the place in the tensor and of the number of runs that
+the session has done, the operand `runs`, int64 without dimensions. So a new session, and one that is reset, draws the
+same numbers again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from tvm import relax, tirx
+
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.dtypes import numpy_dtype
+from nnefc.operators.statements import T, looped
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import ceil_div, expression, known_less
+
+__all__ = ["Bernoulli", "Dropout", "Key", "Multinomial", "RandomNormal", "RandomUniform", "key_of_seed", "own_key"]
+
+Key: TypeAlias = tuple[int, int]
+"""Two words of 32 bits that tell one generator from another."""
+
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)  # what each round adds to the key
+_ROUNDS = 10
+_UNSEEDED = 0x6E6E6566  # the second word of keys that no seed gives
+_MOST = 1 << 33  # items of a tensor
+
+
+def key_of_seed(seed: float) -> Key:
+    """The key that a seed, a number in float32, stands for."""
+    return int(np.float32(seed).view(np.uint32)), 0
+
+
+def own_key(number: int) -> Key:
+    """The key of the operator with this number among those of a network that draw without a seed."""
+    return number, _UNSEEDED
+
+
+def _philox(counter: Sequence[Any], key: Key) -> list[Any]:
+    """Four words of uint32, as variables bound by the IR builder, from four expressions of uint32."""
+    words = list(counter)
+    for index in range(_ROUNDS):
+        keys = [tirx.const((k + index * step) & 0xFFFFFFFF, "uint32") for k, step in zip(key, _WEYL, strict=True)]
+        products = [
+            T.bind(words[place].astype("uint64") * tirx.const(factor, "uint64"))
+            for place, factor in zip((0, 2), _MULTIPLIERS, strict=True)
+        ]
+        high = [(product >> tirx.const(32, "uint64")).astype("uint32") for product in products]
+        low = [product.astype("uint32") for product in products]
+        words = [T.bind(high[1] ^ words[1] ^ keys[0]), low[1], T.bind(high[0] ^ words[3] ^ keys[1]), low[0]]
+    return words
+
+
+def _drawn(at: Emitter, runs: Operand, key: Key, count: int) -> Operand:
+    """`count` words of uint32, or a few more."""
+    if known_less(_MOST, count):
+        raise CompileError(f"{count} random numbers are too many for one tensor")
+    blocks = ceil_div(count, 4)
+
+    def write(runs: Any, out: Any) -> None:
+        with T.serial(0, expression(blocks)) as block:
+            numbers = (block.astype("uint64"), runs[0].astype("uint64"))
+            halves = [
+                (number >> tirx.const(shift, "uint64")).astype("uint32") for number in numbers for shift in (0, 32)
+            ]
+            for lane, word in enumerate(_philox(halves, key)):
+                out[block * 4 + lane] = word
+
+    return looped(at, write, [runs], [((blocks * 4,), "uint32")], "random_words")[0]
+
+
+def _from_words(
+    at: Emitter,
+    runs: Operand,
+    key: Key,
+    shape: Shape,
+    each: int,
+    item: Callable[[Sequence[tirx.Expr]], tirx.Expr],
+    name: str,
+) -> relax.Expr:
+    """A tensor of which each item is made of `each` words; bound to a variable."""
+    words = _drawn(at, runs, key, each * math.prod(shape))
+
+    def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+        place: Any = tirx.const(0, "int64")
+        for i, size in zip(index, shape, strict=True):
+            place = place * size + i
+        return item([tensors[0](place * each + word) for word in range(each)])
+
+    return at.emit(at.elements(shape, element, words, name=name))
+
+
+def _uniform(at: Emitter, runs: Operand, key: Key, shape: Shape, dtype: str) -> Operand:
+    """Numbers from 0 to below 1, all multiples of 2⁻²⁴ alike; for float64 of 2⁻⁵³."""
+    if 0 in shape:
+        return np.zeros(shape, dtype)
+
+    def single(words: Sequence[tirx.Expr]) -> tirx.Expr:
+        return (words[0] >> tirx.const(8, "uint32")).astype("float32") * tirx.const(2.0**-24, "float32")
+
+    def double(words: Sequence[tirx.Expr]) -> tirx.Expr:
+        high, low = (w >> tirx.const(shift, "uint32") for w, shift in zip(words, (5, 6), strict=True))
+        whole = high.astype("float64") * tirx.const(2.0**26, "float64") + low.astype("float64")
+        return whole * tirx.const(2.0**-53, "float64")
+
+    wide = dtype == "float64"
+    return _from_words(at, runs, key, shape, 2 if wide else 1, double if wide else single, "uniform")
+
+
+def _computed_in(dtype: str) -> str:
+    return "float64" if dtype == "float64" else "float32"
+
+
+def _cast(at: Emitter, x: Operand, dtype: str) -> Operand:
+    x = at.bound(x)
+    if dtype_of(x) == dtype:
+        return x
+    return x.astype(numpy_dtype(dtype)) if isinstance(x, np.ndarray) else at.emit(relax.op.astype(at.expr(x), dtype))
+
+
+@dataclass(frozen=True)
+class _Random(Operator):
+    """What operators that draw numbers have in common.
+
+    Attributes:
+        key: of the generator.
+    """
+
+    key: Key
+
+
+@dataclass(frozen=True)
+class _Distribution(_Random):
+    """Numbers that are all drawn alike.
+
+    Attributes:
+        result: the shape of the result.
+        dtype: its element type, of floating-point numbers.
+    """
+
+    result: Shape
+    dtype: str
+
+    def __post_init__(self) -> None:
+        if any(size < 0 for size in self.result):
+            raise CompileError(f"the shape {list(self.result)} has a negative dimension")
+        if "float" not in self.dtype or numpy_dtype(self.dtype).itemsize < 2:
+            raise CompileError(f"random numbers are floating-point numbers, not {self.dtype}")
+
+    def shape(self, runs: Shape) -> Shape:
+        """The one that is given."""
+        return self.result
+
+
+@dataclass(frozen=True)
+class RandomUniform(_Distribution):
+    """Uniformly distributed numbers from `low` to below `high`."""
+
+    low: float = 0.0
+    high: float = 1.0
+
+    def lower(self, at: Emitter, runs: Operand) -> Operand:
+        low, high = self.low, self.high
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            raise CompileError(f"'low' is {low} and 'high' is {high}: not a range")
+        work = _computed_in(self.dtype)
+        drawn = _uniform(at, runs, self.key, self.result, work)
+        # What rounding brings up to `high` is cut to the number before it.
+        kind = numpy_dtype(self.dtype).type
+        last = float(np.nextafter(kind(high), kind(low))) if kind(low) < kind(high) else float(kind(low))
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            number = tirx.const(low, work) + tensors[0](*index) * tirx.const(high - low, work)
+            return tirx.min(number, tirx.const(last, work))
+
+        if isinstance(drawn, np.ndarray):
+            return _cast(at, drawn, self.dtype)
+        return _cast(at, at.elements(self.result, element, drawn, name="random_uniform"), self.dtype)
+
+
+@dataclass(frozen=True)
+class RandomNormal(_Distribution):
+    """Normally distributed numbers: of two uniform ones, one is the radius and one the angle (Box, Muller, 1958)."""
+
+    mean: float = 0.0
+    scale: float = 1.0
+
+    def lower(self, at: Emitter, runs: Operand) -> Operand:
+        if 0 in self.result:
+            return np.zeros(self.result, numpy_dtype(self.dtype))
+        work = _computed_in(self.dtype)
+
+        def item(words: Sequence[tirx.Expr]) -> tirx.Expr:
+            first, second = (word.astype(work) for word in words)
+            part = (first + tirx.const(1, work)) * tirx.const(2.0**-32, work)  # never 0
+            radius = tirx.sqrt(tirx.const(-2, work) * tirx.log(part))
+            value = radius * tirx.cos(second * tirx.const(2 * math.pi * 2.0**-32, work))
+            return tirx.const(self.mean, work) + tirx.const(self.scale, work) * value
+
+        return _cast(at, _from_words(at, runs, self.key, self.result, 2, item, "random_normal"), self.dtype)
+
+
+@dataclass(frozen=True)
+class Bernoulli(_Random):
+    """1 with the probability that each item of the operand is, else 0.
+
+    Attributes:
+        dtype: of the result.
+    """
+
+    dtype: str
+
+    def shape(self, x: Shape, runs: Shape) -> Shape:
+        """That of the probabilities."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand, runs: Operand) -> Operand:
+        work = _computed_in(dtype_of(x))
+        drawn = _uniform(at, runs, self.key, shape_of(x), work)
+        if isinstance(drawn, np.ndarray):
+            return _cast(at, drawn, self.dtype)
+        return _cast(at, at.emit(relax.op.less(at.expr(drawn), at.expr(_cast(at, x, work)))), self.dtype)
+
+
+@dataclass(frozen=True)
+class Dropout(_Random):
+    """Each item is dropped with the probability `rate`; the others are divided by `1 - rate` (Srivastava et al., 2014).
+
+    The second result says which items stay. Outside of training there is nothing to compute.
+    """
+
+    rate: float
+
+    def shape(self, x: Shape, runs: Shape) -> tuple[Shape, Shape]:
+        """That of the operand, twice."""
+        return x, x
+
+    def lower(self, at: Emitter, x: Operand, runs: Operand) -> tuple[Operand, Operand]:
+        if not 0 <= self.rate < 1:
+            raise CompileError(f"the ratio {self.rate} is not from 0 to below 1")
+        drawn = _uniform(at, runs, self.key, shape_of(x), "float32")
+        if isinstance(drawn, np.ndarray):
+            return x, drawn.astype(bool)
+        mask = at.emit(relax.op.greater_equal(drawn, at.expr(at.number(self.rate, drawn))))
+        factor = at.expr(at.number(1 / (1 - self.rate), x))
+        factors = at.emit(relax.op.multiply(at.expr(_cast(at, mask, dtype_of(x))), factor))
+        return relax.op.multiply(at.expr(x), factors), mask
+
+
+@dataclass(frozen=True)
+class Multinomial(_Random):
+    """Classes by the inverse of their cumulated probabilities, int32 or int64 `[rows, samples]`.
+
+    The operand, `[rows, classes]`, holds logarithms of the probabilities, up to a constant for each row.
+
+    Attributes:
+        samples: how many classes are drawn for each row.
+        dtype: of the result.
+    """
+
+    samples: int
+    dtype: str
+
+    def shape(self, x: Shape, runs: Shape) -> Shape:
+        """A row for each row of the operand."""
+        if len(x) != 2 or 0 in x or self.samples < 0:
+            raise CompileError(
+                f"{list(x)} is not a matrix with a column for each class, or {self.samples} samples are not possible"
+            )
+        if self.dtype not in ("int32", "int64"):
+            raise CompileError(f"classes are numbers of int32 or int64, not of {self.dtype}")
+        return x[0], self.samples
+
+    def lower(self, at: Emitter, x: Operand, runs: Operand) -> Operand:
+        result, work = self.shape(shape_of(x), shape_of(runs)), _computed_in(dtype_of(x))
+        rows, classes = shape_of(x)
+        drawn = _uniform(at, runs, self.key, result, work)
+        chances = at.emit(relax.op.nn.softmax(at.expr(_cast(at, x, work)), 1))
+
+        def write(chances: Any, drawn: Any, out: Any, sums: Any) -> None:
+            """How many cumulated probabilities each drawn number has reached; the last one counts as 1."""
+            with T.serial(0, rows) as row:
+                sums[0] = chances[row * classes]
+                with T.serial(1, classes) as k:
+                    sums[k] = sums[k - 1] + chances[row * classes + k]
+                with T.serial(0, self.samples) as sample:
+                    place = row * self.samples + sample
+                    out[place] = tirx.const(0, self.dtype)
+                    with T.serial(0, classes - 1) as k:
+                        reached = sums[k] <= drawn[place] * sums[classes - 1]
+                        out[place] = out[place] + reached.astype(self.dtype)
+
+        return looped(at, write, [chances, drawn], [(result, self.dtype), ((classes,), work)], "multinomial")[0]

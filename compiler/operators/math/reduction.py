@@ -1,0 +1,388 @@
+"""Reductions over axes, positions of extremes, and running sums and products.
+
+Sums, means, products, maxima and minima are Relax's own operators: they stay in the layout of what they follow, and are
+joined with the element-wise steps around them. Results of no items are those that change nothing in the reduction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
+from nnefc.operators.dtypes import HALF_FLOATS, is_float
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.functions import truth
+from nnefc.operators.math.reducers import extreme_position
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Dimension, expression, greatest, is_known, may_exceed
+
+__all__ = [
+    "AllTrue",
+    "AnyTrue",
+    "ArgExtreme",
+    "Cumulative",
+    "Hardmax",
+    "LogSumExp",
+    "Maximum",
+    "Mean",
+    "Minimum",
+    "Norm",
+    "Product",
+    "Reduction",
+    "Sum",
+    "Variance",
+]
+
+_NOWHERE = 2**31 - 1  # after all positions in a tensor
+
+
+@dataclass(frozen=True)
+class Reduction(Operator):
+    """A reduction of the items along axes to one.
+
+    Attributes:
+        axes: in ascending order, counted from the front; without any the items stay what they are.
+        keepdims: whether the axes stay, with the size 1.
+    """
+
+    axes: Shape
+    keepdims: bool = False
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand without the axes, or with the size 1 along them."""
+        kept = enumerate(x)
+        return tuple(1 if axis in self.axes else size for axis, size in kept if self.keepdims or axis not in self.axes)
+
+    def _count(self, x: Operand) -> int:
+        """The number of items that become one."""
+        shape = shape_of(x)
+        return math.prod(shape[axis] for axis in self.axes)
+
+    def _reduced(
+        self,
+        at: Emitter,
+        x: Operand,
+        build: Callable[..., relax.Expr],
+        known: Callable[..., Array] | None,
+        empty: float,
+    ) -> Operand:
+        """Reduced by Relax's operator, or by NumPy's function if the value is at hand."""
+        if not self.axes:
+            return x
+        if self._count(x) == 0:
+            return zeros(self.shape(shape_of(x)), at.number(0, x).dtype, empty)
+        if isinstance(x, np.ndarray) and known is not None:
+            wide = x.astype(np.float64) if is_float(dtype_of(x)) else x
+            return np.asarray(known(wide, axis=self.axes, keepdims=self.keepdims)).astype(x.dtype)
+        return build(at.expr(x), list(self.axes), keepdims=self.keepdims)
+
+
+def _magnitude(at: Emitter, x: Operand) -> Operand:
+    """Absolute values."""
+    return x if dtype_of(x).startswith(("uint", "bool")) else at.emit(relax.op.abs(at.expr(x)))
+
+
+@dataclass(frozen=True)
+class Sum(Reduction):
+    """The sum of the items along axes, in their type."""
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        return self._reduced(at, x, relax.op.sum, np.sum, 0)
+
+
+@dataclass(frozen=True)
+class Product(Reduction):
+    """The product of the items along axes, in their type."""
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        return self._reduced(at, x, relax.op.prod, np.prod, 1)
+
+
+@dataclass(frozen=True)
+class Mean(Reduction):
+    """The mean of the items along axes; of integers without its fraction."""
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        if is_float(dtype_of(x)):
+            return self._reduced(at, x, relax.op.mean, np.mean, math.nan)
+        total = at.apply(Sum(self.axes, self.keepdims), x)
+        return relax.op.divide(at.expr(total), at.expr(_number(at, greatest(1, self._count(x)), x)))
+
+
+@dataclass(frozen=True)
+class Maximum(Reduction):
+    """The largest item along axes; NaN where one is."""
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        if dtype_of(x) == "bool":
+            return AnyTrue(self.axes, self.keepdims).lower(at, x)
+        empty = -math.inf if is_float(dtype_of(x)) else np.iinfo(dtype_of(x)).min
+        return self._reduced(at, x, relax.op.max, np.max, empty)
+
+
+@dataclass(frozen=True)
+class Minimum(Reduction):
+    """The smallest item along axes; NaN where one is."""
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        if dtype_of(x) == "bool":
+            return AllTrue(self.axes, self.keepdims).lower(at, x)
+        empty = math.inf if is_float(dtype_of(x)) else np.iinfo(dtype_of(x)).max
+        return self._reduced(at, x, relax.op.min, np.min, empty)
+
+
+@dataclass(frozen=True)
+class _Quantifier(Reduction):
+    """Truth values from those of the items along axes; an item is true where it is not zero."""
+
+    def _truths(self, at: Emitter, x: Operand, reduce: Callable[..., Any], known: Callable[..., Array]) -> Operand:
+        """The extreme of zeros and ones: of none at all the least int8, or the greatest."""
+        if isinstance(x, np.ndarray):
+            return np.asarray(known(x, axis=self.axes, keepdims=self.keepdims))
+        if not self.axes and dtype_of(x) == "bool":
+            return x
+
+        def reduced(item: tirx.Expr, _position: tirx.Expr, axes: list[Any]) -> Any:
+            one = truth(item).astype("int8")
+            return reduce(one, axis=axes) if axes else one
+
+        def function(x: te.Tensor) -> te.Tensor:
+            found = _along(x, self.axes, reduced)
+            return te.compute(found.shape, lambda *index: found(*index) > 0, name="truth")
+
+        name = "all" if reduce is te.min else "any"
+        return at.reshaped(at.emit(at.compute(function, x, name=name)), self.shape(shape_of(x)))
+
+
+@dataclass(frozen=True)
+class AnyTrue(_Quantifier):
+    """Whether any item along axes is true."""
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        return self._truths(at, x, te.max, np.any)
+
+
+@dataclass(frozen=True)
+class AllTrue(_Quantifier):
+    """Whether all items along axes are true."""
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        return self._truths(at, x, te.min, np.all)
+
+
+def _along(x: te.Tensor, axes: Shape, item: Callable[..., Any]) -> Any:
+    """A reduction in TE that keeps its axes, with the size 1.
+
+    `item(value, position, axes)` makes the reduced value of an item, its position, row-major along the axes, as int32,
+    and the reduction's variables.
+    """
+    along = {axis: te.reduce_axis((0, x.shape[axis]), f"along{axis}") for axis in axes}
+    position: Any = tirx.const(0, "int32")
+    for variable in along.values():
+        position = position * variable.dom.extent.astype("int32") + variable.var.astype("int32")
+
+    def element(*index: tirx.Var) -> Any:
+        place = [along.get(axis, i) for axis, i in enumerate(index)]
+        return item(x(*place), position, list(along.values()))
+
+    kept = [1 if axis in along else size for axis, size in enumerate(x.shape)]
+    return te.compute(kept, element, name="reduction")
+
+
+@dataclass(frozen=True)
+class ArgExtreme(Reduction):
+    """Where the largest or smallest item along axes is, row-major along them; NaN is beyond all others.
+
+    Attributes:
+        largest: whether the largest is looked for.
+        last: whether of equal items the last one counts, not the first.
+        dtype: of the result.
+    """
+
+    largest: bool = True
+    last: bool = False
+    dtype: str = "int64"
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        if dtype_of(x) == "bool":
+            raise CompileError("the largest of truth values is not supported: convert them to integers")
+        shape, count = self.shape(shape_of(x)), self._count(x)
+        if is_empty(shape) or count == 1:
+            return zeros(shape, self.dtype)
+        if count == 0:
+            raise CompileError("an axis without items has no largest one")
+        reducer = extreme_position(self.largest, -1 if self.last else _NOWHERE, self.last)
+
+        def function(x: te.Tensor) -> te.Tensor:
+            found, _ = _along(x, self.axes, lambda item, position, axes: reducer((position, item), axis=axes))
+            return te.compute(found.shape, lambda *index: found(*index).astype(self.dtype), name="position")
+
+        name = "argmax" if self.largest else "argmin"
+        return at.reshaped(at.emit(at.compute(function, x, name=name)), shape)
+
+
+@dataclass(frozen=True)
+class Hardmax(Operator):
+    """1 at the first of the largest items along an axis, 0 elsewhere."""
+
+    axis: int
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        if is_empty(shape_of(x)):
+            return x
+        first = at.apply(ArgExtreme((self.axis,), keepdims=True, dtype="int32"), x)
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            place = tensors[0](*index[: self.axis], 0, *index[self.axis + 1 :])
+            return (place == index[self.axis].astype("int32")).astype(dtype_of(x))
+
+        return at.elements(shape_of(x), element, first, name="hardmax")
+
+
+@dataclass(frozen=True)
+class LogSumExp(Reduction):
+    """The logarithm of the sum of eˣ along axes, the largest item taken out first, so that nothing overflows.
+
+    Of integers without its fraction.
+    """
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        if not self.axes:
+            return x
+        if not is_float(dtype_of(x)):
+            return Cast(dtype_of(x)).lower(at, at.apply(self, at.apply(Cast("float32"), x)))
+        result = self.shape(shape_of(x))
+        if self._count(x) == 0:
+            return zeros(result, at.number(0, x).dtype, -math.inf)
+        data, axes = at.expr(x), list(self.axes)
+        largest = at.emit(relax.op.max(data, axes, keepdims=True))
+        infinity = tirx.const(math.inf, dtype_of(x))
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            value = tensors[0](*index)
+            return tirx.Select(tirx.abs(value) == infinity, tirx.const(0, dtype_of(x)), value)
+
+        finite = at.emit(at.elements(shape_of(largest), element, largest, name="finite"))
+        powers = at.emit(relax.op.exp(at.emit(relax.op.subtract(data, finite))))
+        total = at.emit(relax.op.log(at.emit(relax.op.sum(powers, axes, keepdims=True))))
+        return at.reshaped(at.emit(relax.op.add(total, finite)), result)
+
+
+@dataclass(frozen=True)
+class Norm(Reduction):
+    """`(sum of |x|^order)^(1 / order)` along axes; the largest or smallest `|x|` for infinite orders.
+
+    Of integers without its fraction.
+    """
+
+    order: float = 2.0
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        if self.order == 0:
+            raise CompileError("the norm 0 is not supported")
+        if not self.axes:
+            return _magnitude(at, x)
+        if self.order == 2:
+            squares = at.emit(relax.op.multiply(at.expr(x), at.expr(x)))
+            return _root(at, self._of(Sum, at, squares))
+        values = _magnitude(at, x)
+        if math.isinf(self.order):
+            return self._of(Maximum if self.order > 0 else Minimum, at, values)
+        if self.order == 1:
+            return self._of(Sum, at, values)
+        order, inverse = (at.expr(at.number(value, x)) for value in (self.order, 1 / self.order))
+        total = self._of(Sum, at, at.emit(relax.op.power(at.expr(values), order)))
+        return relax.op.power(at.expr(total), inverse)
+
+    def _of(self, kind: type[Reduction], at: Emitter, x: Operand) -> Operand:
+        made: Operand = at.apply(kind(self.axes, self.keepdims), x)
+        return made
+
+
+def _root(at: Emitter, x: Operand) -> Operand:
+    """The square root; of integers without its fraction."""
+    if is_float(dtype_of(x)):
+        return relax.op.sqrt(at.expr(x))
+    wide = at.expr(at.apply(Cast("float64"), x))
+    return Cast(dtype_of(x)).lower(at, at.emit(relax.op.sqrt(wide)))
+
+
+@dataclass(frozen=True)
+class Variance(Reduction):
+    """The sum of squared distances from the mean along axes, divided by the number of items less `correction`.
+
+    Where only a run tells that there are too few items, they are divided by 0, as in PyTorch.
+    """
+
+    correction: float = 1.0
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        count = self._count(x)
+        if not self.axes or not may_exceed(count, math.floor(self.correction)):
+            raise CompileError("the variance needs more elements")
+        data, axes = at.expr(x), list(self.axes)
+        centred = at.emit(relax.op.subtract(data, at.emit(relax.op.mean(data, axes, keepdims=True))))
+        squares = at.emit(relax.op.multiply(centred, centred))
+        total = at.emit(relax.op.sum(squares, axes, keepdims=self.keepdims))
+        if is_known(count):
+            return relax.op.multiply(total, at.expr(at.number(1 / (count - self.correction), x)))
+        return relax.op.divide(total, at.expr(_number(at, count, x, self.correction)))
+
+
+def _number(at: Emitter, size: Dimension, like: Operand, less: float = 0) -> Operand:
+    """A size less a number, at least 0, without axes, of the element type of `like`."""
+    if is_known(size):
+        return at.number(max(size - less, 0), like)
+    dtype = dtype_of(like)
+
+    def compute(own: Dimension) -> te.Tensor:
+        def value() -> tirx.Expr:
+            if not is_float(dtype):
+                return expression(own).astype(dtype)
+            real = expression(own).astype("float64") - tirx.const(less, "float64")
+            return tirx.max(real, tirx.const(0, "float64")).astype(dtype)
+
+        return te.compute((), value, name="count")
+
+    return at.emit(at.of_sizes(compute, size, name="count"))
+
+
+@dataclass(frozen=True)
+class Cumulative(Operator):
+    """Running sums or products along an axis, in the type of the items.
+
+    Attributes:
+        axis: counted from the front.
+        product: whether items are multiplied, not added.
+        exclusive: whether a result is of the items before it, without its own.
+        reverse: whether it runs from the end.
+    """
+
+    axis: int
+    product: bool = False
+    exclusive: bool = False
+    reverse: bool = False
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        """Half floats are added up in float32."""
+        data = at.apply(Cast("float32"), x) if dtype_of(x) in HALF_FLOATS else x
+        scan = relax.op.cumprod if self.product else relax.op.cumsum
+        made = at.emit(scan(self._turned(at, at.expr(data)), self.axis, exclusive=self.exclusive))
+        return Cast(dtype_of(x)).lower(at, self._turned(at, made))
+
+    def _turned(self, at: Emitter, x: relax.Expr) -> relax.Expr:
+        return at.emit(relax.op.flip(x, self.axis)) if self.reverse else x

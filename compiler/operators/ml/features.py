@@ -1,0 +1,215 @@
+"""Features of samples before a model of classical machine learning: scaled, filled in, encoded, joined. ai.onnx.ml.
+
+Samples are rows; a vector is one sample where an operator says so.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from tvm import relax, tirx
+
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_size, dtype_of, rank_of, shape_of
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.statements import T, looped, report
+from nnefc.operators.tensor.indexing import Gather
+from nnefc.operators.tensor.padding import Pad
+from nnefc.operators.tensor.shape import Concat
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import is_known
+from nnefc.symbolic.unification import agree
+
+__all__ = ["FeatureVectors", "Imputed", "Normalized", "OneHotCategories", "Scaled", "as_samples"]
+
+
+def as_samples(at: Emitter, x: Operand) -> Operand:
+    """Samples `[samples, features]`, or one as a vector, as a matrix of float64 if they are, else of float32.
+
+    Raises:
+        CompileError: they are neither, or there are no features.
+    """
+    if rank_of(x) == 1:
+        x = at.reshaped(x, (1, *shape_of(x)))
+    if rank_of(x) != 2 or 0 in shape_of(x):
+        raise CompileError(f"the input {list(shape_of(x))} is not a matrix of samples and features")
+    made: Operand = at.apply(Cast("float64" if dtype_of(x) == "float64" else "float32"), x)
+    return made
+
+
+def _by_feature(values: Array, x: Shape, what: str) -> None:
+    """Check that there is one value, or one for each feature.
+
+    Raises:
+        CompileError: there is another number.
+    """
+    if not x or (len(values) != 1 and not agree(x[-1], len(values))):
+        raise CompileError(f"there are {len(values)} {what} for the features of {list(x)}")
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled(Operator):
+    """`(x - offset) * scale`, float32. ai.onnx.ml `Scaler`.
+
+    Attributes:
+        offset, scale: one value, or one for each feature, which is the last dimension.
+    """
+
+    offset: Array
+    scale: Array
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        _by_feature(self.offset, x, "offsets")
+        _by_feature(self.scale, x, "factors")
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        self.shape(shape_of(x))
+        work = "float64" if dtype_of(x) == "float64" else "float32"
+        data = at.expr(at.apply(Cast(work), x))
+        moved = at.emit(relax.op.subtract(data, at.expr(self.offset.astype(work))))
+        return Cast("float32").lower(at, at.emit(relax.op.multiply(moved, at.expr(self.scale.astype(work)))))
+
+
+@dataclass(frozen=True)
+class Normalized(Operator):
+    """Each sample divided by its norm, unless that is 0; float32. ai.onnx.ml `Normalizer`.
+
+    Attributes:
+        norm: the largest item (not its magnitude), the sum of magnitudes, or the root of the sum of squares.
+    """
+
+    norm: Literal["MAX", "L1", "L2"]
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand, a matrix, or a vector, which is one sample."""
+        if len(x) not in (1, 2):
+            raise CompileError(f"the input {list(x)} is not a matrix of samples and features")
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        axes = [len(self.shape(shape_of(x))) - 1]
+        work = "float64" if dtype_of(x) == "float64" else "float32"
+        data = at.expr(at.apply(Cast(work), x))
+        match self.norm:
+            case "MAX":
+                norm = relax.op.max(data, axes, keepdims=True)
+            case "L1":
+                norm = relax.op.sum(at.emit(relax.op.abs(data)), axes, keepdims=True)
+            case "L2":
+                norm = relax.op.sqrt(at.emit(relax.op.sum(at.emit(relax.op.multiply(data, data)), axes, keepdims=True)))
+            case _:
+                raise CompileError(f"the norm '{self.norm}' is unknown")
+        norm = at.emit(norm)
+        zero, one = (at.expr(at.number(value, data)) for value in (0, 1))
+        some = at.emit(relax.op.where(at.emit(relax.op.equal(norm, zero)), one, norm))
+        return Cast("float32").lower(at, at.emit(relax.op.divide(data, some)))
+
+
+@dataclass(frozen=True, eq=False)
+class Imputed(Operator):
+    """`x`, and another value where it is a certain one. ai.onnx.ml `Imputer`.
+
+    Attributes:
+        replaced: what is replaced; NaN stands for all that are not numbers.
+        values: what takes its place: one, or one for each feature, which is the last dimension.
+    """
+
+    replaced: float | int
+    values: Array
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        _by_feature(self.values, x, "values")
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        shape, dtype = self.shape(shape_of(x)), dtype_of(x)
+        many = len(self.values) > 1
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            value = tensors[0](*index)
+            found = tirx.isnan(value) if math.isnan(self.replaced) else value == tirx.const(self.replaced, dtype)
+            return tirx.Select(found, tensors[1](index[-1] if many else 0), value)
+
+        return at.elements(shape, element, x, self.values.astype(at.number(0, x).dtype), name="impute")
+
+
+@dataclass(frozen=True, eq=False)
+class OneHotCategories(Operator):
+    """For each item, 1 in the column of its category and 0 in the others, float32. ai.onnx.ml `OneHotEncoder`.
+
+    Attributes:
+        categories: integers, one for each column; items are rounded towards zero.
+        zeros: whether an item of no category has zeros alone; else the run fails.
+    """
+
+    categories: Array
+    zeros: bool
+
+    def shape(self, x: Shape) -> Shape:
+        """With a dimension for the categories."""
+        return check_size((*x, len(self.categories)))
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        shape = self.shape(shape_of(x))
+        items: Operand = at.apply(Cast("int64"), x)
+        if not self.zeros:
+            items = self._checked(at, items)
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            return (tensors[0](*index[:-1]) == tensors[1](index[-1])).astype("float32")
+
+        return at.elements(shape, element, items, self.categories, name="one_hot")
+
+    def _checked(self, at: Emitter, items: Operand) -> Operand:
+        """The items; one of no category fails the run."""
+        count, columns = math.prod(shape_of(items)), len(self.categories)
+
+        def write(source: Any, categories: Any, out: Any, found: Any) -> None:
+            with T.serial(0, count) as place:
+                out[place] = source[place]
+                found[0] = tirx.const(0, "int32")
+                with T.serial(0, columns) as column, T.If(source[place] == categories[column]), T.Then():
+                    found[0] = tirx.const(1, "int32")
+                with T.If(found[0] == 0), T.Then():
+                    report("OneHotEncoder: an item is of no category")
+
+        results = [(shape_of(items), "int64"), ((1,), "int32")]
+        return looped(at, write, [items, self.categories], results, "check_categories")[0]
+
+
+@dataclass(frozen=True)
+class FeatureVectors(Operator):
+    """Features of several tensors beside each other, float32 `[samples, features]`. ai.onnx.ml `FeatureVectorizer`.
+
+    Attributes:
+        widths: how many features each tensor `[samples, features]` gives; those behind are cut off, missing ones are 0.
+            A vector has one feature of each sample.
+    """
+
+    widths: tuple[int, ...]
+
+    def lower(self, at: Emitter, *parts: Operand) -> Operand:
+        if len(parts) != len(self.widths) or any(width < 0 for width in self.widths):
+            raise CompileError(f"there are {len(self.widths)} numbers of features for {len(parts)} inputs")
+        columns = [self._part(at, part, width) for part, width in zip(parts, self.widths, strict=True) if width]
+        if not columns:
+            raise CompileError("its inputs give no features")
+        return columns[0] if len(columns) == 1 else Concat(1).lower(at, *columns)
+
+    def _part(self, at: Emitter, part: Operand, width: int) -> Operand:
+        if rank_of(part) == 1:
+            part = at.reshaped(part, (*shape_of(part), 1))
+        if rank_of(part) != 2 or not is_known(shape_of(part)[1]):
+            raise CompileError(f"the input {list(shape_of(part))} is not a matrix of samples and features")
+        part = at.apply(Cast("float32"), part)
+        given = shape_of(part)[1]
+        if given > width:
+            part = at.apply(Gather(1), part, np.arange(width))
+        elif given < width:
+            part = at.apply(Pad(((0, 0), (0, width - given))), part)
+        return part

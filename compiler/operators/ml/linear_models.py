@@ -1,0 +1,94 @@
+"""Linear models: scores are weighted sums of features. ai.onnx.ml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.matrix import Gemm
+from nnefc.operators.math.reduction import ArgExtreme
+from nnefc.operators.ml.features import as_samples
+from nnefc.operators.ml.scores import of_two, positive, transformed
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.unification import agree
+
+__all__ = ["LinearClassifier", "LinearRegressor"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Linear(Operator):
+    """What linear models have in common.
+
+    Attributes:
+        weights: float32 `[scores, features]`.
+        bias: float32 `[scores]`, or None.
+        transform: what becomes of the scores, one of `TRANSFORMS`.
+    """
+
+    weights: Array
+    bias: Array | None
+    transform: str
+
+    def _check(self, x: Shape) -> tuple[int, int]:
+        """The numbers of samples, of a matrix or a vector, and of scores."""
+        scores, features = self.weights.shape
+        if len(x) not in (1, 2) or not agree(x[-1], features):
+            raise CompileError(f"{scores} times {features} coefficients do not fit the features of {list(x)}")
+        if self.bias is not None and len(self.bias) not in (1, scores):
+            raise CompileError(f"there are {len(self.bias)} intercepts for {scores} scores")
+        return (x[0] if len(x) == 2 else 1), scores
+
+    def _sums(self, at: Emitter, x: Operand) -> Operand:
+        """The scores `[samples, scores]`, float64 if the samples are, else float32."""
+        self._check(shape_of(x))
+        x = as_samples(at, x)
+        weights, bias = (None if c is None else at.apply(Cast(dtype_of(x)), c) for c in (self.weights, self.bias))
+        made: Operand = at.apply(Gemm(transpose_b=True), x, weights, bias)
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class LinearRegressor(_Linear):
+    """Weighted sums of the features of each sample, float32 `[samples, targets]`. ai.onnx.ml `LinearRegressor`."""
+
+    def shape(self, x: Shape) -> Shape:
+        """A row for each sample."""
+        return self._check(x)
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        return transformed(at, at.apply(Cast("float32"), self._sums(at, x)), self.transform)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearClassifier(_Linear):
+    """The number of the class with the highest score, int64, and the scores, float32. ai.onnx.ml `LinearClassifier`.
+
+    With one row of weights for two classes it decides between these by the sign of its score; the other class has the
+    negative score, or what it lacks of 1 where nothing, or a quantile, is made of scores. The standard does not say.
+
+    Attributes:
+        classes: how many there are.
+    """
+
+    classes: int
+
+    def shape(self, x: Shape) -> tuple[Shape, Shape]:
+        """A number, and a row of scores, for each sample."""
+        samples, scores = self._check(x)
+        return (samples,), (samples, 2 if self.classes == 2 else scores)
+
+    def lower(self, at: Emitter, x: Operand) -> tuple[Operand, Operand]:
+        scores = at.apply(Cast("float32"), self._sums(at, x))
+        rows = len(self.weights)
+        if rows == 1:
+            best = positive(at, scores)
+            if self.classes == 2:
+                other: Literal["negative", "complement"]
+                other = "complement" if self.transform in ("NONE", "PROBIT") else "negative"
+                return best, of_two(at, scores, self.transform, other)
+            return best, transformed(at, scores, self.transform)
+        if rows != self.classes:
+            raise CompileError(f"there are {rows} rows of coefficients for {self.classes} classes")
+        return at.apply(ArgExtreme((1,)), scores), transformed(at, scores, self.transform)

@@ -1,0 +1,369 @@
+"""Activations, by formulas that neither overflow nor lose what is small. What is not a number stays so.
+
+Where passes know an operator of Relax for it, an activation is made of that: it stays in the layout of what it follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax, tirx
+
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.dtypes import Kind
+from nnefc.operators.math.elementwise import fitted
+from nnefc.operators.math.functions import FUNCTIONS, number
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.broadcasting import fits
+
+__all__ = [
+    "Binarizer",
+    "Celu",
+    "Elu",
+    "Gelu",
+    "HardSigmoid",
+    "HardSwish",
+    "LeakyRelu",
+    "LogSigmoid",
+    "Mish",
+    "ParametricRelu",
+    "Relu",
+    "Shrink",
+    "Silu",
+    "Softmax",
+    "Softplus",
+    "Softsign",
+    "ThresholdedRelu",
+    "mish",
+    "softplus",
+]
+
+
+def softplus(x: tirx.Expr) -> tirx.Expr:
+    """log(1 + eˣ) of a real as max(x, 0) + log1p(e^-|x|): eˣ for large negative x, where 1 + eˣ would be 1."""
+    return tirx.max(x, number(0, x)) + tirx.log1p(tirx.exp(-tirx.abs(x)))
+
+
+def mish(x: tirx.Expr) -> tirx.Expr:
+    """x tanh(softplus(x)) (Misra, Mish: A Self Regularized Non-Monotonic Activation Function, 2019).
+
+    tanh(log(1 + p)) = n / (n + 2) with p = eˣ and n = p (p + 2); from x = 20 on it is 1.
+    """
+    power = tirx.exp(tirx.min(number(20, x), x))  # in this order for NaN
+    n = power * (power + number(2, x))
+    return x * (n / (n + number(2, x)))
+
+
+def exponential_minus_one(x: tirx.Expr) -> tirx.Expr:
+    """eˣ - 1 without cancellation near 0, for what is not positive; for the rest a finite value."""
+    return FUNCTIONS["expm1"].scalar(tirx.min(number(0, x), x))  # in this order -0 is less than 0 on all processors
+
+
+class _Activation(Operator):
+    """An operator on each item."""
+
+    @property
+    def takes(self) -> Kind:
+        """Most are of real numbers alone."""
+        return "floating-point numbers"
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+
+def _each(at: Emitter, x: Operand, element: Callable[[tirx.Expr], tirx.Expr], name: str) -> relax.Expr:
+    """A computation on each item that Relax has no operator for."""
+    return at.elements(shape_of(x), lambda tensors, index: element(tensors[0](*index)), x, name=name)
+
+
+def _number(at: Emitter, value: float, like: Operand) -> relax.Expr:
+    return at.expr(at.number(value, like))
+
+
+@dataclass(frozen=True)
+class Relu(_Activation):
+    """`max(x, 0)`."""
+
+    @property
+    def takes(self) -> Kind:
+        """Of integers, too."""
+        return "integers"
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        return relax.op.nn.relu(at.expr(x))
+
+
+@dataclass(frozen=True)
+class LeakyRelu(_Activation):
+    """`x` where it is not negative, else `slope * x`."""
+
+    slope: float
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        return relax.op.nn.leakyrelu(at.expr(x), self.slope)
+
+
+@dataclass(frozen=True)
+class ParametricRelu(Operator):
+    """`x` where it is not negative, else `slope * x`, with slopes that broadcast to `x` (He et al., 2015)."""
+
+    @property
+    def takes(self) -> Kind:
+        """Integers, too."""
+        return "integers"
+
+    def shape(self, x: Shape, slope: Shape) -> Shape:
+        """That of the first operand."""
+        pairs = zip(reversed(slope), reversed(x), strict=False)
+        if len(slope) > len(x) or not all(fits(count, size) for count, size in pairs):
+            raise CompileError(f"the slope {list(slope)} does not broadcast to {list(x)}")
+        return x
+
+    def lower(self, at: Emitter, x: Operand, slope: Operand) -> relax.Expr:
+        """The sum of both sides: with known slopes of channels it stays in the layout of what it follows.
+
+        Slopes of the run may be infinite or no numbers, of which 0 would make others above 0: there a side is chosen.
+        """
+        self.shape(shape_of(x), shape_of(slope))
+        data, slope = at.bound(x), fitted(at, slope, shape_of(x))
+        if not (isinstance(slope, np.ndarray) and np.isfinite(slope).all()):
+            is_below = at.emit(relax.op.less(at.expr(data), _number(at, 0, x)))
+            return relax.op.where(is_below, at.emit(relax.op.multiply(at.expr(slope), at.expr(data))), at.expr(data))
+        above = at.emit(relax.op.nn.relu(at.expr(data)))
+        # What is not a number is lost in `minimum`; the sum still has it from the other side.
+        below = at.emit(relax.op.minimum(at.expr(data), _number(at, 0, x)))
+        return relax.op.add(above, at.emit(relax.op.multiply(at.expr(slope), below)))
+
+
+@dataclass(frozen=True)
+class Elu(_Activation):
+    """`scale` times `x` where it is positive, else `alpha (eˣ - 1)` (Clevert, Unterthiner, Hochreiter, 2015).
+
+    With the constants of Klambauer et al., "Self-Normalizing Neural Networks" (2017), it is called SELU.
+    """
+
+    alpha: float = 1.0
+    scale: float = 1.0
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        def element(x: tirx.Expr) -> tirx.Expr:
+            below = number(self.alpha * self.scale, x) * exponential_minus_one(x)
+            return tirx.Select(x <= number(0, x), below, x if self.scale == 1 else x * number(self.scale, x))
+
+        return _each(at, x, element, "elu")
+
+
+@dataclass(frozen=True)
+class Celu(_Activation):
+    """`x` where it is positive, else `alpha (e^(x / alpha) - 1)` (Barron, 2017)."""
+
+    alpha: float = 1.0
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        if self.alpha == 0:
+            raise CompileError("'alpha' must not be 0")
+
+        def element(x: tirx.Expr) -> tirx.Expr:
+            below = number(self.alpha, x) * exponential_minus_one(x / number(self.alpha, x))
+            return tirx.Select(x <= number(0, x), below, x)
+
+        return _each(at, x, element, "celu")
+
+
+@dataclass(frozen=True)
+class Binarizer(_Activation):
+    """1 where `x` is above a threshold, else 0; of integers too. ai.onnx.ml `Binarizer`."""
+
+    threshold: float
+
+    @property
+    def takes(self) -> Kind:
+        """Of integers, too."""
+        return "integers"
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        def element(item: tirx.Expr) -> tirx.Expr:
+            above = item.astype("float64") > tirx.const(self.threshold, "float64")
+            return tirx.Select(above, number(1, item), number(0, item))
+
+        return _each(at, x, element, "binarize")
+
+
+@dataclass(frozen=True)
+class ThresholdedRelu(_Activation):
+    """`x` where it is above `threshold`, else `value`.
+
+    Attributes:
+        keeps_nan: whether what is no number stays so, as in PyTorch; it is not above the threshold in ONNX.
+    """
+
+    threshold: float
+    value: float = 0.0
+    keeps_nan: bool = True
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        def element(x: tirx.Expr) -> tirx.Expr:
+            threshold, value = number(self.threshold, x), number(self.value, x)
+            if self.keeps_nan:
+                return tirx.Select(x <= threshold, value, x)
+            return tirx.Select(x > threshold, x, value)
+
+        return _each(at, x, element, "thresholded_relu")
+
+
+@dataclass(frozen=True)
+class Shrink(_Activation):
+    """`x - bias` above `limit`, `x + bias` below `-limit`, else 0. ONNX `Shrink`, PyTorch's hard and soft shrink.
+
+    Attributes:
+        keeps_nan: whether what is no number stays so, as in PyTorch; it is beyond no limit in ONNX.
+    """
+
+    bias: float
+    limit: float
+    keeps_nan: bool = True
+
+    @property
+    def takes(self) -> Kind:
+        """Of integers, too."""
+        return "integers"
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        dtype = dtype_of(x)
+
+        def element(x: tirx.Expr) -> tirx.Expr:
+            if "int" in dtype:  # limits and biases are reals
+                return real(x.astype("float64")).astype(dtype)
+            return real(x)
+
+        def real(x: tirx.Expr) -> tirx.Expr:
+            low, high, bias = number(-self.limit, x), number(self.limit, x), number(self.bias, x)
+            if not self.keeps_nan:
+                beyond = tirx.Select(x > high, x - bias, number(0, x))
+                return tirx.Select(x < low, x + bias, beyond)
+            inside = tirx.all(x >= low, x <= high)
+            return tirx.Select(inside, number(0, x), tirx.Select(x < low, x + bias, x - bias))
+
+        return _each(at, x, element, "shrink")
+
+
+@dataclass(frozen=True)
+class HardSigmoid(_Activation):
+    """`alpha * x + beta`, cut to 0 … 1."""
+
+    alpha: float = 1 / 6
+    beta: float = 0.5
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        scaled = at.emit(relax.op.multiply(at.expr(x), _number(at, self.alpha, x)))
+        return relax.op.clip(at.emit(relax.op.add(scaled, _number(at, self.beta, x))), 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class HardSwish(_Activation):
+    """`x` times its hard sigmoid (Howard et al., "Searching for MobileNetV3", 2019)."""
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        return relax.op.multiply(at.expr(x), at.emit(HardSigmoid().lower(at, x)))
+
+
+@dataclass(frozen=True)
+class Silu(_Activation):
+    """`x / (1 + e^(-scale x))`. PyTorch `silu`, ONNX `Swish`; with a scale of 1.702 NNEF's `gelu`."""
+
+    scale: float = 1.0
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        data = at.expr(x)
+        inner = data if self.scale == 1 else at.emit(relax.op.multiply(data, _number(at, self.scale, x)))
+        return relax.op.multiply(data, at.emit(relax.op.sigmoid(inner)))
+
+
+@dataclass(frozen=True)
+class Gelu(_Activation):
+    """`x` times the normal distribution's share below it (Hendrycks, Gimpel, 2016), or its approximation by tanh."""
+
+    approximate: bool = False
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        return (relax.op.nn.gelu_tanh if self.approximate else relax.op.nn.gelu)(at.expr(x))
+
+
+@dataclass(frozen=True)
+class Softplus(_Activation):
+    """`log(1 + e^(sharpness x)) / sharpness`, and `x` itself where `sharpness x` is above the threshold, if any."""
+
+    sharpness: float = 1.0
+    threshold: float | None = None
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        if self.sharpness == 0:
+            raise CompileError("'beta' must not be 0")
+
+        def element(x: tirx.Expr) -> tirx.Expr:
+            if self.sharpness == 1:
+                scaled, soft = x, softplus(x)
+            else:
+                scaled = x * number(self.sharpness, x)
+                soft = softplus(scaled) / number(self.sharpness, x)
+            if self.threshold is None:
+                return soft
+            return tirx.Select(scaled > number(self.threshold, x), x, soft)
+
+        return _each(at, x, element, "softplus")
+
+
+@dataclass(frozen=True)
+class LogSigmoid(_Activation):
+    """`log(1 / (1 + e^-x))`, which is `-softplus(-x)`."""
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        return _each(at, x, lambda x: tirx.min(x, number(0, x)) - tirx.log1p(tirx.exp(-tirx.abs(x))), "log_sigmoid")
+
+
+@dataclass(frozen=True)
+class Softsign(_Activation):
+    """`x / (1 + |x|)`."""
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        below = relax.op.add(at.emit(relax.op.abs(at.expr(x))), _number(at, 1, x))
+        return relax.op.divide(at.expr(x), at.emit(below))
+
+
+@dataclass(frozen=True)
+class Mish(_Activation):
+    """`x tanh(log(1 + eˣ))`; see `mish`."""
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        return _each(at, x, mish, "mish")
+
+
+@dataclass(frozen=True)
+class Softmax(_Activation):
+    """`eˣ / sum of eˣ` over axes, the largest item taken out first, so that nothing overflows.
+
+    Attributes:
+        axes: in ascending order; without any each item is a group of its own.
+        logarithm: whether the result is its logarithm.
+    """
+
+    axes: Shape
+    logarithm: bool = False
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        if len(self.axes) == 1:
+            make = relax.op.nn.log_softmax if self.logarithm else relax.op.nn.softmax
+            return make(at.expr(x), self.axes[0])
+        if not self.axes:
+            return np.full(shape_of(x), 0 if self.logarithm else 1, at.number(1, x).dtype)
+        data, axes = at.expr(x), list(self.axes)
+        largest = at.emit(relax.op.max(data, axis=axes, keepdims=True))
+        less = at.emit(relax.op.subtract(data, largest))
+        powers = at.emit(relax.op.exp(less))
+        total = at.emit(relax.op.sum(powers, axis=axes, keepdims=True))
+        if self.logarithm:
+            return relax.op.subtract(less, at.emit(relax.op.log(total)))
+        return relax.op.divide(powers, total)

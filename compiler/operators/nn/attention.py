@@ -1,0 +1,345 @@
+"""Scaled dot-product attention, and the layer with several heads around it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, rank_of, shape_of
+from nnefc.operators.dtypes import HALF_FLOATS
+from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.elementwise import fitted
+from nnefc.operators.math.matrix import Gemm, MatMul, broadcasts_to
+from nnefc.operators.nn.activation import Softmax
+from nnefc.operators.tensor.shape import Concat, Transpose
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import expression, is_known
+from nnefc.symbolic.unification import agree, agree_all
+
+__all__ = [
+    "Attention",
+    "AttentionScores",
+    "AttentionValues",
+    "MergeHeads",
+    "MultiHeadAttention",
+    "SplitHeads",
+]
+
+Stage = Literal["scores", "capped", "masked", "weights"]
+"""What can be a second result: products, those after the soft cap, those with the mask, and the values' weights."""
+
+
+@dataclass(frozen=True)
+class SplitHeads(Operator):
+    """`[N, L, heads · E]` as `[N, heads, L, E]`."""
+
+    heads: int
+
+    def shape(self, x: Shape) -> Shape:
+        """With a dimension of heads."""
+        if len(x) != 3 or self.heads < 1 or not agree(x[2] % self.heads, 0):
+            raise CompileError(f"{list(x)} cannot be divided among {self.heads} heads")
+        return (x[0], self.heads, x[1], x[2] // self.heads)
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        batch, heads, length, width = self.shape(shape_of(x))
+        return Transpose((0, 2, 1, 3)).lower(at, at.reshaped(x, (batch, length, heads, width)))
+
+
+@dataclass(frozen=True)
+class MergeHeads(Operator):
+    """`[N, heads, L, E]` as `[N, L, heads · E]`."""
+
+    def shape(self, x: Shape) -> Shape:
+        """Without the dimension of heads."""
+        return (x[0], x[2], x[1] * x[3])
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        return at.reshaped(at.apply(Transpose((0, 2, 1, 3)), x), self.shape(shape_of(x)))
+
+
+def _shares(a: Shape, b: Shape) -> bool:
+    """Whether heads on the left share those on the right in groups."""
+    return len(a) == len(b) > 2 and is_known(a[-3], b[-3]) and 0 < b[-3] < a[-3]
+
+
+def _product_shape(a: Shape, b: Shape) -> Shape:
+    """The shape of `_product`."""
+    if _shares(a, b):
+        if a[-3] % b[-3]:
+            raise CompileError(f"{b[-3]} heads of keys do not divide {a[-3]} heads of queries")
+        b = (*b[:-3], a[-3], *b[-2:])
+    return MatMul().shape(a, b)
+
+
+def _product(at: Emitter, a: Operand, b: Operand, transpose_b: bool = False) -> Operand:
+    """Products of `[…, H, L, k]` and `[…, G, k, n]`, in which `H / G` neighbours on the left share one on the right.
+
+    They lie one after the other, as rows of one product.
+    """
+    product = MatMul(transpose_b=transpose_b)
+    if not _shares(shape_of(a), shape_of(b)):
+        return at.apply(product, a, b)
+    (*batch, heads, length, inner), shared = shape_of(a), shape_of(b)[-3]
+    made = at.apply(product, at.reshaped(a, (*batch, shared, heads // shared * length, inner)), b)
+    return at.reshaped(made, (*shape_of(made)[:-3], heads, length, shape_of(made)[-1]))
+
+
+@dataclass(frozen=True)
+class AttentionScores(Operator):
+    """`scale · query · keyᵀ` of `[…, H, L, E]` and `[…, G, S, E]`; `H / G` heads of queries share one of keys.
+
+    Attributes:
+        scale: None for `1 / sqrt(E)`.
+    """
+
+    scale: float | None = None
+
+    def shape(self, query: Shape, key: Shape) -> Shape:
+        """`[…, H, L, S]`."""
+        return _product_shape(query, (*key[:-2], key[-1], key[-2]))
+
+    def lower(self, at: Emitter, query: Operand, key: Operand) -> Operand:
+        """The factor goes into the queries: they are fewer than the scores."""
+        self.shape(shape_of(query), shape_of(key))
+        size = shape_of(query)[-1]
+        if self.scale is None and not is_known(size):
+            factor = at.emit(at.of_sizes(lambda own: _inverse_root(own, dtype_of(query)), size, name="scale"))
+            query = at.emit(relax.op.multiply(at.expr(query), factor))
+            return _product(at, query, key, transpose_b=True)
+        scale = 1 / math.sqrt(size) if self.scale is None else self.scale
+        if scale != 1:
+            query = at.emit(relax.op.multiply(at.expr(query), at.expr(at.number(scale, query))))
+        return _product(at, query, key, transpose_b=True)
+
+
+def _inverse_root(size: int, dtype: str) -> te.Tensor:
+    real = expression(size).astype("float64")
+    return te.compute((), lambda: (tirx.const(1, "float64") / tirx.sqrt(real)).astype(dtype), name="scale")
+
+
+@dataclass(frozen=True)
+class AttentionValues(Operator):
+    """`weights · value` of `[…, H, L, S]` and `[…, G, S, V]`; `H / G` heads share one of values."""
+
+    def shape(self, weights: Shape, value: Shape) -> Shape:
+        """`[…, H, L, V]`."""
+        return _product_shape(weights, value)
+
+    def lower(self, at: Emitter, weights: Operand, value: Operand) -> Operand:
+        self.shape(shape_of(weights), shape_of(value))
+        return _product(at, weights, value)
+
+
+@dataclass(frozen=True)
+class Attention(Operator):
+    """`softmax(scale · query · keyᵀ + mask) · value` (Vaswani et al., "Attention Is All You Need", 2017).
+
+    Heads of queries may share one of keys and values (Ainslie et al., "GQA", 2023). A query that sees no key gives
+    zeros. ONNX `Attention`, `torch.nn.functional.scaled_dot_product_attention`.
+
+    Attributes:
+        scale: of the scores; None for `1 / sqrt(E)`.
+        causal: whether a query sees no key after its own position.
+        past: the position of the first query among the keys, where their number is not given at run time.
+        left, right: how many keys before and after its position a query sees; None for all.
+        softcap: scores become `softcap · tanh(score / softcap)`; 0 leaves them.
+        precision: the type that the softmax is computed in; None for that of the operands, but float32 for half floats.
+        stage: what the second result is, if there is one.
+    """
+
+    scale: float | None = None
+    causal: bool = False
+    past: int = 0
+    left: int | None = None
+    right: int | None = None
+    softcap: float = 0.0
+    precision: str | None = None
+    stage: Stage | None = None
+
+    def shape(
+        self, query: Shape, key: Shape, value: Shape, mask: Shape | None = None, lengths: Shape | None = None
+    ) -> Shape | tuple[Shape, Shape]:
+        """`[…, H, L, V]`, and `[…, H, L, S]` if there is a second result."""
+        if min(map(len, (query, key, value))) < 2 or not (agree(query[-1], key[-1]) and agree(key[-2], value[-2])):
+            raise CompileError(f"the query {list(query)}, the key {list(key)} and the value {list(value)} do not fit")
+        scores = AttentionScores().shape(query, key)
+        result = AttentionValues().shape(scores, value)
+        if mask is not None and not broadcasts_to(mask, scores):
+            raise CompileError(f"the mask {list(mask)} does not broadcast to {list(scores)}")
+        if lengths is not None and not agree_all(lengths, query[:1]):
+            raise CompileError(f"the numbers of keys {list(lengths)} do not fit the query {list(query)}")
+        return (result, scores) if self.stage is not None else result
+
+    def lower(
+        self,
+        at: Emitter,
+        query: Operand,
+        key: Operand,
+        value: Operand,
+        mask: Operand | None = None,
+        lengths: Operand | None = None,
+        first: Operand | None = None,
+        sink: Operand | None = None,
+    ) -> Any:
+        """Lower it.
+
+        Args:
+            at: where to build.
+            query, key, value: `[…, H, L, E]`, `[…, G, S, E]` and `[…, G, S, V]`.
+            mask: broadcasts to `[…, H, L, S]`: truth values, false for what is not seen, or numbers that are added.
+            lengths: `[N]`, of an integer type: how many keys of each batch item there are; the others are not seen, and
+                the last query is at the position of the last key, if `first` does not say otherwise.
+            first: `[N]`, of an integer type: the position of the first query of each batch item.
+            sink: `[H]`: a score of each head that has a share in the softmax, but no value.
+        """
+        optional = (None if x is None else shape_of(x) for x in (mask, lengths))
+        self.shape(shape_of(query), shape_of(key), shape_of(value), *optional)
+        dtype = dtype_of(query)
+        if dtype in HALF_FLOATS:
+            query, key, value = (at.apply(Cast("float32"), x) for x in (query, key, value))
+        stages: dict[str, Operand] = {"scores": AttentionScores(self.scale).lower(at, query, key)}
+        stages["capped"] = self._capped(at, stages["scores"])
+        stages["masked"] = self._masked(at, stages["capped"], mask, lengths, first)
+        stages["weights"] = self._softmax(at, stages["masked"], self._hides_all(mask, lengths), sink)
+        made = at.apply(AttentionValues(), stages["weights"], value)
+        results = [made] if self.stage is None else [made, stages[self.stage]]
+        if dtype in HALF_FLOATS:
+            results = [at.apply(Cast(dtype), result) for result in results]
+        return results[0] if self.stage is None else tuple(results)
+
+    def _capped(self, at: Emitter, scores: Operand) -> Operand:
+        if self.softcap == 0:
+            return scores
+        down, up = (at.expr(at.number(factor, scores)) for factor in (1 / self.softcap, self.softcap))
+        inner = at.emit(relax.op.tanh(at.emit(relax.op.multiply(at.expr(scores), down))))
+        return at.emit(relax.op.multiply(inner, up))
+
+    def _hides(self, lengths: Operand | None) -> bool:
+        """Whether the positions of keys may hide all of them from a query."""
+        return lengths is not None or self.left is not None or self.right is not None
+
+    def _hides_all(self, mask: Operand | None, lengths: Operand | None) -> bool:
+        """Whether there may be a query that sees no key."""
+        if mask is None or self._hides(lengths):
+            return self._hides(lengths)
+        if self.causal or not isinstance(mask, np.ndarray):
+            return True
+        return bool((~mask if mask.dtype == bool else np.isneginf(mask)).all(-1).any())
+
+    def _masked(
+        self, at: Emitter, scores: Operand, mask: Operand | None, lengths: Operand | None, first: Operand | None
+    ) -> Operand:
+        """Scores of minus infinity for what is not seen."""
+        mask = None if mask is None else fitted(at, mask, shape_of(scores))
+        if mask is not None and dtype_of(mask) == "bool":
+            minus = at.expr(at.number(-math.inf, scores))
+            scores = at.emit(relax.op.where(at.expr(mask), at.expr(scores), minus))
+        elif mask is not None:
+            added = at.expr(at.apply(Cast(dtype_of(scores)), mask))
+            scores = at.emit(relax.op.add(at.expr(scores), added))
+        return self._hidden(at, scores, lengths, first) if self.causal or self._hides(lengths) else scores
+
+    def _hidden(self, at: Emitter, scores: Operand, lengths: Operand | None, first: Operand | None) -> Operand:
+        """By the positions of queries and keys."""
+        queries, minus = shape_of(scores)[-2], tirx.const(-math.inf, dtype_of(scores))
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            query, key = (i.astype("int64") for i in index[-2:])
+            position, seen = query + self.past, []
+            if lengths is not None:
+                count = tensors[1](index[0]).astype("int64")
+                position = query + count - queries
+                seen.append(key < count)
+            if first is not None:
+                position = query + tensors[-1](index[0]).astype("int64")
+            seen += [key <= position] if self.causal else []
+            seen += [key >= position - self.left] if self.left is not None else []
+            seen += [key <= position + self.right] if self.right is not None else []
+            return tirx.Select(tirx.all(*seen), tensors[0](*index), minus)
+
+        given = [operand for operand in (scores, lengths, first) if operand is not None]
+        return at.emit(at.elements(shape_of(scores), element, *given, name="mask"))
+
+    def _softmax(self, at: Emitter, scores: Operand, empty: bool, sink: Operand | None) -> Operand:
+        """The softmax of rows; zeros in one that is `empty`, of which all is minus infinity."""
+        dtype, axis = dtype_of(scores), rank_of(scores) - 1
+        scores = at.apply(Cast(self.precision or dtype), scores)
+        if sink is not None:
+            made = _softmax_with_sink(at, scores, at.apply(Cast(dtype_of(scores)), sink))
+        elif not empty:
+            made = Softmax((axis,)).lower(at, scores)
+        else:
+            # The largest power is 1. A largest score that is finite makes powers of 0 from minus infinity.
+            least = at.expr(at.number(float(np.finfo(dtype_of(scores)).min), scores))
+            largest = at.emit(relax.op.max(at.expr(scores), [axis], keepdims=True))
+            shifted = relax.op.subtract(at.expr(scores), at.emit(relax.op.maximum(largest, least)))
+            powers = at.emit(relax.op.exp(at.emit(shifted)))
+            total = at.emit(relax.op.sum(powers, [axis], keepdims=True))
+            made = relax.op.divide(powers, at.emit(relax.op.maximum(total, at.expr(at.number(1, total)))))
+        return at.apply(Cast(dtype), at.bound(made))
+
+
+def _softmax_with_sink(at: Emitter, scores: Operand, sink: Operand) -> relax.Expr:
+    """The softmax of rows and of one more score for each head, which is not in the result."""
+    axis = rank_of(scores) - 1
+    own = at.expr(at.reshaped(sink, (*shape_of(sink), 1, 1)))
+    largest = at.emit(relax.op.maximum(at.emit(relax.op.max(at.expr(scores), [axis], keepdims=True)), own))
+    powers = at.emit(relax.op.exp(at.emit(relax.op.subtract(at.expr(scores), largest))))
+    rest = at.emit(relax.op.exp(at.emit(relax.op.subtract(own, largest))))
+    total = at.emit(relax.op.add(at.emit(relax.op.sum(powers, [axis], keepdims=True)), rest))
+    return relax.op.divide(powers, total)
+
+
+@dataclass(frozen=True)
+class MultiHeadAttention(Operator):
+    """Attention of projections of the operands, in several heads, projected again. `torch.nn.MultiheadAttention`.
+
+    Attributes:
+        heads: how many.
+        zero: whether a key and a value of zeros are added.
+    """
+
+    heads: int
+    zero: bool = False
+
+    def shape(self, query: Shape, key: Shape, value: Shape, *parameters: Shape) -> tuple[Shape, Shape]:
+        """That of the query, and of the weights, `[N, heads, L, S]`, to which added keys come."""
+        return query, (query[0], self.heads, query[1], key[1] + self.zero)
+
+    def lower(
+        self,
+        at: Emitter,
+        operands: Sequence[Operand],
+        weights: Sequence[Array],
+        biases: Sequence[Array | None],
+        added: Sequence[Array] = (),
+        mask: Operand | None = None,
+    ) -> tuple[Operand, Operand]:
+        """Lower it.
+
+        Args:
+            at: where to build.
+            operands: query, key and value, each `[N, L, width]`.
+            weights: of the projections of the query, the key, the value, `[E, width]`, and of the result.
+            biases: of the same.
+            added: a key and a value, `[1, 1, E]`, that come after the others, or nothing.
+            mask: broadcasts to `[N, heads, L, S]`.
+        """
+        linear = Gemm(transpose_b=True)
+        query, *others = (at.apply(linear, *parts) for parts in zip(operands, weights[:3], biases[:3], strict=True))
+        batch, embedding = shape_of(query)[0], shape_of(query)[2]
+        zeros = np.zeros((1, 1, embedding), np.float32)
+        rows = ([added] if added else []) + ([(zeros, zeros)] if self.zero else [])
+        for pair in rows:
+            more = (np.repeat(row, batch, 0) for row in pair)
+            others = [at.apply(Concat(1), x, row) for x, row in zip(others, more, strict=True)]
+        first, *rest = [at.apply(SplitHeads(self.heads), x) for x in (query, *others)]
+        made, shares = Attention(stage="weights").lower(at, first, rest[0], rest[1], mask)
+        joined = MergeHeads().lower(at, made)
+        return linear.lower(at, joined, weights[3], biases[3]), shares

@@ -1,0 +1,322 @@
+"""Trained matrices quantized in blocks: integers of 2, 4 or 8 bits, of which a few share a scale.
+
+    q[n, k] = (B[n, k / block, …] >> …) & …          w[k, n] = (q[n, k] - zero[n, k / block]) * scale[n, k / block]
+                                                     w[k, n] = q[n, k] * scale[n, k / block] + offset[n, k / block]
+
+The library keeps them packed. A product widens them where it multiplies by them, if a pass knows how (see
+`passes/legalize/pack_block_matmul.py`); else they are widened before it, in each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from nnefc.ir.attributes import ADDS_OFFSETS, DEQUANTIZES_BLOCKS, MAY_BE_WIDE, ROW_BYTES
+from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.math.casting import Cast
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Dimension, ceil_div, expression
+from nnefc.symbolic.unification import agree_all
+
+__all__ = [
+    "BlockDequantization",
+    "BlockGather",
+    "BlockTensor",
+    "TableDequantization",
+    "in_blocks",
+    "item_of_block",
+    "packed",
+    "unpacked",
+]
+
+
+_BITS = (2, 4, 8)
+_OPAQUE = 8  # Relax's number for kernels that stay alone
+
+
+def unpacked(codes: Array, bits: int) -> Array:
+    """`[…, bytes]` as `[…, bytes · 8 / bits]` uint8: the lowest bits of a byte come first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    items = codes[..., None] >> shifts & np.uint8((1 << bits) - 1)
+    return np.asarray(items.reshape(*codes.shape[:-1], codes.shape[-1] * len(shifts)))
+
+
+def packed(items: Array, bits: int) -> Array:
+    """The reverse of :func:`unpacked`."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    parts = items.reshape(*items.shape[:-1], -1, len(shifts)) << shifts
+    return np.asarray(np.bitwise_or.reduce(parts, axis=-1))
+
+
+def in_blocks(items: Array, zeros: Array | None, bits: int, block: int, signed: bool) -> tuple[Array, Array | None]:
+    """Integers `[K, N]` and zero points `[blocks, N]`, 0 without them, as a `BlockDequantization` takes them."""
+    half = 1 << (bits - 1)
+    depth, columns = items.shape
+    rows = np.zeros((columns, ceil_div(depth, block) * block), np.uint8)
+    rows[:, :depth] = (items.astype(np.int16) + (half if signed else 0)).T
+    data = packed(rows.reshape(columns, -1, block), bits)
+    origin = np.zeros((data.shape[1], columns)) if zeros is None else zeros.astype(np.float32)
+    moved = (origin.T + (half if signed else 0)).astype(np.float32)
+    return data, None if (moved == half).all() else np.ascontiguousarray(moved)
+
+
+def _code(byte: tirx.Expr, place: Any, bits: int) -> tirx.Expr:
+    """The item at a place among those that lie in bytes, as int32."""
+    wide = byte.astype("int32")
+    if bits == 8:
+        return wide
+    shift = (tirx.floormod(place, 8 // bits) * bits).astype("int32")
+    return wide >> shift & tirx.const((1 << bits) - 1, "int32")
+
+
+def item_of_block(
+    tensors: Sequence[te.Tensor], k: tirx.Expr, n: tirx.Expr, bits: int, block: int, adds_offsets: bool
+) -> tirx.Expr:
+    """An item of a matrix `[K, N]` in blocks, float32.
+
+    Args:
+        tensors: `[N, blocks, bytes]` integers, `[N, blocks]` scales, and zero points or offsets, if there are any.
+        k, n: its place.
+        bits, block: of an integer, and how many share a scale.
+        adds_offsets: whether offsets are given, not zero points.
+    """
+    data, scales, *others = tensors
+    own, place = (n, tirx.floordiv(k, block)), tirx.floormod(k, block)
+    half = tirx.const(1 << (bits - 1), "float32")
+    zero = others[0](*own).astype("float32") if others else half
+    code = _code(data(*own, tirx.floordiv(place, 8 // bits)), place, bits).astype("float32")
+    scale = scales(*own).astype("float32")
+    return code * scale + zero if adds_offsets else (code - zero) * scale
+
+
+def _zeros_of(at: Emitter, zeros: Operand, blocks: int, bits: int) -> Operand:
+    """Zero points as float32, one a block: as they are, or packed as the integers are."""
+    if dtype_of(zeros) != "uint8":
+        made: Operand = at.apply(Cast("float32"), zeros)
+        return made
+    if isinstance(zeros, np.ndarray):
+        return unpacked(zeros, bits)[..., :blocks].astype(np.float32)
+    shape = (*shape_of(zeros)[:-1], blocks)
+
+    def element(tensors: tuple[te.Tensor, ...], index: tuple[tirx.Var, ...]) -> tirx.Expr:
+        *outer, block = index
+        byte = tensors[0](*outer, tirx.floordiv(block, 8 // bits))
+        return _code(byte, block, bits).astype("float32")
+
+    return at.emit(at.elements(shape, element, zeros, name="zero_points"))
+
+
+@dataclass(frozen=True)
+class BlockDequantization(Operator):
+    """A matrix `[K, N]`, float32, of integers in blocks along K.
+
+    Attributes:
+        depth: K.
+        bits: of an integer.
+        may_be_wide: whether it is computed at compile time where no product takes it.
+        row_bytes: to how many bytes, 1 or 2, a product may round its other factor, with a scale for each block; 0 if it
+            must not. Two cost some 2e-5 of the largest result.
+        adds_offsets: whether what is given besides the scales is added to the scaled integers.
+    """
+
+    depth: int
+    bits: int
+    may_be_wide: bool = False
+    row_bytes: Literal[0, 1, 2] = 2
+    adds_offsets: bool = False
+
+    def shape(self, data: Shape, scales: Shape, zeros: Shape | None = None) -> Shape:
+        """Of `[N, blocks, bytes]` integers and `[N, blocks]` scales."""
+        if self.bits not in _BITS:
+            raise CompileError(f"integers of {self.bits} bits are not supported, only of 2, 4 and 8")
+        if len(data) != 3 or data[1] != ceil_div(self.depth, data[2] * 8 // self.bits):
+            raise CompileError(f"the integers {list(data)} are not those of {self.depth} rows in blocks")
+        if not agree_all(scales, data[:2]):
+            raise CompileError(f"the scales {list(scales)} do not fit the integers {list(data)}")
+        return self.depth, data[0]
+
+    def lower(self, at: Emitter, data: Operand, scales: Operand, zeros: Operand | None = None) -> relax.Expr:
+        """Lower it.
+
+        Args:
+            at: where to build.
+            data: `[N, blocks, bytes]`, uint8.
+            scales: `[N, blocks]`.
+            zeros: `[N, blocks]` floats, or packed `[N, bytes]`; without them half the range of the integers. Or the
+                offsets, floats.
+        """
+        _, blocks, size = shape_of(data)
+        result = self.shape(shape_of(data), shape_of(scales))
+        block = size * 8 // self.bits
+        given = [data, at.apply(Cast("float32"), scales)]
+        if zeros is not None:
+            given.append(at.bound(_zeros_of(at, zeros, blocks, self.bits)))
+
+        def dequantized(*tensors: te.Tensor) -> te.Tensor:
+            def element(k: tirx.Var, n: tirx.Var) -> tirx.Expr:
+                return item_of_block(tensors, k, n, self.bits, block, self.adds_offsets)
+
+            return te.compute(result, element, name="dequantize_blocks")
+
+        attrs = {DEQUANTIZES_BLOCKS: self.bits, ROW_BYTES: self.row_bytes, "op_pattern": _OPAQUE}
+        attrs |= {MAY_BE_WIDE: 1} if self.may_be_wide else {}
+        attrs |= {ADDS_OFFSETS: 1} if self.adds_offsets else {}
+        return at.compute(dequantized, *given, name="dequantize_blocks", attrs=attrs)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockTensor:
+    """A constant of float32, quantized in blocks along its flattened dimensions after the first.
+
+    Attributes:
+        shape: its own.
+        bits: of an integer.
+        codes: `[N, blocks, bytes]`, uint8, the lowest bits of a byte first.
+        scales: `[N, blocks]`, floats.
+        offsets: `[N, blocks]`, added after the scale is applied; None where half the range is taken away before.
+    """
+
+    shape: tuple[int, ...]
+    bits: int
+    codes: Array
+    scales: Array
+    offsets: Array | None = None
+
+    @property
+    def dtype(self) -> str:
+        """Of its numbers."""
+        return "float32"
+
+    def values(self) -> Array:
+        """The numbers, float32."""
+        items = unpacked(self.codes, self.bits).astype(np.float32)
+        scales = self.scales.astype(np.float32)[..., None]
+        if self.offsets is None:
+            made = (items - (1 << (self.bits - 1))) * scales
+        else:
+            made = items * scales + self.offsets.astype(np.float32)[..., None]
+        return np.asarray(made.reshape(self.shape))
+
+    def lower(self, at: Emitter) -> relax.Expr:
+        """The tensor; products and gathers read it as it is, and what else does has it wide in the library."""
+        depth = self.codes.shape[1] * self.codes.shape[2] * 8 // self.bits
+        made = BlockDequantization(depth, self.bits, may_be_wide=True, adds_offsets=self.offsets is not None)
+        matrix = at.apply(made, self.codes, self.scales, self.offsets)
+        return at.reshaped(at.emit(relax.op.permute_dims(matrix)), self.shape)
+
+
+@dataclass(frozen=True)
+class TableDequantization(Operator):
+    """A matrix `[N, K]`, float32, of codes of 4 bits that stand for entries of a table, times the scale of their block.
+
+    The codes of the whole matrix lie one after the other, in each byte the high bits first, and so do the blocks.
+    `bitsandbytes` (Dettmers et al., "QLoRA", 2023).
+
+    Attributes:
+        rows, columns: N and K.
+        block: items that share a scale.
+        table: 16 numbers.
+    """
+
+    rows: int
+    columns: int
+    block: int
+    table: tuple[float, ...]
+
+    def shape(self, data: Shape, scales: Shape) -> Shape:
+        """Of `[bytes]` and `[blocks]`."""
+        count = self.rows * self.columns
+        if not agree_all((*data, *scales), (ceil_div(count, 2), ceil_div(count, self.block))):
+            raise CompileError(f"the codes {list(data)} and scales {list(scales)} do not fit {count} items")
+        return self.rows, self.columns
+
+    def lower(self, at: Emitter, data: Operand, scales: Operand) -> relax.Expr:
+        shape = self.shape(shape_of(data), shape_of(scales))
+        table = np.array(self.table, np.float32)
+
+        def dequantized(data: te.Tensor, scales: te.Tensor, table: te.Tensor) -> te.Tensor:
+            def element(n: tirx.Var, k: tirx.Var) -> tirx.Expr:
+                place = n * self.columns + k
+                byte = data(tirx.floordiv(place, 2)).astype("int32")
+                shift = ((1 - tirx.floormod(place, 2)) * 4).astype("int32")
+                return table(byte >> shift & tirx.const(15, "int32")) * scales(tirx.floordiv(place, self.block))
+
+            return te.compute(shape, element, name="dequantize_table")
+
+        attrs = {DEQUANTIZES_BLOCKS: 0, "op_pattern": _OPAQUE}
+        given = data, at.apply(Cast("float32"), scales), table
+        return at.compute(dequantized, *given, name="dequantize_table", attrs=attrs)
+
+
+@dataclass(frozen=True)
+class BlockGather(Operator):
+    """Items of a tensor quantized in blocks at the positions of a dimension that indices say, float32.
+
+    An index out of range gives zeros.
+
+    Attributes:
+        axis: the dimension; those of the indices take its place.
+        along: the dimension that blocks are along.
+        block: items that share a scale.
+        packed: bits of the integers that lie in bytes along the last dimension; 8 for one in a byte.
+        zero: the zero point where none are given.
+    """
+
+    axis: int
+    along: int
+    block: int
+    packed: int = 8
+    zero: int = 0
+
+    def shape(self, data: Shape, indices: Shape, scales: Shape, zeros: Shape | None = None) -> Shape:
+        """With the dimensions of the indices; scales have the shape of the blocks."""
+        whole = (*data[:-1], data[-1] * (8 // self.packed))
+        blocks = tuple(ceil_div(size, self.block) if a == self.along else size for a, size in enumerate(whole))
+        packed_blocks = (*blocks[:-1], ceil_div(blocks[-1], 8 // self.packed))
+        if not agree_all(scales, blocks):
+            raise CompileError(f"blocks of {self.block} need scales of the shape {list(blocks)}, not {list(scales)}")
+        if zeros is not None and not agree_all(zeros, packed_blocks):
+            raise CompileError(f"zero points should have the shape {list(packed_blocks)}, not {list(zeros)}")
+        return (*whole[: self.axis], *indices, *whole[self.axis + 1 :])
+
+    def lower(
+        self, at: Emitter, data: Operand, indices: Operand, scales: Operand, zeros: Operand | None = None
+    ) -> relax.Expr:
+        """Lower it.
+
+        Args:
+            at: where to build.
+            data: integers of 8 bits, or packed ones.
+            indices: of any shape; negative ones count from the end.
+            scales: one a block.
+            zeros: one a block, of the data's type and packed as they are.
+        """
+        parameters = [scales] if zeros is None else [scales, zeros]
+        shape, rank = self.shape(*map(shape_of, (data, indices, *parameters))), len(shape_of(indices))
+        size: Dimension = shape_of(data)[self.axis]
+        given = [data, indices, at.apply(Cast("float32"), scales), *([] if zeros is None else [zeros])]
+        per = 8 // self.packed
+
+        def read(tensor: te.Tensor, place: list[tirx.Expr]) -> tirx.Expr:
+            return _code(tensor(*place[:-1], tirx.floordiv(place[-1], per)), place[-1], self.packed)
+
+        def element(tensors: tuple[te.Tensor, ...], index: tuple[tirx.Var, ...]) -> tirx.Expr:
+            data, indices, scales, *zeros = tensors
+            before, inner, after = (
+                index[: self.axis], index[self.axis : self.axis + rank], index[self.axis + rank :]
+            )  # fmt: skip
+            row, last = indices(*inner).astype("int64"), expression(size).astype("int64")
+            row = tirx.Select(row < 0, row + last, row)
+            there = tirx.all(row >= 0, row < last)
+            place = [*before, tirx.max(tirx.min(row, last - 1), tirx.const(0, "int64")), *after]
+            block = [tirx.floordiv(i, self.block) if a == self.along else i for a, i in enumerate(place)]
+            zero = read(zeros[0], block) if zeros else tirx.const(self.zero, "int32")
+            value = (read(data, place) - zero).astype("float32") * scales(*block)
+            return tirx.Select(there, value, tirx.const(0, "float32"))
+
+        return at.elements(shape, element, *given, name="gather_blocks")

@@ -1,0 +1,366 @@
+"""Operators that only onnxruntime has: inverses, hashes, crops, mixtures of experts, and text without repetitions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.math.elementwise import Clip, apply, broadcast_shapes, fitted, item_at
+from nnefc.operators.math.reduction import Sum
+from nnefc.operators.nn.activation import Gelu, Relu, Silu, Softmax
+from nnefc.operators.statements import T, looped
+from nnefc.operators.tensor.indexing import Gather
+from nnefc.operators.tensor.sorting import TopK
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import expression
+from nnefc.symbolic.unification import agree, agree_all
+
+__all__ = ["ComplexProduct", "CropAndResize", "Inverse", "MixtureOfExperts", "MurmurHash", "NGramBlock"]
+
+
+@dataclass(frozen=True)
+class Inverse(Operator):
+    """The inverses of square matrices, by elimination with pivots; of singular ones no numbers."""
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        if len(x) < 2 or not agree(x[-1], x[-2]):
+            raise CompileError(f"{list(x)} is not a square matrix")
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        shape, dtype = self.shape(shape_of(x)), dtype_of(x)
+        size, count = expression(shape[-1]), expression(math.prod(shape[:-2]))
+
+        def write(x: Any, out: Any, work: Any, spare: Any) -> None:
+            with T.serial(0, count) as m, T.serial(0, size) as r, T.serial(0, size) as c:
+                place = (m * size + r) * size + c
+                work[place] = x[place]
+                out[place] = tirx.Select(r == c, tirx.const(1, dtype), tirx.const(0, dtype))
+            with T.serial(0, count) as m, T.serial(0, size) as k:
+                base = m * size * size
+                with (
+                    T.serial(0, size) as r,
+                    T.If(tirx.all(r > k, tirx.abs(work[base + r * size + k]) > tirx.abs(work[base + k * size + k]))),
+                    T.Then(),
+                    T.serial(0, size) as c,
+                ):
+                    _exchange(work, spare, base + k * size + c, base + r * size + c)
+                    _exchange(out, spare, base + k * size + c, base + r * size + c)
+                spare[0] = work[base + k * size + k]
+                with T.serial(0, size) as c:
+                    work[base + k * size + c] = work[base + k * size + c] / spare[0]
+                    out[base + k * size + c] = out[base + k * size + c] / spare[0]
+                with T.serial(0, size) as r, T.If(r != k), T.Then():
+                    spare[0] = work[base + r * size + k]
+                    with T.serial(0, size) as c:
+                        row, pivot = base + r * size + c, base + k * size + c
+                        work[row] = work[row] - spare[0] * work[pivot]
+                        out[row] = out[row] - spare[0] * out[pivot]
+
+        return looped(at, write, [x], [(shape, dtype), (shape, dtype), ((1,), dtype)], "inverse")[0]
+
+
+def _exchange(items: Any, spare: Any, one: Any, other: Any) -> None:
+    spare[0] = items[one]
+    items[one] = items[other]
+    items[other] = spare[0]
+
+
+@dataclass(frozen=True)
+class NGramBlock(Operator):
+    """Scores of the next word, minus infinity for what would end a sequence of `length` words for a second time."""
+
+    length: int
+
+    def shape(self, words: Shape, scores: Shape) -> Shape:
+        """That of the scores, `[N, vocabulary]`; of words `[N, L]`."""
+        if len(words) != 2 or len(scores) != 2 or not agree(words[0], scores[0]) or self.length < 1:
+            raise CompileError(f"{self.length} of the words {list(words)} do not fit the scores {list(scores)}")
+        return scores
+
+    def lower(self, at: Emitter, words: Operand, scores: Operand) -> Operand:
+        shape, dtype = self.shape(shape_of(words), shape_of(scores)), dtype_of(scores)
+        batch, count, vocabulary = map(expression, (shape[0], shape_of(words)[1], shape[1]))
+        before = self.length - 1
+
+        def write(words: Any, scores: Any, out: Any) -> None:
+            with T.serial(0, batch * vocabulary) as i:
+                out[i] = scores[i]
+            with T.serial(0, batch) as n, T.serial(0, tirx.max(count - before, 0)) as start:
+                same = [words[n * count + start + j] == words[n * count + count - before + j] for j in range(before)]
+                word = words[n * count + start + before].astype("int64")
+                with T.If(tirx.all(*same, word >= 0, word < vocabulary)), T.Then():
+                    out[n * vocabulary + word] = tirx.const(-math.inf, dtype)
+
+        return looped(at, write, [words, scores], [(shape, dtype)], "ngram_block")[0]
+
+
+@dataclass(frozen=True)
+class MurmurHash(Operator):
+    """MurmurHash3_x86_32 (Appleby, 2008) of the bytes of each number.
+
+    Attributes:
+        seed: 32 bits.
+        positive: whether results are uint32; else int32.
+    """
+
+    seed: int
+    positive: bool
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        bits = np.dtype(dtype_of(x)).itemsize * 8
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            item = tensors[0](*index)
+            whole = item if "uint" in str(item.ty) else tirx.reinterpret(f"uint{bits}", item)
+            made: Any = _wide(self.seed & 0xFFFFFFFF)
+            for shift in range(0, bits, 32):
+                word = _low(whole.astype("uint64") >> _wide(shift))
+                key = _times(_rotated(_times(word, 0xCC9E2D51), 15), 0x1B873593)
+                made = _low(_times(_rotated(made ^ key, 13), 5) + _wide(0xE6546B64))
+            made = made ^ _wide(bits // 8)
+            for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+                made = _times(made ^ (made >> _wide(shift)), factor)
+            made = (made ^ (made >> _wide(16))).astype("uint32")
+            return made if self.positive else tirx.reinterpret("int32", made)
+
+        return at.elements(shape_of(x), element, x, name="murmur_hash")
+
+
+# Arithmetic modulo 2³² in uint64: TVM simplifies products of uint32 as if they did not wrap around.
+
+
+def _wide(value: int) -> tirx.Expr:
+    return tirx.const(value, "uint64")
+
+
+def _low(x: Any) -> Any:
+    return x & _wide(0xFFFFFFFF)
+
+
+def _times(x: Any, factor: int) -> Any:
+    return _low(x * _wide(factor))
+
+
+def _rotated(x: Any, count: int) -> Any:
+    return _low(x << _wide(count)) | (x >> _wide(32 - count))
+
+
+@dataclass(frozen=True)
+class ComplexProduct(Operator):
+    """Products of complex numbers, whose parts are along the last dimension.
+
+    Attributes:
+        conjugate: of the second factor.
+    """
+
+    conjugate: bool
+
+    def shape(self, a: Shape, b: Shape) -> Shape:
+        """The common shape."""
+        if not a or not b or a[-1] != 2 or b[-1] != 2:
+            raise CompileError(f"{list(a)} and {list(b)} do not have real and imaginary parts in the last dimension")
+        return broadcast_shapes(a, b)
+
+    def lower(self, at: Emitter, a: Operand, b: Operand) -> relax.Expr:
+        shape = self.shape(shape_of(a), shape_of(b))
+        a, b = (fitted(at, x, shape) for x in (a, b))
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            (ar, ai), (br, bi) = (
+                [item_at(tensor, (*index[:-1], part), shape) for part in range(2)] for tensor in tensors
+            )
+            bi = -bi if self.conjugate else bi
+            return tirx.Select(index[-1] == 0, ar * br - ai * bi, ar * bi + ai * br)
+
+        return at.elements(shape, element, a, b, name="complex_product")
+
+
+@dataclass(frozen=True)
+class CropAndResize(Operator):
+    """Regions of images in a size that all have, `[R, C, *size]`; the corners of a region are those of its result.
+
+    Attributes:
+        size: height and width.
+        nearest: whether the nearest item is taken; else four are interpolated.
+        outside: what is taken outside of the image.
+    """
+
+    size: tuple[int, int]
+    nearest: bool = False
+    outside: float = 0.0
+
+    def shape(self, x: Shape, regions: Shape, images: Shape) -> Shape:
+        """Of `[N, C, H, W]`, `[R, 4]` with `y1, x1, y2, x2` as shares of the image, and `[R]`."""
+        if len(x) != 4 or not agree_all((*regions, *images), (images[0], 4, images[0])) or min(self.size) < 1:
+            raise CompileError(f"the regions {list(regions)} of the images {list(images)} do not fit {list(x)}")
+        return (regions[0], x[1], *self.size)
+
+    def lower(self, at: Emitter, x: Operand, regions: Operand, images: Operand) -> relax.Expr:
+        """Which image each region is of; what is no image gives what is outside."""
+        shape, dtype = self.shape(shape_of(x), shape_of(regions), shape_of(images)), dtype_of(x)
+        count, _, *sizes = map(expression, shape_of(x))
+
+        def place(box: te.Tensor, region: Any, i: Any, axis: int) -> Any:
+            low, high = box(region, axis), box(region, axis + 2)
+            last = (sizes[axis] - 1).astype(dtype)
+            if self.size[axis] == 1:
+                return tirx.const(0.5, dtype) * (low + high) * last
+            return low * last + i.astype(dtype) * ((high - low) * last / tirx.const(self.size[axis] - 1, dtype))
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            data, box, images = tensors
+            region, channel, *inner = index
+            places = [place(box, region, i, axis) for axis, i in enumerate(inner)]
+            image = images(region).astype("int64")
+            inside = [image >= 0, image < count]
+            for where, size in zip(places, sizes, strict=True):
+                inside += [where >= tirx.const(0, dtype), where <= (size - 1).astype(dtype)]
+
+            def read(corner: Sequence[Any]) -> Any:
+                near = [_kept(c.astype("int64"), size) for c, size in zip(corner, sizes, strict=True)]
+                return data(_kept(image, count), channel, *near)
+
+            if self.nearest:
+                value = read([tirx.floor(where + tirx.const(0.5, dtype)) for where in places])
+            else:
+                value = _interpolated(read, places)
+            return tirx.Select(tirx.all(*inside), value, tirx.const(self.outside, dtype))
+
+        return at.elements(shape, element, x, regions, images, name="crop_and_resize")
+
+
+def _kept(place: Any, size: Any) -> Any:
+    """The nearest position that there is."""
+    return tirx.max(tirx.min(place, size - 1), tirx.const(0, "int64"))
+
+
+def _interpolated(read: Any, places: Sequence[Any]) -> Any:
+    """Between the items above and below, and left and right of a place."""
+    (top, left), (bottom, right) = [tirx.floor(p) for p in places], [tirx.ceil(p) for p in places]
+    down, across = places[0] - top, places[1] - left
+    upper = read((top, left)) + (read((top, right)) - read((top, left))) * across
+    lower = read((bottom, left)) + (read((bottom, right)) - read((bottom, left))) * across
+    return upper + (lower - upper) * down
+
+
+class _Layer(NamedTuple):
+    weights: Operand
+    bias: Operand | None
+
+
+@dataclass(frozen=True)
+class MixtureOfExperts(Operator):
+    """A network of two layers for each row, the sum of those of a few experts (Shazeer et al., 2017).
+
+    Attributes:
+        count: how many experts a row has: those of the largest probabilities.
+        activation: of the first layer: "relu", "gelu", "silu", "swiglu" or "identity".
+        normalized: whether the probabilities of a row's experts are divided by their sum.
+        alpha, beta, limit: of "swiglu": `g sigmoid(alpha g) (l + beta)`, of `g` and `l` that are cut off at the limit.
+        interleaved: whether `g` and `l` of the first layer take turns; else all of `g` come first.
+        gate: what makes probabilities of scores: "softmax", "sigmoid" of each, or "none".
+    """
+
+    count: int
+    activation: str
+    normalized: bool = False
+    alpha: float = 1.0
+    beta: float = 0.0
+    limit: float | None = None
+    interleaved: bool = False
+    gate: str = "softmax"
+
+    def shape(self, x: Shape, scores: Shape, *layers: Shape | None) -> Shape:
+        """That of the rows, `[T, width]`."""
+        if len(scores) != 2 or not agree(x[0], scores[0]) or not 0 < self.count <= scores[1]:
+            raise CompileError(f"{self.count} of the experts in {list(scores)} do not fit the rows {list(x)}")
+        return x
+
+    def lower(
+        self,
+        at: Emitter,
+        x: Operand,
+        scores: Operand,
+        first: Operand,
+        first_bias: Operand | None,
+        second: Operand,
+        second_bias: Operand | None = None,
+        third: Operand | None = None,
+        third_bias: Operand | None = None,
+    ) -> Operand:
+        """Weights are `[experts, out, in]`, biases `[experts, out]`; the third layer is a factor of the first's."""
+        self.shape(shape_of(x), shape_of(scores))
+        if self.gate == "softmax":
+            scores = at.apply(Softmax((1,)), scores)
+        elif self.gate == "sigmoid":
+            scores = apply(at, "sigmoid", scores)
+        shares, experts = at.apply(TopK(1, self.count), scores)
+        if self.normalized:
+            shares = apply(at, "divide", shares, at.apply(Sum((1,), keepdims=True), shares))
+        inner = self._activated(at, _of_experts(at, x, experts, _Layer(first, first_bias)))
+        if third is not None:
+            inner = apply(at, "multiply", inner, _of_experts(at, x, experts, _Layer(third, third_bias)))
+        made = _of_experts(at, inner, experts, _Layer(second, second_bias))
+        weighted = apply(at, "multiply", made, at.reshaped(shares, (*shape_of(shares), 1)))
+        return Sum((1,)).lower(at, weighted)
+
+    def _activated(self, at: Emitter, x: Operand) -> Operand:
+        made: Operand
+        if self.activation == "swiglu":
+            return self._gated(at, x)
+        kinds: dict[str, Operator | None] = {"relu": Relu(), "gelu": Gelu(), "silu": Silu(), "identity": None}
+        if self.activation not in kinds:
+            raise CompileError(f"the activation '{self.activation}' is not supported")
+        kind = kinds[self.activation]
+        made = x if kind is None else at.apply(kind, x)
+        return made
+
+    def _gated(self, at: Emitter, x: Operand) -> Operand:
+        """`[T, k, 2 n]` as `[T, k, n]`."""
+        *outer, width = shape_of(x)
+        half = width // 2
+
+        def part(offset: int) -> Operand:
+            def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+                *place, i = index
+                return tensors[0](*place, 2 * i + offset if self.interleaved else i + offset * half)
+
+            return at.emit(at.elements((*outer, half), element, x, name="half"))
+
+        gate, linear = part(0), part(1)
+        if self.limit is not None:
+            high, low = at.number(self.limit, x), at.number(-self.limit, x)
+            gate, linear = at.apply(Clip(), gate, None, high), at.apply(Clip(), linear, low, high)
+        gate = at.apply(Silu(self.alpha), gate)
+        return apply(at, "multiply", gate, apply(at, "add", linear, at.number(self.beta, x)))
+
+
+def _of_experts(at: Emitter, x: Operand, experts: Operand, layer: _Layer) -> Operand:
+    """A layer of each of a row's experts, `[T, k, out]`, of rows `[T, in]` or `[T, k, in]`."""
+    (rows, count), (many, outputs, inputs) = shape_of(experts), shape_of(layer.weights)
+    if not agree(shape_of(x)[-1], inputs):
+        raise CompileError(f"the weights {list(shape_of(layer.weights))} do not fit {list(shape_of(x))}")
+
+    def sums(x: te.Tensor, experts: te.Tensor, weights: te.Tensor) -> te.Tensor:
+        k = te.reduce_axis((0, inputs), "k")
+
+        def element(t: tirx.Var, j: tirx.Var, o: tirx.Var) -> tirx.Expr:
+            item = x(t, k) if len(x.shape) == 2 else x(t, j, k)
+            return te.sum(item * weights(_kept(experts(t, j).astype("int64"), expression(many)), o, k), axis=[k])
+
+        return te.compute((rows, count, outputs), element, name="experts")
+
+    made: Operand = at.emit(at.compute(sums, x, experts, layer.weights, name="experts"))
+    return made if layer.bias is None else apply(at, "add", made, at.apply(Gather(0), layer.bias, experts))

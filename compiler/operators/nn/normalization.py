@@ -1,0 +1,310 @@
+"""Normalizations: with trained statistics they are a scale and a shift; others compute their statistics in each run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax
+
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.math.elementwise import broadcast_shapes, fitted
+from nnefc.operators.math.reduction import Norm
+from nnefc.operators.nn.pooling import mean_of_channels
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.unification import agree
+
+__all__ = [
+    "BatchNormalization",
+    "BatchNormalizationInTraining",
+    "GroupNormalization",
+    "LocalResponse",
+    "LpNormalization",
+    "MeanVarianceNormalization",
+    "RootMeanSquare",
+    "Standardization",
+]
+
+
+def _scaled(at: Emitter, x: relax.Expr, scale: Operand | None, offset: Operand | None) -> relax.Expr:
+    """`x * scale + offset`, of which each may be left out; both broadcast to `x`."""
+    given = [operand for operand in (scale, offset) if operand is not None]
+    if given:
+        x = at.expr(at.bound(x))
+        shape = broadcast_shapes(shape_of(x), *map(shape_of, given))
+        x = at.expr(fitted(at, x, shape))
+        scale, offset = (None if part is None else fitted(at, part, shape) for part in (scale, offset))
+    if scale is not None:
+        x = relax.op.multiply(x, at.expr(scale))
+    return x if offset is None else relax.op.add(at.expr(at.bound(x)), at.expr(offset))
+
+
+def _inverse_root(at: Emitter, variance: Operand, epsilon: float) -> relax.Expr:
+    """`1 / sqrt(variance + epsilon)`."""
+    raised = at.emit(relax.op.add(at.expr(variance), at.expr(at.number(epsilon, variance))))
+    return at.emit(relax.op.rsqrt(raised))
+
+
+@dataclass(frozen=True)
+class BatchNormalization(Operator):
+    """`(x - mean) / sqrt(variance + epsilon) * scale + offset` with statistics of the training.
+
+    Ioffe, Szegedy, "Batch Normalization" (2015). With constants it is one product and one sum, computed in float64 and
+    rounded once, which fold into a convolution before it.
+    """
+
+    epsilon: float
+
+    def shape(self, x: Shape, *parameters: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(
+        self,
+        at: Emitter,
+        x: Operand,
+        mean: Operand,
+        variance: Operand,
+        scale: Operand | None = None,
+        offset: Operand | None = None,
+    ) -> relax.Expr:
+        """All parameters broadcast to `x`."""
+        one, zero = np.ones(()), np.zeros(())
+        parameters = [mean, variance, one if scale is None else scale, zero if offset is None else offset]
+        wide = [operand.astype(np.float64) for operand in parameters if isinstance(operand, np.ndarray)]
+        if len(wide) == len(parameters):
+            factor = wide[2] / np.sqrt(wide[1] + self.epsilon)
+            summand = wide[3] - wide[0] * factor
+            dtype = at.number(0, x).dtype
+            product = at.emit(relax.op.multiply(at.expr(x), at.expr(factor.astype(dtype))))
+            return relax.op.add(product, at.expr(summand.astype(dtype)))
+        inverse = _inverse_root(at, variance, self.epsilon)
+        if scale is not None:
+            inverse = at.emit(relax.op.multiply(inverse, at.expr(scale)))
+        centred = at.emit(relax.op.subtract(at.expr(x), at.expr(mean)))
+        return _scaled(at, relax.op.multiply(centred, inverse), None, offset)
+
+
+def _moments(at: Emitter, x: relax.Expr, axes: Shape) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
+    """The mean along axes, which stay, with the size 1, the distances from it, and their mean square."""
+    mean = at.emit(relax.op.mean(x, list(axes), keepdims=True))
+    centred = at.emit(relax.op.subtract(x, mean))
+    squares = at.emit(relax.op.multiply(centred, centred))
+    return mean, centred, at.emit(relax.op.mean(squares, list(axes), keepdims=True))
+
+
+@dataclass(frozen=True)
+class BatchNormalizationInTraining(Operator):
+    """Batch normalization with the statistics of the batch, from which running statistics are updated.
+
+    The results are `y`, the running mean and variance, and those of the batch.
+
+    Attributes:
+        momentum: of the running statistics: `running * momentum + batch * (1 - momentum)`.
+    """
+
+    epsilon: float
+    momentum: float
+
+    def shape(self, x: Shape, *vectors: Shape) -> tuple[Shape, ...]:
+        """That of the operand, and a vector of channels four times."""
+        return (x, *[(x[1],)] * 4)
+
+    def lower(
+        self, at: Emitter, x: Operand, scale: Operand, offset: Operand, mean: Operand, variance: Operand
+    ) -> tuple[Operand, ...]:
+        """All parameters are vectors of channels."""
+        shape = shape_of(x)
+        means, centred, variances = _moments(at, at.expr(x), (0, *range(2, len(shape))))
+        wide = [at.expr(at.reshaped(_cast(at, v, dtype_of(x)), _of_channels(v, x))) for v in (scale, offset)]
+        factor = at.emit(relax.op.multiply(_inverse_root(at, variances, self.epsilon), wide[0]))
+        made = relax.op.add(at.emit(relax.op.multiply(centred, factor)), wide[1])
+        batch = [at.reshaped(statistic, (shape[1],)) for statistic in (means, variances)]
+        pairs = zip((mean, variance), batch, strict=True)
+        return (made, *(self._mixed(at, running, _cast(at, own, dtype_of(running))) for running, own in pairs), *batch)
+
+    def _mixed(self, at: Emitter, running: Operand, batch: Operand) -> relax.Expr:
+        parts = (
+            at.emit(relax.op.multiply(at.expr(operand), at.expr(at.number(weight, operand))))
+            for operand, weight in ((running, self.momentum), (batch, 1 - self.momentum))
+        )
+        return relax.op.add(*parts)
+
+
+def _cast(at: Emitter, x: Operand, dtype: str) -> Operand:
+    return x if dtype_of(x) == dtype else at.emit(relax.op.astype(at.expr(x), dtype))
+
+
+@dataclass(frozen=True)
+class Standardization(Operator):
+    """`(x - mean) / sqrt(variance + epsilon) * scale + offset` with the statistics over some axes of the operand.
+
+    Layer normalization (Ba, Kiros, Hinton, 2016) over the last axes, instance normalization (Ulyanov, Vedaldi,
+    Lempitsky, 2016) over the spatial ones.
+
+    Attributes:
+        axes: that the statistics are of.
+        statistics: whether the mean and `1 / sqrt(variance + epsilon)` are results too.
+    """
+
+    axes: Shape
+    epsilon: float
+    statistics: bool = False
+
+    def shape(self, x: Shape, *parameters: Shape) -> Shape | tuple[Shape, Shape, Shape]:
+        """That of the operand; the axes of statistics stay, with the size 1."""
+        reduced = tuple(1 if axis in self.axes else size for axis, size in enumerate(x))
+        return (x, reduced, reduced) if self.statistics else x
+
+    def lower(
+        self, at: Emitter, x: Operand, scale: Operand | None = None, offset: Operand | None = None
+    ) -> relax.Expr | tuple[relax.Expr, relax.Expr, relax.Expr]:
+        """`scale` and `offset` broadcast to `x`."""
+        mean, centred, variance = _moments(at, at.expr(x), self.axes)
+        inverse = _inverse_root(at, variance, self.epsilon)
+        made = _scaled(at, relax.op.multiply(centred, inverse), scale, offset)
+        return (made, mean, inverse) if self.statistics else made
+
+
+@dataclass(frozen=True)
+class MeanVarianceNormalization(Operator):
+    """`(x - mean) / (standard deviation + epsilon)`, with the statistics over some axes of the operand."""
+
+    axes: Shape
+    epsilon: float
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        _, centred, variance = _moments(at, at.expr(x), self.axes)
+        deviation = at.emit(relax.op.sqrt(variance))
+        return relax.op.divide(centred, at.emit(relax.op.add(deviation, at.expr(at.number(self.epsilon, x)))))
+
+
+@dataclass(frozen=True)
+class LpNormalization(Operator):
+    """`x / max(norm + bias, epsilon)` with the norm along axes.
+
+    NNEF `l1_normalization` and `l2_normalization`, ONNX `LpNormalization`, `torch.nn.functional.normalize`.
+
+    Attributes:
+        order: of the norm: `(sum of |x|^order)^(1 / order)`.
+        epsilon: None: zeros where the norm is 0, as in ONNX.
+    """
+
+    axes: Shape
+    order: float
+    epsilon: float | None
+    bias: float = 0.0
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        norm = at.expr(at.apply(Norm(self.axes, keepdims=True, order=self.order), x))
+        if self.bias:
+            norm = at.emit(relax.op.add(norm, at.expr(at.number(self.bias, x))))
+        if self.epsilon is None:
+            zero = at.emit(relax.op.equal(norm, at.expr(at.number(0, x))))
+            divisor = relax.op.where(zero, at.expr(at.number(np.inf, x)), norm)
+        else:
+            divisor = relax.op.maximum(norm, at.expr(at.number(self.epsilon, x)))
+        return relax.op.divide(at.expr(x), at.emit(divisor))
+
+
+@dataclass(frozen=True)
+class GroupNormalization(Operator):
+    """The standardization of each group of channels with all their positions (Wu, He, 2018)."""
+
+    groups: int
+    epsilon: float
+
+    def shape(self, x: Shape, scale: Shape | None = None, offset: Shape | None = None) -> Shape:
+        """That of the operand, `[N, C, …]`."""
+        if len(x) < 2 or self.groups < 1 or not agree(x[1] % self.groups, 0):
+            raise CompileError(f"{self.groups} groups do not divide the channels of {list(x)}")
+        return x
+
+    def lower(self, at: Emitter, x: Operand, scale: Operand | None = None, offset: Operand | None = None) -> relax.Expr:
+        """`scale` and `offset` have an item for each channel, or for each group."""
+        shape = self.shape(shape_of(x))
+        if is_empty(shape):
+            return at.expr(x)
+        grouped = at.reshaped(x, (shape[0], self.groups, math.prod(shape[1:]) // self.groups))
+        normal: Operand = at.bound(Standardization((2,), self.epsilon).lower(at, grouped))
+        of_groups = scale is not None and shape_of(scale) == (self.groups,) and self.groups != shape[1]
+        if not of_groups:
+            normal = at.reshaped(normal, shape)
+        parameters = [
+            None if operand is None else at.reshaped(operand, _of_channels(operand, normal))
+            for operand in (scale, offset)
+        ]
+        return at.reshaped(at.bound(_scaled(at, at.expr(normal), *parameters)), shape)
+
+
+def _of_channels(operand: Operand, x: Operand) -> Shape:
+    """The shape of a vector of channels that broadcasts to `[N, C, …]`."""
+    return (1, math.prod(shape_of(operand)), *[1] * (len(shape_of(x)) - 2))
+
+
+@dataclass(frozen=True)
+class RootMeanSquare(Operator):
+    """`x / sqrt(mean of squares over axes + epsilon) * scale` (Zhang, Sennrich, 2019).
+
+    Attributes:
+        axes: that the mean is over.
+        statistics: whether `1 / sqrt(mean + epsilon)` is a result too.
+    """
+
+    axes: Shape
+    epsilon: float
+    statistics: bool = False
+
+    def shape(self, x: Shape, scale: Shape | None = None) -> Shape | tuple[Shape, Shape]:
+        """That of the operand; the axes of statistics stay, with the size 1."""
+        reduced = tuple(1 if axis in self.axes else size for axis, size in enumerate(x))
+        return (x, reduced) if self.statistics else x
+
+    def lower(
+        self, at: Emitter, x: Operand, scale: Operand | None = None
+    ) -> relax.Expr | tuple[relax.Expr, relax.Expr]:
+        """`scale` broadcasts to `x`."""
+        data = at.expr(x)
+        squares = at.emit(relax.op.mean(at.emit(relax.op.multiply(data, data)), list(self.axes), keepdims=True))
+        inverse = _inverse_root(at, squares, self.epsilon)
+        made = _scaled(at, relax.op.multiply(data, inverse), scale, None)
+        return (made, inverse) if self.statistics else made
+
+
+@dataclass(frozen=True)
+class LocalResponse(Operator):
+    """`x / (bias + alpha * m)^beta`, where m is the mean of the squares over a window of channels.
+
+    Channels that do not exist count as zeros. Krizhevsky, Sutskever, Hinton, "ImageNet Classification with Deep
+    Convolutional Neural Networks" (2012); ONNX `LRN`, `torch.nn.functional.local_response_norm`.
+
+    Attributes:
+        before, after: how many channels the window has on both sides of the own one.
+    """
+
+    before: int
+    after: int
+    alpha: float
+    beta: float
+    bias: float
+
+    def shape(self, x: Shape) -> Shape:
+        """That of the operand, `[N, C, …]`."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand) -> relax.Expr:
+        data = at.expr(x)
+        squares = at.emit(relax.op.multiply(data, data))
+        means = at.emit(mean_of_channels(at, squares, self.before, self.after))
+        scaled = at.emit(relax.op.multiply(means, at.expr(at.number(self.alpha, x))))
+        base = at.emit(relax.op.add(scaled, at.expr(at.number(self.bias, x))))
+        return relax.op.divide(data, at.emit(relax.op.power(base, at.expr(at.number(self.beta, x)))))

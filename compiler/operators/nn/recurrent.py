@@ -1,0 +1,402 @@
+"""Recurrent layers: plain ones, GRU and LSTM, as a loop of the network with one iteration a step.
+
+The products with the inputs are one matrix product for all steps; in the loop is what depends on the step before:
+
+    projected = x · W + b                                       [T, B, G · H]
+    for t in range(T):
+        gates = projected[t] + hidden · R                       [B, G · H]
+        hidden, cell = step(gates, hidden, cell)                [B, H]
+        y[t] = hidden
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.math.elementwise import apply
+from nnefc.operators.math.functions import FUNCTIONS, number
+from nnefc.operators.math.matrix import MatMul
+from nnefc.operators.nn.activation import exponential_minus_one, softplus
+from nnefc.operators.nn.quantization import DynamicQuantization, QuantizedTensor, quantized_product
+from nnefc.operators.tensor.shape import Concat, Slice
+
+__all__ = ["ACTIVATIONS", "Activation", "BeforeTheEnd", "Cell", "Gru", "Lstm", "Recurrence", "Rnn", "Weights"]
+
+
+_OWN: dict[str, Callable[[Any, float, float], Any]] = {
+    "affine": lambda x, a, b: x * number(a, x) + number(b, x),
+    "leakyrelu": lambda x, a, _b: tirx.Select(x < number(0, x), x * number(a, x), x),
+    "thresholdedrelu": lambda x, a, _b: tirx.Select(x > number(a, x), x, number(0, x)),
+    "scaledtanh": lambda x, a, b: tirx.tanh(x * number(b, x)) * number(a, x),
+    "hardsigmoid": lambda x, a, b: tirx.max(tirx.min(x * number(a, x) + number(b, x), number(1, x)), number(0, x)),
+    "elu": lambda x, a, _b: tirx.Select(x < number(0, x), exponential_minus_one(x) * number(a, x), x),
+    "softsign": lambda x, _a, _b: x / (number(1, x) + tirx.abs(x)),
+    "softplus": lambda x, _a, _b: softplus(x),
+}
+"""Functions of a gate that are not in `FUNCTIONS`, with two parameters."""
+
+ACTIVATIONS = frozenset({"sigmoid", "tanh", "relu", *_OWN})
+"""Names of the functions of a gate."""
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A function of a gate: one of `ACTIVATIONS` with its parameters, of a value that is clipped before.
+
+    Attributes:
+        clip: the largest magnitude that the value may have; None: any.
+    """
+
+    name: str
+    alpha: float = 0.0
+    beta: float = 0.0
+    clip: float | None = None
+
+    def __call__(self, x: Any) -> Any:
+        """Its value for an item."""
+        if self.clip is not None:
+            x = tirx.max(tirx.min(x, number(self.clip, x)), number(-self.clip, x))
+        own = _OWN.get(self.name)
+        return FUNCTIONS[self.name](x) if own is None else own(x, self.alpha, self.beta)
+
+
+class Weights(NamedTuple):
+    """The trained values of a layer: I inputs, G gates of H items, hidden states of O items, the cells' H if not less.
+
+    Where both matrices are quantized, what they are multiplied with is too: the inputs of all steps with one scale, the
+    hidden states of a step with another. The cells' own operations stay in reals.
+
+    Attributes:
+        inputs: `[I, G · H]`.
+        hidden: `[O, G · H]`.
+        input_bias, hidden_bias: `[G · H]`.
+        peepholes: `[3 · H]`, of the gates i, o, f of an LSTM.
+        projection: `[H, O]`, by which the hidden state of an LSTM gets smaller (Sak, Senior, Beaufays, 2014).
+    """
+
+    inputs: Operand | QuantizedTensor
+    hidden: Operand | QuantizedTensor
+    input_bias: Operand | None = None
+    hidden_bias: Operand | None = None
+    peepholes: Operand | None = None
+    projection: Operand | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a layer computes in each step.
+
+    Attributes:
+        gates: G.
+        states: how many tensors go from step to step, the hidden state first.
+    """
+
+    gates: ClassVar[int]
+    states: ClassVar[int] = 1
+
+    @property
+    def bias_apart(self) -> bool:
+        """Whether the last gate's bias for the hidden state is not simply added to its sum."""
+        return False
+
+    def parts(self, size: int) -> list[tuple[int, int]]:
+        """Of which columns of the matrix for the hidden state, `[O, G · H]`, products are computed: first, count."""
+        return [(0, self.gates * size)]
+
+    def step(self, at: Emitter, given: relax.Expr, hidden: Operand, states: list[Operand], by: _Loop) -> list[Operand]:
+        """The new states.
+
+        Args:
+            given: the gates' sums without the hidden state's part, `[B, G · H]`.
+            hidden: what is multiplied for the hidden state, `[B, O]`.
+            states: `[B, O]` or `[B, H]`.
+            by: what is the same in all steps.
+        """
+        raise NotImplementedError
+
+
+class _Loop(NamedTuple):
+    """What is the same in all steps: the matrices for the hidden state, and others of the weights."""
+
+    matrices: Sequence[Operand | QuantizedTensor]
+    bias: Operand | None
+    peepholes: Operand | None
+    projection: Operand | None
+
+
+@dataclass(frozen=True)
+class Rnn(Cell):
+    """`h' = f(x W + h R + b)` (Elman, "Finding Structure in Time", 1990)."""
+
+    function: Activation
+
+    gates: ClassVar[int] = 1
+
+    def step(self, at: Emitter, given: relax.Expr, hidden: Operand, states: list[Operand], by: _Loop) -> list[Operand]:
+        def element(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
+            return self.function(t[0](*i) + t[1](*i))
+
+        product = _product(at, hidden, by.matrices[0])
+        return [at.emit(at.elements(shape_of(states[0]), element, given, product, name="rnn_cell"))]
+
+
+def _mixed(update: Any, new: Any, old: Any) -> Any:
+    return (number(1, new) - update) * new + update * old
+
+
+@dataclass(frozen=True)
+class Gru(Cell):
+    """Gates z, r, h: `h' = (1 - z) n + z h` with `z, r = f(…)` (Cho et al., 2014).
+
+    `n = g(x W + (r h) R + b)`, or with `reset_after`, `n = g(x W + r (h R + c) + b)` (cuDNN, PyTorch).
+    """
+
+    gate: Activation
+    new: Activation
+    reset_after: bool
+
+    gates: ClassVar[int] = 3
+
+    @property
+    def bias_apart(self) -> bool:
+        return self.reset_after
+
+    def parts(self, size: int) -> list[tuple[int, int]]:
+        return super().parts(size) if self.reset_after else [(0, 2 * size), (2 * size, size)]
+
+    def step(self, at: Emitter, given: relax.Expr, hidden: Operand, states: list[Operand], by: _Loop) -> list[Operand]:
+        batch, n = shape_of(states[0])
+
+        def gate(x: Any, r: Any, index: int, b: Any, j: Any) -> Any:
+            return self.gate(x(b, index * n + j) + r(b, index * n + j))
+
+        def reset_after(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
+            (x, r, old, bias), (b, j) = t, i
+            inner = x(b, 2 * n + j) + gate(x, r, 1, b, j) * (r(b, 2 * n + j) + bias(j))
+            return _mixed(gate(x, r, 0, b, j), self.new(inner), old(b, j))
+
+        product = _product(at, hidden, by.matrices[0])
+        if self.reset_after:
+            assert by.bias is not None
+            tensors = [given, product, states[0], by.bias]
+            return [at.emit(at.elements((batch, n), reset_after, *tensors, name="gru_cell"))]
+
+        def gates(x: te.Tensor, r: te.Tensor, old: te.Tensor) -> list[te.Tensor]:
+            update = te.compute((batch, n), lambda b, j: gate(x, r, 0, b, j), name="update")
+            reset = te.compute((batch, n), lambda b, j: gate(x, r, 1, b, j) * old(b, j), name="reset")
+            return [update, reset]
+
+        def element(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
+            (x, r, update, old), (b, j) = t, i
+            return _mixed(update(b, j), self.new(x(b, 2 * n + j) + r(b, j)), old(b, j))
+
+        update, reset = at.parts(at.compute(gates, given, product, states[0], name="gru_gates"))
+        last = _product(at, reset, by.matrices[1])
+        return [at.emit(at.elements((batch, n), element, given, last, update, states[0], name="gru_cell"))]
+
+
+@dataclass(frozen=True)
+class Lstm(Cell):
+    """Gates i, o, f, c: `c' = f c + i g(…)`, `h' = o h(c')` (Hochreiter, Schmidhuber, 1997; Gers et al., 2000).
+
+    Attributes:
+        gate: of i, o and f.
+        new: g.
+        out: h.
+        coupled: whether f is 1 - i.
+    """
+
+    gate: Activation
+    new: Activation
+    out: Activation
+    coupled: bool = False
+
+    gates: ClassVar[int] = 4
+    states: ClassVar[int] = 2
+
+    def step(self, at: Emitter, given: relax.Expr, hidden: Operand, states: list[Operand], by: _Loop) -> list[Operand]:
+        shape = shape_of(states[1])
+        n = shape[1]
+
+        def function(x: te.Tensor, r: te.Tensor, old: te.Tensor, *peepholes: te.Tensor) -> list[te.Tensor]:
+            def gate(index: int, b: Any, j: Any, cell: te.Tensor | None = None, peephole: int = 0) -> Any:
+                value = x(b, index * n + j) + r(b, index * n + j)
+                if cell is not None and peepholes:
+                    value = value + peepholes[0](peephole * n + j) * cell(b, j)
+                return value
+
+            def cell_at(b: Any, j: Any) -> Any:
+                entering = self.gate(gate(0, b, j, old, 0))
+                forgetting = number(1, entering) - entering if self.coupled else self.gate(gate(2, b, j, old, 2))
+                return forgetting * old(b, j) + entering * self.new(gate(3, b, j))
+
+            cell = te.compute(shape, cell_at, name="cell")
+            return [
+                te.compute(shape, lambda b, j: self.gate(gate(1, b, j, cell, 1)) * self.out(cell(b, j)), name="hidden"),
+                cell,
+            ]
+
+        extra = [] if by.peepholes is None else [by.peepholes]
+        product = _product(at, hidden, by.matrices[0])
+        made, cell = at.parts(at.compute(function, given, product, states[1], *extra, name="lstm_cell"))
+        return [made if by.projection is None else _product(at, made, by.projection), cell]
+
+
+@dataclass(frozen=True)
+class Recurrence(Operator):
+    """One direction of a recurrent layer over sequences, which may end before the last step.
+
+    Attributes:
+        cell: what is computed in each step.
+        backwards: whether the last item of a sequence comes first.
+        ended_is_zero: whether the hidden state of a sequence that has ended is zeros in products; no result depends on
+            it but by the scale of what is quantized for the whole batch.
+    """
+
+    cell: Cell
+    backwards: bool = False
+    ended_is_zero: bool = False
+
+    def shape(self, x: Shape, weights: Weights, states: Sequence[Shape], lengths: Shape | None = None) -> Any:
+        """`[T, B, O]`, and the shapes of the states."""
+        return ((*x[:2], states[0][-1]), *states)
+
+    def lower(
+        self,
+        at: Emitter,
+        x: Operand | QuantizedTensor,
+        weights: Weights,
+        states: Sequence[Operand],
+        lengths: Operand | None = None,
+    ) -> tuple[Operand, ...]:
+        """The hidden states after all steps, zeros where a sequence has ended, and the last states.
+
+        Args:
+            x: `[T, B, I]`, float32 or float64, as the weights and the states.
+            states: before the first step: the hidden state `[B, O]` and, of an LSTM, the cell's `[B, H]`.
+            lengths: `[B]` int32, how many items the sequences have, from 0 to T.
+        """
+        time, batch, _ = shape_of(x.items if isinstance(x, QuantizedTensor) else x)
+        if is_empty((time, batch)):
+            return (np.zeros((time, *shape_of(states[0])), np.dtype(dtype_of(states[0]))), *states)
+        projected, by = self._prepared(at, x, weights)
+        turned = lengths if self.backwards else None
+        if turned is not None:
+            projected = _turned(at, projected, turned)
+
+        def iteration(
+            step: Operand, given: relax.Expr, before: Sequence[Operand]
+        ) -> tuple[list[Operand], list[Operand]]:
+            return self._round(at, step, given, list(before), lengths, by)
+
+        if time == 1:
+            one = at.expr(at.reshaped(projected, shape_of(projected)[1:]))
+            last, (hidden,) = iteration(np.array(0), one, states)
+            hidden = at.reshaped(hidden, (1, *shape_of(hidden)))
+        else:
+            last, (hidden,) = at.scan(iteration, projected, states, self.backwards and turned is None)
+        return (hidden if turned is None else _turned(at, hidden, turned), *last)
+
+    def _prepared(self, at: Emitter, x: Operand | QuantizedTensor, weights: Weights) -> tuple[relax.Expr, _Loop]:
+        """The products with the inputs, biases added, `[T, B, G · H]`; and what steps work with."""
+        time, batch, depth = shape_of(x.items if isinstance(x, QuantizedTensor) else x)
+        rows: Operand | QuantizedTensor
+        if isinstance(x, QuantizedTensor):
+            rows = x._replace(items=at.reshaped(x.items, (time * batch, depth)))
+        else:
+            rows = at.reshaped(x, (time * batch, depth))
+        product = _product(at, rows, weights.inputs)
+        width = shape_of(product)[1]
+        projected = at.reshaped(product, (time, batch, width))
+        size = width // self.cell.gates
+        bias, apart = self._biases(at, weights, size, dtype_of(projected))
+        if bias is not None:
+            projected = apply(at, "add", projected, bias)
+        matrices: list[Operand | QuantizedTensor] = [weights.hidden]
+        parts = self.cell.parts(size)
+        if len(parts) > 1:
+            assert not isinstance(weights.hidden, QuantizedTensor)
+            matrices = [at.apply(Slice({1: (first, count, 1)}), weights.hidden) for first, count in parts]
+        return at.expr(projected), _Loop(matrices, apart, weights.peepholes, weights.projection)
+
+    def _biases(self, at: Emitter, weights: Weights, size: int, dtype: str) -> tuple[Operand | None, Operand | None]:
+        """What is added to the products with the inputs, and the last gate's bias where the cell adds it elsewhere."""
+        first, second = weights.input_bias, weights.hidden_bias
+        apart: Operand | None = None
+        if self.cell.bias_apart:
+            zeros, rest = np.zeros(size, dtype), (self.cell.gates - 1) * size
+            apart = zeros
+            if second is not None:
+                apart = at.apply(Slice({0: (rest, size, 1)}), second)
+                second = at.apply(Concat(0), at.apply(Slice({0: (0, rest, 1)}), second), zeros)
+        if first is None or second is None:
+            return second if first is None else first, apart
+        return apply(at, "add", first, second), apart
+
+    def _round(
+        self, at: Emitter, step: Operand, given: relax.Expr, states: list[Operand], lengths: Operand | None, by: _Loop
+    ) -> tuple[list[Operand], list[Operand]]:
+        """The states after a step, and its hidden state."""
+        if lengths is None:
+            new = self.cell.step(at, given, states[0], states, by)
+            return new, [new[0]]
+        hidden = states[0] if not self.ended_is_zero else _while(at, step, lengths, 1, states[0], None)
+        new = self.cell.step(at, given, hidden, states, by)
+        kept: list[Operand] = [_while(at, step, lengths, 0, *pair) for pair in zip(new, states, strict=True)]
+        return kept, [_while(at, step, lengths, 0, new[0], None)]
+
+
+def _product(at: Emitter, x: Operand | QuantizedTensor, matrix: Operand | QuantizedTensor) -> relax.Expr:
+    """`x [M, K]` times the matrix `[K, N]`; in integers if that is quantized, the whole of `x` with one scale."""
+    if isinstance(matrix, QuantizedTensor):
+        if not isinstance(x, QuantizedTensor):
+            x = QuantizedTensor(*DynamicQuantization().lower(at, x))
+        return quantized_product(at, x, matrix)
+    assert not isinstance(x, QuantizedTensor)
+    return at.expr(at.apply(MatMul(), x, matrix))
+
+
+def _while(
+    at: Emitter, step: Operand, lengths: Operand, later: int, value: Operand, other: Operand | None
+) -> relax.Expr:
+    """`value` where the sequence has not ended `later` rounds before this one; else `other`, or zeros."""
+
+    def element(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
+        lasts = t[1]().astype("int32") < t[2](i[0]) + later
+        return tirx.Select(lasts, t[0](*i), t[3](*i) if other is not None else number(0, t[0](*i)))
+
+    extra = [] if other is None else [other]
+    return at.emit(at.elements(shape_of(value), element, value, step, lengths, *extra, name="keep_ended"))
+
+
+def _turned(at: Emitter, x: Operand, lengths: Operand) -> relax.Expr:
+    """The sequences `[T, B, …]`, each turned around and what comes behind its end left there."""
+
+    def element(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
+        place, length = i[0].astype("int32"), t[1](i[1])
+        return t[0](tirx.Select(place < length, length - 1 - place, place), *i[1:])
+
+    return at.emit(at.elements(shape_of(x), element, x, lengths, name="turned"))
+
+
+@dataclass(frozen=True)
+class BeforeTheEnd(Operator):
+    """Sequences `[T, B, …]` with zeros behind the end of the longest: of `[B]` int32 lengths."""
+
+    def shape(self, x: Shape, lengths: Shape) -> Shape:
+        """That of the sequences."""
+        return x
+
+    def lower(self, at: Emitter, x: Operand, lengths: Operand) -> relax.Expr:
+        longest = at.emit(relax.op.max(at.expr(lengths)))
+
+        def element(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
+            return tirx.Select(i[0].astype("int32") < t[1](), t[0](*i), number(0, t[0](*i)))
+
+        return at.elements(shape_of(x), element, x, longest, name="mask_ended")

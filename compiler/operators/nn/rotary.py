@@ -1,0 +1,63 @@
+"""Rotary embeddings: pairs of items turned by an angle that grows with the position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relax, tirx
+
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
+from nnefc.operators.math.elementwise import fitted, item_at
+from nnefc.operators.math.matrix import broadcasts_to
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import is_known
+
+__all__ = ["RotaryEmbedding"]
+
+
+@dataclass(frozen=True)
+class RotaryEmbedding(Operator):
+    """Pairs `(a, b)` of the last axis as `(a cos - b sin, b cos + a sin)` (Su et al., "RoFormer", 2021).
+
+    Items beyond the angles' pairs stay.
+
+    Attributes:
+        interleaved: whether neighbours are pairs; else the first half of what is turned is paired with the second.
+        scale: of the turned items.
+    """
+
+    interleaved: bool = False
+    scale: float = 1.0
+
+    def shape(self, x: Shape, cos: Shape, sin: Shape) -> Shape:
+        """That of the operand, `[…, E]`; of the angles, `[…, P]`, all but the last axis broadcast to it."""
+        turned = 2 * cos[-1]
+        if cos != sin or not is_known(x[-1], turned) or not 0 < turned <= x[-1]:
+            raise CompileError(f"cosines {list(cos)} and sines {list(sin)} do not fit the items {list(x)}")
+        if not broadcasts_to(cos[:-1], x[:-1]):
+            raise CompileError(f"cosines and sines {list(cos)} do not broadcast to the items {list(x)}")
+        return x
+
+    def lower(self, at: Emitter, x: Operand, cos: Operand, sin: Operand) -> relax.Expr:
+        shape, half = self.shape(shape_of(x), shape_of(cos), shape_of(sin)), shape_of(cos)[-1]
+        cos, sin = (fitted(at, angle, (*shape[:-1], half)) for angle in (cos, sin))
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            data, *angles = tensors
+            *outer, e = index
+            if self.interleaved:
+                pair, is_first = tirx.floormod(tirx.floordiv(e, 2), half), tirx.floormod(e, 2) == 0
+                a, b = 2 * pair, 2 * pair + 1
+            else:
+                pair, is_first = tirx.floormod(e, half), e < half
+                a, b = pair, pair + half
+            places = (*outer, pair)
+            turn, lift = (item_at(angle, places, (*shape[:-1], half)) for angle in angles)
+            first, second = data(*outer, a), data(*outer, b)
+            made = tirx.Select(is_first, first * turn - second * lift, second * turn + first * lift)
+            if self.scale != 1:
+                made = made * tirx.const(self.scale, str(made.ty))
+            return made if 2 * half == shape[-1] else tirx.Select(e < 2 * half, made, data(*index))
+
+        return at.elements(shape, element, x, cos, sin, name="rotary_embedding")

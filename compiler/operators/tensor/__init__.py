@@ -1,0 +1,1 @@
+"""Operators that create, move, select and sort elements."""

@@ -1,0 +1,232 @@
+"""Sizes that only the data tell: a kernel computes the size, and what follows has variables of it in its shapes.
+
+    n = counted(at, number, limit, "nonzero")       at most `limit`: memory is laid out for that before the run
+    n = counted(at, number, None, "range")          without a limit: memory is laid out in the run, when n is known
+
+Where operators fit each other for some sizes only, or a user has given a range, the kernel checks the size: another one
+fails the run. So does one without a limit that is negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count as counting
+from typing import Any, Literal, TypeAlias
+
+from tvm import relax, te, tirx
+
+from nnefc.ir.kernel_calls import call_te
+from nnefc.ir.network import Count
+from nnefc.operators.base import Emitter, rank_of
+from nnefc.operators.statements import T, looped, report
+from nnefc.symbolic.dims import (
+    Dimension,
+    OpenSize,
+    Range,
+    Size,
+    also_counted,
+    bounds,
+    dimension,
+    expression,
+    is_known,
+    least,
+    open_variables,
+    substituted,
+    typical,
+    variables,
+    widest,
+)
+from nnefc.symbolic.formulas import size_of
+from nnefc.symbolic.refinement import Narrowing
+
+__all__ = ["Beyond", "before_the_run", "counted", "new_count", "not_empty", "one_of"]
+
+Beyond: TypeAlias = Literal["nearest", "from the end", "error"]
+"""Values beyond a limit: the nearest one counts; negative ones count from the limit on, as positions do, and then the
+nearest one; they fail the run."""
+
+_LIKELY = 256
+"""For estimates, a size without a limit."""
+
+
+def counted(
+    at: Emitter, value: relax.Expr, limit: Dimension | None, name: str, beyond: Beyond = "nearest"
+) -> Dimension:
+    """A size that only the data tell: the value of a tensor of one integer. In a body, of one run of the body.
+
+    Args:
+        at: where it is computed.
+        value: a tensor of one item.
+        limit: what the size is at most. None if there is no limit: values of more than `LARGEST`, and negative ones,
+            fail the run.
+        name: of the variable that stands for it; a number is added if there is such a variable.
+        beyond: what values are that are not from 0 to the limit.
+    """
+    value = _where_run(at, value)
+    name = _unused(at, name)
+    own = OpenSize(0, likely=_LIKELY)
+    if limit is not None:
+        limit = before_the_run(at, limit)
+        own = OpenSize(0, max(bounds(limit)[1], 0))
+        value = (_refused if beyond == "error" else _clipped)(at, value, limit, name, beyond)
+    given = at.ranges.pop(name, own)
+    same, size = (name, given) if at.narrowing is None else at.narrowing.of(name, given)
+    if at.narrowing is not None and (same != name or name in at.narrowing.computed):
+        return _checked(at, value, name, _size_named(at.narrowing, same))
+    if limit is not None and (same, size) == (name, own):
+        return _noted(at, value, Count.up_to(limit, tirx.Var(name, "int64")))
+    if size.values.least == size.values.most:
+        return _checked(at, value, name, size.values.least * size.multiple)
+    return _in_range(at, value, name, size, limit)
+
+
+def before_the_run(at: Emitter, limit: Dimension) -> Dimension:
+    """What a size is at most, without those that only the data tell, as far as these have limits."""
+    around = (each for frame in at.frames for each in frame.counts)
+    return widest(limit, {each.var: each.limit for each in around if each.limit is not None})
+
+
+def new_count(name: str, limit: Dimension | None, values: Range | None = None) -> Count:
+    """A size that a tensor will have: up to a limit, one that is known before the run; or in a range."""
+    taken = {str(var.name) for var in open_variables()}
+    var = tirx.Var(next(each for n in counting() if (each := f"{name}{n or ''}") not in taken), "int64")
+    if limit is not None:
+        made = Count.up_to(limit, var)
+    else:
+        assert values is not None
+        made = Count(var, None, values)
+    also_counted(var, made.values, has_limit=limit is not None)
+    return made
+
+
+def _where_run(at: Emitter, value: relax.Expr) -> relax.Expr:
+    """The value, or 0 where what is being built is for a branch that the data do not choose."""
+    for condition, holds in at.chosen_by:
+
+        def write(condition: Any, value: Any, made: Any, holds: bool = holds) -> None:
+            is_run = condition[0] if holds else tirx.Not(condition[0])
+            made[0] = tirx.Select(is_run, value[0].astype("int64"), tirx.const(0, "int64"))
+
+        (made,) = looped(at, write, [condition, value], [((1,), "int64")], "where_run")
+        value = at.expr(made)
+    return value
+
+
+def _unused(at: Emitter, name: str) -> str:
+    """The name, with a number if it is taken; the same one each time that a network is built."""
+    taken = {str(var.name) for var in open_variables()} | at.count_names
+    found = next(each for number in counting() if (each := f"{name}{number or ''}") not in taken)
+    at.count_names.add(found)
+    return found
+
+
+def _noted(at: Emitter, value: relax.Expr, made: Count) -> Dimension:
+    """The variable of a size whose value, divided by its multiple, is the item of a tensor."""
+    also_counted(made.var, made.values, has_limit=made.limit is not None)
+    at.counts[made] = value
+    return Size(made.var) * made.values.multiple
+
+
+def _in_range(at: Emitter, value: relax.Expr, name: str, size: OpenSize, limit: Dimension | None) -> Dimension:
+    """A size that must be in a range, and a multiple of a number."""
+    values, multiple = size.values, size.multiple
+    low, high = values.least * multiple, values.most * multiple
+    wanted = f"{low} to {high}" + (f" in multiples of {multiple}" if multiple > 1 else "")
+
+    def write(item: Any, made: Any) -> None:
+        number = item[0].astype("int64")
+        made[0] = tirx.const(values.least, "int64")
+        with T.If(tirx.all(number >= low, number <= high, tirx.floormod(number, multiple) == 0)):
+            with T.Then():
+                made[0] = tirx.floordiv(number, multiple)
+            with T.Else():
+                report(f"the data ask for a size '{name}' that the network does not take: it takes {wanted}")
+
+    if size.most is not None:  # a user's, or that of the operator
+        limit = values.most if limit is None else least(limit // multiple, values.most)
+    if limit is not None:
+        values = replace(values, typical=max(values.least, min(values.most, typical(limit))))
+    (made,) = looped(at, write, [value], [((1,), "int64")], "count")  # no reshape behind it, which would be no step
+    return _noted(at, at.expr(made), Count(tirx.Var(name, "int64"), limit, values))
+
+
+def _checked(at: Emitter, value: relax.Expr, name: str, size: Dimension) -> Dimension:
+    """A size that must be another one, or a number."""
+
+    def write(item: Any, made: Any) -> None:
+        made[0] = tirx.const(0, "int64")
+        with T.If(item[0].astype("int64") != expression(size)), T.Then():
+            report(f"the data ask for a size '{name}' that is not {size}, but the network's operators need it to be")
+
+    (made,) = looped(at, write, [value], [((1,), "int64")], "check")
+    _noted(at, at.expr(made), Count.up_to(0, tirx.Var(f"check_{name}", "int64")))
+    return size
+
+
+def one_of(at: Emitter, size: Dimension, sizes: tuple[Dimension, ...], name: str) -> None:
+    """Let a run fail in which a size is none of these."""
+
+    def write(made: Any) -> None:
+        made[0] = tirx.const(0, "int64")
+        with T.If(tirx.all(*(expression(size) != expression(other) for other in sizes))), T.Then():
+            report(f"the data ask for a size '{name}' that is not {' or '.join(map(str, sizes))}")
+
+    (made,) = looped(at, write, [], [((1,), "int64")], "check")
+    _noted(at, at.expr(made), Count.up_to(0, tirx.Var(f"check_{_unused(at, name)}", "int64")))
+
+
+def not_empty(at: Emitter, size: Dimension, items: Dimension, operator: str) -> None:
+    """Let a run fail, in `operator`'s name, in which so many items are taken of a dimension that has none: nothing is
+    read then, not even what is nearest.
+    """
+    if bounds(size)[0] > 0 or (is_known(items) and items == 0):
+        return
+
+    def write(made: Any) -> None:
+        made[0] = tirx.const(0, "int64")
+        with T.If(tirx.all(expression(size) < 1, expression(items) > 0)), T.Then():
+            report(f"{operator}: there is nothing to take from a dimension of size 0")
+
+    (made,) = looped(at, write, [], [((1,), "int64")], "check")
+    _noted(at, at.expr(made), Count.up_to(0, tirx.Var(f"check_{_unused(at, 'items')}", "int64")))
+
+
+def _size_named(narrowing: Narrowing, name: str) -> Dimension:
+    """The open dimension, the size that only the data tell, or what follows from such, of a name."""
+    if name in narrowing.computed:
+        return size_of(narrowing.computed[name], lambda part: _size_named(narrowing, part))
+    name, size = narrowing.of(name, OpenSize())
+    if size.values.least == size.values.most:
+        return size.values.least * size.multiple
+    return Size(next(var for var in open_variables() if str(var.name) == name)) * size.multiple
+
+
+def _refused(at: Emitter, value: relax.Expr, limit: Dimension, name: str, _beyond: Beyond) -> relax.Expr:
+    """The item of a tensor; a run in which it is not from 0 to a limit fails."""
+
+    def write(item: Any, made: Any) -> None:
+        number = item[0].astype("int64")
+        made[0] = tirx.const(0, "int64")
+        with T.If(tirx.all(number >= 0, number <= expression(limit))):
+            with T.Then():
+                made[0] = number
+            with T.Else():
+                report(f"the data ask for a size '{name}' that is negative or more than {limit}")
+
+    (made,) = looped(at, write, [value], [((1,), "int64")], "count")
+    return at.expr(made)
+
+
+def _clipped(at: Emitter, value: relax.Expr, limit: Dimension, _name: str, beyond: Beyond) -> relax.Expr:
+    """The item of a tensor, or what is nearest to it from 0 to a limit."""
+    zeros = [0] * rank_of(value)
+    most, used = expression(limit), variables(expression(limit))
+
+    def clipped(tensor: te.Tensor, *sizes: tirx.Var) -> te.Tensor:
+        here = expression(substituted(dimension(most), dict(zip(used, map(dimension, sizes), strict=True))))
+        item = tensor(*zeros).astype("int64")
+        if beyond == "from the end":
+            item = tirx.Select(item < 0, item + here, item)
+        return te.compute((), lambda: tirx.max(tirx.min(item, here), 0), name="count")
+
+    return at.emit(call_te(at.builder, clipped, value, *used, name="count"))

@@ -1,0 +1,435 @@
+"""Regular expressions as RE2 writes them, parsed: https://github.com/google/re2/wiki/Syntax.
+
+What a pattern says of the first of several matches, as `*?` does, has no meaning for whole strings. Unicode's scripts
+are refused.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cache
+from typing import TypeAlias
+
+from nnefc.support.diagnostics import CompileError
+
+__all__ = ["ANY_BYTE", "WORD", "Anchor", "Choice", "Letters", "Repeat", "Sequence", "Side", "Tree", "parsed"]
+
+Range: TypeAlias = tuple[int, int]
+"""Code points from the first to the last."""
+
+_LAST = 0x10FFFF
+_MOST_REPEATS = 1000
+_MOST_NESTED = 200
+
+
+@dataclass(frozen=True)
+class Letters:
+    """One character of a set: ranges in ascending order, apart; or one byte, whatever it is (`ANY_BYTE`)."""
+
+    ranges: tuple[Range, ...]
+    is_byte: bool = False
+
+
+ANY_BYTE = Letters(((0, 255),), is_byte=True)
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One after the other."""
+
+    parts: tuple[Tree, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of them."""
+
+    parts: tuple[Tree, ...]
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """`part` at least so often, and at most, if that is not None."""
+
+    part: Tree
+    least: int
+    most: int | None
+
+
+class Side(Enum):
+    """What is on a side of a place in a text: its beginning or end, or a byte of one of three kinds."""
+
+    EDGE = 0
+    WORD = 1
+    NEWLINE = 2
+    OTHER = 3
+
+
+class Anchor(Enum):
+    """Nothing, at places that are told by what is on both sides."""
+
+    BEGIN = "the beginning of the text"
+    END = "the end of the text"
+    LINE_BEGIN = "the beginning of a line"
+    LINE_END = "the end of a line"
+    BOUNDARY = "the beginning or the end of a word"
+    NO_BOUNDARY = "another place"
+
+    def holds(self, before: Side, after: Side) -> bool:
+        """Whether a place is one of these."""
+        match self:
+            case Anchor.BEGIN:
+                return before is Side.EDGE
+            case Anchor.END:
+                return after is Side.EDGE
+            case Anchor.LINE_BEGIN:
+                return before in (Side.EDGE, Side.NEWLINE)
+            case Anchor.LINE_END:
+                return after in (Side.EDGE, Side.NEWLINE)
+        return ((before is Side.WORD) is not (after is Side.WORD)) is (self is Anchor.BOUNDARY)
+
+
+Tree: TypeAlias = "Letters | Sequence | Choice | Repeat | Anchor"
+
+
+@dataclass(frozen=True)
+class _Flags:
+    ignore_case: bool = False
+    dot_is_all: bool = False
+    lines: bool = False
+
+
+def parsed(pattern: str) -> Tree:
+    """The tree of a pattern.
+
+    Raises:
+        CompileError: it is no regular expression, or has what is not supported.
+    """
+    parser = _Parser(re.sub(_QUOTED, _unquoted, pattern, flags=re.DOTALL))
+    tree = parser.choice(_Flags())
+    if parser.place < len(parser.pattern):
+        raise parser.wrong("there is a ')' without a '('")
+    return tree
+
+
+_QUOTED = r"\\(?:Q(?P<text>.*?)(?:\\E|$)|.)"
+"""A character behind a backslash, or the text between `\\Q` and `\\E`."""
+
+
+def _unquoted(found: re.Match[str]) -> str:
+    """The same with a backslash before each character that needs one."""
+    text = found["text"]
+    return found[0] if text is None else "".join(f"\\{c}" if c in "\\.+*?()|[]{}^$" else c for c in text)
+
+
+_DIGITS: tuple[Range, ...] = ((0x30, 0x39),)
+WORD: tuple[Range, ...] = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
+_SPACES: tuple[Range, ...] = ((0x09, 0x0A), (0x0C, 0x0D), (0x20, 0x20))
+_PERL = {"d": _DIGITS, "w": WORD, "s": _SPACES}
+_POSIX: dict[str, tuple[Range, ...]] = {
+    "alnum": ((0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A)),
+    "alpha": ((0x41, 0x5A), (0x61, 0x7A)),
+    "ascii": ((0x00, 0x7F),),
+    "blank": ((0x09, 0x09), (0x20, 0x20)),
+    "cntrl": ((0x00, 0x1F), (0x7F, 0x7F)),
+    "digit": _DIGITS,
+    "graph": ((0x21, 0x7E),),
+    "lower": ((0x61, 0x7A),),
+    "print": ((0x20, 0x7E),),
+    "punct": ((0x21, 0x2F), (0x3A, 0x40), (0x5B, 0x60), (0x7B, 0x7E)),
+    "space": ((0x09, 0x0D), (0x20, 0x20)),
+    "upper": ((0x41, 0x5A),),
+    "word": WORD,
+    "xdigit": ((0x30, 0x39), (0x41, 0x46), (0x61, 0x66)),
+}
+_ESCAPED: dict[str, Tree] = {
+    "A": Anchor.BEGIN,
+    "z": Anchor.END,
+    "b": Anchor.BOUNDARY,
+    "B": Anchor.NO_BOUNDARY,
+    "C": ANY_BYTE,
+}
+_CONTROLS = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
+
+
+class _Parser:
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.place = 0
+        self._depth = 0
+
+    def wrong(self, reason: str) -> CompileError:
+        return CompileError(f"the pattern {self.pattern[:80]!r} cannot be compiled: {reason}")
+
+    def _next(self, text: str) -> bool:
+        """Whether the pattern goes on with a text, which is taken then."""
+        found = self.pattern.startswith(text, self.place)
+        self.place += len(text) if found else 0
+        return found
+
+    def _take(self) -> str:
+        if self.place >= len(self.pattern):
+            raise self.wrong("it ends too early")
+        self.place += 1
+        return self.pattern[self.place - 1]
+
+    def choice(self, flags: _Flags) -> Tree:
+        """What stands between `|`, up to a `)` or the end."""
+        self._depth += 1
+        if self._depth > _MOST_NESTED:
+            raise self.wrong(f"groups are nested more than {_MOST_NESTED} times")
+        parts: list[Tree] = []
+        branch: list[Tree] = []
+        while self.place < len(self.pattern) and self.pattern[self.place] != ")":
+            if self._next("|"):
+                parts.append(Sequence(tuple(branch)))
+                branch = []
+            elif self._next("(?P<") or self._next("(?<"):
+                self._name()
+                branch.append(self._repeated(self._group(flags)))
+            elif self._next("(?"):
+                flags, inner = self._flags(flags)
+                if inner is not None:
+                    branch.append(self._repeated(inner))
+            else:
+                branch.append(self._repeated(self._one(flags)))
+        self._depth -= 1
+        parts.append(Sequence(tuple(branch)))
+        return parts[0] if len(parts) == 1 else Choice(tuple(parts))
+
+    def _flags(self, flags: _Flags) -> tuple[_Flags, Tree | None]:
+        """`(?i)` changes flags for what follows; `(?i:…)` is a group that has them for itself."""
+        own, value = flags, True
+        while True:
+            match self._take():
+                case "i":
+                    own = replace(own, ignore_case=value)
+                case "s":
+                    own = replace(own, dot_is_all=value)
+                case "m":
+                    own = replace(own, lines=value)
+                case "U":
+                    pass
+                case "-" if value:
+                    value = False
+                case ")":
+                    return own, None
+                case ":":
+                    return flags, self._group(own)
+                case other:
+                    raise self.wrong(f"'(?{other}' is no group of RE2's")
+
+    def _group(self, flags: _Flags) -> Tree:
+        tree = self.choice(flags)
+        if not self._next(")"):
+            raise self.wrong("a ')' is missing")
+        return tree
+
+    def _one(self, flags: _Flags) -> Tree:
+        """What a repetition is of."""
+        character = self._take()
+        match character:
+            case "(":
+                return self._group(flags)
+            case "[":
+                return self._class(flags)
+            case ".":
+                return Letters(((0, _LAST),) if flags.dot_is_all else ((0, 9), (11, _LAST)))
+            case "^" | "$":
+                begin, end = (Anchor.LINE_BEGIN, Anchor.LINE_END) if flags.lines else (Anchor.BEGIN, Anchor.END)
+                return begin if character == "^" else end
+            case "*" | "+" | "?":
+                raise self.wrong(f"there is nothing to repeat before '{character}'")
+            case "\\":
+                return self._escaped(flags)
+        return _letters([(ord(character), ord(character))], flags)
+
+    def _name(self) -> None:
+        """`name>` of a group."""
+        end = self.pattern.find(">", self.place)
+        if end < 0 or not self.pattern[self.place : end].isidentifier():
+            raise self.wrong("the name of a group is missing")
+        self.place = end + 1
+
+    def _repeated(self, part: Tree) -> Tree:
+        for sign, least, most in (("*", 0, None), ("+", 1, None), ("?", 0, 1)):
+            if self._next(sign):
+                return self._once(Repeat(part, least, most))
+        start = self.place
+        if self._next("{"):
+            inside, end, _ = self.pattern[self.place :].partition("}")
+            least_text, comma, most_text = inside.partition(",")
+            if end and least_text.isdecimal() and least_text.isascii() and (not most_text or most_text.isdecimal()):
+                self.place += len(inside) + 1
+                least = int(least_text)
+                most = int(most_text) if most_text else None if comma else least
+                if max(least, most or 0) > _MOST_REPEATS or (most is not None and most < least):
+                    raise self.wrong(f"it repeats {{{inside}}} times; up to {_MOST_REPEATS} are possible")
+                return self._once(Repeat(part, least, most))
+            self.place = start
+        return part
+
+    def _once(self, repeat: Repeat) -> Tree:
+        """What is repeated is not repeated again without a group; `?` behind it asks for the shortest match."""
+        self._next("?")
+        if self.pattern.startswith(("*", "+", "?"), self.place):
+            raise self.wrong("two repetitions follow each other")
+        return repeat
+
+    def _escaped(self, flags: _Flags) -> Tree:
+        for name, tree in _ESCAPED.items():
+            if self._next(name):
+                return tree
+        ranges = self._set()
+        if ranges is not None:
+            return _letters(ranges, flags)
+        number = self._character()
+        return _letters([(number, number)], flags)
+
+    def _set(self) -> list[Range] | None:
+        r"""`\d`, `\PL`, `\p{Lu}` and such; what begins it is taken."""
+        name = self.pattern[self.place : self.place + 1]
+        if name.lower() in _PERL and name:
+            self.place += 1
+            found = list(_PERL[name.lower()])
+            return found if name.islower() else _others(found)
+        if name in ("p", "P"):
+            self.place += 1
+            is_other = name == "P"
+            if self._next("{"):
+                inside, end, _ = self.pattern[self.place :].partition("}")
+                self.place += len(inside) + len(end)
+                is_other ^= inside.startswith("^")
+                inside = inside.removeprefix("^")
+            else:
+                inside = self._take()
+            found = [(0, _LAST)] if inside == "Any" else list(_category(inside))
+            if not found:
+                raise self.wrong(f"{inside!r} is no category of Unicode's; scripts are not supported")
+            return _others(found) if is_other else found
+        return None
+
+    def _character(self) -> int:
+        r"""The code point of what stands behind a `\`."""
+        character = self._take()
+        if character == "x":
+            digits = self._take()
+            if digits == "{":
+                digits, _, _ = self.pattern[self.place :].partition("}")
+                self.place += len(digits) + 1
+            else:
+                digits += self._take()
+            try:
+                number = int(digits, 16)
+            except ValueError:
+                number = _LAST + 1
+            if number > _LAST or not digits.isalnum():
+                raise self.wrong(f"'\\x{digits}' is no character")
+            return number
+        if character in "01234567":
+            digits = character
+            while len(digits) < 3 and self.pattern[self.place : self.place + 1] in tuple("01234567"):
+                digits += self._take()
+            if character != "0" and len(digits) < 2:
+                raise self.wrong("references to groups are not regular")
+            return int(digits, 8)
+        if character in _CONTROLS:
+            return _CONTROLS[character]
+        if character.isascii() and character.isalnum():
+            raise self.wrong(f"'\\{character}' has no meaning")
+        return ord(character)
+
+    def _class(self, flags: _Flags) -> Tree:
+        """`[a-z]`; the `[` is taken."""
+        is_other, ranges = self._next("^"), list[Range]()
+        first = True
+        while first or not self._next("]"):
+            first = False
+            if self._next("[:"):
+                name, end, _ = self.pattern[self.place :].partition(":]")
+                self.place += len(name) + 2
+                found = _POSIX.get(name.removeprefix("^"))
+                if not end or found is None:
+                    raise self.wrong(f"'[:{name}:]' is no class")
+                ranges += _others(list(found)) if name.startswith("^") else found
+                continue
+            if self._next("\\"):
+                members = self._set()
+                if members is not None:
+                    ranges += members
+                    continue
+                low = self._character()
+            else:
+                low = ord(self._take())
+            ranges.append((low, self._upper(low)))
+        folded = _folded(ranges) if flags.ignore_case else ranges
+        return Letters(tuple(_others(folded) if is_other else _joined(folded)))
+
+    def _upper(self, low: int) -> int:
+        """The last character of a range that begins with this one."""
+        rest = self.pattern[self.place : self.place + 2]
+        if len(rest) < 2 or rest[0] != "-" or rest[1] == "]":
+            return low
+        self.place += 1
+        high = self._character() if self._next("\\") else ord(self._take())
+        if high < low:
+            raise self.wrong(f"the range from {chr(low)!r} to {chr(high)!r} is empty")
+        return high
+
+
+def _letters(ranges: list[Range], flags: _Flags) -> Letters:
+    return Letters(tuple(_joined(_folded(ranges) if flags.ignore_case else ranges)))
+
+
+def _joined(ranges: list[Range]) -> list[Range]:
+    """The same characters, in ascending order."""
+    made: list[Range] = []
+    for low, high in sorted(ranges):
+        if made and low <= made[-1][1] + 1:
+            made[-1] = made[-1][0], max(made[-1][1], high)
+        else:
+            made.append((low, high))
+    return made
+
+
+def _others(ranges: list[Range]) -> list[Range]:
+    """All other characters."""
+    made, start = [], 0
+    for low, high in _joined(ranges):
+        if start < low:
+            made.append((start, low - 1))
+        start = high + 1
+    return [*made, (start, _LAST)] if start <= _LAST else made
+
+
+@cache
+def _category(name: str) -> tuple[Range, ...]:
+    if not 1 <= len(name) <= 2 or not name.isascii():
+        return ()
+    found = [number for number in range(_LAST + 1) if unicodedata.category(chr(number)).startswith(name)]
+    return tuple(_joined([(number, number) for number in found]))
+
+
+@cache
+def _alike() -> dict[int, tuple[int, ...]]:
+    """For each character that has others which differ in case alone: all of them."""
+    groups: dict[str, list[int]] = {}
+    for number in (*range(0xD800), *range(0xE000, 0x20000)):
+        character = chr(number)
+        folded = character.casefold()
+        groups.setdefault(folded if len(folded) == 1 else character.lower(), []).append(number)
+    return {number: tuple(group) for group in groups.values() if len(group) > 1 for number in group}
+
+
+def _folded(ranges: list[Range]) -> list[Range]:
+    """With the characters that differ in case alone."""
+    more = [
+        (other, other)
+        for number, group in _alike().items()
+        if any(low <= number <= high for low, high in ranges)
+        for other in group
+    ]
+    return [*ranges, *more]

@@ -1,0 +1,1 @@
+"""Operators on images and regions of interest."""

@@ -1,0 +1,51 @@
+"""Pictures from files: `targets/runtime/images/` decodes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, is_empty, shape_of
+from nnefc.operators.tensor.data_dependent_sizes import counted
+from nnefc.operators.tensor.shape import Slice
+from nnefc.operators.text.strings import called
+from nnefc.support.diagnostics import CompileError
+
+__all__ = ["DecodeImage", "PixelForm"]
+
+PixelForm = Literal["RGB", "BGR", "Grayscale"]
+_FORMS: tuple[PixelForm, ...] = ("RGB", "BGR", "Grayscale")  # in the order of `decode.c`
+
+
+@dataclass(frozen=True)
+class DecodeImage(Operator):
+    """The pixels of a picture in a file, uint8 `[height, width, channels]`. ONNX `ImageDecoder`.
+
+    A file that is damaged, or no picture, has no pixels: both sizes are 0.
+
+    Attributes:
+        form: what the channels are: three colours, or the lightness alone.
+    """
+
+    form: PixelForm
+
+    def shape(self, file: Shape) -> Shape:
+        """That of the file, `[bytes]`: only the data tell the size of the picture."""
+        return file
+
+    def lower(self, at: Emitter, file: Operand) -> Operand:
+        """Raises a CompileError for a file that is no list of bytes."""
+        shape, channels = shape_of(file), 1 if self.form == "Grayscale" else 3
+        if len(shape) != 1:
+            raise CompileError(f"a file of the shape {list(shape)} is no list of bytes")
+        if is_empty(shape):
+            return np.zeros((0, 0, channels), np.uint8)
+        (found,) = called(at, "nnefc_image_decode", [file], [((3,), "int64")], shape[0], _FORMS.index(self.form))
+        height, width = (
+            counted(at, at.expr(at.apply(Slice({0: (place, 1, 1)}), found)), None, name)
+            for place, name in enumerate(("image_height", "image_width"))
+        )
+        pixels = (height, width, channels)
+        return called(at, "nnefc_image_pixels", [found], [(pixels, "uint8")], height * width * channels)[0]

@@ -1,0 +1,290 @@
+"""Where the results of a changed resolution lie between the items, and how much each item weighs in them.
+
+The formulas hold for arrays of positions, which are computed while compiling, and for expressions of one position,
+which kernels compute where sizes are known at run time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from tvm import tirx
+
+from nnefc.operators.base import Array, check_table
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import Dimension, bounds, expression, is_known, typical
+
+__all__ = ["COORDINATES", "ROUNDINGS", "Interpolation", "Scaling"]
+
+Real: TypeAlias = Any
+"""Reals: an array, a number, or an expression of the type float64."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How one axis is resized.
+
+    Attributes:
+        items, results: its size before and after.
+        scale: results for each item, as the network says; not always `results / items`. None for that quotient, where
+            it is known at run time only.
+        begin, end: which part of the axis, of 1, the results cover.
+    """
+
+    items: Dimension
+    results: Dimension
+    scale: float | None
+    begin: float = 0.0
+    end: float = 1.0
+
+    @classmethod
+    def between(cls, items: Dimension, results: Dimension) -> Scaling:
+        """From one size to another: as much larger as they say."""
+        if is_known(items, results):
+            return cls(items, results, results / items)
+        whole, part = (max(1, typical(a) // max(1, typical(b))) for a, b in ((results, items), (items, results)))
+        if results == items * whole:
+            return cls(items, results, float(whole))
+        return cls(items, results, 1 / part if items == results * part else None)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its sizes are known at compile time."""
+        return is_known(self.items, self.results)
+
+    @property
+    def keeps_positions(self) -> bool:
+        """Whether there are as many results as items, at their places, in all coordinates."""
+        return self.scale == 1 and self.items == self.results and (self.begin, self.end) == (0, 1)
+
+    @property
+    def factor(self) -> Real:
+        """The scale as a number or an expression."""
+        return _real(self.results) / _real(self.items) if self.scale is None else self.scale
+
+    @property
+    def last(self) -> Real:
+        """The position of the last item."""
+        return _real(self.items - 1)
+
+    @property
+    def length(self) -> Real:
+        """How many results there are before they are rounded to whole ones."""
+        return _real(self.results) if self.scale is None else self.scale * _real(self.items)
+
+
+def _real(size: Dimension) -> Real:
+    return size if is_known(size) else expression(size).astype("float64")
+
+
+def _unless_one(axis: Scaling, single: Callable[[], Real], other: Callable[[], Real]) -> Real:
+    """`single` where there is one result before rounding, else `other`."""
+    if axis.is_known:
+        return single() if axis.length == 1 else other()
+    size, one = (axis.results, 1.0) if axis.scale is None else (axis.items, 1 / axis.scale)
+    if bounds(size) == (one, one):
+        return single()
+    if not one.is_integer() or not bounds(size)[0] <= one <= bounds(size)[1]:
+        return other()
+    return tirx.Select(tirx.EQ(expression(size), expression(int(one))), single(), other())
+
+
+def _chosen(condition: Any, one: Real, other: Real) -> Real:
+    """Of arrays or of expressions."""
+    return np.where(condition, one, other) if isinstance(condition, np.ndarray) else tirx.Select(condition, one, other)
+
+
+def _either(numpys: Callable[[Any], Any], own: Callable[[Any], Any]) -> Callable[[Real], Real]:
+    """A function of NumPy for arrays, and TVM's for expressions."""
+    return lambda x: own(x) if isinstance(x, tirx.Expr) else numpys(x)
+
+
+_floor, _ceil = _either(np.floor, tirx.floor), _either(np.ceil, tirx.ceil)
+_absolute, _cut_off = _either(np.abs, tirx.abs), _either(np.trunc, tirx.trunc)
+
+_Coordinates: TypeAlias = Callable[[Scaling, Real], Real]
+
+
+def _half_pixel(axis: Scaling, at: Real) -> Real:
+    return (at + 0.5) / axis.factor - 0.5
+
+
+def _half_pixel_symmetric(axis: Scaling, at: Real) -> Real:
+    return _real(axis.items) / 2 * (1 - _real(axis.results) / axis.length) + (at + 0.5) / axis.factor - 0.5
+
+
+def _pytorch_half_pixel(axis: Scaling, at: Real) -> Real:
+    return _unless_one(Scaling(axis.results, axis.results, 1.0), lambda: at * 0, lambda: _half_pixel(axis, at))
+
+
+def _align_corners(axis: Scaling, at: Real) -> Real:
+    return _unless_one(axis, lambda: at * 0, lambda: at * axis.last / (axis.length - 1))
+
+
+def _crop_and_resize(axis: Scaling, at: Real) -> Real:
+    part = (axis.end - axis.begin) * axis.last
+    inner = _unless_one(axis, lambda: at * 0 + part / 2, lambda: at * part / (axis.length - 1))
+    return inner + axis.begin * axis.last
+
+
+def _in_single(offset: float) -> _Coordinates:
+    """PyTorch computes the positions of nearest neighbours in single precision."""
+
+    def place(axis: Scaling, at: Real) -> Real:
+        if isinstance(at, np.ndarray) and axis.scale is not None:
+            return (at.astype(np.float32) + np.float32(offset)) * np.float32(1 / axis.scale)
+        step = tirx.const(1, "float64") / axis.factor
+        return (at.astype("float32") + tirx.const(offset, "float32")) * step.astype("float32")
+
+    return place
+
+
+COORDINATES: Mapping[str, _Coordinates] = {
+    "half_pixel": _half_pixel,
+    "half_pixel_symmetric": _half_pixel_symmetric,
+    "pytorch_half_pixel": _pytorch_half_pixel,
+    "tf_half_pixel_for_nn": lambda axis, at: (at + 0.5) / axis.factor,
+    "align_corners": _align_corners,
+    "asymmetric": lambda axis, at: at / axis.factor,
+    "tf_crop_and_resize": _crop_and_resize,
+    "pytorch_nearest": _in_single(0.0),
+    "pytorch_nearest_exact": _in_single(0.5),
+}
+"""Where each result lies between the items, float64. The names are those of ONNX `Resize`, and two of our own."""
+
+_EVEN = frozenset(COORDINATES) - {"align_corners", "tf_crop_and_resize", "pytorch_nearest", "pytorch_nearest_exact"}
+"""Coordinates in which, with a whole scale, results lie between each item and the next as between the first two."""
+
+ROUNDINGS: Mapping[str, Callable[[Real], Real]] = {
+    "round_prefer_floor": lambda x: _ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: _floor(x + 0.5),
+    "floor": _floor,
+    "ceil": _ceil,
+    "simple": _cut_off,
+}
+"""Which item is nearest. The names are those of ONNX."""
+
+
+def _linear(distance: Real, _a: float) -> Real:
+    weight = 1 - _absolute(distance)
+    return np.clip(weight, 0, 1) if isinstance(weight, np.ndarray) else tirx.max(weight, tirx.const(0, "float64"))
+
+
+def _cubic(distance: Real, a: float) -> Real:
+    """Keys, "Cubic convolution interpolation for digital image processing" (1981)."""
+    d = _absolute(distance)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return _chosen(d <= 1, near, _chosen(d < 2, far, far * 0))
+
+
+_KERNELS: dict[str, tuple[Callable[[Real, float], Real], int]] = {"linear": (_linear, 1), "cubic": (_cubic, 2)}
+"""Weights by distance, and how far they reach."""
+
+
+@dataclass(frozen=True)
+class Interpolation:
+    """What a result between items is.
+
+    Attributes:
+        mode: "nearest", "linear" or "cubic".
+        coordinates: a name of `COORDINATES`.
+        rounding: which item is nearest, a name of `ROUNDINGS`.
+        outside: what items outside are: "edge", the nearest one; "zero"; "exclude": the others weigh more for it.
+        cubic: the coefficient of the cubic kernel.
+        antialias: whether the kernel is widened where there are fewer results than items.
+        extrapolation: what results are that lie outside, with the coordinates "tf_crop_and_resize".
+    """
+
+    mode: str
+    coordinates: str
+    rounding: str = "floor"
+    outside: str = "edge"
+    cubic: float = -0.75
+    antialias: bool = False
+    extrapolation: float = 0.0
+
+    def sources(self, axis: Scaling) -> Array:
+        """Where each result lies."""
+        check_table(axis.results)
+        made: Array = COORDINATES[self.coordinates](axis, np.arange(axis.results, dtype=np.float64))
+        return made
+
+    def source(self, axis: Scaling, at: tirx.Expr) -> tirx.Expr:
+        """Where the result at a position lies, float64."""
+        # Already whole: without the call, TVM's analysis of intervals fails for reals times and over open sizes.
+        made: tirx.Expr = COORDINATES[self.coordinates](axis, tirx.trunc(at.astype("float64")))
+        return made
+
+    def taps(self, axis: Scaling) -> tuple[Array, Array]:
+        """`[results, taps]`: which items each result reads, and their weights."""
+        sources = self.sources(axis)
+        if self.mode == "nearest":
+            return ROUNDINGS[self.rounding](sources)[:, None].clip(0, axis.items - 1), np.ones((axis.results, 1))
+        kernel, reach = _KERNELS[self.mode]
+        narrowed = min(axis.factor, 1.0) if self.antialias else 1.0
+        count = math.ceil(reach / narrowed)
+        check_table(axis.results * 2 * count)
+        places = np.floor(sources).astype(np.int64)[:, None] + np.arange(1 - count, count + 1)
+        weights = kernel((places - sources[:, None]) * narrowed, self.cubic)
+        if self.outside != "edge":
+            weights = np.where((places >= 0) & (places < axis.items), weights, 0)
+        if self.outside == "exclude" or narrowed != 1.0:
+            weights = weights / weights.sum(1, keepdims=True)
+        used = np.flatnonzero((weights != 0).any(0))
+        return np.clip(places, 0, axis.items - 1)[:, used], weights[:, used]
+
+    def tap_count(self, axis: Scaling) -> int:
+        """How many items a result reads, of an axis whose sizes are known at run time.
+
+        Raises:
+            CompileError: it depends on the sizes.
+        """
+        if self.mode == "nearest":
+            return 1
+        return 2 * math.ceil(_KERNELS[self.mode][1] / self._narrowed(axis))
+
+    def _narrowed(self, axis: Scaling) -> float:
+        if not self.antialias:
+            return 1.0
+        if axis.scale is None:
+            raise CompileError(
+                f"resizing {axis.items} to {axis.results} with an antialiasing filter reads as many items for each "
+                "result as their quotient says, which is not the same for all sizes",
+                hint="give these sizes: --shape NAME=SIZE",
+            )
+        return min(axis.scale, 1.0)
+
+    def taps_at(self, axis: Scaling, at: tirx.Expr) -> list[tuple[tirx.Expr, tirx.Expr]]:
+        """The same as `taps` of one result: the items that it reads, int32, and their weights, float64."""
+        source = self.source(axis, at)
+        items = expression(axis.items)
+
+        def inside(place: tirx.Expr) -> tirx.Expr:
+            return tirx.max(tirx.min(place, items - 1), tirx.const(0, "int64")).astype("int32")
+
+        if self.mode == "nearest":
+            return [(inside(ROUNDINGS[self.rounding](source).astype("int64")), tirx.const(1, "float64"))]
+        kernel, narrowed, count = _KERNELS[self.mode][0], self._narrowed(axis), self.tap_count(axis) // 2
+        places = [_floor(source).astype("int64") + tap for tap in range(1 - count, count + 1)]
+        weights = [kernel((place.astype("float64") - source) * narrowed, self.cubic) for place in places]
+        if self.outside != "edge":
+            pairs = zip(places, weights, strict=True)
+            weights = [tirx.Select(tirx.all(place >= 0, place < items), weight, weight * 0) for place, weight in pairs]
+        if self.outside == "exclude" or narrowed != 1.0:
+            whole = sum(weights[1:], weights[0])
+            weights = [weight / whole for weight in weights]
+        return [(inside(place), weight) for place, weight in zip(places, weights, strict=True)]
+
+    def repeats_items(self, axis: Scaling) -> int:
+        """How often each item is a result, where results are the items repeated whatever the sizes are; else 0."""
+        times = 0 if axis.scale is None else int(axis.scale)
+        even = self.mode == "nearest" and self.coordinates in _EVEN and times > 1 and times == axis.scale
+        if not even or axis.results != axis.items * times:
+            return 0
+        places, _ = self.taps(replace(axis, items=4, results=4 * times))
+        return times if (places[:, 0] == np.arange(4 * times) // times).all() else 0

@@ -1,0 +1,217 @@
+"""Changing the resolution. Where results read along each axis are tables: constants, or computed from the sizes.
+
+The computations read their operand along some axes only, so that passes can run them on tensors in other layouts: the
+attribute `RESIZE` of a kernel says along which.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from nnefc.ir.attributes import RESIZE
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
+from nnefc.operators.vision.interpolation import Interpolation, Scaling
+from nnefc.symbolic.dims import expression
+
+__all__ = ["Resize", "interpolate"]
+
+
+_MOST_TAPS = 8
+"""Items that a result may read along all axes at once; with more, the axes are resized one after the other."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """How one axis is read; see `interpolate`.
+
+    Attributes:
+        axis, how: the axis, and how it is read.
+        taps: how many items a result reads along it.
+        tables: what `interpolate` needs for it.
+    """
+
+    axis: int
+    how: int
+    taps: int
+    tables: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Resize(Operator):
+    """Each result is an item, or a weighted sum of items, at a place between the items along some axes.
+
+    ONNX `Resize` and `Upsample`, NNEF `nearest_upsample` and `multilinear_upsample`,
+    `torch.nn.functional.interpolate`. Integers are interpolated as reals, cut to their range and off.
+
+    Attributes:
+        axes: how some dimensions are resized; the others stay.
+        interpolation: what a result between items is.
+    """
+
+    axes: tuple[tuple[int, Scaling], ...]
+    interpolation: Interpolation
+
+    def shape(self, x: Shape) -> Shape:
+        """The sizes, those of resized dimensions anew."""
+        results = {axis: scaling.results for axis, scaling in self.axes}
+        return tuple(results.get(axis, size) for axis, size in enumerate(x))
+
+    def lower(self, at: Emitter, x: Operand) -> Operand:
+        dtype, shape = dtype_of(x), self.shape(shape_of(x))
+        if is_empty(shape):
+            return zeros(shape, dtype)
+        nearest = self.interpolation.mode == "nearest"
+        real = dtype if nearest or dtype in ("float16", "bfloat16", "float32", "float64") else "float32"
+        made = at.bound(x) if real == dtype else at.emit(relax.op.astype(at.expr(x), real))
+        for steps in self._kernels(at, real):
+            made = at.emit(_interpolated(at, made, steps))
+        if real != dtype:
+            made = at.emit(_narrowed(at, at.expr(made), dtype))
+        return self._extrapolated(at, made)
+
+    def _kernels(self, at: Emitter, dtype: str) -> list[list[_Step]]:
+        """What is resized at once; what stays as it is is left out."""
+        steps = [self._step(at, axis, scaling, dtype) for axis, scaling in self.axes]
+        left = [step for step in steps if step is not None]
+        if self.interpolation.mode == "nearest" or math.prod(step.taps for step in left) <= _MOST_TAPS:
+            return [left] if left else []
+        return [[step] for step in left]
+
+    def _step(self, at: Emitter, axis: int, scaling: Scaling, dtype: str) -> _Step | None:
+        """How an axis is read; None where each result is the item in its place."""
+        nearest = self.interpolation.mode == "nearest"
+        if not scaling.is_known:
+            times = self.interpolation.repeats_items(scaling)
+            if times:
+                return _Step(axis, times, 1, ())
+            count = self.interpolation.tap_count(scaling)
+            return _Step(axis, -(not nearest), count, self._computed(at, scaling, count, dtype))
+        places, weights = self.interpolation.taps(scaling)
+        same = places.shape[1] == 1 and scaling.items == scaling.results and (weights == 1).all()
+        if same and (places[:, 0] == np.arange(scaling.items)).all():
+            return None
+        factor = scaling.results // scaling.items
+        whole = nearest and factor * scaling.items == scaling.results
+        if whole and (places[:, 0] == np.arange(scaling.results) // factor).all():
+            return _Step(axis, factor, 1, ())
+        tables = (places.astype(np.int32), *([] if nearest else [weights.astype(dtype)]))
+        return _Step(axis, -(not nearest), places.shape[1], tables)
+
+    def _computed(self, at: Emitter, scaling: Scaling, count: int, dtype: str) -> tuple[Operand, ...]:
+        """Tables that the program computes from the sizes."""
+
+        def table(part: int, kind: str) -> Operand:
+            def compute(items: int, results: int) -> te.Tensor:
+                own = replace(scaling, items=items, results=results)
+
+                def entry(result: tirx.Var, tap: tirx.Var) -> tirx.Expr:
+                    taps = self.interpolation.taps_at(own, result)
+                    chosen = taps[-1][part]
+                    for other in reversed(range(count - 1)):
+                        chosen = tirx.Select(tap == other, taps[other][part], chosen)
+                    return chosen.astype(kind)
+
+                return te.compute((expression(results), count), entry, name="taps")
+
+            return at.emit(at.of_sizes(compute, scaling.items, scaling.results, name="taps"))
+
+        return (table(0, "int32"), *([] if self.interpolation.mode == "nearest" else [table(1, dtype)]))
+
+    def _extrapolated(self, at: Emitter, x: Operand) -> Operand:
+        """The result, with a constant where it lies outside."""
+        if self.interpolation.coordinates != "tf_crop_and_resize":
+            return x
+        outside = [(axis, self._outside(at, scaling)) for axis, scaling in self.axes]
+        outside = [(axis, mask) for axis, mask in outside if not isinstance(mask, np.ndarray) or mask.any()]
+        if not outside:
+            return x
+        value = at.number(self.interpolation.extrapolation, x).item()
+
+        def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+            hits = [mask(index[axis]) for (axis, _), mask in zip(outside, tensors[1:], strict=True)]
+            return tirx.Select(tirx.any(*hits), tirx.const(value, dtype_of(x)), tensors[0](*index))
+
+        return at.elements(shape_of(x), element, x, *(mask for _, mask in outside), name="extrapolate")
+
+    def _outside(self, at: Emitter, scaling: Scaling) -> Operand:
+        """For each result along an axis, whether it lies outside."""
+        if scaling.is_known:
+            place = self.interpolation.sources(scaling)
+            return np.asarray((place < 0) | (place > scaling.items - 1))
+
+        def compute(items: int, results: int) -> te.Tensor:
+            own = replace(scaling, items=items, results=results)
+
+            def entry(result: tirx.Var) -> tirx.Expr:
+                place = self.interpolation.source(own, result)
+                return tirx.any(place < 0, place > own.last)
+
+            return te.compute((expression(results),), entry, name="outside")
+
+        return at.emit(at.of_sizes(compute, scaling.items, scaling.results, name="outside"))
+
+
+def _interpolated(at: Emitter, x: Operand, steps: Sequence[_Step]) -> relax.Expr:
+    axes = [(step.axis, step.how) for step in steps]
+    return at.compute(
+        lambda *tensors: interpolate(tensors[0], tensors[1:], axes),
+        x,
+        *(table for step in steps for table in step.tables),
+        name="resize",
+        attrs={RESIZE: [number for pair in axes for number in pair]},
+    )
+
+
+def interpolate(x: te.Tensor, tables: Sequence[te.Tensor], axes: Sequence[tuple[int, int]]) -> te.Tensor:
+    """Each result reads at its own index but along some axes.
+
+    Args:
+        tables: for the axes that need some, in their order: `[results, taps]` int32, which items a result reads; and
+            their weights, of the type of `x`.
+        axes: axis and how: by a factor, result i reads item i // factor; 0: what the next table says, at its first
+            tap; -1: the sum of what the next table says, times the weights in the one after it.
+    """
+    rest = iter(tables)
+    steps: list[tuple[int, int, list[te.Tensor]]] = []
+    for axis, factor in axes:
+        steps.append((axis, factor, [next(rest) for _ in range(max(1 - factor, 0))]))
+    shape = list(x.shape)
+    for axis, factor, own in steps:
+        shape[axis] = own[0].shape[0] if own else shape[axis] * factor
+
+    def value(index: Sequence[Any], place: list[Any], left: list[tuple[int, int, list[te.Tensor]]]) -> Any:
+        if not left:
+            return x(*place)
+        (axis, factor, own), *after = left
+        i = index[axis]
+
+        def at(source: Any) -> Any:
+            return value(index, [*place[:axis], source, *place[axis + 1 :]], after)
+
+        if factor >= 0:
+            return at(own[0](i, 0) if own else tirx.floordiv(i, factor))
+        places, weights = own
+        parts = [at(places(i, tap)) * weights(i, tap) for tap in range(int(places.shape[1]))]
+        return sum(parts[1:], parts[0])
+
+    return te.compute(shape, lambda *index: value(index, list(index), steps), name="resize")
+
+
+def _narrowed(at: Emitter, x: relax.Expr, dtype: str) -> relax.Expr:
+    """Reals as integers: cut to the range of the type, then off; as truth values: whether they are not zero."""
+    if dtype == "bool":
+        return relax.op.astype(x, dtype)
+    limits = np.iinfo(dtype)
+
+    def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
+        value = tensors[0](*index)
+        high, low = (tirx.const(float(limit), dtype_of(x)) for limit in (limits.max, limits.min))
+        return tirx.trunc(tirx.max(tirx.min(value, high), low)).astype(dtype)
+
+    return at.elements(shape_of(x), element, x, name="narrow")

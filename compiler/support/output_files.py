@@ -1,0 +1,201 @@
+"""Output files, written whole or not at all, and errors of disks: full, read-only, without permission, over a quota.
+
+Whatever is written for users is written into a new folder in the folder of its target, then renamed: an error or an
+interruption leaves what was there before.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from nnefc.support.diagnostics import CompileError
+
+__all__ = [
+    "naming",
+    "scratch_beside",
+    "temporary_errors",
+    "temporary_folder",
+    "write_error",
+    "write_text",
+    "write_together",
+    "written_whole",
+]
+
+_HINTS = {
+    errno.ENOSPC: "{folder} has {free} free: make room there, or {other}",
+    errno.EDQUOT: "your quota on {folder} is used up, of whose disk {free} are free: make room there, or {other}",
+    errno.EROFS: "{folder} is read-only, with {free} free: {other}",
+    errno.EACCES: "you have no permission to write to {folder}, with {free} free: {other}",
+}
+"""What users can do, by the kind of error."""
+
+_TEMPORARY = "name another folder for temporary files: TMPDIR=/path/to/folder"
+
+
+def write_error(
+    path: Path, error: OSError, other: str = "write to another folder", shown: str | None = None
+) -> CompileError:
+    """The error for a file or folder that cannot be written: its path, the reason, the free space and a way out.
+
+    Args:
+        path: what was to be written.
+        other: what else users can do than make room, for the hint.
+        shown: what it is called; None: by its path.
+    """
+    kind = errno.EACCES if error.errno == errno.EPERM else error.errno
+    folder = _existing(path if path.is_dir() else path.parent)
+    hint = _HINTS.get(kind) if kind is not None else None
+    return CompileError(
+        f"cannot write {shown or path}: {error.strerror or error}",
+        hint=None if hint is None else hint.format(folder=folder, free=_free(folder), other=other),
+    )
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or of those that it is in the innermost that exists."""
+    return next((each for each in (folder, *folder.parents) if each.is_dir()), folder)
+
+
+def _free(folder: Path) -> str:
+    """How much room the disk of a folder has for this user, as text."""
+    try:
+        free = float(shutil.disk_usage(folder).free)
+    except OSError:
+        return "an unknown amount"
+    for unit in ("bytes", "KB", "MB"):
+        if free < 1000:
+            return f"{free:.0f} {unit}"
+        free /= 1000
+    return f"{free:.1f} GB"
+
+
+@contextmanager
+def scratch_beside(output: Path, folder: Path | None = None) -> Iterator[Path]:
+    """A new folder in the folder of `output`, from which files are renamed; it is removed in the end.
+
+    Args:
+        output: what errors name.
+        folder: where the new folder is, if it is not that of `output`.
+
+    Raises:
+        CompileError: the folder cannot be made, or an OSError of the body, as an error that names `output`.
+    """
+    try:
+        with tempfile.TemporaryDirectory(
+            prefix=f".{output.name[:40]}.", dir=folder or output.parent, ignore_cleanup_errors=True
+        ) as name:
+            yield Path(name)
+    except OSError as error:
+        if error.filename is not None and not _is_in(folder or output.parent, error.filename):
+            raise CompileError(f"cannot write {output}: {os.fsdecode(error.filename)}: {error.strerror}") from error
+        raise write_error(output, error) from error
+
+
+@contextmanager
+def written_whole(output: Path) -> Iterator[Path]:
+    """The path of a new file, which takes the place of `output` at the end of the body; what is no file is written to.
+
+    Raises:
+        CompileError: the file cannot be written; what was at `output` stays.
+    """
+    if output.exists() and not output.is_file():  # such as /dev/stdout
+        try:
+            yield output
+        except OSError as error:
+            raise write_error(output, error) from error
+        return
+    with scratch_beside(output) as folder:
+        yield folder / output.name
+        (folder / output.name).replace(output.resolve())  # links keep what they lead to
+
+
+def write_text(output: Path, text: str) -> None:
+    """Write a file of text whole, in UTF-8.
+
+    Raises:
+        CompileError: it cannot be written; what was there stays.
+    """
+    with written_whole(output) as new:
+        new.write_text(text, encoding="utf-8")
+
+
+def write_together(folder: Path, write: Callable[[Path], object], *, last: str = "") -> list[Path]:
+    """Let `write` fill a new folder, then move its files into `folder`: nothing is there by halves if it fails.
+
+    The file called `last` is moved after the others, which it may need. Returns where the files are now.
+
+    Raises:
+        CompileError: a file cannot be written; what was there under its name stays.
+    """
+    with scratch_beside(folder / last, folder) as new:
+        write(new)
+        files = sorted(new.iterdir(), key=lambda file: (file.name == last, file.name))
+        _refuse_folders(folder / file.name for file in files)
+        return [file.replace(folder / file.name) for file in files]
+
+
+def _refuse_folders(places: Iterable[Path]) -> None:
+    for place in places:
+        if place.is_dir():
+            raise CompileError(f"cannot write {place}: it is a folder")
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A new folder for temporary files, removed in the end.
+
+    Raises:
+        CompileError: there is no place for it, or the disk is full and so on: an OSError of the body that names a file
+            in it, or no file. Those that name others are raised as they are.
+    """
+    with ExitStack() as stack:
+        with temporary_errors():
+            made = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+            folder = Path(stack.enter_context(made))
+        stack.enter_context(temporary_errors(folder))
+        yield folder
+
+
+@contextmanager
+def temporary_errors(folder: Path | None = None) -> Iterator[None]:
+    """Convert errors of the disk that has temporary files into errors that name it and say how to choose another.
+
+    Args:
+        folder: where the files are that errors name, among the temporary ones; None: all of these.
+
+    Raises:
+        CompileError: there is no folder for temporary files, or the disk of it is full, read-only and so on.
+    """
+    try:
+        root = Path(tempfile.gettempdir())
+    except OSError as error:  # its message lists all folders that were tried
+        raise CompileError("there is no folder that temporary files can be written to", hint=_TEMPORARY) from error
+    try:
+        yield
+    except OSError as error:
+        if not root.is_dir():
+            raise CompileError(f"cannot write temporary files to {root}: it does not exist", hint=_TEMPORARY) from error
+        if error.errno not in _HINTS or not (error.filename is None or _is_in(folder or root, error.filename)):
+            raise
+        raise write_error(root, error, _TEMPORARY, f"temporary files to {root}") from error
+
+
+@contextmanager
+def naming(output: Path) -> Iterator[None]:
+    """Let errors of files that name none name this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(output)) from error
+
+
+def _is_in(folder: Path, name: str | bytes) -> bool:
+    return Path(os.path.abspath(os.fsdecode(name))).is_relative_to(os.path.abspath(folder))

@@ -1,0 +1,136 @@
+"""Sizes that broadcast when a library runs: they are equal then, or one of them is 1.
+
+    [n, 3] - [k, 3]                      [broadcast(n, k), 3], of which size only a run knows the value
+    [broadcast(n, k), 3] - [k, 3]        of that size, too
+    [broadcast(n, k)] times [n]          only if broadcast(n, k) is n, which each run is checked for
+
+This is for sizes that have nothing to do with each other, as those of two inputs have. Of `h` and `h // 2 * 2` one is
+1 in a run where that is of no use: these must be equal. So must be sums and what they are the sum of, such as
+`past + n` and the size of a mask.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from nnefc.symbolic.dims import (
+    Dimension,
+    bounds,
+    dimension,
+    expression,
+    is_known,
+    is_told,
+    open_variables,
+    range_of,
+    variables,
+)
+from nnefc.symbolic.formulas import formula_of, value_of
+from nnefc.symbolic.named_formulas import spelled
+from nnefc.symbolic.prover import Joins, known
+from nnefc.symbolic.refinement import Narrowed
+from nnefc.symbolic.unification import agree
+
+__all__ = ["fits", "joined_sizes", "joint"]
+
+
+def joint(one: Dimension, other: Dimension) -> Dimension | None:
+    """The size of a dimension of which two operands have these sizes; None if they do not broadcast.
+
+    Raises:
+        Narrowed: they broadcast to a size that is not known yet, or only where open dimensions are narrowed.
+    """
+    if one == 1 or other == 1 or one == other:
+        return other if one == 1 else one
+    if is_known(one, other):
+        return None
+    found = _found(one, other)
+    if found is None:
+        if not _are_apart(one, other):
+            return _narrowed(one, other)
+        raise _unknown(one, other)
+    for size in (one, other):
+        if bounds(size)[0] > 1 and agree(found, size):
+            return size
+    return found
+
+
+def fits(size: Dimension, wanted: Dimension) -> bool:
+    """Whether an operand of one size broadcasts to another one without enlarging that.
+
+    Raises:
+        Narrowed: it does where open dimensions are narrowed.
+    """
+    if size == 1:
+        return True
+    if _found(size, wanted) is None and not _are_apart(size, wanted):
+        return agree(wanted, size)
+    found = joint(size, wanted)
+    return found is not None and agree(found, wanted)
+
+
+def joined_sizes(size: Dimension) -> tuple[Dimension, ...]:
+    """A size, and all that broadcast to it."""
+    found = [size]
+    for part in found:
+        for one, other, whole in _joins():
+            if whole == part:
+                found += [each for each in (one, other) if each not in found]
+    return tuple(found)
+
+
+def _narrowed(one: Dimension, other: Dimension) -> Dimension | None:
+    """What sizes broadcast to that may not be left open: equal ones, or 1 for one of them."""
+    if agree(one, other) or agree(other, 1):
+        return one
+    return other if agree(one, 1) else None
+
+
+def _joins() -> list[tuple[Dimension, Dimension, Dimension]]:
+    joins: Joins = known().joins
+    return [(dimension(one), dimension(other), dimension(whole)) for one, other, whole in joins]
+
+
+def _are_apart(one: Dimension, other: Dimension) -> bool:
+    """Whether two sizes follow from one open dimension each, not from the same one, and the inputs tell both."""
+    if is_known(one) or is_known(other) or min(bounds(one)[0], bounds(other)[0]) > 1:
+        return False
+    for left, right in product(_ends(one), _ends(other)):
+        used, others = (set(variables(expression(size))) for size in (left, right))
+        if max(len(used), len(others)) > 1 or any(map(is_told, used | others)):
+            return False
+        if left != right and not used.isdisjoint(others):
+            return False
+    return True
+
+
+def _found(one: Dimension, other: Dimension) -> Dimension | None:
+    """What two sizes are known to broadcast to."""
+    parts = [*joined_sizes(one), *joined_sizes(other)]
+    wanted = [*_ends(one), *_ends(other)]
+    for whole in (one, other, *(whole for _, _, whole in _joins())):
+        inside = joined_sizes(whole)
+        if all(end in inside for end in wanted) and all(end in parts for end in _ends(whole)):
+            return whole
+    return None
+
+
+def _ends(size: Dimension) -> list[Dimension]:
+    """Of the sizes that broadcast to a size, those to which no others do, or they themselves as well."""
+    sizes, joins = joined_sizes(size), _joins()
+    return [each for each in sizes if all(whole != each or each in (one, other) for one, other, whole in joins)]
+
+
+def _unknown(one: Dimension, other: Dimension) -> Narrowed:
+    """What asks for a dimension that two sizes broadcast to."""
+    names = {var: value_of(str(var.name), range_of(var).multiple) for var in open_variables()}
+    first, second = (formula_of(size, names) for size in (one, other))
+    try:
+        _narrowed(one, other)
+        instead: Narrowed | None = None
+    except Narrowed as found:
+        instead = found
+    if first is None or second is None:
+        assert instead is not None
+        return instead
+    formula = "broadcast", first, second
+    return Narrowed(joined={spelled(formula, str): formula}, instead=instead)

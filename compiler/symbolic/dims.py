@@ -1,0 +1,459 @@
+"""Sizes of dimensions that are known only when a library runs.
+
+A dimension is an `int` where it is known at compile time, else a `Size`: an expression of the network's open
+dimensions, such as `(h + 1) // 2`. Both are calculated with in the same way:
+
+    sum, difference, product,      simplified; an `int` again where the open dimensions cancel
+    quotient, remainder, min, max
+    `==`, `!=`                     whether both are *known* to be equal: the same for every value in range
+    `<`, `<=`, `>`, `>=`           known from the ranges; `CompileError` where it depends on the value
+
+TVM takes a `Size` wherever it takes an expression of integers. The ranges of the open dimensions hold inside `ranges`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import tvm_ffi
+from tvm import tirx
+
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.expressions import structural_key, text, variables
+from nnefc.symbolic.prover import Sums, known, narrower_ranges, ranges
+from nnefc.symbolic.ranges import LARGEST, MAX_ITEMS, OpenSize, Range, is_of_cache
+
+__all__ = [
+    "LARGEST",
+    "MAX_ITEMS",
+    "Dimension",
+    "OpenSize",
+    "Range",
+    "Size",
+    "UndecidedError",
+    "also_counted",
+    "any_number",
+    "bounds",
+    "broadcast",
+    "ceil_div",
+    "dimension",
+    "dimensions",
+    "expression",
+    "greatest",
+    "is_counted",
+    "is_known",
+    "is_never",
+    "is_size",
+    "is_told",
+    "item_count",
+    "known_less",
+    "known_ranges",
+    "known_sums",
+    "least",
+    "may_exceed",
+    "mentions_open",
+    "named",
+    "narrower_ranges",
+    "open_variables",
+    "range_of",
+    "ranges",
+    "scaled",
+    "structural_key",
+    "substituted",
+    "typical",
+    "variables",
+    "widest",
+]
+
+
+def _may_be_empty(var: tirx.Var) -> bool:
+    """Whether a variable is an open dimension of inputs that may be 0, but need not: a cache has to."""
+    present = known()
+    if var not in present.open or var in present.told or is_of_cache(str(var.name)):
+        return False
+    return bool(present.open[var].least == 0)
+
+
+def also_counted(var: tirx.Var, values: Range, has_limit: bool = True) -> None:
+    """Know, in the :func:`ranges` around, one more size: one that only the data tell, up to a limit or without one."""
+    known().count(var, values, has_limit)
+
+
+def is_told(var: tirx.Var) -> bool:
+    """Whether only the data tell an open dimension, as far as a network is being built."""
+    return var in known().told
+
+
+def is_counted(size: Dimension) -> bool:
+    """Whether a size depends on one that only the data tell, up to a limit, as far as a network is being built."""
+    return isinstance(size, Size) and not known().counted.isdisjoint(variables(size.expr))
+
+
+if TYPE_CHECKING:
+    _Number = int  # to a type checker: what calculates with sizes takes both
+else:
+    _Number = object  # so that nothing takes an open size for a number by mistake
+
+
+class Size(_Number):
+    """The size of a dimension that is known when a library runs, or a number calculated from such sizes.
+
+    Attributes:
+        expr: an int64 of TVM, simplified.
+    """
+
+    __slots__ = ("expr",)
+
+    def __init__(self, expr: tirx.Expr) -> None:
+        self.expr = expr
+
+    def __tvm_ffi_object__(self) -> tirx.Expr:
+        return self.expr
+
+    def __repr__(self) -> str:
+        return text(self.expr)
+
+    def __hash__(self) -> int:
+        return hash(known().sample(self.expr))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, int | Size):
+            return NotImplemented
+        if isinstance(other, Size) and self.expr.same_as(other.expr):
+            return True
+        difference = self - other
+        return isinstance(difference, int) and difference == 0
+
+    def __lt__(self, other: Dimension) -> bool:
+        return self._decided(other, "<")
+
+    def __le__(self, other: Dimension) -> bool:
+        return self._decided(other, "<=")
+
+    def __gt__(self, other: Dimension) -> bool:
+        return self._decided(other, ">")
+
+    def __ge__(self, other: Dimension) -> bool:
+        return self._decided(other, ">=")
+
+    def _decided(self, other: Dimension, sign: str) -> bool:
+        left, right = self.expr, expression(other)
+        conditions = {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}
+        opposite = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}[sign]
+        for condition, answer in ((conditions[sign], True), (conditions[opposite], False)):
+            if known().holds(condition):
+                return answer
+        raise UndecidedError(self, sign, other)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the greatest value that the ranges allow; perhaps a little more than that."""
+        return known().bounds(self.expr)
+
+    @property
+    def typical(self) -> int:
+        """The value for typical sizes of the open dimensions: what estimates of time and memory reckon with."""
+        return known().typical(self.expr)
+
+    def __bool__(self) -> bool:
+        return True  # what is known to be 0 is an int
+
+    def __add__(self, other: Dimension) -> Dimension:
+        return _calculated(operator.add, self, other)
+
+    def __radd__(self, other: Dimension) -> Dimension:
+        return _calculated(operator.add, other, self)
+
+    def __sub__(self, other: Dimension) -> Dimension:
+        return _calculated(operator.sub, self, other)
+
+    def __rsub__(self, other: Dimension) -> Dimension:
+        return _calculated(operator.sub, other, self)
+
+    def __mul__(self, other: Dimension) -> Dimension:
+        return _calculated(operator.mul, self, other)
+
+    def __rmul__(self, other: Dimension) -> Dimension:
+        return _calculated(operator.mul, other, self)
+
+    def __floordiv__(self, other: Dimension) -> Dimension:
+        return _calculated(tirx.floordiv, self, other)
+
+    def __rfloordiv__(self, other: Dimension) -> Dimension:
+        return _calculated(tirx.floordiv, other, self)
+
+    def __mod__(self, other: Dimension) -> Dimension:
+        return _calculated(tirx.floormod, self, other)
+
+    def __rmod__(self, other: Dimension) -> Dimension:
+        return _calculated(tirx.floormod, other, self)
+
+    def __neg__(self) -> Dimension:
+        return 0 - self
+
+
+class UndecidedError(CompileError):
+    """What a network computes depends on a comparison that the ranges of open dimensions leave open.
+
+    Attributes:
+        empty: names of those of the open dimensions in it that may be 0.
+    """
+
+    def __init__(self, one: Size, sign: str, other: Dimension) -> None:
+        used = [var for var in known().open if var in {*variables(one.expr), *variables(expression(other))}]
+        names = " and ".join(f"'{var.name}'" for var in used)
+        super().__init__(
+            f"what the network computes depends on whether {one} {sign} {other}, which the ranges leave open",
+            hint=f"narrow the ranges of {names or 'the open dimensions'}",
+        )
+        self.empty = frozenset(str(var.name) for var in used if _may_be_empty(var))
+        self._sides, self._sign = (one, other), sign
+        self._range = (used[0], range_of(used[0])) if len(used) == 1 and not is_told(used[0]) else None
+
+    def decided_range(self) -> tuple[str, int, int] | None:
+        """The sizes around the typical one for which the comparison has one answer, as the name and both ends.
+
+        None if several dimensions decide it, or something else. The answer is taken to change once on each side.
+        """
+        if self._range is None:
+            return None
+        var, values = self._range
+        asks = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[self._sign]
+
+        def answer(size: int) -> bool:
+            one, other = (substituted(side, {var: size}) for side in self._sides)
+            if not is_known(one, other):
+                raise self
+            return bool(asks(one, other))
+
+        usual = answer(values.typical)
+        least = bisect_left(range(values.typical), True, values.least, key=lambda size: answer(size) == usual)
+        most = bisect_left(range(values.most + 1), True, values.typical, key=lambda size: answer(size) != usual) - 1
+        return (str(var.name), least, most) if (least, most) != (values.least, values.most) else None
+
+
+Dimension: TypeAlias = int
+"""The size of a dimension: a number, or an expression of open dimensions."""
+
+
+def expression(size: Dimension) -> tirx.Expr:
+    """A dimension as TVM writes it: an int64."""
+    return size.expr if isinstance(size, Size) else tirx.IntImm("int64", size)
+
+
+def dimension(expr: int | tirx.Expr | Size) -> Dimension:
+    """What TVM says about the size of a dimension: an `int` where it is known."""
+    if isinstance(expr, int):
+        return expr
+    if isinstance(expr, tirx.IntImm):
+        return int(expr.value)
+    return expr if isinstance(expr, Size) else _made(expr)
+
+
+def dimensions(exprs: Iterable[int | tirx.Expr | Size]) -> tuple[Dimension, ...]:
+    """A shape as TVM says it."""
+    return tuple(map(dimension, exprs[:] if isinstance(exprs, tvm_ffi.Array) else exprs))
+
+
+def broadcast(one: Dimension, other: Dimension) -> Dimension:
+    """The size of a dimension of which two operands have these sizes: equal ones, or 1 for one that is repeated."""
+    return other if one == 1 else one
+
+
+def ceil_div(size: Dimension, divisor: Dimension) -> Dimension:
+    """How many parts of `divisor` items cover `size` items."""
+    return (size + divisor - 1) // divisor
+
+
+def scaled(size: Dimension, factor: float | Fraction) -> Dimension:
+    """`floor(size * factor)`, of the exact product.
+
+    Raises:
+        CompileError: the factor is so finely stepped that the product of integers would be too large.
+    """
+    if is_known(size):
+        return math.floor(size * factor)
+    above, below = factor.as_integer_ratio()
+    if max(map(abs, bounds(size))) * abs(above) >= 1 << 62:
+        raise CompileError(f"{size} times {float(factor)} is not computed exactly")
+    return size * above // below
+
+
+def least(one: Dimension, other: Dimension) -> Dimension:
+    """The smaller of two sizes."""
+    if not may_exceed(one, other):
+        return one
+    return other if not may_exceed(other, one) else _made(tirx.min(expression(one), expression(other)))
+
+
+def greatest(one: Dimension, other: Dimension) -> Dimension:
+    """The larger of two sizes."""
+    if not may_exceed(other, one):
+        return one
+    return other if not may_exceed(one, other) else _made(tirx.max(expression(one), expression(other)))
+
+
+def substituted(size: Dimension, values: Mapping[tirx.Var, Dimension]) -> Dimension:
+    """A size with variables in it replaced by others."""
+    if not isinstance(size, Size):
+        return size
+    return _made(tvm_ffi.structural_map(size.expr, (tirx.Var, lambda var: expression(values.get(var, Size(var))))))
+
+
+def widest(size: Dimension, limits: Mapping[tirx.Var, Dimension]) -> Dimension:
+    """The greatest value, or a little more, that a size has while these variables go from 0 to their limits."""
+    return _between(expression(size), limits)[1] if isinstance(size, Size) and limits else size
+
+
+def _between(expr: tirx.Expr, limits: Mapping[tirx.Var, Dimension]) -> tuple[Dimension, Dimension]:
+    """The least and the greatest value of an expression, as sizes without those variables."""
+    if not any(var in limits for var in variables(expr)):
+        return dimension(expr), dimension(expr)
+    if isinstance(expr, tirx.Var):
+        return 0, limits[expr]
+    if isinstance(expr, tirx.Add | tirx.Sub | tirx.Mul | tirx.FloorDiv | tirx.Min | tirx.Max):
+        (low, high), (other_low, other_high) = (_between(part, limits) for part in (expr.a, expr.b))
+        positive = bounds(low)[0] >= 0 and bounds(other_low)[0] >= 0
+        match expr:
+            case tirx.Add():
+                return low + other_low, high + other_high
+            case tirx.Sub():
+                return low - other_high, high - other_low
+            case tirx.Mul() if positive:
+                return low * other_low, high * other_high
+            case tirx.FloorDiv() if positive and bounds(other_low)[0] > 0:
+                return low // other_high, high // other_low
+            case tirx.Min():
+                return least(low, other_low), least(high, other_high)
+            case tirx.Max():
+                return greatest(low, other_low), greatest(high, other_high)
+    return known().bounds(expr)
+
+
+_FAR = 1 << 40
+"""What stands for no bound: no tensor has as many elements, and TVM calculates with it."""
+
+
+def named(name: str, size: Dimension) -> Dimension:
+    """A variable that stands for a size: of the same bounds and typical value, but nothing is calculated with these.
+
+    It is not negative: with sizes from which one would follow that is, nothing runs.
+    """
+    var = tirx.Var(name, "int64")
+    least, most = (max(0, min(bound, _FAR)) for bound in bounds(size))
+    known().note(var, Range(least, most, typical(size)))
+    return Size(var)
+
+
+def any_number(name: str) -> Dimension:
+    """A variable that stands for an integer, perhaps a negative one, of which nothing is known."""
+    var = tirx.Var(name, "int64")
+    known().note(var, Range(-_FAR, _FAR, 0))
+    return Size(var)
+
+
+def bounds(size: Dimension) -> tuple[int, int]:
+    """The least and the greatest value that a size can have."""
+    return size.bounds if isinstance(size, Size) else (size, size)
+
+
+def typical(size: Dimension) -> int:
+    """A size for estimates: of an open dimension, the typical one."""
+    return size.typical if isinstance(size, Size) else size
+
+
+def may_exceed(size: Dimension, other: Dimension) -> bool:
+    """Whether a size is greater than another one for some value of the open dimensions."""
+    return not _always(size, other, lambda a, b: a <= b)
+
+
+def known_less(size: Dimension, other: Dimension) -> bool:
+    """Whether a size is less than another one, whatever the open dimensions are."""
+    return _always(size, other, lambda a, b: a < b)
+
+
+def _always(size: Dimension, other: Dimension, condition: Callable[[Any, Any], Any]) -> bool:
+    if is_known(size, other):
+        return bool(condition(size, other))
+    return known().holds(condition(expression(size), expression(other)))
+
+
+def open_variables() -> tuple[tirx.Var, ...]:
+    """The open dimensions whose ranges are known here, in their order."""
+    return tuple(known().open)
+
+
+def known_ranges() -> dict[tirx.Var, Range]:
+    """The ranges of all open dimensions that are known here."""
+    return dict(known().open)
+
+
+def known_sums() -> Sums:
+    """What is known of sums of open dimensions, by name: the sum, the least and the most that it is."""
+    return known().sums
+
+
+def is_never(condition: tirx.Expr) -> bool:
+    """Whether a condition is known to hold for no size in the ranges."""
+    simple = known().simplified(condition)
+    return isinstance(simple, tirx.IntImm) and not int(simple)
+
+
+def is_size(expr: tirx.Expr) -> bool:
+    """Whether an index is a number, or depends on open dimensions and what stands for sizes in kernels alone.
+
+    An item of a tensor is none.
+    """
+    found: list[tirx.Var] = []
+    tvm_ffi.structural_walk(expr, (tirx.Var, found.append))
+    return set(found) <= known().sizes
+
+
+def range_of(variable: tirx.Var) -> Range:
+    """The range of an open dimension that is known here."""
+    values: Range = known().open[variable]
+    return values
+
+
+def mentions_open(*nodes: Any) -> bool:
+    """Whether an open dimension occurs in any of these types, expressions and kernels of TVM."""
+    variables = set(known().open)
+    if not variables:
+        return False
+    found: list[tirx.Var] = []
+
+    def note(var: tirx.Var) -> None:
+        if var in variables:
+            found.append(var)
+
+    for node in nodes:
+        tvm_ffi.structural_walk(node, (tirx.Var, note))
+    return bool(found)
+
+
+def is_known(*sizes: Dimension) -> bool:
+    """Whether all are known at compile time."""
+    return not any(isinstance(size, Size) for size in sizes)
+
+
+def item_count(shape: Sequence[Dimension]) -> Dimension:
+    """How many items a tensor of a shape has."""
+    return math.prod(shape)
+
+
+def _calculated(operation: Callable[[Any, Any], tirx.Expr], left: Any, right: Any) -> Dimension:
+    """Of two sizes a size; of a size and an expression of TVM, as the index of an element is, such an expression."""
+    if isinstance(left, int | Size) and isinstance(right, int | Size):
+        return _made(operation(expression(left), expression(right)))
+    index: Dimension = operation(*(value.expr if isinstance(value, Size) else value for value in (left, right)))
+    return index
+
+
+def _made(expr: tirx.Expr) -> Dimension:
+    made = known().made(expr)
+    return made if isinstance(made, int) else Size(made)

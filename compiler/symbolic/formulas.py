@@ -1,0 +1,62 @@
+"""Formulas of open sizes: from expressions of a network's variables, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tvm import tirx
+
+from nnefc.symbolic.dims import Dimension, Size, expression, greatest, least, substituted
+from nnefc.symbolic.named_formulas import NUMBERS, Formula, evaluated
+
+__all__ = ["factor_of", "formula_of", "size_of", "value_of"]
+
+_EXPRESSIONS = {
+    tirx.Add: "+",
+    tirx.Sub: "-",
+    tirx.Mul: "*",
+    tirx.FloorDiv: "//",
+    tirx.FloorMod: "%",
+    tirx.Min: "min",
+    tirx.Max: "max",
+}
+
+
+def size_of(formula: Formula, sizes: Callable[[str], Dimension]) -> Dimension:
+    """The size that a formula comes to, with sizes of the dimensions in it that may be open.
+
+    Raises:
+        ZeroDivisionError: something is divided by a 0.
+    """
+    return evaluated(formula, sizes, {**NUMBERS, "min": least, "max": greatest})
+
+
+def value_of(name: str, multiple: int) -> Formula:
+    """The formula of the variable of a dimension, whose sizes are its values times a number."""
+    return name if multiple == 1 else ("//", name, multiple)
+
+
+def formula_of(size: Dimension, names: Mapping[tirx.Var, Formula]) -> Formula | None:
+    """A size as a formula of what its variables stand for; None if it has something else in it."""
+
+    def of(expr: tirx.Expr) -> Formula:
+        if isinstance(expr, tirx.IntImm):
+            return int(expr)
+        if isinstance(expr, tirx.Var):
+            return names[expr]
+        return _EXPRESSIONS[type(expr)], of(expr.a), of(expr.b)
+
+    try:
+        return of(expression(size))
+    except KeyError:
+        return None
+
+
+def factor_of(size: Dimension, variable: tirx.Var) -> int | None:
+    """The number that a variable is multiplied with in a size; None if it is in there in another way."""
+    if not isinstance(size, Size):
+        return None
+    one, other = (substituted(size, {variable: value}) for value in (0, 1))
+    factor = other - one
+    exact = isinstance(factor, int) and factor != 0 and size == one + Size(variable) * factor
+    return factor if exact else None

@@ -1,0 +1,297 @@
+"""What is known of open dimensions while a network is built or lowered, and what follows from that."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeAlias, TypeVar
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.sym import Analyzer, ProofStrength
+
+from nnefc.symbolic.expressions import (
+    by_positive,
+    factors_of,
+    has_remainder,
+    has_sum_as_factor,
+    multiplied_out,
+    of_positive,
+    structural_key,
+    use_count,
+    variables,
+    widened,
+    without_remainders,
+)
+from nnefc.symbolic.ranges import MAX_ITEMS, Range
+
+__all__ = ["Joins", "Known", "Sums", "known", "narrower_ranges", "ranges"]
+
+_Answer = TypeVar("_Answer")
+
+
+def _once(question: Callable[[Known, tirx.Expr], _Answer]) -> Callable[[Known, tirx.Expr], _Answer]:
+    """A method of `Known` that finds its answer once for each expression: passes ask about the same ones again."""
+
+    @functools.wraps(question)
+    def asked(known: Known, expr: tirx.Expr) -> _Answer:
+        same, answers = known.answers[question.__name__]
+        place = hash(expr)  # where TVM has it: one that is kept stays there
+        if place not in same:
+            key = structural_key(expr)
+            if key not in answers:
+                answers[key] = question(known, expr)
+            same[place] = expr, answers[key]
+        answer: _Answer = same[place][1]
+        return answer
+
+    return asked
+
+
+Sums: TypeAlias = "Mapping[str, tuple[tirx.Expr, int, int]]"
+
+Joins: TypeAlias = "tuple[tuple[tirx.Expr, tirx.Expr, tirx.Expr], ...]"
+"""Pairs of sizes that broadcast when a library runs, each with the size that they broadcast to."""
+
+_FURTHEST = 1 << 62
+"""Beyond this are no sizes: TVM's bounds of products of sizes without a largest one end where int64 does."""
+
+
+class Known:
+    """What is known about the open dimensions, and what follows from it.
+
+    TVM proves things by z3, whose work is limited by a count of its steps, not by time: answers are always the same.
+
+    Args:
+        open_dimensions: the ranges of variables.
+        sums: what else is known of these together, by a name: a sum of them, the least and the most that it is.
+        joins: which sizes broadcast, and to what.
+    """
+
+    def __init__(self, open_dimensions: Mapping[tirx.Var, Range], sums: Sums | None = None, joins: Joins = ()) -> None:
+        self.sums, self.joins = dict(sums or {}), joins
+        self._analyzer = Analyzer()
+        self._typical: dict[tirx.Var, tirx.IntImm] = {}
+        self._sample: dict[tirx.Var, tirx.IntImm] = {}
+        self._places: dict[tirx.Var, int] = {}
+        self.answers: defaultdict[str, tuple[dict[int, Any], dict[Any, Any]]] = defaultdict(lambda: ({}, {}))
+        self.open = dict(open_dimensions)
+        self.counted: set[tirx.Var] = set()
+        self.told: set[tirx.Var] = set()
+        self.sizes: set[tirx.Var] = set()
+        for var, values in open_dimensions.items():
+            self.note(var, values)
+
+    def note(self, var: tirx.Var, values: Range) -> None:
+        """Know the range of one more variable that stands for a size."""
+        self.sizes.add(var)
+        self._bind(var, values)
+
+    def _bind(self, var: tirx.Var, values: Range) -> None:
+        least, most = max(values.least, -_FURTHEST), min(values.most, _FURTHEST)
+        self._analyzer.bind(var, tvm.ir.Range(least, most + 1))
+        self._typical[var] = tirx.IntImm("int64", values.typical)
+        self._places.setdefault(var, len(self._places))
+        self._sample[var] = tirx.IntImm("int64", max(values.least, min(values.most, 37 + 24 * len(self._sample))))
+
+    def count(self, var: tirx.Var, values: Range, has_limit: bool) -> None:
+        """Know a size that only the data tell."""
+        self.note(var, values)
+        self.open[var] = values
+        self.told.add(var)
+        if has_limit:
+            self.counted.add(var)
+
+    def forget(self, variables: Set[tirx.Var]) -> None:
+        """Do not know such sizes any more."""
+        self.told -= variables
+        self.counted -= variables
+        for var in [var for var in self.open if var in variables]:
+            del self.open[var]
+
+    @_once
+    def simplified(self, expr: tirx.Expr) -> tirx.Expr:
+        """The expression in TVM's simplest form, after which the ranges of all its variables are known."""
+        for var in variables(expr):
+            if var not in self._typical:
+                self._bind(var, _UNKNOWN)
+        simple = self._ordered(self._analyzer.simplify(expr))
+        positive = tvm_ffi.structural_map(simple, (tirx.FloorDiv, of_positive))
+        positive = tvm_ffi.structural_map(positive, (tirx.FloorMod, by_positive))
+        if not positive.same_as(simple):
+            simple = self._ordered(self._analyzer.simplify(positive))
+        if self.sums:
+            simple = self._without_limits(simple)
+        if not isinstance(simple, tirx.Add | tirx.Sub):
+            return simple
+        simple = self._without_mirrors(simple)
+        if not has_sum_as_factor(simple):
+            return simple
+        # (2 h + 2) * w - (h + 1) * w * 2 is 0
+        expanded = self._ordered(self._analyzer.simplify(multiplied_out(simple)))
+        return min(simple, expanded, key=use_count)
+
+    def _without_limits(self, simple: tirx.Expr) -> tirx.Expr:
+        """An expression without the minima and maxima of which the sums tell which operand they are."""
+
+        def decided(extreme: tirx.Min | tirx.Max) -> tirx.Expr:
+            difference = extreme.a - extreme.b
+            least, most = self.bounds(difference)
+            if least < 0 < most:
+                return extreme
+            return extreme.a if (most <= 0) == isinstance(extreme, tirx.Min) else extreme.b
+
+        made = tvm_ffi.structural_map(tvm_ffi.structural_map(simple, (tirx.Min, decided)), (tirx.Max, decided))
+        return simple if made.same_as(simple) else self._ordered(self._analyzer.simplify(made))
+
+    def _without_mirrors(self, total: tirx.Expr) -> tirx.Expr:
+        """A sum without the minima and maxima that cancel: `min(n, 300) + max(0, 300 - n)` is 300.
+
+        With `p + a = q + b`, `max(p, q) = p + a - min(a, b)`.
+        """
+        lower: list[tirx.Min] = []
+        upper: list[tirx.Max] = []
+        tvm_ffi.structural_walk(total, (tirx.Min, lower.append))
+        if lower:
+            tvm_ffi.structural_walk(total, (tirx.Max, upper.append))
+        if len(lower) * len(upper) > _MOST_MIRRORS:
+            return total
+        pairs = itertools.product(lower, upper, (False, True))
+        for least, most, turned in pairs:
+            a, b = (least.b, least.a) if turned else (least.a, least.b)
+            both = self._analyzer.simplify(most.a + a)
+            apart = self._analyzer.simplify(both - (most.b + b))
+            if not isinstance(apart, tirx.IntImm) or int(apart):
+                continue
+            stands = tirx.Var("least", "int64")
+            made = tvm_ffi.structural_map(total, (tirx.Max, _exchange(most, both - stands)))
+            made = self._analyzer.simplify(tvm_ffi.structural_map(made, (tirx.Min, _exchange(least, stands))))
+            if stands not in variables(made):
+                return self._ordered(made)
+        return total
+
+    def _ordered(self, simple: tirx.Expr) -> tirx.Expr:
+        """An expression in TVM's simplest form with the factors of its products in one order."""
+        ordered = tvm_ffi.structural_map(simple, (tirx.Mul, self._in_order))
+        return simple if ordered.same_as(simple) else self._analyzer.simplify(ordered)
+
+    def _in_order(self, product: tirx.Mul) -> tirx.Expr:
+        """A product with its factors in one order, numbers last: TVM sees no other products as equal."""
+
+        def key(factor: tirx.Expr) -> tuple[bool, list[int]]:
+            return isinstance(factor, tirx.IntImm), [self._places[var] for var in variables(factor)]
+
+        factors = list(factors_of(product))
+        keys = list(map(key, factors))
+        if all(map(operator.lt, keys, keys[1:])):
+            ordered = factors
+        else:
+            ordered = sorted(factors, key=lambda factor: (*key(factor), str(factor)))
+        same = all(map(operator.is_, factors, ordered)) and not isinstance(product.b, tirx.Mul)
+        return product if same else functools.reduce(operator.mul, ordered)
+
+    @_once
+    def made(self, expr: tirx.Expr) -> int | tirx.Expr:
+        """The number that an expression is, if its variables cancel; else its simplest form."""
+        simple = self.simplified(expr if str(expr.ty.dtype) == "int64" else widened(expr))
+        if has_remainder(simple):
+            simple = min(simple, self.simplified(without_remainders(simple)), key=has_remainder)
+        if isinstance(simple, tirx.IntImm):
+            return int(simple)
+        least, most = self.bounds(simple)  # (h + 3) // 4 is 1 for h in 1..4: TVM finds that by its bounds alone
+        return least if least == most else simple
+
+    @_once
+    def holds(self, condition: tirx.Expr) -> bool:
+        """Whether a comparison is known to hold: by the bounds of both sides, or by a proof."""
+        difference = condition.a - condition.b
+        least, most = self.bounds(difference)
+        match condition:
+            case tirx.LT() | tirx.LE() if most < isinstance(condition, tirx.LE):
+                return True
+            case tirx.GT() | tirx.GE() if least > -isinstance(condition, tirx.GE):
+                return True
+        sign = {tirx.LT: operator.lt, tirx.LE: operator.le, tirx.GT: operator.gt, tirx.GE: operator.ge}[type(condition)]
+        if not all(sign(example(difference), 0) for example in (self.typical, self.sample)):
+            return False
+        return bool(self._analyzer.can_prove(condition, ProofStrength.SYMBOLIC_BOUND))
+
+    @_once
+    def bounds(self, expr: tirx.Expr) -> tuple[int, int]:
+        """The least and the greatest value, or a little more than that."""
+        simple = self.simplified(expr)
+        bound = self._analyzer.const_int_bound(simple)
+        least, most = int(bound.min_value), int(bound.max_value)
+        used = set(variables(simple)) if self.sums else set()
+        for known, lowest, highest in self.sums.values():
+            if used != set(variables(known)):
+                continue
+            above, below = self._analyzer.simplify(simple - known), self._analyzer.simplify(simple + known)
+            if isinstance(above, tirx.IntImm):
+                least, most = max(least, lowest + int(above)), min(most, highest + int(above))
+            elif isinstance(below, tirx.IntImm):
+                least, most = max(least, int(below) - highest), min(most, int(below) - lowest)
+        return least, most
+
+    @_once
+    def typical(self, expr: tirx.Expr) -> int:
+        """The value for typical values of the variables; for larger ones where it divides by what is typically 0."""
+        try:
+            return self._value(expr, self._typical)
+        except tvm.error.InternalError:
+            larger = {var: tirx.IntImm("int64", 2 * int(value) + 1) for var, value in self._typical.items()}
+            return self._value(expr, larger)
+
+    @_once
+    def sample(self, expr: tirx.Expr) -> int:
+        """The value for other values of the variables: sizes that are equal for all have the same one."""
+        return self._value(expr, self._sample)
+
+    def _value(self, expr: tirx.Expr, values: Mapping[tirx.Var, tirx.IntImm]) -> int:
+        self.simplified(expr)
+        return int(self._analyzer.simplify(tvm_ffi.structural_map(expr, (tirx.Var, values.__getitem__))))
+
+
+def _exchange(part: tirx.Expr, other: tirx.Expr) -> Callable[[tirx.Expr], tirx.Expr]:
+    """What makes another expression of one that is equal to a part, and leaves others as they are."""
+    return lambda found: other if tvm_ffi.structural_equal(found, part) else found
+
+
+_MOST_MIRRORS = 16
+"""Pairs of a minimum and a maximum of a sum that are looked at."""
+
+_PRESENT: ContextVar[Known | None] = ContextVar("nnefc.symbolic.prover", default=None)
+_UNKNOWN = Range(0, MAX_ITEMS, 64)
+"""Of variables that nothing is said about, as those of a computation that is looked at by itself."""
+
+
+@contextmanager
+def ranges(open_dimensions: Mapping[tirx.Var, Range], sums: Sums | None = None, joins: Joins = ()) -> Iterator[None]:
+    """Inside, these ranges hold for these variables, and for sums of them, and no others are known."""
+    token = _PRESENT.set(Known(open_dimensions, sums, joins))
+    try:
+        yield
+    finally:
+        _PRESENT.reset(token)
+
+
+@contextmanager
+def narrower_ranges(narrower: Mapping[str, Range], sums: Sums | None = None) -> Iterator[None]:
+    """Inside, the open dimensions of these names have these ranges, the others have theirs; sums are known besides."""
+    outer = known()
+    own = {var: narrower.get(str(var.name), values) for var, values in outer.open.items()}
+    with ranges(own, {**outer.sums, **(sums or {})}, outer.joins):
+        known().counted |= outer.counted
+        known().told |= outer.told
+        yield
+
+
+def known() -> Known:
+    """What is known here; of no dimension anything outside :func:`ranges`."""
+    return _PRESENT.get() or Known({})

@@ -1,0 +1,83 @@
+"""The sizes that an open dimension may have: from the smallest to the largest, multiples of a number."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from nnefc.support.diagnostics import CompileError
+
+__all__ = ["LARGEST", "MAX_ITEMS", "OpenSize", "Range", "is_of_cache", "may_be_empty"]
+
+MAX_ITEMS = (1 << 31) - 1
+"""What a tensor may have: places in it are 32-bit numbers in compiled code."""
+
+LARGEST = 1 << 20
+"""The largest size of an open dimension that nobody gave one for. Products of three are within int64: TVM's proofs go
+wrong where bounds are beyond it. What exporters mean by `to the end`, a billion or so, is larger."""
+
+
+def may_be_empty(name: str, axis: int) -> bool:
+    """Whether a dimension, at this axis of an input, is a batch, or of a cache: of these there may be none."""
+    return axis == 0 or "batch" in name.lower() or name in ("N", "n", "B", "b") or is_of_cache(name)
+
+
+def is_of_cache(name: str) -> bool:
+    """Whether a dimension has a name as those of caches have, which are empty in the first run of a decoder."""
+    return "past" in name.lower()
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that an open dimension may have: `least`, …, `most`, both included; and one for estimates.
+
+    Sizes are these values times `multiple`.
+    """
+
+    least: int
+    most: int
+    typical: int
+    multiple: int = 1
+
+
+@dataclass(frozen=True)
+class OpenSize:
+    """What is said of a size that stays open: `least..most:multiple`.
+
+    Attributes:
+        least, most: the smallest and the largest size; without `most`, it is `LARGEST`.
+        multiple: what every size is a multiple of.
+        likely: a size for estimates, where there is no `most` below `LARGEST` to tell it from.
+    """
+
+    least: int = 1
+    most: int | None = None
+    multiple: int = 1
+    likely: int = 64
+
+    @classmethod
+    def read(cls, text: str) -> OpenSize | None:
+        """The size that a text such as `1..64`, `32..1280:32` or `1..` says; None for other texts.
+
+        Raises:
+            CompileError: no size is in the range.
+        """
+        found = re.fullmatch(r"\s*(\d{1,18})\.\.(\d{1,18})?(?::(\d{1,18}))?\s*", text)
+        if found is None:
+            return None
+        least, most, multiple = (None if number is None else int(number) for number in found.groups())
+        made = cls(least or 0, most, max(multiple or 1, 1))
+        if made.values.most < made.values.least:
+            raise CompileError(
+                f"no size is in the range {text.strip()}", hint="write LEAST..MOST:MULTIPLE: 32..1280:32"
+            )
+        return made
+
+    @property
+    def values(self) -> Range:
+        """The range of the sizes, divided by their multiple; typical are those not far below a limit."""
+        least, most = -(-self.least // self.multiple), (LARGEST if self.most is None else self.most) // self.multiple
+        is_limited = self.most is not None and self.most < LARGEST
+        typical = math.isqrt(max(least, most // 16) * most) if is_limited else self.likely // self.multiple
+        return Range(least, most, max(least, min(most, typical)), self.multiple)

@@ -1,0 +1,358 @@
+"""What models compute with sizes besides integers: reals and truth values that are known when the sizes are.
+
+    Floor(Cast(h) * 0.5)                                    a quotient, then an integer again
+    Where(Equal(shape, -1), other, shape)                   a truth value
+
+Reals are exact quotients of integers. A constant such as 0.3333333 is taken for the simple fraction that is nearest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+import tvm_ffi
+from tvm import tirx
+
+from nnefc.symbolic.dims import (
+    Dimension,
+    Range,
+    Size,
+    bounds,
+    dimension,
+    expression,
+    greatest,
+    is_known,
+    is_never,
+    known_less,
+    known_ranges,
+    may_exceed,
+    range_of,
+    ranges,
+    variables,
+)
+from nnefc.symbolic.expressions import use_count
+from nnefc.symbolic.prover import known
+
+__all__ = [
+    "Condition",
+    "Quotient",
+    "Truth",
+    "all_hold",
+    "both",
+    "choice_of",
+    "chosen",
+    "each_choice",
+    "either",
+    "elementwise",
+    "equal",
+    "integer_parts",
+    "is_negative_unless",
+    "less",
+    "less_or_equal",
+    "negated",
+    "possible_ranges",
+    "quotient",
+    "rounded",
+    "single_size",
+    "truncated",
+    "whole_quotient",
+]
+
+_SIMPLE = 1024
+"""The largest denominator of a fraction that a constant is taken for."""
+_FEW_USES = 4
+"""Uses of open dimensions in a dividend that is written twice where it may be negative: ranges simplify the result."""
+
+
+@dataclass(frozen=True, eq=False)
+class Quotient:
+    """`above / below`; `below` is greater than 0."""
+
+    above: Dimension
+    below: Dimension
+
+    def __add__(self, other: Quotient) -> Quotient:
+        return _reduced(self.above * other.below + other.above * self.below, self.below * other.below)
+
+    def __sub__(self, other: Quotient) -> Quotient:
+        return self + -other
+
+    def __neg__(self) -> Quotient:
+        return Quotient(-self.above, self.below)
+
+    def __mul__(self, other: Quotient) -> Quotient:
+        return _reduced(self.above * other.above, self.below * other.below)
+
+    def __truediv__(self, other: Quotient) -> Quotient:
+        if bounds(other.above)[0] > 0:
+            return _reduced(self.above * other.below, self.below * other.above)
+        if bounds(other.above)[1] < 0:
+            return _reduced(-self.above * other.below, -self.below * other.above)
+        raise ValueError("a size that may be 0 is divided by")
+
+    def __float__(self) -> float:
+        return float(Fraction(self.above, self.below))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is a number at compile time."""
+        return is_known(self.above, self.below)
+
+    @property
+    def floor(self) -> Dimension:
+        """The largest integer that is not more."""
+        return self.above // self.below
+
+
+def _reduced(above: Dimension, below: Dimension) -> Quotient:
+    if is_known(above, below):
+        return Quotient(*Fraction(above, below).as_integer_ratio())
+    whole = above // below
+    return Quotient(whole, 1) if below != 1 and whole * below == above else Quotient(above, below)
+
+
+def quotient(value: Any) -> Quotient:
+    """A number, a size or a quotient as a quotient."""
+    if isinstance(value, Quotient):
+        return value
+    if isinstance(value, int | Size | np.integer):
+        return Quotient(dimension(value if isinstance(value, Size) else int(value)), 1)
+    exact = Fraction(float(value))
+    simple = exact.limit_denominator(_SIMPLE)
+    close = np.float32(float(simple)) == np.float32(value)
+    return Quotient(*(simple if close else exact).as_integer_ratio())
+
+
+def truncated(value: Quotient) -> Dimension:
+    """Without what is behind the point."""
+    return whole_quotient(value.above, value.below)
+
+
+def whole_quotient(one: Dimension, other: Dimension) -> Dimension:
+    """The quotient of integers, rounded towards zero: downwards where nothing is negative."""
+    least, most = bounds(other)
+    if least <= 0 <= most:
+        raise ValueError("a size that may be 0 is divided by")
+    if most < 0:
+        return -whole_quotient(one, -other)
+    if not may_exceed(0, one) or use_count(expression(one)) <= _FEW_USES:
+        return greatest(one, 0) // other - greatest(-one, 0) // other
+    return dimension(tirx.truncdiv(expression(one), expression(other)))
+
+
+def rounded(value: Quotient) -> Dimension:
+    """The nearest integer, of two the even one."""
+    twice, double = 2 * value.above + value.below, 2 * value.below
+    near = twice // double
+    if is_known(near, twice, double):
+        return near - (twice % double == 0 and near % 2)
+    tie = both(equal(twice % double, 0), equal(near % 2, 1))
+    made: Dimension = chosen(tie, near - 1, near)
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """A truth value that follows from the sizes, as an expression of TVM."""
+
+    expr: tirx.Expr
+
+    def __bool__(self) -> bool:
+        raise TypeError("only a run knows whether a condition on sizes holds")
+
+    @property
+    def size(self) -> Dimension:
+        """1 or 0."""
+        return dimension(tirx.Select(self.expr, expression(1), expression(0)))
+
+
+Truth: TypeAlias = "bool | Condition"
+
+
+def _sides(one: Any, other: Any) -> tuple[Dimension, Dimension]:
+    """Integers that compare as two numbers do."""
+    if not isinstance(one, Quotient) and not isinstance(other, Quotient):
+        return one, other
+    a, b = quotient(one), quotient(other)
+    return a.above * b.below, b.above * a.below
+
+
+def equal(one: Any, other: Any) -> Truth:
+    """Whether two numbers are equal."""
+    a, b = _sides(one, other)
+    least, most = bounds(a - b)
+    if a == b or not least <= 0 <= most:
+        return bool(a == b)
+    return Condition(tirx.EQ(expression(a), expression(b)))
+
+
+def less(one: Any, other: Any) -> Truth:
+    """Whether a number is less than another one."""
+    a, b = _sides(one, other)
+    if known_less(a, b):
+        return True
+    return Condition(expression(a) < expression(b)) if may_exceed(b, a) else False
+
+
+def less_or_equal(one: Any, other: Any) -> Truth:
+    """Whether a number is not greater than another one."""
+    return negated(less(other, one))
+
+
+def negated(truth: Truth) -> Truth:
+    """The opposite."""
+    return Condition(tirx.Not(truth.expr)) if isinstance(truth, Condition) else not truth
+
+
+def both(one: Truth, other: Truth) -> Truth:
+    """Whether both hold."""
+    if isinstance(one, Condition) and isinstance(other, Condition):
+        return Condition(tirx.And(one.expr, other.expr))
+    known, left = (other, one) if isinstance(one, Condition) else (one, other)
+    return left if known else False
+
+
+def all_hold(truths: Iterable[Truth]) -> Truth:
+    """Whether each of them holds."""
+    made: Truth = True
+    for truth in truths:
+        made = both(made, truth)
+    return made
+
+
+def possible_ranges(truth: Truth) -> dict[str, Range]:
+    """For each open dimension that a truth value depends on, by name, a range outside of which it does not hold."""
+    if not isinstance(truth, Condition):
+        return {}
+    ranges_of = ((var, _possible_range(truth, var, range_of(var))) for var in variables(truth.expr))
+    return {str(var.name): found for var, found in ranges_of if found.least <= found.most}
+
+
+@dataclass(frozen=True)
+class SingleSize:
+    """The only size of an open dimension for which a condition holds, or for which alone it does not hold."""
+
+    name: str
+    size: int
+    holds: bool
+
+
+def single_size(truth: Truth) -> SingleSize | None:
+    """The size that a truth value depends on, if that is all that it depends on."""
+    if not isinstance(truth, Condition) or len(variables(truth.expr)) != 1:
+        return None
+    (var,) = variables(truth.expr)
+    for each, holds in ((truth, True), (negated(truth), False)):
+        for name, values in possible_ranges(each).items():
+            if values.least == values.most and range_of(var).least < range_of(var).most:
+                return SingleSize(name, values.least * range_of(var).multiple, holds)
+    return None
+
+
+def _possible_range(truth: Condition, var: tirx.Var, own: Range) -> Range:
+    def may_hold(least: int, most: int) -> bool:
+        with ranges({**known_ranges(), var: replace(own, least=least, most=most, typical=least)}):
+            return not is_never(truth.expr)
+
+    upwards = range(own.least, own.most + 1)
+    least = own.least + bisect_left(upwards, True, key=lambda most: may_hold(own.least, most))
+    most = own.most - bisect_left(upwards[::-1], True, key=lambda first: may_hold(first, own.most))
+    return replace(own, least=least, most=most, typical=max(least, min(most, own.typical)))
+
+
+def chosen(truth: Truth, one: Any, other: Any) -> Any:
+    """`one` if a truth value holds, else `other`."""
+    if not isinstance(truth, Condition):
+        return one if truth else other
+    if isinstance(one, Quotient) or isinstance(other, Quotient):
+        a, b = quotient(one), quotient(other)
+        return Quotient(chosen(truth, a.above, b.above), chosen(truth, a.below, b.below))
+    if isinstance(one, bool | Condition):
+        return either(both(truth, one), both(negated(truth), other))
+    if one == other or _is_same_where_equal(truth.expr, one, other):
+        return other
+    return dimension(tirx.Select(truth.expr, expression(one), expression(other)))
+
+
+def _is_same_where_equal(condition: tirx.Expr, one: Dimension, other: Dimension) -> bool:
+    """Whether `n` where `c = 0`, else `n - c`, is always the latter; and the like."""
+    match condition:
+        case tirx.EQ(a=a, b=b):
+            apart, difference = dimension(a) - dimension(b), one - other
+            return difference == apart or difference == -apart
+    return False
+
+
+def choice_of(value: Any) -> tuple[Condition, Dimension, Dimension] | None:
+    """The condition and both values of a size that is one of two; never that sizes differ, but that they are equal."""
+    if not isinstance(value, Size) or not isinstance(value.expr, tirx.Select):
+        return None
+    choice = value.expr
+    one, other = dimension(choice.true_value), dimension(choice.false_value)
+    match choice.condition:
+        case tirx.NE(a=a, b=b) | tirx.Not(a=tirx.EQ(a=a, b=b)):
+            return Condition(tirx.EQ(a, b)), other, one
+    return Condition(choice.condition), one, other
+
+
+def each_choice(function: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    """A function of two numbers, computed of each value of those that are one of two, if they are by one condition."""
+    found = [choice_of(one), choice_of(other)]
+    conditions = [each[0] for each in found if each is not None]
+    if not conditions:
+        return function(one, other)
+    same, opposite = (known().simplified(condition) for condition in (conditions[0].expr, tirx.Not(conditions[0].expr)))
+    pairs = []
+    for value, choice in zip((one, other), found, strict=True):
+        if choice is None:
+            pairs.append((value, value))
+        elif tvm_ffi.structural_equal(known().simplified(choice[0].expr), same):
+            pairs.append(choice[1:])
+        elif tvm_ffi.structural_equal(known().simplified(choice[0].expr), opposite):
+            pairs.append(choice[:0:-1])
+        else:
+            return function(one, other)
+    return chosen(conditions[0], *(function(*pair) for pair in zip(*pairs, strict=True)))
+
+
+def is_negative_unless(condition: Condition, size: Dimension) -> bool:
+    """Whether a size is negative where a condition does not hold: that both are equal whose difference it is."""
+    match condition.expr:
+        case tirx.EQ(a=a, b=b):
+            apart = dimension(a) - dimension(b)
+            return not may_exceed(size, 0) and (size == apart or size == -apart)
+    return False
+
+
+def either(one: Truth, other: Truth) -> Truth:
+    """Whether one of them holds."""
+    return negated(both(negated(one), negated(other)))
+
+
+def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function on all items of arrays of objects, which broadcast."""
+    made = np.frompyfunc(function, function.__code__.co_argcount, 1)
+
+    def whole(*arrays: Any) -> Any:
+        return np.asarray(made(*arrays), object)
+
+    return whole
+
+
+def integer_parts(items: Any) -> list[Any]:
+    """Arrays of integers that an array's quotients are of, above and below; of its truth values, 1 and 0; its sizes."""
+    if any(isinstance(item, Quotient) for item in items.flat):
+        return [elementwise(lambda q: q.above)(items), elementwise(lambda q: q.below)(items)]
+    return [elementwise(_integer)(items)]
+
+
+def _integer(item: Any) -> Dimension:
+    """A size, or a truth value as 1 or 0."""
+    if isinstance(item, Condition):
+        return item.size
+    return item if isinstance(item, Size) else int(item)

@@ -1,0 +1,155 @@
+"""Writes into docs/what-works.md what fuzzers tried: the counts of tests/fuzz/record.json."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+TESTS = HERE.parent / "tests"
+FUZZ = TESTS / "fuzz"
+sys.path += [str(part) for part in (TESTS / "helpers", TESTS / "targets", FUZZ, FUZZ / "graphs")]
+
+from record import RECORD, Record  # noqa: E402
+from ways import WAYS  # noqa: E402
+
+from nnefc.frontends.onnx import operators_table  # noqa: E402
+
+__all__ = ["PAGE", "page"]
+
+PAGE = HERE / "what-works.md"
+_BEGIN, _END = "<!-- tried -->\n", "<!-- end of tried -->\n"
+_READERS = {
+    "nnef": "documents of three dialects, archives, tensor files, `graph.quant`",
+    "onnx": "models",
+    "pnnx": "param and bin files, expressions",
+    "library": "libraries' headers and records, signatures, keys, weights files, encrypted too, targets",
+}
+
+
+_READERS_TEXT = (
+    "    python tests/fuzz/readers --minutes 10        # nnef, onnx, pnnx, library, or some of these",
+    "",
+    "Every reader of files takes them for hostile. The fuzzer changes valid inputs by what it knows of their form,",
+    "and, with `atheris` installed, keeps those that reach new code. An input may be refused with an error, in a",
+    "moment and in little memory; everything else is a finding. Minutes are those of the later runs: they were not",
+    "counted at first.",
+    "",
+)
+_GRAPHS_TEXT = (
+    "    make fuzz MINUTES=60",
+    "",
+    "Graphs of ONNX's operators with random attributes, types and shapes, tensors without items among them, and",
+    "sequences, optional values and strings between tensors, of the operator sets 13 to 28, compared with float64",
+    "within bounds that follow from each graph. Floats are float32, float16, bfloat16 or float64, and products may",
+    "be of bfloat16 or float16. Several graphs are one library; one that is wrong is halved. Where inputs hold",
+    "special values (NaN, infinities, zeros of both signs) results shall be of the kinds that float64 or",
+    "onnxruntime gives.",
+    "",
+)
+
+
+def _readers(record: Mapping[str, Any]) -> Iterator[str]:
+    yield from ("| reader | reads | inputs tried | minutes | findings, mended |", "|---|---|---|---|---|")
+    for name, reads in _READERS.items():
+        counts = record["readers"][name]
+        yield f"| `{name}` | {reads} | {counts['inputs']:,} | {counts.get('minutes', 0):,} | {counts['found']:,} |"
+
+
+def _graphs(record: Record) -> Iterator[str]:
+    ways, nodes = record["graphs"], record["nodes"]
+    graphs, runs, refused, stopped, doubtful, states, ended = (
+        record.total("graphs", what)
+        for what in ("graphs", "runs", "refused", "not run", "doubtful", "states", "ended the peer")
+    )
+    each = sum(nodes.values()) / max(graphs, 1)
+    yield f"{graphs:,} graphs of {sum(nodes.values()):,} nodes, {each:.1f} each, of {len(nodes)} operators."
+    untried = _untried(nodes)
+    if untried:
+        yield f"No graph has {len(untried)} others: {', '.join(untried)}."
+    yield f"{runs:,} runs: with one thread and with three, once where another machine or a GPU is emulated (\\*),"
+    yield "and those of reproducible libraries for two kinds of processors, with the same bits."
+    yield f"{refused:,} were refused: NNEF has no operation for them, nothing says how large a result is, or operators"
+    yield "ask something of sizes that were left open, or that the data tell, such as to be equal, or multiples of a"
+    yield "number."
+    if stopped:
+        yield f"{stopped:,} were not run: the emulator ended with an error of its own."
+    if doubtful:
+        yield f"In {doubtful:,} onnxruntime agrees with the library against ONNX's reference."
+    if states:
+        yield f"{states:,} inputs were states, which outputs update in three runs one after the other."
+    if ended:
+        yield f"{ended:,} ended onnxruntime's process when it was asked for its results."
+    yield from _asked(record)
+    yield from _left_open(record)
+    yield "Every other difference was mended; the least graphs that show them are in `tests/fuzz/corpus`."
+    yield ""
+    yield from ("| compiled | graphs | of these refused | runs |", "|---|---|---|---|")
+    for name, counts in sorted(ways.items()):
+        mark = " \\*" if name in WAYS and WAYS[name].is_emulated else ""
+        own = counts["graphs"] - counts.get("without open sizes", 0)
+        yield f"| {name}{mark} | {own:,} | {counts['refused']:,} | {counts['runs']:,} |"
+    yield ""
+    yield "| found and mended | compiled |"
+    yield "|---|---|"
+    for path in sorted((FUZZ / "corpus").glob("*.txt")):
+        what, way, *_ = path.read_text(encoding="utf-8").splitlines()
+        yield f"| {what.removeprefix('# ')} | {way.removeprefix('# way: ')} |"
+    validated = sum(record["validated"].values())
+    if validated:
+        yield from ("", f"After {validated:,} passes and steps of kernels the results were computed and found right.")
+
+
+def _untried(nodes: Mapping[str, int]) -> list[str]:
+    """The operators of the library that no graph has."""
+    rows = re.findall(r"^\| (\w+)(?: \(([\w.]+)\))? \|", operators_table(), re.MULTILINE)[1:]
+    standard = {name for name, domain in rows if not domain}
+    told = {f"{domain}.{name}" if domain and name in standard else name: name for name, domain in rows}
+    return [f"`{name}`" for key, name in told.items() if key not in nodes]
+
+
+def _asked(record: Record) -> Iterator[str]:
+    """Of what share of the results nothing is asked, where that was counted."""
+    items, spared, graphs = (record.total("graphs", what) for what in ("items", "not asked", "not judged"))
+    if items:
+        yield f"Of {items:,} items of results, nothing is asked of {spared / items:.2%}, which roundings or comparisons"
+        yield f"before them may turn, nor of any item of {graphs:,} graphs." if graphs else "before them may turn."
+
+
+def _left_open(record: Record) -> Iterator[str]:
+    """How many sizes were left open of those that were drawn for it, where that was counted."""
+    sizes, closed, without = (record.total("graphs", what) for what in ("sizes", "closed", "without open sizes"))
+    if sizes:
+        yield f"Of {sizes:,} sizes of inputs that were drawn to be left open, {closed:,} were closed again:"
+        yield f"operators ask something of them. {without:,} graphs had no open size then, and are not in the table."
+
+
+def _runtime(record: Mapping[str, Any]) -> Iterator[str]:
+    counts, states = record["runtime"], record["states"]
+    yield f"{', '.join(f'{count:,} {what}' for what, count in counts.items())}: no failure."
+    if record.get("stressed"):
+        minutes = record["stressed"]["minutes"]
+        yield f"They took {minutes:,} minutes, most of them of up to eleven processes side by side on two processors, a"
+        yield "minute of each counting as one; and those of the first runs, which were not counted."
+    yield f"The protocol of its threads in every order of steps: {sum(states.values()):,} states."
+
+
+def page() -> str:
+    """The text of the page, with the sections of this record."""
+    record = Record.of(RECORD)
+    sections = {
+        "Fuzzed readers": (*_READERS_TEXT, *_readers(record)),
+        "Random networks": (*_GRAPHS_TEXT, *_graphs(record)),
+        "The runtime under stress": ("    make stress MINUTES=60", "", *_runtime(record)),
+    }
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    body = "\n\n".join(f"## {title}\n\n" + "\n".join(lines) for title, lines in sections.items())
+    return f"{before}{_BEGIN}{body}\n{_END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Sums of products of narrow numbers by the instructions of targets."""

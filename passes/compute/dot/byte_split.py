@@ -1,0 +1,67 @@
+"""Products of numbers of 16 bits and bytes, by instructions that multiply bytes: of both digits of the numbers.
+
+x = 256 high + low          Σ x w = 256 Σ high w + Σ low w          high, low: int8
+
+`nnefc.two_digits(256's, ones)` joins both products of a term. Where these are summed up, both sums stay apart until
+somebody reads the whole one: see `passes/schedule/cpu/fold_dot_accumulators.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import tvm
+from tvm import te, tirx
+
+from nnefc.passes.tir.common.intrinsics import register_pure_operator
+from nnefc.symbolic.dims import dimensions
+
+__all__ = ["LARGEST", "digits_of", "is_of_two_digits", "joined_digits", "split_digits", "use_two_digits"]
+
+LARGEST = 127 * 256 + 127
+"""What two digits hold at most; the least is no nearer to zero."""
+
+_NAME = "nnefc.two_digits"
+_BASE = 256
+
+
+def split_digits(items: te.Tensor) -> te.Tensor:
+    """Whole numbers `[…, K]` up to `LARGEST`, float32, as digits `[…, 2, K]`, int8: the high ones first."""
+    *outer, size = dimensions(items.shape)
+
+    def element(*index: tirx.Var) -> tirx.Expr:
+        *place, digit, k = index
+        number = items(*place, k).astype("int32")
+        high = (number + _BASE // 2) >> tirx.const(8, "int32")
+        return tirx.Select(digit == 0, high, number - high * _BASE).astype("int8")
+
+    return te.compute((*outer, 2, size), element, name="digits")
+
+
+def joined_digits(high: tirx.Expr, low: tirx.Expr) -> tirx.Expr:
+    """What two numbers of int32, of both digits, are together."""
+    return tirx.call_intrin("int32", _NAME, high, low)
+
+
+def is_of_two_digits(expr: tirx.Expr) -> bool:
+    """Whether `expr` is such a number."""
+    return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") == _NAME
+
+
+def digits_of(expr: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+    """The high and the low part of such a number."""
+    high, low = expr.args
+    return high, low
+
+
+@functools.cache  # TVM refuses a second registration
+def use_two_digits() -> None:
+    """Make the operator known to TVM, and its code generator for CPUs, in this process."""
+    register_pure_operator(_NAME, "a number of two digits", _sum)
+
+
+def _sum(call: tvm.ir.Call) -> tirx.Expr:
+    high, low = call.args
+    lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
+    shift = tirx.const(8, "int32")
+    return (high << (shift if lanes == 1 else tirx.Broadcast(shift, lanes))) + low

@@ -1,0 +1,42 @@
+"""Which sums a target's matrix unit computes, and how they are cut for it."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from nnefc.passes.compute.dot.dot_product import Multiplication, is_dot_product
+from nnefc.symbolic.dims import is_known
+from nnefc.targets.machine.cpu.matrix_units import TILE_PRODUCTS, MatrixUnit
+from nnefc.targets.machine.cpu.target import Target
+
+__all__ = ["filled", "in_tiles", "unit_of", "unit_of_product"]
+
+
+def unit_of(expr: tirx.Expr, target: Target) -> MatrixUnit | None:
+    """Returns what computes whole tiles of sums of an expression, if it is a dot product and the target has a unit."""
+    return _unit(expr.op.name, target) if is_dot_product(expr) else None
+
+
+def unit_of_product(how: Multiplication, target: Target) -> MatrixUnit | None:
+    """Returns what computes whole tiles of such sums on a target, if anything does."""
+    return None if how.dot is None else _unit(how.dot.name, target)
+
+
+def _unit(name: str, target: Target) -> MatrixUnit | None:
+    product = TILE_PRODUCTS.get(name)
+    if product is None or product.unit.lanes != target.lanes("int32"):
+        return None
+    return product.unit if product.feature in (*target.features, *target.tiles) else None
+
+
+def in_tiles(how: Multiplication, target: Target) -> bool:
+    """Whether a target sums up such products in tiles."""
+    return unit_of_product(how, target) is not None
+
+
+def filled(how: Multiplication, items: int, target: Target) -> int:
+    """Returns `items` of a sum, or as many as there are with zeros after them: whole steps, and no short tiles."""
+    steps, unit = how.filled(items) // how.terms, unit_of_product(how, target)
+    if unit is not None and is_known(steps) and steps > unit.terms and unit.part(steps) < unit.terms * 3 / 4:
+        steps = -(-steps // unit.terms) * unit.terms
+    return steps * how.terms

@@ -1,0 +1,111 @@
+"""Convolutions of plain tensors, `[N, C, *spatial]`, as sums of products whose padding is a condition on what is read.
+
+The filter is packed as `[*k, I / groups, O]`: output channels lie side by side, and one place of the window has all of
+its input channels after each other, so that tiles of the sum seldom need more than one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import te, tirx
+
+from nnefc.symbolic.dims import dimensions, known_less
+
+__all__ = ["accumulator", "convolve_plain", "interleave_plain", "pack_plain", "pack_plain_array"]
+
+
+def accumulator(dtype: str) -> str:
+    """The type that products of a type are summed up in, where the network does not say."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def pack_plain_array(filters: np.ndarray) -> np.ndarray:
+    """`[O, I / groups, *k]` → `[*k, I / groups, O]`, at compile time."""
+    return np.ascontiguousarray(np.moveaxis(filters, (0, 1), (-1, -2)))
+
+
+def pack_plain(filters: te.Tensor) -> te.Tensor:
+    """`[O, I / groups, *k]` → `[*k, I / groups, O]`, at run time."""
+    outputs, inputs, *kernel = filters.shape
+
+    def element(*index: tirx.Var) -> tirx.Expr:
+        *taps, i, o = index
+        return filters(o, i, *taps)
+
+    return te.compute((*kernel, inputs, outputs), element, name="pack_filter")
+
+
+def convolve_plain(
+    data: te.Tensor,
+    packed: te.Tensor,
+    before: Sequence[int],
+    after: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    dtype: str,
+) -> te.Tensor:
+    """Convolution with zeros around.
+
+    Args:
+        data: `[N, groups · I, *spatial]`.
+        packed: `[*k, I, groups · O]`.
+        before, after: zeros on both sides of each spatial dimension.
+        dtype: of the result; half precision is summed up in single precision.
+
+    Returns:
+        `[N, groups · O, *spatial]`.
+    """
+    batch, _, *sizes = dimensions(data.shape)
+    *kernel, inputs, outputs = dimensions(packed.shape)
+    spatial = [
+        (length + low + high - (size - 1) * step - 1) // stride + 1
+        for length, low, high, size, step, stride in zip(sizes, before, after, kernel, dilation, strides, strict=True)
+    ]
+    taps = [te.reduce_axis((0, length), f"k{axis}") for axis, length in enumerate(kernel)]
+    channel = te.reduce_axis((0, inputs), "rc")
+    of_group = outputs // groups
+    sums = accumulator(dtype)
+
+    def element(n: tirx.Var, o: tirx.Var, *position: tirx.Var) -> tirx.Expr:
+        first = 0 if groups == 1 else o // of_group * inputs
+        at = [p * s + t * d - low for p, s, t, d, low in zip(position, strides, taps, dilation, before, strict=True)]
+        inside = []
+        for place, length, low, out, size, step, stride in zip(
+            at, sizes, before, spatial, kernel, dilation, strides, strict=True
+        ):
+            inside += [place >= 0] if low else []
+            last = (out - 1) * stride + (size - 1) * step - low
+            inside += [] if known_less(last, length) else [place < length]
+        value = data(n, first + channel, *at)
+        if inside:
+            value = tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, data.dtype))
+        return te.sum(value.astype(sums) * packed(*taps, channel, o).astype(sums), axis=[*taps, channel])
+
+    return _as(te.compute((batch, outputs, *spatial), element, name="convolution"), dtype)
+
+
+def interleave_plain(
+    phases: te.Tensor, strides: Sequence[int], before: Sequence[int], outputs: Sequence[int]
+) -> te.Tensor:
+    """`[N, phases · O, *steps]` → `[N, O, *outputs]`: position i is step (i + before) // stride of phase
+    (i + before) % stride."""
+    batch, channels, *_ = phases.shape
+    count = int(channels) // int(np.prod(strides))
+
+    def element(n: tirx.Var, o: tirx.Var, *position: tirx.Var) -> tirx.Expr:
+        shifted = [p + low for p, low in zip(position, before, strict=True)]
+        phase: tirx.Expr = tirx.const(0, "int64")
+        for place, stride in zip(shifted, strides, strict=True):
+            phase = phase * stride + place % stride
+        return phases(n, phase * count + o, *[p // s for p, s in zip(shifted, strides, strict=True)])
+
+    return te.compute((batch, count, *outputs), element, name="interleave")
+
+
+def _as(sums: te.Tensor, dtype: str) -> te.Tensor:
+    if str(sums.dtype) == dtype:
+        return sums
+    return te.compute(sums.shape, lambda *index: sums(*index).astype(dtype), name="narrow")

@@ -1,0 +1,1 @@
+"""Winograd, Strassen or direct: chosen by a model of the costs."""

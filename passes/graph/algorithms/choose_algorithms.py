@@ -1,0 +1,243 @@
+"""Which convolutions and matrix products of a network are computed by algorithms that need larger constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from nnefc.passes.compute.blocked import blocks
+from nnefc.passes.compute.dot.dot_product import multiplication_of, pair_speed, sums_in_halves
+from nnefc.passes.compute.dot.matrix_units import in_tiles
+from nnefc.passes.compute.winograd import Tile
+from nnefc.passes.graph.algorithms.choose_convolution import (
+    HALF_TILES,
+    NARROW_TILES,
+    TILES,
+    Shape,
+    winograd_bytes,
+    winograd_saving,
+)
+from nnefc.passes.graph.algorithms.choose_matmul import constant_factor, strassen_bytes, strassen_saving
+from nnefc.passes.graph.algorithms.fast_algorithms import Candidate, FastAlgorithms, most_saving
+from nnefc.passes.graph.layout.rules.convolution import Sliding, result_sizes, sliding_of
+from nnefc.passes.graph.layout.rules.deconvolution import geometry_of
+from nnefc.passes.graph.precision.use_16bit_floats import narrowable
+from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, operands, shape_of
+from nnefc.symbolic.dims import is_known, item_count, typical
+from nnefc.targets.machine.cpu.target import Target
+
+__all__ = ["SMALL_NETWORK", "choose_algorithms"]
+
+SMALL_NETWORK = 8 << 20
+"""Bytes: constants of fewer count as so many. What they may grow by is then small beside the rest of a library."""
+
+
+_SHARING, _SHARING_OF_OLD = 0.02, 0.05
+"""Of the time: what the choice of a newer level may cost an older one, so that a library has the constants once; and
+one that does not multiply and add at once, as processors before 2013."""
+
+_Form = tuple[int, Tile | None, bool]
+
+
+def choose_algorithms(
+    modules: Sequence[tvm.IRModule], target: Target, budget: float, levels: Sequence[Target] = ()
+) -> FastAlgorithms:
+    """The choice for all modules of a network.
+
+    Args:
+        modules: the network's and those of all bodies in it.
+        budget: what the constants may grow to, as a factor of their size, or of `SMALL_NETWORK` if that is larger.
+        levels: all kinds of processors that the library has code for, from the oldest on, `target` among them. From the
+            newest on, each takes what a newer one has chosen, the newest that costs it little, or else what is best
+            for itself.
+    """
+    sizes: dict[int, int] = {}
+    for module in modules:
+        for expr in _constants(module):
+            array = array_of(expr)
+            sizes[array.ctypes.data] = array.nbytes
+    size = sum(sizes.values())
+    allowance = (budget - 1) * max(size, SMALL_NETWORK) if size else 0.0  # the budget may be infinite
+    made: list[list[Candidate]] = []
+    choice: list[Candidate] = []
+    for level in reversed(levels[list(levels).index(target) :] if levels else (target,)):
+        forms = _forms(modules, size, level)
+        best = most_saving(_saving(forms), allowance)
+        least = _saved(best, forms) - (_SHARING if level.vectors.fused else _SHARING_OF_OLD) * _cycles(modules, level)
+        shared = (theirs for theirs in made if _saved(theirs, forms) >= least)
+        choice = next(shared, best)
+        if choice is best:
+            made.append(best)
+    return FastAlgorithms.of(choice)
+
+
+def _forms(modules: Sequence[tvm.IRModule], size: int, target: Target) -> dict[_Form, Candidate]:
+    """What constants of so many bytes in all may be, and what each form saves all that read it."""
+    found: dict[_Form, Candidate] = {}
+    rate = target.costs.bytes_per_cycle(size)
+    for module in modules:
+        for candidate in _candidates(module, rate, target):
+            form = _form(candidate)
+            same = found.setdefault(form, candidate)
+            if same is not candidate:
+                found[form] = replace(same, saved=same.saved + candidate.saved)
+    return found
+
+
+def _form(candidate: Candidate) -> _Form:
+    return candidate.constant, candidate.tile, candidate.narrow
+
+
+def _saving(forms: Mapping[_Form, Candidate]) -> list[Candidate]:
+    return [candidate for candidate in forms.values() if candidate.saved > 0]
+
+
+def _saved(chosen: Sequence[Candidate], forms: Mapping[_Form, Candidate]) -> float:
+    """Cycles that a choice saves a target with these forms; less than nothing where it has one of them not."""
+    own = (forms.get(_form(candidate)) for candidate in chosen)
+    return sum(-math.inf if candidate is None else candidate.saved for candidate in own)
+
+
+def _cycles(modules: Sequence[tvm.IRModule], target: Target) -> float:
+    """About how long contractions take at least, if none is computed by such an algorithm."""
+    calls = (value for module in modules for _, value in _bindings(module) if is_call(value, "matmul", *_CONVOLUTIONS))
+    return sum(map(_products, calls)) / target.lanes("float32") / target.costs.multiply_adds
+
+
+def _products(call: relax.Call) -> int:
+    data, weights = map(shape_of, call.args)
+    if is_call(call, "matmul"):
+        return int(typical(item_count(shape_of(call)))) * int(typical(data[-1]))
+    around = data if is_call(call, "nn.conv2d_transpose") else shape_of(call)
+    return int(typical(item_count(around))) * int(typical(item_count(weights[1:])))
+
+
+def _constants(module: tvm.IRModule) -> Iterator[relax.Expr]:
+    """What the calls of a module read that is known at compile time."""
+    for _, value in _bindings(module):
+        if isinstance(value, relax.Call):
+            yield from filter(is_constant, operands(value))
+
+
+def _bindings(module: tvm.IRModule) -> Iterator[tuple[relax.Var, relax.Expr]]:
+    for block in module["main"].body.blocks:
+        for binding in block.bindings:
+            yield binding.var, binding.value
+
+
+def _candidates(module: tvm.IRModule, rate: float, target: Target) -> Iterator[Candidate]:
+    """What each computation of a module gains by other algorithms, if constants are read at this rate, in bytes in a
+    cycle. It may be less than nothing: a constant has one form for all that read it. So one that is read by a
+    computation that stays wide is not narrowed for the others."""
+    definitions = dict(_bindings(module))
+    bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
+    half = {binding.var for binding in narrowable(bindings, target.keep_wide)} if target.half_float else set()
+    wide = {
+        array_of(value.args[1]).ctypes.data
+        for var, value in definitions.items()
+        if half and var not in half and is_call(value, *_CONVOLUTIONS) and is_constant(value.args[1])
+    }
+    for var, value in definitions.items():
+        speed = pair_speed(target) if var in half else 1.0
+        for candidate in _of_call(value, definitions, rate, speed, target):
+            if not candidate.narrow or candidate.constant not in wide:
+                yield candidate
+
+
+_CONVOLUTIONS = ("nn.conv2d", "nn.conv2d_transpose")
+
+
+def _of_call(
+    value: relax.Expr, definitions: Mapping[relax.Var, relax.Expr], rate: float, speed: float, target: Target
+) -> Iterator[Candidate]:
+    if is_call(value, "nn.conv2d"):
+        yield from _convolution(value, rate, speed, target)
+    elif is_call(value, "nn.conv2d_transpose"):
+        yield from _deconvolution(value, rate, speed, target)
+    elif is_call(value, "matmul"):
+        yield from _product(value, definitions, target)
+
+
+def _convolution(call: relax.Call, rate: float, speed: float, target: Target) -> Iterator[Candidate]:
+    data, weights = call.args
+    if not is_constant(weights) or {str(data.ty.dtype), str(weights.ty.dtype)} != {"float32"}:
+        return  # narrow constants stay so
+    shape = shape_of(weights)
+    yield from _by_winograd(
+        array_of(weights), shape_of(data), shape, sliding_of(call, len(shape) - 2), rate, speed, target
+    )
+
+
+def _narrow_tiles(target: Target) -> tuple[Tile, ...]:
+    """Which tiles may be in the half float: in one that vectors compute with, or in one with the range of float32, for
+    they are sums, and multiplied pair by pair."""
+    dtype = target.half_float
+    if dtype == "float16" and sums_in_halves(target):
+        return HALF_TILES
+    pairs = dtype == "bfloat16" and not in_tiles(multiplication_of(target, dtype, dtype), target)
+    return NARROW_TILES if pairs else ()
+
+
+def _deconvolution(call: relax.Call, rate: float, speed: float, target: Target) -> Iterator[Candidate]:
+    geometry = geometry_of(call, shape_of(call.args[0])[2:], max(target.block_lanes("float32"), 8))
+    if geometry is None or not is_constant(call.args[1]):
+        return
+    filters = (geometry.channels, shape_of(call.args[1])[0], *geometry.taps)
+    data = shape_of(call.args[0])
+    yield from _by_winograd(array_of(call.args[1]), data, filters, geometry.sliding, rate, speed, target)
+
+
+def _by_winograd(
+    constant: np.ndarray,
+    data: Sequence[int],
+    filters: Sequence[int],
+    sliding: Sliding,
+    rate: float,
+    speed: float,
+    target: Target,
+) -> Iterator[Candidate]:
+    """Of shapes `[N, C, H, W]` of the data and `[O, C / groups, h, w]` of the filter, which comes from `constant`.
+
+    Args:
+        speed: of the direct sum, as in :func:`winograd_saving`.
+    """
+    outputs, inputs, *kernel = filters
+    size = max(target.block_lanes("float32"), 8)
+    height, width = result_sizes(data[2:], kernel, sliding)
+    counts = blocks(inputs, size), blocks(outputs, size)
+    shape = Shape(
+        typical(data[0]),
+        typical(height),
+        typical(width),
+        inputs,
+        *counts,
+        tuple(kernel),
+        sliding.strides,
+        sliding.dilation,
+        sliding.groups,
+    )
+    forms = [(tile, 1.0) for tile in TILES]
+    if speed > 1:
+        forms += [(tile, speed) for tile in _narrow_tiles(target)]
+    for tile, of_tiles in forms:
+        saved = winograd_saving(shape, tile, rate, target, (speed, of_tiles))
+        added = winograd_bytes(shape, tile, size, of_tiles)
+        yield Candidate(constant.ctypes.data, tile, saved, added, narrow=of_tiles > 1)
+
+
+def _product(call: relax.Call, definitions: Mapping[relax.Var, relax.Expr], target: Target) -> Iterator[Candidate]:
+    left, right = call.args
+    factor = constant_factor(definitions.get(right, right), len(shape_of(left)), target)
+    if factor is None or str(left.ty.dtype) != str(factor.dtype) or 0 in shape_of(left):
+        return
+    depth, columns = factor.shape
+    if is_known(*shape_of(left)):
+        saved = strassen_saving(shape_of(left), depth, columns, str(factor.dtype), target)
+    else:
+        saved = -math.inf  # nor do others that read the factor
+    yield Candidate(factor.ctypes.data, None, saved, strassen_bytes(factor))

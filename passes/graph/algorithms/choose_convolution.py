@@ -1,0 +1,156 @@
+"""How a convolution is computed: small models of what each way costs on the target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nnefc.passes.compute.winograd import Tile, points_of, tiles_of
+from nnefc.passes.schedule.cpu.tile_sizes import choose_tile
+from nnefc.symbolic.dims import Size
+from nnefc.targets.machine.cpu.target import Target
+
+__all__ = ["HALF_TILES", "NARROW_TILES", "TILES", "Shape", "columns_to_add", "winograd_bytes", "winograd_saving"]
+
+TILES: tuple[Tile, ...] = ((2, 2), (2, 4), (4, 2), (4, 4))
+"""Results that Winograd's algorithm may compute together."""
+
+NARROW_TILES: tuple[Tile, ...] = ((2, 2),)
+"""The same of products of bfloat16: larger tiles round too much (`passes/compute/winograd.py`)."""
+
+HALF_TILES: tuple[Tile, ...] = ((2, 2), (2, 4), (4, 2))
+"""The same of float16, in which transforms are computed too."""
+
+# Vector instructions that transform a column of a tile, before and after the products, by its results: the mean of
+# both, counted in `passes/compute/winograd.py`.
+_TRANSFORM_ARITHMETIC = {2: 4, 4: 14}
+_LEAST_GAIN = 1.15
+_MOST_COLUMNS_TO_ADD = 8
+_MOST_BLOCKS_TO_ADD = 3
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A two-dimensional convolution: sizes of its result, input channels, blocks of both channels, filter size."""
+
+    batch: int
+    height: int
+    width: int
+    inputs: int
+    in_blocks: int
+    out_blocks: int
+    kernel: tuple[int, ...]
+    strides: Sequence[int]
+    dilation: Sequence[int]
+    groups: int
+
+
+def winograd_saving(
+    shape: Shape, tile: Tile, constants_rate: float, target: Target, speeds: tuple[float, float] = (1, 1)
+) -> float:
+    """Cycles that Winograd's algorithm saves, transforms and memory traffic included; negative where it takes more.
+
+    It multiplies whole blocks of input channels; the direct sum has no use for what fills up the last one. What it
+    saves less than a good part of counts as nothing, and what it cannot compute costs infinitely much.
+
+    Args:
+        constants_rate: bytes of a filter that arrive in a cycle.
+        speeds: products that are made in the time of one of float32, by the direct sum and by this algorithm; those
+            faster than one are products of half floats.
+    """
+    if shape.kernel != (3, 3) or any(s != 1 for s in (*shape.strides, *shape.dilation)) or shape.groups != 1:
+        return -math.inf
+    costs, lanes = target.costs, target.lanes("float32")
+    size = max(target.block_lanes("float32"), 8)
+    direct_speed, speed = speeds
+    tiles = shape.batch * tiles_of(shape.height, tile[0]) * tiles_of(shape.width, tile[1])
+    pairs = shape.in_blocks * shape.out_blocks * size * size // lanes  # vector multiply-adds for one place
+    filters = size * size * shape.in_blocks * shape.out_blocks
+    positions = shape.batch * shape.height * shape.width
+    direct = 9 * positions * shape.inputs * shape.out_blocks * size / lanes / costs.multiply_adds / direct_speed
+    direct += 9 * filters * _item_bytes(direct_speed) / constants_rate / 2  # half of it hides behind the arithmetic
+    vectors, points = (shape.in_blocks + shape.out_blocks) * tiles, points_of(tile)
+    cost = points * tiles * pairs / costs.multiply_adds / speed
+    halves = speed > 1 and target.half_float == "float16"
+    in_vector = 2 * lanes if halves else lanes
+    waiting = costs.loops.transform_waiting
+    cost += vectors * _transform_arithmetic(tile) * waiting * size / in_vector / costs.multiply_adds
+    made = 2 if halves else 4  # bytes of a product
+    exchanged = [
+        points * tiles * size * width for width in (shape.in_blocks * _item_bytes(speed), shape.out_blocks * made)
+    ]
+    cost += sum(2 * part / _exchange_rate(part, sum(exchanged), target) for part in exchanged)
+    cost += points * filters * _item_bytes(speed) / constants_rate  # the transformed filter, once a run
+    return min(direct - cost, 0) if direct <= _LEAST_GAIN * cost else direct - cost
+
+
+def _item_bytes(speed: float) -> int:
+    """Of what is multiplied so many times as fast as float32."""
+    return 4 if speed == 1 else 2
+
+
+def _transform_arithmetic(tile: Tile) -> int:
+    """Vector instructions for a tile of vectors: its rows, and the columns of what has become of them."""
+    down, across = tile
+    return (down + 2) * _TRANSFORM_ARITHMETIC[across] + (across + 2) * _TRANSFORM_ARITHMETIC[down]
+
+
+def winograd_bytes(shape: Shape, tile: Tile, size: int, speed: float = 1) -> int:
+    """How much larger the transformed filter is than the packed one, whose last block of inputs is not filled up.
+
+    Args:
+        size: channels of a block.
+        speed: of products of what the filter is stored in, see :func:`winograd_saving`.
+    """
+    inputs = shape.inputs if shape.inputs % size else shape.in_blocks * size
+    added = points_of(tile) * shape.in_blocks * size - 9 * inputs
+    return _item_bytes(speed) * shape.out_blocks * size * added
+
+
+def _exchange_rate(size: int, both: int, target: Target) -> float:
+    """Bytes in a cycle that are written to a tensor of so many bytes, and later read.
+
+    A write to an outer cache takes three times as long as a read: the line comes in, and goes out again.
+
+    Args:
+        both: bytes of the transformed data and of the products, which are in the second cache together.
+    """
+    second = target.costs.l2_bytes
+    found_in = both if both <= second else max(size, second + 1)  # no less than what the third cache is asked for
+    return target.costs.bytes_per_cycle(found_in) / 2
+
+
+def columns_to_add(height: int, width: int, vectors: int, target: Target) -> int:
+    """How many columns a result needs more, to be cut off again, so that tiles of registers divide it well; often 0.
+
+    A prime width leaves tiles of one column, which wait for loads most of the time.
+
+    Args:
+        vectors: of output channels that a tile may have.
+    """
+
+    if isinstance(width, Size):
+        return 0  # the last tile of an open width is made of smaller ones
+    if target.quirks.spills_sums:
+        return 0  # the last tile may be smaller
+
+    def cycles(extra: int) -> float:
+        tile = choose_tile(height, width + extra, vectors, target)
+        return (width + extra) / tile.share(target)
+
+    best = min(range(_MOST_COLUMNS_TO_ADD + 1), key=cycles)
+    return best if cycles(0) > _LEAST_GAIN * cycles(best) else 0
+
+
+def blocks_to_add(height: int, width: int, out_blocks: int, target: Target) -> int:
+    """The same of blocks of output channels: where few pixels are a tile, it takes several blocks not to wait."""
+
+    if isinstance(width, Size) or isinstance(height, Size):
+        return 0
+
+    def cycles(extra: int) -> float:
+        return (out_blocks + extra) / choose_tile(height, width, out_blocks + extra, target).share(target)
+
+    best = min(range(_MOST_BLOCKS_TO_ADD + 1), key=cycles)
+    return best if cycles(0) > _LEAST_GAIN * cycles(best) else 0

@@ -1,0 +1,68 @@
+"""How a matrix product is computed: plainly, or by Strassen's algorithm, by a small model of what each costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import relax
+
+from nnefc.passes.compute.dot.dot_product import pair_speed
+from nnefc.passes.graph.quantized.narrow_constants import weights_of
+from nnefc.passes.graph.rewriter import array_of, is_call, is_constant
+from nnefc.targets.machine.cpu.target import Target
+
+__all__ = ["constant_factor", "strassen_bytes", "strassen_saving"]
+
+# Loads and stores of vectors, as measured on Zen 4, where Strassen's algorithm takes 4 and 6 cycles for them.
+_SUM_ACCESSES = 6  # for a vector of A: its share of the seven sums, and reading these
+_RESULT_ACCESSES = 9  # for a vector of C
+_LEAST_SAVING = 1.5  # cycles saved for each cycle spent
+
+
+def strassen_saving(left: Sequence[int], depth: int, columns: int, dtype: str, target: Target) -> float:
+    """Cycles that Strassen's algorithm saves; negative where it takes more.
+
+    An eighth of the multiply-adds is set against the sums, and against three quarters more of the constant factor,
+    which comes from memory. What saves little counts as nothing, and what cannot be computed so costs infinitely much.
+
+    Args:
+        left: the shape of the left factor, `[…, M, K]`.
+        depth, columns: K and N of the constant one.
+    """
+    *batch, rows, _ = left
+    costs, lanes = target.costs, target.lanes(dtype)
+    if not target.maps_constants or math.prod(batch) != 1 or depth % (2 * lanes) or columns % (2 * lanes):
+        return -math.inf
+    if target.block_lanes(dtype) > lanes:
+        return -math.inf  # its submatrices are made of blocks that are one vector
+    vectors = depth * columns / lanes
+    saved = rows * vectors * (1 / pair_speed(target) - 7 / 8) / costs.multiply_adds
+    accesses = rows * (_SUM_ACCESSES * depth + _RESULT_ACCESSES * columns) / lanes
+    spent = accesses / (costs.loads + costs.stores)
+    spent += 0.75 * vectors * target.vectors.bytes / costs.memory_bytes_per_cycle
+    return min(saved - spent, 0) if saved <= _LEAST_SAVING * spent else saved - spent
+
+
+def strassen_bytes(factor: np.ndarray) -> int:
+    """How much larger the seven sums of submatrices of a constant factor are."""
+    return factor.nbytes * 3 // 4
+
+
+def constant_factor(source: relax.Expr | None, rank: int, target: Target) -> np.ndarray | None:
+    """The value of `source`, if that is one constant matrix `[K, N]`, or a transposed one; for a tensor of `rank`.
+
+    It is a view of the network's constant, from its first item on; in the narrower type that it is stored in, if the
+    target widens that quickly.
+    """
+    stored = weights_of(source)
+    if stored is not None:
+        weights = stored if target.widens(str(stored.dtype)) else stored.astype(np.float32)
+    elif is_call(source, "permute_dims") and is_constant(source.args[0]):
+        axes = source.attrs.axes
+        weights = np.transpose(array_of(source.args[0]), None if axes is None else [int(axis) for axis in axes])
+    else:
+        return None
+    *batch, depth, columns = weights.shape if 2 <= weights.ndim <= rank else (0, 0, 0)
+    return weights.reshape(depth, columns) if all(size == 1 for size in batch) else None

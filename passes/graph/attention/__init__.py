@@ -1,0 +1,1 @@
+"""Attention as one kernel: matched by what is computed, in any spelling."""

@@ -1,0 +1,165 @@
+"""Make one kernel of each attention, which never writes its scores.
+
+    s = matmul(q, kᵀ);  t = s * 0.125 + mask;  w = softmax(t);  y = matmul(w, v)     →     y = attention(q, k, v, mask)
+
+The transpositions before and after it become part of how it reads and writes. What else uses the scores or the weights
+keeps the attention as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tvm
+from tvm import relax, te, tirx
+
+from nnefc.passes.compute.attention.problem import Attended, AttentionTiles
+from nnefc.passes.compute.attention.tiled import attend
+from nnefc.passes.graph.attention.choose_attention import attention_tiles
+from nnefc.passes.graph.attention.mask_bounds import with_ends
+from nnefc.passes.graph.attention.match_attention import find_attention
+from nnefc.passes.graph.attention.softmax_weights import POWER
+from nnefc.passes.graph.attention.terms import KEY, PLACE, PRODUCT, QUERY, Operand, Terms, heads_sharing, terms_of
+from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
+from nnefc.passes.graph.rewriter import Rewriter
+from nnefc.passes.tir.common.expressions import loads_of, substituted
+from nnefc.symbolic.dims import Size, bounds, is_known
+from nnefc.targets.machine.cpu.target import Target
+
+__all__ = ["JoinAttention"]
+
+
+@tvm.transform.module_pass(opt_level=0, name="JoinAttention")
+class JoinAttention:
+    """One kernel for each attention of float32."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        kernels = {gv: func for gv, func in mod.functions.items() if isinstance(func, tirx.PrimFunc)}
+        program, found = find_attention(mod["main"], kernels)
+        terms = [made for each in found if (made := terms_of(each, program, kernels)) is not None and _fits(made)]
+        tiles = {made.last: (made, sizes) for made in terms if (sizes := self._tiles(made)) is not None}
+        return relax.transform.DeadCodeElimination()(_Joiner(mod, tiles).transform()) if tiles else mod
+
+    def _tiles(self, terms: Terms) -> AttentionTiles | None:
+        batch = tuple(size for _, size in terms.batch)
+        lengths = terms.queries, terms.keys, int(terms.size), int(terms.width)
+        return attention_tiles(batch, *lengths, heads_sharing(terms), self._target)
+
+
+def _fits(terms: Terms) -> bool:
+    """Whether rows are of known length, none is known to be empty, and what is multiplied is float32."""
+    sizes = (*terms.shape, terms.keys, terms.size)
+    data = [load.source for term in (terms.query, terms.key, terms.value) for load in loads_of(term)]
+    data = [source for source in data if "int" not in str(source.dtype)]  # where others are read
+    return (
+        is_known(terms.size, terms.width)
+        and all(bounds(size)[1] > 0 for size in sizes)
+        and all(str(source.dtype) == "float32" for source in data)
+    )
+
+
+class _Joiner(Rewriter):
+    def __init__(self, mod: tvm.IRModule, chosen: Mapping[relax.Var, tuple[Terms, AttentionTiles]]) -> None:
+        super().__init__(mod)
+        self._chosen = chosen
+        self._exchanged: dict[relax.Expr, relax.Var] = {}
+        self._functions: dict[object, Callable[..., te.Tensor]] = {}
+
+    def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        if var not in self._chosen:
+            return call
+        terms, tiles = self._chosen[var]
+        return self._attention(with_ends(terms), tiles)
+
+    def _attention(self, terms: Terms, tiles: AttentionTiles) -> relax.Var:
+        operands = [self._operand(operand) for operand, _ in terms.operands]
+        weight = terms.weight, terms.chosen, terms.defined
+        known = [
+            terms.query,
+            terms.key,
+            terms.value,
+            terms.score,
+            *weight,
+            *terms.ends,
+            "to",
+            *terms.firsts,
+            *terms.result,
+        ]
+        sizes = [size for _, size in terms.batch]
+        shapes = [*sizes, terms.queries, terms.keys, terms.size, terms.width, *terms.shape]
+        key = (
+            *map(str, known),
+            terms.empty,
+            *shapes,
+            *(f"{buffer.dtype}{buffer.shape}" for _, buffer in terms.operands),
+            tiles,
+        )
+        made = self._functions.setdefault(key, _function(terms, tiles))
+        rest = [size for size in shapes if isinstance(size, Size)]
+        return self.emit_te(made, *operands, *rest, name="attention", attrs={FUSION: OpPattern.OPAQUE})
+
+    def _operand(self, operand: Operand) -> relax.Expr:
+        """What is read, exchanged once for all that read it so."""
+        expr = self.replaced(operand.expr)
+        if not operand.exchanged:
+            return expr
+        if expr not in self._exchanged:
+            rank = len(expr.ty.shape)
+            order = [*range(rank - 2), rank - 1, rank - 2]
+            self._exchanged[expr] = self.builder.emit(relax.op.permute_dims(expr, order))
+        return self._exchanged[expr]
+
+
+def _function(terms: Terms, tiles: AttentionTiles) -> Callable[..., te.Tensor]:
+    """The computation; sizes follow the tensors, which are among what TVM wants to be told."""
+    problem = _problem(terms)
+
+    def compute(*given: Any) -> te.Tensor:
+        return attend(problem, tiles, given[: len(terms.operands)])
+
+    return compute
+
+
+def _problem(terms: Terms) -> Attended:
+    """The expressions as functions."""
+    buffers = [buffer for _, buffer in terms.operands]
+    axes = [var for var, _ in terms.batch]
+
+    def of(expr: tirx.Expr, variables: Sequence[tirx.Var]) -> Callable[..., tirx.Expr]:
+        def made(loads: Sequence[Callable[..., tirx.Expr]], batch: Sequence[tirx.Expr], *given: tirx.Expr) -> tirx.Expr:
+            def load(buffer: tirx.Var, index: Sequence[tirx.Expr]) -> tirx.Expr:
+                position = next(n for n, known in enumerate(buffers) if known.same_as(buffer))
+                return loads[position](index)
+
+            values = dict(zip((*axes, *variables), (*batch, *given), strict=True))
+            return substituted(expr, values, load)
+
+        return made
+
+    def result(batch: Sequence[tirx.Expr], query: tirx.Expr, place: tirx.Expr) -> Sequence[tirx.Expr]:
+        values = dict(zip((*axes, QUERY, PLACE), (*batch, query, place), strict=True))
+        return [substituted(index, values) for index in terms.result]
+
+    return Attended(
+        tuple(size for _, size in terms.batch),
+        terms.queries,
+        terms.keys,
+        int(terms.size),
+        int(terms.width),
+        of(terms.query, (QUERY, PLACE)),
+        of(terms.key, (KEY, PLACE)),
+        of(terms.value, (KEY, PLACE)),
+        of(terms.score, (QUERY, KEY, PRODUCT)),
+        [of(end, (QUERY,)) for end in terms.ends],
+        [of(first, (QUERY,)) for first in terms.firsts],
+        tuple(terms.shape),
+        result,
+        terms.empty,
+        terms.defined,
+        None if terms.weight.same_as(POWER) else of(terms.weight, (QUERY, KEY, POWER)),
+        None if terms.chosen is None else of(terms.chosen, (QUERY, KEY)),
+    )

@@ -1,0 +1,187 @@
+"""Which keys a query may see at all, read from what makes scores minus infinity: blocks of others are not computed.
+
+select(key <= query + 3, p, -inf)             keys from 0 up to query + 4
+p + mask[query, key], a constant              keys from the first to the last at which the mask is not minus infinity
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from tvm import tirx
+from tvm.ir.expr import Call, TensorLoad
+from tvm.sym import detect_linear_equation
+
+from nnefc.passes.graph.attention.terms import KEY, QUERY, Operand, Terms
+from nnefc.passes.graph.rewriter import array_of, constant, is_constant
+from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, inside, parts_of, variables_of
+
+__all__ = ["with_ends"]
+
+_LOW = -1e30
+"""Scores below it are given to hide keys; where a row has others, their powers are zero."""
+
+
+def with_ends(terms: Terms) -> Terms:
+    """The same with numbers that keys must be below, or not below, to be seen.
+
+    Where weights are chosen from, every key is looked at: that one is chosen of a row of NaN makes its result NaN.
+    """
+    return _Reader(terms).terms() if terms.chosen is None else terms
+
+
+class _Reader:
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._arrays = {buffer: operand for operand, buffer in terms.operands if is_constant(operand.expr)}
+        self._ends: list[tirx.Expr] = []
+        self._firsts: list[tirx.Expr] = []
+        self._operands: list[tuple[Operand, tirx.Var]] = []
+
+    def terms(self) -> Terms:
+        """The terms with what was found."""
+        for condition in self._seen_where(self._terms.score):
+            match condition:
+                case tirx.LT():
+                    self._compare(condition.a - condition.b)
+                case tirx.LE():
+                    self._compare(condition.a - condition.b - 1)
+                case tirx.GT():
+                    self._compare(condition.b - condition.a)
+                case tirx.GE():
+                    self._compare(condition.b - condition.a - 1)
+        operands = [*self._terms.operands, *self._operands]
+        return replace(self._terms, operands=operands, ends=self._ends, firsts=self._firsts)
+
+    def _seen_where(self, score: tirx.Expr) -> Iterator[tirx.Expr]:
+        """Conditions that hold wherever a score is not minus infinity; what constants say is noted at once."""
+        match score:
+            case tirx.Select():
+                yield from self._of_choice(score.condition, score.true_value, score.false_value)
+            case Call() if _is_choice(score):
+                yield from self._of_choice(*score.args)
+            case tirx.Add():
+                yield from self._seen_where(score.a)
+                yield from self._seen_where(score.b)
+            case tirx.Mul() if _is_positive(score.b):
+                yield from self._seen_where(score.a)
+            case TensorLoad() if score.source in self._arrays and "float" in str(score.expr_ty().dtype):
+                self._constant(score, self._is_seen(self._array(score), score))
+
+    def _of_choice(self, condition: tirx.Expr, seen: tirx.Expr, hidden: tirx.Expr) -> Iterator[tirx.Expr]:
+        """Where a finite number hides, a score may be that number: `seen` and parts of a condition do not tell then."""
+        if not isinstance(hidden, tirx.FloatImm):
+            return
+        whole = hidden.value == -math.inf
+        if whole:
+            yield from self._seen_where(seen)
+        for part in conjuncts(condition) if whole else [condition]:
+            if isinstance(part, TensorLoad) and part.source in self._arrays:
+                array = np.where(self._array(part), np.float32(0), np.float32(hidden.value))
+                self._constant(part, self._is_seen(array, part))
+            elif whole:
+                yield part
+
+    def _array(self, load: TensorLoad) -> np.ndarray:
+        operand = self._arrays[load.source]
+        array = array_of(operand.expr)
+        return np.swapaxes(array, -1, -2) if operand.exchanged else array
+
+    def _is_seen(self, array: np.ndarray, load: TensorLoad) -> np.ndarray:
+        """Where what is added is not minus infinity; nor low, if each row has others and nothing else hides these."""
+        keys = [axis for axis, place in enumerate(load.indices) if place.same_as(KEY)]
+        low = array > _LOW
+        if len(keys) == 1 and low.any(axis=keys[0]).all() and not self._others_hide(load):
+            return low
+        return ~np.isneginf(array)
+
+    def _others_hide(self, load: TensorLoad) -> bool:
+        """Whether scores may be low, or minus infinity, by other tensors or other conditions."""
+        for part in inside(self._terms.score):
+            if isinstance(part, TensorLoad) and not part.source.same_as(load.source):
+                return True
+            if _is_choice(part) and not parts_of(part)[0].same_as(load):
+                return True
+        return False
+
+    def _constant(self, load: TensorLoad, seen: np.ndarray) -> None:
+        """Limits of the keys at which some row of a constant mask is seen."""
+        keys = [axis for axis, place in enumerate(load.indices) if place.same_as(KEY)]
+        queries = [axis for axis, place in enumerate(load.indices) if place.same_as(QUERY)]
+        if (
+            len(keys) != 1
+            or len(queries) > 1
+            or any(QUERY in variables_of([i]) for i in load.indices if not i.same_as(QUERY))
+        ):
+            return
+        others = tuple(axis for axis in range(seen.ndim) if axis not in (*keys, *queries))
+        rows: np.ndarray = np.asarray(seen.any(axis=others, keepdims=True))
+        rows = np.moveaxis(rows, (*queries, keys[0]), range(-1 - len(queries), 0)).reshape(-1, seen.shape[keys[0]])
+        places = np.arange(rows.shape[1])
+        ends = np.maximum.accumulate(np.where(rows, places + 1, 0).max(1))
+        firsts = np.minimum.accumulate(np.where(rows, places, rows.shape[1]).min(1)[::-1])[::-1]
+        if ends.min() < rows.shape[1]:
+            self._ends.append(self._by_query(ends, rows.shape[1]))
+        if firsts.max() > 0:
+            self._firsts.append(self._by_query(firsts, rows.shape[1]))
+
+    def _by_query(self, values: np.ndarray, keys: int) -> tirx.Expr:
+        """Numbers by the query, of which none falls: an expression where they rise by one between two limits.
+
+        Limits are left out that follow from the number of keys.
+        """
+        low, high = int(values[0]), int(values[-1])
+        if low == high:
+            return tirx.IntImm("int64", low)
+        rise = int(np.argmax(values > low))
+        start = int(values[rise]) - rise
+        line = np.arange(len(values)) + start
+        if not np.array_equal(np.clip(line, low, high), values):
+            return self._table(values)
+        limit = QUERY + start
+        if line[0] < low and low > 0:
+            limit = tirx.max(limit, tirx.IntImm("int64", low))
+        if line[-1] > high and high < keys:
+            limit = tirx.min(limit, tirx.IntImm("int64", high))
+        return limit
+
+    def _table(self, values: np.ndarray) -> tirx.Expr:
+        """One of some numbers by the query."""
+        buffer = tirx.decl_buffer((len(values),), "int64", f"ends{len(self._operands)}")
+        self._operands.append((Operand(constant(values.astype(np.int64)), False), buffer))
+        return tirx.BufferLoad(buffer, [QUERY])
+
+    def _compare(self, difference: tirx.Expr) -> None:
+        """Note that something is below zero."""
+        if not _is_of_integers(difference):
+            return
+        key, base = _coefficient(difference, KEY)
+        if key not in (1, -1) or base is None:
+            return
+        limit = -base if key == 1 else base + 1
+        step, rest = _coefficient(limit, QUERY)
+        if step is not None and step >= 0 and rest is not None:
+            (self._ends if key == 1 else self._firsts).append(limit)
+
+
+def _coefficient(expr: tirx.Expr, var: tirx.Var) -> tuple[int | None, tirx.Expr | None]:
+    """What a variable is multiplied with in a sum, and the rest, which does not depend on it."""
+    found = detect_linear_equation(expr, [var])
+    if not found or not isinstance(found[0], tirx.IntImm) or var in variables_of([found[1]]):
+        return None, None
+    return int(found[0]), found[1]
+
+
+def _is_of_integers(expr: tirx.Expr) -> bool:
+    return "int" in str(expr.expr_ty().dtype)
+
+
+def _is_choice(expr: tirx.Expr) -> bool:
+    return isinstance(expr, tirx.Select) or (isinstance(expr, Call) and getattr(expr.op, "name", "") in IF_THEN_ELSE)
+
+
+def _is_positive(expr: tirx.Expr) -> bool:
+    return isinstance(expr, tirx.FloatImm) and expr.value > 0

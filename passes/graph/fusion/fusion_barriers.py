@@ -1,0 +1,119 @@
+"""Steps that cost less alone than in a group of joined operations.
+
+    y = [reshape, subtract, exp, reshape](x)     →     a = reshape(x); b = [subtract, exp](a); y = reshape(b)
+    y = [row_sum, multiply, transpose](x)        →     a = [row_sum, multiply](x); y = transpose(a)
+    y = [sqrt, divide, …, multiply](s[c], x[n, c])     →     a = [sqrt, divide, …](s); y = multiply(a, x)
+
+A reshape at the beginning or at the end of a group is no work by itself: the memory plan reads the same bytes. Within
+the group it makes indices that are computed. Behind reductions of rows, steps that move elements keep the whole group
+from running row after row (`passes/schedule/cpu/row_reduction.py`). What is computed for each column and read in every
+row would be computed in every row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import tvm
+from tvm import relax, tirx
+
+from nnefc.passes.graph.fusion.expression_size import READ, Size, kernel_size, size_of_call
+from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
+from nnefc.passes.graph.rewriter import operands, shape_of
+from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step
+from nnefc.passes.schedule.in_place import in_place_of
+from nnefc.passes.tir.common.expressions import is_number
+
+__all__ = ["values_between", "values_spread"]
+
+_MOST_SPREAD = 6
+"""Nodes of an expression for each column that are computed in every row, rather than by a kernel more."""
+
+
+def values_between(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
+    """The values of a group of `call_tir`s that separate such steps from the others."""
+    bindings = [binding for block in group.body.blocks for binding in block.bindings]
+    if len(bindings) < 2:
+        return set()
+    steps = {binding.var: _kind(mod[binding.value.args[0]]) for binding in bindings}
+    read = {binding.var: operands(binding.value)[1:] for binding in bindings}
+    reshaped: set[relax.Expr] = set()  # by reshapes alone, from what the group is given
+    of_rows: set[relax.Expr] = set()  # from reductions of rows, element by element
+    found: set[relax.Var] = set()
+    for var, step in steps.items():
+        if step.reshapes and all(operand in reshaped or operand not in steps for operand in read[var]):
+            reshaped.add(var)
+            continue
+        rows = {operand for operand in read[var] if operand in of_rows}
+        if step.moves:
+            found |= rows
+        elif step.reduces or rows:
+            of_rows.add(var)
+    last = group.body.body
+    while last in steps and steps[last].reshapes:
+        (last,) = read[last]
+        found |= {last} & steps.keys()
+    return found | reshaped
+
+
+def values_spread(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
+    """The values of a group of `call_tir`s that take work, and have fewer rows than what is computed of them."""
+    found: set[relax.Var] = set()
+    sizes: dict[relax.Expr, Size] = {}
+    for block in group.body.blocks:
+        for binding in block.bindings:
+            read = operands(binding.value)[1:]
+            spread = {value for value in read if value in sizes and _is_spread(value, binding.var)}
+            found |= {value for value in spread if sizes[value].nodes > _MOST_SPREAD}
+            known = [READ if value in found else sizes.get(value, READ) for value in read]
+            sizes[binding.var] = size_of_call(kernel_size(mod[binding.value.args[0]]), known)
+    return found
+
+
+def _is_spread(value: relax.Expr, result: relax.Var) -> bool:
+    """Whether every row of a result reads a value of one row, whose elements are not all the same."""
+    own, whole = shape_of(value), shape_of(result)
+    if not own or _is_one(own[-1]) or len(own) > len(whole):
+        return False
+    rows = [*[1] * (len(whole) - len(own)), *own[:-1]]
+    return any(_is_one(count) and not _is_one(size) for count, size in zip(rows, whole[:-1], strict=True))
+
+
+def _is_one(size: object) -> bool:
+    return isinstance(size, int) and size == 1
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What a kernel does.
+
+    Attributes:
+        reshapes: the result has the bytes of the one operand.
+        reduces: it reduces rows, joined as if it were element-wise (`passes/legalize/lower_row_reductions.py`).
+        moves: it reads at other indices than those of the result, or 0 where an operand is spread.
+    """
+
+    reshapes: bool
+    reduces: bool
+    moves: bool
+
+
+@lru_cache(maxsize=1024)
+def _kind(func: tirx.PrimFunc) -> _Kind:
+    kernel = KernelAnalysis(func)
+    joined = int(func.attrs[FUSION]) <= OpPattern.INJECTIVE
+    moves = any(_reads_elsewhere(step) for step in kernel.steps if not step.is_reduction)
+    return _Kind(in_place_of(kernel).reshape, bool(kernel.reductions) and joined, moves)
+
+
+def _reads_elsewhere(step: Step) -> bool:
+    for region in (*step.reads, *step.writes):
+        pairs = zip(reversed(region.region), reversed(step.axes), strict=False)
+        if len(region.region) > len(step.axes) or not all(_is_own(place, axis) for place, axis in pairs):
+            return True
+    return False
+
+
+def _is_own(place: tvm.ir.Range, axis: Axis) -> bool:
+    return is_number(place.min, 0) or bool(place.min.same_as(axis.var))

@@ -1,0 +1,1 @@
+"""Blocked layouts of regions of a network."""

@@ -1,0 +1,86 @@
+"""Give whole regions of a network the blocked layout, with layout changes only at their borders.
+
+    a = conv2d(x, W1)                       a = convolution(x, pack(W1))        # [N, C/16, H, W, 16]
+    b = relu(a)                      →      b = relu(a)
+    c = conv2d(b, W2)                       c = convolution(b, pack(W2))
+    d = flatten(c)                          d = flatten(unblock(c))
+
+Convolutions start regions; what comes after stays blocked as long as its operation has a meaning there. Each tensor is
+re-laid at most once, and constants are re-laid here, at compile time.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+
+from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
+from nnefc.passes.graph.layout.choose_block_size import channels_of_a_block
+from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
+from nnefc.passes.graph.layout.rules import channel_gather as gathering
+from nnefc.passes.graph.layout.rules import channelwise_kernels as items_of_channels
+from nnefc.passes.graph.layout.rules import (
+    convolution,
+    deconvolution,
+    element_wise,
+    local_response,
+    pooling,
+    quantization,
+    rearrangement,
+    resize,
+    splitting,
+)
+from nnefc.passes.graph.layout.rules import low_precision_convolution as narrow_convolution
+from nnefc.passes.graph.quantized.packed_operands import NARROW
+from nnefc.targets.machine.cpu.target import Target
+
+__all__ = ["AssignLayouts"]
+
+
+_KERNEL_RULES = (deconvolution.RULES, local_response.RULES, resize.RULES, items_of_channels.RULES)
+
+
+def _of_kernel(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+    """What becomes of a kernel whose meaning an attribute tells, or its form."""
+    found = (rules["call_tir"](layouts, call) for rules in _KERNEL_RULES)
+    return next((made for made in found if made is not None), None)
+
+
+_RULES: dict[str, LayoutRule] = {
+    **element_wise.RULES,
+    **convolution.RULES,
+    **deconvolution.RULES,
+    **gathering.RULES,
+    **pooling.RULES,
+    **quantization.RULES,
+    **rearrangement.RULES,
+    **splitting.RULES,
+    "call_tir": _of_kernel,
+}
+_NARROW_RULES = {**_RULES, **narrow_convolution.RULES}
+
+
+@tvm.transform.module_pass(opt_level=0, name="AssignLayouts")
+class AssignLayouts:
+    """Lower convolutions and poolings to blocked computations, and keep what follows them blocked."""
+
+    def __init__(self, target: Target, algorithms: FastAlgorithms, strict: bool = False) -> None:
+        self._target = target
+        self._strict = strict
+        self._algorithms = algorithms
+
+    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        size = channels_of_a_block(mod, self._target)
+        mod = LayoutRewriter(mod, self._target, _rule_of, self._strict, self._algorithms, size).transform()
+        return relax.transform.DeadCodeElimination()(mod)
+
+
+def _rule_of(call: relax.Call) -> LayoutRule | None:
+    if not isinstance(call.op, tvm.ir.Op):
+        return None
+    rules = _NARROW_RULES if call.args and _is_narrow(call.args[0]) else _RULES
+    return rules.get(call.op.name.removeprefix("relax."))
+
+
+def _is_narrow(expr: relax.Expr) -> bool:
+    return isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) in NARROW

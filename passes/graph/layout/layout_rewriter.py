@@ -1,0 +1,203 @@
+"""The forms that a tensor has while layouts are assigned, and how to get from one to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from nnefc.ir.kernel_calls import kept_apart
+from nnefc.passes.compute.channel_order import arrange, arrange_array, rearrange, unarrange
+from nnefc.passes.compute.padding import Border, write_inside
+from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
+from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
+from nnefc.passes.graph.layout.blocked_layout import Blocked
+from nnefc.passes.graph.layout.blocking import to_blocks, to_plain
+from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_constant, shape_of
+from nnefc.symbolic.dims import known_less
+from nnefc.targets.machine.cpu.target import Target
+
+__all__ = ["LayoutRewriter", "LayoutRule"]
+
+
+# What becomes of a call: an expression in whichever layout suits the operation, or None where it must stay plain.
+LayoutRule = Callable[["LayoutRewriter", relax.Call], "relax.Expr | None"]
+
+
+class LayoutRewriter(Rewriter):
+    """Rebuilds `main`; each variable is in plain or in blocked layout, and its other form is made when asked for, once.
+
+    Attributes:
+        target: the machine.
+        size: channels in a block.
+        strict: leave out what rounds otherwise than the plain sum does.
+        algorithms: which constants are read by faster algorithms.
+    """
+
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        target: Target,
+        rule_of: Callable[[relax.Call], LayoutRule | None],
+        strict: bool,
+        algorithms: FastAlgorithms,
+        size: int,
+    ) -> None:
+        super().__init__(mod)
+        self.target = target
+        self.strict = strict
+        self.algorithms = algorithms
+        self.size = size
+        self._rule_of = rule_of
+        self._layout: dict[relax.Expr, Blocked] = {}  # of tensors in blocked layout
+        self._other_form: dict[tuple[relax.Expr, Blocked | None], relax.Expr] = {}
+        self._origin: dict[relax.Expr, relax.Expr] = {}  # of plain forms of blocked tensors
+        self._padded: dict[tuple[relax.Expr, Border], relax.Expr] = {}
+        self._made: dict[Hashable, relax.Expr] = {}
+
+    def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        rule = self._rule_of(call)
+        lowered = None if rule is None else rule(self, call)
+        if lowered is not None:
+            return lowered
+        args = list(call.args)
+        plain = [self.plain(arg) for arg in args]
+        if all(new is arg for new, arg in zip(plain, args, strict=True)):
+            return call
+        return relax.Call(call.op, plain, call.attrs, call.ty_args)
+
+    def result(self, expr: relax.Expr) -> relax.Expr:
+        return self.plain(super().result(expr))
+
+    # The forms of a tensor.
+
+    def layout_of(self, expr: relax.Expr) -> Blocked | None:
+        """The blocked layout that `expr` has; None if it is plain."""
+        return self._layout.get(expr)
+
+    def as_blocked(self, expr: relax.Var, channels: int, groups: int = 1) -> relax.Var:
+        """Note that `expr` is in blocked layout, each of `groups` equal parts of its channels in blocks of its own."""
+        return self.having(expr, Blocked.of(channels, self.size, groups))
+
+    def having(self, expr: relax.Var, layout: Blocked) -> relax.Var:
+        """Note that `expr` has the layout `layout`."""
+        self._layout[expr] = layout
+        return expr
+
+    def renamed(self, expr: relax.Expr, layout: Blocked) -> relax.Expr:
+        """The data of `expr`, in blocked layout, where the slots hold other channels; no work at all."""
+        return expr if self._layout[expr] == layout else self.having(self.builder.emit(expr), layout)
+
+    def like(self, source: relax.Expr, result: relax.Var) -> relax.Var:
+        """Note that `result` has the layout and the channels of `source`."""
+        if source in self._layout:
+            self._layout[result] = self._layout[source]
+        return result
+
+    def plain_shape(self, expr: relax.Expr) -> tuple[int, ...]:
+        """The shape of `expr` in plain layout, whichever it has."""
+        if expr not in self._layout:
+            return shape_of(expr)
+        batch, _, *spatial, _ = shape_of(expr)
+        return (batch, self._layout[expr].channels, *spatial)
+
+    def blocked(self, expr: relax.Expr) -> relax.Expr:
+        """`[N, C, *spatial]` in blocked layout, its channels in order."""
+        return self.laid_out(expr, Blocked.of(self.plain_shape(expr)[1], self.size))
+
+    def laid_out(self, expr: relax.Expr, wanted: Blocked) -> relax.Expr:
+        """`[N, C, *spatial]` in the layout `wanted`."""
+        own = self._layout.get(expr)
+        if own == wanted:
+            return expr
+        if is_constant(expr):
+            return constant(arrange_array(array_of(expr), 1, wanted.order, self.size))
+        if (expr, wanted) not in self._other_form:
+            form = self._arranged(expr, wanted) if own is None else self._rearranged(expr, own, wanted)
+            self._other_form[expr, wanted] = self.having(form, wanted)
+        return self._other_form[expr, wanted]
+
+    def plain(self, expr: relax.Expr) -> relax.Expr:
+        """A tensor, or a tuple of tensors, as the front end wrote it."""
+        if isinstance(expr, relax.Tuple):
+            return relax.Tuple([self.plain(field) for field in expr.fields])
+        layout = self._layout.get(expr)
+        if layout is None:
+            return expr
+        if (expr, None) not in self._other_form:
+            form = self._other_form[expr, None] = self._unarranged(expr, layout)
+            self._origin[form] = expr
+        return self._other_form[expr, None]
+
+    def origin(self, expr: relax.Expr) -> relax.Expr:
+        """The blocked tensor that `expr` is the plain form of; else `expr`."""
+        return self._origin.get(expr, expr)
+
+    def once(self, key: Hashable, make: Callable[[], relax.Expr]) -> relax.Expr:
+        """What `make` emits, the first time that it is asked for by this key."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def _arranged(self, expr: relax.Expr, wanted: Blocked) -> relax.Var:
+        if self._is_ordered(wanted):
+            return to_blocks(self.builder, expr, self.size, self.target.patches)
+        return self.emit(arrange, expr, constant(np.asarray(wanted.order, np.int32)), self.size)
+
+    def _rearranged(self, expr: relax.Expr, own: Blocked, wanted: Blocked) -> relax.Var:
+        order = np.asarray(wanted.order)
+        table = np.where(order >= 0, own.slots[np.maximum(order, 0)], order)
+        return self.emit(rearrange, expr, constant(table.astype(np.int32)))
+
+    def _unarranged(self, expr: relax.Expr, layout: Blocked) -> relax.Expr:
+        shape = self.plain_shape(expr)
+        if not self._is_ordered(layout):
+            return self.emit(unarrange, expr, constant(layout.slots))
+        if layout.is_full and all(size == 1 for size in shape[2:]):
+            return self.builder.emit(relax.op.reshape(expr, shape))  # the same bytes
+        return to_plain(self.builder, expr, layout.channels)
+
+    def _is_ordered(self, layout: Blocked) -> bool:
+        return layout == Blocked.of(layout.channels, self.size)
+
+    # Emitting computations.
+
+    def padded(self, data: relax.Expr, before: tuple[int, ...], after: tuple[int, ...], value: int = 0) -> relax.Expr:
+        """`data` with `value` around its spatial dimensions; what makes `data` then writes there, if it can."""
+        if not any(before) and not any(after):  # an open width may be more than nothing
+            return data
+        if any(known_less(width, 0) for width in (*before, *after)):
+            data = self._cropped(data, before, after)
+            before, after = (tuple(max(width, 0) for width in widths) for widths in (before, after))
+            return self.padded(data, before, after, value)
+        shape = shape_of(data)
+        rest = (0,) * (len(shape) - 2 - len(before))
+        border = Border((0, 0, *before, *rest), (0, 0, *after, *rest), value)
+        if is_constant(data):
+            widths = list(zip(border.before, border.after, strict=True))
+            return constant(np.pad(array_of(data), widths, constant_values=value))
+        if (data, border) not in self._padded:
+            inside = write_inside(shape, str(data.ty.dtype), border).with_attr(FUSION, OpPattern.ELEMENT_WISE)
+            result = relax.TensorType(border.around(shape), data.ty.dtype)
+            call = relax.call_tir(self.builder.add_func(kept_apart(inside), "pad"), [data], result)
+            self._padded[data, border] = self.builder.emit(call)
+        return self._padded[data, border]
+
+    def _cropped(self, data: relax.Expr, before: tuple[int, ...], after: tuple[int, ...]) -> relax.Expr:
+        """What negative padding leaves of the spatial dimensions."""
+        axes = range(2, 2 + len(before))
+        begin = [max(-low, 0) for low in before]
+        end = [shape_of(data)[axis] + min(high, 0) for axis, high in zip(axes, after, strict=True)]
+        return self.builder.emit(relax.op.strided_slice(data, list(axes), begin, end))
+
+    def kernel(self, function: Callable[..., object], *args: object, name: str) -> relax.Var:
+        """Emit a computation that element-wise steps after it are joined with."""
+        return self.emit(function, *args, pattern=OpPattern.OUT_FUSABLE, name=name)
+
+    def emit(
+        self, function: Callable[..., object], *args: object, pattern: int | None = None, name: str | None = None
+    ) -> relax.Var:
+        """Emit the TE computation `function(*args)`; the tensors come first in `args`."""
+        return self.emit_te(function, *args, name=name, attrs={} if pattern is None else {FUSION: pattern})

@@ -1,0 +1,333 @@
+"""Convolutions: direct, by Winograd's algorithm, depthwise, and in groups; any number of spatial dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from nnefc.passes.compute.blocked import blocks, multiply
+from nnefc.passes.compute.channel_order import arrange_array, convolve_gathered
+from nnefc.passes.compute.convolution import (
+    convolve,
+    convolve_depthwise,
+    convolve_wider,
+    pack_filter,
+    scale_inputs,
+)
+from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
+from nnefc.passes.compute.permuted_lanes import convolve_turned, turned_filters
+from nnefc.passes.compute.winograd import (
+    Tile,
+    multiply_tiles,
+    narrowed_input,
+    tiles_of,
+    transform_filter,
+    transform_input,
+    transform_output,
+)
+from nnefc.passes.graph.algorithms.choose_convolution import blocks_to_add, columns_to_add
+from nnefc.passes.graph.fusion.fusion_patterns import OpPattern
+from nnefc.passes.graph.layout.blocked_layout import Blocked
+from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
+from nnefc.passes.graph.layout.rules.group_reads import Reads, merged_groups, reads_of, slot_by_slot
+from nnefc.passes.graph.precision.use_16bit_floats import HalfSums, powers_for
+from nnefc.passes.graph.quantized.narrow_constants import weights_of, widened_for
+from nnefc.passes.graph.quantized.packed_operands import packed_data, packed_weights
+from nnefc.passes.graph.rewriter import constant as to_constant
+from nnefc.passes.graph.rewriter import is_call, shape_of
+from nnefc.symbolic.dims import item_count, typical
+
+__all__ = [
+    "RULES",
+    "Sliding",
+    "Winograd",
+    "convolution",
+    "filters_of",
+    "integers",
+    "result_sizes",
+    "sliding_of",
+    "split_padding",
+    "winograd_of",
+]
+
+
+def integers(values: Sequence[Any]) -> tuple[int, ...]:
+    """Integers of Relax as Python's."""
+    return tuple(int(value) for value in values)
+
+
+def split_padding(values: Sequence[Any], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Relax's padding list as (before, after)."""
+    padding = integers(values)
+    return (padding, padding) if len(padding) == rank else (padding[:rank], padding[rank:])
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """How a filter moves over the spatial dimensions."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+
+@dataclass(frozen=True)
+class Winograd:
+    """How Winograd's algorithm computes a convolution.
+
+    Attributes:
+        tile: results that are computed together.
+        dtype: the half float that the products multiply; None for float32.
+    """
+
+    tile: Tile
+    dtype: str | None = None
+
+
+def _from_call(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+    data, weights = call.args
+    filters = filters_of(layouts, weights)
+    if filters is None or str(weights.ty.dtype) != "float32" or str(data.ty.dtype) != "float32":
+        return None
+    return convolution(layouts, data, filters, sliding_of(call, filters.ndim - 2), winograd_of(layouts, filters))
+
+
+def winograd_of(layouts: LayoutRewriter, filters: np.ndarray) -> Winograd | None:
+    """How Winograd's algorithm computes the convolution with these filters, if it does."""
+    tile = layouts.algorithms.tile(filters)
+    if tile is None:
+        return None
+    return Winograd(tile, layouts.target.half_float if layouts.algorithms.narrows(filters) else None)
+
+
+def filters_of(layouts: LayoutRewriter, weights: relax.Expr) -> np.ndarray | None:
+    """The value of constant weights: in the narrower type that they are stored in, if the target widens it quickly."""
+    stored = weights_of(layouts.definition(weights))
+    return stored if stored is None or layouts.target.widens(str(stored.dtype)) else stored.astype(np.float32)
+
+
+def sliding_of(call: relax.Call, rank: int) -> Sliding:
+    """What the attributes of a convolution of so many spatial dimensions say."""
+    before, after = split_padding(call.attrs.padding, rank)
+    return Sliding(before, after, integers(call.attrs.strides), integers(call.attrs.dilation), int(call.attrs.groups))
+
+
+def convolution(
+    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, winograd: Winograd | None
+) -> relax.Expr:
+    """The convolution of `data` with the constant `filters` `[O, I / groups, *k]`, float32 or narrower.
+
+    Args:
+        winograd: by this algorithm, if given; the filters are float32 then.
+    """
+    outputs, inputs = filters.shape[:2]
+    groups = sliding.groups
+    if groups > 1 and inputs == 1 and outputs == groups:
+        return _depthwise(layouts, data, filters.astype(np.float32, copy=False), sliding)
+    if groups == 1:
+        data, filters = _in_order(layouts, data, filters)
+    if winograd is not None:
+        return _by_winograd(layouts, data, filters, sliding, winograd)
+    layout = layouts.layout_of(data)
+    aligned = groups == 1 or (inputs % layouts.size == 0 and outputs // groups % layouts.size == 0)
+    turned = None if aligned else _turned(layouts, data, filters, sliding)
+    if turned is not None:
+        return turned
+    if not aligned or (layout is not None and layout != Blocked.of(groups * inputs, layouts.size)):
+        return _gathered(layouts, data, filters, sliding)
+    few = inputs < layouts.size and layout is None
+    height, width = (1, *result_sizes(layouts.plain_shape(data)[2:], filters.shape[2:], sliding))[-2:]
+    count = blocks(outputs, layouts.size)
+    added = columns_to_add(height, width, count, layouts.target) if groups == 1 else 0
+    more = blocks_to_add(height, width + added, count, layouts.target) if groups == 1 else 0
+    size = layouts.size
+    if more:
+        filters = np.pad(filters, [(0, (count + more) * size - outputs), *[(0, 0)] * (filters.ndim - 1)])
+    elif groups == 1:
+        size = max(size, layouts.target.block_lanes("float32"))  # the filter is one for all levels of a library
+    packed = to_constant(pack_filter(filters, size if inputs % size == 0 else 0, size, groups))
+    if groups == 1 and not few and not layouts.strict:
+        data, packed = _with_scale_in_filter(layouts, data, packed)
+    packed = widened_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
+    data = data if few else layouts.blocked(data)
+    steps, dilation = sliding.strides, sliding.dilation
+    own = None if size == layouts.size else (count, layouts.size)
+    if added or more:
+        after = (*sliding.after[:-1], sliding.after[-1] + added * steps[-1])
+        source = layouts.padded(data, sliding.before, after)
+        given = (steps, dilation, width, multiply, count, own)
+        result = layouts.kernel(convolve_wider, source, packed, *given, name="convolution")
+    else:
+        source = layouts.padded(data, sliding.before, sliding.after)
+        result = layouts.kernel(convolve, source, packed, steps, dilation, groups, multiply, own, name="convolution")
+    return layouts.as_blocked(result, outputs)
+
+
+def result_sizes(sizes: Sequence[int], kernel: Sequence[int], sliding: Sliding) -> tuple[int, ...]:
+    """Spatial sizes of a convolution's result, of those of its data and of its filter."""
+    return tuple(
+        (length + before + after - (size - 1) * dilation - 1) // stride + 1
+        for length, before, after, size, dilation, stride in zip(
+            sizes, sliding.before, sliding.after, kernel, sliding.dilation, sliding.strides, strict=True
+        )
+    )
+
+
+def _pixels(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> int:
+    """How many places of the result have a sum for each output channel."""
+    batch, _, *sizes = layouts.plain_shape(data)
+    return typical(item_count((batch, *result_sizes(sizes, filters.shape[2:], sliding))))
+
+
+def _in_order(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) -> tuple[relax.Expr, np.ndarray]:
+    """`data`, if it has channels in every slot, under names that are in order; `filters` with the same names."""
+    layout = layouts.layout_of(data)
+    if layout is None or not layout.is_full:
+        return data, filters
+    return layouts.renamed(data, layout.gathered(layout.order)), filters[:, layout.order]
+
+
+def _with_scale_in_filter(
+    layouts: LayoutRewriter, data: relax.Expr, packed: relax.Expr
+) -> tuple[relax.Expr, relax.Expr]:
+    """The convolution of `x · s` by W as that of x by `s · W`, if each channel has one s and W is smaller than x."""
+    product, shape = layouts.definition(data), shape_of(data)
+    if layouts.layout_of(data) is None or not is_call(product, "multiply") or not layouts.used_once(data):
+        return data, packed
+    if shape[0] != 1 or math.prod(shape_of(packed)) >= typical(item_count(shape)):
+        return data, packed
+    one_a_channel = (1, shape[1], *(1,) * (len(shape) - 3), shape[-1])
+    for x, scale in (product.args, reversed(product.args)):
+        if layouts.layout_of(x) is not None and shape_of(x) == shape != one_a_channel == shape_of(scale):
+            return x, layouts.emit(scale_inputs, packed, scale)
+    return data, packed
+
+
+def _depthwise(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
+    layout = layouts.layout_of(data) or Blocked.of(filters.shape[0], layouts.size)
+    packed = to_constant(arrange_array(filters[:, 0], 0, layout.order, layouts.size))
+    source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
+    result = layouts.kernel(
+        convolve_depthwise, source, packed, sliding.strides, sliding.dilation, name="depthwise_convolution"
+    )
+    return layouts.having(result, layout)
+
+
+def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
+    """Each group, or several small ones, reads its channels wherever they are and begins a block in the result."""
+    outputs, inputs = filters.shape[:2]
+    layout = layouts.layout_of(data) or Blocked.of(sliding.groups * inputs, layouts.size)
+    source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
+    how = Multiplication("float32", str(filters.dtype))
+    if layouts.strict:
+        merged, groups = filters, sliding.groups
+        reads: Reads | None = slot_by_slot(layout, groups)
+    else:
+        merged, groups = merged_groups(filters, sliding.groups, layouts.size)
+        reads = reads_of(layout, groups, how, filters.shape[2:], layouts.target, layouts.size)
+    assert reads is not None  # of float32, slot by slot at least
+    packed = to_constant(reads.pack(merged, layout, how, layouts.size))
+    weights = widened_for(layouts, packed, _pixels(layouts, data, filters, sliding), layouts.target)
+    given = (to_constant(reads.first), sliding.strides, sliding.dilation)
+    result = layouts.kernel(convolve_gathered, source, weights, *given, name="convolution")
+    return layouts.as_blocked(result, outputs, groups)
+
+
+def _turned(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr | None:
+    """Groups that are a small part of a vector, of which each lane reads its own: the result has the data's layout.
+
+    None if there are others, or no data whose groups lie side by side.
+    """
+    outputs, inputs = filters.shape[:2]
+    lanes, target = layouts.target.lanes("float32"), layouts.target
+    if outputs != sliding.groups * inputs or lanes % inputs or 2 * inputs > lanes or not target.turns_lanes:
+        return None
+    layout = layouts.layout_of(data) or Blocked.of(outputs, layouts.size)
+    packed = turned_filters(filters, layout.order, layouts.size)
+    if packed is None:
+        return None
+    source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
+    weights = widened_for(layouts, to_constant(packed), _pixels(layouts, data, filters, sliding), target)
+    result = layouts.kernel(
+        convolve_turned, source, weights, sliding.strides, sliding.dilation, name="grouped_convolution"
+    )
+    return layouts.having(result, layout)
+
+
+def _by_winograd(
+    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, winograd: Winograd
+) -> relax.Expr:
+    """A 3 × 3 convolution in three kernels; the padding is widened to whole tiles."""
+    batch, _, *sizes = layouts.plain_shape(data)
+    height, width = result_sizes(sizes, filters.shape[2:], sliding)
+    tile, dtype = winograd.tile, winograd.dtype
+    rows, columns = tiles_of(height, tile[0]), tiles_of(width, tile[1])
+    wider = (sliding.after[0] + rows * tile[0] - height, sliding.after[1] + columns * tile[1] - width)
+    weights = transform_filter(pack_filter(filters, layouts.size, layouts.size, 1), tile)
+    source = layouts.blocked(data)
+    if dtype == "float16":
+        return _winograd_in_halves(layouts, source, weights, sliding, wider, tile, (height, width), filters.shape[0])
+    padded = layouts.padded(source, sliding.before, wider)
+    opaque = OpPattern.OPAQUE
+    if dtype is None:
+        tiles: relax.Expr = layouts.emit(transform_input, padded, rows, columns, tile, pattern=opaque)
+        products = layouts.kernel(multiply_tiles, tiles, to_constant(weights), name="multiply_tiles")
+    else:
+        how = multiplication_of(layouts.target, dtype, dtype)
+        tiles = layouts.emit(narrowed_input, padded, rows, columns, tile, dtype, pattern=opaque)
+        packed = to_constant(packed_weights(weights, 3, how))
+        operands = packed_data(layouts.builder, tiles, how)
+        products = layouts.kernel(multiply_tiles, operands, packed, how.product, name="multiply_tiles")
+    result = layouts.kernel(transform_output, products, batch, height, width, tile, name="transform_output")
+    return layouts.as_blocked(result, filters.shape[0])
+
+
+_LARGEST_TERMS = HalfSums(4096, 1 / 32, 2.0)
+"""What the largest transformed weights of a channel sum up to: transformed data are up to 10.6 times as large."""
+
+
+def _winograd_in_halves(
+    layouts: LayoutRewriter,
+    data: relax.Expr,
+    weights: np.ndarray,
+    sliding: Sliding,
+    wider: tuple[int, ...],
+    tile: Tile,
+    sizes: tuple[int, int],
+    outputs: int,
+) -> relax.Expr:
+    """The same, computed in float16, by transformed weights `[points, O blocks, I blocks, i, o]` of float32.
+
+    Args:
+        sizes: of the result.
+    """
+    height, width = sizes
+    batch = shape_of(data)[0]
+    points, outer, _, _, lanes = weights.shape
+    terms = np.moveaxis(weights, (1, 4), (0, 1)).reshape(outer * lanes, points, -1)
+    largest = np.abs(terms).sum(axis=2).max(axis=1)
+    scale = powers_for(largest[:, None], _LARGEST_TERMS).reshape(outer, 1, 1, lanes)
+    half = layouts.builder.emit(relax.op.astype(data, "float16"))
+    padded = layouts.padded(half, sliding.before, wider)
+    counts = tiles_of(height, tile[0]), tiles_of(width, tile[1])
+    tiles = layouts.emit(transform_input, padded, *counts, tile, pattern=OpPattern.OPAQUE)
+    how = multiplication_of(layouts.target, "float16", "float16")
+    packed = to_constant((weights * scale).astype(np.float16))
+    products = layouts.kernel(multiply_tiles, tiles, packed, how.product, name="multiply_tiles")
+    narrow = layouts.builder.emit(relax.op.astype(products, "float16"))
+    made = layouts.kernel(transform_output, narrow, batch, height, width, tile, name="transform_output")
+    result = layouts.builder.emit(relax.op.astype(made, "float32"))
+    if np.any(scale != 1):
+        back = to_constant((1 / scale).reshape(1, outer, 1, 1, lanes).astype(np.float32))
+        result = layouts.builder.emit(relax.op.multiply(result, back))
+    return layouts.as_blocked(result, outputs)
+
+
+RULES: dict[str, LayoutRule] = {"nn.conv1d": _from_call, "nn.conv2d": _from_call, "nn.conv3d": _from_call}

@@ -1,0 +1,216 @@
+"""Transposed convolutions as one convolution for each phase of their stride, all at once, and an interleaving.
+
+    y = conv2d_transpose(x, W, strides=2)     →     p = convolution(x, W'),  y[…, 2 i + r, …] = p[phase r, …, i, …]
+
+A result at position i sums over the taps k ≡ i (mod stride) only: those of one phase are a small convolution, and the
+phases differ in their filters alone, so that they are output channels of one convolution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from nnefc.ir.attributes import INTERLEAVED_PHASES
+from nnefc.ir.kernel_calls import emit_te
+from nnefc.passes.compute.blocked import blocks
+from nnefc.passes.compute.row_major_convolution import interleave_plain
+from nnefc.passes.graph.layout.blocked_layout import Blocked
+from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
+from nnefc.passes.graph.layout.rules.convolution import (
+    Sliding,
+    convolution,
+    filters_of,
+    integers,
+    split_padding,
+    winograd_of,
+)
+from nnefc.passes.graph.rewriter import shape_of
+from nnefc.symbolic.dims import dimensions
+
+__all__ = ["RULES", "Geometry", "Interleaving", "Phases", "geometry_of", "phases_of"]
+
+
+@dataclass(frozen=True)
+class Interleaving:
+    """`[N, phases · O, *steps]` → `[N, O, *outputs]`: see :func:`interleave_plain`."""
+
+    strides: tuple[int, ...]
+    before: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """How many phases there are."""
+        return math.prod(self.strides)
+
+    def emit(self, builder: relax.BlockBuilder, phases: relax.Expr) -> relax.Var:
+        """The variable of a kernel, which takes part in layouts."""
+        return emit_te(
+            builder,
+            lambda data: interleave_plain(data, self.strides, self.before, self.outputs),
+            phases,
+            name="interleave",
+            attrs={INTERLEAVED_PHASES: [*self.strides, *self.before]},
+        )
+
+
+def _deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+    data, weights = call.args
+    filters, geometry = filters_of(layouts, weights), geometry_of(call, layouts.plain_shape(data)[2:], layouts.size)
+    if filters is None or geometry is None:
+        return None
+    strides = integers(call.attrs.strides)
+    made = _phase_filters(filters, strides, geometry.taps, layouts.size)
+    phases = convolution(layouts, data, made, geometry.sliding, winograd_of(layouts, filters))
+    before, _ = split_padding(call.attrs.padding, len(strides))
+    result = layouts.emit(interleave, phases, strides, before, geometry.outputs)
+    return layouts.as_blocked(result, filters.shape[1])
+
+
+def _interleaving(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+    """Of phases in blocks: each phase in blocks of its own."""
+    attrs = layouts.builder.get()[call.args[0]].attrs
+    if INTERLEAVED_PHASES not in attrs:
+        return None
+    data = call.args[1].fields[0]
+    if layouts.layout_of(data) is None:
+        return None
+    numbers = integers(attrs[INTERLEAVED_PHASES])
+    strides, before = numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
+    channels, count = layouts.plain_shape(data)[1], math.prod(strides)
+    phases = layouts.laid_out(data, Blocked.of(channels, layouts.size, count))
+    outputs = dimensions(call.ty_args[0].shape)[2:]
+    result = layouts.emit(interleave, phases, strides, before, outputs)
+    return layouts.as_blocked(result, channels // count)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A transposed convolution as a convolution that computes all phases.
+
+    Attributes:
+        taps: spatial sizes of its filter.
+        channels: of its result: those of each phase, in whole blocks.
+        sliding: over the input.
+        outputs: spatial sizes of the transposed convolution's result.
+    """
+
+    taps: tuple[int, ...]
+    channels: int
+    sliding: Sliding
+    outputs: tuple[int, ...]
+
+
+def geometry_of(call: relax.Call, sizes: Sequence[int], size: int) -> Geometry | None:
+    """How a transposed convolution of an input of these spatial sizes is computed, in blocks of `size`.
+
+    None if it is not one of float32, is dilated or in groups, or so much is cut off that part of
+    the input is not needed.
+    """
+    data, weights = call.args
+    attrs = call.attrs
+    if {str(weights.ty.dtype), str(data.ty.dtype)} != {"float32"}:
+        return None
+    if int(attrs.groups) != 1 or any(step != 1 for step in integers(attrs.dilation)):
+        return None
+    _, channels, *kernel = shape_of(weights)
+    before, after = split_padding(attrs.padding, len(kernel))
+    strides, beyond = integers(attrs.strides), integers(attrs.output_padding)
+    outputs = tuple(
+        (e - 1) * s + k - b - a + o
+        for e, s, k, b, a, o in zip(sizes, strides, kernel, before, after, beyond, strict=True)
+    )
+    sliding = _sliding(kernel, sizes, outputs, strides, before)
+    if sliding is None:
+        return None
+    taps = tuple(b + 1 for b in sliding.before)
+    return Geometry(taps, math.prod(strides) * blocks(channels, size) * size, sliding, outputs)
+
+
+def _sliding(
+    kernel: Sequence[int], sizes: Sequence[int], outputs: Sequence[int], strides: Sequence[int], before: Sequence[int]
+) -> Sliding | None:
+    """How the phases' filters move over the input; None if part of the input is not needed."""
+    taps = tuple(-(-k // s) for k, s in zip(kernel, strides, strict=True))
+    steps = tuple((o - 1 + b) // s + 1 for o, b, s in zip(outputs, before, strides, strict=True))
+    if any(step < size for step, size in zip(steps, sizes, strict=True)):
+        return None
+    ones = (1,) * len(taps)
+    after = tuple(m - e for m, e in zip(steps, sizes, strict=True))
+    return Sliding(tuple(t - 1 for t in taps), after, strides=ones, dilation=ones, groups=1)
+
+
+@dataclass(frozen=True)
+class Phases:
+    """A transposed convolution as a convolution whose output channels are those of all phases, phase by phase."""
+
+    filters: np.ndarray
+    sliding: Sliding
+
+
+def phases_of(
+    filters: np.ndarray,
+    sizes: Sequence[int],
+    outputs: Sequence[int],
+    strides: tuple[int, ...],
+    before: Sequence[int],
+    size: int,
+) -> Phases | None:
+    """The phases of a transposed convolution; None if so much is cut off that part of the input is not needed.
+
+    Args:
+        filters: `[I, O, *k]`.
+        sizes, outputs: spatial sizes of the input and of the result.
+        before: what is cut off at the beginning.
+        size: the output channels of a phase are filled up to a multiple of it.
+    """
+    sliding = _sliding(filters.shape[2:], sizes, outputs, strides, before)
+    if sliding is None:
+        return None
+    return Phases(_phase_filters(filters, strides, tuple(b + 1 for b in sliding.before), size), sliding)
+
+
+def _phase_filters(filters: np.ndarray, strides: tuple[int, ...], taps: tuple[int, ...], size: int) -> np.ndarray:
+    """`[I, O, *k]` → `[phases · O in whole blocks, I, *taps]`, reversed along the taps."""
+    inputs, outputs, *kernel = filters.shape
+    whole = blocks(outputs, size) * size
+    phases = []
+    for offsets in product(*map(range, strides)):
+        phase = np.zeros((whole, inputs, *taps), filters.dtype)
+        part = filters[(slice(None), slice(None), *(slice(r, None, s) for r, s in zip(offsets, strides, strict=True)))]
+        part = np.swapaxes(part, 0, 1)[(slice(None), slice(None), *[slice(None, None, -1)] * len(kernel))]
+        place = tuple(slice(t - length, t) for t, length in zip(taps, part.shape[2:], strict=True))
+        phase[(slice(0, outputs), slice(None), *place)] = part
+        phases.append(phase)
+    return np.concatenate(phases)
+
+
+def interleave(
+    phases: te.Tensor, strides: tuple[int, ...], before: tuple[int, ...], outputs: tuple[int, ...]
+) -> te.Tensor:
+    """`[N, phases · blocks, *steps, b]` → `[N, blocks, *outputs, b]`: position i is step (i + before) // stride of
+    phase (i + before) % stride."""
+    batch, outer, *_, size = phases.shape
+    count = int(outer) // int(np.prod(strides))
+
+    def element(n: tirx.Var, c: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
+        *position, lane = rest
+        shifted = [p + b for p, b in zip(position, before, strict=True)]
+        phase: tirx.Expr = tirx.const(0, "int64")
+        for place, stride in zip(shifted, strides, strict=True):
+            phase = phase * stride + place % stride
+        return phases(n, phase * count + c, *[p // s for p, s in zip(shifted, strides, strict=True)], lane)
+
+    return te.compute((batch, count, *outputs, size), element, name="interleave")
+
+
+RULES: dict[str, LayoutRule] = {
+    **{f"nn.conv{rank}d_transpose": _deconvolution for rank in (1, 2, 3)},
+    "call_tir": _interleaving,
+}

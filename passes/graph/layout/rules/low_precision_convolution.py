@@ -1,0 +1,310 @@
+"""Convolutions of 8-bit integers with sums in int32, and of half floats with sums in float32, by dot products.
+
+    s = conv2d(x, W, out_dtype="int32")     →     s = convolution(packed(x), pack(W)) + c
+
+`packed` reads the bytes of neighbouring channels of a blocked tensor as one int32, which costs nothing. Where the
+instruction wants data of the other sign, 128 is added to them or taken away; `c` makes up for that: 128 times the sum
+of the weights of each output channel. Padding that a `nn.pad` before the convolution adds is part of it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from nnefc.ir.kernel_calls import emit_te
+from nnefc.passes.compute.blocked import blocks
+from nnefc.passes.compute.channel_order import arrange_array, convolve_gathered
+from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_filter
+from nnefc.passes.compute.dot.depthwise_int8x4 import convolve_words, words_of
+from nnefc.passes.compute.dot.depthwise_int16_sums import convolve_pairs, takes_pairs
+from nnefc.passes.compute.dot.depthwise_int16x2 import convolve_rows, pack_rows
+from nnefc.passes.compute.dot.dot_product import Multiplication, byte_product, multiplication_of, pair_product
+from nnefc.passes.compute.dot.matrix_units import in_tiles
+from nnefc.passes.compute.window_sums import sum_blocks, sum_channels, sum_lanes, sum_windows
+from nnefc.passes.graph.layout.blocked_layout import Blocked
+from nnefc.passes.graph.layout.blocking import to_blocks
+from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
+from nnefc.passes.graph.layout.rules.convolution import Sliding, integers, result_sizes, split_padding
+from nnefc.passes.graph.layout.rules.dot_accumulate_convolution import Padded, summed_convolution
+from nnefc.passes.graph.layout.rules.group_reads import merged_groups, reads_of
+from nnefc.passes.graph.quantized.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
+from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
+from nnefc.passes.graph.rewriter import constant as to_constant
+from nnefc.targets.machine.cpu.target import Target
+
+__all__ = ["RULES", "fills_blocks"]
+
+_MOST_TAPS = 49
+"""Of a window whose items are added up one by one."""
+
+_MOST_FILLED = 1.5
+"""Items of whole blocks for each channel, of which loops are assembler; more of them take longer than that saves."""
+
+_MOST_READ = 2
+"""Items that a group reads for each channel of its own; a copy of the data costs less than more of them."""
+
+
+def _convolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+    data, weights = call.args
+    if not is_constant(weights) or str(weights.ty.dtype) not in NARROW:
+        return None
+    filters, attrs = array_of(weights), call.attrs
+    before, after = split_padding(attrs.padding, filters.ndim - 2)
+    padded = Padded(data)
+    if not any((*before, *after)) and (inner := _padding_of(layouts, data)) is not None:
+        padded, before, after = inner
+    sliding = Sliding(before, after, integers(attrs.strides), integers(attrs.dilation), int(attrs.groups))
+    if sliding.groups > 1 and filters.shape[1] == 1 and filters.shape[0] == sliding.groups:
+        return _depthwise(layouts, padded, filters, sliding)
+    return _dense(layouts, padded, filters, sliding)
+
+
+def _padding_of(layouts: LayoutRewriter, data: relax.Expr) -> tuple[Padded, tuple[int, ...], tuple[int, ...]] | None:
+    """What `data` pads, with which value, and by how much before and after each spatial dimension, if it does."""
+    source = layouts.definition(data)
+    if not is_call(source, "nn.pad") or source.attrs.pad_mode != "constant":
+        return None
+    widths = integers(source.attrs.pad_width)
+    before, after = widths[::2], widths[1::2]
+    if any((*before[:2], *after[:2])):
+        return None
+    return Padded(layouts.origin(source.args[0]), int(source.attrs.pad_value)), before[2:], after[2:]
+
+
+def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
+    if layouts.target.summed_bytes and {str(padded.data.ty.dtype), str(filters.dtype)} <= set(BYTES):
+        return summed_convolution(layouts, padded, filters, sliding)
+    how = multiplication_of(layouts.target, str(padded.data.ty.dtype), str(filters.dtype)).of_values(filters)
+    if not layouts.target.hosted and how.terms > 1 and filters.shape[1] == sliding.groups == 1:
+        plain = Padded(layouts.plain(padded.data), padded.value)
+        padded, filters, sliding = _taps_as_channels(layouts, plain, filters, sliding)
+    value = padded.value + how.offset
+    few_taps = str(filters.dtype) in BYTES and math.prod(filters.shape[2:]) <= _MOST_TAPS
+    if few_taps and sliding.groups == filters.shape[0] == 1 and np.all(filters == 1):
+        return _window_sums(layouts, padded.data, filters, sliding, how, value)
+    merged, groups = merged_groups(filters, sliding.groups, layouts.size)
+    outputs, inputs = merged.shape[:2]
+    in_blocks: bool | None = False
+    if groups == 1 and inputs < layouts.size and layouts.layout_of(padded.data) is None:
+        source = _few_channels(layouts, padded.data, sliding, how, value)
+    else:
+        in_blocks = _by_whole_blocks(how, merged, layouts)
+        gathered = _gathered(layouts, padded, merged, groups, sliding, how, in_blocks is None)
+        if gathered is not None:
+            return _with_offset(layouts, gathered, filters, how)
+        data = _in_blocks(layouts, padded.data, Blocked.of(groups * inputs, layouts.size, groups), how)
+        source = packed_data(layouts.builder, layouts.padded(data, sliding.before, sliding.after, value), how)
+    block_in = layouts.size // how.terms if in_blocks else 0
+    packed = to_constant(pack_filter(packed_weights(merged, 1, how), block_in, layouts.size, groups))
+    steps, name = (sliding.strides, sliding.dilation), "integer_convolution"
+    result = layouts.kernel(convolve, source, packed, *steps, groups, how.product, name=name)
+    return _with_offset(layouts, layouts.as_blocked(result, outputs, groups), filters, how)
+
+
+def fills_blocks(how: Multiplication, inputs: int, size: int, target: Target) -> bool:
+    """Whether products by lane are of whole blocks of `size` channels, and not only of so many `inputs`."""
+    assembled = how.is_long or (target.vectors.by_lane and how.dot is not None and how.data in (*BYTES, "float16"))
+    return assembled and blocks(inputs, size) * size <= _MOST_FILLED * inputs
+
+
+def _by_whole_blocks(how: Multiplication, filters: np.ndarray, layouts: LayoutRewriter) -> bool | None:
+    """Whether sums over channels in order go through whole blocks, and not only to the last channel of a group; None
+    where they cannot be made in parts that are short enough."""
+    inputs, *kernel = filters.shape[1:]
+    if in_tiles(how, layouts.target):
+        return True
+    whole = how.is_cut(blocks(inputs, layouts.size), *kernel, layouts.size // how.terms)
+    fills = inputs % layouts.size == 0 or fills_blocks(how, inputs, layouts.size, layouts.target)
+    if not fills and how.is_cut(*kernel, -(-inputs // how.terms)):
+        return False
+    return True if whole else None
+
+
+def _in_blocks(layouts: LayoutRewriter, data: relax.Expr, layout: Blocked, how: Multiplication) -> relax.Expr:
+    """Data as the instruction reads them; plain ones are converted first, in long vectors."""
+    if layouts.layout_of(data) is None:
+        data = _converted(layouts, data, how)
+    return _converted(layouts, layouts.laid_out(data, layout), how)
+
+
+def _converted(layouts: LayoutRewriter, data: relax.Expr, how: Multiplication) -> relax.Expr:
+    """Once, for all convolutions that read the data."""
+    made = layouts.once(("converted", data, how.data), lambda: converted(layouts.builder, data, how))
+    return layouts.like(data, made)
+
+
+def _window_sums(
+    layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, how: Multiplication, value: int
+) -> relax.Expr:
+    """A convolution with a filter of ones: the sums of the items under its window, in plain layout."""
+    channels = filters.shape[1]
+    if layouts.layout_of(data) is None and channels < layouts.size:
+        source = layouts.padded(_converted(layouts, data, how), sliding.before, sliding.after, value)
+        pixels = layouts.emit(sum_channels, source)
+    else:
+        layout = Blocked.of(channels, layouts.size)
+        source = layouts.padded(_in_blocks(layouts, data, layout, how), sliding.before, sliding.after, value)
+        bits = np.where(np.asarray(layout.order) >= 0, -1, 0).reshape(-1, layouts.size)
+        pixels = layouts.emit(sum_lanes, layouts.emit(sum_blocks, source, to_constant(bits.astype(how.data))))
+    sums = layouts.emit(sum_windows, pixels, filters.shape[2:], sliding.strides, sliding.dilation)
+    if not how.offset:
+        return sums
+    less = to_constant(np.full((1,) * filters.ndim, -how.offset * filters.size, np.int32))
+    return layouts.builder.emit(relax.op.add(sums, less))
+
+
+def _with_offset(layouts: LayoutRewriter, result: relax.Var, filters: np.ndarray, how: Multiplication) -> relax.Expr:
+    """Sums without what is added to the data."""
+    if not how.offset:
+        return result
+    outputs = filters.shape[0]
+    sums = filters.astype(np.int64).sum(axis=tuple(range(1, filters.ndim))) * -how.offset
+    shift = to_constant(sums.astype(np.int32).reshape(1, outputs, *[1] * (filters.ndim - 2)))
+    layout = layouts.layout_of(result)
+    assert layout is not None
+    return layouts.like(result, layouts.builder.emit(relax.op.add(result, layouts.laid_out(shift, layout))))
+
+
+def _gathered(
+    layouts: LayoutRewriter,
+    padded: Padded,
+    filters: np.ndarray,
+    groups: int,
+    sliding: Sliding,
+    how: Multiplication,
+    too_long: bool,
+) -> relax.Var | None:
+    """Each group reads its channels wherever they are, and others' count as zero; None where they are in order, or are
+    better brought in order before, for few of what a group would read are its own.
+
+    Args:
+        too_long: whether sums over channels in order are, for the type that they are made in.
+    """
+    in_order = Blocked.of(groups * filters.shape[1], layouts.size, groups)
+    layout = layouts.layout_of(padded.data) or in_order
+    if in_tiles(how, layouts.target) or (layout == in_order and not too_long):
+        return None
+    reads = reads_of(layout, groups, how, filters.shape[2:], layouts.target, layouts.size)
+    if reads is None or reads.items > _MOST_READ * filters.shape[1]:
+        return None
+    data = _in_blocks(layouts, padded.data, layout, how)
+    around = layouts.padded(data, sliding.before, sliding.after, padded.value + how.offset)
+    result = layouts.kernel(
+        convolve_gathered,
+        packed_data(layouts.builder, around, how),
+        to_constant(reads.pack(filters, layout, how, layouts.size)),
+        to_constant(reads.first),
+        sliding.strides,
+        sliding.dilation,
+        how.product,
+        name="integer_convolution",
+    )
+    return layouts.as_blocked(result, filters.shape[0], groups)
+
+
+def _taps_as_channels(
+    layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding
+) -> tuple[Padded, np.ndarray, Sliding]:
+    """A convolution of one channel as that of as many as the filter is wide, each of which is the data moved aside.
+
+    A packed operand then holds neighbouring items of a row, and not one item alone.
+    """
+    width, last = filters.shape[-1], len(filters.shape) - 3
+    before, stride, dilation = sliding.before[last], sliding.strides[last], sliding.dilation[last]
+    size = shape_of(padded.data)[-1]
+    count = (size + before + sliding.after[last] - (width - 1) * dilation - 1) // stride + 1
+
+    def moved(data: te.Tensor) -> te.Tensor:
+        def element(n: tirx.Var, tap: tirx.Var, *place: tirx.Var) -> tirx.Expr:
+            *outer, x = place
+            column = x * stride + tap * dilation - before
+            inside = tirx.all(column >= 0, column < size)
+            return tirx.if_then_else(inside, data(n, 0, *outer, column), tirx.const(padded.value, data.dtype))
+
+        return te.compute((data.shape[0], width, *data.shape[2:-1], count), element, name="taps")
+
+    source = emit_te(layouts.builder, moved, padded.data, name="taps")
+    ones = Sliding(
+        (*sliding.before[:last], 0),
+        (*sliding.after[:last], 0),
+        (*sliding.strides[:last], 1),
+        (*sliding.dilation[:last], 1),
+        1,
+    )
+    return Padded(source, padded.value), np.moveaxis(filters, -1, 1)[:, :, 0][..., None], ones
+
+
+def _few_channels(
+    layouts: LayoutRewriter, data: relax.Expr, sliding: Sliding, how: Multiplication, value: int
+) -> relax.Expr:
+    """Plain data in one block of as many packed operands as their channels need: no work goes into a fuller one.
+
+    Padding comes last: packed operands are moved faster than bytes.
+    """
+    filled = -(-shape_of(data)[1] // how.terms) * how.terms
+    whole = to_blocks(layouts.builder, converted(layouts.builder, data, how), filled, layouts.target.patches)
+    joined = packed_data(layouts.builder, whole, how)
+    bits = 32 // how.terms
+    word = sum((value & ((1 << bits) - 1)) << (bits * term) for term in range(how.terms))
+    around = value if how.terms == 1 else word - (1 << 32 if word >> 31 else 0)
+    return layouts.padded(joined, sliding.before, sliding.after, around)
+
+
+def _depthwise(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
+    layout = layouts.layout_of(padded.data) or Blocked.of(filters.shape[0], layouts.size)
+    data, filters = layouts.laid_out(padded.data, layout), filters[:, 0]
+    before, after = sliding.before, sliding.after
+    width = result_sizes(layouts.plain_shape(padded.data)[2:], filters.shape[1:], sliding)[-1]
+    words = words_of(layouts.target, str(data.ty.dtype), filters, sliding.strides, sliding.dilation, width)
+    if words is not None:
+        more = words.width(width) - (shape_of(data)[-2] + before[-1] + after[-1])
+        source = layouts.padded(data, before, (*after[:-1], after[-1] + max(more, 0)), padded.value)
+        packed = to_constant(arrange_array(words.pack(filters), 0, layout.order, layouts.size))
+        name, given = "integer_depthwise_convolution", (sliding.strides, sliding.dilation, words, width)
+        return layouts.having(layouts.kernel(convolve_words, source, packed, *given, name=name), layout)
+    if takes_pairs(layouts.target, filters):
+        return _in_pairs(layouts, Padded(data, padded.value), filters, sliding, layout)
+    if str(filters.dtype) == "float16":
+        how = multiplication_of(layouts.target, str(data.ty.dtype), "float16")
+        packed = to_constant(arrange_array(filters, 0, layout.order, layouts.size))
+        source = layouts.padded(data, before, after, padded.value)
+        steps, name = (sliding.strides, sliding.dilation), "half_depthwise_convolution"
+        made = layouts.kernel(convolve_depthwise, source, packed, *steps, how.product, name=name)
+        return layouts.having(made, layout)
+    source, name = layouts.padded(data, before, after, padded.value), "integer_depthwise_convolution"
+    of_pairs = pair_product(layouts.target)
+    if of_pairs is not None:
+        packed = to_constant(arrange_array(pack_rows(filters), 0, layout.order, layouts.size))
+        windows = (sliding.strides, sliding.dilation, filters.shape[1:])
+        return layouts.having(layouts.kernel(convolve_rows, source, packed, *windows, of_pairs, name=name), layout)
+    # wide ones take fewer instructions, and much of a small memory
+    how = Multiplication(str(data.ty.dtype), "int32" if layouts.target.hosted else str(filters.dtype))
+    packed = to_constant(arrange_array(filters.astype(how.weights), 0, layout.order, layouts.size))
+    product = byte_product(layouts.target) or how.product
+    result = layouts.kernel(convolve_depthwise, source, packed, sliding.strides, sliding.dilation, product, name=name)
+    return layouts.having(result, layout)
+
+
+def _in_pairs(
+    layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding, layout: Blocked
+) -> relax.Expr:
+    """By products of 16 bits: of int8 alone, so that other data become such, and the sums are less by a constant."""
+    offset = 0 if str(padded.data.ty.dtype) == "int8" else -128
+    how = Multiplication("int8", "int8", offset)
+    data = converted(layouts.builder, padded.data, how)
+    result = layouts.kernel(
+        convolve_pairs,
+        layouts.padded(data, sliding.before, sliding.after, padded.value + offset),
+        to_constant(arrange_array(filters, 0, layout.order, layouts.size)),
+        sliding.strides,
+        sliding.dilation,
+        layouts.target,
+        name="integer_depthwise_convolution",
+    )
+    return _with_offset(layouts, layouts.having(result, layout), filters[:, None], how)
+
+
+RULES: dict[str, LayoutRule] = {f"nn.conv{rank}d": _convolution for rank in (1, 2, 3)}

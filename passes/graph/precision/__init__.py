@@ -1,0 +1,1 @@
+"""Computations in fp16, bfloat16 and float32."""

@@ -1,0 +1,59 @@
+"""Which convolutions and matrix products multiply half floats on a CPU, and which only store their weights in them."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from nnefc.passes.compute.dot.dot_product import pair_speed, sums_in_halves
+from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
+from nnefc.passes.graph.precision.use_16bit_floats import MOVES, SUMS_OF_LANES, SUMS_OF_PAIRS, Chooser, HalfSums, Use
+from nnefc.passes.graph.rewriter import is_call
+from nnefc.targets.machine.cpu.target import Target
+
+__all__ = ["moves_on", "sums_on", "uses_on"]
+
+_CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+
+
+_ADDITIONS = ("add", "clip")
+"""Arithmetic that is done in float16 where its result is stored in float16: it rounds once more, by as much."""
+
+
+def moves_on(target: Target, dtype: str) -> tuple[str, ...]:
+    """What moves half floats: without their arithmetic, all that has some is done in float32 on the way to memory."""
+    if dtype == "float16" and sums_in_halves(target):
+        return *MOVES, *_ADDITIONS
+    return tuple(name for name in MOVES if name != "nn.relu" and "pool" not in name)
+
+
+def sums_on(target: Target) -> HalfSums:
+    """What sums in float16 ask of weights on `target`."""
+    return SUMS_OF_LANES if sums_in_halves(target) else SUMS_OF_PAIRS
+
+
+def uses_on(target: Target, dtype: str, algorithms: FastAlgorithms) -> Chooser:
+    """The choice for `target`: products of pairs where they are faster, and no faster algorithm has the weights."""
+    fast = pair_speed(target) > 1
+    multiplied = Use.SUMMED if dtype == "float16" else Use.MULTIPLIED
+
+    def use(call: relax.Call, weights: np.ndarray | None) -> Use:
+        """Sums of pairs of float16 are made in float16."""
+        if weights is None or weights.dtype.itemsize == 1 or not target.widens(dtype):
+            return Use.NONE  # bytes are narrower still
+        if algorithms.narrows(weights) and dtype == "float16":
+            return Use.READ
+        if algorithms.tile(weights) is not None or algorithms.by_strassen(weights):
+            return Use.NONE
+        if is_call(call, "matmul"):
+            if weights.ndim > 2:
+                return Use.NONE
+            return multiplied if fast else Use.STORED
+        if not is_call(call, *_CONVOLUTIONS):
+            return Use.NONE
+        groups = int(call.attrs.groups)
+        if groups > 1 and weights.shape[1] == 1 and not (dtype == "float16" and sums_in_halves(target)):
+            return Use.NONE  # a filter of its own for each channel: no sums of pairs
+        return multiplied if fast else Use.STORED
+
+    return use

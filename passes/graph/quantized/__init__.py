@@ -1,0 +1,1 @@
+"""Computations on integers in place of dequantized values."""

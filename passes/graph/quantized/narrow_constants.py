@@ -1,0 +1,288 @@
+"""Keep large constants in the narrow types that hold them, and widen them where they are read.
+
+    t = dequantize(Q, s, 0)      # int8 Q            t = widened(Q, s);  a = gather(t, i)     # one kernel, after fusion
+    a = gather(t, i)                                 m = matmul(x, astype(Q, "float32"))      # packed in 8 bits
+    m = matmul(x, t)                          →      m = multiply(m, s)
+    y = multiply(x, C)           # float32 C         w = widened(H);  y = multiply(x, w)      # H: C in float16
+
+Constants are dequantized, or were half floats, in models that shall be small. Computed at compile time, their float32
+would make the library two to four times as large as the model. So each reader gets a widening of its own, which fusion
+joins with it: a gather then converts the rows that it takes and no others. Convolutions and matrix products multiply
+by narrow weights as they are packed; scales are multiplied to their results.
+
+A float32 constant that 16 bits hold exactly is kept in 16 bits, wherever it came from.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import tvm
+from tvm import relax, te, tirx, topi
+
+from nnefc.ir.attributes import CONVERTS_CONSTANTS
+from nnefc.ir.dataflow import variables_read
+from nnefc.passes.graph.fusion.expression_size import kernel_size
+from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
+from nnefc.passes.graph.quantized.quantized_values import Grid, Quantized, quantized_of
+from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, operands, shape_of
+from nnefc.symbolic.dims import item_count, typical
+from nnefc.targets.machine.cpu.target import Target
+
+__all__ = ["NarrowConstants", "narrow_weights", "weights_of", "widened_for"]
+
+
+_LEAST_ITEMS = 1 << 10
+"""Of constants that are kept narrow: smaller ones save less than the code for widening takes."""
+
+_MOST_READS = 4  # of items of a constant, for one item of what a kernel computes
+
+_MANY_ROWS = 64
+"""Each conversion takes a cycle of a unit that multiplies: a fourteenth of a tile's time on processors with AVX-512. To
+convert, write and read a vector once takes some five cycles, a row of products half a cycle."""
+
+_LOOKED_AT = 256  # items that are tried before all are
+
+_ELEMENT_WISE = ("add", "divide", "maximum", "minimum", "multiply", "power", "subtract", "where")
+_CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+_TRANSPOSED = tuple(f"{name}_transpose" for name in _CONVOLUTIONS)
+
+
+@tvm.transform.module_pass(opt_level=0, name="NarrowConstants")
+class NarrowConstants:
+    """Widen large constants where they are read, if the readers can do it on the way.
+
+    Args:
+        target: what the kernels run on; None if convolutions and matrix products are left with float32.
+        strict: whether scales must not be moved behind sums.
+    """
+
+    def __init__(self, target: Target | None, strict: bool = False) -> None:
+        self._target = target
+        self._strict = strict
+
+    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        rewriter = _Narrower(mod, self._target, self._strict)
+        return relax.transform.DeadCodeElimination()(rewriter.transform()) if rewriter.needed() else mod
+
+
+def weights_of(definition: relax.Expr | None) -> np.ndarray | None:
+    """The constant that the weights of a contraction are, given what binds them: as it is stored, or in float32."""
+    if is_constant(definition):
+        return array_of(definition)
+    if is_call(definition, "astype") and is_constant(definition.args[0]) and str(definition.ty.dtype) == "float32":
+        return array_of(definition.args[0])
+    return None
+
+
+def widened_for(rewriter: Rewriter, packed: relax.Expr, rows: int, target: Target) -> relax.Expr:
+    """Packed weights of a contraction with `rows` rows, or pixels: widened in each run before it, if that pays.
+
+    Else the contraction widens each weight as often as it reads it: once for every tile of rows. That costs least where
+    rows are few, and where all float32 weights do not fit into half of the second cache.
+    """
+    if (
+        str(packed.ty.dtype) in ("float32", "float64")
+        or rows < _MANY_ROWS
+        or 8 * item_count(shape_of(packed)) > target.costs.l2_bytes
+    ):
+        return packed
+    return rewriter.emit_te(
+        _widen, packed, name="widen_weights", attrs={CONVERTS_CONSTANTS: 1, FUSION: OpPattern.OPAQUE}
+    )
+
+
+def narrow_weights(func: relax.Function) -> set[relax.Var]:
+    """Variables that hold weights of contractions, stored in a narrower type, and are read as nothing else."""
+    bindings = [binding for block in func.body.blocks for binding in block.bindings]
+    found = {b.var for b in bindings if not is_constant(b.value) and weights_of(b.value) is not None}
+    if not found:
+        return found
+    for expr in (*(binding.value for binding in bindings), func.body.body):
+        weights = expr.args[1] if is_call(expr, "matmul", *_CONVOLUTIONS, *_TRANSPOSED) else None
+        found -= {operand for operand in variables_read(expr) if weights is None or not operand.same_as(weights)}
+    return found
+
+
+def _rows(table: te.Tensor, indices: te.Tensor, axis: int, mode: str) -> te.Tensor:
+    return topi.take(table, indices, axis, mode=mode)
+
+
+class _Narrower(Rewriter):
+    def __init__(self, mod: tvm.IRModule, target: Target | None, strict: bool) -> None:
+        super().__init__(mod)
+        self._target = target
+        self._strict = strict
+        self._halves: dict[relax.Expr, relax.Expr | None] = {}
+
+    def needed(self) -> bool:
+        """Whether any constant is large, so that there is something to do."""
+        calls = [b.value for block in self.old.body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
+        return any(is_constant(o) and _is_large(o) for call in calls for o in operands(call))
+
+    def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        if is_call(call, "matmul", *_CONVOLUTIONS, *_TRANSPOSED):
+            return self._contraction(var, call)
+        if is_call(call, *_ELEMENT_WISE):
+            return relax.Call(call.op, [self._widened(arg) for arg in call.args], call.attrs)
+        if is_call(call, "take") and call.attrs.axis is not None:
+            return self._take(call)
+        if is_call(call, "call_tir") and isinstance(var.ty, relax.TensorType):
+            return self._kernel(call)
+        return call
+
+    def _take(self, call: relax.Call) -> relax.Expr:
+        """Rows of a narrow table: by a kernel that fusion joins with what widens them, which it does not with TVM's."""
+        table, indices = call.args
+        wide = self._widened(table)
+        if wide is table:
+            return call
+        attrs = {FUSION: OpPattern.INJECTIVE}
+        return self.emit_te(_rows, wide, indices, int(call.attrs.axis), str(call.attrs.mode), name="take", attrs=attrs)
+
+    def _kernel(self, call: relax.Call) -> relax.Expr:
+        """A call of a kernel, each of whose results is an expression of few items of its operands."""
+        kernel, read, *rest = call.args
+        fields = list(read.fields)
+        if not any(self._stored(field) for field in fields):
+            return call
+        joined = self._joinable(kernel)
+        if joined is None:
+            return call
+        reads = kernel_size(joined.with_attr(FUSION, OpPattern.INJECTIVE)).reads
+        wide = [self._widened(field) if n <= _MOST_READS else field for field, n in zip(fields, reads, strict=True)]
+        if all(new is old for new, old in zip(wide, fields, strict=True)):
+            return call
+        gv = self.builder.add_func(joined, kernel.name_hint)
+        return relax.Call(call.op, [gv, relax.Tuple(wide), *rest], call.attrs, call.ty_args, call.span)
+
+    def _joinable(self, kernel: tvm.ir.GlobalVar) -> tirx.PrimFunc | None:
+        """A kernel in the form that fusion joins with what computes its operands, if it has one.
+
+        TVM takes a kernel for opaque that finds the place of what it reads in another tensor.
+        """
+        func = self.builder.get()[kernel]
+        own = func.attrs[FUSION] if func.attrs and FUSION in func.attrs else None
+        found = own if own is not None else _annotated(func).attrs[FUSION]
+        if int(found) <= OpPattern.INJECTIVE:
+            return func
+        joined = func.with_attr(FUSION, OpPattern.INJECTIVE)
+        return None if own is not None or kernel_size(joined).stored else joined
+
+    def _widened(self, expr: relax.Expr) -> relax.Expr:
+        """`expr`, by a widening of its own if it is a large constant that can be narrow."""
+        source = self._stored(expr)
+        if source is None:
+            return expr
+        attrs = {CONVERTS_CONSTANTS: 1, FUSION: OpPattern.ELEMENT_WISE}
+        if isinstance(source, Quantized):
+            scale, zero = constant(source.grid.scale), constant(source.grid.zero.astype(np.int32))
+            return self.emit_te(_dequantize, source.data, scale, zero, source.grid.axis, name="dequantize", attrs=attrs)
+        return self.emit_te(_widen, source, name="widen", attrs=attrs)
+
+    def _stored(self, expr: relax.Expr) -> relax.Expr | Quantized | None:
+        """What a large constant can be stored as, if it can be narrow."""
+        definition = self.definition(expr)
+        if not isinstance(getattr(expr, "ty", None), relax.TensorType) or not _is_large(expr):
+            return None
+        if is_constant(definition):
+            return self._half(definition)
+        source = quantized_of(definition)
+        narrow = source is not None and is_constant(source.data) and source.dtype in ("int8", "uint8")
+        return source if narrow else None
+
+    def _half(self, expr: relax.Expr) -> relax.Expr | None:
+        """A constant in a type of 16 bits that the target widens quickly and that holds it exactly."""
+        if expr not in self._halves:
+            narrow = _in_16_bits(array_of(expr), self._target)
+            self._halves[expr] = None if narrow is None else constant(narrow)
+        return self._halves[expr]
+
+    # Contractions: packing looks through `astype` of a constant.
+
+    def _contraction(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        data, weights = call.args
+        if self._target is None or str(var.ty.dtype) != "float32":
+            return call
+        definition = self.definition(weights)
+        transposed = False
+        if is_call(call, "matmul") and len(shape_of(weights)) == 2 and is_call(definition, "permute_dims"):
+            weights, transposed = definition.args[0], True
+        source = self._stored(weights)
+        if source is None:
+            return call
+        if isinstance(source, Quantized):
+            return call if transposed or self._strict else self._with_scale(call, len(shape_of(var)), source)
+        if transposed:
+            source = constant(array_of(source).T)
+        wide = self.builder.emit(relax.op.astype(source, "float32"))
+        return relax.Call(call.op, [data, wide], call.attrs, call.ty_args, call.span)
+
+    def _with_scale(self, call: relax.Call, rank: int, source: Quantized) -> relax.Expr:
+        """A contraction of dequantized weights, its scales multiplied to the result."""
+        channels = 0 if is_call(call, *_CONVOLUTIONS) else 1
+        if is_call(call, "matmul"):
+            channels = len(shape_of(source.data)) - 1
+        if source.grid.axis not in (None, channels) or len(shape_of(source.data)) < 2:
+            return call
+        whole = constant(_centred(source))
+        wide = self.builder.emit(relax.op.astype(whole, "float32"))
+        product = self.builder.emit(relax.Call(call.op, [call.args[0], wide], call.attrs, call.ty_args, call.span))
+        scale = source.grid.scale.reshape(-1)
+        if source.grid.axis is not None:
+            last = rank - 1 if is_call(call, "matmul") else 1
+            groups = int(call.attrs.groups) if is_call(call, *_TRANSPOSED) else 1  # they have the same scales
+            scale = np.tile(scale, groups).reshape([-1 if axis == last else 1 for axis in range(rank)])
+        return relax.op.multiply(product, constant(scale))
+
+
+def _annotated(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A kernel with the way to join it with others that TVM finds."""
+    return relax.transform.AnnotateTIROpPattern()(tvm.IRModule({"kernel": func}))["kernel"]
+
+
+def _is_large(expr: relax.Expr) -> bool:
+    return typical(item_count(shape_of(expr))) >= _LEAST_ITEMS
+
+
+def _in_16_bits(array: np.ndarray, target: Target | None) -> np.ndarray | None:
+    """A float32 array in a type of 16 bits that holds it exactly and that the target widens quickly."""
+    if array.dtype != np.float32:
+        return None
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        if target is not None and not target.widens(np.dtype(dtype).name):
+            continue
+        if _holds(array.reshape(-1)[:_LOOKED_AT], dtype) and _holds(array, dtype):
+            return array.astype(dtype)
+    return None
+
+
+def _holds(array: np.ndarray, dtype: type) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.array_equal(array.astype(dtype).astype(np.float32).view(np.uint32), array.view(np.uint32))
+
+
+def _centred(source: Quantized) -> np.ndarray:
+    """The integers less their zero point, in the narrowest type that holds them."""
+    values, grid = array_of(source.data), source.grid
+    if not grid.zero.any():
+        return values
+    centred = values.astype(np.int16) - grid.zero.reshape(_along(grid, values.ndim)).astype(np.int16)
+    fits = (t for t in (np.int8, np.uint8) if np.iinfo(t).min <= centred.min() and centred.max() <= np.iinfo(t).max)
+    return centred.astype(next(fits, np.int16))
+
+
+def _along(grid: Grid, rank: int) -> list[int]:
+    return [-1 if axis == grid.axis else 1 for axis in range(rank)] if grid.axis is not None else []
+
+
+def _widen(data: te.Tensor) -> te.Tensor:
+    return te.compute(data.shape, lambda *index: data(*index).astype("float32"), name="widen")
+
+
+def _dequantize(data: te.Tensor, scale: te.Tensor, zero: te.Tensor, axis: int | None) -> te.Tensor:
+    def element(*index: tirx.Var) -> tirx.Expr:
+        place = () if axis is None else (index[axis],)
+        return (data(*index).astype("int32") - zero(*place)).astype("float32") * scale(*place)
+
+    return te.compute(data.shape, element, name="dequantize")

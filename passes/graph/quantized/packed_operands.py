@@ -1,0 +1,40 @@
+"""Operands of sums of narrow products, brought to what the target's instruction reads."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from nnefc.ir.attributes import SAME_BYTES
+from nnefc.ir.kernel_calls import emit_te
+from nnefc.passes.compute.dot.dot_product import Multiplication, convert
+from nnefc.passes.compute.dot.pack_dot_operands import packed_array, packed_dot_operands
+from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
+
+BYTES = ("uint8", "int8")
+
+NARROW = (*BYTES, "bfloat16", "float16")
+"""Types of operands that are packed."""
+
+__all__ = ["BYTES", "NARROW", "converted", "packed_data", "packed_weights"]
+
+
+def converted(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication) -> relax.Expr:
+    """Data in the type that the instruction reads; without an instruction, as they are."""
+    if str(data.ty.dtype) == how.data:
+        return data
+    return emit_te(builder, lambda t: convert(t, how.data), data, name="convert")
+
+
+def packed_data(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication) -> relax.Expr:
+    """Converted data, packed along their last axis, a multiple of the terms; single items as they are."""
+    if how.terms == 1:
+        return data
+    attrs = {FUSION: OpPattern.OPAQUE, SAME_BYTES: True}
+    return emit_te(builder, packed_dot_operands, data, name="dot_operands", attrs=attrs)
+
+
+def packed_weights(weights: np.ndarray, axis: int, how: Multiplication) -> np.ndarray:
+    """Constant weights, packed along an axis; single items as they are."""
+    items = weights.astype(how.stored or how.weights)
+    return items if how.terms == 1 else packed_array(items, axis, how.terms)

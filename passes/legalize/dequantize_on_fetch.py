@@ -1,0 +1,120 @@
+"""Leave matrices that are quantized in blocks as they are, and widen each item where it is fetched. For GPUs.
+
+w = dequantize_blocks(B, scales, zeros)                   y = block_matmul(x, B, scales, zeros)
+y = matmul(x, w)                                    →     t = gather_blocks(i, B, scales, zeros)
+t = take(permute_dims(w), i)
+
+The kernels have the dequantization as a step before the product, or the gather, which the schedule computes where its
+result is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx
+
+from nnefc.ir.attributes import ADDS_OFFSETS, DEQUANTIZES_BLOCKS
+from nnefc.operators.nn.block_quantization import item_of_block
+from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
+from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, shape_of
+from nnefc.passes.legalize.pack_block_matmul import BlockMatrix, matrix_in_blocks
+from nnefc.symbolic.dims import Dimension
+
+__all__ = ["FetchBlocks"]
+
+
+@tvm.transform.module_pass(opt_level=0, name="FetchBlocks")
+class FetchBlocks:
+    """Lower matrix products with constants that are quantized in blocks, and gathers of their rows."""
+
+    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        if not any(func.attrs and DEQUANTIZES_BLOCKS in func.attrs for func in mod.functions.values()):
+            return mod
+        return relax.transform.DeadCodeElimination()(_Fetcher(mod).transform())
+
+
+@dataclass(frozen=True)
+class _Items:
+    """The items of a matrix `[K, N]`.
+
+    Attributes:
+        bits, block: of an integer, and how many share a scale.
+        depth, columns: K and N.
+        adds_offsets: whether what is stored besides the scales is added, instead of taken away before.
+    """
+
+    bits: int
+    block: int
+    depth: int
+    columns: int
+    adds_offsets: bool
+
+    def at(self, tensors: Sequence[te.Tensor], k: tirx.Expr, n: tirx.Expr) -> tirx.Expr:
+        """An item of the tensors of a `BlockDequantization`, float32."""
+        return item_of_block(tensors, k, n, self.bits, self.block, self.adds_offsets)
+
+
+class _Fetcher(Rewriter):
+    def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        if is_call(call, "matmul"):
+            left, matrix = call.args[0], matrix_in_blocks(self, call.args[1])
+            if matrix is None or matrix.transposed or str(left.ty.dtype) != "float32":
+                return call
+            if len(shape_of(left)) < 2 or 0 in shape_of(left):
+                return call
+            attrs = {FUSION: OpPattern.OUT_FUSABLE}
+            given = *map(_narrowed, matrix.tensors), _items(matrix, shape_of(left)[-1])
+            return self.emit_te(_multiplied, left, *given, name="block_matmul", attrs=attrs)
+        if is_call(call, "take") and call.attrs.axis == 0 and call.attrs.mode in ("clip", "wrap"):
+            matrix = matrix_in_blocks(self, call.args[0])
+            if matrix is not None and matrix.transposed:
+                given = *map(_narrowed, matrix.tensors), _items(matrix, shape_of(call.args[0])[1])
+                return self.emit_te(_gathered, call.args[1], *given, str(call.attrs.mode), name="gather_blocks")
+        return call
+
+
+def _items(matrix: BlockMatrix, depth: Dimension) -> _Items:
+    assert isinstance(depth, int)
+    columns = int(shape_of(matrix.tensors[0])[0])
+    return _Items(matrix.bits, matrix.block, depth, columns, ADDS_OFFSETS in matrix.kernel)
+
+
+def _narrowed(tensor: relax.Constant) -> relax.Constant:
+    """Scales, zero points and offsets in half precision, if that is exact."""
+    array = array_of(tensor)
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.float16) if array.dtype == np.float32 else array
+    return constant(narrow) if np.array_equal(narrow.astype(array.dtype), array) else tensor
+
+
+def _multiplied(x: te.Tensor, *given: Any) -> te.Tensor:
+    """`[…, K]` times the matrix of the tensors and the `_Items` that are given."""
+    *tensors, items = given
+    wide = te.compute((items.depth, items.columns), lambda k, n: items.at(tensors, k, n), name="widened")
+    k = te.reduce_axis((0, items.depth), "k")
+
+    def element(*index: tirx.Var) -> tirx.Expr:
+        return te.sum(x(*index[:-1], k) * wide(k, index[-1]), axis=k)
+
+    return te.compute((*x.shape[:-1], items.columns), element, name="block_matmul")
+
+
+def _gathered(indices: te.Tensor, *given: Any) -> te.Tensor:
+    """The columns that indices say, as rows `[…, K]`; out of range they are as Relax's `take` has it."""
+    *tensors, items, mode = given
+
+    def element(*index: tirx.Var) -> tirx.Expr:
+        *outer, k = index
+        column = indices(*outer).astype("int64")
+        if mode == "wrap":
+            column = tirx.floormod(column, items.columns)
+        else:
+            column = tirx.max(tirx.min(column, items.columns - 1), tirx.const(0, "int64"))
+        return items.at(tensors, k, column)
+
+    return te.compute((*indices.shape, items.depth), element, name="gather_blocks")

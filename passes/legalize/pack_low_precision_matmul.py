@@ -1,0 +1,148 @@
+"""Matrix products of 8-bit integers with sums in int32, and of half floats with sums in float32, by dot products.
+
+    y = matmul(x, W, out_dtype="int32")     →     y = multiply_packed(packed(x), pack(W)) + c
+
+`packed` reads neighbouring bytes of a row as one int32, `pack` lays W[K, N] out as such [N / b, K / 4, b]; pairs of
+half floats likewise. Where the instruction wants data of the other sign, 128 is added to them or taken away; `c` makes
+up for that: 128 times the sum of each column of W.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import tvm
+from tvm import relax, te, topi
+
+from nnefc.ir.kernel_calls import emit_te
+from nnefc.passes.compute.dot.dot_accumulate import filled_up, multiply_lanes, pack_columns, vector_items
+from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
+from nnefc.passes.compute.dot.matrix_units import filled, in_tiles
+from nnefc.passes.compute.dot.pack_dot_operands import pack_dot_matrix
+from nnefc.passes.compute.matmul import multiply_packed, pack_right, pack_right_array, padded_rows, smallest_block
+from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
+from nnefc.passes.graph.quantized.packed_operands import BYTES, NARROW, converted, packed_data, packed_weights
+from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, shape_of
+from nnefc.symbolic.dims import Dimension, Size, dimension, expression, is_known
+from nnefc.targets.machine.cpu.target import Target
+
+__all__ = ["PackNarrowMatmul"]
+
+_SIDE_BY_SIDE = 8
+"""Items of a row that one instruction should sum up at least: a copy of the row with zeros behind costs less."""
+
+
+@tvm.transform.module_pass(opt_level=0, name="PackNarrowMatmul")
+class PackNarrowMatmul:
+    """Lower matrix products of narrow numbers to packed ones."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        return relax.transform.DeadCodeElimination()(_Packer(mod, self._target).transform())
+
+
+class _Packer(Rewriter):
+    def __init__(self, mod: tvm.IRModule, target: Target) -> None:
+        super().__init__(mod)
+        self._target = target
+
+    def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
+        if not is_call(call, "matmul") or not all(_is_narrow_matrix(arg) for arg in call.args):
+            return call
+        left, right = call.args
+        is_whole = is_constant(right) and len(shape_of(right)) == 2
+        if self._target.summed_bytes and is_whole and {str(arg.ty.dtype) for arg in call.args} <= set(BYTES):
+            return self._summed(left, array_of(right))
+        how = multiplication_of(self._target, str(left.ty.dtype), str(right.ty.dtype))
+        if is_constant(right):
+            how = how.of_values(array_of(right))
+        columns, rows = shape_of(right)[-1], shape_of(left)[-2]
+        size = self._target.block_lanes(how.lane)
+        if self._target.small and not in_tiles(how, self._target):
+            size = smallest_block(size, columns)
+        packed = self._packed(right, size, how)
+        source = packed_data(self.builder, self._padded_rows(converted(self.builder, left, how), how), how)
+        # tiles of the last rows are shorter
+        padded = rows if in_tiles(how, self._target) else padded_rows(rows, self._target.vectors.registers)
+        # an open size has another variable in the kernel: assembler reads no rows that are limited one by one
+        of_data = (
+            (self._target.vectors.by_lane or how.is_long) and isinstance(rows, Size) and shape_of(source)[-2] == rows
+        )
+
+        def multiplied(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+            return multiply_packed(a, b, columns, dimension(a.shape[-2]) if of_data else padded, how.product)
+
+        product = emit_te(
+            self.builder,
+            multiplied,
+            source,
+            packed,
+            name="integer_matmul",
+            attrs={FUSION: OpPattern.OUT_FUSABLE},
+        )
+        if not how.offset:
+            return product
+        return relax.op.subtract(product, self._column_sums(right, how.offset))
+
+    def _summed(self, left: relax.Expr, right: np.ndarray) -> relax.Expr:
+        """By instructions that multiply two vectors along the rows of `left` and sum up the products."""
+        (depth, columns), vector = right.shape, self._target.summed_bytes
+        missing = 0 if vector_items(depth, vector) >= _SIDE_BY_SIDE else filled_up(depth, vector) - depth
+        items = vector_items(depth + missing, vector, same_sign=str(left.ty.dtype) == str(right.dtype))
+        packed = pack_columns(np.pad(right, [(0, missing), (0, 0)]), self._target.lanes("int32"), items)
+        return emit_te(
+            self.builder,
+            lambda a, b: multiply_lanes(a, b, columns),
+            self._with_zeros(left, lambda _: missing),
+            constant(packed),
+            name="integer_matmul",
+            attrs={FUSION: OpPattern.OUT_FUSABLE},
+        )
+
+    def _packed(self, right: relax.Expr, size: int, how: Multiplication) -> relax.Expr:
+        if is_constant(right) and len(shape_of(right)) == 2:
+            weights = array_of(right)
+            more = filled(how, weights.shape[0], self._target) - weights.shape[0]
+            return constant(pack_right_array(packed_weights(np.pad(weights, [(0, more), (0, 0)]), 0, how), size))
+        if str(right.ty.dtype) != how.weights:
+            right = self.builder.emit(relax.op.astype(right, how.weights))
+
+        def packed(t: te.Tensor) -> te.Tensor:
+            rows = filled(how, dimension(t.shape[-2]), self._target)
+            return pack_right(t, size, rows) if how.terms == 1 else pack_dot_matrix(t, size, how.terms, rows)
+
+        name = "pack_right" if how.terms == 1 else "pack_dot_operands"
+        return emit_te(self.builder, packed, right, name=name)
+
+    def _padded_rows(self, left: relax.Expr, how: Multiplication) -> relax.Expr:
+        """`left` with zeros after each row, so that it can be packed whole."""
+        return self._with_zeros(left, lambda depth: filled(how, depth, self._target) - depth)
+
+    def _with_zeros(self, left: relax.Expr, missing: Callable[[Dimension], Dimension]) -> relax.Expr:
+        """`left` with as many zeros after each row as are missing in it."""
+        *outer, depth = shape_of(left)
+        if missing(depth) == 0:
+            return left
+        if is_known(depth):
+            return self.builder.emit(relax.op.nn.pad(left, [0, 0] * len(outer) + [0, missing(depth)]))
+        after = [0] * len(outer)
+
+        def padded(t: te.Tensor) -> te.Tensor:
+            return topi.nn.pad(t, [0] * len(t.shape), [*after, expression(missing(dimension(t.shape[-1])))])
+
+        return emit_te(self.builder, padded, left, name="pad")
+
+    def _column_sums(self, right: relax.Expr, factor: int) -> relax.Expr:
+        """`factor` times the sum of each column."""
+        if is_constant(right):
+            sums = array_of(right).astype(np.int64).sum(axis=-2, keepdims=True) * factor
+            return constant(sums.astype(np.int32))
+        sums = relax.op.sum(relax.op.astype(right, "int32"), axis=[-2], keepdims=True)
+        return self.builder.emit(relax.op.multiply(sums, relax.const(factor, "int32")))
+
+
+def _is_narrow_matrix(expr: relax.Expr) -> bool:
+    return str(expr.ty.dtype) in NARROW and len(shape_of(expr)) >= 2 and 0 not in shape_of(expr)

@@ -1,0 +1,80 @@
+"""Whether a program does the same, at the same places, whatever numbers its tensors hold.
+
+    y[i] = x[i] * w[i]                      does
+    y[i] = table[index[i]]                  reads where a tensor says
+    for i in range(int32(count[0])): …      takes as long as one says
+
+Such a program may run before its inputs and its trained values are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.expr import Call, TensorLoad
+
+from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, inside
+
+__all__ = ["runs_with_any_values"]
+
+_INTEGERS = ("int", "uint", "bool")
+_CALLS = ("tirx.call_extern", "tirx.call_pure_extern")
+_HARMLESS = ("nnefc_sums_", "nnefc_kernel_", "nnefc_rounds")
+"""What names of functions begin with that go where numbers tell them: assembler of loops, kernels, and the runtime's
+function that is told how long a loop is."""
+
+
+def runs_with_any_values(module: tvm.IRModule, entry: str) -> bool:
+    """Whether a program does, of which these are the kernels and, by its name, the entry."""
+    kernels = [func for var, func in module.functions.items() if var.name_hint != entry]
+    return _is_straight(module[entry].body) and not any(map(_goes_by_values, kernels))
+
+
+def _is_straight(body: tirx.Stmt) -> bool:
+    """Whether there are neither branches nor loops."""
+    found: list[tirx.Stmt] = []
+    tvm_ffi.structural_walk(body, ((tirx.IfThenElse, tirx.For, tirx.While), found.append))
+    return not found
+
+
+def _goes_by_values(kernel: tirx.PrimFunc) -> bool:
+    """Whether a kernel's places or loops depend on what it reads, or nobody knows whether."""
+    known: set[tirx.Var] = set()
+    found: list[bool] = []
+
+    def is_of_values(*exprs: tirx.Expr) -> bool:
+        return any(isinstance(part, TensorLoad) or part in known for expr in exprs for part in inside(expr))
+
+    def bound(node: tirx.Bind | tirx.Let) -> None:
+        if is_of_values(node.value):
+            known.add(node.var)
+
+    def called(call: Call) -> None:
+        name = str(getattr(call.op, "name", ""))
+        if name in IF_THEN_ELSE:
+            found.append(_compares_integers(call.args[0], known))
+        elif name in _CALLS:
+            found.append(name == _CALLS[0] and not str(call.args[0].value).startswith(_HARMLESS))
+
+    looks: list[tuple[object, Callable[..., None]]] = [
+        ((tirx.Bind, tirx.Let), bound),
+        (tirx.For, lambda loop: found.append(is_of_values(loop.min, loop.extent))),
+        (tirx.While, lambda _: found.append(True)),
+        (tirx.IfThenElse, lambda branch: found.append(_compares_integers(branch.condition, known))),
+        (TensorLoad, lambda load: found.append(is_of_values(*load.indices))),
+        (tirx.BufferStore, lambda store: found.append(is_of_values(*store.indices))),
+        (Call, called),
+    ]
+    tvm_ffi.structural_walk(kernel.body, looks, order="pre")  # what is bound comes before what names it
+    return any(found)
+
+
+def _compares_integers(condition: tirx.Expr, known: Collection[tirx.Var]) -> bool:
+    """Whether a condition may say whether a place is one of a tensor, by integers that were read."""
+    for part in inside(condition):
+        if isinstance(part, TensorLoad) or part in known:
+            return str(part.expr_ty().dtype).startswith(_INTEGERS)
+    return False

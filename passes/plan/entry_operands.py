@@ -1,0 +1,178 @@
+"""Where the operands and results of the entry's calls are: offsets into views of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.ir import PointerType, PrimType
+
+from nnefc.passes.plan.entry_sizes import output_parts
+from nnefc.passes.plan.memory import MemoryPlan, Place
+from nnefc.passes.plan.program import Buffer, LoopStep, Program
+from nnefc.passes.tir.common.expressions import int64
+from nnefc.symbolic.dims import Dimension, Size, expression
+
+__all__ = [
+    "BYTE_POINTER",
+    "SPAN",
+    "Area",
+    "Areas",
+    "LoopAreas",
+    "Parts",
+    "Table",
+    "area_of",
+    "byte_pointer",
+    "workspace_of",
+]
+
+BYTE_POINTER = PointerType(PrimType("uint8"))
+SPAN = 1 << 40  # extent of the byte views; addresses lie within the plan, so it is never checked
+_PART = "nnefc_run_counted"  # of the runtime: the part of the workspace that waited for a size
+_OUTPUT = "nnefc_run_output"  # of the runtime: where an output goes whose shape is known then
+
+
+@dataclass(frozen=True)
+class Area:
+    """Where the places of one base and index begin: so many bytes into a view of a parameter of the entry."""
+
+    view: tirx.Var
+    offset: tirx.Expr
+
+    def at(self, offset: Dimension | tirx.Expr) -> Area:
+        """The area that begins further on."""
+        return Area(self.view, self.offset + (offset.expr if isinstance(offset, Size) else offset))
+
+    @property
+    def address(self) -> tirx.Expr:
+        """A pointer to bytes."""
+        return tirx.address_of(self.view[self.offset])
+
+
+Areas = Mapping[tuple[str, int], Area]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The numbers that the runtime gives the entry: `places` says where each is."""
+
+    program: Program
+    plan: MemoryPlan
+    numbers: tirx.Var
+    places: Mapping[tirx.Var, tirx.Expr]
+
+    def read(self, part: int) -> list[tirx.Stmt]:
+        """Bind what is known with a part of the workspace: the first time the sizes of inputs, then offsets."""
+        later = {storage.offset for storage in self.plan.storages if storage.part != part}
+        later |= self.program.parts.keys()
+        offsets = {storage.offset for storage in self.plan.storages}
+        known = (var for var in self.places if var not in later and (part == 0 or var in offsets))
+        return [tirx.Bind(var, self.numbers[self.places[var]]) for var in known]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of the workspace that wait for sizes that only the data tell."""
+
+    program: Program
+    table: Table
+    run: tirx.Var
+
+    def waits_for(self, count: tirx.Var) -> bool:
+        """Whether a part waits for a size."""
+        return count in self.program.parts
+
+    def asked_for(self, count: tirx.Var) -> tuple[list[tirx.Stmt], dict[tuple[str, int], Area]]:
+        """What gets the part that waited for a size, and where it is; so for the outputs whose shapes are known now.
+
+        sizes[place] = count
+        part = nnefc_run_counted(run, number)
+        if part is null: return, for the runtime knows why
+        """
+        number = self.program.parts[count]
+        made: list[tirx.Stmt] = [tirx.BufferStore(self.table.numbers, count, [self.table.places[count]])]
+        pointer, area = self._given(_PART, number, f"part{number}", made)
+        made.append(tirx.IfThenElse(tirx.isnullptr(pointer), tirx.Return(tirx.IntImm("int32", 0)), None))
+        made += self.table.read(number)
+        areas = {("workspace", number): area}
+        for index, part in enumerate(output_parts(self.program)):
+            if part == number:
+                areas["output", index] = self._given(_OUTPUT, index, f"found{index}", made)[1]
+        return made, areas
+
+    def _given(self, function: str, number: int, name: str, made: list[tirx.Stmt]) -> tuple[tirx.Var, Area]:
+        """A pointer that a function of the runtime gives."""
+        pointer = byte_pointer(name)
+        view = tirx.decl_buffer((SPAN,), "uint8", name=name, data=pointer)
+        call = tirx.call_extern("handle", function, self.run, tirx.IntImm("int32", number))
+        made += [tirx.Bind(pointer, tirx.reinterpret(pointer.ty, call)), tirx.DeclBuffer(view, data=pointer)]
+        return pointer, Area(view, int64(0))
+
+
+@dataclass(frozen=True)
+class LoopAreas:
+    """Where the operands and the results of a loop are.
+
+    Attributes:
+        limit: the trip count, if it is an operand.
+        kept: what is the same in all iterations.
+        first_states, states: the values before the loop, and after each iteration.
+        scanned, stacked: tensors of which each iteration reads, and writes, one item.
+    """
+
+    limit: Area | None
+    kept: Sequence[Area]
+    first_states: Sequence[Area]
+    scanned: Sequence[Area]
+    states: Sequence[Area]
+    stacked: Sequence[Area]
+
+    @staticmethod
+    def of(step: LoopStep, plan: MemoryPlan, areas: Areas) -> LoopAreas:
+        """Those of a step of a plan."""
+        reads = [area_of(plan.places[buffer], areas) for buffer in step.reads]
+        results = [area_of(plan.places[buffer], areas) for buffer in step.writes]
+        counted, count = int(step.loop.counted), len(step.body.states)
+        end = step.first_state + count
+        return LoopAreas(
+            limit=reads[0] if counted else None,
+            kept=reads[counted : step.first_state],
+            first_states=reads[step.first_state : end],
+            scanned=reads[end:],
+            states=results[:count],
+            stacked=results[count:],
+        )
+
+    def of_body(self, step: LoopStep, iteration: tirx.Var) -> dict[tuple[str, int], Area]:
+        """The areas of the body's inputs, but for the first, and of its states and outputs, in an iteration."""
+        loop, body = step.loop, step.body
+
+        def item(area: Area, buffer: Buffer, is_reversed: bool) -> Area:
+            position = expression((loop.trip_count or 0) - 1) - iteration if is_reversed else iteration
+            return area.at(position * expression(buffer.bytes))
+
+        found = {("input", 1 + i): area for i, area in enumerate(self.kept)}
+        found |= {("state", i): area for i, area in enumerate(self.states)}
+        items = body.inputs[1 + len(self.kept) :]
+        for buffer, area, is_reversed in zip(items, self.scanned, loop.reversed_inputs, strict=True):
+            found["input", buffer.index] = item(area, buffer, is_reversed)
+        outputs = zip(body.outputs, self.stacked, loop.reversed_outputs, strict=True)
+        for index, (buffer, area, is_reversed) in enumerate(outputs):
+            found["output", index] = item(area, buffer, is_reversed)
+        return found
+
+
+def workspace_of(body: MemoryPlan, areas: Areas, own: Area | None) -> dict[tuple[str, int], Area]:
+    """Where the workspace of a body begins: in the step's own, or where the whole one does if its sizes are open."""
+    if body.storages:
+        return {key: area for key, area in areas.items() if key[0] == "workspace"}
+    return {} if own is None else {("workspace", 0): own}
+
+
+def area_of(place: Place, areas: Areas) -> Area:
+    return areas[place.base, place.index].at(place.offset)
+
+
+def byte_pointer(name: str) -> tirx.Var:
+    return tirx.Var(name, BYTE_POINTER)

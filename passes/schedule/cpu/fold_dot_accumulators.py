@@ -1,0 +1,118 @@
+"""Sums of dot products, added up by the instructions that multiply.
+
+    sum[i] = sum[i] + dot(0, a, b)     →     sum[i] = dot(sum[i], a, b)
+
+TE has no such reduction, and schedules divide only sums that are additions, so that it becomes one here. Where an
+instruction keeps two float16 in the place of a float32 sum, what reads the sum gets both together. So does what reads a
+sum of numbers of two digits, which becomes two sums:
+
+    sum[i] = sum[i] + two_digits(dot(0, h, b), dot(0, l, b))     →     high[i] = dot(high[i], h, b)
+                                                                       sum[i] = dot(sum[i], l, b)
+    … sum[i] …                                                   →     … two_digits(high[i], sum[i]) …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.ir.expr import TensorLoad
+
+from nnefc.passes.compute.dot.byte_split import digits_of, is_of_two_digits, joined_digits
+from nnefc.passes.compute.dot.dot_product import accumulated, is_dot_product, of_halves, whole_sum
+
+__all__ = ["with_dot_sums"]
+
+
+def with_dot_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A scheduled kernel whose sums of dot products accumulate."""
+    func = _with_sums_of_digits(func)
+    halves: list[tirx.Var] = []
+
+    def find(stmt: tirx.BufferStore) -> tirx.BufferStore:
+        made = _accumulating(stmt)
+        if not made.same_as(stmt) and of_halves(made.value):
+            halves.append(stmt.buffer)
+        return made
+
+    def read(load: TensorLoad) -> tirx.Expr:
+        return whole_sum(load) if any(load.source.same_as(buffer) for buffer in halves) else load
+
+    def accumulate(stmt: tirx.BufferStore) -> tirx.BufferStore:
+        """What the sum itself reads stays as it is."""
+        own = stmt.value
+        if not (of_halves(own) and any(stmt.buffer.same_as(buffer) for buffer in halves)):
+            return stmt
+        total, left, right = own.args
+        return tirx.BufferStore(
+            stmt.buffer, tirx.call_intrin("float32", own.op.name, total.args[0], left, right), stmt.indices
+        )
+
+    made = tvm_ffi.structural_map(func, (tirx.BufferStore, find))
+    if not halves:
+        return made
+    return tvm_ffi.structural_map(tvm_ffi.structural_map(made, (TensorLoad, read)), (tirx.BufferStore, accumulate))
+
+
+def _accumulating(stmt: tirx.BufferStore) -> tirx.BufferStore:
+    """A sum of dot products as one that accumulates; itself where there is none."""
+    match stmt.value:
+        case tirx.Add(a=total, b=product) if is_dot_product(product):
+            return tirx.BufferStore(stmt.buffer, accumulated(product, total), stmt.indices)
+    return stmt
+
+
+def _with_sums_of_digits(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Each sum of numbers of two digits as a sum of high ones, in a tensor of its own, and one of low ones."""
+    found: list[tuple[tirx.Var, tirx.Var]] = []
+
+    def find(stmt: tirx.BufferStore) -> None:
+        match stmt.value:
+            case tirx.Add(b=term) if is_of_two_digits(term) and _high_of(stmt.buffer, found) is None:
+                low = stmt.buffer
+                found.append((low, tirx.decl_buffer(low.shape, low.dtype, f"{low.name}_high", layout=None)))
+
+    tvm_ffi.structural_walk(func, (tirx.BufferStore, find))
+    if not found:
+        return func
+
+    def read(load: TensorLoad) -> tirx.Expr:
+        high = _high_of(load.source, found)
+        return load if high is None else joined_digits(tirx.BufferLoad(high, load.indices), load)
+
+    def store(stmt: tirx.BufferStore) -> tirx.Stmt:
+        high = _high_of(stmt.buffer, found)
+        if high is None:
+            return stmt
+        pairs = (high, stmt.buffer)
+        if isinstance(stmt.value, tirx.Add) and is_of_two_digits(stmt.value.b):
+            values = [
+                tirx.BufferLoad(sums, stmt.indices) + term
+                for sums, term in zip(pairs, digits_of(stmt.value.b), strict=True)
+            ]
+        else:
+            values = [stmt.value, stmt.value]  # zero, where a sum begins
+        return tirx.SeqStmt(
+            [tirx.BufferStore(sums, value, stmt.indices) for sums, value in zip(pairs, values, strict=True)]
+        )
+
+    read_whole = tvm_ffi.structural_map(func, (TensorLoad, read))
+    stored = tvm_ffi.structural_map(read_whole, (tirx.BufferStore, store))
+    return tvm_ffi.structural_map(stored, (s_tir.SBlock, lambda block: _with_tensors(block, found)))
+
+
+def _high_of(tensor: tirx.Var, found: Sequence[tuple[tirx.Var, tirx.Var]]) -> tirx.Var | None:
+    """Where the high digits of a tensor's sums are."""
+    return next((high for low, high in found if low.same_as(tensor)), None)
+
+
+def _with_tensors(block: s_tir.SBlock, found: Sequence[tuple[tirx.Var, tirx.Var]]) -> s_tir.SBlock:
+    """A block with tensors of high digits beside those of low ones."""
+    own = [high for tensor in block.alloc_buffers if (high := _high_of(tensor, found)) is not None]
+    if not own:
+        return block
+    return s_tir.SBlock(
+        block.iter_vars, block.reads, block.writes, block.name_hint, block.body, block.init,
+        [*block.alloc_buffers, *own], block.match_buffers, block.annotations,
+    )  # fmt: skip

@@ -1,0 +1,128 @@
+"""Fill the border of a result whose kernel writes only what is inside: see `passes/compute/padding.py`.
+
+for the places outside, side by side: P = value    # vectors, where the last dimension is not padded
+the scheduled loops, which write what is inside
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+from tvm import s_tir, tirx
+
+from nnefc.ir.attributes import INTERIOR, PADDING
+from nnefc.passes.schedule.schedules import root_blocks, vector_lanes
+from nnefc.passes.tir.common.expressions import int64
+from nnefc.passes.tir.common.shapes import Size, size_of, sizes_of
+from nnefc.symbolic.dims import expression, is_known, may_exceed
+
+__all__ = ["Machine", "fill_border"]
+
+
+class Machine(Protocol):
+    """What all targets can say."""
+
+    def lanes(self, dtype: str) -> int:
+        """Elements of `dtype` in what is loaded at once."""
+
+
+def fill_border(sch: s_tir.Schedule, target: Machine) -> tirx.PrimFunc:
+    """The scheduled function; if a step of it is one that writes what is inside, with the border filled before."""
+    func = sch.mod["main"]
+    for block in root_blocks(sch):
+        node = sch.get(block)
+        if PADDING in node.annotations:
+            *before, value = [int(number) for number in node.annotations[PADDING]]
+            result = node.writes[0].source
+            known = node.annotations.get(INTERIOR)
+            extents = list(map(int, known)) if known else [_extent(axis, node.body) for axis in node.iter_vars]
+            inside = [(first, first + extent) for first, extent in zip(before, extents, strict=True)]
+            return _after(_filled(result, inside, value, target.lanes(str(result.dtype))), func)
+    return func
+
+
+def _extent(axis: tirx.IterVar, body: tirx.Stmt) -> Size:
+    """How far a step writes along an axis, which may be computed in whole tiles."""
+    while isinstance(body, tirx.IfThenElse):
+        if isinstance(body.condition, tirx.LT) and body.condition.a.same_as(axis.var):
+            return size_of(body.condition.b)
+        body = body.then_case
+    return size_of(axis.dom.extent)
+
+
+def _after(stmts: Sequence[tirx.Stmt], func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """`func` with these statements before its own."""
+    realize = func.body
+    root = realize.block
+    block = s_tir.SBlock(
+        root.iter_vars,
+        root.reads,
+        root.writes,
+        root.name_hint,
+        tirx.SeqStmt([*stmts, root.body]),
+        root.init,
+        root.alloc_buffers,
+        root.match_buffers,
+        root.annotations,
+    )
+    body = s_tir.SBlockRealize(realize.iter_values, realize.predicate, block)
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+_Side: TypeAlias = tuple[Size, Size]
+"""First and end of a box along a dimension."""
+
+
+def _filled(buffer: tirx.Var, inside: Sequence[_Side], value: int, lanes: int) -> list[tirx.Stmt]:
+    """Loops over the boxes that are left of a tensor around what is inside; they do not overlap."""
+    shape = sizes_of(buffer)
+    whole = [(0, size) for size in shape]
+    stmts = []
+    for axis, (size, (first, end)) in enumerate(zip(shape, inside, strict=True)):
+        for side in ((0, first), (end, size)):
+            box = [*inside[:axis], side, *whole[axis + 1 :]]
+            if all(may_exceed(stop, start) for start, stop in box):
+                stmts.append(_fill(buffer, box, value, lanes))
+    return stmts
+
+
+def _fill(buffer: tirx.Var, box: Sequence[_Side], value: int, lanes: int) -> tirx.Stmt:
+    """`value` into a box, given as first and end of each dimension."""
+    sizes = [stop - start for start, stop in box]
+    lanes = vector_lanes(sizes[-1], lanes)
+    while sizes[-1] % lanes != 0:  # as blocks of bytes may be shorter than a vector
+        lanes //= 2
+    sizes[-1] //= lanes
+    loops, extents, places = _nested(sizes) if not is_known(*sizes) else _joined(sizes)
+    places[-1] = places[-1] * int64(lanes)
+    index = [place + expression(start) for place, (start, _) in zip(places, box, strict=True)]
+    item: tirx.Expr = tirx.const(value, str(buffer.dtype))
+    if lanes > 1:
+        index[-1], item = tirx.Ramp(index[-1], int64(1), lanes), tirx.Broadcast(item, lanes)
+    stmt: tirx.Stmt = tirx.BufferStore(buffer, item, index)
+    for loop, extent in reversed(list(zip(loops, extents, strict=True))):
+        stmt = tirx.For(loop, int64(0), expression(extent), tirx.ForKind.SERIAL, stmt)
+    return stmt
+
+
+_Loops: TypeAlias = tuple[list[tirx.Var], Sequence[Size], list[tirx.Expr]]
+"""Loops, their trip counts, and where in a box their iteration is."""
+
+
+def _joined(sizes: Sequence[Size]) -> _Loops:
+    """One loop, which computes where it is: of several inside each other, LLVM writes out the rounds of the inner ones,
+    and takes longer for the border than for what is inside."""
+    loop = tirx.Var("b", "int64")
+    places: list[tirx.Expr] = []
+    inner: Size = 1  # rounds of the loop for a step along the present axis
+    for size in reversed(sizes):
+        places.insert(0, tirx.floormod(tirx.floordiv(loop, expression(inner)), expression(size)))
+        inner *= size
+    return [loop], [inner], places
+
+
+def _nested(sizes: Sequence[Size]) -> _Loops:
+    """A loop for each dimension: by open sizes it takes long to divide, and LLVM writes out nothing."""
+    loops = [tirx.Var(f"b{axis}", "int64") for axis in range(len(sizes))]
+    return loops, sizes, list(loops)

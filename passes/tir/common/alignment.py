@@ -1,0 +1,14 @@
+"""Where things begin in memory: the workspace, what lies in it, constants, and buffers on the stack."""
+
+from __future__ import annotations
+
+from nnefc.symbolic.dims import Dimension
+
+__all__ = ["aligned"]
+
+_ALIGNMENT = 64  # bytes: a line of the cache, and the widest vector
+
+
+def aligned(size: Dimension) -> Dimension:
+    """The bytes that something of this size takes, so that what comes after is aligned too."""
+    return (size + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT

@@ -1,0 +1,189 @@
+"""What kernels have for themselves inside of loops: on the stack, in a worker's scratch memory, or in the workspace.
+
+    for i in parallel(m):                for i in parallel(m):
+        t = alloc(n)              →          t = workspace[i * n:]
+        …                                    …
+
+Scratch memory is as large as it may have to be at most, in each worker. Where that is much, for sizes are open, each
+round of a parallel loop has a part of the workspace instead, which is as large as the sizes of a run ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import PointerType, PrimType
+
+from nnefc.ir.element_types import item_bytes
+from nnefc.passes.tir.common.alignment import aligned
+from nnefc.passes.tir.common.shapes import size_of, tensor_bytes
+from nnefc.symbolic.dims import bounds, expression, is_known, variables
+
+__all__ = [
+    "ALONE",
+    "BARE",
+    "THREADS",
+    "Frames",
+    "scratch_bytes",
+    "with_small_buffers_on_the_stack",
+    "without_large_scratch",
+    "without_scratch",
+]
+
+_ON_THE_STACK = "disable_lower_builtin"  # annotation of allocations that TVM leaves to LLVM
+
+_MOST_SCRATCH = 16 << 20
+"""Bytes of a buffer that each worker has, used or not."""
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What kernels may have for themselves besides their workspace.
+
+    Attributes:
+        largest: bytes of one buffer on the stack.
+        most: bytes of all of a kernel's.
+        scratch: whether threads have memory for larger ones; else there is one thread, and the workspace has them.
+    """
+
+    largest: int
+    most: int
+    scratch: bool
+
+
+THREADS = Frames(4 << 10, 64 << 10, scratch=True)
+"""Of an operating system, some of whose C libraries give threads 128 KiB."""
+
+ALONE = Frames(4 << 10, 64 << 10, scratch=False)
+"""Of an operating system, for libraries of one thread."""
+
+BARE = Frames(256, 1 << 10, scratch=False)
+"""Of programs without one."""
+
+
+def with_small_buffers_on_the_stack(func: tirx.PrimFunc, frames: Frames) -> tirx.PrimFunc:
+    """Keep small buffers from becoming scratch memory.
+
+    LLVM can hold in registers what lies on the stack, as the tiles of contractions do from their first zero to their
+    epilogue; what lies elsewhere it writes there and reads back.
+    """
+
+    def is_small(buffer: tirx.Var) -> bool:
+        size = tensor_bytes(buffer)
+        return is_known(size) and size <= frames.largest
+
+    def onto_the_stack(stmt: tirx.AllocBuffer) -> tirx.AllocBuffer:
+        if is_small(stmt.buffer):
+            return tirx.AllocBuffer(stmt.buffer, {_ON_THE_STACK: tirx.const(True, "bool")})
+        return stmt
+
+    small = [buffer for buffer in _allocations(func.body) if is_small(buffer)]
+    if sum(aligned(tensor_bytes(buffer)) for buffer in small) > frames.most:
+        return func
+    body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, onto_the_stack))
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def without_large_scratch(func: tirx.PrimFunc, sizes: Collection[tirx.Var]) -> tuple[tirx.PrimFunc, list[tirx.Var]]:
+    """The function with parts of its last parameters instead of buffers of open sizes that may be large, and these.
+
+    Args:
+        sizes: what is known when the function is called.
+    """
+    found = _LargeScratch(sizes)
+    body = found.changed(func.body, None)
+    return tirx.PrimFunc([*func.params, *found.parameters], body, func.ret_type, func.attrs), found.parameters
+
+
+class _LargeScratch:
+    def __init__(self, sizes: Collection[tirx.Var]) -> None:
+        self._sizes = set(sizes)
+        self.parameters: list[tirx.Var] = []
+
+    def changed(self, stmt: tirx.Stmt, around: tirx.For | None) -> tirx.Stmt:
+        """A statement inside of a parallel loop, if there is one."""
+        match stmt:
+            case tirx.AllocBuffer():
+                return self._placed(stmt, around)
+            case tirx.SeqStmt():
+                return tirx.SeqStmt([piece for part in stmt.seq for piece in _pieces(self.changed(part, around))])
+            case tirx.For():
+                body = self.changed(stmt.body, stmt if stmt.kind == tirx.ForKind.PARALLEL else around)
+                return tirx.For(
+                    stmt.loop_var,
+                    stmt.min,
+                    stmt.extent,
+                    stmt.kind,
+                    body,
+                    stmt.thread_binding,
+                    stmt.annotations,
+                    stmt.step,
+                )
+            case tirx.AttrStmt():
+                return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, self.changed(stmt.body, around))
+            case tirx.While():
+                return tirx.While(stmt.condition, self.changed(stmt.body, around))
+            case tirx.IfThenElse():
+                rest = None if stmt.else_case is None else self.changed(stmt.else_case, around)
+                return tirx.IfThenElse(stmt.condition, self.changed(stmt.then_case, around), rest)
+        return stmt
+
+    def _placed(self, stmt: tirx.AllocBuffer, around: tirx.For | None) -> tirx.Stmt:
+        buffer, size = stmt.buffer, tensor_bytes(stmt.buffer)
+        if _ON_THE_STACK in stmt.annotations or is_known(size) or bounds(size)[1] <= _MOST_SCRATCH:
+            return stmt
+        rounds = None if around is None else around.extent
+        asked = {*variables(expression(size)), *(variables(rounds) if rounds is not None else ())}
+        if not asked <= self._sizes:  # what the kernel counts itself
+            return stmt
+        dtype = str(buffer.dtype)
+        items = aligned(size) // item_bytes(dtype)
+        count = items * size_of(rounds) if rounds is not None else items
+        whole = tirx.decl_buffer((expression(count),), dtype, name=f"{buffer.name}_of_all")
+        self.parameters.append(whole)
+        number = tirx.const(0, "int64") if around is None else (around.loop_var - around.min).astype("int64")
+        pointer = tirx.Var(f"{buffer.name}_here", PointerType(PrimType(dtype)))
+        begin = tirx.address_of(whole[number * expression(items)])
+        return tirx.SeqStmt(
+            [tirx.Bind(pointer, tirx.reinterpret(pointer.ty, begin)), tirx.DeclBuffer(buffer, data=pointer)]
+        )
+
+
+def _pieces(stmt: tirx.Stmt) -> list[tirx.Stmt]:
+    return list(stmt.seq) if isinstance(stmt, tirx.SeqStmt) else [stmt]
+
+
+def without_scratch(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[tirx.Var]]:
+    """The function with the buffers that are not on the stack as its last parameters, and these."""
+    buffers = list(dict.fromkeys(_allocations(func.body)))
+
+    def gone(stmt: tirx.AllocBuffer) -> tirx.Stmt:
+        return tirx.Evaluate(tirx.IntImm("int32", 0)) if stmt.buffer in buffers else stmt
+
+    body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, gone)) if buffers else func.body
+    return tirx.PrimFunc([*func.params, *buffers], body, func.ret_type, func.attrs), buffers
+
+
+def scratch_bytes(body: tirx.Stmt) -> int:
+    """An upper bound of what the statements ask the runtime for while they run, each rounded up to the alignment."""
+    return sum(bounds(aligned(tensor_bytes(buffer)))[1] for buffer in _allocations(body))
+
+
+def _allocations(stmt: tirx.Stmt) -> list[tirx.Var]:
+    """What the statements allocate, but for what is on the stack already."""
+    match stmt:
+        case tirx.AllocBuffer():
+            return [] if _ON_THE_STACK in stmt.annotations else [stmt.buffer]
+        case tirx.SeqStmt():
+            return [buffer for part in stmt.seq for buffer in _allocations(part)]
+        case tirx.For() if stmt.kind == tirx.ForKind.UNROLLED:  # its copies lie in one scope, all alive to its end
+            return _allocations(stmt.body) * size_of(stmt.extent)
+        case tirx.For() | tirx.AttrStmt() | tirx.While():
+            return _allocations(stmt.body)
+        case tirx.IfThenElse():
+            rest = [] if stmt.else_case is None else _allocations(stmt.else_case)
+            return _allocations(stmt.then_case) + rest
+    return []

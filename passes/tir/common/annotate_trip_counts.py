@@ -1,0 +1,33 @@
+"""The runtime told how many rounds a parallel loop has, and how long they take, so that it can cut it into pieces.
+
+    for i in parallel(n):     →     nnefc_rounds(n, about so many cycles)
+        …                           for i in parallel(n):
+                                        …
+
+TVM makes a function of the loop, which gets the number of a task and the number of all tasks; what they are tasks of,
+the runtime does not see. Threads take pieces from each other, but not of loops that are over before that is worth it.
+"""
+
+from __future__ import annotations
+
+import tvm_ffi
+from tvm import tirx
+
+from nnefc.passes.tir.common.iteration_cost import cycles_of_round
+from nnefc.targets.machine.cpu.target import Target
+
+__all__ = ["with_announced_rounds"]
+
+
+def with_announced_rounds(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
+    """A lowered kernel that says this before each of its parallel loops."""
+
+    def announced(loop: tirx.For) -> tirx.Stmt:
+        if loop.kind != tirx.ForKind.PARALLEL:
+            return loop
+        rounds, cycles = tirx.Cast("int64", loop.extent), cycles_of_round(loop, target)
+        return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("int32", "nnefc_rounds", rounds, cycles)), loop])
+
+    return tirx.PrimFunc(
+        func.params, tvm_ffi.structural_map(func.body, (tirx.For, announced)), func.ret_type, func.attrs
+    )

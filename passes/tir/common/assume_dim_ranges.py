@@ -1,0 +1,48 @@
+"""Tell TVM what range each size of a kernel is in: it takes a size that is known at run time for any number.
+
+    for i in s // 24 + 1: B[min(s // 24 * 24 + 24, 12)]         with s of 0 to 4,095
+        →    if 0 <= s <= 4095: for i in s // 24 + 1: B[12]
+
+The condition always holds. Under it, TVM's passes know that quotients of sizes are not rounded away from zero, which
+would else cost instructions wherever an index is computed, and simplify what they cannot otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm_ffi
+from tvm import tirx
+
+from nnefc.passes.tir.common.expressions import int64, variables_of
+from nnefc.symbolic.dims import Size, bounds, dimensions, may_exceed
+
+__all__ = ["with_decided_extremes", "within_ranges"]
+
+
+def with_decided_extremes(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tirx.PrimFunc:
+    """A kernel in which the least or greatest of two numbers, computed from its sizes, is the one that is known."""
+    known = set(sizes)
+
+    def decided(node: tirx.Min | tirx.Max) -> tirx.Expr:
+        if str(node.expr_ty().dtype) != "int64" or not variables_of([node]) <= known:
+            return node
+        one, other = dimensions((node.a, node.b))
+        least, greatest = (node.a, node.b) if isinstance(node, tirx.Min) else (node.b, node.a)
+        if not may_exceed(one, other):
+            return least
+        return node if may_exceed(other, one) else greatest
+
+    return tvm_ffi.structural_map(func, ((tirx.Min, tirx.Max), decided)) if sizes else func
+
+
+def within_ranges(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tirx.PrimFunc:
+    """A kernel whose statements are computed if its sizes are in their ranges, as they are."""
+    if not sizes:
+        return func
+    conditions = []
+    for size in sizes:
+        least, most = bounds(Size(size))
+        conditions += [size >= int64(least), size <= int64(most)]
+    body = tirx.IfThenElse(tirx.all(*conditions), func.body, None)
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)

@@ -1,0 +1,244 @@
+"""Expressions: what is in them, what they cost, rebuilding them, and flat indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
+from itertools import chain
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.expr import Call, TensorLoad
+from tvm.sym import detect_linear_equation
+
+from nnefc.passes.tir.common.shapes import Size, size_of, sizes_of, strides_of
+from nnefc.symbolic.dims import expression, is_size
+
+__all__ = [
+    "IF_THEN_ELSE",
+    "conditions_of",
+    "conjuncts",
+    "flat_offset",
+    "in_floats",
+    "in_parts",
+    "inside",
+    "int64",
+    "is_number",
+    "linear_steps",
+    "loads_of",
+    "number",
+    "parts_of",
+    "rebuilt",
+    "replaced",
+    "substituted",
+    "variables_of",
+    "work_of",
+]
+
+IF_THEN_ELSE = ("prim.if_then_else", "tirx.if_then_else")
+"""The operators that compute only one of two values."""
+
+_WORK_OF_A_CALL = 8  # of an elementary function, in additions
+_ONE_INSTRUCTION = (*IF_THEN_ELSE, "tirx.reinterpret", "tirx.likely", "tirx.isnan")
+
+
+def number(value: Size) -> tirx.Expr:
+    """An index of 32 bits; of a size that is known at run time, converted to them."""
+    return tirx.IntImm("int32", value) if isinstance(value, int) else _narrow(value.expr)
+
+
+def _narrow(size: tirx.Expr) -> tirx.Expr:
+    match size:
+        case tirx.IntImm():
+            return tirx.IntImm("int32", int(size))
+        case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.FloorDiv() | tirx.FloorMod() | tirx.Min() | tirx.Max():
+            return type(size)(_narrow(size.a), _narrow(size.b))
+    return tirx.Cast("int32", size)
+
+
+def int64(value: Size) -> tirx.Expr:
+    """A constant, as TE's indices are."""
+    return expression(value)
+
+
+def in_parts(x: tirx.Expr, lanes: int, function: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
+    """A function of a vector, `lanes` at a time, of which it has a multiple."""
+    count = int(tvm.DataType(str(x.expr_ty().dtype)).lanes)
+    if count == lanes:
+        return function(x)
+    parts = [tirx.Shuffle([x], list(range(first, first + lanes))) for first in range(0, count, lanes)]
+    return tirx.Shuffle([function(part) for part in parts], list(range(count)))
+
+
+def is_number(expr: tirx.Expr, value: float) -> bool:
+    """Whether an expression is this constant; a size that depends on data is none."""
+    return isinstance(expr, tirx.IntImm | tirx.FloatImm) and bool(expr.value == value)
+
+
+def conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
+    """The conditions that a condition says hold together."""
+    if isinstance(condition, tirx.And):
+        return [*conjuncts(condition.a), *conjuncts(condition.b)]
+    return [condition]
+
+
+def parts_of(expr: tirx.Expr) -> list[tirx.Expr]:
+    """The expressions right inside an expression."""
+    found = _PARTS.get(type(expr))  # many questions are asked of every part of a kernel: each class is looked up once
+    if found is None:
+        found = _PARTS[type(expr)] = _parts_by_class(expr)
+    return found(expr)
+
+
+_PARTS: dict[type, Callable[[tirx.Expr], list[tirx.Expr]]] = {}
+
+
+def _parts_by_class(expr: tirx.Expr) -> Callable[[tirx.Expr], list[tirx.Expr]]:
+    """How to find them in an expression of this one's class."""
+    match expr:
+        case Call():
+            return lambda expr: [arg for arg in expr.args[:] if isinstance(arg, tirx.Expr)]
+        case TensorLoad():
+            return lambda expr: expr.indices[:]
+        case tirx.Select():
+            return lambda expr: [expr.condition, expr.true_value, expr.false_value]
+        case tirx.Cast() | tirx.Broadcast():
+            return lambda expr: [expr.value]
+        case tirx.Ramp():
+            return lambda expr: [expr.base]
+        case tirx.Let():
+            return lambda expr: [expr.value, expr.body]
+        case tirx.Not() | tirx.BitwiseNot():
+            return lambda expr: [expr.a]
+    sides = [side for side in "ab" if hasattr(expr, side)]
+    return lambda expr: [getattr(expr, side) for side in sides]
+
+
+def rebuilt(expr: tirx.Expr, change: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
+    """The expression with `change` applied to each one right inside it."""
+    match expr:
+        case Call():
+            args = [change(arg) if isinstance(arg, tirx.Expr) else arg for arg in expr.args]
+            return tvm.ir.Call(expr.op, args, expr.attrs, ret_ty=expr.ty)
+        case TensorLoad():
+            return tirx.BufferLoad(expr.source, [change(index) for index in expr.indices])
+        case tirx.Select():
+            return tirx.Select(change(expr.condition), change(expr.true_value), change(expr.false_value))
+        case tirx.Cast():
+            return tirx.Cast(str(expr.expr_ty().dtype), change(expr.value))
+        case tirx.Broadcast():
+            return tirx.Broadcast(change(expr.value), expr.lanes)
+        case tirx.Ramp():
+            return tirx.Ramp(change(expr.base), expr.stride, expr.lanes)
+        case tirx.Let():
+            return tirx.Let(expr.var, change(expr.value), change(expr.body))
+        case tirx.Not() | tirx.BitwiseNot():
+            return type(expr)(change(expr.a))
+    if hasattr(expr, "a") and hasattr(expr, "b"):
+        return type(expr)(change(expr.a), change(expr.b))
+    return expr
+
+
+def substituted(
+    expr: tirx.Expr,
+    values: Mapping[tirx.Var, tirx.Expr],
+    load: Callable[[tirx.Var, Sequence[tirx.Expr]], tirx.Expr] = tirx.BufferLoad,
+) -> tirx.Expr:
+    """The expression with variables replaced by `values`, and what it loads by `load(tensor, new indices)`."""
+
+    def change(part: tirx.Expr) -> tirx.Expr:
+        if isinstance(part, TensorLoad):
+            return load(part.source, [change(index) for index in part.indices])
+        if isinstance(part, tirx.Var) and part in values:
+            return values[part]
+        return rebuilt(part, change)
+
+    return change(expr)
+
+
+def replaced(expr: tirx.Expr, known: Sequence[tuple[tirx.Expr, tirx.Expr]]) -> tirx.Expr:
+    """`expr` with parts of it replaced: each that equals the first of a pair by the second."""
+    for part, replacement in known:
+        if tvm_ffi.structural_equal(expr, part):
+            return replacement
+    return rebuilt(expr, lambda part: replaced(part, known))
+
+
+def inside(expr: tirx.Expr) -> Iterator[tirx.Expr]:
+    """The expression and all of those inside."""
+    waiting = [expr]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        waiting += reversed(parts_of(part))
+
+
+def loads_of(expr: tirx.Expr) -> list[TensorLoad]:
+    """All places where an expression reads tensors."""
+    return [part for part in inside(expr) if isinstance(part, TensorLoad)]
+
+
+def variables_of(exprs: Iterable[tirx.Expr]) -> KeysView[tirx.Var]:
+    """The variables in some expressions, in the order in which they are first used."""
+    found = (tirx.analysis.undefined_vars(tirx.Evaluate(expr), []) for expr in exprs)
+    return dict.fromkeys(chain.from_iterable(found)).keys()
+
+
+def conditions_of(expr: tirx.Expr) -> Iterator[tirx.Expr]:
+    """What the choices in an expression depend on."""
+    for part in inside(expr):
+        match part:
+            case tirx.Select():
+                yield part.condition
+            case Call(op=tvm.ir.Op()) if part.op.name in IF_THEN_ELSE:
+                yield part.args[0]
+
+
+def work_of(expr: tirx.Expr) -> int:
+    """Instructions that computing `expr` takes, very roughly; those of indices are not counted."""
+    match expr:
+        case tirx.IntImm() | tirx.FloatImm() | tirx.Var():
+            return 0
+        case TensorLoad():
+            return 1
+        case Call() if not isinstance(expr.op, tvm.ir.Op) or expr.op.name not in _ONE_INSTRUCTION:
+            own = _WORK_OF_A_CALL
+        case _:
+            own = 1
+    return own + sum(map(work_of, parts_of(expr)))
+
+
+def flat_offset(tensor: tirx.Var, indices: Sequence[tirx.Expr]) -> tirx.Expr:
+    """The place of an element in a tensor that lies in memory row by row."""
+    dtypes = {str(index.ty.dtype) for index in indices} or {"int32"}
+    dtype = dtypes.pop() if len(dtypes) == 1 else "int64"
+    total: tirx.Expr = tirx.IntImm(dtype, 0)
+    for index, stride in zip(indices, strides_of(sizes_of(tensor)), strict=True):
+        step = number(stride) if dtype == "int32" else expression(stride)
+        total = total + (index.astype(dtype) if dtypes else index) * step
+    return total
+
+
+def linear_steps(place: tirx.Expr, variables: Sequence[tirx.Var]) -> list[Size] | None:
+    """How far a place moves with each of the variables; None if that is not always the same."""
+    linear = detect_linear_equation(place, list(variables))
+    if not linear or not all(map(is_size, linear[:-1])):
+        return None
+    return [size_of(step) for step in linear[:-1]]
+
+
+def in_floats(expr: tirx.Expr) -> tirx.Expr:
+    """An expression of integers, computed in float64: inexact, but where integers would overflow it is large."""
+
+    def change(part: tirx.Expr) -> tirx.Expr:
+        match part:
+            case tirx.FloorDiv():
+                return tirx.floor(change(part.a) / change(part.b))
+            case tirx.FloorMod():
+                whole, divisor = change(part.a), change(part.b)
+                return whole - tirx.floor(whole / divisor) * divisor
+            case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.Min() | tirx.Max():
+                return type(part)(change(part.a), change(part.b))
+        return part.astype("float64")
+
+    return change(expr)

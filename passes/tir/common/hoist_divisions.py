@@ -1,0 +1,93 @@
+"""Quotients of loop variables by open sizes, computed once in each iteration instead of wherever an index has them.
+
+    for i in parallel(n * h):                      for i in parallel(n * h):
+        for j in w:                                    a = i / h;  b = i % h
+            C[i // h, j, i % h] = …           →        for j in w: C[a, j, b] = …
+
+By a number, TVM and LLVM divide with a multiplication, and know what follows; by a variable they write out a division
+that rounds down, whatever the signs, at each place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+
+from nnefc.passes.tir.common.expressions import int64, is_number, variables_of
+from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
+
+__all__ = ["with_bound_quotients"]
+
+_QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod)
+
+
+def with_bound_quotients(stmt: tirx.Stmt) -> tirx.Stmt:
+    """The statements of a flat kernel, whose variables that nothing defines are sizes."""
+    signed: set[tirx.Var] = set()
+
+    def note(node: tirx.For | tirx.Bind) -> None:
+        var, first = (node.loop_var, node.min) if isinstance(node, tirx.For) else (node.var, node.value)
+        if not _is_positive(bound_value(first), signed):
+            signed.add(var)
+
+    tvm_ffi.structural_walk(stmt, ((tirx.For, tirx.Bind), note), order="pre")
+    bound = tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _with_bound(loop, signed)), order="pre")
+    return tvm_ffi.structural_map(bound, ((tirx.Min, tirx.Max), lambda node: _beside_zero(node, signed)))
+
+
+def _beside_zero(node: tirx.Min | tirx.Max, signed: Set[tirx.Var]) -> tirx.Expr:
+    """The smaller or the larger of 0 and what is never negative."""
+    for zero, other in ((node.a, node.b), (node.b, node.a)):
+        if is_number(zero, 0) and _is_positive(other, signed):
+            return zero if isinstance(node, tirx.Min) else other
+    return node
+
+
+def _with_bound(loop: tirx.For, signed: Set[tirx.Var]) -> tirx.For:
+    if loop.kind in (tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED):
+        return loop
+    later = {node.loop_var if isinstance(node, tirx.For) else node.var for node in _found(loop.body)}
+    bound: list[tirx.Bind] = []
+
+    def change(node: tirx.FloorDiv | tirx.FloorMod) -> tirx.Expr:
+        if isinstance(node.b, tirx.IntImm) or not _is_positive(node, signed) or variables_of([node]) & later:
+            return node
+        divisor = tirx.max(node.b, int64(1))  # where a loop inside has no iterations, sizes may be 0
+        value = (tirx.Div if isinstance(node, tirx.FloorDiv) else tirx.Mod)(node.a, divisor)
+        for other in bound:
+            if tvm_ffi.structural_equal(other.value, value):
+                return other.var
+        bound.append(tirx.Bind(tirx.Var("i", node.ty), value))
+        return bound[-1].var
+
+    body = tvm_ffi.structural_map(loop.body, (_QUOTIENTS, change))
+    if not bound:
+        return loop
+    return tirx.For(
+        loop.loop_var, loop.min, loop.extent, loop.kind, tirx.SeqStmt([*bound, body]), loop.thread_binding,
+        loop.annotations, loop.step,
+    )  # fmt: skip
+
+
+def _found(stmt: tirx.Stmt) -> list[Any]:
+    """What defines variables in a statement."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(stmt, ((tirx.For, tirx.Bind), found.append))
+    return found
+
+
+def _is_positive(expr: tirx.Expr, signed: Set[tirx.Var]) -> bool:
+    """Whether an expression is never negative, if no variable is but these."""
+    match expr:
+        case tirx.IntImm():
+            return int(expr.value) >= 0
+        case tirx.Var():
+            return expr not in signed
+        case tirx.Max():
+            return _is_positive(expr.a, signed) or _is_positive(expr.b, signed)
+        case tirx.Add() | tirx.Mul() | tirx.Div() | tirx.FloorDiv() | tirx.Mod() | tirx.FloorMod() | tirx.Min():
+            return _is_positive(expr.a, signed) and _is_positive(expr.b, signed)
+    return False

@@ -1,0 +1,71 @@
+"""Variables that stand for sizes in a kernel: TVM knows more of a variable than of an expression.
+
+for y in (h - 1) // 2 + 1: C[y] = A[2 * y]     →     for y in s: C[y] = A[2 * y]          # s = (h - 1) // 2 + 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tvm_ffi
+from tvm import tirx
+
+from nnefc.ir.attributes import LET_BOUND_DIMENSIONS
+from nnefc.passes.tir.common.expressions import loads_of, variables_of
+from nnefc.symbolic.dims import Size, expression, named
+
+__all__ = ["named_sizes", "with_named_loops", "with_named_sizes"]
+
+
+def with_named_sizes(func: tirx.PrimFunc, sizes: Mapping[tirx.Var, tirx.Expr]) -> tirx.PrimFunc:
+    """A kernel that is written with these variables too."""
+    before = dict(named_sizes(func))
+    return func.with_attr(LET_BOUND_DIMENSIONS, [[var, size] for var, size in {**before, **sizes}.items()])
+
+
+def named_sizes(func: tirx.PrimFunc) -> list[tuple[tirx.Var, tirx.Expr]]:
+    """The variables of a kernel that stand for sizes, and what for."""
+    return [(var, size) for var, size in func.attrs.get(LET_BOUND_DIMENSIONS, ())] if func.attrs else []
+
+
+def with_named_loops(func: tirx.PrimFunc, *, every: bool = False) -> tirx.PrimFunc:
+    """A kernel with variables for those of its loops' extents that are quotients, or have some in them.
+
+    Extents that differ from round to round of a loop around, or are read from tensors, are no sizes.
+
+    Args:
+        every: whether other formulas get variables too: less is known of them then, and TVM cannot trip over them.
+    """
+    found: list[tuple[tirx.Var, tirx.Expr]] = []
+    inside: set[tirx.Var] = set()
+
+    def define(stmt: tirx.For | tirx.Bind) -> None:
+        inside.add(stmt.loop_var if isinstance(stmt, tirx.For) else stmt.var)
+
+    def note(loop: tirx.For) -> None:
+        size = loop.extent
+        if inside & variables_of([size]) or loads_of(size):
+            return
+        is_formula = not isinstance(size, (tirx.Var, tirx.IntImm)) if every else _has_quotient(size)
+        if is_formula and not any(tvm_ffi.structural_equal(size, other) for _, other in found):
+            found.append((expression(named("s", Size(size))), size))
+
+    def change(expr: tirx.Expr) -> tirx.Expr:
+        return next((var for var, size in found if tvm_ffi.structural_equal(expr, size)), expr)
+
+    tvm_ffi.structural_walk(func.body, ((tirx.For, tirx.Bind), define))
+    tvm_ffi.structural_walk(func.body, (tirx.For, note))
+    if not found:
+        return func
+    kinds = tuple(dict.fromkeys(type(size) for _, size in found))
+    return with_named_sizes(tvm_ffi.structural_map(func, (kinds, change)), dict(found))
+
+
+def _has_quotient(expr: tirx.Expr) -> bool:
+    found: list[object] = []
+
+    def note(node: object) -> None:
+        found.append(node)
+
+    tvm_ffi.structural_walk(expr, (tirx.FloorDiv, note))
+    return bool(found)

@@ -1,0 +1,78 @@
+"""Share out the tiles along an axis among threads, where the loops around are too few.
+
+    for o in parallel(4):                    for g in parallel(4 p):                       # p = min(q, 64 / 4)
+        for i in q: …               →            o = g / p
+                                                 for i from q (g % p) / p to q (g % p + 1) / p: …
+
+That is for axes that two were joined to, the first of which threads would else share: see
+`passes/schedule/fused_axes.py`. Two threads may then write the same values to the same place, where the last tile
+begins earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+
+from nnefc.passes.tir.common.expressions import int64
+from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis
+from nnefc.passes.tir.tvm_workarounds.opaque import opaque_binding
+
+__all__ = ["with_shared_tiles"]
+
+
+_ENOUGH = 64
+"""Rounds of a parallel loop: as many threads get about the same of them."""
+
+
+def with_shared_tiles(stmt: tirx.Stmt, axes: Sequence[TiledAxis]) -> tirx.Stmt:
+    """The body of a flat kernel, whose loop over tiles is in a parallel loop or becomes one."""
+    counts = {axis.count for axis in axes if axis.remainders}
+    around: list[tirx.For] = []
+
+    def note(loop: tirx.For) -> None:
+        if loop.kind == tirx.ForKind.PARALLEL:
+            around.append(loop)
+
+    def alone(loop: tirx.For) -> tirx.For:
+        return _loop(loop, loop.min, loop.extent, tirx.ForKind.PARALLEL) if loop.extent in counts else loop
+
+    tvm_ffi.structural_walk(stmt, (tirx.For, note))
+    if not around:
+        return tvm_ffi.structural_map(stmt, (tirx.For, alone))
+    return tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _shared(loop, counts)))
+
+
+def _shared(loop: tirx.For, counts: set[tirx.Var]) -> tirx.Stmt:
+    tiles: list[Any] = []
+    tvm_ffi.structural_walk(
+        loop.body, (tirx.For, lambda inner: tiles.append(inner) if inner.extent in counts else None)
+    )
+    known = isinstance(loop.extent, tirx.IntImm) and int(loop.extent) >= _ENOUGH
+    if loop.kind != tirx.ForKind.PARALLEL or known or not tiles:
+        return loop
+    count = tiles[0].extent
+    parts, both, part = (tirx.Var(name, "int64") for name in ("parts", "both", "part"))
+    rounds = tirx.max(loop.extent, int64(1))
+    wanted = tirx.Div(rounds + int64(_ENOUGH - 1), rounds)
+    begin, end = (tirx.Var(name, "int64") for name in ("begin", "end"))
+
+    def limited(inner: tirx.For) -> tirx.For:
+        return _loop(inner, begin, end - begin, inner.kind) if inner.extent in counts else inner
+
+    body = [
+        opaque_binding(loop.loop_var, tirx.Div(both, parts)),
+        opaque_binding(part, tirx.Mod(both, parts)),
+        opaque_binding(begin, tirx.Div(count * part, parts)),
+        opaque_binding(end, tirx.Div(count * (part + int64(1)), parts)),
+        tvm_ffi.structural_map(loop.body, (tirx.For, limited)),
+    ]
+    shared = tirx.For(both, int64(0), loop.extent * parts, loop.kind, tirx.SeqStmt(body), annotations=loop.annotations)
+    return tirx.SeqStmt([opaque_binding(parts, tirx.max(int64(1), tirx.min(count, wanted))), shared])
+
+
+def _loop(loop: tirx.For, begin: tirx.Expr, extent: tirx.Expr, kind: int) -> tirx.For:
+    return tirx.For(loop.loop_var, begin, extent, kind, loop.body, loop.thread_binding, loop.annotations, loop.step)

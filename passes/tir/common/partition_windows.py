@@ -1,0 +1,262 @@
+"""Loops over windows that may lie partly outside of a tensor, cut where they begin and cease to lie inside.
+
+    for x in n:                                          if 0 <= 2 y - 1 and 2 y + 1 < h:
+        for i, j in 3, 3:                                    for x in 0 … a: the same without limits of y
+            s = max(s, X[min(max(2 y + i - 1, 0), h - 1),    for x in a … b:
+                         min(max(2 x + j - 1, 0), w - 1)])       for i, j in 3, 3:
+                                                        →            s = max(s, X[2 y + i - 1, 2 x + j - 1])
+                                                             for x in b … n: the same without limits of y
+                                                         else:
+                                                             the same, but without limits of x for x in a … b
+
+So the long part in the middle has no conditions, and LLVM makes vectors of it. Conditions, and minima and maxima in
+indices, are linear in the loop's variable and in those of loops of known length inside: `a` and `b`, and the condition
+on `y`, are such that they are decided for all rounds of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.expr import Call, TensorLoad
+from tvm.sym import detect_linear_equation
+
+from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, inside, rebuilt, substituted, variables_of
+
+__all__ = ["with_cut_windows"]
+
+_SHORTEST = 5  # rounds of a loop that is cut
+_MOST_CONDITIONS = 24
+
+
+def with_cut_windows(stmt: tirx.Stmt) -> tirx.Stmt:
+    """The statements of a flat kernel with such loops cut."""
+    return tvm_ffi.structural_map(stmt, (tirx.For, _cut))
+
+
+def _cut(loop: tirx.For) -> tirx.Stmt:
+    """One loop as three, if there are conditions on its variable."""
+    short = isinstance(loop.extent, tirx.IntImm) and int(loop.extent) < _SHORTEST
+    inner = None if short or loop.kind != tirx.ForKind.SERIAL or loop.annotations else _loops_inside(loop.body)
+    if not inner:
+        return loop
+    limits = _Limits(loop.loop_var, inner)
+    limits.read(loop.body)
+    if not (limits.begins or limits.ends) or limits.count > _MOST_CONDITIONS:
+        return loop
+    first, stop = loop.min, loop.min + loop.extent
+    begin, end = first, stop
+    for low in limits.begins:
+        begin = tirx.max(begin, low)
+    begin = tirx.min(begin, stop)
+    for high in limits.ends:
+        end = tirx.min(end, high)
+    end = tirx.max(begin, end)
+
+    def over(start: tirx.Expr, stop: tirx.Expr, decided: Sequence[tirx.Expr]) -> tirx.Stmt:
+        var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
+        body = _copied(loop.body, {loop.loop_var: var}, decided)
+        return tirx.For(var, start, stop - start, tirx.ForKind.SERIAL, body)
+
+    def whole(decided: Sequence[tirx.Expr]) -> tirx.Stmt:
+        before = [over(first, begin, decided)] if limits.begins else []
+        after = [over(end, stop, decided)] if limits.ends else []
+        return tirx.SeqStmt([*before, over(begin, end, [*decided, *limits.along]), *after])
+
+    if not limits.across:
+        return whole(())
+    return tirx.IfThenElse(tirx.all(*limits.required), whole(limits.across), whole(()))
+
+
+def _loops_inside(stmt: tirx.Stmt) -> dict[tirx.Var, int] | None:
+    """The variables of the loops in a statement, with their lengths; None where it has what is not copied."""
+    match stmt:
+        case tirx.For():
+            if not isinstance(stmt.min, tirx.IntImm) or int(stmt.min) or not isinstance(stmt.extent, tirx.IntImm):
+                return None
+            found = _loops_inside(stmt.body)
+            return None if found is None else {stmt.loop_var: int(stmt.extent), **found}
+        case tirx.SeqStmt():
+            parts = list(stmt.seq)
+        case tirx.IfThenElse():
+            parts = [stmt.then_case, *([] if stmt.else_case is None else [stmt.else_case])]
+        case tirx.BufferStore():
+            return {}
+        case _:
+            return None
+    every: dict[tirx.Var, int] = {}
+    for part in parts:
+        found = _loops_inside(part)
+        if found is None:
+            return None
+        every |= found
+    return every
+
+
+@dataclass
+class _Limits:
+    """Where what a loop chooses by is decided.
+
+    Attributes:
+        var: of the loop.
+        inner: variables of loops inside, with their lengths.
+        begins, ends: from where on it is, and up to where, not with it.
+        along: conditions, minima and maxima that are decided there.
+        across: others that are decided in all rounds where all that is `required` holds.
+        count: of all of these.
+    """
+
+    var: tirx.Var
+    inner: Mapping[tirx.Var, int]
+    begins: list[tirx.Expr] = field(default_factory=list)
+    ends: list[tirx.Expr] = field(default_factory=list)
+    along: list[tirx.Expr] = field(default_factory=list)
+    across: list[tirx.Expr] = field(default_factory=list)
+    required: list[tirx.Expr] = field(default_factory=list)
+    count: int = 0
+
+    def read(self, stmt: tirx.Stmt) -> None:
+        """Note what the values stored by a statement choose by."""
+        tvm_ffi.structural_walk(stmt, (tirx.BufferStore, lambda store: self._value(store.value)))
+
+    def _value(self, expr: tirx.Expr) -> None:
+        waiting = [expr]
+        while waiting:
+            part = waiting.pop()
+            condition = _condition(part)
+            if condition is not None:
+                for each in conjuncts(condition):
+                    self._note(each, _slack(each))
+            if isinstance(part, TensorLoad):
+                for index in part.indices:
+                    self._index(index)
+                continue
+            waiting += _values_in(part)
+
+    def _index(self, index: tirx.Expr) -> None:
+        for extreme in _extremes(index):
+            plain = _decided(extreme, None)
+            other = _other_side(extreme)
+            if other is not None:
+                low, high = (other, plain) if isinstance(extreme, tirx.Max) else (plain, other)
+                self._note(extreme, high - low)
+
+    def _note(self, part: tirx.Expr, slack: tirx.Expr | None) -> None:
+        """Note that a part is decided where its slack is not negative."""
+        if slack is None or any(tvm_ffi.structural_equal(part, known) for known in (*self.along, *self.across)):
+            return
+        names = [self.var, *self.inner]
+        linear = detect_linear_equation(slack, names)
+        if not linear or not all(isinstance(step, tirx.IntImm) for step in linear[:-1]):
+            return
+        step, *steps = (int(each) for each in linear[:-1])
+        base = linear[-1]
+        if variables_of([base]) & set(names) or any(isinstance(each, TensorLoad) for each in inside(base)):
+            return
+        dtype = str(slack.expr_ty().dtype)
+        least = sum(min(0, own * (count - 1)) for own, count in zip(steps, self.inner.values(), strict=True))
+        known, size = base + tirx.IntImm(dtype, least), tirx.IntImm(dtype, abs(step))
+        self.count += 1
+        if step > 0:
+            self.begins.append(tirx.floordiv(size - 1 - known, size))
+        elif step < 0:
+            self.ends.append(tirx.floordiv(known, size) + 1)
+        else:
+            self.required.append(known >= tirx.IntImm(dtype, 0))
+        (self.along if step else self.across).append(part)
+
+
+def _values_in(expr: tirx.Expr) -> list[tirx.Expr]:
+    """The values that an expression is made of: what is chosen from, not the conditions."""
+    match expr:
+        case tirx.Select():
+            return [expr.condition, expr.true_value, expr.false_value]
+        case Call():
+            return [arg for arg in expr.args[:] if isinstance(arg, tirx.Expr)]
+        case tirx.Cast() | tirx.Broadcast():
+            return [expr.value]
+        case tirx.Let():
+            return [expr.value, expr.body]
+    return [getattr(expr, side) for side in "ab" if hasattr(expr, side)]
+
+
+def _condition(expr: tirx.Expr) -> tirx.Expr | None:
+    """What an expression chooses by, if places alone are in it."""
+    if isinstance(expr, tirx.Select):
+        condition = expr.condition
+    elif isinstance(expr, Call) and getattr(expr.op, "name", "") in IF_THEN_ELSE:
+        condition = expr.args[0]
+    else:
+        return None
+    return None if any(isinstance(part, TensorLoad) for part in inside(condition)) else condition
+
+
+def _slack(condition: tirx.Expr) -> tirx.Expr | None:
+    """A number of which a comparison says that it is not negative."""
+    match condition:
+        case tirx.LE() | tirx.LT():
+            slack = condition.b - condition.a
+        case tirx.GE() | tirx.GT():
+            slack = condition.a - condition.b
+        case _:
+            return None
+    dtype = str(slack.expr_ty().dtype)
+    if "int" not in dtype:
+        return None
+    return slack - tirx.IntImm(dtype, 1) if isinstance(condition, tirx.LT | tirx.GT) else slack
+
+
+def _extremes(index: tirx.Expr) -> list[tirx.Min | tirx.Max]:
+    """The minima and maxima in an index."""
+    return [part for part in inside(index) if isinstance(part, tirx.Min | tirx.Max)]
+
+
+def _other_side(extreme: tirx.Min | tirx.Max) -> tirx.Expr | None:
+    """What bounds the place in an extreme: its second operand, which is a size or a number."""
+    return None if any(isinstance(part, tirx.Min | tirx.Max) for part in inside(extreme.b)) else extreme.b
+
+
+def _decided(expr: tirx.Expr, decided: Sequence[tirx.Expr] | None) -> tirx.Expr:
+    """An expression whose conditions hold, and whose minima and maxima are their first operand; None: all of these."""
+
+    def is_decided(part: tirx.Expr) -> bool:
+        return decided is None or any(tvm_ffi.structural_equal(part, known) for known in decided)
+
+    def change(part: tirx.Expr) -> tirx.Expr:
+        if isinstance(part, tirx.Min | tirx.Max) and is_decided(part):
+            return change(part.a)
+        if isinstance(part, tirx.Let):  # each copy has a name of its own
+            name, value, body = tirx.Var(part.var.name, part.var.ty), change(part.value), change(part.body)
+            return value if body.same_as(part.var) else tirx.Let(name, value, substituted(body, {part.var: name}))
+        condition = None if decided is None else _condition(part)
+        if condition is None:
+            return rebuilt(part, change)
+        left = [each for each in conjuncts(condition) if not is_decided(each)]
+        chosen, other = (part.true_value, part.false_value) if isinstance(part, tirx.Select) else part.args[1:]
+        if not left:
+            return change(chosen)
+        choose = tirx.Select if isinstance(part, tirx.Select) else tirx.if_then_else
+        return choose(tirx.all(*left), change(chosen), change(other))
+
+    return change(expr)
+
+
+def _copied(stmt: tirx.Stmt, values: Mapping[tirx.Var, tirx.Expr], decided: Sequence[tirx.Expr]) -> tirx.Stmt:
+    """A statement with variables of its own in its loops, in which these parts are decided."""
+    match stmt:
+        case tirx.For():
+            var = tirx.Var(stmt.loop_var.name, stmt.loop_var.ty)
+            body = _copied(stmt.body, {**values, stmt.loop_var: var}, decided)
+            return tirx.For(var, stmt.min, stmt.extent, stmt.kind, body, annotations=stmt.annotations)
+        case tirx.SeqStmt():
+            return tirx.SeqStmt([_copied(part, values, decided) for part in stmt.seq])
+        case tirx.IfThenElse():
+            other = None if stmt.else_case is None else _copied(stmt.else_case, values, decided)
+            condition = substituted(stmt.condition, values)
+            return tirx.IfThenElse(condition, _copied(stmt.then_case, values, decided), other)
+    value = _decided(stmt.value, decided)
+    places = [substituted(place, values) for place in stmt.indices]
+    return tirx.BufferStore(stmt.buffer, substituted(value, values), places)

@@ -1,0 +1,34 @@
+"""Sizes of loops, tensors and their elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tvm import tirx
+
+from nnefc.ir.element_types import item_bytes
+from nnefc.symbolic.dims import Dimension as Size
+from nnefc.symbolic.dims import dimension as size_of
+
+__all__ = ["Size", "elements_of", "size_of", "sizes_of", "strides_of", "tensor_bytes"]
+
+
+def sizes_of(tensor: tirx.Var) -> tuple[Size, ...]:
+    """The shape of a tensor."""
+    return tuple(map(size_of, tensor.shape[:]))
+
+
+def elements_of(tensor: tirx.Var) -> Size:
+    """How many elements a tensor has."""
+    return math.prod(sizes_of(tensor))
+
+
+def tensor_bytes(tensor: tirx.Var) -> Size:
+    """What a tensor takes in memory."""
+    return elements_of(tensor) * item_bytes(str(tensor.dtype))
+
+
+def strides_of(sizes: Sequence[Size]) -> list[Size]:
+    """How far apart neighbours along each dimension lie, in elements."""
+    return [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]

@@ -1,0 +1,63 @@
+"""Whole vectors where a vectorized loop leaves the end of its tensor only now and then.
+
+    for lane in vectorized(16):              if 16 i + 15 < 197:
+        if 16 i + lane < 197:           →        for lane in vectorized(16): S
+            S                                else:
+                                                 for lane in unrolled(16): if 16 i + lane < 197: S
+
+TVM computes what stands behind a condition on a vector's lanes one lane at a time, whatever the condition's value.
+"""
+
+from __future__ import annotations
+
+import tvm_ffi
+from tvm import tirx
+from tvm.sym import detect_linear_equation
+
+from nnefc.passes.tir.common.expressions import conjuncts
+
+__all__ = ["with_whole_vectors"]
+
+
+def with_whole_vectors(stmt: tirx.Stmt, rest: int = tirx.ForKind.UNROLLED) -> tirx.Stmt:
+    """The same statements, with vectorized loops over conditions on their lanes in two versions.
+
+    Args:
+        rest: how the lanes of vectors that are not whole are computed. Unrolled, they are as many copies of the loop's
+            body; where sizes are open, nearly every kernel has them.
+    """
+    return tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _in_two_versions(loop, rest)))
+
+
+def _loop(stmt: tirx.For, kind: int, body: tirx.Stmt) -> tirx.For:
+    return tirx.For(stmt.loop_var, stmt.min, stmt.extent, kind, body, stmt.thread_binding, stmt.annotations, stmt.step)
+
+
+def _in_two_versions(stmt: tirx.For, rest: int) -> tirx.Stmt:
+    body = stmt.body
+    if stmt.kind != tirx.ForKind.VECTORIZED or not isinstance(stmt.extent, tirx.IntImm):
+        return stmt
+    if not isinstance(body, tirx.IfThenElse) or body.else_case is not None:
+        return stmt
+    last = [_of_last_lane(condition, stmt) for condition in conjuncts(body.condition)]
+    if any(condition is None for condition in last):
+        return stmt
+    all_lanes = last[0]
+    for condition in last[1:]:
+        all_lanes = tirx.And(all_lanes, condition)
+    whole = _loop(stmt, tirx.ForKind.VECTORIZED, body.then_case)
+    return tirx.IfThenElse(all_lanes, whole, _loop(stmt, rest, body))
+
+
+def _of_last_lane(condition: tirx.Expr, loop: tirx.For) -> tirx.Expr | None:
+    """A condition that holds for all lanes if, and only if, it holds for the last; None where that is not known."""
+    if not isinstance(condition, tirx.LT):
+        return None
+    linear = detect_linear_equation(condition.a - condition.b, [loop.loop_var])
+    if not linear:
+        return None
+    step, base = linear
+    if not isinstance(step, tirx.IntImm) or int(step) < 0:
+        return None
+    end = int(step) * (int(loop.extent) - 1)
+    return base + tirx.const(end, base.expr_ty().dtype) < tirx.const(0, base.expr_ty().dtype)

@@ -1,0 +1,1 @@
+"""TIR passes that use the instructions of CPUs."""

@@ -1,0 +1,288 @@
+"""Round to integers by the conversion itself, where an instruction does both.
+
+    int32(nearbyint(x))                             →     converted(x)
+    int32(max(min(nearbyint(x) + 3, 255), 0))       →     converted(max(min(x, 252), -3)) + 3
+    uint8(int32(nearbyint(min(255, max(0, x)))))    →     uint8(min(uint32(converted(max(0, x))), 255))
+    uint8(int32(max(min(nearbyint(x), 255), 0)))    →     the same
+
+One instruction takes the place of three. What int32 does not hold becomes its least number on x86, 2³¹ without a sign,
+and the nearest one elsewhere: a limit of 255 that comes after the conversion cuts both as well, and vectors are cut to
+bytes while they become bytes. A minimum or maximum is its second operand where the other is NaN: limits that are second
+make the upper one of it. So do conversions that are cut afterwards, but for those of Arm, which make 0 of it: there the
+last of these lines keeps both limits before the conversion, unless the number is computed of integers:
+
+    int8(int32(max(min(nearbyint(x) + 3, 127), -128)))    →     saturated(converted(x), 3)
+
+A byte that becomes a float or an int32 again, as that of a convolution that is added to another one, stays an int32.
+
+Engines of WebAssembly take some eight instructions to convert what int32 may not hold, and 32-bit Arm as many to round.
+There, numbers between limits alone are rounded so: the sum with 3 · 2²² has them in its lowest bits, rounded to even as
+all sums are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from nnefc.passes.tir.common.expressions import in_parts, is_number, loads_of, variables_of
+from nnefc.passes.tir.common.intrinsics import register_pure_operator
+from nnefc.passes.tir.cpu.match_requantize import RoundedNumber, rounded_argument
+
+__all__ = ["use_rounding_conversions", "with_rounding_conversions"]
+
+_NAMES = {
+    "x86_64": "nnefc.converted_by_{lanes}",
+    "aarch64": "nnefc.converted_to_even",
+    "riscv64": "nnefc.converted_as_set",
+    "wasm32": "nnefc.converted_by_sum",
+    "armv7a": "nnefc.converted_by_sum",
+}
+_BY_SUM = _NAMES["wasm32"]
+_CONVERTED = "nnefc.converted_"
+_SATURATED = {dtype: f"nnefc.saturated_{dtype}" for dtype in ("int8", "uint8")}
+_NARROWING = {"int8": "llvm.aarch64.neon.sqxtn.v8i8", "uint8": "llvm.aarch64.neon.sqxtun.v8i8"}
+_AT_ONCE = 8
+"""Bytes that Arm makes of numbers of 16 bits."""
+_MOST = 255
+_X86 = {16: "llvm.x86.avx512.mask.cvtps2dq.512", 8: "llvm.x86.avx.cvt.ps2dq.256", 4: "llvm.x86.sse2.cvtps2dq"}
+"""Instructions by lanes, and of how many lanes the one is that takes a mask."""
+_MASKED = 16
+_ON_ARM = {1: ".i32.f32", 2: ".v2i32.v2f32", 4: ".v4i32.v4f32"}
+_CURRENT = 4  # direction of rounding: that of the thread, to even
+_LARGE, _LARGE_BITS = 12582912.0, 0x4B400000  # 3 · 2²²: with less than 2²² more or less, float32 are whole
+
+
+def with_rounding_conversions(func: tirx.PrimFunc, architecture: str, lanes: int) -> tirx.PrimFunc:
+    """A scheduled kernel that rounds so; for one of the instruction sets of `Quirks.rounding_conversion`.
+
+    Args:
+        lanes: of a register of float32.
+    """
+    converted = functools.partial(tirx.call_intrin, "int32", _NAMES[architecture].format(lanes=lanes))
+    nan_is_large, any_number = architecture != "aarch64", _NAMES[architecture] != _BY_SUM
+
+    def change(cast: tirx.Cast) -> tirx.Expr:
+        dtype = str(cast.expr_ty().dtype)
+        if architecture == "aarch64" and (byte := _Byte.of(cast.value, dtype)) is not None:
+            return byte.saturated()
+        if any_number and dtype == "uint8" and (inner := _cut_to_bytes(cast.value, nan_is_large)) is not None:
+            most = tirx.const(_MOST, "uint32")
+            return tirx.Cast("uint8", tirx.Min(tirx.Cast("uint32", converted(inner)), most))
+        if dtype != "int32":
+            return cast
+        rounded = _rounded(cast) if any_number else None
+        if rounded is not None:
+            return converted(rounded)
+        number = RoundedNumber.of(cast.value)
+        return cast if number is None else _cut_before(number, converted)
+
+    for kind, rewrite in ((tirx.LT, _of_unrounded), (tirx.Cast, _without_bytes), (tirx.Cast, change)):
+        func = tvm_ffi.structural_map(func, (kind, rewrite))
+    return func
+
+
+def _of_unrounded(less: tirx.LT) -> tirx.LT:
+    """Whether a rounded float32 is within int32: it is where the float is, for floats of more than 2²³ are whole."""
+    size = less.a
+    if not (
+        isinstance(size, tvm.ir.Call) and getattr(size.op, "name", "") == "tirx.fabs" and is_number(less.b, 1 << 31)
+    ):
+        return less
+    number = rounded_argument(size.args[0])
+    return less if number is None else tirx.abs(number) < less.b
+
+
+def _without_bytes(cast: tirx.Cast) -> tirx.Expr:
+    """A float or an int32 of a number that was a byte in between, which it may be without that."""
+    byte, wide = cast.value, str(cast.expr_ty().dtype)
+    if wide not in ("float32", "int32") or not isinstance(byte, tirx.Cast):
+        return cast
+    dtype, whole = str(byte.expr_ty().dtype), byte.value
+    if dtype not in _SATURATED or not isinstance(whole, tirx.Cast) or str(whole.expr_ty().dtype) != "int32":
+        return cast
+    number, limits = RoundedNumber.of(whole.value), np.iinfo(dtype)
+    if number is None or number.range[0] < limits.min or number.range[1] > limits.max:
+        return cast
+    return whole if wide == "int32" else tirx.Cast(wide, whole)
+
+
+@dataclass(frozen=True)
+class _Byte:
+    """A byte that a float32 is rounded to and moved by a zero point.
+
+    Attributes:
+        dtype: its type.
+        number: the float32.
+        zero: what is added to it.
+        least, most: what the byte may be.
+    """
+
+    dtype: str
+    number: tirx.Expr
+    zero: int
+    least: int
+    most: int
+
+    @classmethod
+    def of(cls, expr: tirx.Expr, dtype: str) -> _Byte | None:
+        """An int32 that becomes one; None for others, and for numbers that may be none, of which conversions make 0."""
+        zero = 0
+        if isinstance(expr, tirx.Add) and isinstance(expr.b, tirx.IntImm):
+            expr, zero = expr.a, int(expr.b)
+        number = _rounded(expr)
+        found: dict[type[tirx.Expr], int] = {}
+        while isinstance(number, tirx.Min | tirx.Max) and isinstance(number.b, tirx.FloatImm):
+            if type(number) in found:
+                return None
+            found[type(number)] = int(float(number.b)) + zero
+            number = number.a
+        if dtype not in _SATURATED or found.keys() != {tirx.Min, tirx.Max} or not _is_of_integers(number):
+            return None
+        least, most, limits = found[tirx.Max], found[tirx.Min], np.iinfo(dtype)
+        fits = limits.min <= least <= most <= limits.max and abs(zero) <= _MOST
+        return cls(dtype, number, zero, least, most) if fits else None
+
+    def saturated(self) -> tirx.Expr:
+        """The number is cut while it becomes a byte, and to narrower limits as a byte."""
+        limits = np.iinfo(self.dtype)
+        whole = tirx.call_intrin("int32", _NAMES["aarch64"], self.number)
+        made: tirx.Expr = tirx.call_intrin(self.dtype, _SATURATED[self.dtype], whole, tirx.const(self.zero, "int32"))
+        if self.least > limits.min:
+            made = tirx.Max(made, tirx.const(self.least, self.dtype))
+        return tirx.Min(made, tirx.const(self.most, self.dtype)) if self.most < limits.max else made
+
+
+def _is_of_integers(number: tirx.Expr) -> bool:
+    """Whether a float is computed of integers, and of floats for some axes alone, as scales are: all are numbers."""
+    loads = loads_of(number)
+    floats = [load for load in loads if str(load.source.dtype).startswith("float")]
+    axes = variables_of(place for load in loads if load not in floats for place in load.indices)
+    return len(floats) < len(loads) and all(variables_of(load.indices) < axes for load in floats)
+
+
+def _rounded(expr: tirx.Expr) -> tirx.Expr | None:
+    """What `expr` is the rounded int32 of."""
+    if isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "").startswith(_CONVERTED):
+        return expr.args[0]
+    if not isinstance(expr, tirx.Cast) or str(expr.expr_ty().dtype) != "int32":
+        return None
+    return rounded_argument(expr.value)
+
+
+def _cut_before(rounded: RoundedNumber, converted: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
+    """The same as int32, cut first, so that what is converted fits; limits are second, and take the place of NaN."""
+    number = rounded.number
+    for kind, limit in rounded.limits:
+        number = kind(number, tirx.const(float(limit - rounded.zero), "float32"))
+    whole = converted(number)
+    return whole + tirx.const(rounded.zero, "int32") if rounded.zero else whole
+
+
+def _cut_to_bytes(expr: tirx.Expr, nan_is_large: bool) -> tirx.Expr | None:
+    """What `expr` is the rounded int32 of, cut to bytes, without the upper limit; NaN stays NaN.
+
+    Args:
+        nan_is_large: whether a conversion of NaN is, as the upper limit that it is with limits that are second.
+    """
+    match _rounded(expr):
+        case tirx.Min(a=most, b=tirx.Max(a=least, b=number)):
+            pass
+        case tirx.Max(a=tirx.Min(a=number, b=most), b=least) if nan_is_large:
+            pass
+        case _:
+            return None
+    return tirx.Max(least, number) if is_number(most, _MOST) and is_number(least, 0) else None
+
+
+@functools.cache  # TVM refuses a second registration
+def use_rounding_conversions() -> None:
+    """Make the operator known to TVM, and its code generator for CPUs, in this process."""
+    lowerings: dict[str, Callable[[tvm.ir.Call], tirx.Expr]] = {
+        _NAMES["x86_64"].format(lanes=lanes): functools.partial(_on_x86, lanes) for lanes in _X86
+    }
+    lowerings |= {_NAMES["aarch64"]: _on_arm, _NAMES["riscv64"]: _on_riscv, _BY_SUM: _by_sum}
+    for name, lowering in lowerings.items():
+        register_pure_operator(name, "a float32 rounded to int32", lowering)
+    for dtype, name in _SATURATED.items():
+        register_pure_operator(name, "the sum of two int32, cut to bytes", functools.partial(_cut_sum, dtype))
+
+
+def _on_x86(widest: int, call: tvm.ir.Call) -> tirx.Expr:
+    """By vectors of `widest` lanes; of fewer as they are, if there is such an instruction."""
+    (x,) = call.args
+    dtype = str(call.expr_ty().dtype)
+    lanes = int(tvm.DataType(dtype).lanes)
+    if lanes > widest and lanes % widest == 0:
+        return in_parts(x, widest, _x86_vector)
+    return _x86_vector(x) if lanes <= widest and lanes in _X86 else tirx.nearbyint(x).astype(dtype)
+
+
+def _x86_vector(x: tirx.Expr) -> tirx.Expr:
+    lanes = int(tvm.DataType(str(x.expr_ty().dtype)).lanes)
+    nothing, all_lanes = tirx.Broadcast(tirx.const(0, "int32"), lanes), tirx.const(-1, "int16")
+    rest = (nothing, all_lanes, tirx.const(_CURRENT, "int32")) if lanes == _MASKED else ()
+    return tirx.call_llvm_pure_intrin(f"int32x{lanes}", _X86[lanes], x, *rest)
+
+
+def _on_arm(call: tvm.ir.Call) -> tirx.Expr:
+    """By four lanes, or fewer."""
+    (x,) = call.args
+    lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
+    if lanes in _ON_ARM:
+        return tirx.call_llvm_pure_intrin(str(call.expr_ty().dtype), f"llvm.aarch64.neon.fcvtns{_ON_ARM[lanes]}", x)
+    if lanes % 4:
+        return tirx.nearbyint(x).astype(str(call.expr_ty().dtype))
+    name = f"llvm.aarch64.neon.fcvtns{_ON_ARM[4]}"
+    return in_parts(x, 4, lambda part: tirx.call_llvm_pure_intrin("int32x4", name, part))
+
+
+def _cut_sum(dtype: str, call: tvm.ir.Call) -> tirx.Expr:
+    """The sum of a vector and a constant of few bits, by way of numbers of 16 bits."""
+    value, zero = call.args
+    made = str(call.expr_ty().dtype)
+    lanes = int(tvm.DataType(made).lanes)
+    moved = int(zero.value if isinstance(zero, tirx.Broadcast) else zero)
+    limits = np.iinfo(dtype)
+    if lanes % _AT_ONCE:
+        bounds = [tirx.const(int(limit) - moved, "int32") for limit in (limits.min, limits.max)]
+        least, most, added = (
+            bound if lanes == 1 else tirx.Broadcast(bound, lanes) for bound in (*bounds, tirx.const(moved, "int32"))
+        )
+        return (tirx.Min(tirx.Max(value, least), most) + added).astype(made)
+
+    def eight(part: tirx.Expr) -> tirx.Expr:
+        halves = [tirx.Shuffle([part], list(range(first, first + 4))) for first in (0, 4)]
+        narrow = [tirx.call_llvm_pure_intrin("int16x4", "llvm.aarch64.neon.sqxtn.v4i16", half) for half in halves]
+        both: tirx.Expr = tirx.Shuffle(narrow, list(range(_AT_ONCE)))
+        if moved:
+            added = tirx.Broadcast(tirx.const(moved, "int16"), _AT_ONCE)
+            both = tirx.call_llvm_pure_intrin("int16x8", "llvm.aarch64.neon.sqadd.v8i16", both, added)
+        return tirx.call_llvm_pure_intrin(f"{dtype}x{_AT_ONCE}", _NARROWING[dtype], both)
+
+    return in_parts(value, _AT_ONCE, eight)
+
+
+def _on_riscv(call: tvm.ir.Call) -> tirx.Expr:
+    """As the thread rounds, to even."""
+    dtype = str(call.expr_ty().dtype)
+    lanes = int(tvm.DataType(dtype).lanes)
+    if lanes == 1:
+        return tirx.nearbyint(*call.args).astype(dtype)
+    return tirx.call_llvm_pure_intrin(dtype, f"llvm.lrint.v{lanes}i32.v{lanes}f32", *call.args)
+
+
+def _by_sum(call: tvm.ir.Call) -> tirx.Expr:
+    """Of numbers that are small beside the one added."""
+    (x,) = call.args
+    lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
+    large, bits = tirx.const(_LARGE, "float32"), tirx.const(_LARGE_BITS, "int32")
+    if lanes > 1:
+        large, bits = tirx.Broadcast(large, lanes), tirx.Broadcast(bits, lanes)
+    return tirx.reinterpret(str(call.expr_ty().dtype), x + large) - bits

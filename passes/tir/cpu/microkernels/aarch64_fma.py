@@ -1,0 +1,278 @@
+"""Assembler of 64-bit Arm that adds products of vectors by lanes of others to sums in registers.
+
+Given is what a loop adds in a round: to which sum, which item of the left operand, which vector of the right one. From
+this follow the vectors that hold the left items, an order of the products in which what is loaded stays in registers
+until it is no longer needed, and loads of two neighbours by one instruction. LLVM knows all of this too, but keeps
+other things in mind: of 26 sums and 6 vectors it stores some on the stack.
+
+    sums of a tile of 7 × 2 vectors of float32, 8 products each in a round:
+
+    1:  ld1   {v0.16b, … v3.16b}, [x1], #64    # four vectors of B
+        ld1   {v4.16b, … v7.16b}, [x0], #64    # eight numbers of each of two rows of A
+        fmla  v31.4s, v0.4s, v4.s[0]
+        fmla  v30.4s, v1.4s, v4.s[0]
+        …                                      # 112 products in all, 8 loads
+        add   x0, x0, x3
+        subs  x2, x2, #1
+        b.ne  1b
+
+Vectors of SVE, of a length that is known, are multiplied by lanes too: those of each 128 bits by a lane of the same 128
+bits of the other vector, into all of which the left items are loaded (`ld1rqw`).
+
+For cores that issue instructions in order, loads are placed in several ways, of which that is taken that costs the
+fewest cycles with hardly more instructions (`passes/tir/cpu/microkernels/in_order_scheduler.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import QUAD_BYTES, REGISTERS, Product
+from nnefc.passes.tir.cpu.microkernels.aarch64_loop import (
+    MOST_LOADED,
+    POINTERS,
+    Body,
+    Code,
+    Line,
+    Loaded,
+    Step,
+    body_of,
+    covering,
+    function_of,
+    pointers_of,
+)
+from nnefc.passes.tir.cpu.microkernels.in_order_scheduler import WAYS, Upcoming, Way, cycles_of
+from nnefc.targets.machine.cpu.costs import InOrder
+
+__all__ = ["code_of"]
+
+_ROWS_AT_ONCE = (2, 3, 4)  # whose products are made one after the other, where not all rows are at hand
+_SUMS_IN_TURN = 4
+_MOST_INSTRUCTIONS = 1.03  # for cores that are in order, of the fewest
+
+
+@functools.lru_cache(1024)
+def code_of(
+    product: Product,
+    steps: tuple[Step, ...],
+    right_step: int | None,
+    once: bool,
+    together: int = 2,
+    core: InOrder | None = None,
+) -> Code | None:
+    """The loop of these steps, the right items of which begin at 0; None where registers or addresses do not suffice.
+
+    Args:
+        right_step: bytes that the right items are further in the next round, if that is known.
+        once: whether there is one round.
+        together: vectors that one instruction shall load, 2 or 4; of SVE it loads one.
+        core: that it is for, if that issues instructions in order.
+    """
+    sums = sorted({step.sum for step in steps})
+    free = REGISTERS - len(sums)
+    lefts, rights = (
+        pointers_of(sorted(items), product, side)
+        for side, items in enumerate(zip(*((step.left, step.right) for step in steps), strict=True))
+    )
+    if free < 2 or len(lefts) + len(rights) > POINTERS:
+        return None
+    items = {item: (vector, lane) for vector, lane, item in covering(lefts, product)}
+    vectors = {
+        item: Loaded(len(lefts) + n, (item - group[0]) * product.item, product.size)
+        for n, group in enumerate(rights)
+        for item in group
+    }
+    register = {number: REGISTERS - 1 - place for place, number in enumerate(sums)}
+
+    def plan(order: Sequence[Step], ways: tuple[int, int] | Way) -> Body | None:
+        needs = [(items[step.left][0], vectors[step.right]) for step in order]
+        lanes = [items[step.left][1] for step in order]
+        targets = [register[step.sum] for step in order]
+        registers = _Registers(free, len(lefts) if product.low < REGISTERS else 0, product.low)
+        lines = _lines(product, targets, needs, lanes, registers, ways)
+        placed = isinstance(ways, Way)
+        return None if lines is None else body_of(product, lines, len(lefts), len(rights), right_step, once, placed)
+
+    several = [1] if product.scale else sorted({2, together})
+    counts = list(itertools.product(several, several))
+    plans = [(body, order) for order, ways in itertools.product(_orders(steps), counts) if (body := plan(order, ways))]
+    if not plans:
+        return None
+    body, order = min(plans, key=lambda found: found[0].instructions)
+    if core is not None and not product.scale:
+        most = body.instructions * _MOST_INSTRUCTIONS
+        placed = [body, *(plan(order, way) for way in WAYS)]
+        body = min(
+            (found for found in placed if found is not None and found.instructions <= most),
+            key=lambda found: (cycles_of(product, found.lines, found.moved, core), found.instructions),
+        )
+    return function_of(product, sums, register, body, (lefts, rights), free, once)
+
+
+def _orders(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """Orders that the products may be made in: term after term, or all terms of a few rows first."""
+    yield list(steps)
+    first: dict[int, int] = {}
+    number: dict[int, int] = {}
+    terms = []
+    for step in steps:
+        first[step.sum] = min(step.left, first.get(step.sum, step.left))
+        terms.append(number.get(step.sum, 0))
+        number[step.sum] = terms[-1] + 1
+    rows = sorted(set(first.values()))
+    for count in _ROWS_AT_ONCE:  # as many sums in turn as products take cycles
+        if count < len(rows) and count * len(first) >= _SUMS_IN_TURN * len(rows):
+            group = {row: place // count for place, row in enumerate(rows)}
+            order = sorted(range(len(steps)), key=lambda n: (group[first[steps[n].sum]], terms[n], n))
+            yield [steps[n] for n in order]
+
+
+@dataclass
+class _Registers:
+    """What registers hold, while instructions are written.
+
+    Attributes:
+        free: how many there are besides those of sums.
+        in_low: what the first so many pointers point to has to be in some of the first `low`.
+        uses: when each vector is needed, the next time last.
+        holds: the vector in each.
+        place: of the vectors that are in one.
+    """
+
+    free: int
+    in_low: int
+    low: int
+    uses: dict[Loaded, list[int]] = field(default_factory=dict)
+    holds: dict[int, Loaded] = field(default_factory=dict)
+    place: dict[Loaded, int] = field(default_factory=dict)
+
+    def of(self, vector: Loaded) -> int | None:
+        return self.place.get(vector)
+
+    def take(self, loaded: Mapping[int, Loaded]) -> None:
+        """Registers get new contents."""
+        for number, vector in loaded.items():
+            if number in self.holds:
+                del self.place[self.holds[number]]
+            self.holds[number], self.place[vector] = vector, number
+
+    def _fit(self, vector: Loaded) -> range:
+        return range(min(self.free, self.low) if vector.pointer < self.in_low else self.free)
+
+    def without_use(self, vector: Loaded) -> list[int]:
+        """Registers for a vector whose content nobody needs; for those that may be in any, the last ones first."""
+        idle = [n for n in self._fit(vector) if n not in self.holds or not self.uses[self.holds[n]]]
+        return idle[::-1] if vector.pointer >= self.in_low > 0 else idle
+
+    def least_urgent(self, vector: Loaded, kept: set[Loaded]) -> int | None:
+        """The register for a vector whose content is needed last."""
+        others = [n for n in self._fit(vector) if n in self.holds and self.holds[n] not in kept]
+        return max(others, key=lambda n: self.uses[self.holds[n]][-1], default=None)
+
+
+def _lines(
+    product: Product,
+    sums: Sequence[int],
+    needs: Sequence[tuple[Loaded, Loaded]],
+    lanes: Sequence[int],
+    registers: _Registers,
+    ways: tuple[int, int] | Way,
+) -> list[Line] | None:
+    """Products, and loads, each where what it loads is needed first, or placed in some way.
+
+    Args:
+        sums: the register of each product's sum.
+        needs: the vectors that hold its left item and its right ones.
+        lanes: of the left item.
+        ways: left and right vectors that one instruction loads; or how loads are placed.
+    """
+    for place in reversed(range(len(needs))):
+        for vector in needs[place]:
+            registers.uses.setdefault(vector, []).append(place)
+    made: list[Line] = []
+    upcoming, wait = Upcoming(needs), 0
+    for number, (total, both, lane) in enumerate(zip(sums, needs, lanes, strict=True)):
+        if isinstance(ways, Way):
+            most = (2, 2)
+            missing = any(registers.of(vector) is None for vector in both)
+            if missing or (ways.apart and wait <= 0):
+                loaded = [
+                    count
+                    for _ in range(ways.at_need if missing else 1)
+                    if (count := _load_next(upcoming, number, registers, made, ways))
+                ]
+                wait = ways.apart * sum(loaded)
+            wait -= 1
+        else:
+            most = ways
+        for vector, count in zip(both[::-1], most[::-1], strict=True):
+            if registers.of(vector) is None and not _load(vector, registers, made, set(both), count):
+                return None
+        for vector in both:
+            registers.uses[vector].pop()
+        left, right = (registers.of(vector) for vector in both)
+        assert left is not None and right is not None
+        made.append(Line(product.text.format(total, right, left, lane), (), (left, right)))
+    return made
+
+
+def _load(vector: Loaded, registers: _Registers, made: list[Line], kept: set[Loaded], most: int) -> bool:
+    """Load a vector, with those after it that are needed too as far as there is room."""
+    idle = registers.without_use(vector)
+    following = [vector]
+    while vector.size == QUAD_BYTES and len(following) < most:
+        after = Loaded(vector.pointer, following[-1].place + QUAD_BYTES, QUAD_BYTES)
+        if not registers.uses.get(after) or registers.of(after) is not None:
+            break
+        following.append(after)
+    loaded: dict[int, Loaded] = {}
+    if len(following) == MOST_LOADED:
+        loaded = dict(zip(_in_a_row(idle), following, strict=False))
+    if not loaded and idle:
+        loaded = dict(zip(idle[:2], following, strict=False))
+    if not loaded:
+        taken = registers.least_urgent(vector, kept)
+        if taken is None:
+            return False
+        loaded = {taken: vector}
+    registers.take(loaded)
+    made.append(Line("", tuple(loaded), loads=tuple(loaded.values())))
+    return True
+
+
+def _in_a_row(idle: Sequence[int]) -> list[int]:
+    """Registers that follow each other, as many as one instruction loads at most; none if there are none."""
+    free = sorted(idle)
+    runs = (free[n : n + MOST_LOADED] for n in range(len(free) - MOST_LOADED + 1))
+    return next((run for run in runs if run[-1] - run[0] == MOST_LOADED - 1), [])
+
+
+def _load_next(upcoming: Upcoming, product: int, registers: _Registers, made: list[Line], way: Way) -> int:
+    """Load what is needed next and in no register, if there is room for it; and tell how many vectors that are."""
+    soon = upcoming.after(registers.place, product)
+    if not soon:
+        return 0
+    vector, idle = soon[0], registers.without_use(soon[0])
+    following = [vector]
+    for after in upcoming.behind(vector, way):
+        if not registers.uses.get(after) or registers.of(after) is not None:
+            break
+        following.append(after)
+    if len(following) == MOST_LOADED:
+        taken = _in_a_row(idle)
+    else:
+        following = following[:2]
+        taken = idle[: len(following)]
+        if len(following) > 1 and following[1] not in soon and len(idle) - 2 < way.spare:
+            taken = taken[:1]
+        elif len(taken) < len(following):
+            return 0
+    if not taken:
+        return 0
+    loaded = dict(zip(taken, following, strict=False))
+    registers.take(loaded)
+    made.append(Line("", tuple(loaded), loads=tuple(loaded.values())))
+    return len(loaded)

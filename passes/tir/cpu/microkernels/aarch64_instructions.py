@@ -1,0 +1,135 @@
+"""Instructions of 64-bit Arm that multiply a vector by a lane of another: of NEON, and of SVE.
+
+Those of SVE multiply each 128 bits of a vector by a lane of the same 128 bits of the other. Older processors multiply
+bytes to numbers of 16 bits alone, from which several instructions make a sum: see `aarch64_smull.py`; so do those of
+32-bit
+Arm: see `arm32_smlad.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "FAR_PAIR",
+    "FAR_QUAD",
+    "FAR_VECTOR",
+    "OPERATORS",
+    "QUAD_BYTES",
+    "REGISTERS",
+    "Product",
+    "is_long",
+    "product_of",
+]
+
+REGISTERS = 32
+QUAD_BYTES = 16
+"""Of a vector of NEON, and of the part of one of SVE that has lanes."""
+
+FAR_PAIR = 1008
+"""Bytes from a pointer, at most, of a load of two vectors."""
+
+FAR_QUAD, FAR_VECTOR = 112, 255
+"""The same of SVE: bytes of a load into each 128 bits; of a vector, vectors."""
+
+_LOW = 16  # registers of which an item of 16 bits can be a factor
+_LOW_OF_SVE = 8  # the same of all items
+
+
+@dataclass(frozen=True)
+class Product:
+    """An instruction that multiplies a vector by one item, and adds to another vector.
+
+    Attributes:
+        text: its operands are the registers of a sum, of a vector, and of the one that holds the item, and its place;
+            "" where it takes several instructions.
+        total: LLVM's type of the items of a sum.
+        item: bytes of an item.
+        low: registers that may hold an item.
+        scale: of vectors of SVE, how many times 128 bits they have; else 0.
+        long: what names begin with of instructions that multiply bytes to numbers of 16 bits, `s` or `u`; else "".
+        joined: whether these have room for two products.
+        short: whether it is of 32-bit Arm.
+    """
+
+    text: str
+    total: str
+    item: int
+    low: int = REGISTERS
+    scale: int = 0
+    long: str = ""
+    joined: bool = False
+    short: bool = False
+
+    @property
+    def floating(self) -> bool:
+        """Whether it multiplies floats."""
+        return self.total != "i32"
+
+    @property
+    def right_item(self) -> int:
+        """Bytes of an item of the vector in memory."""
+        return self.item
+
+    @property
+    def lanes(self) -> int:
+        """Items of a vector."""
+        return self.size // self.item
+
+    @property
+    def size(self) -> int:
+        """Bytes of a vector."""
+        return QUAD_BYTES * max(1, self.scale)
+
+    @property
+    def quad(self) -> int:
+        """Items that one load puts into the lanes of 128 bits."""
+        return QUAD_BYTES // self.item
+
+    @property
+    def sum(self) -> str:
+        """LLVM's type of a sum."""
+        return f"<{self.lanes} x {self.total}>"
+
+    @property
+    def far(self) -> tuple[int, int]:
+        """Bytes from a pointer to left items, and to right ones, that loads reach."""
+        return (FAR_QUAD + QUAD_BYTES, FAR_VECTOR * self.size) if self.scale else (FAR_PAIR, FAR_PAIR)
+
+
+_NEON = {
+    "float32": Product("fmla v{}.4s, v{}.4s, v{}.s[{}]", "float", 4),
+    "float16": Product("fmla v{}.8h, v{}.8h, v{}.h[{}]", "half", 2, _LOW),
+    "nnefc.sdot": Product("sdot v{}.4s, v{}.16b, v{}.4b[{}]", "i32", 4),
+    "nnefc.udot": Product("udot v{}.4s, v{}.16b, v{}.4b[{}]", "i32", 4),
+    "nnefc.smlal": Product("", "i32", 4, long="s", joined=True),
+    "nnefc.smull": Product("", "i32", 4, long="s"),
+    "nnefc.umull": Product("", "i32", 4, long="u"),
+    "nnefc.vmlal_s8": Product("", "i32", 4, long="s", joined=True, short=True),
+    "nnefc.vmull_s8": Product("", "i32", 4, long="s", short=True),
+    "nnefc.vmull_u8": Product("", "i32", 4, long="u", short=True),
+}
+"""By the type of floats, and by the operators of dot products."""
+
+_SVE = {
+    "float32": ("fmla z{}.s, z{}.s, z{}.s[{}]", "float", 4),
+    "float16": ("fmla z{}.h, z{}.h, z{}.h[{}]", "half", 2),
+    "nnefc.sve_sdot": ("sdot z{}.s, z{}.b, z{}.b[{}]", "i32", 4),
+    "nnefc.sve_udot": ("udot z{}.s, z{}.b, z{}.b[{}]", "i32", 4),
+    "nnefc.sve_bfdot": ("bfdot z{}.s, z{}.h, z{}.h[{}]", "float", 4),
+}
+
+OPERATORS = frozenset(name for name in (*_NEON, *_SVE) if name.startswith("nnefc."))
+
+
+def product_of(kind: str, scale: int = 0) -> Product | None:
+    """The instruction for a kind of product on vectors of NEON, or on those of SVE of `scale` times 128 bits."""
+    if not scale:
+        return _NEON.get(kind)
+    return Product(*_SVE[kind], low=_LOW_OF_SVE, scale=scale) if kind in _SVE else None
+
+
+def is_long(kind: str) -> bool:
+    """Whether products of a kind are made of several instructions, through numbers of 16 bits."""
+    found = _NEON.get(kind)
+    return found is not None and bool(found.long)

@@ -1,0 +1,323 @@
+"""What loops in assembler of 64-bit Arm are made of: what a pointer reaches, loads, and LLVM's function around a loop.
+
+Items are loaded in vectors of 128 bits, or in parts of one, which hold nothing but items that the loop needs. A pointer
+is moved on by the loads themselves, where they read one behind the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import FAR_PAIR, FAR_QUAD, FAR_VECTOR, QUAD_BYTES, Product
+from nnefc.passes.tir.cpu.sve import Vector
+
+__all__ = [
+    "MOST_LOADED",
+    "POINTERS",
+    "Body",
+    "Code",
+    "Line",
+    "Loaded",
+    "Step",
+    "ahead",
+    "body_of",
+    "covering",
+    "function_of",
+    "pointers_of",
+]
+
+_FAR = 255  # bytes from a pointer of a load that is not a multiple of its size
+POINTERS = 8
+MOST_LOADED = 4  # vectors that one instruction loads, into registers that follow each other
+_AHEAD = 8  # instructions that are no loads, which a load is moved ahead of at most
+_LOOP = 2  # instructions that count rounds
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is added once: to which sum, which item of the left operand, and the vector that begins at which item of
+    the right one."""
+
+    sum: int
+    left: int
+    right: int
+
+
+@dataclass(frozen=True)
+class Code:
+    """A loop.
+
+    Attributes:
+        name: of the function that has it.
+        text: LLVM's, of that function. Its parameters are the addresses of the sums, of the left items (one for each of
+            `left`) and of the right ones (one for each of `right`), the number of rounds, and how many bytes further
+            the left and the right items are in the next round.
+        left, right: the items that these addresses are of.
+        instructions: of a round; on WebAssembly without those that LLVM writes, which count rounds and move pointers.
+        cycles: of a round of products of bytes on a core that issues instructions in order, else 0.
+    """
+
+    name: str
+    text: str
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    instructions: int
+    cycles: int = 0
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What one register holds of memory: so many bytes, from that byte on of what a pointer points to."""
+
+    pointer: int
+    place: int
+    size: int
+
+
+@dataclass
+class Line:
+    """An instruction that loads vectors into registers, or a product.
+
+    Attributes:
+        writes, reads: registers.
+    """
+
+    text: str
+    writes: tuple[int, ...]
+    reads: tuple[int, ...] = ()
+    loads: tuple[Loaded, ...] = ()
+
+
+@dataclass(frozen=True)
+class Body:
+    """What is in a loop, and around it.
+
+    Attributes:
+        texts: instructions; pointers are `{p0}`, `{p1}`, …, those to left items first.
+        moved: bytes that loads move each pointer on.
+        to_move: which of these have to be moved on besides.
+        move_at: the instruction before which they are, and rounds are counted.
+        instructions: of a round.
+        lines: what the instructions read and write.
+    """
+
+    texts: tuple[str, ...]
+    moved: tuple[int, ...]
+    to_move: tuple[bool, ...]
+    move_at: int
+    instructions: int
+    lines: tuple[Line, ...]
+
+
+def body_of(
+    product: Product,
+    lines: Sequence[Line],
+    lefts: int,
+    rights: int,
+    right_step: int | None,
+    once: bool,
+    placed: bool = False,
+) -> Body | None:
+    """The instructions of a round; None where one has an address that no instruction has.
+
+    Args:
+        placed: whether loads stand where they shall; pointers are moved on behind the last one then, save by loads of
+            four vectors.
+    """
+    lines = lines if placed else ahead(lines)
+    moved = [0 if product.scale else _in_order(lines, pointer) for pointer in range(lefts + rights)]
+    if placed:
+        four = {line.loads[0].pointer for line in lines if len(line.loads) == MOST_LOADED}
+        moved = [far if pointer in four else 0 for pointer, far in enumerate(moved)]
+    texts = [_of_sve(line, lefts) if product.scale else _written(line, moved) for line in lines]
+    if not all(texts):
+        return None
+    steps = [None] * lefts + [right_step] * rights
+    to_move = [not once and (step is None or step != far) for step, far in zip(steps, moved, strict=True)]
+    count = len(lines) + sum(to_move) + (0 if once else _LOOP)
+    last = max(number for number, line in enumerate(lines) if line.loads) + 1 if placed else len(lines)
+    return Body(tuple(map(str, texts)), tuple(moved), tuple(to_move), last, count, tuple(lines))
+
+
+def pointers_of(items: Iterable[int], product: Product, side: int) -> list[list[int]]:
+    """Left items, or right ones, those together that are near enough for one pointer."""
+    groups: list[list[int]] = []
+    whole, far = (product.quad if side == 0 else product.lanes), product.far[side]
+    size = whole * product.item
+    for run in _runs(sorted(set(items)), far // product.item if product.scale else None):
+        begin, end = ((item - groups[-1][0]) * product.item if groups else 0 for item in (run[0], run[-1] + 1))
+        aligned = begin % (size if len(run) >= whole else size // 2) == 0
+        if groups and end <= far and (aligned or (not product.scale and end <= _FAR)):  # as addresses can be
+            groups[-1] += run
+        else:
+            groups.append(run)
+    return groups
+
+
+def _runs(items: Iterable[int], most: int | None = None) -> list[list[int]]:
+    """Items that follow each other; at most so many, if that is given."""
+    runs: list[list[int]] = []
+    for item in items:
+        if runs and item == runs[-1][-1] + 1 and (most is None or len(runs[-1]) < most):
+            runs[-1].append(item)
+        else:
+            runs.append([item])
+    return runs
+
+
+def covering(groups: Sequence[Sequence[int]], product: Product) -> Iterator[tuple[Loaded, int, int]]:
+    """Each item with the vector that holds it, and its lane; nothing else than these items is loaded."""
+    for pointer, group in enumerate(groups):
+        for run in _runs(group):
+            begin = 0
+            while begin < len(run):
+                first, count, left = run[begin], product.quad, len(run) - begin
+                last = run[-1] + 1 - count  # of the vectors that end with the run, or earlier
+                if left < count <= len(run) and (last - group[0]) * product.item <= _FAR and not product.scale:
+                    first = last
+                else:
+                    while count > left:
+                        count //= 2
+                vector = Loaded(pointer, (first - group[0]) * product.item, count * product.item)
+                while begin < len(run) and run[begin] < first + count:
+                    yield vector, run[begin] - first, run[begin]
+                    begin += 1
+
+
+def ahead(lines: Sequence[Line]) -> list[Line]:
+    """The same with loads some instructions earlier, as far as their registers are not in use."""
+    made: list[Line] = []
+    for line in lines:
+        place = len(made)
+        if line.loads:
+            passed = 0
+            while place and passed < _AHEAD:
+                other = made[place - 1]
+                if other.loads or set(other.reads) & set(line.writes):
+                    break
+                place, passed = place - 1, passed + 1
+        made.insert(place, line)
+    return made
+
+
+def _in_order(lines: Sequence[Line], pointer: int) -> int:
+    """How many bytes of what a pointer points to are loaded, if none is passed over or loaded twice; else 0."""
+    end = 0
+    for vector in (vector for line in lines for vector in line.loads if vector.pointer == pointer):
+        if vector.place != end:
+            return 0
+        end += vector.size
+    return end
+
+
+def _written(line: Line, moved: Sequence[int]) -> str | None:
+    """An instruction; None for an address that none has."""
+    if not line.loads:
+        return line.text
+    first, count = line.loads[0], len(line.loads)
+    name = {16: "q", 8: "d", 4: "s", 2: "h"}[first.size]
+    into = ", ".join(f"{name}{number}" for number in line.writes)
+    pointer = f"{{p{first.pointer}}}"
+    load = "ldp" if count > 1 else "ldr"
+    if count == MOST_LOADED:
+        into = ", ".join(f"v{number}.16b" for number in line.writes)
+        return f"ld1 {{{{{into}}}}}, [{pointer}], #{count * QUAD_BYTES}" if moved[first.pointer] else None
+    if moved[first.pointer]:
+        return f"{load} {into}, [{pointer}], #{count * first.size}"
+    if first.place % first.size:
+        return f"ldur {into}, [{pointer}, #{first.place}]" if count == 1 and first.place <= _FAR else None
+    if first.place > FAR_PAIR if count > 1 else first.place // first.size >= 1 << 12:
+        return None
+    return f"{load} {into}, [{pointer}, #{first.place}]" if first.place else f"{load} {into}, [{pointer}]"
+
+
+def _of_sve(line: Line, lefts: int) -> str | None:
+    """The same of SVE: the predicate is that of all lanes."""
+    if not line.loads:
+        return line.text
+    ((vector, register),) = zip(line.loads, line.writes, strict=True)
+    pointer = f"{{p{vector.pointer}}}"
+    if vector.pointer >= lefts:
+        number, rest = divmod(vector.place, vector.size)
+        place = f"[{pointer}, #{number}, mul vl]" if number else f"[{pointer}]"
+        return None if rest or number > FAR_VECTOR else f"ldr z{register}, {place}"
+    name, lane, far = {
+        16: ("ld1rqw", "s", FAR_QUAD),
+        8: ("ld1rd", "d", 504),
+        4: ("ld1rw", "s", 252),
+        2: ("ld1rh", "h", 126),
+    }[vector.size]
+    if vector.place % vector.size or vector.place > far:
+        return None
+    place = f"[{pointer}, #{vector.place}]" if vector.place else f"[{pointer}]"
+    return f"{name} {{{{z{register}.{lane}}}}}, p0/z, {place}"
+
+
+def function_of(
+    product: Product,
+    sums: Sequence[int],
+    register: dict[int, int],
+    body: Body,
+    sides: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]],
+    free: int,
+    once: bool,
+    around: tuple[Sequence[str], Sequence[str]] | None = None,
+) -> Code:
+    """LLVM's function around the loop.
+
+    Args:
+        around: where the loop makes sums from zero on, which are added to those before: instructions before it, and
+            those that bring the sums into their registers.
+    """
+    count, pointers = len(sums), len(sides[0]) + len(sides[1])
+    # operands: the sums, the pointers, the rounds; then what is not changed: how far each pointer is to be moved on
+    at, rounds = [f"${count + n}" for n in range(pointers)], f"${count + pointers}"
+    changed = count + pointers + 1
+    lines = [text.format(**{f"p{n}": name for n, name in enumerate(at)}) for text in body.texts]
+    if not once:
+        moves = [f"add {at[n]}, {at[n]}, ${changed + n}" for n in range(pointers) if body.to_move[n]]
+        moves.append(f"subs {rounds}, {rounds}, #1")
+        lines = ["1:", *lines[: body.move_at], *moves, *lines[body.move_at :], "b.ne 1b"]
+    if around is not None:
+        lines = [*around[0], *lines, *around[1]]
+    prefix, vector = "v", None
+    if product.scale:
+        prefix, vector = "z", Vector(product.total, product.lanes, product.quad)
+        lines.insert(0, "ptrue p0.b")
+    outputs = [f"={{{prefix}{register[number]}}}" for number in sums] + ["=&r"] * (pointers + 1)
+    clobbered = [f"~{{{prefix}{number}}}" for number in range(free)] + ["~{cc}", "~{memory}"]
+    clobbered += ["~{p0}"] if product.scale else []
+    tied = range(changed) if around is None else range(count, changed)
+    constraints = ",".join([*outputs, *["r"] * pointers, *map(str, tied), *clobbered])
+    lists = ", ".join([*(f"ptr %a{n}" for n in range(pointers)), "i64 %n"])
+    held = product.sum if vector is None else vector.scalable
+    types = ", ".join([*[held] * count, *["ptr"] * pointers, "i64"])
+    long = "" if vector is None else "long_"
+    before = [f"{held} %{long}s{n}" for n in range(count)] if around is None else []
+    given = ", ".join([*(f"i64 %d{n}" for n in range(pointers)), *before, lists])
+    text = []
+    for n, moved in enumerate(body.moved):
+        text.append(f"  %d{n} = sub i64 %{'left' if n < len(sides[0]) else 'right'}, {moved}")
+    for n, number in enumerate(sums):
+        text.append(f"  %p{n} = getelementptr i8, ptr %s, i64 {number * product.item}")
+        text.append(f"  %s{n} = load {product.sum}, ptr %p{n}, align {product.item}")
+        text += [] if vector is None else [vector.begin(f"s{n}")]
+    assembler = "\\0A".join(lines)
+    text.append(f'  %r = call {{ {types} }} asm "{assembler}", "{constraints}"({given}) noduplicate nounwind')
+    for n in range(count):
+        if around is not None:
+            text.append(f"  %more{n} = extractvalue {{ {types} }} %r, {n}")
+            text.append(f"  %r{n} = add {product.sum} %s{n}, %more{n}")
+        elif vector is None:
+            text.append(f"  %r{n} = extractvalue {{ {types} }} %r, {n}")
+        else:
+            text.append(f"  %whole{n} = extractvalue {{ {types} }} %r, {n}")
+            text.append(vector.end(f"whole{n}", f"r{n}"))
+        text.append(f"  store {product.sum} %r{n}, ptr %p{n}, align {product.item}")
+    inside = "\n".join([*text, "  ret void"])
+    name = f"nnefc_lanes_{hashlib.sha256(inside.encode()).hexdigest()[:16]}"
+    head = f"define linkonce_odr hidden void @{name}(ptr %s, {lists}, i64 %left, i64 %right) alwaysinline nounwind"
+    left, right = (tuple(group[0] for group in side) for side in sides)
+    return Code(name, f"\n{head} {{\n{inside}\n}}\n", left, right, body.instructions)

@@ -1,0 +1,414 @@
+"""Innermost loops of sums in registers, as loops of assembler: for 64-bit Arm, WebAssembly, and bytes on 32-bit Arm.
+
+    for rc in 64:                                          nnefc_lanes_4f1c…(&S[0], &A[0], &B[0], 64, bytes, bytes)
+        for ri in 8:
+            for row, column in unrolled(7, 2):      →
+                S[row, column, :] += A[rc, 8 row + ri] * B[rc, ri, column, :]
+
+What is added must be a product of a vector and of one item, which `passes/tir/cpu/load_lane_vectors.py` may have
+taken from a
+vector already. Short inner loops are written out; the next one is that of the assembler, often two rounds in one; those
+around it stay. Where a row of a filter is written out, neighbouring results share what is loaded. See
+`passes/tir/cpu/microkernels/aarch64_fma.py`, `aarch64_smull.py`, `arm32_smlad.py` and `wasm_simd.py` for what the
+loop is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.expr import Call, TensorLoad
+from tvm.sym import Analyzer, detect_linear_equation
+
+from nnefc.ir.attributes import ASSEMBLY_MICROKERNEL
+from nnefc.ir.element_types import bits_of
+from nnefc.passes.tir.common.expressions import conditions_of, int64, is_number, substituted, variables_of
+from nnefc.passes.tir.cpu.microkernels import aarch64_fma as lane_code
+from nnefc.passes.tir.cpu.microkernels import aarch64_smull as pair_code
+from nnefc.passes.tir.cpu.microkernels import arm32_smlad as arm32_code
+from nnefc.passes.tir.cpu.microkernels import wasm_simd as wasm_code
+from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import OPERATORS, Product, product_of
+from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Code, Step
+from nnefc.passes.tir.cpu.microkernels.wasm_simd import EngineProduct, engine_product_of
+from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
+from nnefc.targets.machine.cpu.target import Target
+from nnefc.targets.machine.system import FileFormat
+
+__all__ = ["with_assembled_tiles"]
+
+
+_AT_ONCE = 16  # terms of several rounds of a loop that is not written out
+_SHORT = 128  # bits of a vector of all but SVE
+_STEPS = 16  # products for each term that may be written out, at most
+
+_STRAIGHT = tvm.ir.transform.Sequential(
+    [
+        tirx.transform.VectorizeLoop(),
+        tirx.transform.UnrollLoop(),
+        tirx.transform.ConvertSSA(),
+        tirx.transform.StmtSimplify(),
+    ]
+)
+
+
+def with_assembled_tiles(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
+    """A flat kernel with assembler for loops that are annotated so, and the text of it."""
+    texts: dict[str, None] = {}
+    writer = _writer_for(target)
+
+    def change(loop: tirx.For) -> tirx.Stmt:
+        nest = list(_nest(loop))
+        return loop if not nest or ASSEMBLY_MICROKERNEL not in nest[-1].annotations else _assembled(nest, writer, texts)
+
+    body = tvm_ffi.structural_map(func.body, (tirx.For, change), order="pre")
+    for text in texts:
+        body = tirx.AttrStmt("default", "pragma_import_llvm", text, body)
+    return func if body.same_as(func.body) else tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """What writes loops for an instruction set.
+
+    Attributes:
+        product: of the kind of product, the operator that the vector is read with, whether the item is the first
+            factor, and the bits of a sum: the instruction that computes it; None if there is none.
+        code: of the steps of a round, the kind of their product, the bytes that the right items move on in a round if
+            that is known, whether there is one round, and how many vectors one instruction loads; None if the loop
+            cannot be written.
+        rounds_at_once: of a loop that is not written out as a whole: how many may be one round, the best first.
+    """
+
+    product: Callable[[str, str, bool, int], _Product | None]
+    code: _Code
+    rounds_at_once: tuple[int, ...]
+
+
+_Product = Product | EngineProduct
+_Code = Callable[[tuple[Step, ...], _Product, int | None, bool, int], Code | None]
+
+
+def _writer_for(target: Target) -> _Writer:
+    def lanes(kind: str, widening: str, _item_first: bool, bits: int) -> Product | None:
+        if widening or bits not in (_SHORT, _SHORT * target.vectors.scale):
+            return None  # a part of a register of SVE, whose loads are of whole ones
+        return product_of(kind, target.vectors.scale if bits > _SHORT else 0)
+
+    def by_lane(
+        steps: tuple[Step, ...], product: _Product, right_step: int | None, once: bool, together: int
+    ) -> Code | None:
+        assert isinstance(product, Product)
+        if product.short:
+            return arm32_code.code_of(product, steps, right_step, once)
+        if product.long:
+            return pair_code.code_of(product, steps, right_step, once, target.costs.in_order)
+        return lane_code.code_of(product, steps, right_step, once, together, target.costs.in_order)
+
+    def in_engines(kind: str, widening: str, item_first: bool, bits: int) -> EngineProduct | None:
+        known = engine_product_of(kind, widening, item_first, target.vectors.fused, target.reproducible)
+        return known if bits == _SHORT else None
+
+    def for_engines(
+        steps: tuple[Step, ...], product: _Product, _step: int | None, once: bool, _together: int
+    ) -> Code | None:
+        assert isinstance(product, EngineProduct)
+        return wasm_code.code_of(product, steps, once)
+
+    if target.format is FileFormat.WASM:
+        return _Writer(in_engines, for_engines, (8, 4, 2))
+    return _Writer(lanes, by_lane, (2,))
+
+
+def _nest(loop: tirx.Stmt) -> Iterator[tirx.For]:
+    """Loops right inside each other up to one that is annotated, or to the innermost."""
+    while isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.SERIAL:
+        yield loop
+        if ASSEMBLY_MICROKERNEL in loop.annotations:
+            return
+        loop = loop.body
+
+
+def _loop(loop: tirx.For, body: tirx.Stmt, annotations: Mapping[str, object]) -> tirx.For:
+    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, loop.thread_binding, annotations, loop.step)
+
+
+@dataclass(frozen=True)
+class _Added:
+    """What a statement adds to a sum: the product of an item and of a vector."""
+
+    product: _Product
+    tensor: tirx.Var
+    place: int
+    left: tuple[tirx.Var, tirx.Expr]
+    right: tuple[tirx.Var, tirx.Expr]
+
+
+def _assembled(nest: Sequence[tirx.For], writer: _Writer, texts: dict[str, None]) -> tirx.Stmt:
+    """The loops with the innermost ones as one of assembler, as many as fit into its form."""
+    *around, innermost = nest
+    together, most = map(int, innermost.annotations[ASSEMBLY_MICROKERNEL])
+    annotations = {key: value for key, value in innermost.annotations.items() if key != ASSEMBLY_MICROKERNEL}
+    made: tirx.Stmt = _loop(innermost, innermost.body, annotations)
+    parts = _straight(innermost.body)
+    found = None if parts is None else _added(parts, writer)
+    text = ""
+    if found and _is_of_one_kind(found) and all(is_number(loop.min, 0) for loop in nest):
+        for depth in range(1, len(nest) + 1):
+            whole = _in_one_loop(nest[-depth:], found, writer, together, most)
+            if whole is None:
+                break
+            code, made = whole
+            around = list(nest[:-depth])
+            text = code.text
+        if text:
+            texts[text] = None
+    for loop in reversed(around):
+        made = _loop(loop, made, loop.annotations)
+    return made
+
+
+def _is_of_one_kind(found: Sequence[_Added]) -> bool:
+    """Whether all products are of the same tensors, none of which is that of the sums."""
+    one = found[0]
+    if any(tensor.same_as(one.tensor) for tensor in (one.left[0], one.right[0])):
+        return False
+    return len({(added.product, added.tensor, added.left[0], added.right[0]) for added in found}) == 1
+
+
+def _in_one_loop(
+    nest: Sequence[tirx.For], found: Sequence[_Added], writer: _Writer, together: int, most: int
+) -> tuple[Code, tirx.Stmt] | None:
+    """What computes the loops: all but the outermost are written out, and that one too if it is short; else None.
+
+    Args:
+        together: vectors that one instruction loads.
+        most: terms of each sum that are written out.
+    """
+    one, variables = found[0], [loop.loop_var for loop in nest]
+    analyzer = Analyzer()
+    lefts, rights = (_apart([getattr(a, side)[1] for a in found], analyzer) for side in ("left", "right"))
+    moves = [_moves(side[1], variables) for side in (one.left, one.right)]
+    if lefts is None or rights is None or moves[0] is None or moves[1] is None:
+        return None
+    (left_steps, left), (right_steps, right) = moves[0], moves[1]
+    terms = [(a.place, x, y) for a, x, y in zip(found, lefts, rights, strict=True)]
+    loops = list(zip(nest, left_steps, right_steps, strict=True))
+    while loops and (written := _written_out(loops[-1], terms, most)) is not None:
+        terms = written
+        loops.pop()
+    if len(loops) > 1:
+        return None
+    rounds, by_left, by_right = int64(1), int64(0), int64(0)
+    if loops:
+        loop, by_left, by_right = loops[0]
+        if is_number(loop.extent, 0):
+            return None
+        rounds = loop.extent if str(loop.extent.expr_ty().dtype) == "int64" else loop.extent.astype("int64")
+        for count in writer.rounds_at_once:
+            several = _repeated(count, loop, by_left, by_right, terms, min(most, _AT_ONCE))
+            if several is not None:
+                terms, rounds = several, int64(int(loop.extent) // count)
+                by_left, by_right = by_left * count, by_right * count
+                break
+    first_left, first_right = min(x for _, x, _ in terms), min(y for _, _, y in terms)
+    step = int(by_right) * one.product.right_item if isinstance(by_right, tirx.IntImm) else None
+    steps = tuple(Step(place, x - first_left, y - first_right) for place, x, y in terms)
+    code = writer.code(steps, one.product, step, not loops, together)
+    if code is None:
+        return None
+    call = _call(code, one, (left, first_left), (right, first_right), rounds, (by_left, by_right))
+    if not isinstance(rounds, tirx.IntImm):  # what counts rounds begins with one
+        call = tirx.IfThenElse(rounds > 0, call, None)
+    return code, call
+
+
+def _written_out(
+    loop: tuple[tirx.For, tirx.Expr, tirx.Expr], terms: list[tuple[int, int, int]], most: int
+) -> list[tuple[int, int, int]] | None:
+    """The terms of all rounds of a loop, if they are few."""
+    stmt, left, right = loop
+    if not all(isinstance(value, tirx.IntImm) for value in (stmt.extent, left, right)):
+        return None
+    return _copies(int(stmt.extent), int(left), int(right), terms, most)
+
+
+def _repeated(
+    count: int, loop: tirx.For, left: tirx.Expr, right: tirx.Expr, terms: list[tuple[int, int, int]], most: int
+) -> list[tuple[int, int, int]] | None:
+    """The terms of so many rounds of a loop, if they are few, and the loop has a multiple of these."""
+    known = all(isinstance(value, tirx.IntImm) for value in (loop.extent, left, right))
+    return _copies(count, int(left), int(right), terms, most) if known and int(loop.extent) % count == 0 else None
+
+
+def _copies(
+    count: int, left: int, right: int, terms: list[tuple[int, int, int]], most: int
+) -> list[tuple[int, int, int]] | None:
+    each = len(terms) // len({place for place, _, _ in terms})
+    if count * each > most or count * len(terms) > most * _STEPS:
+        return None
+    return [(place, x + n * left, y + n * right) for n in range(count) for place, x, y in terms]
+
+
+def _straight(stmt: tirx.Stmt) -> list[tirx.Stmt] | None:
+    """Statements on vectors, one after the other; None where there are loops or conditions left."""
+    func = _STRAIGHT(tvm.IRModule({"main": tirx.PrimFunc([], stmt)}))["main"]
+    parts = list(func.body.seq) if isinstance(func.body, tirx.SeqStmt) else [func.body]
+    return parts if all(isinstance(part, tirx.Bind | tirx.BufferStore) for part in parts) else None
+
+
+def _added(parts: Sequence[tirx.Stmt], writer: _Writer) -> list[_Added] | None:
+    """What each statement adds; None where one does something else, or not in whole registers."""
+    bound: dict[tirx.Var, tirx.Expr] = {}
+    made: list[_Added] = []
+    for part in parts:
+        if any(True for _ in conditions_of(part.value)):
+            return None  # what is not read on a condition may not be there
+        if isinstance(part, tirx.Bind):
+            bound[part.var] = part.value
+            continue
+        added = _of_store(part, bound, writer)
+        if added is None:
+            return None
+        made.append(added)
+    return made
+
+
+def _of_store(store: tirx.BufferStore, bound: dict[tirx.Var, tirx.Expr], writer: _Writer) -> _Added | None:
+    found = _product(store.value)
+    if found is None:
+        return None
+    kind, total, factors = found
+    lanes = tvm.DataType(str(store.value.expr_ty().dtype))
+    bits = int(lanes.lanes) * int(lanes.bits)
+    for one, factor in (factors, factors[::-1]):
+        other, widening = _unwidened(factor)
+        product = writer.product(kind, widening, one is factors[0], bits)
+        if product is None:
+            continue
+        sums = [
+            _vector(vector, product.lanes, product.item)
+            for vector in (tirx.BufferLoad(store.buffer, store.indices), total)
+        ]
+        place, before = sums
+        if place is None or before is None or not isinstance(place[1], tirx.IntImm):
+            return None
+        if not before[0].same_as(place[0]) or not tvm_ffi.structural_equal(before[1], place[1]):
+            return None
+        left, right = _item(one, bound), _vector(other, product.lanes, product.right_item)
+        if left is None or right is None:
+            continue
+        named = {var: bound_value(value) for var, value in bound.items() if bound_value(value) is not value}
+        left, right = ((tensor, substituted(place, named)) for tensor, place in (left, right))
+        if variables_of([left[1], right[1]]) & bound.keys():
+            continue  # the loops must know all places
+        return _Added(product, place[0], int(place[1]), left, right)
+    return None
+
+
+def _product(value: tirx.Expr) -> tuple[str, tirx.Expr, tuple[tirx.Expr, tirx.Expr]] | None:
+    """The instruction that computes a value, the sum that it adds to, and what it multiplies."""
+    if isinstance(value, Call):
+        name = str(getattr(value.op, "name", ""))
+        if name == "nnefc.half_multiply_add":
+            return "float16", value.args[0], (value.args[1], value.args[2])
+        known = name in OPERATORS or name in wasm_code.OPERATORS
+        return (name, value.args[0], (value.args[1], value.args[2])) if known else None
+    if not isinstance(value, tirx.Add) or not str(value.expr_ty().dtype).startswith("float32x"):
+        return None
+    for total, product in ((value.a, value.b), (value.b, value.a)):
+        if isinstance(product, tirx.Mul) and isinstance(total, TensorLoad):
+            return "float32", total, (product.a, product.b)
+    return None
+
+
+def _unwidened(value: tirx.Expr) -> tuple[tirx.Expr, str]:
+    """A vector as it is in memory, and the operator that widens it, or ""."""
+    if isinstance(value, Call) and len(value.args) == 1:
+        return value.args[0], str(getattr(value.op, "name", ""))
+    return value, ""
+
+
+def _vector(value: tirx.Expr, lanes: int, item: int) -> tuple[tirx.Var, tirx.Expr] | None:
+    """The tensor of a vector of so many items of so many bytes, and the place of its first item."""
+    if not isinstance(value, TensorLoad) or len(value.indices) != 1 or not isinstance(value.indices[0], tirx.Ramp):
+        return None
+    ramp = value.indices[0]
+    whole = int(ramp.lanes) == lanes and isinstance(ramp.stride, tirx.IntImm) and int(ramp.stride) == 1
+    return (value.source, ramp.base) if whole and bits_of(str(value.source.dtype)) == 8 * item else None
+
+
+def _item(value: tirx.Expr, bound: dict[tirx.Var, tirx.Expr]) -> tuple[tirx.Var, tirx.Expr] | None:
+    """The tensor of what all lanes of a vector are, and its place."""
+    if not isinstance(value, tirx.Broadcast):
+        return None
+    item = value.value
+    item = bound.get(item, item) if isinstance(item, tirx.Var) else item
+    if isinstance(item, tirx.Shuffle) and len(item.vectors) == len(item.indices) == 1:
+        (loaded,), (lane,) = item.vectors, item.indices
+        if isinstance(loaded, TensorLoad) and isinstance(loaded.indices[0], tirx.Ramp):
+            ramp = loaded.indices[0]
+            return loaded.source, ramp.base + lane.astype(str(ramp.base.expr_ty().dtype)) * ramp.stride
+    if isinstance(item, TensorLoad) and len(item.indices) == 1 and not isinstance(item.indices[0], tirx.Ramp):
+        return item.source, item.indices[0]
+    return None
+
+
+def _apart(places: Sequence[tirx.Expr], analyzer: Analyzer) -> list[int] | None:
+    """How far places are from the first one; None where that is not known."""
+    known: list[tuple[tirx.Expr, int]] = []
+    made = []
+    for place in places:
+        base, number = _split(place)
+        apart = next((n for other, n in known if tvm_ffi.structural_equal(other, base)), None)
+        if apart is None:
+            difference = analyzer.simplify(base - _split(places[0])[0])
+            if not isinstance(difference, tirx.IntImm):
+                return None
+            apart = int(difference)
+            known.append((base, apart))
+        made.append(apart + number - _split(places[0])[1])
+    return made
+
+
+def _split(place: tirx.Expr) -> tuple[tirx.Expr, int]:
+    """A place apart from a number that is added to it, and that number."""
+    match place:
+        case tirx.Add(a=first, b=tirx.IntImm(value=number)):
+            base, more = _split(first)
+            return base, more + int(number)
+        case tirx.IntImm(value=number):
+            return tirx.const(0, str(place.expr_ty().dtype)), int(number)
+    return place, 0
+
+
+def _moves(place: tirx.Expr, variables: Sequence[tirx.Var]) -> tuple[list[tirx.Expr], tirx.Expr] | None:
+    """How far a place moves in each round of the loops, and where it is in the first."""
+    linear = detect_linear_equation(place, list(variables))
+    if not linear or set(variables) & variables_of(list(linear)):
+        return None
+    return list(linear[:-1]), substituted(place, {var: tirx.const(0, str(var.ty.dtype)) for var in variables})
+
+
+def _call(
+    code: Code,
+    one: _Added,
+    left: tuple[tirx.Expr, int],
+    right: tuple[tirx.Expr, int],
+    rounds: tirx.Expr,
+    steps: tuple[tirx.Expr, tirx.Expr],
+) -> tirx.Stmt:
+    def address(tensor: tirx.Var, place: tirx.Expr, beyond: int) -> tirx.Expr:
+        index = place + tirx.const(beyond, str(place.expr_ty().dtype)) if beyond else place
+        return tirx.address_of(tirx.BufferLoad(tensor, [index]))
+
+    # the functions count items of sums from the tensor's first one, and of others from the first that is read
+    lefts = [address(one.left[0], left[0], left[1] + begin) for begin in code.left]
+    rights = [address(one.right[0], right[0], right[1] + begin) for begin in code.right]
+    sums = address(one.tensor, int64(0), 0)
+    sizes = (one.product.item, one.product.right_item)
+    moved = [step.astype("int64") * size for step, size in zip(steps, sizes, strict=True)]
+    return tirx.Evaluate(tirx.call_extern("void", code.name, sums, *lefts, *rights, rounds, *moved))

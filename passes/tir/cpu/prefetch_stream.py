@@ -1,0 +1,135 @@
+"""All that a product of one row reads, asked for a few rounds ahead.
+
+    for panel in parallel:                       # annotated
+        for block:
+            prefetch(scales[panel, block + 40])
+            for word:
+                prefetch(B[panel, block + 40, word])
+                …
+
+Such a product reads its matrix once, from memory, and panels of one vector lie one after the other: what is so many
+rounds ahead of the end of a panel is the beginning of the next one. Processors ask for too little ahead by themselves
+where so much is computed with a line. What is asked for beyond the end of the matrix is nobody's, and no access.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Set
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.expr import TensorLoad
+
+from nnefc.ir.attributes import PREFETCH_STREAM
+from nnefc.ir.element_types import bits_of
+from nnefc.passes.tir.common.expressions import linear_steps, loads_of, number, substituted, variables_of
+from nnefc.symbolic.dims import ceil_div
+
+__all__ = ["with_streamed_panels"]
+
+
+_LOOPS = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)
+
+
+def with_streamed_panels(stmt: tirx.Stmt) -> tirx.Stmt:
+    """The statement with prefetches in loops that are annotated so."""
+    match stmt:
+        case tirx.For() if PREFETCH_STREAM in stmt.annotations:
+            kept = {key: value for key, value in stmt.annotations.items() if key != PREFETCH_STREAM}
+            ahead = int(stmt.annotations[PREFETCH_STREAM])
+            return _rebuilt(stmt, _in_panels(stmt.body, stmt, ahead), kept)
+        case tirx.For():
+            return _rebuilt(stmt, with_streamed_panels(stmt.body), stmt.annotations)
+        case tirx.SeqStmt():
+            return tirx.SeqStmt([with_streamed_panels(part) for part in stmt.seq])
+        case tirx.AttrStmt():
+            return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, with_streamed_panels(stmt.body))
+    return stmt
+
+
+def _in_panels(stmt: tirx.Stmt, panels: tirx.For, ahead: int) -> tirx.Stmt:
+    """The same with what its outermost serial loops ask for."""
+    match stmt:
+        case tirx.SeqStmt():
+            return tirx.SeqStmt([_in_panels(part, panels, ahead) for part in stmt.seq])
+        case tirx.AttrStmt():
+            return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _in_panels(stmt.body, panels, ahead))
+        case tirx.For() if stmt.kind in _LOOPS:
+            of_round = _bytes_of_round(stmt, panels)
+            return (
+                _asking(stmt, panels, {stmt.loop_var: stmt.loop_var + ceil_div(ahead, of_round)}) if of_round else stmt
+            )
+    return stmt
+
+
+def _bytes_of_round(blocks: tirx.For, panels: tirx.For) -> int:
+    """How far the tensor that is read fastest is read in a round; 0 if nothing is read so."""
+    stores: list[tirx.BufferStore] = []
+    tvm_ffi.structural_walk(blocks, (tirx.BufferStore, stores.append))
+    both = {panels.loop_var, blocks.loop_var}
+    loads = [load for store in stores for load in loads_of(store.value) if both <= variables_of(load.indices)]
+    steps = [(linear_steps(load.indices[0], [blocks.loop_var]), load) for load in loads]
+    return max((by[0] * bits_of(str(load.source.dtype)) // 8 for by, load in steps if by is not None), default=0)
+
+
+def _asking(stmt: tirx.Stmt, panels: tirx.For, later: Mapping[tirx.Var, tirx.Expr]) -> tirx.Stmt:
+    """The same with what its serial loops ask for, of rounds that are that much later."""
+    match stmt:
+        case tirx.SeqStmt():
+            return tirx.SeqStmt([_asking(part, panels, later) for part in stmt.seq])
+        case tirx.AttrStmt():
+            return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _asking(stmt.body, panels, later))
+        case tirx.For() if stmt.kind in _LOOPS:
+            loads = _addresses(stmt.body, {panels.loop_var, stmt.loop_var, *later}, later, [])
+            found = {f"{load.source.name}{load.indices}": load for load in loads}
+            read, nearest, data = number(0), number(3), number(1)
+            asked = [
+                tirx.Evaluate(
+                    tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(load), read, nearest, data)
+                )
+                for load in found.values()
+            ]
+            body = _asking(stmt.body, panels, later)
+            return _rebuilt(stmt, tirx.SeqStmt([*asked, body]) if asked else body, stmt.annotations)
+    return stmt
+
+
+def _addresses(
+    stmt: tirx.Stmt, needed: Set[tirx.Var], later: Mapping[tirx.Var, tirx.Expr], unrolled: list[tirx.For]
+) -> Iterator[TensorLoad]:
+    """What is read later in whole vectors in one round of a loop, but not in serial loops in it.
+
+    Args:
+        needed: variables that places depend on.
+        unrolled: the loops around the statement inside of that one.
+    """
+    match stmt:
+        case tirx.SeqStmt():
+            for part in stmt.seq:
+                yield from _addresses(part, needed, later, unrolled)
+        case tirx.AttrStmt():
+            yield from _addresses(stmt.body, needed, later, unrolled)
+        case tirx.For() if stmt.kind not in _LOOPS:
+            yield from _addresses(stmt.body, needed, later, [*unrolled, stmt])
+        case tirx.BufferStore() if unrolled and unrolled[-1].kind == tirx.ForKind.VECTORIZED:
+            for load in loads_of(stmt.value):
+                yield from _of_load(load, needed, later, unrolled)
+
+
+def _of_load(
+    load: TensorLoad, needed: Set[tirx.Var], later: Mapping[tirx.Var, tirx.Expr], unrolled: list[tirx.For]
+) -> Iterator[TensorLoad]:
+    (index,) = load.indices
+    used = variables_of([index])
+    if not needed | {unrolled[-1].loop_var} <= used:
+        return
+    loops = [loop for loop in unrolled[:-1] if loop.loop_var in used]
+    place = {**later, unrolled[-1].loop_var: unrolled[-1].min}
+    for rounds in itertools.product(*(range(int(loop.extent)) for loop in loops)):
+        own = {loop.loop_var: loop.min + n for loop, n in zip(loops, rounds, strict=True)}
+        yield tirx.BufferLoad(load.source, [substituted(index, place | own)])
+
+
+def _rebuilt(stmt: tirx.For, body: tirx.Stmt, annotations: object) -> tirx.For:
+    return tirx.For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, stmt.thread_binding, annotations, stmt.step)

@@ -1,0 +1,48 @@
+"""Loops that store one number of bfloat16 again and again are no vectors: TVM makes no vector of such a number.
+
+    for lane in vectorized(8): y[8 i + lane] = x[0]     →     for lane in range(8): y[8 i + lane] = x[0]
+
+Numbers that are widened before they are repeated, as those that a row of a product has, stay in vectors.
+"""
+
+from __future__ import annotations
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call
+
+from nnefc.passes.tir.common.expressions import variables_of
+
+__all__ = ["with_repeated_halves"]
+
+
+def with_repeated_halves(stmt: tirx.Stmt) -> tirx.Stmt:
+    """The same statements, with serial loops in the place of vectorized ones that repeat a bfloat16."""
+    return tvm_ffi.structural_map(stmt, (tirx.For, _serial_where_repeated))
+
+
+def _serial_where_repeated(loop: tirx.For) -> tirx.For:
+    if loop.kind != tirx.ForKind.VECTORIZED:
+        return loop
+    found: list[tirx.BufferStore] = []
+
+    def note(store: tirx.BufferStore) -> None:
+        if _repeats(store.value, loop.loop_var):
+            found.append(store)
+
+    tvm_ffi.structural_walk(loop.body, (tirx.BufferStore, note))
+    if not found:
+        return loop
+    rest = (loop.body, loop.thread_binding, loop.annotations, loop.step)
+    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, *rest)
+
+
+def _repeats(value: tirx.Expr, lane: tirx.Var) -> bool:
+    """Whether a bfloat16 of which lanes are made is the same for all of them."""
+    if str(value.expr_ty().dtype) != "bfloat16":
+        return False
+    if lane not in variables_of([value]):
+        return True
+    if isinstance(value, tirx.Select):
+        return _repeats(value.true_value, lane) or _repeats(value.false_value, lane)
+    return isinstance(value, Call) and any(_repeats(operand, lane) for operand in value.args)

@@ -1,0 +1,91 @@
+"""A network as an archive for programs without an operating system, with its header.
+
+The archive has two members: the network, of whose symbols only its functions are visible, and an arena, which the
+linker leaves out of programs that bring their own. The constants are in a section of their own, so that a linker's
+script can place them: `.rodata.NAME_constants`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from nnefc.support.output_files import temporary_folder
+from nnefc.targets.description.c_strings import c_string
+from nnefc.targets.description.freestanding_source import arena_source, bare_functions, bare_header, bare_source
+from nnefc.targets.description.library import LibraryDescription, check_description
+from nnefc.targets.link.constants import Constants
+from nnefc.targets.link.elf_symbols import hide_symbols
+from nnefc.targets.link.toolchain import RUNTIME, archive, compiler_for
+from nnefc.targets.link.zig import run_compiler
+
+__all__ = ["write_bare_archive"]
+
+_FLAGS = (
+    *("-std=c11", "-O2", "-ffreestanding", "-ffunction-sections", "-fdata-sections", "-fno-sanitize=all", "-g0"),
+    *("-fno-unwind-tables", "-fno-asynchronous-unwind-tables"),
+)
+# Tables for exceptions, and for debuggers: they would take room, and call functions of a C++ library.
+_SCRIPT = (
+    "__aeabi_unwind_cpp_pr0 = 0; "
+    "SECTIONS { /DISCARD/ : { *(.ARM.exidx*) *(.ARM.extab*) *(.eh_frame*) *(.debug*) *(.comment) } }\n"
+)
+_CONSTANTS = RUNTIME / "bare" / "constants.S"
+
+
+def write_bare_archive(
+    objects: Sequence[Path],
+    constants: Constants | None,
+    description: LibraryDescription,
+    path: Path,
+    *,
+    zig_target: str,
+    zig_cpu: str,
+    cc: Sequence[str] = (),
+) -> None:
+    """Write the archive at `path`, and the header beside it, into a folder that is whole or not at all.
+
+    The arguments are those of :func:`nnefc.targets.link.outputs.write_network`.
+
+    Raises:
+        CompileError: a network that needs an operating system, or an error of the compiler.
+    """
+    check_description(description, constants.size if constants is not None else 0)
+    compiler = [*compiler_for(zig_target, zig_cpu, cc), *_FLAGS, f"-I{RUNTIME}"]
+    compiler += ["-DNNEFC_CHECKED"] * description.checked
+    prefix = description.prefix
+    with temporary_folder("nnefc-link-") as folder:
+        whole, arena = folder / f"{prefix}.o", folder / f"{prefix}_arena.o"
+        inputs = [*map(str, objects), *_compiled(compiler, folder, description, arena)]
+        if constants is not None:
+            inputs.append(_constants_object(folder, constants, prefix, compiler))
+        script = folder / "discard.ld"
+        script.write_text(_SCRIPT)
+        run_compiler([*compiler, "-nostdlib", "-r", "-T", str(script), *inputs, "-o", str(whole)], folder)
+        hide_symbols(whole, bare_functions(description))
+        archive([whole, arena], path)
+    path.with_name(f"{prefix}.h").write_text(bare_header(description), encoding="utf-8")
+
+
+def _compiled(compiler: Sequence[str], folder: Path, description: LibraryDescription, arena: Path) -> list[str]:
+    """Objects of the functions and the runtime; that of the arena is written to its place."""
+    sources = {"model.c": bare_source(description), "arena.S": arena_source(description)}
+    for name, text in sources.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    runtime = sorted((RUNTIME / "bare").glob("*.c"))
+    places = {folder / "model.c": folder / "model.o", folder / "arena.S": arena}
+    places |= {source: folder / f"runtime_{source.stem}.o" for source in runtime}
+    for source, place in places.items():
+        run_compiler([*compiler, "-c", str(source), "-o", str(place)], folder, "the compiler failed")
+    return [str(place) for place in places.values() if place != arena]
+
+
+def _constants_object(folder: Path, constants: Constants, prefix: str, compiler: Sequence[str]) -> str:
+    image, content = folder / "constants.o", constants.save(folder / "constants.bin")
+    definitions = [
+        f'-DNNEFC_CONSTANTS="{c_string(os.fsencode(content.resolve()))}"',
+        f"-DNNEFC_NAME={prefix}_constants",
+    ]
+    run_compiler([*compiler, *definitions, "-c", str(_CONSTANTS), "-o", str(image)], folder)
+    return str(image)

@@ -1,0 +1,50 @@
+#include "work_chunks.h"
+
+#include <stdbool.h>
+
+enum {
+    CANDIDATES = 16,      /* numbers of rounds in a piece that are compared */
+    PIECE_CYCLES = 8192,  /* of a piece, at least, where there are several for each thread */
+    LAUNCH_CYCLES = 2048  /* from the beginning of a launch until all threads work at it and are known to be through */
+};
+
+static int64_t pieces_of_cycles(int64_t cycles) {
+    int64_t pieces = cycles / PIECE_CYCLES;
+    return pieces < 1 ? 1 : pieces < NNEFC_MOST_PIECES ? pieces : NNEFC_MOST_PIECES;
+}
+
+/* Whether nobody knows how many cycles all rounds take, or they are more than can be counted. */
+static bool are_countless(int64_t rounds, int64_t cycles) { return cycles <= 0 || rounds > INT64_MAX / cycles; }
+
+int64_t nnefc_pieces_each(int64_t rounds, int64_t cycles, uint32_t threads) {
+    if (are_countless(rounds, cycles)) return NNEFC_MOST_PIECES;
+    int64_t shared = rounds < threads ? rounds : threads, all = rounds * cycles, part = all / shared;
+    return all - part <= LAUNCH_CYCLES ? 0 : pieces_of_cycles(part);
+}
+
+int32_t nnefc_pieces_of(int64_t rounds, uint32_t threads, int64_t each) {
+    int64_t most = threads * each;
+    if (rounds <= most / 2 || (each == 1 && rounds <= most)) return (int32_t)rounds;
+    if (each == 1 || rounds > INT64_MAX / 4096 / most) return (int32_t)most;
+    int64_t shortest = (rounds + most - 1) / most, longest = (rounds + threads - 1) / threads, best = most, least = INT64_MAX;
+    for (int64_t i = 0; i < CANDIDATES; i++) {
+        int64_t length = shortest + i * ((shortest + 7) / 8);
+        if (length > longest) break;
+        int64_t pieces = (rounds + length - 1) / length, of_thread = (pieces + threads - 1) / threads;
+        int64_t cost = 256 * threads * of_thread * length + of_thread * rounds;
+        if (cost > least) continue;
+        best = pieces;
+        least = cost;
+    }
+    return (int32_t)best;
+}
+
+int32_t nnefc_pieces_alone(int64_t rounds, int64_t cycles) {
+#ifdef __wasm__
+    int64_t most = are_countless(rounds, cycles) ? NNEFC_MOST_PIECES : pieces_of_cycles(rounds * cycles);
+    return (int32_t)(rounds < most ? rounds : most);
+#else
+    (void)rounds, (void)cycles;
+    return 1;
+#endif
+}

@@ -1,0 +1,153 @@
+"""Sizes that only the data tell, in networks for GPUs, executed without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import test_onnx_data_dependent_bodies as bodies
+import test_onnx_data_dependent_sizes as counts
+from emulated_networks import on_cuda
+from fake_driver import FakeDriver
+from onnx import TensorProto
+
+import nnefc
+from nnefc.loader import Model, RunError
+from nnefc.targets.codegen.cuda.code import CudaCode
+
+
+@pytest.fixture
+def driver() -> Iterator[FakeDriver]:
+    """The driver, in whose log are the calls alone of what a test runs."""
+    with on_cuda():
+        yield FakeDriver.install()
+
+
+def loaded(nodes: list[object], folder: Path, inputs: dict[str, list[object]], outputs: dict[str, int]) -> Model:
+    path = folder / "model.onnx"
+    path.write_bytes(counts.model_of(nodes, inputs, outputs).SerializeToString())
+    return nnefc.compile(path).load()
+
+
+def found(folder: Path) -> Model:
+    """A network of the places of what is not zero: at most as many as there are items."""
+    return loaded([counts.node("NonZero", "x", "y")], folder, {"x": ["n", 5]}, {"y": TensorProto.INT64})
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> nnefc.Artifact:
+    """A network of results whose sizes have no limit: as many rows as the sum of its input."""
+    path = tmp_path_factory.mktemp("counts") / "model.onnx"
+    path.write_bytes(counts.spoken().SerializeToString())
+    with on_cuda():
+        return nnefc.compile(path)
+
+
+def check(model: Model, total: int) -> None:
+    feed = counts.lengths(total - 1, 1)
+    session = onnxruntime.InferenceSession(counts.spoken().SerializeToString(), providers=["CPUExecutionProvider"])
+    wanted = session.run(None, feed)
+    for result, expected in zip(model(*feed.values()), wanted, strict=True):
+        assert result.shape == expected.shape
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
+CASES = {
+    "what is not zero": partial(counts.test_what_is_not_zero_goes_through_a_network, "n"),
+    "what is not zero, of a known size": partial(counts.test_what_is_not_zero_goes_through_a_network, 4),
+    "boxes": counts.test_boxes_that_remain,
+    "candidates": counts.test_what_detectors_do_with_candidates,
+    "unique": partial(counts.test_items_that_differ, 0, 1),
+    "unique in the order of occurrence": partial(counts.test_items_that_differ, None, 0),
+    "compress": counts.test_items_that_a_condition_keeps,
+    "slices": counts.test_slices_end_where_the_data_say,
+    "without a limit": counts.test_results_may_be_as_long_as_the_data_say,
+    "in branches": counts.test_branches_may_count,
+    "in loops": partial(counts.test_loops_give_as_many_rows_as_they_have_rounds, True),
+    "memory of iterations": bodies.test_memory_of_one_iteration_that_the_data_tell,
+}
+
+
+QUICK = (
+    "what is not zero",
+    "candidates",
+    "unique in the order of occurrence",
+    "without a limit",
+    "memory of iterations",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+)
+def test_networks_with_counts_give_what_onnxruntime_gives(name: str, tmp_path: Path) -> None:
+    with on_cuda() as made:
+        CASES[name](tmp_path)
+    assert all(".capturable = 0," in artifact.code.launches for artifact in made if isinstance(artifact.code, CudaCode))
+
+
+def test_a_count_is_waited_for_once_and_no_access_is_wrong(tmp_path: Path) -> None:
+    with on_cuda(checks=True), found(tmp_path) as model:
+        driver = FakeDriver.install()
+        for rows, part in ((4, 0.5), (4, 0.0), (1, 1.0), (9, 0.3)):
+            x = counts.some(rows, 5, part)
+            driver.clear()
+            np.testing.assert_array_equal(model(x), np.nonzero(x))
+            assert driver.names.count("cuStreamSynchronize") == 2  # for the count, and for the end
+            assert "cuGraphLaunch" not in driver.names
+
+
+def test_outputs_of_the_gpu_have_the_shape_that_was_counted(driver: FakeDriver, tmp_path: Path) -> None:
+    with found(tmp_path) as model, driver.context():
+        stream = driver.stream()
+        for part in (0.5, 0.0, 1.0):
+            x = counts.some(3, 5, part)
+            result = model(x, out="device")
+            assert result.shape == (2, int(x.sum()))
+            np.testing.assert_array_equal(result.numpy(), np.nonzero(x))
+            del result
+        assert driver.dll.cuStreamDestroy_v2(stream) == 0
+
+
+def test_memory_without_a_limit_grows_in_the_run_and_never_shrinks(driver: FakeDriver, spoken: nnefc.Artifact) -> None:
+    with spoken.load() as model:
+        grown = []
+        for total in (70, 3, 0, 70, 500):
+            driver.clear()
+            check(model, total)
+            grown.append("cuMemAlloc_v2" in driver.names)
+        assert grown == [True, False, False, False, True]
+        model.reserve({"n": 4, "range": 2000})
+        driver.clear()
+        check(model, 2000)
+        assert "cuMemAlloc_v2" not in driver.names
+        for function in ("cuMemAlloc_v2", "cuMemHostAlloc"):
+            driver.fail(1, 2, function)
+            with pytest.raises(RunError, match="out of memory"):
+                check(model, 9000)
+            driver.clear()
+            check(model, 5)
+
+
+def test_where_a_run_tells_the_sizes_it_takes_neither_streams_nor_arrays(
+    driver: FakeDriver, spoken: nnefc.Artifact
+) -> None:
+    with spoken.load() as model, driver.context():
+        stream = driver.stream()
+        (x,) = counts.lengths(4).values()
+        for options in ({"stream": stream}, {"out": "device"}, {"out": [np.empty((4, 5), np.float32)] * 3}):
+            with pytest.raises(RunError, match="only a run tells how large the outputs"):
+                model(x, **options)
+        assert driver.dll.cuStreamDestroy_v2(stream) == 0
+
+
+def test_a_size_that_the_network_does_not_take_fails_the_run(driver: FakeDriver, spoken: nnefc.Artifact) -> None:
+    with spoken.load() as model:
+        for wrong in (-7, -1):
+            with pytest.raises(RunError, match="the data ask for a size 'range' that the network does not take"):
+                model(*counts.lengths(wrong).values())
+            check(model, 6)

@@ -1,0 +1,250 @@
+"""Libraries with code for several levels of an instruction set: which one runs, and that it is right."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from click.testing import CliRunner
+from emulation import MACHINES, Machine, refused_by, run_on, with_glibc
+from onnx import TensorProto, helper, numpy_helper
+from small_networks import Net
+
+import nnefc
+from nnefc.cli import main
+from nnefc.support.diagnostics import CompileError
+
+RNG = np.random.default_rng(29)
+LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
+
+EMULATED = [
+    Machine("nehalem", "x86-64 -multi", ("qemu-x86_64", "-cpu", "Nehalem"), opened=True),
+    Machine("haswell", "x86-64 -multi", ("qemu-x86_64", "-cpu", "max"), opened=True),
+    with_glibc("cortex-a53", "aarch64-linux-gnu -multi", "qemu-aarch64", "-cpu", "cortex-a53", opened=True),
+    with_glibc("cortex-a76", "aarch64-linux-gnu -multi", "qemu-aarch64", "-cpu", "cortex-a76", opened=True),
+    with_glibc("newest-arm", "aarch64-linux-gnu -multi", "qemu-aarch64", "-cpu", "max", opened=True),
+]
+ON_X86 = pytest.mark.skipif(bool(MACHINES[0].missing), reason="needs an x86-64 system with glibc and qemu-x86_64")
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.ndarray], list[np.ndarray]]:
+    """Convolutions of floats, and sums of products of bytes to the last bit. Inputs and results."""
+    net = Net(5)
+    x = net.convolution(net.floats(1, 3, 18, 22), 3, 16, stride=2)
+    y = net.convolution(net.convolution(x, 16, 16, groups=16), 16, 16, 1, relu=False)
+    outputs = [net.classified(net.do("Add", x, y), 16)]
+    rows = net.given(RNG.integers(0, 256, (5, 40)).astype(np.uint8))
+    matrix = RNG.integers(-128, 128, (40, 33)).astype(np.int8)
+    outputs.append(net.do("MatMulInteger", rows, net.constant(matrix)))
+    path = tmp_path_factory.mktemp("levels") / "m.onnx"
+    onnx.save(net.model(outputs), path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return path, net.inputs, session.run(None, net.inputs)
+
+
+@pytest.fixture(scope="module")
+def x86(network: tuple[Path, dict[str, np.ndarray], list[np.ndarray]]) -> nnefc.Artifact:
+    return nnefc.compile(network[0], "x86-64", multi=True)
+
+
+@pytest.fixture(scope="module")
+def arm(network: tuple[Path, dict[str, np.ndarray], list[np.ndarray]]) -> nnefc.Artifact:
+    return nnefc.compile(network[0], "aarch64-linux-gnu", multi=True)
+
+
+def agree(found: dict[str, np.ndarray], expected: list[np.ndarray]) -> None:
+    for result, right in zip(found.values(), expected, strict=True):
+        if right.dtype == np.int32:
+            np.testing.assert_array_equal(result, right)
+        else:
+            np.testing.assert_allclose(result, right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("machine", EMULATED, ids=lambda machine: machine.name)
+def test_each_processor_gets_right_results(
+    machine: Machine,
+    network: tuple[Path, dict[str, np.ndarray], list[np.ndarray]],
+    request: pytest.FixtureRequest,
+) -> None:
+    if machine.missing:
+        pytest.skip(f"needs: {machine.missing}")
+    artifact = request.getfixturevalue("x86" if machine.target.startswith("x86") else "arm")
+    agree(run_on(machine, artifact, network[1]), network[2])
+
+
+@ON_X86
+def test_a_processor_below_all_levels_is_refused(x86: nnefc.Artifact) -> None:
+    said = refused_by(Machine("oldest", "x86-64 -multi", ("qemu-x86_64", "-cpu", "qemu64"), opened=True), x86)
+    assert "compiled for x86-64-v2, but this processor lacks ssse3" in said
+
+
+def on_level(
+    artifact: nnefc.Artifact, level: str, inputs: dict[str, np.ndarray], patch: pytest.MonkeyPatch
+) -> dict[str, np.ndarray]:
+    patch.setenv("NNEFC_LEVEL", level)
+    with artifact.load(threads=1) as model:
+        if model.target != level:
+            pytest.skip(f"needs {level}")
+        return model.run(inputs)
+
+
+@ON_X86
+@pytest.mark.parametrize("level", [*LEVELS, "x86-64-v4-vnni"])
+def test_a_level_computes_what_its_own_library_does(
+    level: str,
+    x86: nnefc.Artifact,
+    network: tuple[Path, dict[str, np.ndarray], list[np.ndarray]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path, inputs, expected = network
+    found = on_level(x86, level, inputs, monkeypatch)
+    agree(found, expected)
+    if level == LEVELS[1]:
+        with nnefc.compile(path, level).load(threads=1) as own:
+            agree(found, list(own.run(inputs).values()))
+
+
+def test_levels_have_the_constants_once_and_not_much_more_code(
+    x86: nnefc.Artifact, network: tuple[Path, dict[str, np.ndarray], list[np.ndarray]]
+) -> None:
+    own = nnefc.compile(network[0], "x86-64-v4")
+    assert x86.description.constant_bytes < own.description.constant_bytes + 3 * 40 * 64  # bytes in several orders
+    levels = [level.target for level in x86.description.levels]
+    assert levels == [*LEVELS, "x86-64-v4-vnni", "x86-64-v4-amx"]
+    sizes = [sum(map(len, code.objects)) for code in x86.code.levels]  # type: ignore[attr-defined]
+    assert sizes[3] < sizes[2] / 2  # only kernels of integers differ
+    assert sum(sizes[:3]) < 3.5 * sum(map(len, own.code.objects))
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.ndarray], list[np.ndarray]]:
+    """Convolutions whose channels fill blocks of 8, and not of 16: in tiles of few rows, of a prime width."""
+    net = Net(6)
+    x = net.convolution(net.floats(1, 3, 27, 29), 3, 24, stride=2)
+    x = net.convolution(net.convolution(x, 24, 56, 1), 56, 56, groups=56)
+    x = net.do("Add", net.convolution(x, 56, 40, 1, relu=False), net.convolution(x, 56, 40))
+    outputs = [net.classified(net.convolution(net.convolution(x, 40, 72, stride=2), 72, 96, 1), 96)]
+    path = tmp_path_factory.mktemp("narrow") / "m.onnx"
+    onnx.save(net.model(outputs), path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return path, net.inputs, session.run(None, net.inputs)
+
+
+@ON_X86
+def test_levels_with_narrower_blocks_read_the_same_filters(
+    narrow: tuple[Path, dict[str, np.ndarray], list[np.ndarray]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, inputs, expected = narrow
+    shared, *alone = (
+        nnefc.compile(path, name, multi=name == "x86-64", memory_budget=1) for name in ("x86-64", *LEVELS[1:])
+    )
+    assert shared.description.constant_bytes < 1.15 * alone[1].description.constant_bytes
+    assert shared.description.levels[1].workspace_bytes == alone[0].description.workspace_bytes  # so are the blocks
+    for level in LEVELS:
+        agree(on_level(shared, level, inputs, monkeypatch), expected)
+
+
+@ON_X86
+def test_open_sizes_specializations_and_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = (RNG.standard_normal((24, 20)) / 5).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Softmax", ["a"], ["y"], axis=1)]
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "s", 24])]
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "s", 20])]
+    constants = [numpy_helper.from_array(matrix, "w")]
+    path = tmp_path / "m.onnx"
+    graph = helper.make_graph(nodes, "g", given, made, constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    artifact = nnefc.compile(path, "x86-64", multi=True, specialize=[{"n": 1, "s": 20}], profile=True)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for level in LEVELS[:2]:
+        monkeypatch.setenv("NNEFC_LEVEL", level)
+        with artifact.load(threads=2) as model:
+            for shape in ((1, 20, 24), (2, 7, 24), (1, 20, 24)):
+                x = RNG.standard_normal(shape).astype(np.float32)
+                np.testing.assert_allclose(model(x), session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
+            times = model.profile()
+            (described,) = (one for one in artifact.description.levels if one.target == level)
+            assert [time.kernel for time in times] == [kernel.kernel for kernel in described.kernels]
+            assert all(time.calls in (1, 2) for time in times)
+
+
+@ON_X86
+def test_states_are_those_of_every_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.nnef"
+    path.write_text(
+        "version 1.0;\n"
+        "extension KHR_enable_operator_expressions;\n"
+        "graph g(x) -> (y)\n"
+        "{\n"
+        "    x = external<scalar>(shape = [1, 20]);\n"
+        "    s = variable<scalar>(shape = [1, 20], label = 's');\n"
+        "    w = variable<scalar>(shape = [20, 20], label = 'w');\n"
+        "    y = tanh(matmul(x, w) + s);\n"
+        "    t = update(s, y);\n"
+        "}\n"
+    )
+    artifact = nnefc.compile(path, "x86-64", multi=True, random_weights=3)
+    x, results = RNG.standard_normal((1, 20)).astype(np.float32), []
+    for level in LEVELS[:2]:
+        monkeypatch.setenv("NNEFC_LEVEL", level)
+        with artifact.load(threads=1) as model:
+            results.append([model(x), model(x), model(x)])
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-6)
+
+
+@ON_X86
+def test_precisions_are_those_of_every_level(
+    network: tuple[Path, dict[str, np.ndarray], list[np.ndarray]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = nnefc.compile(network[0], "x86-64", multi=True, precision="bf16")
+    monkeypatch.setenv("NNEFC_LEVEL", LEVELS[0])
+    with artifact.load(threads=1) as model:
+        assert model.target == f"{LEVELS[0]} -precision=bf16"
+        found, whole = model.run(network[1]).values()
+    np.testing.assert_allclose(found, network[2][0], atol=1e-2)
+    np.testing.assert_array_equal(whole, network[2][1])
+
+
+def test_the_levels_are_in_the_description_of_the_file(x86: nnefc.Artifact, tmp_path: Path) -> None:
+    x86.export(tmp_path / "m.so")
+    said = CliRunner().invoke(main, ["inspect", str(tmp_path / "m.so")]).output
+    assert "x86-64 -multi" in said
+    assert all(f"{level}: sse3" in said for level in LEVELS)
+
+
+def test_code_of_all_levels_is_written_as_text(tmp_path: Path) -> None:
+    path = tmp_path / "m.nnef"
+    path.write_text(
+        "version 1.0;\ngraph g(x) -> (y)\n{\n    x = external<scalar>(shape = [1, 9]);\n    y = exp(x);\n}\n"
+    )
+    nnefc.compile(path, "x86-64", multi=True).emit("asm", tmp_path / "text")
+    names = sorted(file.name for file in (tmp_path / "text").iterdir())
+    assert names == [f"level{n}_{part}.s" for n in range(3) for part in ("entry", "kernels0")]
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("riscv64-linux-gnu", "has no levels"),
+        ("cortex-m4", "has no levels"),
+        ("sapphirerapids", "no level above"),
+    ],
+)
+def test_targets_without_levels_are_refused(target: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match=said):
+        nnefc.compile(tmp_path / "m.nnef", target, multi=True)
+
+
+def test_levels_below_the_target_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "m.nnef"
+    path.write_text(
+        "version 1.0;\ngraph g(x) -> (y)\n{\n    x = external<scalar>(shape = [1, 9]);\n    y = exp(x);\n}\n"
+    )
+    artifact = nnefc.compile(path, "x86-64-v3", multi=True)
+    assert [level.target for level in artifact.description.levels] == list(LEVELS[1:])
+    assert math.prod(artifact.outputs[0].shape) == 9

@@ -1,0 +1,98 @@
+"""ONNX's node tests with all sizes open, compiled and run at the test's own.
+
+`open_refused.txt` lists those that are read with the test's own sizes and not with open ones, and why.
+`python test_conformance_onnx_dynamic.py` writes it. Each reason is of a kind in `REASONS`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from onnx_dynamic import Case, collect, load_open, run_open
+
+REFUSED = Path(__file__).parent / "open_refused.txt"
+
+PARTS = 8
+
+REASONS = {
+    r"do(es)? not fit|must agree|cannot take the shape|do not broadcast|do not make an image|needs? scales of the shape"
+    r"|should be a scalar|is declared with|neither a row|do not divide|the query \[|the offsets \[": "sizes of several "
+    "names must agree",
+    r"depends on whether|which the ranges leave open": "what is computed depends on a size",
+    r"not known at compile time|which is not known|which is not the same": "a number that must be known is a size",
+    r"is not supported": "the operator is not supported",
+    r"'Size' object|not 'Size'|'Var'|Check failed: ": "the compiler cannot calculate with a size there yet",
+}
+"""What reasons of refusals say, by what stands in them."""
+
+
+RANDOM = "bernoulli|training_dropout"
+"""Tests whose results are random: they run."""
+MUST_AGREE = "they must be equal|must be a multiple of"
+"""What a library says of sizes that it was compiled to take for related, and that the test's own are not."""
+
+
+def read_refused() -> dict[str, str]:
+    lines = (line.partition(" ") for line in REFUSED.read_text().splitlines())
+    return {name: reason for name, _, reason in lines}
+
+
+def found_refused() -> Iterator[tuple[str, str]]:
+    """Tests that are read with their own sizes, and not with open ones; and why."""
+    from nnefc.support.diagnostics import CompileError
+
+    for case in collect():
+        if "_expanded" in case.name:
+            continue
+        try:
+            load_open(case)
+        except CompileError as error:
+            if _is_read(case):
+                yield case.name, error.message.splitlines()[0][:300]
+
+
+def _is_read(case: Case) -> bool:
+    from nnefc.support.diagnostics import CompileError
+
+    try:
+        load_open(case, known=True)
+    except CompileError:
+        return False
+    return True
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::nnefc.support.diagnostics.ModelWarning")
+
+
+def test_every_refusal_has_a_reason_of_a_kind() -> None:
+    refused = read_refused()
+    assert list(refused) == [line.partition(" ")[0] for line in REFUSED.read_text().splitlines()], "each once"
+    assert {name: why for name, why in refused.items() if not any(re.search(kind, why) for kind in REASONS)} == {}
+    assert [kind for kind in REASONS if not any(re.search(kind, why) for why in refused.values())] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_operators_take_open_sizes(part: int) -> None:
+    refused = read_refused()
+    cases = [case for case in collect() if "_expanded" not in case.name and case.name not in refused]
+    outcomes = {case.name: run_open(case) for case in cases[part::PARTS]}
+    failed = {
+        name: found.reason for name, found in outcomes.items() if found.status != "pass" and not re.search(RANDOM, name)
+    }
+    assert {name: why for name, why in failed.items() if outcomes[name].status != "refused"} == {}
+    assert {name: why for name, why in failed.items() if not re.search(MUST_AGREE, why)} == {}
+
+
+@pytest.mark.slow
+def test_no_more_tests_than_before_are_refused_with_open_sizes() -> None:
+    assert {name for name, _ in found_refused()} <= set(read_refused())
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    REFUSED.write_text("".join(f"{name} {reason}\n" for name, reason in found_refused()))

@@ -1,0 +1,522 @@
+"""ONNX models with results whose sizes only the data tell, beside onnxruntime."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import nnefc
+from nnefc.support.diagnostics import CompileError, ModelWarning
+
+RNG = np.random.default_rng(5)
+
+
+def model_of(
+    nodes: Sequence[onnx.NodeProto], inputs: dict[str, Sequence[Any]], outputs: dict[str, int], **constants: np.ndarray
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def node(op_type: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op_type, inputs.split(), outputs.split(), **attributes)
+
+
+def check(
+    proto: onnx.ModelProto, folder: Path, ranges: dict[str, Any] | None, feeds: Sequence[dict[str, np.ndarray]]
+) -> nnefc.Artifact:
+    """One session gives what onnxruntime gives, run after run."""
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    artifact = nnefc.compile(path, shape=ranges)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    with artifact.load(threads=2) as library:
+        for feed in feeds:
+            for result, expected in zip(library.run(feed).values(), session.run(None, feed), strict=True):
+                assert result.shape == expected.shape
+                np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+    return artifact
+
+
+def some(rows: int, columns: int, part: float) -> np.ndarray:
+    """Ones and zeros; `part` of them ones."""
+    return (RNG.random((rows, columns)) < part).astype(np.float32)
+
+
+@pytest.mark.parametrize("rows", [4, "n"])
+def test_what_is_not_zero_goes_through_a_network(rows: int | str, tmp_path: Path) -> None:
+    """A product over as many rows as were found: none, some, and all of them."""
+    nodes = [
+        node("NonZero", "x", "found"),
+        node("Transpose", "found", "places"),
+        node("Cast", "places", "real", to=TensorProto.FLOAT),
+        node("MatMul", "real w", "product"),
+        node("Relu", "product", "y"),
+        node("ReduceSum", "y axis", "sum", keepdims=0),
+        node("Shape", "found", "shape"),
+    ]
+    kinds = {"y": TensorProto.FLOAT, "sum": TensorProto.FLOAT, "shape": TensorProto.INT64}
+    constants = {"w": RNG.standard_normal((2, 9)).astype(np.float32), "axis": np.array([0], np.int64)}
+    proto = model_of(nodes, {"x": [rows, 5]}, kinds, **constants)
+    sizes = [4] * 4 if rows == 4 else [4, 1, 9, 4]
+    feeds = [{"x": some(size, 5, part)} for size, part in zip(sizes, (0.5, 0, 1, 0.3), strict=True)]
+    artifact = check(proto, tmp_path, None if rows == 4 else {"n": "1..9"}, feeds)
+    assert str(artifact.outputs[0]) == "y: float32[nonzero, 9]"
+
+
+@pytest.mark.parametrize("count", [64, "n"])
+def test_the_best_boxes_are_padded_to_a_fixed_number(count: int | str, tmp_path: Path) -> None:
+    """As Ultralytics' detectors are exported with their suppression: fewer boxes than that, as many, and more."""
+    constants = {
+        "all": np.array([(1 << 63) - 1], np.int64),
+        "overlap": np.array([0.5], np.float32),
+        "limit": np.array(0.3, np.float32),
+        "most": np.array(20, np.int64),
+        "none": np.zeros((1, 20, 4), np.float32),
+        "wanted": np.array([20, 4], np.int64),
+        "first": np.array([[0]], np.int64),
+    }
+    constants |= {name: np.array([k], np.int64) for name, k in (("zero", 0), ("one", 1), ("two", 2), ("end", 20))}
+    constants |= {"before": np.zeros(2, np.int64)}
+    nodes = [
+        node("Greater", "scores limit", "likely"),
+        node("NonZero", "likely", "found"),
+        node("Transpose", "found", "places"),
+        node("GatherND", "boxes places", "box"),
+        node("GatherND", "scores places", "score"),
+        node("Unsqueeze", "box zero", "batch"),
+        node("Unsqueeze", "score zero", "row"),
+        node("Unsqueeze", "row zero", "classes"),
+        node("NonMaxSuppression", "batch classes all overlap", "kept"),
+        node("Gather", "kept two", "column", axis=1),
+        node("Squeeze", "column one", "numbers"),
+        node("Slice", "numbers zero end zero one", "best"),
+        node("Gather", "box best", "chosen"),
+        node("Shape", "chosen", "shape"),
+        node("Gather", "shape zero", "count"),
+        node("Sub", "most count", "missing"),
+        node("Concat", "before missing zero", "amounts", axis=0),
+        node("Pad", "chosen amounts", "padded"),
+        node("Expand", "padded wanted", "whole"),
+        node("Unsqueeze", "whole zero", "update"),
+        node("ScatterND", "none first update", "y"),
+    ]
+    inputs: dict[str, Sequence[Any]] = {"boxes": [count, 4], "scores": [count]}
+    proto = model_of(nodes, inputs, {"y": TensorProto.FLOAT}, **constants)
+    feeds = []
+    for boxes, part in ((64, 0.9), (64, 0.0), (64, 0.2), *(((5, 0.9), (1, 0.0), (200, 0.8)) if count == "n" else ())):
+        corners = RNG.random((boxes, 4)).astype(np.float32)
+        corners[:, 2:] = corners[:, :2] + 0.1 * corners[:, 2:]
+        scores = np.where(RNG.random(boxes) < part, 0.4 + 0.5 * RNG.random(boxes), 0.1).astype(np.float32)
+        feeds.append({"boxes": corners, "scores": scores})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ModelWarning)  # that the number of boxes must be in a range
+        check(proto, tmp_path, None, feeds)
+
+
+@pytest.mark.parametrize("most", [20, (1 << 63) - 1], ids=["20", "all"])
+def test_boxes_that_remain(tmp_path: Path, most: int) -> None:
+    """Suppression in a detector: the boxes and the scores of what remains, with equal scores among them."""
+    constants = {
+        "most": np.array([most], np.int64),
+        "overlap": np.array([0.5], np.float32),
+        "score": np.array([0.3], np.float32),
+    }
+    constants |= {name: np.array([value], np.int64) for name, value in (("two", 2), ("three", 3), ("axis", 1))}
+    nodes = [
+        node("NonMaxSuppression", "boxes scores most overlap score", "kept"),
+        node("Slice", "kept two three axis", "column"),
+        node("Squeeze", "column axis", "numbers"),
+        node("Gather", "boxes numbers", "best", axis=1),
+    ]
+    outputs = {"kept": TensorProto.INT64, "best": TensorProto.FLOAT}
+    proto = model_of(nodes, {"boxes": [2, 64, 4], "scores": [2, 3, 64]}, outputs, **constants)
+    feeds = []
+    for least in (0.0, 0.31, 0.0):
+        corners = RNG.random((2, 64, 4)).astype(np.float32)
+        corners[..., 2:] = corners[..., :2] + 0.3 * corners[..., 2:]
+        feeds.append({"boxes": corners, "scores": np.round(RNG.random((2, 3, 64)) * (1 - least), 1).astype(np.float32)})
+    check(proto, tmp_path, None, feeds)
+
+
+def test_what_detectors_do_with_candidates(tmp_path: Path) -> None:
+    """Those above a threshold, the best of them, suppression, the first of what remains; also where there are none."""
+    numbers = {"k": 50, "end": 20, "most": 200, "zero": 0, "one": 1, "two": 2, "three": 3}
+    constants = {name: np.array([value], np.int64) for name, value in numbers.items()}
+    constants |= {"threshold": np.array(0.5, np.float32), "overlap": np.array([0.5], np.float32)}
+    nodes = [
+        node("Greater", "scores threshold", "above"),
+        node("NonZero", "above", "places"),
+        node("Squeeze", "places zero", "numbers"),
+        node("Gather", "scores numbers", "good"),
+        node("Gather", "boxes numbers", "candidates"),
+        node("Shape", "good", "count"),
+        node("Min", "count k", "fewer"),
+        node("TopK", "good fewer", "best order"),
+        node("Gather", "candidates order", "ordered"),
+        node("Unsqueeze", "ordered zero", "batch"),
+        node("Unsqueeze", "best zero", "class"),
+        node("Unsqueeze", "class zero", "classes"),
+        node("NonMaxSuppression", "batch classes most overlap", "kept"),
+        node("Slice", "kept two three one", "column"),
+        node("Squeeze", "column one", "left"),
+        node("Slice", "left zero end zero", "first"),
+        node("Gather", "ordered first", "y"),
+        node("Concat", "best good", "joined", axis=0),
+    ]
+    outputs = {"y": TensorProto.FLOAT, "joined": TensorProto.FLOAT}
+    proto = model_of(nodes, {"scores": ["n"], "boxes": ["n", 4]}, outputs, **constants)
+    feeds = []
+    for count, bias in ((300, 0.0), (10, 0.0), (1, -1.0), (300, -1.0)):
+        corners = RNG.random((count, 4)).astype(np.float32)
+        corners[:, 2:] = corners[:, :2] + 0.3 * corners[:, 2:]
+        feeds.append({"scores": (RNG.random(count) + bias).astype(np.float32), "boxes": corners})
+    check(proto, tmp_path, None, feeds)
+
+
+@pytest.mark.parametrize(("axis", "in_order"), [(None, 1), (None, 0), (0, 1), (1, 0)])
+def test_items_that_differ(axis: int | None, in_order: int, tmp_path: Path) -> None:
+    given = {} if axis is None else {"axis": axis}
+    outputs = {"y": TensorProto.FLOAT, **dict.fromkeys(("first", "which", "often"), TensorProto.INT64)}
+    proto = model_of([node("Unique", "x", "y first which often", sorted=in_order, **given)], {"x": ["n", 3]}, outputs)
+    feeds = [{"x": RNG.integers(0, 3, (rows, 3)).astype(np.float32)} for rows in (1, 40, 7)]
+    check(proto, tmp_path, {"n": "1..40"}, feeds)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
+def test_what_is_not_a_number_is_an_item_and_not_zero(kind: int, tmp_path: Path) -> None:
+    """As NumPy has it: it is the last item, and there is one of it."""
+    nodes = [
+        node("Cast", "x", "z", to=kind),
+        node("Unique", "z", "narrow first which often", sorted=1),
+        node("Cast", "narrow", "y", to=TensorProto.FLOAT),
+        node("NonZero", "z", "places"),
+    ]
+    outputs = {"y": TensorProto.FLOAT, **dict.fromkeys(("first", "which", "often", "places"), TensorProto.INT64)}
+    path = tmp_path / "model.onnx"
+    onnx.save(model_of(nodes, {"x": [6]}, outputs), path)
+    x = np.array([2, np.nan, 1, 0, -np.nan, 2], np.float32)
+    wanted = [*np.unique(x, return_index=True, return_inverse=True, return_counts=True), np.array(np.nonzero(x))]
+    with nnefc.compile(path).load() as library:
+        for result, expected in zip(library.run({"x": x}).values(), wanted, strict=True):
+            np.testing.assert_array_equal(result, expected)
+
+
+def test_items_that_a_condition_keeps(tmp_path: Path) -> None:
+    """Two results of one size that the data tell, and one of another."""
+    nodes = [
+        node("Greater", "c zero", "condition"),
+        node("Compress", "x condition", "rows", axis=0),
+        node("Compress", "x condition", "flat"),
+        node("Add", "rows rows", "twice"),
+    ]
+    proto = model_of(
+        nodes,
+        {"x": [6, 3], "c": [6]},
+        {"twice": TensorProto.FLOAT, "flat": TensorProto.FLOAT},
+        zero=np.array(0, np.float32),
+    )
+    feeds = [{"x": RNG.random((6, 3)).astype(np.float32), "c": some(1, 6, part)[0]} for part in (0.5, 0, 1)]
+    check(proto, tmp_path, None, feeds)
+
+
+@pytest.mark.parametrize("condition", [[True], [False, True, True]])
+def test_items_of_an_open_size_that_a_known_condition_keeps(condition: list[bool], tmp_path: Path) -> None:
+    """The first is known whatever the size is."""
+    proto = model_of(
+        [node("Compress", "x condition", "y", axis=1)],
+        {"x": [2, "n"]},
+        {"y": TensorProto.FLOAT},
+        condition=np.array(condition),
+    )
+    check(proto, tmp_path, None, [{"x": RNG.random((2, n)).astype(np.float32)} for n in (3, 9)])
+
+
+def test_slices_end_where_the_data_say(tmp_path: Path) -> None:
+    """Also counted from the end, beyond it, and where nothing is left."""
+    nodes = [
+        node("Cast", "x", "numbers", to=TensorProto.INT64),
+        node("Slice", "numbers zero one", "first"),
+        node("Slice", "numbers one two", "last"),
+        node("Slice", "table first last zero", "y"),
+    ]
+    constants = {name: np.array([value], np.int64) for name, value in (("zero", 0), ("one", 1), ("two", 2))}
+    constants["table"] = RNG.random((9, 4)).astype(np.float32)
+    feeds = [{"x": np.array(ends, np.float32)} for ends in ((2, 7), (-4, 100), (5, 5), (8, 2), (-100, -1))]
+    check(model_of(nodes, {"x": [2]}, {"y": TensorProto.FLOAT}, **constants), tmp_path, None, feeds)
+
+
+def test_branches_may_differ_in_their_sizes(tmp_path: Path) -> None:
+    """The rows alone, or twice, or only the first two columns of them."""
+    value = helper.make_tensor_value_info
+
+    def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
+        return helper.make_graph(nodes, name, [], [value(f"{name}_y", TensorProto.FLOAT, None)])
+
+    nodes = [
+        node("ReduceSum", "c", "sum", keepdims=0),
+        node("Cast", "sum", "flag", to=TensorProto.BOOL),
+        node(
+            "If",
+            "flag",
+            "chosen",
+            then_branch=branch("twice", node("Concat", "x x", "twice_y", axis=0)),
+            else_branch=branch("less", node("Slice", "x zero two one", "less_y")),
+        ),
+        node("Softmax", "chosen", "y"),
+    ]
+    constants = {name: np.array([value], np.int64) for name, value in (("zero", 0), ("one", 1), ("two", 2))}
+    proto = model_of(nodes, {"x": ["n", 5], "c": [3]}, {"y": TensorProto.FLOAT}, **constants)
+    feeds = [
+        {"x": RNG.random((rows, 5)).astype(np.float32), "c": np.full(3, flag, np.float32)}
+        for rows, flag in ((4, 0), (4, 1), (1, 1), (9, 0))
+    ]
+    check(proto, tmp_path, {"n": "1..9"}, feeds)
+
+
+def spoken() -> onnx.ModelProto:
+    """Repeats each row as often as its predicted length says, as speech synthesis does; lengths are sums of `d`."""
+    nodes = [
+        node("ReduceSum", "d one", "lengths", keepdims=0),
+        node("ReduceSum", "lengths zero", "sum", keepdims=1),
+        node("Cast", "sum", "total", to=TensorProto.INT64),
+        node("Squeeze", "total", "count"),
+        node("Range", "start count step", "places"),
+        node("Cast", "places", "times", to=TensorProto.FLOAT),
+        node("Unsqueeze", "times zero", "row"),
+        node("CumSum", "lengths start", "ends"),
+        node("Unsqueeze", "ends one", "column"),
+        node("Less", "row column", "before"),
+        node("Cast", "before", "mask", to=TensorProto.FLOAT),
+        node("Transpose", "mask", "path"),
+        node("MatMul", "path d", "frames"),
+        node("Softmax", "frames", "y"),
+        node("Concat", "total five", "shape", axis=0),
+        node("ConstantOfShape", "shape", "ones", value=numpy_helper.from_array(np.ones(1, np.float32))),
+        node("Add", "y ones", "z"),
+        node("Concat", "zero zero two zero", "pads", axis=0),
+        node("Pad", "z pads", "padded"),
+        node("Shape", "padded", "size"),
+    ]
+    constants = {
+        name: np.array([value], np.int64) for name, value in (("zero", 0), ("one", 1), ("two", 2), ("five", 5))
+    }
+    constants |= {"start": np.array(0, np.int64), "step": np.array(1, np.int64)}
+    outputs = {"y": TensorProto.FLOAT, "padded": TensorProto.FLOAT, "size": TensorProto.INT64}
+    return model_of(nodes, {"d": ["n", 5]}, outputs, **constants)
+
+
+def lengths(*rows: int) -> dict[str, np.ndarray]:
+    """Input of `spoken`, of rows with these sums."""
+    first = np.array(rows, np.float32)
+    parts = RNG.integers(0, 3, (len(rows), 4)).astype(np.float32)
+    return {"d": np.concatenate([parts, (first - parts.sum(1))[:, None]], 1)}
+
+
+def test_results_may_be_as_long_as_the_data_say(tmp_path: Path) -> None:
+    """Without a limit; what follows is laid out in the run."""
+    feeds = [lengths(3, 4), lengths(1), lengths(500, 20, 3, 7), lengths(0), lengths(2, 2), lengths(3, 4)]
+    artifact = check(spoken(), tmp_path, None, feeds)
+    assert str(artifact.outputs[0]) == "y: float32[range, 5]"
+    with artifact.load(threads=1) as library:
+        library.reserve({"n": 4, "range": 600})
+        with pytest.raises(nnefc.RunError, match="the data ask for a size 'range' that the network does not take"):
+            library.run(lengths(-7))
+        with pytest.raises(nnefc.RunError, match="only a run tells how large the outputs of g are"):
+            library.run(lengths(3), out={"y": np.empty((3, 5), np.float32)})
+        assert library.run(lengths(2, 3))["y"].shape == (5, 5)
+
+
+def test_a_user_may_limit_what_the_data_tell(tmp_path: Path) -> None:
+    """Memory is laid out for the limit before the run."""
+    artifact = check(spoken(), tmp_path, {"n": "1..4", "range": "2..40"}, [lengths(3, 4), lengths(40), lengths(1, 1)])
+    assert [dimension.name for dimension in artifact.description.dimensions] == ["n"]
+    with artifact.load(threads=1) as library:
+        for wrong in (41, 1):
+            with pytest.raises(nnefc.RunError, match="'range' that the network does not take: it takes 2 to 40"):
+                library.run(lengths(wrong))
+    with pytest.raises(CompileError, match="the model has no input and no dimension 'length'"):
+        nnefc.compile(tmp_path / "model.onnx", shape={"length": "1..9"})
+
+
+def test_ranges_of_reals_may_be_as_long_as_the_data_say(tmp_path: Path) -> None:
+    nodes = [
+        node("ReduceMin", "x", "first", keepdims=0),
+        node("ReduceMax", "x", "last", keepdims=0),
+        node("Range", "first last step", "y"),
+    ]
+    proto = model_of(nodes, {"x": [2]}, {"y": TensorProto.FLOAT}, step=np.array(0.2, np.float32))
+    ends = [(0, 1), (-3.1, 20), (2, 2), (0, 0.6), (0.1, 0.7), (-2.8, 1.2)]  # in float32 some have an item less
+    check(proto, tmp_path, None, [{"x": np.array(each, np.float32)} for each in ends])
+
+
+def test_ranges_may_begin_below_zero_where_the_data_do_not_tell_their_lengths(tmp_path: Path) -> None:
+    nodes = [
+        node("ReduceSum", "x", "sum", keepdims=0),
+        node("Cast", "sum", "a", to=TensorProto.INT64),
+        node("Shape", "x", "shape"),
+        node("Squeeze", "shape", "n"),
+        node("Add", "a three", "above"),
+        node("Range", "a above one", "up"),
+        node("Sub", "a n", "below"),
+        node("Range", "a below down", "backwards"),
+        node("Mul", "a two", "twice"),
+        node("Add", "twice n", "behind"),
+        node("Range", "twice behind two", "even"),
+    ]
+    constants = {name: np.array(k, np.int64) for name, k in (("one", 1), ("two", 2), ("three", 3), ("down", -1))}
+    proto = model_of(nodes, {"x": ["n"]}, dict.fromkeys(("up", "backwards", "even"), TensorProto.INT64), **constants)
+    feeds = [{"x": np.full(size, item, np.float32)} for size, item in ((1, -1), (4, 1), (5, -3), (2, 0), (1, 3e6))]
+    check(proto, tmp_path, None, feeds)
+
+
+def test_one_size_may_be_counted_twice(tmp_path: Path) -> None:
+    """Places of one mask, and of another that has as many: what is added must be as long; else the run fails."""
+    nodes = [
+        node("Greater", "x zero", "mask"),
+        node("Not", "mask", "none"),
+        node("Not", "none", "same"),
+        node("Greater", "w zero", "other"),
+        *(node("NonZero", each, f"{each}_places") for each in ("mask", "same", "other")),
+        node("Add", "mask_places same_places", "a"),
+        node("Add", "a other_places", "y"),
+    ]
+    proto = model_of(nodes, {"x": ["n"], "w": ["n"]}, {"y": TensorProto.INT64}, zero=np.array(0, np.float32))
+    feeds = []
+    for count in (7, 1, 30):
+        x = RNG.standard_normal(count).astype(np.float32)
+        feeds.append({"x": x, "w": x[::-1].copy()})
+    artifact = check(proto, tmp_path, {"n": "1..30"}, feeds)
+    with artifact.load(threads=1) as library, pytest.raises(nnefc.RunError, match="'nonzero2' that is not nonzero"):
+        library.run({"x": np.ones(3, np.float32), "w": -np.ones(3, np.float32)})
+
+
+def test_equal_things_may_be_counted(tmp_path: Path) -> None:
+    """The kernels become one, as equal ones do in networks with bytes; the sizes do not."""
+    nodes = [
+        node("NonZero", "x", "a"),
+        node("NonZero", "x", "b"),
+        node("Transpose", "b", "back"),
+        node("Cast", "x", "bytes", to=TensorProto.INT8),
+    ]
+    outputs = {"a": TensorProto.INT64, "back": TensorProto.INT64, "bytes": TensorProto.INT8}
+    check(model_of(nodes, {"x": (4, 5)}, outputs), tmp_path, None, [{"x": some(4, 5, part)} for part in (0.3, 1, 0)])
+
+
+def test_what_is_counted_may_have_to_be_a_number(tmp_path: Path) -> None:
+    """Every third item, as rows of three columns: a multiple; and as one row: a number."""
+    nodes = [
+        node("NonZero", "x", "places"),
+        node("Reshape", "places shape", "rows"),
+        node("NonZero", "w", "one"),
+        node("MatMul", "real_rows table", "y"),
+        node("Cast", "rows", "real_rows", to=TensorProto.FLOAT),
+        node("Cast", "one", "column", to=TensorProto.FLOAT),
+        node("MatMul", "column table", "z"),
+    ]
+    nodes = [nodes[0], nodes[1], nodes[2], nodes[4], nodes[3], nodes[5], nodes[6]]
+    constants = {"shape": np.array([-1, 3], np.int64), "table": RNG.random((3, 2)).astype(np.float32)}
+    outputs = {"y": TensorProto.FLOAT, "z": TensorProto.FLOAT}
+    proto = model_of(nodes, {"x": [12], "w": [5]}, outputs, **constants)
+    three = np.array([0, 1, 1, 0, 1], np.float32)
+    feeds = [{"x": (np.arange(12) < count).astype(np.float32), "w": three} for count in (3, 12, 0, 6)]
+    artifact = check(proto, tmp_path, None, feeds)
+    with artifact.load(threads=1) as library:
+        with pytest.raises(nnefc.RunError, match=r"'nonzero' .* takes 0 to 12 in multiples of 3"):
+            library.run({**feeds[0], "x": np.eye(1, 12, dtype=np.float32)[0]})
+        with pytest.raises(nnefc.RunError, match="'nonzero1' that is not 3"):
+            library.run({**feeds[0], "w": np.ones(5, np.float32)})
+
+
+def rounds(*, condition: bool) -> onnx.ModelProto:
+    """A loop that adds `x` to a state, as often as the sum of `c` says, or until the state is above it."""
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            node("Add", "before x", "after"),
+            node("Mul", "after after", "row"),
+            node("ReduceMax", "after", "most", keepdims=0),
+            node("LessOrEqual", "most end", "goes_on") if condition else node("Identity", "given", "goes_on"),
+        ],
+        "body",
+        [value("round", 7, []), value("given", 9, []), value("before", 1, None)],
+        [value("goes_on", 9, []), value("after", 1, None), value("row", 1, None)],
+    )
+    nodes = [
+        node("ReduceSum", "c", "end", keepdims=0),
+        node("Cast", "end", "count", to=TensorProto.INT64),
+        node("LessOrEqual", "zero end", "first"),
+        helper.make_node("Loop", ["limit" if condition else "count", "first", "x"], ["last", "rows"], body=body),
+        node("Softmax", "rows", "y"),
+    ]
+    outputs = {"last": TensorProto.FLOAT, "y": TensorProto.FLOAT}
+    constants = {"zero": np.array(0, np.float32), "limit": np.array(1 << 40, np.int64)}
+    return model_of(nodes, {"x": ["n"], "c": [2]}, outputs, **constants)
+
+
+@pytest.mark.parametrize("condition", [False, True])
+def test_loops_give_as_many_rows_as_they_have_rounds(condition: bool, tmp_path: Path) -> None:
+    feeds = []
+    for size, end in ((3, 5), (1, 1), (7, 40), (7, 2)):
+        x = RNG.random(size).astype(np.float32) + 0.5
+        feeds.append({"x": x, "c": np.array([end - 1, 1], np.float32)})
+    check(rounds(condition=condition), tmp_path, {"n": "1..9"}, feeds)
+
+
+def branching(then: Sequence[onnx.NodeProto], other: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
+    """`y` of one of two branches: `then` if any of `c` is positive."""
+    result = helper.make_tensor_value_info("r", TensorProto.INT64, None)
+    nodes = [
+        node("ReduceMax", "c", "most", keepdims=0),
+        node("Greater", "most zero", "flag"),
+        helper.make_node(
+            "If",
+            ["flag"],
+            ["y"],
+            then_branch=helper.make_graph(list(then), "then", [], [result]),
+            else_branch=helper.make_graph(list(other), "other", [], [result]),
+        ),
+    ]
+    constants = {"zero": np.array(0, np.float32), "start": np.array(0, np.int64), "step": np.array(1, np.int64)}
+    constants |= {"first": np.array([0], np.int64), "last": np.array([1], np.int64)}
+    return model_of(nodes, {"x": ["n"], "c": [2]}, {"y": TensorProto.INT64}, **constants)
+
+
+def test_branches_may_count(tmp_path: Path) -> None:
+    """Places of what is not zero; else, as many numbers as `c` says. What would fail in the other branch does not."""
+    then = [node("NonZero", "x", "places"), node("Squeeze", "places first", "r")]
+    other = [
+        node("ReduceMin", "c", "least", keepdims=0),
+        node("Neg", "least", "count"),
+        node("Cast", "count", "number", to=TensorProto.INT64),
+        node("Range", "start number step", "r"),
+    ]
+    feeds = [
+        {"x": some(1, size, 0.5)[0], "c": np.array(c, np.float32)}
+        for size, c in ((5, (1, 7)), (9, (-4, -1)), (1, (1, 100)), (3, (0, -30)), (5, (1, 7)))
+    ]
+    check(branching(then, other), tmp_path, {"n": "1..9"}, feeds)
+
+
+def test_what_is_counted_is_not_taken_for_nothing(tmp_path: Path) -> None:
+    """Two sizes are open and one is counted: that it is 0, so that 25 divides their product, is not what is meant."""
+    nodes = [node("Compress", "x mask", "some", axis=1), node("Reshape", "some shape", "y")]
+    mask, shape = np.array([True, False]), np.array([25, -1])
+    proto = model_of(nodes, {"x": ("a", "b", "c")}, {"y": TensorProto.FLOAT}, mask=mask, shape=shape)
+    onnx.save(proto, tmp_path / "model.onnx")
+    with pytest.raises(CompileError, match="cannot take the shape"):
+        nnefc.compile(tmp_path / "model.onnx")

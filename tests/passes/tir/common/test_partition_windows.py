@@ -1,0 +1,116 @@
+"""Loops over windows are cut where these lie inside: right at every size, and without a choice in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from tvm import tirx
+
+import nnefc
+from nnefc.passes.tir.common.expressions import inside
+from nnefc.passes.tir.common.partition_windows import with_cut_windows
+
+SAME = {"auto_pad": "SAME_UPPER"}
+POOLS = [
+    ("MaxPool", [2, 2], [2, 2], SAME),
+    ("MaxPool", [3, 3], [2, 2], {"auto_pad": "SAME_LOWER"}),
+    ("MaxPool", [3, 2], [1, 3], {"pads": [1, 0, 2, 1]}),
+    ("MaxPool", [2, 3], [2, 1], {"pads": [1, 1, 1, 2], "dilations": [3, 2]}),
+    ("MaxPool", [3, 3], [2, 2], {"ceil_mode": 1, "pads": [1, 1, 0, 0]}),
+    ("AveragePool", [3, 3], [2, 2], SAME),
+    ("AveragePool", [3, 2], [2, 2], {**SAME, "count_include_pad": 1}),
+    ("AveragePool", [3, 3], [1, 2], {"pads": [1, 1, 2, 0]}),
+    ("AveragePool", [3, 3], [2, 2], {"pads": [1] * 4, "count_include_pad": 1}),
+    ("LpPool", [3, 3], [2, 1], {**SAME, "p": 2}),
+    ("LpPool", [2, 3], [2, 2], {"pads": [1, 0, 1, 2], "p": 1}),
+]
+LINES = [
+    ("MaxPool", [3], [2], SAME),
+    ("AveragePool", [4], [3], {"pads": [2, 1]}),
+    ("LpPool", [3], [2], {"auto_pad": "SAME_LOWER", "p": 2}),
+]
+VOLUMES = [
+    ("MaxPool", [2, 3, 2], [2, 1, 2], SAME),
+    ("AveragePool", [2, 2, 3], [1, 2, 2], {**SAME, "count_include_pad": 0}),
+]
+
+
+def model(pools: Sequence[tuple[str, list[int], list[int], dict[str, object]]], sizes: list[object]) -> onnx.ModelProto:
+    """Poolings of one input side by side."""
+    nodes = [
+        helper.make_node(name, ["x"], [f"y{n}"], kernel_shape=size, strides=stride, **attributes)
+        for n, (name, size, stride, attributes) in enumerate(pools)
+    ]
+    outputs = [helper.make_tensor_value_info(f"y{n}", TensorProto.FLOAT, None) for n in range(len(pools))]
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes)]
+    graph = helper.make_graph(nodes, "pools", given, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("pools", "shape", "sizes"),
+    [
+        (POOLS, ["n", 3, "h", "w"], [*product((7, 8, 22), (7, 9, 37))]),
+        (LINES, ["n", 2, "w"], [(5,), (6,), (41,)]),
+        (VOLUMES, [1, 2, "d", "h", "w"], [(3, 4, 5), (4, 6, 21)]),
+    ],
+    ids=["planes", "lines", "volumes"],
+)
+def test_pools_of_open_sizes_are_those_of_onnxruntime(
+    pools: Sequence[tuple[str, list[int], list[int], dict[str, object]]],
+    shape: list[object],
+    sizes: Sequence[tuple[int, ...]],
+) -> None:
+    made = model(pools, shape)
+    library = nnefc.compile(made).load(threads=1)
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    for own in sizes:
+        x = np.random.default_rng(sum(own)).standard_normal((1, shape[1], *own)).astype(np.float32) - 1
+        wanted = session.run(None, {"x": x})
+        for pool, found, right in zip(pools, library.run({"x": x}).values(), wanted, strict=True):
+            np.testing.assert_allclose(found, right, rtol=2e-6, atol=2e-6, err_msg=f"{pool} of {own}")
+
+
+def rows(choose: bool) -> tirx.For:
+    """Maxima of three in a row, of which some may lie outside; by a choice, or by the nearest place inside."""
+    count, y = tirx.Var("n", "int64"), tirx.Var("y", "int64")
+    x, t = tirx.Var("x", "int64"), tirx.Var("t", "int64")
+    data = tirx.decl_buffer((count * 8,), "float32", "data")
+    out = tirx.decl_buffer((count,), "float32", "out")
+    place, row, zero = x * 2 + t - 1, tirx.max(tirx.min(y + t - 1, 7), tirx.IntImm("int64", 0)), tirx.IntImm("int64", 0)
+    outside = tirx.const(-1, "float32")
+    read = data[tirx.max(tirx.min(place, count - 1), zero) * 8 + row]
+    value = tirx.Select(tirx.all(place >= 0, place < count), read, outside) if choose else read
+    store = tirx.BufferStore(out, tirx.Max(out[x], value), [x])
+    inner = tirx.For(t, zero, tirx.IntImm("int64", 3), tirx.ForKind.SERIAL, store)
+    return tirx.For(x, zero, count // 2, tirx.ForKind.SERIAL, inner)
+
+
+@pytest.mark.parametrize("choose", [False, True])
+def test_the_middle_has_no_choice(choose: bool) -> None:
+    cut = with_cut_windows(rows(choose))
+    assert isinstance(cut, tirx.IfThenElse)  # whether rows are inside
+
+    def choices(loop: tirx.Stmt) -> int:
+        assert isinstance(loop, tirx.For)
+        value = loop.body.body.value  # the larger one of what was found so far and this
+        return sum(isinstance(part, tirx.Select | tirx.Min | tirx.Max) for part in inside(value.b))
+
+    assert [choices(loop) for loop in cut.then_case.seq] == [2 + choose, 0, 2 + choose]
+    assert [choices(loop) for loop in cut.else_case.seq] == [4 + choose, 2, 4 + choose]
+
+
+def test_loops_that_choose_by_values_stay_whole() -> None:
+    x, t = tirx.Var("x", "int64"), tirx.Var("t", "int64")
+    data = tirx.decl_buffer((100,), "float32", "data")
+    chosen = tirx.Select(data[x] > tirx.const(0, "float32"), data[x + t], tirx.const(0, "float32"))
+    zero = tirx.IntImm("int64", 0)
+    inner = tirx.For(t, zero, tirx.IntImm("int64", 3), tirx.ForKind.SERIAL, tirx.BufferStore(data, chosen, [x]))
+    loop = tirx.For(x, zero, tirx.IntImm("int64", 50), tirx.ForKind.SERIAL, inner)
+    assert with_cut_windows(loop).same_as(loop)

@@ -1,0 +1,84 @@
+"""Loops that read by pointers to where they begin: which do, and that they read the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm_ffi
+from tir_programs import function
+from tvm import tirx
+
+import nnefc
+from nnefc.ir.attributes import DYNAMIC_SHAPES
+from nnefc.passes.tir.common.strength_reduce_pointers import with_loop_pointers
+
+LARGEST = "T.int64(9223372036854775807)"
+LIKE = 'T.handle("float32"), B_data: T.handle("float32"), C_data: T.handle("float32"), h: T.int64, w: T.int64'
+
+READS = f"""
+    A_data: {LIKE}
+    A = T.decl_buffer((T.int64(999),), data=A_data)
+    B = T.decl_buffer((T.int64(999),), data=B_data)
+    C = T.decl_buffer((T.int64(999),), data=C_data)
+    for k in range(h):
+        for j in range(T.int64(16)):
+            a: T.let[T.int64] = T.call_llvm_intrin("int64", "llvm.smin.i64", {LARGEST}, k * w + h + j * T.int64(2))
+            for r in T.unroll(T.int64(4)):
+                C[r] = C[r] + A[a + r * T.int64(16)] * {{other}}
+"""
+
+
+def changed(text: str) -> list[tirx.Bind]:
+    """The pointers that are made in a program."""
+    func = function(text).with_attr(DYNAMIC_SHAPES, True)
+    found: list[tirx.Bind] = []
+    tvm_ffi.structural_walk(with_loop_pointers(func).body, (tirx.Bind, found.append))
+    return [bind for bind in found if bind.var.name == "p"]
+
+
+def test_each_loop_has_its_pointer() -> None:
+    assert len(changed(READS.format(other="T.float32(2)"))) == 2  # to A, before k and before j
+
+
+def test_what_is_written_is_read_as_before() -> None:
+    assert len(changed(READS.format(other="C[a]"))) == 2
+
+
+def test_what_is_read_under_a_condition_is_read_as_before() -> None:
+    value = "T.if_then_else(w > T.int64(2), B[a + r], T.float32(0))"
+    assert len(changed(READS.format(other=value))) == 2
+    assert len(changed(READS.format(other="B[a + r]"))) == 4
+
+
+def test_other_kernels_are_left_alone() -> None:
+    func = function(READS.format(other="B[a]"))
+    assert with_loop_pointers(func).same_as(func)
+
+
+DOCUMENT = """
+version 1.0;
+extension KHR_enable_operator_expressions;
+graph g(x) -> (z)
+{
+    x = external<scalar>(shape = [0, 24, 0, 0]);
+    f = variable<scalar>(shape = [40, 24, 3, 3], label = 'f');
+    h = variable<scalar>(shape = [24, 40, 1, 1], label = 'h');
+    y = relu(conv(x, f, stride = [2, 2], padding = [(1, 1), (1, 1)]));
+    z = conv(y, h, padding = [(0, 0), (0, 0)]) + box(x, size = [1, 1, 3, 3], stride = [1, 1, 2, 2],
+        padding = [(0, 0), (0, 0), (1, 1), (1, 1)], normalize = true);
+}
+"""
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_results_are_those_of_known_sizes(precision: str, tmp_path: Path) -> None:
+    model = tmp_path / "g.nnef"
+    model.write_text(DOCUMENT.strip())
+    x = np.random.default_rng(1).standard_normal((2, 24, 29, 43)).astype(np.float32)
+    results = []
+    for shape in ({}, {"x": x.shape}):
+        with nnefc.compile(model, random_weights=0, precision=precision, shape=shape).load() as library:
+            results.append(library(x))
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,205 @@
+"""Calculating with sizes that are known at run time: what is simplified, what is known, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import permutations
+
+import pytest
+from tvm import te, tirx
+
+from nnefc.frontends.dynamic_shapes import OpenDimensions, leaving_open
+from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import (
+    LARGEST,
+    Dimension,
+    OpenSize,
+    Range,
+    Size,
+    bounds,
+    broadcast,
+    ceil_div,
+    dimension,
+    item_count,
+    known_less,
+    may_exceed,
+    named,
+    ranges,
+    substituted,
+    typical,
+)
+from nnefc.symbolic.refinement import Narrowing, narrowed
+
+N, H, W = (tirx.Var(name, "int64") for name in "nhw")
+
+
+@pytest.fixture(autouse=True)
+def _known() -> Iterator[None]:
+    with ranges({N: Range(1, 64, 1), H: Range(1, 4096, 224), W: Range(32, 4096, 320)}):
+        yield
+
+
+def test_sizes_that_cancel_are_numbers() -> None:
+    h, w = dimension(H), dimension(W)
+    assert [h - h, h * w // w - h, (h + 1) * 2 - 2 * h, h * 0, 64 * h % 16] == [0, 0, 2, 0, 0]
+    assert all(isinstance(size, int) for size in (h - h, (h + 1) * 2 - 2 * h))
+
+
+def test_equal_sizes_are_known_as_equal_whichever_way_they_are_computed() -> None:
+    h = dimension(H)
+    twice = ((h - 1) // 2 + 1 - 1) // 2 + 1
+    assert (h - 1) // 2 + 1 == (h + 1) // 2
+    assert twice == (h + 3) // 4
+    assert hash(twice) == hash((h + 3) // 4)
+    assert h != dimension(W)
+    assert h != h + 1
+
+
+def test_products_of_several_sizes_are_equal_in_any_order() -> None:
+    n, h, w = dimension(N), dimension(H), dimension(W)
+    in_order = n * h * w * 6
+    assert all(w * 2 * (h * 3) * n == in_order for n, h, w in permutations((n, h, w)))
+    assert (w + 1) * h * n + 2 - n * (h * (w + 1)) == 2
+
+
+def test_products_of_sums_are_equal_wherever_their_common_factors_are() -> None:
+    n, h, w = dimension(N), dimension(H), dimension(W)
+    assert (2 * (h + 1)) * w * 7 == (h + 1) * w * 14
+    assert not may_exceed((2 * h + 2) * ceil_div(w, 14) * 14, (h + 1) * ceil_div(w, 14) * 28)
+    assert (n + 1) * (h + 1) * (w - 3) - n * h * w == n * w - 3 * (n * h + n + h) + w * (h + 1) - 3
+    assert (h + 1) * n != (h + 2) * n
+
+
+def test_quotients_are_by_positive_numbers() -> None:
+    h = dimension(H)
+    up = -(-h // 3)
+    assert up == ceil_div(h, 3)
+    assert substituted(up, {H: 7}) == 3
+    assert "-3" not in str(up)
+    assert (-h // 4) * 2 + 2 * ceil_div(h, 4) == 0
+
+
+def test_products_of_sums_are_multiplied_out_where_they_cancel() -> None:
+    h, w = dimension(H), dimension(W)
+    assert (h + 1) * (2 * h - 1) - (h * h * 2 + h) == -1
+    assert (h + w) * (h - w) == h * h - w * w
+    assert (h + 1) * (h + 1) != h * h + 1
+
+
+def test_sizes_of_known_dimensions_are_numbers_however_large_they_are() -> None:
+    n, h = dimension(N), dimension(H)
+    size = substituted(n * h * 4, {N: 1 << 30, H: 1 << 30})
+    assert isinstance(size, int) and size == 1 << 62
+
+
+def test_what_is_filled_up_to_a_multiple_is_seen_to_be_one() -> None:
+    w = dimension(W)
+    added = ceil_div(w, 13) * 13 - w
+    assert (w + added) % 13 == 0
+    assert not may_exceed(w, w + added)
+    assert not may_exceed(w // 2, ceil_div(w // 2, 32) * 32)
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        (lambda h, w: h > 0, True),
+        (lambda h, w: h >= 1, True),
+        (lambda h, w: w < 32, False),
+        (lambda h, w: h + 2 >= 3, True),
+        (lambda h, w: h * w > 31, True),
+        (lambda h, w: w // 4 < 8, False),
+        (lambda h, w: h <= 4096, True),
+    ],
+)
+def test_comparisons_follow_from_the_ranges(condition: object, holds: bool) -> None:
+    assert condition(dimension(H), dimension(W)) is holds
+
+
+def test_a_comparison_that_the_ranges_leave_open_is_refused_with_its_sizes() -> None:
+    with pytest.raises(CompileError, match=r"depends on whether h > 5, which the ranges leave open") as error:
+        bool(dimension(H) > 5)
+    assert "narrow the ranges" in str(error.value)
+
+
+def test_products_of_sizes_without_a_largest_one_have_names() -> None:
+    """Their bounds are those of int64, which the ends of TVM's ranges do not reach."""
+    variables = [tirx.Var(name, "int64") for name in "abcdef"]
+    with ranges({var: OpenSize().values for var in variables}):
+        count = math.prod(Size(var) for var in variables)
+        assert bounds(count)[1] > 1 << 40
+        assert bounds(named("e", count)) == (1, 1 << 40)
+
+
+def test_questions_have_answers_where_comparisons_have_none() -> None:
+    h = dimension(H)
+    assert (may_exceed(h, 5), known_less(h, 5), may_exceed(h, 4096), known_less(h, 4097)) == (True, False, False, True)
+    assert (bounds((h + 1) // 2), bounds(7)) == ((1, 2048), (7, 7))
+
+
+def test_typical_sizes_are_those_of_typical_dimensions() -> None:
+    n, h, w = map(dimension, (N, H, W))
+    assert (typical(item_count((n, 3, h, w // 4))), typical(7)) == (3 * 224 * 80, 7)
+
+
+def test_dimensions_of_two_operands_are_those_of_the_one_that_is_not_repeated() -> None:
+    h = dimension(H)
+    assert [broadcast(1, h), broadcast(h, 1), broadcast(h, h)] == [h, h, h]
+
+
+def test_sizes_can_be_written_with_other_dimensions() -> None:
+    assert substituted((dimension(H) + 1) // 2, {H: dimension(W) * 2}) == dimension(W)
+    assert substituted(5, {H: 1}) == 5
+
+
+def test_an_open_size_is_never_taken_for_a_number() -> None:
+    h = dimension(H)
+    assert not isinstance(h, int)
+    for use in (int, range, float, lambda size: [0] * size):
+        with pytest.raises(TypeError):
+            use(h)
+
+
+def test_tensors_of_tvm_have_open_sizes() -> None:
+    shape: tuple[Dimension, ...] = (dimension(N), 3, (dimension(H) + 1) // 2)
+    assert [dimension(size) for size in te.placeholder(shape).shape] == list(shape)
+
+
+def test_variables_that_nothing_is_said_about_are_no_less_than_nothing() -> None:
+    size = Size(tirx.Var("other", "int64"))
+    assert size >= 0
+    assert may_exceed(1, size)
+
+
+def test_a_name_stands_for_a_size_without_bounds_too() -> None:
+    vast, least = named("e", dimension(N) * dimension(H) * dimension(W) * (1 << 40)), named("e", dimension(N))
+    assert bounds(named("e", dimension(N) * (dimension(H) - 3)))[0] == 0
+    assert bounds(vast)[1] >= 1 << 40 and typical(vast) == 224 * 320 << 40
+    assert bounds(least) == (1, 64) and typical(least) == 1
+
+
+def compared(narrowing: Narrowing) -> tuple[bool, bool, list[tuple[str, int, int]]]:
+    """A network that asks twice how large a dimension is, of typically 30; and what it becomes."""
+    made = OpenDimensions(narrowing)
+    h, w = made.size("h", OpenSize(likely=30)), made.size("w", OpenSize())
+    with leaving_open(made.all(), {"x": (h, w)}):
+        return h // 2 > 48, h >= 5, [(each.name, each.least, each.most) for each in made.all()]
+
+
+def test_a_dimension_that_a_comparison_depends_on_is_narrowed_to_the_sizes_around_the_typical_one() -> None:
+    found, narrowing = narrowed(compared)
+    assert found == (False, True, [("h", 5, 97), ("w", 1, LARGEST)])
+    assert "the size of 'h' must be from 5 to 97" in narrowing.notes["h"]
+
+
+def test_dimensions_that_decide_a_comparison_together_are_named() -> None:
+    def build(narrowing: Narrowing) -> bool:
+        made = OpenDimensions(narrowing)
+        h, w = made.size("h", OpenSize(3, 50)), made.size("w", OpenSize(2, 9))
+        with leaving_open(made.all(), {"x": (h, w)}):
+            return h * w > 48
+
+    with pytest.raises(CompileError, match="depends on whether") as error:
+        narrowed(build)
+    assert "narrow the ranges of 'h' and 'w'" in str(error.value.hint)
