@@ -86,7 +86,7 @@ _CONVOLUTION = "graph.layout_rules.convolution"
 
 _EXPLANATION = [
     "The least processor time of a run on one thread, and how many times as long the network takes with one",
-    "optimization switched off, each compiled anew. Two measurements of one library differ by as much as 0.03.",
+    "optimization switched off, each compiled again. Two measurements of one library differ by as much as 0.03.",
     "",
 ]
 

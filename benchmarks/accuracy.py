@@ -1,4 +1,4 @@
-"""How exact single operations are: nnefc, with and without --strict, beside its peers, against float64.
+"""How exact single operations are: nnefc, with and without --strict, compared with its peers, against float64.
 
     python benchmarks/accuracy.py [TEXT]
 

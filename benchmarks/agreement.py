@@ -1,10 +1,10 @@
 """How often trained networks say the same in narrow precisions as in float32.
 
 `ppocr_cls` classifies a line of text: it is upright, or upside down.
-`ppocr4_rec` reads a line of text: of each column of the picture it says which of 6,625 characters is there, or none.
-`ddddocr_det` finds characters in a picture: a box, and how sure it is, at each place of three grids.
+`ppocr4_rec` reads a line of text: of each column of the image it says which of 6,625 characters is there, or none.
+`ddddocr_det` finds characters in an image: a box, and how sure it is, at each place of three grids.
 
-Integers are made by two quantizers, with the same pictures and settings: ranges by the least and the largest value, a
+Integers are made by two quantizers, with the same images and settings: ranges by the least and the largest value, a
 scale for each output channel of the weights. onnxruntime runs what its own has written, nnefc all else.
 """
 
@@ -37,7 +37,7 @@ _OPSET = 13  # the first that has scales for channels
 _SURE = 0.3  # least score of a box
 _OVERLAP = 0.45  # of boxes, from which on the less sure one is left out
 _MATCH = 0.5  # overlap of boxes that are taken for the same
-_SIDE = 416  # of a picture that boxes are found in
+_SIDE = 416  # of an image that boxes are found in
 _GRIDS = (8, 16, 32)  # pixels of a place
 
 
@@ -48,14 +48,14 @@ class Pretrained:
     Attributes:
         input: its name.
         shape: of the input.
-        picture: an input.
+        image: an input.
         same: how many answers to one input two results share, and how many there are.
         answers: what they are.
     """
 
     input: str
     shape: tuple[int, ...]
-    picture: Callable[[np.random.Generator], np.ndarray]
+    image: Callable[[np.random.Generator], np.ndarray]
     same: Callable[[np.ndarray, np.ndarray], tuple[int, int]]
     answers: str
 
@@ -98,17 +98,18 @@ def _same_boxes(wide: np.ndarray, narrow: np.ndarray) -> tuple[int, int]:
 
 
 def _boxes(result: np.ndarray) -> list[np.ndarray]:
-    """The boxes (left, top, right, bottom) that a result `[places, 6]` is sure of, without those that say the same."""
-    places = [np.stack(np.meshgrid(*[np.arange(_SIDE // step)] * 2), -1).reshape(-1, 2) for step in _GRIDS]
-    steps = np.concatenate([np.full((len(grid), 1), step) for grid, step in zip(places, _GRIDS, strict=True)])
-    middle, size = (result[:, :2] + np.concatenate(places)) * steps, np.exp(result[:, 2:4]) * steps
+    """The boxes (left, top, right, bottom) that a result `[positions, 6]` is sure of, without those that say the
+    same."""
+    positions = [np.stack(np.meshgrid(*[np.arange(_SIDE // step)] * 2), -1).reshape(-1, 2) for step in _GRIDS]
+    steps = np.concatenate([np.full((len(grid), 1), step) for grid, step in zip(positions, _GRIDS, strict=True)])
+    middle, size = (result[:, :2] + np.concatenate(positions)) * steps, np.exp(result[:, 2:4]) * steps
     score, edges = result[:, 4] * result[:, 5:].max(-1), np.concatenate([middle - size / 2, middle + size / 2], -1)
     kept: list[np.ndarray] = []
-    for place in np.argsort(-score):
-        if score[place] < _SURE:
+    for position in np.argsort(-score):
+        if score[position] < _SURE:
             break
-        if all(_overlap(edges[place], other) < _OVERLAP for other in kept):
-            kept.append(edges[place])
+        if all(_overlap(edges[position], other) < _OVERLAP for other in kept):
+            kept.append(edges[position])
     return kept
 
 
@@ -153,12 +154,12 @@ def digits_table() -> list[str]:
 def _compared(model: Path, network: Pretrained, scratch: Path) -> Iterator[tuple[float, float]]:
     """Of each of `_FORMS`: the share of the answers that stay, and the noise in the result, over its size."""
     rng = np.random.default_rng(1)
-    pictures = [network.picture(rng) for _ in range(_CALIBRATION + _TESTS)]
-    known, others = pictures[:_CALIBRATION], pictures[_CALIBRATION:]
+    images = [network.image(rng) for _ in range(_CALIBRATION + _TESTS)]
+    known, others = images[:_CALIBRATION], images[_CALIBRATION:]
     source = _of_fixed_size(model, network, scratch)
     wide = _by_onnxruntime(source, network, others)
     integers = source.with_suffix(".onnxruntime.onnx")
-    onnxruntime_quantizes(source, integers, [{network.input: picture} for picture in known])
+    onnxruntime_quantizes(source, integers, [{network.input: image} for image in known])
     for narrow in (
         *(_by_nnefc(source, network, others, precision=precision) for precision in _PRECISIONS),
         _by_nnefc(source, network, others, precision="int8", calibrate={network.input: np.stack(known)}),
@@ -188,15 +189,15 @@ def _of_fixed_size(model: Path, network: Pretrained, scratch: Path) -> Path:
     return simple
 
 
-def _by_nnefc(source: Path, network: Pretrained, pictures: Sequence[np.ndarray], **options: Any) -> list[np.ndarray]:
+def _by_nnefc(source: Path, network: Pretrained, images: Sequence[np.ndarray], **options: Any) -> list[np.ndarray]:
     """What nnefc computes of each."""
     with nnefc.compile(source, **options).load() as library:
-        return [next(iter(library.run({network.input: picture}).values())).copy() for picture in pictures]
+        return [next(iter(library.run({network.input: image}).values())).copy() for image in images]
 
 
-def _by_onnxruntime(model: Path, network: Pretrained, pictures: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _by_onnxruntime(model: Path, network: Pretrained, images: Sequence[np.ndarray]) -> list[np.ndarray]:
     """What onnxruntime computes of each."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    return [np.asarray(session.run(None, {network.input: picture})[0]) for picture in pictures]
+    return [np.asarray(session.run(None, {network.input: image})[0]) for image in images]

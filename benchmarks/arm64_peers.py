@@ -52,7 +52,7 @@ _PACKAGES = (
     "backports.strenum==1.2.8",
     "tqdm==4.70.1",
 )
-_PICTURES = "calibration_image_sample_data_20x128x128x3_float32.npy"
+_IMAGES = "calibration_image_sample_data_20x128x128x3_float32.npy"
 """Random ones, that ranges are taken from, under the name that onnx2tf gives to those that it would fetch."""
 
 
@@ -97,7 +97,7 @@ def models(folder: Path, network: str) -> None:
     source = write_twins(_ROOT / "build" / "models", network).onnx
     copy = Path(shutil.copy(source, made / f"{network}.onnx"))
     _run(["pnnx", copy.name, "fp16=0", "inputshape=[1,3,224,224]"], made)
-    np.save(made / _PICTURES, np.random.default_rng(0).random((20, 128, 128, 3), np.float32))
+    np.save(made / _IMAGES, np.random.default_rng(0).random((20, 128, 128, 3), np.float32))
     _run(["onnx2tf", "-i", copy.name, "-o", f"{network}.tf", "-oiqt", "-qt", "per-channel"], made)
     for kind, ending in (("float32", ".tflite"), ("integer_quant", ".int8.tflite")):
         shutil.copy(made / f"{network}.tf" / f"{network}_{kind}.tflite", made / f"{network}{ending}")

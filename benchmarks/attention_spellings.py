@@ -1,4 +1,4 @@
-"""Attention as exporters, converters and optimizers spell it: of open sizes, in ranges, and of known sizes.
+"""Attention as exporters, converters and optimizers spell it: of dynamic sizes, in ranges, and of known sizes.
 
     python benchmarks/attention_spellings.py [SPELLING ...] [--quick]
 
@@ -27,7 +27,7 @@ from worker import EngineError
 
 FOLDER = Path(__file__).resolve().parent.parent / "build" / "attention_spellings"
 TITLE = "Spellings of attention"
-MOST_DIFFERENT = 1e-4
+MAX_DIFFERENT = 1e-4
 """Of an output's largest value: outputs that differ more from onnxruntime's are another answer."""
 
 
@@ -57,7 +57,7 @@ def measure(name: str, plan: Plan) -> dict[str, Latency]:
     try:
         answers = answers_of(workers, FOLDER)
         for engine, found in answers.items():
-            if difference(found, answers[REFERENCE]) > MOST_DIFFERENT:
+            if difference(found, answers[REFERENCE]) > MAX_DIFFERENT:
                 raise EngineError(f"other results of {engine}")
         return take_turns(workers, plan)
     finally:
@@ -98,7 +98,7 @@ def body(found: Mapping[str, Mapping[str, Latency]], plan: Plan, failed: Mapping
     mean = f"{statistics.geometric_mean(ratios):.2f}" if ratios else "-"
     return [
         f"One attention of four heads of 32 numbers, on one thread, with {sizes}. *Open*: a library compiled without"
-        " any range. *Ranges*: with ranges. *Static*: for these sizes. onnxruntime has the model of open sizes."
+        " any range. *Ranges*: with ranges. *Static*: for these sizes. onnxruntime has the model of dynamic sizes."
         f" Each in a process of its own; warmed up, then in turns, {plan.rounds} of at least {plan.seconds} s."
         " Milliseconds: shortest run. *Ahead*: onnxruntime's time over the library's; below 1 onnxruntime is faster.",
         "",

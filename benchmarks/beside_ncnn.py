@@ -1,4 +1,5 @@
-"""nnefc beside ncnn on networks that both have from one PNNX source: `python benchmarks/beside_ncnn.py [NAME …]`.
+"""nnefc compared with ncnn on networks that both have from one PNNX source: `python benchmarks/beside_ncnn.py [NAME
+…]`.
 
 Needs `torch`, `pnnx` and `ncnn`. Traces the networks of the PNNX tests with larger inputs, three of them as wide as
 published too, converts each once, and measures the result of both compilers in float32 as `measure.py` does: each in a
@@ -31,7 +32,7 @@ import nnefc
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE.parent / "tests" / "data" / "pnnx"
-TITLE = "nnefc beside ncnn, both from PNNX"
+TITLE = "nnefc compared with ncnn, both from PNNX"
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,9 @@ def compile_one(model: Path, library: Path, options: Mapping[str, Any]) -> dict[
 
 
 if __name__ == "__main__":
-    path, output, *rest = sys.argv[1:]
+    path, output, *tail = sys.argv[1:]
     try:
-        print(json.dumps(compile_one(Path(path), Path(output), json.loads(rest[0]) if rest else {})))
+        print(json.dumps(compile_one(Path(path), Path(output), json.loads(tail[0]) if tail else {})))
     except CompileError as error:
         print(error, file=sys.stderr)
         print(json.dumps({"error": error.message}))

@@ -2,7 +2,7 @@
 
 Every page below `benchmarks/results` is written whole by its script, through :func:`write_page`: with the date, the
 commit, the machine, and how many processors other programs kept busy before, during and after. A page is refused, not
-written with a warning, where that number is above `MOST_BUSY` or the commit is not what was measured. What was timed
+written with a warning, where that number is above `MAX_BUSY` or the commit is not what was measured. What was timed
 lies in a folder with the name of its processor, so that each kind has its own pages; `results/README.md` lists all.
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 import click
 
 __all__ = [
-    "MOST_BUSY",
+    "MAX_BUSY",
     "RESULTS",
     "Conditions",
     "Watch",
@@ -38,7 +38,7 @@ __all__ = [
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-MOST_BUSY = 0.3
+MAX_BUSY = 0.3
 """Processors that other programs may keep busy beside a measurement that is published."""
 
 _WRITTEN = (":!benchmarks/results", ":!tests/conformance/onnx/floor.txt")
@@ -105,10 +105,10 @@ def write_page(name: str, title: str, conditions: Conditions, body: Sequence[str
     Raises:
         click.ClickException: other programs kept processors busy, or the sources differ from their commit.
     """
-    if max(conditions.busy, default=0.0) > MOST_BUSY:
+    if max(conditions.busy, default=0.0) > MAX_BUSY:
         raise click.ClickException(
             f"{name} is not written: other programs kept {max(conditions.busy):.2f} processors busy, "
-            f"{MOST_BUSY} at most spoil nothing"
+            f"{MAX_BUSY} at most spoil nothing"
         )
     if len(conditions.commit) != 12:
         raise click.ClickException(f"{name} is not written: commit what you measure first")
@@ -190,8 +190,8 @@ def busy_processors(seconds: float) -> float:
 
 def _busy_seconds() -> float:
     """Processor time of the whole machine so far; what a hypervisor took away counts too."""
-    user, nice, system, _idle, _waiting, *rest = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
-    return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+    user, nice, system, _idle, _waiting, *tail = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
+    return (user + nice + system + sum(tail)) / os.sysconf("SC_CLK_TCK")
 
 
 def _own_seconds() -> float:

@@ -78,16 +78,16 @@ def ways(network: str, threads: int) -> list[Way]:
         artifact.export(library, weights=weights)
         files = [library, *([library.with_suffix(".weights")] if weights == "separate" else [])]
         code = sum(file.stat().st_size for file in files) - values
-        rest = (str(library), str(threads))
-        found.append(Way(f"nnefc, weights {weights}, C", (str(in_c), *rest), code, values))
-        found.append(Way(f"nnefc, weights {weights}, Python", (*in_python, "nnefc", *rest), code, values))
+        tail = (str(library), str(threads))
+        found.append(Way(f"nnefc, weights {weights}, C", (str(in_c), *tail), code, values))
+        found.append(Way(f"nnefc, weights {weights}, Python", (*in_python, "nnefc", *tail), code, values))
     engine = engine_library()
     in_c = build_program("first_run_onnxruntime")
     for form, model in (("", twins.onnx), (", optimized beforehand", optimized(twins.onnx))):
         sizes = (engine.stat().st_size, model.stat().st_size)
-        rest = (str(model), str(threads))
-        found.append(Way(f"onnxruntime{form}, C", (str(in_c), str(engine), *rest), *sizes))
-        found.append(Way(f"onnxruntime{form}, Python", (*in_python, "onnxruntime", *rest), *sizes))
+        tail = (str(model), str(threads))
+        found.append(Way(f"onnxruntime{form}, C", (str(in_c), str(engine), *tail), *sizes))
+        found.append(Way(f"onnxruntime{form}, Python", (*in_python, "onnxruntime", *tail), *sizes))
     return sorted(found, key=lambda way: not way.name.endswith(", C"))
 
 

@@ -1,4 +1,4 @@
-"""Whole networks on every target that can be run here, under its emulator, beside peers.
+"""Whole networks on every target that can be run here, under its emulator, compared with peers.
 
     python benchmarks/emulated.py [--peers FOLDER] [NETWORK ...]
 

@@ -141,8 +141,8 @@ class ConvTranspose(OpRun):  # type: ignore[misc]
         result = np.zeros((x.shape[0], w.shape[1], *spans))
         for tap in np.ndindex(*kernel):
             part = np.tensordot(x, w[(..., *tap)], (1, 0))  # [N, *spatial, O]
-            places = zip(tap, dilations, strides, x.shape[2:], strict=True)
-            at = tuple(slice(t * d, t * d + (e - 1) * s + 1, s) for t, d, s, e in places)
+            positions = zip(tap, dilations, strides, x.shape[2:], strict=True)
+            at = tuple(slice(t * d, t * d + (e - 1) * s + 1, s) for t, d, s, e in positions)
             result[(slice(None), slice(None), *at)] += np.moveaxis(part, -1, 1)
         rank = len(kernel)
         cut = [slice(b, span - e) for b, e, span in zip(pads[:rank], pads[rank:], spans, strict=True)]

@@ -30,7 +30,7 @@ __all__ = ["coordinates", "forced_difference"]
 
 _PREFIX = "forced/"
 _LAYER = "DynamicQuantizeLSTM"
-_MOST_OUTPUTS = 40
+_MAX_OUTPUTS = 40
 _MANY_TURNS = 1000.0
 """Radians from which on the argument of a sine is taken for one of many turns."""
 _OF_ANGLES = ("Add", "Sub", "Where", "Concat", "Identity", "Transpose", "Reshape", "Slice", "Squeeze", "Unsqueeze")
@@ -99,7 +99,7 @@ def _difference_of_steps(model: onnx.ModelProto, layer: onnx.NodeProto, x: np.nd
 
 
 def coordinates(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
-    """What angles follow from by an arc tangent, for each tensor that has some among its items."""
+    """What angles follow from by an arc tangent, for each tensor that has some among its elements."""
     made = {name: node for node in model.graph.node for name in node.output}
     found: dict[str, tuple[str, ...]] = {}
     for node in model.graph.node:
@@ -141,12 +141,12 @@ def _forced(model: onnx.ModelProto, names: list[str], given: Mapping[str, np.nda
     layers = [node for node in model.graph.node if node.op_type == _LAYER]
     states = {name for node in layers for name in node.output if name}
     compared = [name for name in names if name not in states]
-    some, instead = compared[:: -(-len(compared) // _MOST_OUTPUTS) or 1], coordinates(model)
+    some, instead = compared[:: -(-len(compared) // _MAX_OUTPUTS) or 1], coordinates(model)
     made = with_outputs(model, list(dict.fromkeys(each for name in some for each in instead.get(name, (name,)))))
     for node in made.graph.node:
-        for place, name in enumerate(node.input):
-            if name in states or (place == 0 and name in names and _is_cut(node)):
-                node.input[place] = f"{_PREFIX}{name}"
+        for position, name in enumerate(node.input):
+            if name in states or (position == 0 and name in names and _is_cut(node)):
+                node.input[position] = f"{_PREFIX}{name}"
     needed, kept = {info.name for info in made.graph.output}, []
     for node in reversed(made.graph.node):
         if needed.intersection(node.output):

@@ -33,7 +33,7 @@ __all__ = ["DATA", "Loop", "compiled", "instructions", "loops", "program", "quan
 _HERE = Path(__file__).parent
 DATA = ("int8", "uint8")  # of quantized networks; onnxruntime is faster with the one or the other
 _OPSET = 17  # quantized channel by channel
-_PICTURES = 2  # that ranges are taken from
+_IMAGES = 2  # that ranges are taken from
 _ARM = 4  # bytes of an instruction of 64-bit Arm
 _LONGEST = 512 * _ARM  # bytes of QEMU's blocks, at most
 
@@ -93,27 +93,27 @@ def _blocks(emulator: Sequence[str], command: Sequence[str]) -> _Blocks:
         _run([name, "-plugin", f"{_plugin()},blocks={file.name}", *options, *command])
         for line in file:
             address, count, code = line.split()
-            place, made = int(address, 16), bytes.fromhex(code)
-            same, before = blocks.get(place, (made, 0))
-            blocks[place] = made, int(count) + (before if same == made else 0)
+            position, made = int(address, 16), bytes.fromhex(code)
+            same, before = blocks.get(position, (made, 0))
+            blocks[position] = made, int(count) + (before if same == made else 0)
     return blocks
 
 
 def _rounds(blocks: _Blocks) -> Counter[bytes]:
     """How often each loop was executed, by its instructions.
 
-    The first round after other code lies in the block that this code begins.
+    The first iteration after other code lies in the block that this code begins.
     """
     found: Counter[bytes] = Counter()
     begins = sorted(blocks)
     for number, first in enumerate(begins):
-        code, place = b"", first
-        while place in blocks and _target(code, place) is None:
-            part, times = blocks[place]
+        code, position = b"", first
+        while position in blocks and _target(code, position) is None:
+            part, times = blocks[position]
             if times < blocks[first][1]:
                 break
-            code, place = code + part, place + len(part)
-        if _target(code, place) == first:
+            code, position = code + part, position + len(part)
+        if _target(code, position) == first:
             near = begins[bisect_left(begins, first - _LONGEST) : number + 1]
             found[code] += sum(blocks[begin][1] for begin in near if first < begin + len(blocks[begin][0]))
     return found
@@ -158,12 +158,12 @@ def _plugin() -> Path:
     return made
 
 
-class _Pictures(quantization.CalibrationDataReader):  # type: ignore[misc]
+class _Images(quantization.CalibrationDataReader):  # type: ignore[misc]
     """Random ones."""
 
     def __init__(self, name: str, shape: Sequence[int]) -> None:
         rng = np.random.default_rng(0)
-        self._left = [{name: rng.standard_normal(shape).astype(np.float32)} for _ in range(_PICTURES)]
+        self._left = [{name: rng.standard_normal(shape).astype(np.float32)} for _ in range(_IMAGES)]
 
     def get_next(self) -> dict[str, np.ndarray] | None:
         return self._left.pop() if self._left else None
@@ -188,7 +188,7 @@ def quantized(model: Path, data: str = DATA[0]) -> Path:
     quantization.quantize_static(
         folded,
         result,
-        _Pictures(given.name, given.shape),
+        _Images(given.name, given.shape),
         per_channel=True,
         activation_type=types[data],
         weight_type=types["int8"],

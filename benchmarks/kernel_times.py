@@ -21,7 +21,7 @@ from nnefc.ir.network import Network
 from nnefc.passes.backend import KernelUse
 from nnefc.passes.manager import PassManager
 from nnefc.passes.pipeline import optimized
-from nnefc.passes.plan.program import Buffer, Kind, Program, kernel_steps, program_of
+from nnefc.passes.plan.program import Buffer, Kind, Program, kernel_stages, program_of
 from nnefc.passes.plan.symbols import exported
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
@@ -31,7 +31,7 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["KernelTime", "kernel_times"]
 
 BUDGET = 0.15  # seconds for each kernel
-_ANNOUNCED = "nnefc_rounds"
+_ANNOTATED = "nnefc_rounds"
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
     with target.to_tvm():
         network = optimized(network, manager)
     program = program_of(network)
-    steps = list(kernel_steps(program))
+    steps = list(kernel_stages(program))
     reads = {step.kernel.name_hint: step.reads for step in steps}
     calls = Counter(step.kernel.name_hint for step in steps)
     results = {step.kernel: len(step.writes) for step in steps}
@@ -81,13 +81,13 @@ def kernel_times(network: Network, target: Target, strict: bool = False) -> list
         source = kernel.scheduled
         sizes = [_bytes(param) for param in source.params]
         operands = [_operand(read, program) for read in reads[gv.name_hint]]
-        rest = [_random(size) for size in [*sizes[len(operands) :], kernel.workspace_bytes]]
+        tail = [_random(size) for size in [*sizes[len(operands) :], kernel.workspace_bytes]]
         found.append(
             KernelTime(
                 name=gv.name_hint,
                 rule=str(source.attrs[RULE]),
                 calls=calls[gv.name_hint],
-                seconds=_least(library[gv.name_hint], [*operands, *rest][: len(kernel.host.params)]),
+                seconds=_minimum(library[gv.name_hint], [*operands, *tail][: len(kernel.host.params)]),
                 flops=float(arithmetic_of(program.kernels[gv])),
                 bytes=sum(sizes),
                 shapes=tuple(tuple(int(length) for length in param.shape) for param in source.params),
@@ -104,7 +104,7 @@ def _is_timed(func: tirx.PrimFunc) -> bool:
 
 def _compiled(kernels: dict[str, tirx.PrimFunc], target: Target) -> Any:
     """Kernels have the calling convention of C; functions around them can be called from here."""
-    functions = {_ANNOUNCED: exported(_nothing_announced(), _ANNOUNCED)}
+    functions = {_ANNOTATED: exported(_nothing_annotated(), _ANNOTATED)}
     for name, kernel in kernels.items():
         symbol = str(kernel.attrs["global_symbol"])
         params = [tirx.Var(param.name, param.ty) for param in kernel.params]
@@ -115,7 +115,7 @@ def _compiled(kernels: dict[str, tirx.PrimFunc], target: Target) -> Any:
         return tvm.compile(tvm.IRModule(functions), target=target.to_tvm())
 
 
-def _nothing_announced() -> tirx.PrimFunc:
+def _nothing_annotated() -> tirx.PrimFunc:
     """What kernels call before their parallel loops: in a library, its runtime."""
     params = [tirx.Var(name, "int64") for name in ("rounds", "cycles")]
     return tirx.PrimFunc(params, tirx.Return(tirx.IntImm("int32", 0)), ret_type=tvm.ir.PrimType("int32"))
@@ -136,7 +136,7 @@ def _random(size: int) -> np.ndarray:
     return np.random.default_rng(0).random(size // 4 + 16, dtype=np.float32)
 
 
-def _least(function: Callable[..., None], buffers: Sequence[np.ndarray]) -> float:
+def _minimum(function: Callable[..., None], buffers: Sequence[np.ndarray]) -> float:
     pointers = [ctypes.c_void_p(buffer.ctypes.data) for buffer in buffers]
     function(*pointers)
     best, spent, calls = math.inf, 0.0, 1

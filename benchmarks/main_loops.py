@@ -3,8 +3,8 @@
     python benchmarks/main_loops.py [NETWORK ...]
 
 Networks are compiled for each core and run under QEMU, which tells the innermost loops and how often each is executed.
-llvm-mca says how many cycles a round of a loop takes, and how many its multiplications alone would, if none waited for
-another one. Without names it takes NETWORKS and writes benchmarks/results/main_loops.md, in ten minutes. Needs
+llvm-mca says how many cycles an iteration of a loop takes, and how many its multiplications alone would, if none waited
+for another one. Without names it takes NETWORKS and writes benchmarks/results/main_loops.md, in ten minutes. Needs
 `qemu-aarch64`, and `llvm-mca` and `llvm-mc` of LLVM 16 or newer, with or without a version in their names.
 """
 
@@ -47,7 +47,7 @@ _PRICED = {"cortex-a55": (re.compile(r"\bfmla(?=\s+v\d+\.(4s|8h))"), "mla")}
 """What stands in the model of a core for instructions of which it begins too many in a cycle; see the page's head."""
 
 _EMULATOR = ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", "max")
-_LEAST_SHARE = 0.03  # of all instructions, for a loop that the table has
+_MIN_SHARE = 0.03  # of all instructions, for a loop that the table has
 _ITERATIONS = 200
 _LANES = {"2s": 2, "4s": 4, "4h": 4, "8h": 8, "2d": 2, "8b": 8, "16b": 16}
 _DOTS = {"sdot": 4, "udot": 4, "usdot": 4, "smmla": 8, "ummla": 8}  # products in each lane of the sum
@@ -59,7 +59,7 @@ _FACTORS = (14, 15)  # the second may be multiplied by lane, whatever the type
 _HEAD = [
     "Cycles are those of `llvm-mca` for a round of the loop, with all loads from the first cache; *peak* is what its",
     "multiplications alone take in the same model. *Share* is that of all instructions of an inference on one thread;",
-    f"loops of less than {_LEAST_SHARE:.0%} are left out. Each product that is added to a sum counts, whatever",
+    f"loops of less than {_MIN_SHARE:.0%} are left out. Each product that is added to a sum counts, whatever",
     "instruction makes it. Cortex-A76 is modelled as Neoverse N1, Cortex-X1 as Neoverse V1, which have the same pipes.",
     "LLVM's model of Cortex-A55 begins two `fmla` of 128 bits in a cycle; Arm's Software Optimization Guide for it",
     "lists one, by element (cited in [D158008](https://reviews.llvm.org/D158008)). They are counted as `mla` with the",
@@ -104,7 +104,7 @@ def rows(network: str, model: Path, core: str, numbers: str) -> list[Row]:
     made = []
     for loop in sorted(found, key=lambda loop: -loop.executed):
         share = loop.executed / total
-        if share < _LEAST_SHARE:
+        if share < _MIN_SHARE:
             break
         text = disassembled(loop.code)
         if core in _PRICED:
@@ -137,7 +137,7 @@ def disassembled(code: bytes) -> list[str]:
 
 @functools.cache
 def cycles(text: tuple[str, ...], processor: str) -> float:
-    """That a round of these instructions takes, one after the other for long."""
+    """That an iteration of these instructions takes, one after the other for long."""
     options = ["-mtriple=aarch64", f"-mcpu={processor}", f"-iterations={_ITERATIONS}", "-json"]
     made = json.loads(_run(_tool("llvm-mca"), *options, given="\n".join(text)))
     return float(made["CodeRegions"][0]["SummaryView"]["TotalCycles"]) / _ITERATIONS

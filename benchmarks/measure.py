@@ -43,7 +43,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds a run, over all rounds."""
+    """Milliseconds a run, over all iterations."""
 
     least: float
     median: float
@@ -239,7 +239,7 @@ def answers_of(workers: Sequence[Worker], folder: Path) -> dict[str, list[np.nda
 def difference(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
     """The largest difference, over the largest value, of all outputs."""
     pairs = list(zip(found, wanted, strict=True))
-    if any(array.size != other.size for array, other in pairs):  # sizes that only the data tell
+    if any(array.size != other.size for array, other in pairs):  # data-dependent sizes
         return math.inf
     return max(errors(array, other)[0] for array, other in pairs)
 

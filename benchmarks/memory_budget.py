@@ -34,7 +34,7 @@ _EXPLANATION = [
     "",
 ]
 _SECONDS = 1.0  # for each library
-_LEAST_ROUNDS = 5
+_MIN_ITERATIONS = 5
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def curve(model: Path, budgets: Sequence[float]) -> dict[float, Point]:
         networks = {sizes[b]: stack.enter_context(artifacts[b].load(threads=1)) for b in reversed(budgets)}
         best = dict.fromkeys(networks, math.inf)
         spent, rounds = 0.0, 0
-        while rounds < _LEAST_ROUNDS or spent < _SECONDS * len(networks):
+        while rounds < _MIN_ITERATIONS or spent < _SECONDS * len(networks):
             for size, network in networks.items():
                 start = time.process_time()
                 network.run(inputs)

@@ -1,4 +1,4 @@
-"""nnefc in half floats beside itself in float32 and its peers, in one run.
+"""nnefc in 16-bit floats beside itself in float32 and its peers, in one run.
 
     python benchmarks/narrow.py [NETWORK ...] [--threads 1 --threads 2] [--rounds 4] [--seconds 0.15]
 
@@ -24,13 +24,15 @@ from precisions import publish, times, timing_options
 from report import table
 
 MODELS = Path(__file__).resolve().parents[1] / "build" / "models"
-TITLE = "Half floats on a processor"
+TITLE = "16-bit floats on a processor"
 _PEERS = ("onnxruntime", *NARROW_PEERS)
 _ENGINES = ("nnefc", *NARROW, *_PEERS)
 _EXPLANATION = [
     "Medians of runs that the engines took in turns, in milliseconds. *over fp32*: nnefc's time in float32 over that",
-    "in the precision. *over peers*: the fastest peer's time, onnxruntime in float32 or OpenVINO in a half float, over",
-    "that of nnefc's faster half float. Errors: the root of the mean square of what differs from float64, over that of",
+    "in the precision. *over peers*: the fastest peer's time, onnxruntime in float32 or OpenVINO in a 16-bit "
+    "float, over",
+    "that of nnefc's faster 16-bit float. Errors: the root of the mean square of what differs from float64, "
+    "over that of",
     "the results, the worst output. Networks have random weights; [how precisions work](../../../docs/precision.md).",
     "",
 ]
@@ -52,7 +54,7 @@ class Row:
     megabytes: dict[str, float]
 
     def over_peers(self, threads: int) -> float:
-        """How many times as fast nnefc's faster half float is as the fastest peer."""
+        """How many times as fast nnefc's faster 16-bit float is as the fastest peer."""
         found = self.latency[threads]
         peers = min(found[name].median for name in _PEERS if name in found)
         return peers / min(found[name].median for name in NARROW)

@@ -33,7 +33,7 @@ _AT_A_TIME = 2  # networks; they are quantized and compiled in processes of thei
 _EXPLANATION = [
     "Against float64: the largest error over the largest value, and the root of the mean square error over that of the",
     "values; of the worst output. Weights and inputs are random, so that deep networks in integers lose more than",
-    "trained ones do (below). Nothing is timed, so that this page is in no processor's folder; which half floats are",
+    "trained ones do (below). Nothing is timed, so that this page is in no processor's folder; which 16-bit floats are",
     "multiplied, and so how exact they are, depends on the processor all the same.",
     "[How precisions work](../../docs/precision.md); [how to quantize](../../docs/how-to/quantize.md).",
     "",
@@ -50,9 +50,9 @@ _ANSWERS = [
     "",
     "## Answers of trained networks",
     "",
-    "The share of the answers on other pictures that are those of float32, and the noise of the results: the root of",
+    "The share of the answers on other images that are those of float32, and the noise of the results: the root of",
     "the mean square of what differs, over that of the results. Integers by nnefc's quantizer and by onnxruntime's, of",
-    "the same 16 pictures with the same settings.",
+    "the same 16 images with the same settings.",
     "",
 ]
 _DIGITS = ["", "Digits that the network of `examples/digits` reads, of 360 that it was not trained on:", ""]

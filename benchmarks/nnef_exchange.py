@@ -93,16 +93,16 @@ def tried(name: str, attempt: Callable[[], str]) -> str:
 def case(given: Case) -> str:
     """Run a small model here and in tract, at all of its sizes."""
     apart_ = 0.0
-    with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
+    with tempfile.TemporaryDirectory() as position, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        given.write(Path(place))
-        with nnefc.compile(place).load(threads=1) as library:
+        given.write(Path(position))
+        with nnefc.compile(position).load(threads=1) as library:
             if given.beside:
-                replace(given, text=given.beside).write(Path(place))
+                replace(given, text=given.beside).write(Path(position))
             for sizes in given.sizes:
                 values = given.values(sizes)
                 made = list(library.run(values).values())
-                apart_ = max(apart_, difference(made, by_tract(Path(place), values, sizes)))
+                apart_ = max(apart_, difference(made, by_tract(Path(position), values, sizes)))
     return AGREES if apart_ <= given.tolerance else f"apart by {apart_:.1e}"
 
 
@@ -158,8 +158,8 @@ def network(name: str, folder: Path, real: Path | None) -> Found:
     expected = by_onnxruntime(model, values)
     own = {key: value for key, value in values.items() if key not in options.get("values", {})}
     found: Found = {}
-    with tempfile.TemporaryDirectory() as place:
-        made = Path(place)
+    with tempfile.TemporaryDirectory() as position:
+        made = Path(position)
 
         def compiled(path: Path, given: Values) -> str:
             with nnefc.compile(path).load(threads=1) as library:

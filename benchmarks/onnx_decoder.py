@@ -1,7 +1,7 @@
 """A decoder in ONNX as onnxruntime-genai's model builder writes it, beside onnxruntime: a section of language_model.md.
 
-It has SmolLM2's sizes and random weights, of 4 bits in blocks of 32, and is compiled with open lengths: one library for
-prompts and for tokens, which takes caches and gives longer ones.
+It has SmolLM2's sizes and random weights, of 4 bits in blocks of 32, and is compiled with dynamic lengths: one library
+for prompts and for tokens, which takes caches and gives longer ones.
 """
 
 from __future__ import annotations

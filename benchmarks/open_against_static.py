@@ -1,9 +1,9 @@
-"""Networks of open sizes against themselves, compiled for each size; and beside onnxruntime.
+"""Networks of dynamic sizes against themselves, compiled for each size; and beside onnxruntime.
 
     python benchmarks/open_against_static.py [NETWORK ...] [--quick]
 
 compiles each network once for all sizes of a sweep, and once for each size alone. A row is one size: milliseconds of
-both libraries and of onnxruntime, which has the model of open sizes, on one thread; and seconds that compiling took.
+both libraries and of onnxruntime, which has the model of dynamic sizes, on one thread; and seconds that compiling took.
 Without names it measures all networks and writes results/PROCESSOR/open_against_static.md.
 """
 
@@ -32,21 +32,21 @@ from worker import EngineError
 
 MODELS = Path(__file__).resolve().parent.parent / "build" / "models"
 LIBRARIES = MODELS.parent / "open_against_static"
-TITLE = "Networks of open sizes against those of known sizes"
-MOST_DIFFERENT = 1e-3
+TITLE = "Networks of dynamic sizes against those of known sizes"
+MAX_DIFFERENT = 1e-3
 """Of an output's largest value: outputs that differ more from onnxruntime's are another answer."""
 
 # By the axes of the input that are open, and their names: the sizes of a sweep.
-_PICTURES = {
+_IMAGES = {
     ("batch",): [(1,), (2,), (3,), (7,)],
     ("", "", "height", "width"): [(224, 224), (225, 225), (160, 160), (97, 97)],
 }
 _SENTENCES = {("", "sequence"): [(1,), (5,), (16,), (77,), (128,), (333,)]}
 NETWORKS: dict[str, Mapping[tuple[str, ...], Sequence[tuple[int, ...]]]] = {
-    "squeezenet": _PICTURES,
-    "resnet18_batch8": _PICTURES,
-    "resnet50": _PICTURES,
-    "mobilenet_v2": _PICTURES,
+    "squeezenet": _IMAGES,
+    "resnet18_batch8": _IMAGES,
+    "resnet50": _IMAGES,
+    "mobilenet_v2": _IMAGES,
     "bert_base": _SENTENCES,
 }
 
@@ -56,9 +56,9 @@ class Row:
     """What was found at one size.
 
     Attributes:
-        names, sizes: of the open dimensions.
+        names, sizes: of the dynamic dimensions.
         latency: by engine.
-        open_seconds, static_seconds: of compiling for all sizes, and for this one.
+        dynamic_seconds, static_seconds: of compiling for all sizes, and for this one.
         change_seconds: of a change of sizes, of this library.
     """
 
@@ -66,7 +66,7 @@ class Row:
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     latency: Mapping[str, Latency]
-    open_seconds: float
+    dynamic_seconds: float
     static_seconds: float
     change_seconds: float
 
@@ -83,7 +83,7 @@ class Row:
     @property
     def compile_ratio(self) -> float:
         """How many times as long it takes to compile for all sizes as for this one."""
-        return self.open_seconds / self.static_seconds
+        return self.dynamic_seconds / self.static_seconds
 
 
 def opened(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
@@ -130,8 +130,8 @@ def _covers(node: onnx.NodeProto, shape: Sequence[int]) -> bool:
     return sizes == [list(shape[2:])]
 
 
-def measure(network: str, plan: Plan, most_sizes: int | None) -> Iterator[Row]:
-    """Compile a network with each choice of open dimensions, and run it at each size of the sweep."""
+def measure(network: str, plan: Plan, max_sizes: int | None) -> Iterator[Row]:
+    """Compile a network with each choice of dynamic dimensions, and run it at each size of the sweep."""
     model = write_twins(MODELS, network).onnx
     LIBRARIES.mkdir(parents=True, exist_ok=True)
     for names, sweep in NETWORKS[network].items():
@@ -139,13 +139,13 @@ def measure(network: str, plan: Plan, most_sizes: int | None) -> Iterator[Row]:
         onnx.save(opened(onnx.load(model), names), path)
         library, static = path.with_suffix(".so"), path.with_suffix(".static.so")
         own = tuple(filter(None, names))
-        open_seconds = compile_library(path, library)["seconds"]
+        dynamic_seconds = compile_library(path, library)["seconds"]
         change = seconds_of_change(library, [_shapes(path, dict(zip(own, sizes, strict=True))) for sizes in sweep])
-        for sizes in sweep[:most_sizes]:
+        for sizes in sweep[:max_sizes]:
             known = dict(zip(own, sizes, strict=True))
             seconds = compile_library(path, static, {"shape": known})["seconds"]
             latency = _run(path, {"nnefc": library, STATIC: static, REFERENCE: path}, known, plan)
-            yield Row(network, own, sizes, latency, open_seconds, seconds, change)
+            yield Row(network, own, sizes, latency, dynamic_seconds, seconds, change)
 
 
 def _run(model: Path, engines: Mapping[str, Path], sizes: Mapping[str, int], plan: Plan) -> dict[str, Latency]:
@@ -161,7 +161,7 @@ def _run(model: Path, engines: Mapping[str, Path], sizes: Mapping[str, int], pla
         answers = answers_of(workers, model.parent)
         for name, found in answers.items():
             difference = max(errors(a, b)[0] for a, b in zip(found, answers[REFERENCE], strict=True))
-            if difference > MOST_DIFFERENT:
+            if difference > MAX_DIFFERENT:
                 raise EngineError(f"other results of {name} at {sizes}: by {difference:.1e}")
         return take_turns(workers, plan)
     finally:
@@ -215,7 +215,8 @@ def body(rows: Sequence[Row], plan: Plan, failed: Mapping[str, str]) -> list[str
     """The lines of the page."""
     return [
         "Networks with random weights on one thread. *Open*: one library for all sizes, compiled without any range."
-        " *Static*: a library for the one size. onnxruntime has the model of open sizes. Each in a process of its own,"
+        " *Static*: a library for the one size. onnxruntime has the model of dynamic sizes. Each in a process "
+        "of its own,"
         f" held to one processor; warmed up, then in turns, {plan.rounds} of at least {plan.seconds} s."
         " Milliseconds: median.",
         "*Ratio*: static time over open time; below 1 the library for all sizes is slower. *Ahead*: onnxruntime's time"
@@ -228,7 +229,7 @@ def body(rows: Sequence[Row], plan: Plan, failed: Mapping[str, str]) -> list[str
         f" {max((row.compile_ratio for row in rows), default=math.nan):.2f}).",
         "",
         *table(
-            ["network", "open dimensions", "ratio", "least", "ahead", "least", "compile ratio", "change"],
+            ["network", "dynamic dimensions", "ratio", "least", "ahead", "least", "compile ratio", "change"],
             [_summary(rows, *key) for key in dict.fromkeys((row.network, row.names) for row in rows)],
         ),
         "",
@@ -263,7 +264,7 @@ def _cells(row: Row) -> list[str]:
         f"{row.ratio:.2f}",
         times[REFERENCE],
         f"{row.ahead:.2f}",
-        f"{row.open_seconds:.1f}",
+        f"{row.dynamic_seconds:.1f}",
         f"{row.static_seconds:.1f}",
         f"{row.compile_ratio:.2f}",
     ]

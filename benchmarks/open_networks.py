@@ -30,11 +30,11 @@ from report import time_spelled
 from worker import EngineError, Worker
 
 LIBRARIES = Path(__file__).resolve().parent.parent / "build" / "open_networks"
-TITLE = "Pretrained networks of open sizes beside nnefc's peers"
-MOST_DIFFERENT = 1e-2
+TITLE = "Pretrained networks of dynamic sizes beside nnefc's peers"
+MAX_DIFFERENT = 1e-2
 """Of an output's largest value: outputs that differ more from onnxruntime's are another answer, unless its own differ
 as much from each other."""
-MOST_FORCED = 1e-4
+MAX_FORCED = 1e-4
 """Of a tensor's largest value, where every quantization in the network is given onnxruntime's numbers. What agrees so,
 is the same network, however far the outputs are from each other after many quantizations."""
 
@@ -76,7 +76,7 @@ class Measured:
     """What was found for a network at one of its sizes.
 
     Attributes:
-        size: the shape of its first open input.
+        size: the shape of its first dynamic input.
         latency: by engine.
         agreement: the largest difference of nnefc's outputs from onnxruntime's, over the largest value.
         own: that of onnxruntime's outputs without its optimizations.
@@ -152,13 +152,13 @@ def measure(network: str, model: Path, plan: Plan) -> list[Measured]:
     finally:
         for worker in workers:
             worker.close()
-    most = max(MOST_DIFFERENT, *own)
+    most = max(MAX_DIFFERENT, *own)
     if most < max(each.agreement for each in found) and quantizes(proto):  # infinite where rounding changes a size
         worst = max(range(3), key=lambda number: found[number].agreement)
         forced = forced_difference(proto, sizes[worst], LIBRARIES / f"{network}.forced.onnx")
         click.echo(f"  with onnxruntime's numbers in every quantization: {forced:.1e}", err=True)
         found = [replace(each, forced=forced) for each in found]
-        most = math.inf if forced <= MOST_FORCED else most
+        most = math.inf if forced <= MAX_FORCED else most
     for each in found:
         if each.agreement > most:
             raise EngineError(f"other results at {each.size}: by {each.agreement:.1e}")
@@ -211,7 +211,7 @@ def values_at(network: str, model: onnx.ModelProto, number: int) -> dict[str, np
 
 
 def sizes_spelled(network: str, number: int) -> str:
-    """The shape of the first input that has open sizes."""
+    """The shape of the first input that has dynamic sizes."""
     return "×".join(map(str, next(iter(SIZES[network].values()))[number]))
 
 

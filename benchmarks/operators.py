@@ -100,20 +100,20 @@ def product(rows: int, depth: int, columns: int, left: str = "uint8", right: str
 
 
 def scattered(
-    title: str, op_type: str, shape: tuple[int, ...], places: tuple[int, ...], **attributes: Any
+    title: str, op_type: str, shape: tuple[int, ...], positions: tuple[int, ...], **attributes: Any
 ) -> Operation:
     axis = attributes.get("axis", 0)
-    data, updates = RNG.random(shape, np.float32), RNG.random(places, np.float32)
-    indices = np.argsort(RNG.random((*places[:axis], shape[axis], *places[axis + 1 :])), axis)
-    indices = np.take(indices, np.arange(places[axis]), axis).astype(np.int64)
+    data, updates = RNG.random(shape, np.float32), RNG.random(positions, np.float32)
+    indices = np.argsort(RNG.random((*positions[:axis], shape[axis], *positions[axis + 1 :])), axis)
+    indices = np.take(indices, np.arange(positions[axis]), axis).astype(np.int64)
     return Operation(title, op_type, (data, indices, updates), (), attributes)
 
 
 def gathered(
-    title: str, shape: tuple[int, ...], places: tuple[int, ...], axis: int, dtype: str = "float32"
+    title: str, shape: tuple[int, ...], positions: tuple[int, ...], axis: int, dtype: str = "float32"
 ) -> Operation:
     data = (RNG.random(shape) * 100).astype(dtype)
-    indices = RNG.integers(-shape[axis], shape[axis], places)
+    indices = RNG.integers(-shape[axis], shape[axis], positions)
     return Operation(title, "Gather", (data, indices), (), {"axis": axis})
 
 
@@ -152,14 +152,14 @@ def operations() -> Iterator[Operation]:
     yield product(32, 64, 64, batch=12)
     yield gathered("Gather 50,000 rows of 768", (50000, 768), (128,), 0)
     yield gathered("Gather rows of 64", (1000, 64), (4096,), 0)
-    yield gathered("Gather single items", (100000,), (100000,), 0)
+    yield gathered("Gather single elements", (100000,), (100000,), 0)
     yield gathered("Gather along the last axis", (512, 512), (256,), 1)
     yield gathered("Gather bytes", (1000, 64), (4096,), 0, "uint8")
     yield scattered("ScatterElements along rows", "ScatterElements", (256, 1024), (256, 256), axis=1)
     yield scattered("ScatterElements along columns", "ScatterElements", (1024, 256), (256, 256), axis=0)
     yield scattered("ScatterElements, added", "ScatterElements", (256, 1024), (256, 512), axis=1, reduction="add")
     yield scattered("ScatterElements of one line", "ScatterElements", (100000,), (50000,), axis=0)
-    yield scattered("ScatterElements of few items", "ScatterElements", (1024, 1024), (4, 1024), axis=0)
+    yield scattered("ScatterElements of few elements", "ScatterElements", (1024, 1024), (4, 1024), axis=0)
 
 
 def least(runs: list[Callable[[], object]], seconds: float) -> list[float]:

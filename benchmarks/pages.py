@@ -179,7 +179,7 @@ def state_of(page: Path) -> State:
 
 
 def cited_pages() -> list[Path]:
-    """Pages that the README and the table of what works link to; a picture stands for the page beside it."""
+    """Pages that the README and the table of what works link to; an image stands for the page beside it."""
     found = set()
     for page in CITING:
         for link in re.findall(r"\]\(([^)#:]*results/[^)#:]+)\)", page.read_text(encoding="utf-8")):

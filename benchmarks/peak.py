@@ -60,14 +60,14 @@ float read_all(long passes, const vector *values, long count) {{
 
 def build_peak(folder: Path) -> Path:
     """Compile the kernel for this machine into `folder`."""
-    sums = [f"s{place}" for place in range(SUMS)]
+    sums = [f"s{position}" for position in range(SUMS)]
     source = SOURCE.format(
-        declared=", ".join(f"{name} = f + {place}.0f" for place, name in enumerate(sums)),
+        declared=", ".join(f"{name} = f + {position}.0f" for position, name in enumerate(sums)),
         steps=" ".join(f"{name} = {name} * f + f;" for name in sums),
         kept=", ".join(f'"+{_register()}"({name})' for name in sums),
         all=" + ".join(sums),
         declared_zero=", ".join(f"{name} = {{0}}" for name in sums),
-        reads=" ".join(f"{name} += values[i + {place}];" for place, name in enumerate(sums)),
+        reads=" ".join(f"{name} += values[i + {position}];" for position, name in enumerate(sums)),
     )
     folder.mkdir(parents=True, exist_ok=True)
     text, library = folder / "peak.c", folder / "peak.so"
@@ -81,7 +81,7 @@ def multiply_adds_per_second(library: Path, threads: int) -> float:
     """The best of several runs, all threads together, each on a processor of its own."""
     run = ctypes.CDLL(str(library)).run  # ctypes lets other threads run meanwhile
     run.argtypes, run.restype = (ctypes.c_long, ctypes.c_float), ctypes.c_float
-    best = _best_of_each_thread(lambda place: run(ROUNDS, 0.5), threads)
+    best = _best_of_each_thread(lambda position: run(ROUNDS, 0.5), threads)
     return sum(SUMS * (_width() // 4) * ROUNDS / seconds for seconds in best)
 
 
@@ -142,15 +142,15 @@ def _best_of_each_thread(run: Callable[[int], object], threads: int) -> list[flo
     best = [float("inf")] * threads
     ready = threading.Barrier(threads)
 
-    def work(place: int) -> None:
-        os.sched_setaffinity(0, {processors[place]})  # of this thread alone
+    def work(position: int) -> None:
+        os.sched_setaffinity(0, {processors[position]})  # of this thread alone
         ready.wait()
         for _ in range(REPEATS):
             start = time.perf_counter()
-            run(place)
-            best[place] = min(best[place], time.perf_counter() - start)
+            run(position)
+            best[position] = min(best[position], time.perf_counter() - start)
 
-    workers = [threading.Thread(target=work, args=(place,)) for place in range(threads)]
+    workers = [threading.Thread(target=work, args=(position,)) for position in range(threads)]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -1,4 +1,4 @@
-"""Pictures of digits, of which readers and detectors of text know what to make: lines of them, and scattered ones."""
+"""Images of digits, of which readers and detectors of text know what to make: lines of them, and scattered ones."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ _CELLS = 6  # a side, with a digit each or none
 def line_of_text(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
     """Random digits from left to right, dark on a bright ground with a little noise: `[height, width]` in 0 … 1."""
     size = int(rng.integers(height // 2, height * 3 // 4 + 1))
-    picture = np.full((height, width), rng.uniform(0.7, 1.0))
+    image = np.full((height, width), rng.uniform(0.7, 1.0))
     ink, step = rng.uniform(0.0, 0.3), size * 6 // 7
     for left in range(step // 2, width - step, step):
         if rng.random() < 0.9:  # else a space
-            _draw(picture, int(rng.integers(10)), (height - size) // 2, left, size, ink)
-    return _noisy(rng, picture, 0.02)
+            _draw(image, int(rng.integers(10)), (height - size) // 2, left, size, ink)
+    return _noisy(rng, image, 0.02)
 
 
 def scattered_digits(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Dark digits at random places of a bright picture: `[3, size, size]` in 0 … 1."""
-    picture, cell = np.full((size, size), rng.uniform(0.85, 1.0)), size // _CELLS
-    for place in rng.choice(_CELLS**2, int(rng.integers(8, 17)), replace=False):
+    """Dark digits at random places of a bright image: `[3, size, size]` in 0 … 1."""
+    image, cell = np.full((size, size), rng.uniform(0.85, 1.0)), size // _CELLS
+    for position in rng.choice(_CELLS**2, int(rng.integers(8, 17)), replace=False):
         height = int(rng.integers(cell * 2 // 3, cell * 5 // 6))
-        top, left = (int(n) * cell + int(rng.integers(0, cell - height)) for n in divmod(int(place), _CELLS))
-        _draw(picture, int(rng.integers(10)), top, left, height, rng.uniform(0.1, 0.4))
-    return np.repeat(_noisy(rng, picture, 0.01)[None], 3, 0)
+        top, left = (int(n) * cell + int(rng.integers(0, cell - height)) for n in divmod(int(position), _CELLS))
+        _draw(image, int(rng.integers(10)), top, left, height, rng.uniform(0.1, 0.4))
+    return np.repeat(_noisy(rng, image, 0.01)[None], 3, 0)
 
 
-def _draw(picture: np.ndarray, digit: int, top: int, left: int, height: int, ink: float) -> None:
+def _draw(image: np.ndarray, digit: int, top: int, left: int, height: int, ink: float) -> None:
     """With soft edges: the rows and columns of the digit are interpolated."""
     rows = np.array([[row >> bit & 1 for bit in (4, 3, 2, 1, 0)] for row in _DIGITS[digit]], np.float64)
     width = height * 5 // 7
     y, x = (np.clip((np.arange(n) + 0.5) * m / n - 0.5, 0, m - 1) for n, m in ((height, 7), (width, 5)))
     by_row = np.stack([np.interp(y, np.arange(7), column) for column in rows.T], 1)
     soft = np.clip(2 * np.stack([np.interp(x, np.arange(5), row) for row in by_row]) - 0.5, 0, 1)
-    part = picture[top : top + height, left : left + width]
+    part = image[top : top + height, left : left + width]
     part += (ink - part) * soft[: part.shape[0], : part.shape[1]]
 
 
-def _noisy(rng: np.random.Generator, picture: np.ndarray, size: float) -> np.ndarray:
-    return np.clip(picture + size * rng.standard_normal(picture.shape), 0, 1).astype(np.float32)
+def _noisy(rng: np.random.Generator, image: np.ndarray, size: float) -> np.ndarray:
+    return np.clip(image + size * rng.standard_normal(image.shape), 0, 1).astype(np.float32)

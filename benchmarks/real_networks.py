@@ -1,4 +1,4 @@
-"""Pretrained networks beside onnxruntime, OpenVINO and tract, on one thread, their open dimensions fixed.
+"""Pretrained networks beside onnxruntime, OpenVINO and tract, on one thread, their dynamic dimensions fixed.
 
     python benchmarks/real_networks.py FOLDER [NETWORK ...]
 
@@ -27,8 +27,8 @@ LIBRARIES = Path(__file__).resolve().parent.parent / "build" / "real_networks"
 TITLE = "Pretrained networks beside nnefc's peers"
 
 # By network and input: the shape, and the values: "audio" in -1..1, "image" in 0..1, "features" (normal), an integer n
-# for whole numbers below n, or a list of one number, which all items are, or of them all. The scales of a voice's noise
-# are 0: no two engines draw the same noise.
+# for whole numbers below n, or a list of one number, which all elements are, or of them all. The scales of a voice's
+# noise are 0: no two engines draw the same noise.
 NETWORKS = {
     "aecmos": {"input": ([1, 3, 300, 160], "features"), "h0": ([4, 1, 64], [0])},
     "basic_pitch": {"serving_default_input_2:0": ([2, 43844, 1], "audio")},

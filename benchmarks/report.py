@@ -17,7 +17,7 @@ from picture import picture
 
 __all__ = ["TITLE", "markdown", "table", "tables", "time_spelled", "write_report"]
 
-TITLE = "nnefc beside its peers"
+TITLE = "nnefc compared with its peers"
 
 
 def write_report(

@@ -53,7 +53,7 @@ class Row:
 
 
 def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays have the same bits; what is no number has no bits that count."""
+    """Whether two arrays have the same bits; NaN has no bits that count."""
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
     numbers = ~np.isnan(one)

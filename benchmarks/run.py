@@ -1,4 +1,4 @@
-"""nnefc beside onnxruntime, OpenVINO and tract, in one run.
+"""nnefc compared with onnxruntime, OpenVINO and tract, in one run.
 
     python benchmarks/run.py [NETWORK ... | --all] [--threads 1 --threads 2] [--output NAME]
 
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import click
-from conditions import MOST_BUSY, Watch, page
+from conditions import MAX_BUSY, Watch, page
 from measure import Measurement, Plan, measure
 from models.networks import NAMES
 from report import TITLE, markdown, write_report
@@ -47,7 +47,7 @@ def main(
         raise click.UsageError(f"--threads {max(counts)}: this process may use {processors} processors")
     published = not networks or output is not None
     watch = Watch()
-    if watch.before > MOST_BUSY:
+    if watch.before > MAX_BUSY:
         text = f"other programs keep {watch.before:.2f} processors busy: times say little"
         if published:
             raise click.ClickException(text)

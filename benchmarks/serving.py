@@ -45,13 +45,13 @@ NEAR = 1e-3
 
 
 def tiny(name: str, path: Path) -> None:
-    """A network of MLPerf Tiny with an open batch."""
+    """A network of MLPerf Tiny with a dynamic batch."""
     write_float(name, path)
     onnx.save(opened(onnx.load(path), ["batch"]), path)
 
 
-def pictures(name: str, path: Path) -> None:
-    """One of the benchmark's networks with an open batch."""
+def images(name: str, path: Path) -> None:
+    """One of the benchmark's networks with a dynamic batch."""
     twins = write_twins(path.parent / "twins", name)
     onnx.save(opened(onnx.load(twins.onnx), ["batch"]), path)
 
@@ -77,7 +77,7 @@ NETWORKS: Mapping[str, Callable[[str, Path], None]] = {
     "DS-CNN": tiny,
     "ResNet-8": tiny,
     "perceptron": perceptron,
-    "mobilenet_v2": pictures,
+    "mobilenet_v2": images,
 }
 
 

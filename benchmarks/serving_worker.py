@@ -24,7 +24,7 @@ from nnefc.serving.server import Server
 from nnefc.serving.settings import Listening, Policy
 
 TYPES = {"tensor(float)": "float32", "tensor(int64)": "int64"}
-MOST_ROWS = 1 << 20
+MAX_ROWS = 1 << 20
 
 
 class OnnxRuntime:
@@ -38,7 +38,7 @@ class OnnxRuntime:
         self.inputs = tuple(map(_tensor, self._session.get_inputs()))
         self.outputs = tuple(map(_tensor, self._session.get_outputs()))
         names = {size for tensor in self.inputs for size in tensor.shape if isinstance(size, str)}
-        self.dimensions = tuple(Dimension(name, 1, MOST_ROWS, 1, 1) for name in sorted(names))
+        self.dimensions = tuple(Dimension(name, 1, MAX_ROWS, 1, 1) for name in sorted(names))
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs by name."""

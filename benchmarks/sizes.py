@@ -105,8 +105,8 @@ NETWORKS: Mapping[str, Network] = {
 def row(name: str, target: str) -> list[str]:
     """A line of the table."""
     network = NETWORKS[name]
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as position:
+        folder = Path(position)
         model = network.model(folder)
         made = [nnefc.compile(model, target, small=small, **network.options) for small in (False, True)]  # type: ignore[arg-type]
         paths = [folder / f"{kind}.so" for kind in ("default", "small")]
@@ -124,11 +124,11 @@ def _slower(artifact: Artifact, paths: list[Path]) -> float:
     least = [float("inf")] * len(models)
     for _ in range(_ROUNDS):
         for index, model in enumerate(models):
-            end, model_least = time.perf_counter() + _SECONDS, least[index]
+            end, model_minimum = time.perf_counter() + _SECONDS, least[index]
             while (begin := time.perf_counter()) < end:
                 model.run(data)
-                model_least = min(model_least, time.perf_counter() - begin)
-            least[index] = model_least
+                model_minimum = min(model_minimum, time.perf_counter() - begin)
+            least[index] = model_minimum
     for model in models:
         model.close()
     return least[1] / least[0]

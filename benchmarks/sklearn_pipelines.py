@@ -112,7 +112,7 @@ def _converted(trained: Trained) -> Any:
 
 
 def _attribute(key: str, value: Any, *more: Any, **named: Any) -> Any:
-    """An attribute; of truth values, which skl2onnx gives for missing values, newer versions of protobuf make none."""
+    """An attribute; of booleans, which skl2onnx gives for missing values, newer versions of protobuf make none."""
     if isinstance(value, list) and any(isinstance(item, bool | np.bool_) for item in value):
         value = list(map(int, value))
     return _MAKE_ATTRIBUTE(key, value, *more, **named)

@@ -72,10 +72,10 @@ class _LlamaCpp:
         self._c.llama_memory_seq_rm(self._memory, 0, start, -1)
         batch = self._c.llama_batch_init(len(tokens), 0, 1)
         batch.n_tokens = len(tokens)
-        for place, token in enumerate(tokens):
-            batch.token[place], batch.pos[place] = token, start + place
-            batch.n_seq_id[place], batch.seq_id[place][0] = 1, 0
-            batch.logits[place] = place == len(tokens) - 1
+        for position, token in enumerate(tokens):
+            batch.token[position], batch.pos[position] = token, start + position
+            batch.n_seq_id[position], batch.seq_id[position][0] = 1, 0
+            batch.logits[position] = position == len(tokens) - 1
         status = self._c.llama_decode(self._context, batch)
         self._c.llama_batch_free(batch)
         if status:

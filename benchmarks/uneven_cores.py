@@ -1,4 +1,4 @@
-"""Two threads on processors that are not equally fast, nnefc beside onnxruntime.
+"""Two threads on processors that are not equally fast, nnefc compared with onnxruntime.
 
     python benchmarks/uneven_cores.py [NETWORK ...] [--quick]
 
@@ -29,7 +29,7 @@ from worker import Worker
 MODELS = Path(__file__).resolve().parent.parent / "build" / "models"
 TITLE = "Two threads on processors that are not equally fast"
 NETWORKS = ("squeezenet", "mobilenet_v2", "resnet50", "bert_base")
-MOST_DIFFERENT = 1e-3
+MAX_DIFFERENT = 1e-3
 """Of an output's largest value: outputs that differ more from onnxruntime's are another answer."""
 
 _GROUPS = Path("/sys/fs/cgroup")
@@ -114,7 +114,7 @@ def measure(network: str, plan: Plan) -> Iterator[tuple[str, Mapping[str, Latenc
             workers = start({"nnefc": library, REFERENCE: twins.onnx}, file, 2)
         try:
             answers = answers_of(workers, MODELS)
-            if difference(answers["nnefc"], answers[REFERENCE]) > MOST_DIFFERENT:
+            if difference(answers["nnefc"], answers[REFERENCE]) > MAX_DIFFERENT:
                 raise click.ClickException(f"{network}: other results than onnxruntime's")
             with surroundings(workers):
                 yield condition, take_turns(workers, plan)

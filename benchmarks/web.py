@@ -63,7 +63,7 @@ _EXPLANATION = [
     "what is loaded besides trained values, in kilobytes; of onnxruntime-web its module of WebAssembly. Quantized",
     "networks have weights of int8 with a scale for each channel, and data of int8, or of uint8 for onnxruntime-",
     "web where it is faster so; BERT has 4 layers of width 256, and 128 tokens. TensorFlow.js has its backend for",
-    "WebAssembly, pictures with channels last, and operations fused as its converter does it; it has no threads",
+    "WebAssembly, images with channels last, and operations fused as its converter does it; it has no threads",
     "in Node.js and no such integers. LiteRT.js has its backend for processors (XNNPACK), in pages alone, and",
     "networks converted by onnx2tf, of integers by the converter's quantizer.",
     "",
@@ -215,9 +215,9 @@ def chromium(packages: Path, folder: Path) -> Iterator[Measure]:
         shutil.copytree(built, folder / "tensorflow" / Path(name).name / "dist", ignore=of_browsers, dirs_exist_ok=True)
     imports = {}
     for name in LITERT:
-        place = folder / "litert" / Path(name).name
-        shutil.copytree(packages / "node_modules" / name, place, dirs_exist_ok=True)
-        imports[name] = f"./litert/{place.name}/dist/index.js"
+        position = folder / "litert" / Path(name).name
+        shutil.copytree(packages / "node_modules" / name, position, dirs_exist_ok=True)
+        imports[name] = f"./litert/{position.name}/dist/index.js"
     names = json.dumps({"imports": imports})
     (folder / "index.html").write_text(
         f'<!doctype html><link rel="icon" href="data:,"><script type="importmap">{names}</script>'
@@ -261,7 +261,7 @@ def measured(
 
 
 def row(
-    network: str, numbers: str, place: str, threads: int, choices: list[Engine], found: dict[str, Found]
+    network: str, numbers: str, position: str, threads: int, choices: list[Engine], found: dict[str, Found]
 ) -> list[str]:
     """A line of the table, after a look at the results."""
     of_kind = {engine.kind: [found[e.name] for e in choices if e.kind == engine.kind] for engine in choices}
@@ -277,7 +277,7 @@ def row(
     codes = [f"{choices[i].code / 1000:.0f}" for i in (0, 2)]
     times.insert(2, f"`{choices[1].target}`")
     times += [f"{peer.time / relaxed.time:.2f}", *("–" if one is None else f"{one.time:.1f}" for one in others)]
-    return [network, numbers, place, str(threads), *times, *firsts, *codes]
+    return [network, numbers, position, str(threads), *times, *firsts, *codes]
 
 
 _COLUMNS = [
@@ -327,16 +327,16 @@ def main(
     prepared = {case: engines(*case, packages, folder, tflite) for case in cases}
     watch = Watch()
     with chromium(packages, folder) as in_page:
-        places: dict[str, Measure] = {"Node.js": partial(in_node, packages)}
+        positions: dict[str, Measure] = {"Node.js": partial(in_node, packages)}
         if CHROMIUM is not None:
-            places["Chromium"] = in_page
+            positions["Chromium"] = in_page
         for (network, kind), choices in prepared.items():
-            for place, measure in places.items():
+            for position, measure in positions.items():
                 for count in threads or THREADS:
-                    left_out = {"Node.js": {"litert"} | ({"tfjs"} if count > 1 else set())}.get(place, set())
+                    left_out = {"Node.js": {"litert"} | ({"tfjs"} if count > 1 else set())}.get(position, set())
                     able = [e for e in choices if e.kind not in left_out]
                     found = measured(model_of(network, kind), able, measure, count, rounds, seconds)
-                    rows.append(row(network, kind, place, count, able, found))
+                    rows.append(row(network, kind, position, count, able, found))
                     click.echo(" | ".join(rows[-1]), err=True)
     conditions = watch.end()
     engines_used = [f"Node.js {version_of(node_in(packages))}", *([version_of(CHROMIUM)] if CHROMIUM else [])]

@@ -29,8 +29,8 @@ TITLE = "Products of one row with weights of 4 bits"
 WIDTHS = (4096, 11008)
 """Rows and columns of every other matrix; of those between them, columns and rows."""
 _PAIR_BYTES = WIDTHS[0] * WIDTHS[1]  # of two matrices, without scales
-_LEAST_BYTES = 3 * _PAIR_BYTES  # of a chain, 135 MB
-_MOST_BYTES = 1_400_000_000  # scales and zero points add a third at most, and files of ONNX end at 2 GiB
+_MIN_BYTES = 3 * _PAIR_BYTES  # of a chain, 135 MB
+_MAX_BYTES = 1_400_000_000  # scales and zero points add a third at most, and files of ONNX end at 2 GiB
 _CACHES = 4  # times the bytes that caches hold
 _MEMORY = 1 / 16  # of the machine's, as a model is held several times while it is made, compiled and loaded
 _MICROSOFT = "com.microsoft"
@@ -58,13 +58,14 @@ def cache_bytes(threads: int, devices: Path = Path("/sys/devices/system/cpu")) -
 
 def pairs_of_matrices(cache: int, memory: int) -> int:
     """Of a chain that is several times as large as caches of so many bytes, or as a machine's memory allows."""
-    most = max(min(_MOST_BYTES, int(memory * _MEMORY)), _LEAST_BYTES)
-    return math.ceil(min(max(_CACHES * cache, _LEAST_BYTES), most) / _PAIR_BYTES)
+    most = max(min(_MAX_BYTES, int(memory * _MEMORY)), _MIN_BYTES)
+    return math.ceil(min(max(_CACHES * cache, _MIN_BYTES), most) / _PAIR_BYTES)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How weights are stored: items that share a scale, whether there are zero points, what engines may round rows to.
+    """How weights are stored: elements that share a scale, whether there are zero points, what engines may round rows
+    to.
 
     Attributes:
         level: `accuracy_level` of `MatMulNBits`; 0 keeps rows in float32, 4 lets them be rounded to 8 bits.
@@ -104,8 +105,8 @@ def model_of(kind: Kind, pairs: int) -> onnx.ModelProto:
     """The chain, whose results are about as large as what is multiplied."""
     rng = np.random.default_rng(0)
     nodes, constants, name = [], [], "x"
-    for place in range(2 * pairs):
-        depth, columns = WIDTHS if place % 2 == 0 else WIDTHS[::-1]
+    for position in range(2 * pairs):
+        depth, columns = WIDTHS if position % 2 == 0 else WIDTHS[::-1]
         blocks = -(-depth // kind.block)
         scales = rng.uniform(0.5, 1, (columns, blocks)) / (3.5 * np.sqrt(depth))  # 3.5: the deviation of their products
         parts = {
@@ -115,10 +116,10 @@ def model_of(kind: Kind, pairs: int) -> onnx.ModelProto:
         if kind.zeros:
             low, high = rng.integers(6, 10, (2, columns, -(-blocks // 2)), dtype=np.uint8)
             parts["zeros"] = low | high << 4
-        constants += [numpy_helper.from_array(array, f"{key}{place}") for key, array in parts.items()]
+        constants += [numpy_helper.from_array(array, f"{key}{position}") for key, array in parts.items()]
         sizes = {"K": depth, "N": columns, "bits": 4, "block_size": kind.block, "accuracy_level": kind.level}
-        inputs = [name, *(f"{key}{place}" for key in parts)]
-        name = f"y{place}"
+        inputs = [name, *(f"{key}{position}" for key in parts)]
+        name = f"y{position}"
         nodes.append(helper.make_node("MatMulNBits", inputs, [name], domain=_MICROSOFT, **sizes))
     given, result = (helper.make_tensor_value_info(each, TensorProto.FLOAT, [1, WIDTHS[0]]) for each in ("x", name))
     graph = helper.make_graph(nodes, "chain", [given], [result], constants)

@@ -1,4 +1,4 @@
-"""The picture of the parts of nnefc and of who imports whom, drawn from the imports themselves.
+"""The image of the parts of nnefc and of who imports whom, drawn from the imports themselves.
 
 python docs/draw_architecture.py
 
@@ -16,7 +16,7 @@ from pathlib import Path
 __all__ = ["PARTS", "arrows_between_parts", "circles", "drawing", "imports", "modules", "part_of"]
 
 ROOT = Path(__file__).parents[1]
-PICTURE = Path(__file__).with_name("architecture.svg")
+IMAGE = Path(__file__).with_name("architecture.svg")
 
 _FOLDERS = {"compiler": "nnefc", "passes": "nnefc.passes", "targets": "nnefc.targets"}
 
@@ -166,7 +166,7 @@ def shortest(arrows: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
 
 @dataclass(frozen=True)
 class _Box:
-    """A part in the picture: the column and row of its place, whose folder it is in, what it does."""
+    """A part in the image: the column and row of its place, whose folder it is in, what it does."""
 
     column: float
     row: int
@@ -240,7 +240,7 @@ _STYLE = """
 
 
 def drawing(graph: Mapping[str, Collection[str]]) -> str:
-    """The picture as SVG, of what each module imports."""
+    """The image as SVG, of what each module imports."""
     arrows = arrows_between_parts(graph)
     drawn = shortest({part: others - {"support"} for part, others in arrows.items() if part != "support"})
     width = int(_MARGIN * 2 + 5 * _STEP_X + _WIDTH)
@@ -278,4 +278,4 @@ def _box(part: str, box: _Box) -> str:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(drawing(imports(modules())), encoding="utf-8")
+    IMAGE.write_text(drawing(imports(modules())), encoding="utf-8")

@@ -42,7 +42,7 @@ _READERS_TEXT = (
 _GRAPHS_TEXT = (
     "    make fuzz MINUTES=60",
     "",
-    "Graphs of ONNX's operators with random attributes, types and shapes, tensors without items among them, and",
+    "Graphs of ONNX's operators with random attributes, types and shapes, tensors without elements among them, and",
     "sequences, optional values and strings between tensors, of the operator sets 13 to 28, compared with float64",
     "within bounds that follow from each graph. Floats are float32, float16, bfloat16 or float64, and products may",
     "be of bfloat16 or float16. Several graphs are one library; one that is wrong is halved. Where inputs hold",
@@ -53,7 +53,7 @@ _GRAPHS_TEXT = (
 
 
 def _readers(record: Mapping[str, Any]) -> Iterator[str]:
-    yield from ("| reader | reads | inputs tried | minutes | findings, mended |", "|---|---|---|---|---|")
+    yield from ("| reader | reads | inputs tried | minutes | findings, fixed |", "|---|---|---|---|---|")
     for name, reads in _READERS.items():
         counts = record["readers"][name]
         yield f"| `{name}` | {reads} | {counts['inputs']:,} | {counts.get('minutes', 0):,} | {counts['found']:,} |"
@@ -84,16 +84,16 @@ def _graphs(record: Record) -> Iterator[str]:
     if ended:
         yield f"{ended:,} ended onnxruntime's process when it was asked for its results."
     yield from _asked(record)
-    yield from _left_open(record)
-    yield "Every other difference was mended; the least graphs that show them are in `tests/fuzz/corpus`."
+    yield from _left_dynamic(record)
+    yield "Every other difference was fixed; the least graphs that show them are in `tests/fuzz/corpus`."
     yield ""
     yield from ("| compiled | graphs | of these refused | runs |", "|---|---|---|---|")
     for name, counts in sorted(ways.items()):
         mark = " \\*" if name in WAYS and WAYS[name].is_emulated else ""
-        own = counts["graphs"] - counts.get("without open sizes", 0)
+        own = counts["graphs"] - counts.get("without dynamic sizes", 0)
         yield f"| {name}{mark} | {own:,} | {counts['refused']:,} | {counts['runs']:,} |"
     yield ""
-    yield "| found and mended | compiled |"
+    yield "| found and fixed | compiled |"
     yield "|---|---|"
     for path in sorted((FUZZ / "corpus").glob("*.txt")):
         what, way, *_ = path.read_text(encoding="utf-8").splitlines()
@@ -113,18 +113,21 @@ def _untried(nodes: Mapping[str, int]) -> list[str]:
 
 def _asked(record: Record) -> Iterator[str]:
     """Of what share of the results nothing is asked, where that was counted."""
-    items, spared, graphs = (record.total("graphs", what) for what in ("items", "not asked", "not judged"))
-    if items:
-        yield f"Of {items:,} items of results, nothing is asked of {spared / items:.2%}, which roundings or comparisons"
-        yield f"before them may turn, nor of any item of {graphs:,} graphs." if graphs else "before them may turn."
+    elements, spared, graphs = (record.total("graphs", what) for what in ("items", "not asked", "not judged"))
+    if elements:
+        yield (
+            f"Of {elements:,} elements of results, nothing is asked of {spared / elements:.2%}, which "
+            f"roundings or comparisons"
+        )
+        yield f"before them may turn, nor of any element of {graphs:,} graphs." if graphs else "before them may turn."
 
 
-def _left_open(record: Record) -> Iterator[str]:
+def _left_dynamic(record: Record) -> Iterator[str]:
     """How many sizes were left open of those that were drawn for it, where that was counted."""
-    sizes, closed, without = (record.total("graphs", what) for what in ("sizes", "closed", "without open sizes"))
+    sizes, closed, without = (record.total("graphs", what) for what in ("sizes", "closed", "without dynamic sizes"))
     if sizes:
         yield f"Of {sizes:,} sizes of inputs that were drawn to be left open, {closed:,} were closed again:"
-        yield f"operators ask something of them. {without:,} graphs had no open size then, and are not in the table."
+        yield f"operators ask something of them. {without:,} graphs had no dynamic size then, and are not in the table."
 
 
 def _runtime(record: Mapping[str, Any]) -> Iterator[str]:
@@ -145,8 +148,8 @@ def page() -> str:
         "Random networks": (*_GRAPHS_TEXT, *_graphs(record)),
         "The runtime under stress": ("    make stress MINUTES=60", "", *_runtime(record)),
     }
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(_BEGIN)
-    _, _, after = rest.partition(_END)
+    before, _, tail = PAGE.read_text(encoding="utf-8").partition(_BEGIN)
+    _, _, after = tail.partition(_END)
     body = "\n\n".join(f"## {title}\n\n" + "\n".join(lines) for title, lines in sections.items())
     return f"{before}{_BEGIN}{body}\n{_END}{after}"
 

@@ -43,8 +43,8 @@ def table() -> str:
 
 def page() -> str:
     """The page with the table as it should be."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(_BEGIN)
-    return f"{before}{_BEGIN}{table()}{_END}{rest.partition(_END)[2]}"
+    before, _, tail = PAGE.read_text(encoding="utf-8").partition(_BEGIN)
+    return f"{before}{_BEGIN}{table()}{_END}{tail.partition(_END)[2]}"
 
 
 if __name__ == "__main__":

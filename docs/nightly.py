@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "what-works.md"
 RECORD = ROOT / "tests" / "nightly.json"
 PARTS = 4
-MOST_NAMED = 20
+MAX_NAMED = 20
 """Failed tests that the page names."""
 _BEGIN, _END = "<!-- nightly -->\n", "<!-- end of nightly -->\n"
 _WRITTEN = (":!docs/what-works.md", ":!tests/nightly.json")
@@ -82,8 +82,8 @@ def verdict_of(results: Path, commit: str, minutes: float) -> Verdict:
 def page() -> str:
     """The text of the page, with the section of this record."""
     record: Mapping[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(_BEGIN)
-    _, _, after = rest.partition(_END)
+    before, _, tail = PAGE.read_text(encoding="utf-8").partition(_BEGIN)
+    _, _, after = tail.partition(_END)
     body = "\n".join(["## All tests", "", *_HEAD, *_table(record)])
     return f"{before}{_BEGIN}{body}\n{_END}{after}"
 
@@ -104,8 +104,8 @@ def _table(record: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield (
             "Failed: "
-            + ", ".join(f"`{name}`" for name in failed[:MOST_NAMED])
-            + ", and others" * (len(failed) > MOST_NAMED)
+            + ", ".join(f"`{name}`" for name in failed[:MAX_NAMED])
+            + ", and others" * (len(failed) > MAX_NAMED)
             + "."
         )
 

@@ -1,4 +1,4 @@
-"""Write the pictures of pages in docs/how-to/pictures, as headless Chromium shows them.
+"""Write the images of pages in docs/how-to/pictures, as headless Chromium shows them.
 
     python docs/screenshots.py [NAME...]
 
@@ -23,7 +23,7 @@ sys.path += [str(ROOT / "tests" / "helpers"), str(ROOT / "examples" / "browser")
 
 from chromium import Page  # noqa: E402
 
-__all__ = ["FOLDER", "PICTURES"]
+__all__ = ["FOLDER", "IMAGES"]
 
 FOLDER = ROOT / "docs" / "how-to" / "pictures"
 _DIGITS = ROOT / "examples" / "digits" / "model.nnef"
@@ -36,7 +36,7 @@ def view(folder: Path) -> bytes:
     with Page(1100, 640) as browser:
         browser.open(f"{page.as_uri()}#find=conv")
         browser.wait_for("document.querySelector('.chosen')")
-        return browser.picture()
+        return browser.image()
 
 
 def _show_profile(browser: Page, folder: Path) -> None:
@@ -48,7 +48,7 @@ def _show_profile(browser: Page, folder: Path) -> None:
 def profile(folder: Path) -> bytes:
     with Page(1060, 2080) as browser:
         _show_profile(browser, folder)
-        return browser.picture()
+        return browser.image()
 
 
 def timeline(folder: Path) -> bytes:
@@ -61,7 +61,7 @@ def timeline(folder: Path) -> bytes:
         )
         browser.command("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=-900)
         browser.wait_for(f"{part}.querySelector('svg').viewBox.baseVal.width < 999")
-        return browser.picture()
+        return browser.image()
 
 
 def browser(folder: Path) -> bytes:
@@ -78,12 +78,12 @@ def browser(folder: Path) -> bytes:
         seven = [(60, 60), (120, 60), (190, 60), (165, 110), (140, 160), (120, 215)]
         page.drag([(x + dx, y + dy) for dx, dy in seven])
         page.wait_for("document.querySelector('#digits .results span')?.textContent")
-        found = page.picture()
+        found = page.image()
         server.shutdown()
     return found
 
 
-PICTURES: Mapping[str, Callable[[Path], bytes]] = {
+IMAGES: Mapping[str, Callable[[Path], bytes]] = {
     "view": view,
     "profile": profile,
     "timeline": timeline,
@@ -110,5 +110,5 @@ def _nnefc(*arguments: object) -> None:
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
-        for picture in sys.argv[1:] or PICTURES:
-            (FOLDER / f"{picture}.png").write_bytes(PICTURES[picture](Path(name)))
+        for image in sys.argv[1:] or IMAGES:
+            (FOLDER / f"{image}.png").write_bytes(IMAGES[image](Path(name)))

@@ -149,10 +149,10 @@ def table(wheel: Path) -> list[str]:
     """A line for each folder of the package: its files, their bytes, and their bytes in the wheel."""
     rows: dict[str, list[int]] = {}
     with zipfile.ZipFile(wheel) as archive:
-        for item in archive.infolist():
-            row = rows.setdefault(item.filename.rpartition("/")[0], [0, 0, 0])
-            for place, number in enumerate((1, item.file_size, item.compress_size)):
-                row[place] += number
+        for element in archive.infolist():
+            row = rows.setdefault(element.filename.rpartition("/")[0], [0, 0, 0])
+            for position, number in enumerate((1, element.file_size, element.compress_size)):
+                row[position] += number
     lines = [f"{'folder':<38} {'files':>5} {'bytes':>9} {'in the wheel':>13}"]
     for name, (count, size, packed) in sorted(rows.items()):
         lines.append(f"{name:<38} {count:>5} {size:>9,} {packed:>13,}")

@@ -27,11 +27,11 @@ EXTRA = "dev"
 def lines(report: Mapping[str, Any]) -> list[str]:
     """A line for each package of pip's report but this one, in the form of requirements files."""
     made = []
-    for item in report["install"]:
-        name, version = item["metadata"]["name"].lower().replace("_", "-"), item["metadata"]["version"]
+    for element in report["install"]:
+        name, version = element["metadata"]["name"].lower().replace("_", "-"), element["metadata"]["version"]
         if name == "nnefc":
             continue
-        made.append(f"{name}=={version} --hash=sha256:{item['download_info']['archive_info']['hashes']['sha256']}")
+        made.append(f"{name}=={version} --hash=sha256:{element['download_info']['archive_info']['hashes']['sha256']}")
     return sorted(made)
 
 

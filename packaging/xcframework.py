@@ -5,7 +5,7 @@
 Drag it into a project of Xcode, or name it as a binary target of a Swift package; Swift then says `import digits`, and
 C `#include <digits/nnefc.h>`. It needs no Mac: the linker here knows macOS alone, whose libraries for Apple's
 processors are those of iOS but for the platform that a load command names. So that is written into copies of one
-library, and these are signed ad hoc anew. Xcode signs them with the app.
+library, and these are signed ad hoc again. Xcode signs them with the app.
 """
 
 from __future__ import annotations
@@ -114,11 +114,11 @@ def _write_framework(folder: Path, name: str, platform: Platform, library: bytes
     """A framework, whose parts are in a folder of a version on macOS, with links to them."""
     versioned = platform.name == "macos"
     inside = folder / "Versions" / "A" if versioned else folder
-    place = f"{name}.framework/" + ("Versions/A/" if versioned else "") + name
+    position = f"{name}.framework/" + ("Versions/A/" if versioned else "") + name
     resources = inside / "Resources" if versioned else inside
     for part in (inside / "Headers", inside / "Modules", resources):
         part.mkdir(parents=True, exist_ok=True)
-    (inside / name).write_bytes(for_platform(library, platform, f"@rpath/{place}"))
+    (inside / name).write_bytes(for_platform(library, platform, f"@rpath/{position}"))
     (inside / name).chmod(0o755)
     for header in _HEADERS:
         (inside / "Headers" / header).write_bytes((RUNTIME / header).read_bytes())
@@ -195,8 +195,8 @@ def _sign(data: bytearray, command: int) -> None:
             raise ValueError("the library is signed with another hash than SHA-256")
         for page in range(pages):
             content = data[page << page_bits : min(page + 1 << page_bits, limit)]
-            place = at + hashes + page * size
-            data[place : place + size] = hashlib.sha256(content).digest()[:size]
+            position = at + hashes + page * size
+            data[position : position + size] = hashlib.sha256(content).digest()[:size]
 
 
 def _plist(**members: object) -> bytes:

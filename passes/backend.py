@@ -30,7 +30,7 @@ from nnefc.passes.plan.program import Program
 from nnefc.passes.plan.symbols import ENTRY
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.in_place import InPlace
-from nnefc.symbolic.dims import MAX_ITEMS, Dimension
+from nnefc.symbolic.dims import MAX_ELEMENTS, Dimension
 from nnefc.targets.machine.any_target import AnyTarget
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
     "Lowered",
     "LoweredKernel",
     "ObjectCompiler",
-    "OperandPlace",
+    "OperandLocation",
     "Settings",
     "TimedKernel",
 ]
@@ -76,8 +76,9 @@ class KernelUse:
         in_place: what the memory plan may do with its operands.
         aligned: whether all operands begin at multiples of the backend's alignment.
         sizes: what it is written with that is known at run time.
-        checked: whether it looks at every place that it reads or writes.
-        item_ranges: the least and the greatest item of operands that are constants in all calls, by their positions.
+        checked: whether it looks at every position that it reads or writes.
+        element_ranges: the least and the greatest element of operands that are constants in all calls, by their
+            positions.
     """
 
     name: str
@@ -87,7 +88,7 @@ class KernelUse:
     aligned: bool
     sizes: Sequence[tirx.Var] = ()
     checked: bool = False
-    item_ranges: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    element_ranges: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class LoweredKernel:
     Attributes:
         scheduled: its loops as they run.
         parameters: the types of the function that the entry calls: a pointer for each operand, and one to its
-            workspace if it has one. The open dimensions that it is written with follow them.
+            workspace if it has one. The dynamic dimensions that it is written with follow them.
         workspace_bytes: what the memory plan has to provide for it.
         scratch_bytes: what one worker of the host needs at most during a call, besides its stack.
         host: flat code with a symbol, if the host runs it.
@@ -120,7 +121,7 @@ class LoweredKernel:
 
 @dataclass(frozen=True)
 class TimedKernel:
-    """A kernel at one place of a network, as its profile describes it.
+    """A kernel at one position of a network, as its profile describes it.
 
     Attributes:
         kernel: its name.
@@ -138,12 +139,12 @@ class TimedKernel:
     operations: int
     bytes: int
     operators: tuple[str, ...] = ()
-    reads: tuple[OperandPlace, ...] = ()
-    writes: tuple[OperandPlace, ...] = ()
+    reads: tuple[OperandLocation, ...] = ()
+    writes: tuple[OperandLocation, ...] = ()
 
 
 @dataclass(frozen=True)
-class OperandPlace:
+class OperandLocation:
     """Where an operand of a kernel lies.
 
     Attributes:
@@ -241,13 +242,13 @@ class Backend(ABC):
     Attributes:
         target: the machine; its `host` is the CPU that runs the entry.
         alignment: bytes, at multiples of which the memory plan lets operands begin.
-        most_items: of a tensor, where sizes are open; larger ones are refused when they are set.
+        max_elements: of a tensor, where sizes are open; larger ones are refused when they are set.
         takes_specializations: whether a library may have code of its own for some sizes.
         takes_text: whether a network may compute with strings.
         takes_profile: whether a library can time its kernels.
         patches: whether the first layers are computed a few rows at a time.
         merges_kernels: whether kernels that differ in numbers alone become one function.
-        takes_checks: whether kernels can look at every place that they read or write.
+        takes_checks: whether kernels can look at every position that they read or write.
         compares_kernels: whether kernels can be run between two passes, by :meth:`runnable`.
         passes: all passes, in their order.
         computations: how operators are computed, by their names, besides what holds for all backends.
@@ -255,7 +256,7 @@ class Backend(ABC):
 
     target: AnyTarget
     alignment = 1
-    most_items = MAX_ITEMS
+    max_elements = MAX_ELEMENTS
     takes_specializations = False
     takes_text = False
     takes_profile = False

@@ -18,13 +18,13 @@ from tvm import tirx
 from tvm.ir import GlobalVar
 
 from nnefc.ir.attributes import RULE
-from nnefc.ir.network import Body, Choice, Control, Loop, Network, called_controls
-from nnefc.passes.backend import Backend, KernelUse, Lowered, LoweredKernel, OperandPlace, TimedKernel
-from nnefc.passes.compute.dot.byte_split import use_two_digits
-from nnefc.passes.compute.dot.depthwise_int8x4 import use_words
-from nnefc.passes.compute.dot.depthwise_int16x2 import use_pairs_of_bytes
+from nnefc.ir.network import Body, Control, If, Loop, Network, called_controls
+from nnefc.passes.backend import Backend, KernelUse, Lowered, LoweredKernel, OperandLocation, TimedKernel
+from nnefc.passes.compute.dot.byte_split import use_byte_split
+from nnefc.passes.compute.dot.depthwise_int8x4 import use_int8x4
+from nnefc.passes.compute.dot.depthwise_int16x2 import use_int16x2
 from nnefc.passes.compute.dot.dot_intrinsics import use_dot_products
-from nnefc.passes.compute.dot.packed_int4 import use_packed_items
+from nnefc.passes.compute.dot.packed_int4 import use_packed_elements
 from nnefc.passes.compute.vector_math import use_vector_math
 from nnefc.passes.legalize.element_wise import ELEMENT_WISE
 from nnefc.passes.legalize.quantization import QUANTIZATION
@@ -32,7 +32,7 @@ from nnefc.passes.legalize.reductions import REDUCTIONS
 from nnefc.passes.legalize.reshape_views import VIEWS
 from nnefc.passes.manager import Pass, PassManager, Phase
 from nnefc.passes.plan.entry import entry_function
-from nnefc.passes.plan.entry_sizes import counted_sizes, sizes_function
+from nnefc.passes.plan.entry_sizes import data_dependent_sizes, sizes_function
 from nnefc.passes.plan.kernel_reuse import CompiledKernels
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
 from nnefc.passes.plan.merge_kernels import merged_kernels
@@ -42,25 +42,25 @@ from nnefc.passes.plan.program import (
     Pool,
     Program,
     Step,
-    called_with_items,
-    face_of,
-    item_ranges,
-    kernel_steps,
+    called_with_elements,
+    element_ranges,
+    interface_of,
+    kernel_stages,
     program_of,
 )
 from nnefc.passes.plan.symbols import ENTRY, SIZES
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.passes.schedule.in_place import InPlace, in_place_of
-from nnefc.passes.schedule.schedules import open_sizes_of
+from nnefc.passes.schedule.schedules import dynamic_sizes_of
 from nnefc.support.internal_errors import working_in, working_on
 from nnefc.symbolic.dims import is_known
 
 __all__ = [
     "MAIN",
     "GraphContext",
+    "LibraryContext",
     "Lowered",
-    "Place",
     "ProgramContext",
     "ProgramState",
     "Receiver",
@@ -72,8 +72,8 @@ __all__ = [
     "merge_kernels",
     "optimized",
     "plan_buffers",
+    "register_operators",
     "split_into_patches",
-    "use_own_operators",
     "without_code",
 ]
 
@@ -112,7 +112,7 @@ def optimized(network: Network, manager: PassManager, unit: str = MAIN) -> Netwo
     Args:
         unit: what observers know the network by.
     """
-    use_own_operators()
+    register_operators()
     context = GraphContext(manager.settings)
     for step in manager.of(Phase.GRAPH, Phase.LEGALIZE):
         working_in(f"the pass '{step.name}'")
@@ -136,9 +136,9 @@ def _after(step: Pass, part: _Part, manager: PassManager, context: GraphContext,
         match control:
             case _ if index not in called:  # nothing needs its results
                 controls.append(control)
-            case Choice(then, other):
+            case If(then, other):
                 controls.append(
-                    Choice(
+                    If(
                         _after(step, then, manager, context, units[0]),
                         _after(step, other, manager, context, units[1]),
                     )
@@ -173,23 +173,23 @@ def _noted(name: str, legalize: Callable[..., Any]) -> Callable[..., Any]:
     return noted
 
 
-def use_own_operators() -> None:
+def register_operators() -> None:
     """Make TVM know the operators of kernels that are this compiler's own, in this process."""
     use_vector_math()
     use_dot_products()
-    use_packed_items()
-    use_two_digits()
-    use_words()
-    use_pairs_of_bytes()
+    use_packed_elements()
+    use_byte_split()
+    use_int8x4()
+    use_int16x2()
 
 
-def without_code(network: Network, receive: Receiver, place: Place) -> Lowered:
+def without_code(network: Network, receive: Receiver, library_context: LibraryContext) -> Lowered:
     """A network of whose sizes only those of programs beside it have code: its face, and room for their workspaces."""
-    program = face_of(network)
+    program = interface_of(network)
     plan = MemoryPlan((), {}, {}, {}, 0, (), (), (), 0, 0).with_room()
-    symbol = place.symbol.replace(ENTRY, SIZES)
-    receive(sizes_function(program, plan, [d.var for d in network.open_dimensions], symbol=symbol))
-    return Lowered(tvm.IRModule({}), (), program, plan, place.symbol)
+    symbol = library_context.symbol.replace(ENTRY, SIZES)
+    receive(sizes_function(program, plan, [d.var for d in network.dynamic_dimensions], symbol=symbol))
+    return Lowered(tvm.IRModule({}), (), program, plan, library_context.symbol)
 
 
 def joined(programs: Sequence[Lowered]) -> Lowered:
@@ -202,14 +202,14 @@ def joined(programs: Sequence[Lowered]) -> Lowered:
 
 
 @dataclass(frozen=True)
-class Place:
+class LibraryContext:
     """Where a program stands among several of one library.
 
     Attributes:
         pool: constants, and names of kernels, of all.
         symbol: of its entry.
         has_others: whether others run in its place for some sizes.
-        counted: of one of these others, the sizes that it has to write: those of `counted_sizes` of the first.
+        counted: of one of these others, the sizes that it has to write: those of `data_dependent_sizes` of the first.
         timed: the calls of kernels that are timed, of all; None if none are.
         operators: what the model computes tensors by, for the description of what is timed.
         checked: what of the model computes tensors, for what failed checks say; None if nothing is checked.
@@ -238,12 +238,16 @@ class ProgramContext:
     """
 
     backend: Backend
-    place: Place
+    library_context: LibraryContext
 
     @property
     def merges(self) -> bool:
         """Whether kernels that differ in numbers alone become one function."""
-        return self.backend.merges_kernels and self.place.compiled is None and self.place.checked is None
+        return (
+            self.backend.merges_kernels
+            and self.library_context.compiled is None
+            and self.library_context.checked is None
+        )
 
 
 @dataclass(frozen=True)
@@ -294,17 +298,17 @@ class ProgramState:
         return tvm.IRModule(functions)
 
     @property
-    def open_dimensions(self) -> list[tirx.Var]:
+    def dynamic_dimensions(self) -> list[tirx.Var]:
         """The dimensions that the entry is given when they are set, or computes before the kernels that need them."""
         network = self.network
-        return [d.var for d in network.open_dimensions] + [c.var for c in network.unlimited_counts]
+        return [d.var for d in network.dynamic_dimensions] + [c.var for c in network.unbounded_data_dependent_sizes]
 
 
 def lower(
     network: Network,
     manager: PassManager,
     receive: Receiver = lambda _kernel: None,
-    place: Place | None = None,
+    library_context: LibraryContext | None = None,
 ) -> Lowered:
     """Takes a network all the way to code generation.
 
@@ -313,50 +317,50 @@ def lower(
         receive: given each kernel of the host, so that code generation need not wait for the others.
         place: where the program stands among several of one library.
 
-    The ranges of the network's open dimensions hold around the call: see :func:`nnefc.symbolic.dims.ranges`.
+    The ranges of the network's dynamic dimensions hold around the call: see :func:`nnefc.symbolic.dims.ranges`.
 
     Raises:
         CompileError: an operation has no lowering.
     """
-    backend, place = manager.backend, place or Place()
-    unit = place.symbol.replace(ENTRY, MAIN)
+    backend, library_context = manager.backend, library_context or LibraryContext()
+    unit = library_context.symbol.replace(ENTRY, MAIN)
     with backend.target.host.to_tvm():
         network = optimized(network, manager, unit)
     working_in("scheduling")
-    context = ProgramContext(backend, place)
+    context = ProgramContext(backend, library_context)
     state: ProgramState = manager.run([Phase.PROGRAM], ProgramState(network), context, unit)
     state = _with_kernels(state, manager, context, receive)
     working_in("the memory plan")
-    before = len(place.timed or ())
+    before = len(library_context.timed or ())
     state = manager.run([Phase.PLAN], state, context, unit)
     if context.merges:
         for kernel in state.kernels.values():
             if kernel.host is not None and kernel.same is None:
                 receive(kernel.host)
     program, plan = state.listed, state.planned
-    if state.open_dimensions or (place.counted is None and network.all_counts):
-        own = place.symbol.replace(ENTRY, SIZES)
-        receive(sizes_function(program, plan, state.open_dimensions, backend.most_items, own))
-    steps = (place.timed or ())[before:]
-    timed = tuple(_timed(step, program, state.kernels, plan, place.operators) for step in steps)
+    if state.dynamic_dimensions or (library_context.counted is None and network.all_data_dependent_sizes):
+        own = library_context.symbol.replace(ENTRY, SIZES)
+        receive(sizes_function(program, plan, state.dynamic_dimensions, backend.max_elements, own))
+    steps = (library_context.timed or ())[before:]
+    timed = tuple(_timed(step, program, state.kernels, plan, library_context.operators) for step in steps)
     called = tuple(state.kernels[gv] for gv in state.called)
-    return Lowered(state.module, called, program, plan, place.symbol, timed)
+    return Lowered(state.module, called, program, plan, library_context.symbol, timed)
 
 
 def _with_kernels(
     state: ProgramState, manager: PassManager, context: ProgramContext, receive: Receiver
 ) -> ProgramState:
     """Lowers each kernel of a program, unless the memory plan can do without it."""
-    backend, place, program = context.backend, context.place, state.listed
-    results = {step.kernel: len(step.writes) for step in kernel_steps(program)}
-    unaligned = set(called_with_items(program, backend.alignment))
+    backend, library_context, program = context.backend, context.library_context, state.listed
+    results = {step.kernel: len(step.writes) for step in kernel_stages(program)}
+    unaligned = set(called_with_elements(program, backend.alignment))
     analyses = {gv: KernelAnalysis(func) for gv, func in program.kernels.items()}
     in_place = {gv: in_place_of(kernel) for gv, kernel in analyses.items()}
-    tables = item_ranges(program) if place.checked is not None else {}
+    tables = element_ranges(program) if library_context.checked is not None else {}
     kernels: dict[GlobalVar, LoweredKernel] = {}
     number = len(analyses)
     for done, gv in enumerate(sorted(analyses, key=lambda gv: gv.name_hint)):
-        place.told(done, number)
+        library_context.told(done, number)
         working_on(partial(_kernel_of, program, gv))
         analysis = analyses.pop(gv)
         if in_place[gv].is_view:
@@ -367,13 +371,13 @@ def _with_kernels(
             results[gv],
             in_place[gv],
             aligned=gv not in unaligned,
-            sizes=open_sizes_of(program.kernels[gv]),
-            checked=place.checked is not None,
-            item_ranges=tables.get(gv, {}),
+            sizes=dynamic_sizes_of(program.kernels[gv]),
+            checked=library_context.checked is not None,
+            element_ranges=tables.get(gv, {}),
         )
         kernel = backend.lower(use, manager)
         if not context.merges and kernel.host is not None:
-            same = None if place.compiled is None else place.compiled.like(kernel.host)
+            same = None if library_context.compiled is None else library_context.compiled.like(kernel.host)
             kernel = replace(kernel, same=same)
             if kernel.same is None:
                 receive(kernel.host)
@@ -383,18 +387,18 @@ def _with_kernels(
 
 def list_calls(state: ProgramState, context: ProgramContext) -> ProgramState:
     """Makes the network's graph a list of calls of kernels."""
-    return replace(state, program=program_of(state.network, context.place.pool))
+    return replace(state, program=program_of(state.network, context.library_context.pool))
 
 
 def split_into_patches(state: ProgramState, context: ProgramContext) -> ProgramState:
     """Computes the first layers a few rows at a time."""
-    return replace(state, program=in_patches(state.listed, context.place.pool))
+    return replace(state, program=in_patches(state.listed, context.library_context.pool))
 
 
 def merge_kernels(state: ProgramState, context: ProgramContext) -> ProgramState:
     """Makes kernels that differ in numbers alone calls of one function, which is given the numbers."""
     made = dict(state.kernels)
-    known = (gv for gv in made if not open_sizes_of(state.listed.kernels[gv]))
+    known = (gv for gv in made if not dynamic_sizes_of(state.listed.kernels[gv]))
     functions = {gv: host for gv in known if (host := made[gv].host) is not None}
     for gv, call in merged_kernels(functions, context.backend.target.host.size_type).items():
         symbol = str(call.function.attrs["global_symbol"])
@@ -405,28 +409,28 @@ def merge_kernels(state: ProgramState, context: ProgramContext) -> ProgramState:
 
 def plan_buffers(state: ProgramState, context: ProgramContext) -> ProgramState:
     """Gives each buffer between two kernels an address."""
-    place = context.place
+    library_context = context.library_context
     workspaces = {gv: kernel.workspace_bytes for gv, kernel in state.kernels.items()}
     plan = plan_memory(state.listed, state.in_place, workspaces, context.backend.alignment)
-    has_room = place.has_others and place.counted is None and state.open_dimensions
+    has_room = library_context.has_others and library_context.counted is None and state.dynamic_dimensions
     return replace(state, plan=plan.with_room() if has_room else plan)
 
 
 def build_entry(state: ProgramState, context: ProgramContext) -> ProgramState:
     """Makes the memory plan a function that calls the kernels."""
-    place, kernels = context.place, state.kernels
+    library_context, kernels = context.library_context, state.kernels
     entry, called = entry_function(
         state.listed,
         state.planned,
         {gv: kernel.parameters for gv, kernel in kernels.items()},
         context.backend.memory(),
-        state.open_dimensions,
-        place.counted if place.counted is not None else counted_sizes(state.listed),
-        place.symbol,
-        place.timed,
+        state.dynamic_dimensions,
+        library_context.counted if library_context.counted is not None else data_dependent_sizes(state.listed),
+        library_context.symbol,
+        library_context.timed,
         {gv: kernel.same for gv, kernel in kernels.items() if kernel.same is not None},
         {gv: kernel.numbers for gv, kernel in kernels.items()},
-        place.checked,
+        library_context.checked,
     )
     return replace(state, entry=entry, called=called)
 
@@ -434,7 +438,7 @@ def build_entry(state: ProgramState, context: ProgramContext) -> ProgramState:
 def _kernel_of(program: Program, kernel: GlobalVar) -> str:
     """The kernel, and what of the model it computes, for messages."""
     tensors = dict.fromkeys(
-        name for step in kernel_steps(program) if step.kernel.same_as(kernel) for name in step.tensors
+        name for step in kernel_stages(program) if step.kernel.same_as(kernel) for name in step.tensors
     )
     shown = ", ".join(f"'{name}'" for name in tensors)
     return f"the kernel '{kernel.name_hint}'" + (f", which computes {shown}" if shown else "")
@@ -461,10 +465,12 @@ def _timed(
     )
 
 
-def _place_of(buffer: Buffer, plan: MemoryPlan) -> OperandPlace:
+def _place_of(buffer: Buffer, plan: MemoryPlan) -> OperandLocation:
     type_ = f"{buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
     size = buffer.bytes if isinstance(buffer.bytes, int) else 0
-    found = plan.places.get(buffer)
+    found = plan.positions.get(buffer)
     if found is None:
-        return OperandPlace("body", 0, None, size, type_)
-    return OperandPlace(found.base, found.index, found.offset if isinstance(found.offset, int) else None, size, type_)
+        return OperandLocation("body", 0, None, size, type_)
+    return OperandLocation(
+        found.base, found.index, found.offset if isinstance(found.offset, int) else None, size, type_
+    )

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from draw_architecture import PARTS, PICTURE, arrows_between_parts, circles, drawing, imports, modules, part_of
+from draw_architecture import IMAGE, PARTS, arrows_between_parts, circles, drawing, imports, modules, part_of
 
 ROOT = Path(__file__).parents[1]
 RUNTIME = ROOT / "targets" / "runtime"
@@ -165,7 +165,7 @@ def test_the_parts_of_one_backend_do_not_know_those_of_another() -> None:
 BUILDERS = re.compile(r"tvm\.(te|tir|tirx|s_tir|topi|script|relax\.op)\b")
 EXCEPTIONS = {
     "nnefc/frontends/onnx/gradient.py": "adds up the target, whose derivative Relax then takes",
-    "nnefc/frontends/onnx/operator.py": "widens half floats, and reads whether the sizes of a type are numbers",
+    "nnefc/frontends/onnx/operator.py": "widens 16-bit floats, and reads whether the sizes of a type are numbers",
 }
 """Modules of front ends that name operators of Relax or TIR, and what for."""
 
@@ -182,9 +182,9 @@ def of_tvm(path: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             whole = ast.unparse(node)
-            first, _, rest = whole.partition(".")
+            first, _, tail = whole.partition(".")
             if first in names:
-                yield f"{names[first]}.{rest}"
+                yield f"{names[first]}.{tail}"
 
 
 def test_front_ends_build_no_computations() -> None:
@@ -220,8 +220,8 @@ def test_circles_are_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a", "d"}}) == [["b", "c"], ["d"]]
 
 
-def test_the_picture_is_that_of_the_imports() -> None:
-    assert PICTURE.read_text() == drawing(graph()), "to bring it up to date: python docs/draw_architecture.py"
+def test_the_image_is_that_of_the_imports() -> None:
+    assert IMAGE.read_text() == drawing(graph()), "to bring it up to date: python docs/draw_architecture.py"
 
 
 # --- the C in every library

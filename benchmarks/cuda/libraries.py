@@ -52,8 +52,8 @@ def main(folder: Path, networks: tuple[str, ...], arch: int) -> None:
 
 def compile_network(folder: Path, name: str, batch: int, arch: int, precisions: tuple[str, ...] | list[str]) -> None:
     """One network in several precisions."""
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / f"{name}.onnx"
+    with tempfile.TemporaryDirectory() as position:
+        path = Path(position) / f"{name}.onnx"
         onnx.save(with_batch(repeating(onnx.load(write_twins(ROOT / "build" / "models", name).onnx)), batch), path)
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         shapes = {i.name: list(i.shape) for i in session.get_inputs()}
@@ -92,7 +92,7 @@ def repeating(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def with_batch(model: onnx.ModelProto, batch: int) -> onnx.ModelProto:
-    """The network for several pictures or sentences: it has one, which constants of reshapes name first."""
+    """The network for several images or sentences: it has one, which constants of reshapes name first."""
     if batch == 1:
         return model
     graph = model.graph

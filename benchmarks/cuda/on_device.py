@@ -45,7 +45,7 @@ def main() -> int:
         "torch": torch.__version__,
         "date": time.strftime("%Y-%m-%d %H:%M"),
     }
-    for name in given.names or sorted(place.parent.name for place in given.folder.glob("*/about.json")):
+    for name in given.names or sorted(position.parent.name for position in given.folder.glob("*/about.json")):
         folder = given.folder / name
         row = json.loads((folder / "about.json").read_text())
         row = {key: row[key] for key in ("network", "batch", "precision", "seconds")} | {"name": name}
@@ -204,7 +204,7 @@ def _lstm() -> Any:
 
 
 def image(size: int) -> Callable[[int], tuple[int, ...]]:
-    """The shape of pictures."""
+    """The shape of images."""
     return lambda batch: (batch, 3, size, size)
 
 

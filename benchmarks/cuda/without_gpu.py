@@ -65,7 +65,7 @@ def agreement() -> list[str]:
         "|---" + "|---:" * len(PRECISIONS) + "|",
     ]
     with tempfile.TemporaryDirectory() as folder:
-        networks = {"digits": (ROOT / "examples" / "digits" / "model.nnef", {"image": _picture()})}
+        networks = {"digits": (ROOT / "examples" / "digits" / "model.nnef", {"image": _image()})}
         for name, build in NETWORKS.items():
             net = Net(seed=len(name))
             path = Path(folder) / f"{len(networks)}.onnx"
@@ -78,7 +78,7 @@ def agreement() -> list[str]:
     return lines
 
 
-def _picture() -> np.ndarray:
+def _image() -> np.ndarray:
     return np.random.default_rng(0).random((1, 1, 8, 8), dtype=np.float32)
 
 

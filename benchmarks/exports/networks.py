@@ -113,8 +113,8 @@ def _typed(self: Any, x: Tensor) -> Tensor:
 
 
 def _logits(self: Any, x: Tensor) -> Tensor:
-    places = torch.arange(x.shape[1])[None]
-    return self.m(x, attention_mask=torch.ones_like(x), position_ids=places, use_cache=False).logits.float()
+    positions = torch.arange(x.shape[1])[None]
+    return self.m(x, attention_mask=torch.ones_like(x), position_ids=positions, use_cache=False).logits.float()
 
 
 def _encoder(name: str, config: str, call: Callable[..., Any] = _hidden, **more: Any) -> Recipe:
@@ -125,7 +125,7 @@ def _encoder(name: str, config: str, call: Callable[..., Any] = _hidden, **more:
 def _decoder(name: str, **more: Any) -> Recipe:
     """A language model, whose length is open; attention is products and a softmax, unless an implementation is given.
 
-    tract does not run PyTorch's own attention where its mask is of truth values, nor heads in groups without it.
+    tract does not run PyTorch's own attention where its mask is of booleans, nor heads in groups without it.
     """
     given = {**_WORDS, "attn_implementation": "eager", **more}
     return _transformers(f"{name}ForCausalLM", f"{name}Config", _ids, call=_logits, **given)

@@ -1,8 +1,8 @@
 """One attention in the spellings that exporters, converters and optimizers write it in, as ONNX models.
 
-Each is of four heads of 32 numbers. Their sizes have names: `b` batch items, `n` queries, `m` keys of another sequence,
-`past` keys of a cache, `t` and `i` tokens of a text and of an image, `w` windows. A model is made with all of them open
-or with numbers in place of some.
+Each is of four heads of 32 numbers. Their sizes have names: `b` batch elements, `n` queries, `m` keys of another
+sequence, `past` keys of a cache, `t` and `i` tokens of a text and of an image, `w` windows. A model is made with all of
+them open or with numbers in place of some.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _torchscript_scores(g: Graph, q: str, k: str) -> str:
 
 
 def torchscript_sdpa_bool(g: Graph) -> str:
-    """A root of the scale on queries and keys, and a mask of truth values made a float one."""
+    """A root of the scale on queries and keys, and a mask of booleans made a float one."""
     q, k, v = g.projections()
     mask = g.given("mask", "b", 1, "n", "n", dtype=np.bool_)
     added = g.do("Where", mask, g.constant(0), g.constant(-math.inf))
@@ -202,7 +202,7 @@ def dynamo_sdpa(g: Graph) -> str:
 
 
 def dynamo_sdpa_bool(g: Graph) -> str:
-    """Zeros in place of NaN where a mask of truth values hides a whole row."""
+    """Zeros in place of NaN where a mask of booleans hides a whole row."""
     q, k, v = (g.permuted(g.given(name, "b", "n", HEADS, SIZE), 0, 2, 1, 3) for name in "qkv")
     root = math.sqrt(SCALE)
     scores = g.do("MatMul", g.scaled(q, root), g.scaled(_dynamo_transposed(g, k), root))
@@ -364,7 +364,7 @@ def cross(g: Graph) -> str:
 
 
 def windows_swin(g: Graph) -> str:
-    """Windows of 7 × 7, a bias of positions, and a mask for each of 16 windows of a picture."""
+    """Windows of 7 × 7, a bias of positions, and a mask for each of 16 windows of an image."""
     x = g.do("Reshape", g.given("x", "w", WINDOW, 3 * WIDTH), g.integers(-1, WINDOW, 3, HEADS, SIZE))
     parts = g.permuted(x, 2, 0, 3, 1, 4)
     q, k, v = (g.do("Gather", parts, g.constant(n, np.int64), axis=0) for n in range(3))
@@ -428,7 +428,7 @@ def parts_of_one_product(g: Graph) -> str:
 
 
 def batches_of_heads(g: Graph) -> str:
-    """`multi_head_attention_forward`: sequences first, batch items and heads as one axis, a causal float mask."""
+    """`multi_head_attention_forward`: sequences first, batch elements and heads as one axis, a causal float mask."""
     q, k, v = (g.given(name, "n", "b", WIDTH) for name in "qkv")
 
     def apart(x: str) -> str:
@@ -475,7 +475,7 @@ def softmax_in_casts(g: Graph) -> str:
 
 
 def _masked(g: Graph, q: str, k: str) -> tuple[str, str]:
-    """Scores with minus infinity where a mask of truth values is false; and the mask."""
+    """Scores with minus infinity where a mask of booleans is false; and the mask."""
     mask = g.given("mask", "b", 1, 1, "n", dtype=np.bool_)
     scores = g.scaled(g.do("MatMul", g.apart(q), g.apart(k, 0, 2, 3, 1)), SCALE)
     return g.do("Where", mask, scores, g.constant(-math.inf)), mask
@@ -526,7 +526,7 @@ class Spelling:
         return _model({self.build(graph): graph}, sizes)
 
     def names(self) -> list[str]:
-        """Of the open dimensions."""
+        """Of the dynamic dimensions."""
         graph = Graph()
         self.build(graph)
         return list(dict.fromkeys(str(size) for _, shape in graph.inputs.values() for size in shape if size in SIZES))

@@ -17,7 +17,8 @@ _MICROSOFT = "com.microsoft"
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a decoder: heads of queries and of keys, items of a head and of the feed-forward layer, words, positions."""
+    """Of a decoder: heads of queries and of keys, elements of a head and of the feed-forward layer, words,
+    positions."""
 
     heads: int
     groups: int
@@ -132,10 +133,10 @@ def _attention(graph: _Graph, layer: int, x: str, heads: Heads) -> None:
         parts = (("q", width), ("k", kept), ("v", kept))
         given = [graph.product(x, f"{name}{layer}", width, columns) for name, columns in parts]
     if not heads.turned:
-        for place, name in enumerate(given[:2]):
-            count = {"num_heads": of.heads if place == 0 else of.groups, "rotary_embedding_dim": 0}
+        for position, name in enumerate(given[:2]):
+            count = {"num_heads": of.heads if position == 0 else of.groups, "rotary_embedding_dim": 0}
             graph.node("RotaryEmbedding", f"{name} position_ids cos sin", f"{name}_turned", _MICROSOFT, **count)
-            given[place] = f"{name}_turned"
+            given[position] = f"{name}_turned"
     tables = " cos sin" if heads.turned else ""
     graph.node(
         "GroupQueryAttention",
@@ -219,6 +220,6 @@ def feeds(
 ) -> dict[str, np.ndarray]:
     """The inputs of a run on these words, after which there are `total`; caches are the last one's."""
     past = {name.replace("present", "past"): array for name, array in caches.items()}
-    places = np.tile(np.arange(total - words.shape[1], total), (len(words), 1))
+    indices = np.tile(np.arange(total - words.shape[1], total), (len(words), 1))
     given = {"input_ids": words, "attention_mask": np.ones((len(words), total), np.int64), **past}
-    return given | ({"position_ids": places} if positions else {})
+    return given | ({"position_ids": indices} if positions else {})

@@ -38,9 +38,9 @@ def mobilenet_v2() -> Built:
     x = conv("input", 32, 3, "first", stride=2)
     stages = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
     blocks = [
-        (widen, channels, stride if place == 0 else 1)
+        (widen, channels, stride if position == 0 else 1)
         for widen, channels, count, stride in stages
-        for place in range(count)
+        for position in range(count)
     ]
     for number, (widen, channels, stride) in enumerate(blocks, 1):
         inputs = graph.channels(x)
@@ -79,9 +79,9 @@ def efficientnet_b0() -> Built:
         (6, 320, 3, 1, 1),
     ]
     blocks = [
-        (widen, channels, size, stride if place == 0 else 1)
+        (widen, channels, size, stride if position == 0 else 1)
         for widen, channels, size, count, stride in stages
-        for place in range(count)
+        for position in range(count)
     ]
     for number, (widen, channels, size, stride) in enumerate(blocks, 1):
         inputs = graph.channels(x)

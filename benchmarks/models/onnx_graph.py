@@ -101,7 +101,7 @@ class OnnxGraph:
 
     def nodes(self, operator: str, count: int, *inputs: str, **attributes: object) -> list[str]:
         """The `count` results of a node."""
-        results = [f"{operator.lower()}{len(self._nodes)}_{place}" for place in range(count)]
+        results = [f"{operator.lower()}{len(self._nodes)}_{position}" for position in range(count)]
         self._nodes.append(helper.make_node(operator, list(inputs), results, **attributes))
         self._channels |= dict.fromkeys(results, self._channels.get(inputs[0], 0))
         return results

@@ -46,8 +46,8 @@ def vit_b16() -> Built:
     x = graph.conv_bias("input", WIDTH, patch, "patches", stride=patch)
     x = graph.node("Transpose", graph.node("Reshape", x, graph.constant([1, WIDTH, patches])), perm=[0, 2, 1])
     of_class = graph.weight("class", graph.normal((1, 1, WIDTH), 1, 1.0), (1, 1, WIDTH))
-    places = graph.weight("places", graph.normal((1, patches + 1, WIDTH), 25, 1.0), (1, patches + 1, WIDTH))
-    x = graph.node("Add", graph.node("Concat", of_class, x, axis=1), places)
+    positions = graph.weight("places", graph.normal((1, patches + 1, WIDTH), 25, 1.0), (1, patches + 1, WIDTH))
+    x = graph.node("Add", graph.node("Concat", of_class, x, axis=1), positions)
     for layer in range(1, LAYERS + 1):
         scope = f"layer{layer}"
         normal = graph.norm(x, WIDTH, f"{scope}/norm1", 1e-6)

@@ -96,7 +96,7 @@ def _real(*shape: int, scale: float = 1.0) -> Array:
 
 
 def _in_blocks(value: Array) -> bytes:
-    """A tensor file of Q4_0: blocks of 32 items with a scale, the first half in the low bits of bytes."""
+    """A tensor file of Q4_0: blocks of 32 elements with a scale, the first half in the low bits of bytes."""
     rows = value.reshape(-1, 32)
     peaks = np.take_along_axis(rows, abs(rows).argmax(1)[:, None], 1)
     scales = (peaks / -8).astype(np.float16)
@@ -360,9 +360,9 @@ graph network(x) -> (y)
     ),
     "export-scan-state": Case(
         _SYMBOLS
-        + """fragment sums(item: tensor<scalar>, past: tensor<scalar>) -> (next: tensor<scalar>)
+        + """fragment sums(element: tensor<scalar>, past: tensor<scalar>) -> (next: tensor<scalar>)
 {
-    next = add(item, past);
+    next = add(element, past);
 }
 graph network(x) -> (y)
 {
@@ -767,9 +767,9 @@ graph network(x) -> (y)
     ),
     "scan-body-stream-drift": Case(
         _SYMBOLS
-        + """fragment body(item: tensor<scalar>, all: tensor<scalar>) -> (out: tensor<scalar>)
+        + """fragment body(element: tensor<scalar>, all: tensor<scalar>) -> (out: tensor<scalar>)
 {
-    out = add(item, slice(all, axes = [0], begin = [0], end = [1]));
+    out = add(element, slice(all, axes = [0], begin = [0], end = [1]));
 }
 graph network(x) -> (y)
 {

@@ -1,6 +1,6 @@
 """Nine well-known image networks with random weights, as ONNX, and their NNEF twins.
 
-The `onnx` package carries these architectures without their trained values. Here every trained value is drawn anew,
+The `onnx` package carries these architectures without their trained values. Here every trained value is drawn again,
 seeded and scaled by its part in the network, so that activations keep a sensible size; the last linear layer is scaled
 so that the probabilities differ but none is nearly one. Khronos' `nnef_tools` writes the NNEF twin.
 
@@ -135,7 +135,7 @@ PARTS: dict[tuple[str, int], Draw] = {  # operation and place of the operand →
 def _draw_weights(graph: onnx.GraphProto, rng: np.random.Generator, divide: int) -> None:
     """Replace the nodes that stand for trained values, and the few values that the package has, by initializers."""
     held = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
-    users = {name: (node, place) for node in graph.node for place, name in enumerate(node.input)}
+    users = {name: (node, position) for node in graph.node for position, name in enumerate(node.input)}
     weights = {name: value.shape for name, value in held.items() if value.dtype == np.float32 and name in users}
     targets = {node.input[1] for node in graph.node if node.op_type == "Reshape"}
     values = {name: _divided_target(held[name], divide) for name in targets}
@@ -146,12 +146,12 @@ def _draw_weights(graph: onnx.GraphProto, rng: np.random.Generator, divide: int)
         else:
             kept.append(node)
     for name, shape in weights.items():
-        node, place = users[name]
+        node, position = users[name]
         while node.op_type in ("Unsqueeze", "Reshape"):
-            node, place = users[node.output[0]]
+            node, position = users[node.output[0]]
         divided = _divided_shape(shape, divide)
         fan_in = divided[-1] if node.op_type == "Gemm" else math.prod(divided[1:])
-        values[name] = PARTS[node.op_type, place](rng, divided, fan_in).astype(np.float32)
+        values[name] = PARTS[node.op_type, position](rng, divided, fan_in).astype(np.float32)
     del graph.node[:], graph.initializer[:]
     graph.node.extend(kept)
     graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in values.items())

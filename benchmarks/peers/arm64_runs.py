@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-_PICTURE = (3, 224, 224)  # ncnn does not say what a network wants
+_IMAGE = (3, 224, 224)  # ncnn does not say what a network wants
 
 
 def _onnxruntime(model: str) -> Callable[[], Any]:
@@ -45,11 +45,11 @@ def _ncnn(model: str, half: bool = False) -> Callable[[], Any]:
     net.opt.use_bf16_storage = False
     if net.load_param(model) or net.load_model(str(Path(model).with_suffix(".bin"))):
         raise ValueError(f"ncnn does not load {model}")
-    picture = ncnn.Mat(np.zeros(_PICTURE, np.float32))
+    image = ncnn.Mat(np.zeros(_IMAGE, np.float32))
 
     def run() -> None:
         extractor = net.create_extractor()
-        extractor.input("in0", picture)
+        extractor.input("in0", image)
         status, _ = extractor.extract("out0")
         if status:
             raise ValueError(f"ncnn fails with status {status}")

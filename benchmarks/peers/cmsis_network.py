@@ -206,7 +206,7 @@ def _program(target: str, folder: Path, empty: bool) -> Path:
         "-fdata-sections",
         "-Wl,--gc-sections",
     ]
-    places = (
+    positions = (
         _HERE / "cmsis",
         _HERE / "emx",
         EXAMPLE,
@@ -214,7 +214,7 @@ def _program(target: str, folder: Path, empty: bool) -> Path:
         source / "Include",
         folder,
     )  # the first has what C libraries have
-    words += [*(f"-I{place}" for place in places), "-DPAINTED=65536", *["-DEMPTY"] * empty]
+    words += [*(f"-I{position}" for position in positions), "-DPAINTED=65536", *["-DEMPTY"] * empty]
     words += ["-Wl,-e,board_start", "-T", str(board.script), *names, "-o", str(made)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode:

@@ -75,7 +75,7 @@ def _program(target: str, output_bytes: int, folder: Path, empty: bool) -> Path:
     sources = [*board.sources, _HERE / "main.c", *([] if empty else [_HERE / "heap.c", folder / "net.c"])]
     words = [*zig(), "cc", "-target", host.zig_target, f"-mcpu={host.zig_cpu}", "-O3", "-g0", "-fno-sanitize=all"]
     words += ["-ffreestanding", "-fno-unwind-tables", "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections"]
-    words += [f"-I{place}" for place in (_HERE, EXAMPLE, tests)] + [
+    words += [f"-I{position}" for position in (_HERE, EXAMPLE, tests)] + [
         f"-DOUTPUT_BYTES={output_bytes}",
         "-w",
         "-DPAINTED=65536",

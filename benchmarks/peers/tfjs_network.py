@@ -1,4 +1,4 @@
-"""A network of ONNX as TensorFlow.js runs it fastest: a list of its operations, for pictures with channels last.
+"""A network of ONNX as TensorFlow.js runs it fastest: a list of its operations, for images with channels last.
 
 Normalizations are folded into the convolutions before them, and biases and activations are computed by the kernels that
 multiply (`tf.fused`), as TensorFlow's converter does it. `benchmarks/web/tfjs.mjs` runs the list.
@@ -48,7 +48,7 @@ class _Program:
                 self.values[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
         self.computed: set[str] = set()  # what a step before it computes already
         self.data: list[bytes] = []
-        self._places: dict[str, dict[str, Any]] = {}
+        self._positions: dict[str, dict[str, Any]] = {}
         self._steps: list[dict[str, Any]] = []
         (value,) = graph.input
         self._shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
@@ -57,12 +57,12 @@ class _Program:
     def described(self) -> dict[str, Any]:
         """What the JSON says: `shape` is ONNX's, of the input."""
         ends = {"input": self.graph.input[0].name, "output": self.graph.output[0].name, "shape": self._shape}
-        return {**ends, "constants": self._places, "steps": self._steps}
+        return {**ends, "constants": self._positions, "steps": self._steps}
 
     def constant(self, array: np.ndarray) -> str:
         """The name of a constant that steps read."""
-        name = f"#{len(self._places)}"  # as no tensor of the model is called
-        self._places[name] = {"shape": list(array.shape), "offset": sum(map(len, self.data))}
+        name = f"#{len(self._positions)}"  # as no tensor of the model is called
+        self._positions[name] = {"shape": list(array.shape), "offset": sum(map(len, self.data))}
         self.data.append(np.ascontiguousarray(array, "<f4").tobytes())
         return name
 
@@ -149,7 +149,7 @@ def _same(program: _Program, node: onnx.NodeProto, given: Attributes) -> None:
 
 
 def _softmax(program: _Program, node: onnx.NodeProto, given: Attributes) -> None:
-    program.step("softmax", node.input, node.output[0])  # along the last axis: of pictures the channels
+    program.step("softmax", node.input, node.output[0])  # along the last axis: of images the channels
 
 
 def _concatenation(program: _Program, node: onnx.NodeProto, given: Attributes) -> None:

@@ -19,13 +19,13 @@ from nnefc.passes.manager import PassManager, PassRun, Phase
 from nnefc.passes.plan.entry_memory import HostMemory, Memory
 from nnefc.passes.plan.symbols import ENTRY
 from nnefc.passes.schedule.cpu import CPU_RULES, tile_functions
-from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
+from nnefc.passes.schedule.cpu.llvm_functions import call_llvm_functions
 from nnefc.passes.tir.cpu.convert_with_rounding import use_rounding_conversions
-from nnefc.passes.tir.cpu.lower_dot_accumulate import use_lane_sums
-from nnefc.passes.tir.cpu.lower_fmin_fmax import use_float_extremes
-from nnefc.passes.tir.cpu.permute_lanes import use_turned_loads
+from nnefc.passes.tir.cpu.lower_dot_accumulate import use_dot_accumulate
+from nnefc.passes.tir.cpu.lower_fmin_fmax import use_fmin_fmax
+from nnefc.passes.tir.cpu.permute_lanes import use_permuted_loads
 from nnefc.passes.tir.cpu.round_as_integers import use_rounding
-from nnefc.passes.tir.cpu.widen_int8_loads import use_widened_bytes
+from nnefc.passes.tir.cpu.widen_int8_loads import use_int8_widening
 from nnefc.targets.codegen.cpu.objects import MachineCode
 from nnefc.targets.machine.cpu.reproducible import machine_of_passes, machine_of_schedules
 from nnefc.targets.machine.cpu.target import Target
@@ -61,10 +61,10 @@ class CpuBackend(Backend):
         """Nothing is needed: TVM brings LLVM."""
         use_rounding()
         use_rounding_conversions()
-        use_widened_bytes()
-        use_float_extremes()
-        use_lane_sums()
-        use_turned_loads()
+        use_int8_widening()
+        use_fmin_fmax()
+        use_dot_accumulate()
+        use_permuted_loads()
         use_byte_functions()
 
     def settings(self, strict: bool = False, memory_budget: float = MEMORY_BUDGET) -> CpuSettings:
@@ -89,7 +89,7 @@ class CpuBackend(Backend):
         if run.step.phase is Phase.BLOCKS and run.step is not self.passes.named("flatten buffers"):
             return None  # conditions are opaque, or blocks half lowered
         has_functions = isinstance(func.body, tirx.AttrStmt) and func.body.attr_key == "pragma_import_llvm"
-        return func if has_functions else with_llvm_functions(func, machine_of_schedules(self.target))
+        return func if has_functions else call_llvm_functions(func, machine_of_schedules(self.target))
 
     def objects(self, manager: PassManager) -> Objects:
         return Objects(manager, self.target)

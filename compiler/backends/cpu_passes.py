@@ -16,7 +16,7 @@ from nnefc.backends import cpu_steps as cpu
 from nnefc.backends.kernel_context import DYNAMIC, STATIC, on_axes, on_body, on_function, tvm_pass
 from nnefc.passes import pipeline
 from nnefc.passes.graph.attention.fuse_attention import JoinAttention
-from nnefc.passes.graph.canonical_dims import OwnSizes
+from nnefc.passes.graph.canonical_dims import CanonicalizeDims
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fuse_local_response import JoinLocalResponse
@@ -32,7 +32,7 @@ from nnefc.passes.graph.quantized.narrow_results import NarrowResults
 from nnefc.passes.graph.quantized.tabulate_bytes import TabulateBytes
 from nnefc.passes.legalize.element_wise import ELEMENT_WISE
 from nnefc.passes.legalize.ieee_differences import PlainDifferences
-from nnefc.passes.legalize.lower_row_reductions import LowerRows
+from nnefc.passes.legalize.lower_row_reductions import LowerRowReductions
 from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.legalize.pack_block_matmul import PackBlockMatmul, WidenBlocks
 from nnefc.passes.legalize.pack_low_precision_matmul import PackNarrowMatmul
@@ -40,49 +40,49 @@ from nnefc.passes.legalize.pack_matmul import PackMatmul
 from nnefc.passes.legalize.quantization import QUANTIZATION
 from nnefc.passes.manager import PassList, Phase, Property, graph, of_phase
 from nnefc.passes.pipeline import legalizations
-from nnefc.passes.schedule.cpu.fold_dot_accumulators import with_dot_sums
-from nnefc.passes.schedule.cpu.fp16_accumulators import with_half_sums
-from nnefc.passes.schedule.cpu.int8_activations import with_functions_of_bytes
-from nnefc.passes.schedule.cpu.llvm_functions import with_llvm_functions
-from nnefc.passes.schedule.cpu.tanh_to_sigmoid import with_tanh_sigmoids
-from nnefc.passes.schedule.schedules import without_open_sizes
-from nnefc.passes.tir.common.align_stack_buffers import with_aligned_frames
-from nnefc.passes.tir.common.allocate_scratch import with_small_buffers_on_the_stack
-from nnefc.passes.tir.common.annotate_trip_counts import with_announced_rounds
-from nnefc.passes.tir.common.hoist_divisions import with_bound_quotients
-from nnefc.passes.tir.common.hoist_offsets import with_bound_offsets
-from nnefc.passes.tir.common.mask_vector_tail import with_masked_vectors
-from nnefc.passes.tir.common.parallelize_tiles import with_shared_tiles
-from nnefc.passes.tir.common.partition_loops import with_cut_loops
-from nnefc.passes.tir.common.partition_windows import with_cut_windows
-from nnefc.passes.tir.common.serialize_parallel_loops import with_serial_loops
-from nnefc.passes.tir.common.strength_reduce_pointers import with_loop_pointers
-from nnefc.passes.tir.cpu.convert_with_rounding import with_rounding_conversions
-from nnefc.passes.tir.cpu.divide_by_reciprocal import with_multiplied_quotients
-from nnefc.passes.tir.cpu.load_lane_vectors import with_loaded_lanes
-from nnefc.passes.tir.cpu.lower_amx_tiles import with_matrix_tiles
-from nnefc.passes.tir.cpu.lower_dot_accumulate import with_lane_sums
-from nnefc.passes.tir.cpu.lower_fmin_fmax import with_float_extremes
-from nnefc.passes.tir.cpu.lower_i8mm import with_row_pairs
-from nnefc.passes.tir.cpu.microkernels.emit_microkernels import with_assembled_tiles
-from nnefc.passes.tir.cpu.permute_lanes import with_turned_loads
-from nnefc.passes.tir.cpu.prefetch_next_panel import with_prefetched_panels
-from nnefc.passes.tir.cpu.prefetch_stream import with_streamed_panels
-from nnefc.passes.tir.cpu.round_as_integers import with_integer_rounding
-from nnefc.passes.tir.cpu.round_by_magic_add import with_added_roundings
-from nnefc.passes.tir.cpu.soft_fp16 import with_integer_conversions
-from nnefc.passes.tir.cpu.widen_int8_loads import with_widened_bytes
-from nnefc.passes.tir.tvm_workarounds.bfloat16_splats import with_repeated_halves
-from nnefc.passes.tir.tvm_workarounds.disable_unrolling import with_rolled_loops
-from nnefc.passes.tir.tvm_workarounds.opaque_bounds import with_ends_shown, without_ends
-from nnefc.passes.tir.tvm_workarounds.opaque_constants import without_refused_constants
-from nnefc.targets.codegen.cpu.boolean_vectors import with_plain_truth_vectors
+from nnefc.passes.schedule.cpu.fold_dot_accumulators import fold_dot_accumulators
+from nnefc.passes.schedule.cpu.fp16_accumulators import accumulate_in_fp16
+from nnefc.passes.schedule.cpu.int8_activations import use_int8_activations
+from nnefc.passes.schedule.cpu.llvm_functions import call_llvm_functions
+from nnefc.passes.schedule.cpu.tanh_to_sigmoid import rewrite_tanh_as_sigmoid
+from nnefc.passes.schedule.schedules import without_dynamic_dims
+from nnefc.passes.tir.common.align_stack_buffers import align_stack_buffers
+from nnefc.passes.tir.common.allocate_scratch import keep_small_buffers_on_stack
+from nnefc.passes.tir.common.annotate_trip_counts import annotate_trip_counts
+from nnefc.passes.tir.common.hoist_divisions import hoist_divisions
+from nnefc.passes.tir.common.hoist_offsets import hoist_offsets
+from nnefc.passes.tir.common.mask_vector_tail import mask_vector_tails
+from nnefc.passes.tir.common.parallelize_tiles import parallelize_tiles
+from nnefc.passes.tir.common.partition_loops import partition_loops
+from nnefc.passes.tir.common.partition_windows import partition_windows
+from nnefc.passes.tir.common.serialize_parallel_loops import serialize_parallel_loops
+from nnefc.passes.tir.common.strength_reduce_pointers import strength_reduce_pointers
+from nnefc.passes.tir.cpu.convert_with_rounding import convert_with_rounding
+from nnefc.passes.tir.cpu.divide_by_reciprocal import divide_by_reciprocal
+from nnefc.passes.tir.cpu.load_lane_vectors import load_lane_vectors
+from nnefc.passes.tir.cpu.lower_amx_tiles import lower_matrix_tiles
+from nnefc.passes.tir.cpu.lower_dot_accumulate import lower_dot_accumulate
+from nnefc.passes.tir.cpu.lower_fmin_fmax import lower_fmin_fmax
+from nnefc.passes.tir.cpu.lower_i8mm import lower_i8mm
+from nnefc.passes.tir.cpu.microkernels.emit_microkernels import emit_microkernels
+from nnefc.passes.tir.cpu.permute_lanes import permute_lanes
+from nnefc.passes.tir.cpu.prefetch_next_panel import prefetch_next_panel
+from nnefc.passes.tir.cpu.prefetch_stream import prefetch_stream
+from nnefc.passes.tir.cpu.round_as_integers import round_as_integers
+from nnefc.passes.tir.cpu.round_by_magic_add import round_by_magic_add
+from nnefc.passes.tir.cpu.soft_fp16 import lower_fp16_conversions
+from nnefc.passes.tir.cpu.widen_int8_loads import widen_int8_loads
+from nnefc.passes.tir.tvm_workarounds.bfloat16_splats import splat_bfloat16
+from nnefc.passes.tir.tvm_workarounds.disable_unrolling import disable_unrolling
+from nnefc.passes.tir.tvm_workarounds.opaque_bounds import hide_bounds, show_bounds
+from nnefc.passes.tir.tvm_workarounds.opaque_constants import hide_constants
+from nnefc.targets.codegen.cpu.boolean_vectors import keep_boolean_vectors
 from nnefc.targets.codegen.cpu.object_passes import checks, each, vectorized, where_values_are_chosen
 from nnefc.targets.codegen.cpu.objects import bound_to_target, file_content, host_functions, llvm_module
 from nnefc.targets.codegen.cpu.portable_arithmetic import (
-    with_fences,
-    with_plain_conversions,
-    with_plain_functions,
+    define_integer_conversions,
+    insert_rounding_fences,
+    use_portable_functions,
 )
 
 __all__ = ["BLOCKS", "FLAT", "GRAPH", "LEGALIZE", "OBJECT", "PASSES", "PLAN", "POINTERS", "PROGRAM", "SCHEDULE"]
@@ -124,11 +124,11 @@ GRAPH = (
 # Every operator becomes a call of a kernel; element-wise kernels are fused with the kernel before them.
 legalize = partial(graph, phase=Phase.LEGALIZE)
 LEGALIZE = (
-    legalize("lower rows", lambda c: LowerRows(c.settings.graph)),
+    legalize("lower rows", lambda c: LowerRowReductions(c.settings.graph)),
     legalize("lower scans", lambda c: LowerScans(c.settings.graph)),
     legalize("legalize", lambda c: relax.transform.LegalizeOps(legalizations({})), ensures=[Property.KERNELS]),
     legalize("plain differences", lambda c: PlainDifferences(), requires=[Property.KERNELS]),
-    legalize("own sizes", lambda c: OwnSizes(), requires=[Property.KERNELS], ensures=[Property.DIMENSIONS]),
+    legalize("own sizes", lambda c: CanonicalizeDims(), requires=[Property.KERNELS], ensures=[Property.DIMENSIONS]),
     legalize("fold packed constants", lambda c: FoldConstants()),
     legalize(
         "fuse",
@@ -136,7 +136,7 @@ LEGALIZE = (
         requires=[Property.KERNELS],
         ensures=[Property.FUSED],
     ),
-    legalize("own sizes of groups", lambda c: OwnSizes(), requires=[Property.FUSED]),
+    legalize("own sizes of groups", lambda c: CanonicalizeDims(), requires=[Property.FUSED]),
     legalize("fold widened constants", lambda c: FoldConstants(widened=True)),
 )
 
@@ -153,35 +153,35 @@ scheduled = partial(schedule, requires=[Property.SCHEDULED])
 NAME_DIMENSIONS = schedule("name dimensions", lambda f, c: c.name_dimensions(f))
 DROP_EMPTY = schedule("drop empty reductions", lambda f, c: c.without_empty_reductions(f))
 APPLY_RULE = schedule("schedule", lambda f, c: c.schedule(f), ensures=[Property.SCHEDULED])
-TENSOR_PARAMETERS = scheduled("tensor parameters", on_function(without_open_sizes), ensures=[Property.TENSORS])
-OPAQUE_CONSTANTS = scheduled("opaque constants", on_function(without_refused_constants))
+TENSOR_PARAMETERS = scheduled("tensor parameters", on_function(without_dynamic_dims), ensures=[Property.TENSORS])
+OPAQUE_CONSTANTS = scheduled("opaque constants", on_function(hide_constants))
 SCHEDULE = (
     NAME_DIMENSIONS,
     DROP_EMPTY,
     APPLY_RULE,
     TENSOR_PARAMETERS,
-    scheduled("accumulate dot products", on_function(with_dot_sums)),
-    scheduled("accumulate in fp16", on_function(with_half_sums)),
-    scheduled("tanh for sigmoid", on_function(with_tanh_sigmoids), when=cpu.FREE_TO_ROUND),
+    scheduled("accumulate dot products", on_function(fold_dot_accumulators)),
+    scheduled("accumulate in fp16", on_function(accumulate_in_fp16)),
+    scheduled("tanh for sigmoid", on_function(rewrite_tanh_as_sigmoid), when=cpu.FREE_TO_ROUND),
     scheduled(
         "approximate byte functions",
-        lambda f, c: with_functions_of_bytes(f, c.machine.features),
+        lambda f, c: use_int8_activations(f, c.machine.features),
         when=cpu.FREE_TO_ROUND,
     ),
-    scheduled("convert fp16 in integers", on_function(with_integer_conversions), when=cpu.SOFT_FP16),
-    scheduled("round as integers", lambda f, c: with_integer_rounding(f, c.machine.features), when=cpu.SOFT_ROUNDING),
+    scheduled("convert fp16 in integers", on_function(lower_fp16_conversions), when=cpu.SOFT_FP16),
+    scheduled("round as integers", lambda f, c: round_as_integers(f, c.machine.features), when=cpu.SOFT_ROUNDING),
     scheduled(
         "convert with rounding",
-        lambda f, c: with_rounding_conversions(f, c.machine.quirks.rounding_conversion, c.machine.lanes("float32")),
+        lambda f, c: convert_with_rounding(f, c.machine.quirks.rounding_conversion, c.machine.lanes("float32")),
         when=cpu.ROUNDING_CONVERSIONS,
     ),
-    scheduled("extend bytes", lambda f, c: with_widened_bytes(f, c.machine.triple.split("-")[0])),
-    scheduled("round by magic number", on_function(with_added_roundings), when=cpu.NO_ROUNDING),
-    scheduled("multiply by reciprocals", on_function(with_multiplied_quotients), when=cpu.FUSED_PRODUCTS),
+    scheduled("extend bytes", lambda f, c: widen_int8_loads(f, c.machine.triple.split("-")[0])),
+    scheduled("round by magic number", on_function(round_by_magic_add), when=cpu.NO_ROUNDING),
+    scheduled("multiply by reciprocals", on_function(divide_by_reciprocal), when=cpu.FUSED_PRODUCTS),
     OPAQUE_CONSTANTS,
 )
 
-# Allocations get their place; blocks and buffers of several dimensions disappear.
+# Allocations get their location; blocks and buffers of several dimensions disappear.
 blocks = partial(of_phase, Phase.BLOCKS, requires=[Property.SCHEDULED])
 WORKSPACE = (
     blocks("canonicalize loops", tvm_pass(s_tir.transform.CanonicalizeLoop())),
@@ -191,12 +191,12 @@ WORKSPACE = (
     blocks("workspace parameters", lambda f, c: c.workspace_parameters(f), ensures=[Property.WORKSPACE]),
 )
 BLOCKS = (
-    blocks("serialize loops", on_function(with_serial_loops), when=cpu.SINGLE_THREADED),
+    blocks("serialize loops", on_function(serialize_parallel_loops), when=cpu.SINGLE_THREADED),
     *WORKSPACE,
-    blocks("opaque tile bounds", on_function(without_ends)),
+    blocks("opaque tile bounds", on_function(hide_bounds)),
     blocks("opaque blocks", tvm_pass(s_tir.transform.ConvertBlocksToOpaque())),
     blocks("compact buffers", tvm_pass(s_tir.transform.CompactBufferAllocation())),
-    blocks("visible tile bounds", on_function(with_ends_shown)),
+    blocks("visible tile bounds", on_function(show_bounds)),
     blocks("decide min and max", cpu.decide_min_and_max),
     blocks("lower buffer views", tvm_pass(s_tir.transform.LowerMatchBuffer())),
     blocks("simplify blocks", tvm_pass(s_tir.transform.StmtSimplify())),
@@ -208,25 +208,25 @@ BLOCKS = (
 flat = partial(of_phase, Phase.FLAT, requires=[Property.FLAT])
 FLAT = (
     flat("assume ranges", lambda f, c: c.assume_ranges(f)),
-    flat("partition loops", on_body(with_cut_loops)),
-    flat("prefetch panels", on_body(with_prefetched_panels)),
-    flat("prefetch streams", on_body(with_streamed_panels)),
-    flat("partition windows", on_body(with_cut_windows), where=cpu.NOT_TILED),
+    flat("partition loops", on_body(partition_loops)),
+    flat("prefetch panels", on_body(prefetch_next_panel)),
+    flat("prefetch streams", on_body(prefetch_stream)),
+    flat("partition windows", on_body(partition_windows), where=cpu.NOT_TILED),
     flat("peel static tail tiles", cpu.peel_tail_tiles, where=STATIC & cpu.TILED),
     flat("peel dynamic tail tiles", cpu.peel_tail_tiles, where=DYNAMIC),
-    flat("distribute tiles", on_axes(with_shared_tiles), where=DYNAMIC & cpu.JOINED),
-    flat("hoist divisions", on_body(with_bound_quotients), where=DYNAMIC),
-    flat("mask vector tails", on_axes(with_masked_vectors), where=DYNAMIC),
-    flat("hoist offsets", on_body(with_bound_offsets), where=DYNAMIC),
-    flat("matrix unit tiles", on_body(with_matrix_tiles)),
-    flat("row pairs", on_body(with_row_pairs)),
-    flat("accumulate in lanes", on_body(with_lane_sums)),
-    flat("load lanes", on_body(with_loaded_lanes)),
-    flat("serialize bf16 broadcasts", on_body(with_repeated_halves)),
+    flat("distribute tiles", on_axes(parallelize_tiles), where=DYNAMIC & cpu.JOINED),
+    flat("hoist divisions", on_body(hoist_divisions), where=DYNAMIC),
+    flat("mask vector tails", on_axes(mask_vector_tails), where=DYNAMIC),
+    flat("hoist offsets", on_body(hoist_offsets), where=DYNAMIC),
+    flat("matrix unit tiles", on_body(lower_matrix_tiles)),
+    flat("row pairs", on_body(lower_i8mm)),
+    flat("accumulate in lanes", on_body(lower_dot_accumulate)),
+    flat("load lanes", on_body(load_lane_vectors)),
+    flat("serialize bf16 broadcasts", on_body(splat_bfloat16)),
     flat("split vector tails", cpu.split_vector_tails),
-    flat("permute loaded lanes", on_body(with_turned_loads)),
-    flat("align stack frames", on_body(with_aligned_frames)),
-    flat("stack buffers", lambda f, c: with_small_buffers_on_the_stack(f, c.frames)),
+    flat("permute loaded lanes", on_body(permute_lanes)),
+    flat("align stack frames", on_body(align_stack_buffers)),
+    flat("stack buffers", lambda f, c: keep_small_buffers_on_stack(f, c.frames)),
     flat("large scratch parameters", lambda f, c: c.large_scratch_parameters(f), when=cpu.THREADED),
     flat("scratch parameters", lambda f, c: c.scratch_parameters(f), when=cpu.SINGLE_THREADED),
     flat(
@@ -239,16 +239,16 @@ FLAT = (
 
 # Functions of raw pointers, until the code generator has them.
 pointers = partial(of_phase, Phase.POINTERS, requires=[Property.POINTERS])
-TRIP_COUNTS = pointers("trip-count hints", lambda f, c: with_announced_rounds(f, c.machine))
+TRIP_COUNTS = pointers("trip-count hints", lambda f, c: annotate_trip_counts(f, c.machine))
 EXPORT = pointers("export", cpu.export, ensures=[Property.SYMBOL])
 POINTERS = (
     pointers("add row versions", cpu.add_row_versions, where=DYNAMIC),
-    pointers("min and max instructions", lambda f, c: with_float_extremes(f, c.machine)),
+    pointers("min and max instructions", lambda f, c: lower_fmin_fmax(f, c.machine)),
     TRIP_COUNTS,
-    pointers("assembly microkernels", lambda f, c: with_assembled_tiles(f, c.target), where=cpu.UNCHECKED),
-    pointers("import LLVM functions", lambda f, c: with_llvm_functions(f, c.machine)),
-    pointers("loop pointers", on_function(with_loop_pointers)),
-    pointers("disable unrolling", on_function(with_rolled_loops)),
+    pointers("assembly microkernels", lambda f, c: emit_microkernels(f, c.target), where=cpu.UNCHECKED),
+    pointers("import LLVM functions", lambda f, c: call_llvm_functions(f, c.machine)),
+    pointers("loop pointers", on_function(strength_reduce_pointers)),
+    pointers("disable unrolling", on_function(disable_unrolling)),
     pointers("mark checks", cpu.mark_checks, where=cpu.CHECKED_KERNELS),
     EXPORT,
 )
@@ -285,7 +285,7 @@ OBJECT = (
     for_target("remove no-ops", cpu.tvm_step(tirx.transform.RemoveNoOp()), where=cpu.STATIC_OBJECTS),
     for_target("guard selects", cpu.tvm_step(s_tir.transform.RewriteUnsafeSelect())),
     for_target("common subexpressions", cpu.chosen_first(tirx.transform.CommonSubexprElim())),
-    for_target("unbind predicates", cpu.chosen_first(each(with_plain_truth_vectors))),
+    for_target("unbind predicates", cpu.chosen_first(each(keep_boolean_vectors))),
     for_target("add checks", cpu.tvm_step(each(checks)), where=cpu.CHECKED_OBJECTS),
     for_target("split host and device", cpu.tvm_step(tirx.transform.SplitHostDevice())),
     for_target("make packed functions", cpu.tvm_step(tirx.transform.MakePackedAPI())),
@@ -293,9 +293,9 @@ OBJECT = (
     for_target("keep host functions", on_function(host_functions)),
     for_target("lower builtins", cpu.tvm_step(tirx.transform.LowerTVMBuiltin())),
     # Before `lower intrinsics`, which would make multiply-adds.
-    for_target("portable conversions", cpu.tvm_step(each(with_plain_conversions)), when=cpu.REPRODUCIBLE),
-    for_target("portable functions", cpu.tvm_step(each(with_plain_functions)), when=cpu.REPRODUCIBLE),
-    for_target("contraction fences", cpu.tvm_step(each(with_fences)), when=cpu.REPRODUCIBLE),
+    for_target("portable conversions", cpu.tvm_step(each(define_integer_conversions)), when=cpu.REPRODUCIBLE),
+    for_target("portable functions", cpu.tvm_step(each(use_portable_functions)), when=cpu.REPRODUCIBLE),
+    for_target("contraction fences", cpu.tvm_step(each(insert_rounding_fences)), when=cpu.REPRODUCIBLE),
     for_target("lower intrinsics", cpu.tvm_step(tirx.transform.LowerIntrin()), ensures=[Property.BUILTINS]),
     for_target("LLVM IR", lambda m, c: llvm_module(m, c.target), requires=[Property.VECTORS, Property.BUILTINS]),
     for_target("machine code", lambda m, c: file_content(m, c.target, c.path)),

@@ -32,11 +32,11 @@ from nnefc.passes.schedule.cpu.specialize_row_count import (
     with_version,
 )
 from nnefc.passes.tir.common.allocate_scratch import ALONE, BARE, THREADS, Frames
-from nnefc.passes.tir.common.assume_dim_ranges import with_decided_extremes
+from nnefc.passes.tir.common.assume_dim_ranges import simplify_min_max
 from nnefc.passes.tir.common.lower_kernel import Kernel, with_values
 from nnefc.passes.tir.common.name_symbolic_dims import named_sizes
-from nnefc.passes.tir.common.peel_tail_tiles import tiled_axes, with_remainders
-from nnefc.passes.tir.common.split_vector_tail import with_whole_vectors
+from nnefc.passes.tir.common.peel_tail_tiles import peel_tails, tiled_axes
+from nnefc.passes.tir.common.split_vector_tail import split_loop_tails
 from nnefc.symbolic.dims import is_known
 from nnefc.targets.codegen.cpu.object_passes import where_values_are_chosen
 from nnefc.targets.codegen.cpu.portable_arithmetic import check_functions
@@ -69,7 +69,7 @@ class CpuSettings(Settings):
 
 
 NOT_STRICT = Condition("without --strict", lambda s: not s.strict)
-NARROW = Condition("with --precision bf16 or fp16", lambda s: s.graph.half_float is not None)
+NARROW = Condition("with --precision bf16 or fp16", lambda s: s.graph.float16_type is not None)
 FREE_TO_ROUND = Condition("without --strict and --reproducible", lambda s: not (s.target.host.reproducible or s.strict))
 REPRODUCIBLE = Condition("with --reproducible", lambda s: s.target.host.reproducible)
 SMALL = Condition("with --small", lambda s: s.target.host.small)
@@ -113,7 +113,7 @@ def choose(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
         if settings.strict or settings.graph.runs_alone
         else choose_algorithms(context.modules, settings.graph, settings.memory_budget, settings.levels)
     )
-    if settings.graph.half_float is not None:
+    if settings.graph.float16_type is not None:
         check_names(context.modules, settings.graph.keep_wide)
     return module
 
@@ -121,7 +121,7 @@ def choose(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
 def narrow_floats(context: GraphContext) -> tvm.ir.transform.Pass:
     """Returns the pass that converts operands of convolutions and matrix products to 16-bit floats."""
     machine: Target = context.settings.graph
-    dtype = machine.half_float
+    dtype = machine.float16_type
     assert dtype is not None
     use = uses_on(machine, dtype, context.algorithms)
     return UseNarrowFloats(dtype, use, moves_on(machine, dtype), machine.keep_wide, sums_on(machine))
@@ -139,20 +139,20 @@ def frames_of(target: Target) -> Frames:
 
 def decide_min_and_max(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:
     """Replaces minima and maxima of dimensions whose ranges decide them."""
-    return with_decided_extremes(func, context.dimensions(func))
+    return simplify_min_max(func, context.dimensions(func))
 
 
 def peel_tail_tiles(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:
     """Splits loops over tiles into full tiles and smaller ones for the tail."""
     once = bool(context.use.in_place.overwritable)
-    body = with_remainders(func.body, tiled_axes(func), once)
+    body = peel_tails(func.body, tiled_axes(func), once)
     return with_body(func, body if context.sizes else with_values(body, dict(named_sizes(func))))
 
 
 def split_vector_tails(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:
     """Splits vectorized loops with a condition on lanes into full vectors and their tail."""
     tail = tirx.ForKind.SERIAL if context.sizes else tirx.ForKind.UNROLLED
-    return with_body(func, with_whole_vectors(func.body, tail))
+    return with_body(func, split_loop_tails(func.body, tail))
 
 
 def add_row_versions(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:
@@ -191,7 +191,7 @@ def lowered(context: KernelContext, version: bool = False) -> Kernel:
 
 def mark_checks(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:
     """Asks for checks of indices and divisors, which the code generator adds."""
-    ranges = {str(position): list(pair) for position, pair in context.use.item_ranges.items()}
+    ranges = {str(position): list(pair) for position, pair in context.use.element_ranges.items()}
     return func.with_attrs({CHECKED: True, ELEMENT_RANGES: ranges})
 
 

@@ -27,8 +27,8 @@ from nnefc.passes.schedule.cuda.matvec import VectorProductRule
 from nnefc.passes.schedule.cuda.single_row import sizes_of_one_row
 from nnefc.passes.tir.common.name_symbolic_dims import named_sizes
 from nnefc.passes.tir.common.shapes import tensor_bytes
-from nnefc.passes.tir.common.statements import rounds_of
-from nnefc.passes.tir.cuda.narrow_indices import MOST_ELEMENTS
+from nnefc.passes.tir.common.statements import iterations_of
+from nnefc.passes.tir.cuda.narrow_indices import MAX_ELEMENTS
 from nnefc.symbolic.dims import Dimension, dimension, is_known, substituted
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
@@ -52,7 +52,7 @@ class CudaBackend(Backend):
     """NVIDIA GPUs, and the CPU that launches their kernels."""
 
     alignment = LOAD_BYTES
-    most_items = MOST_ELEMENTS
+    max_elements = MAX_ELEMENTS
     passes = PASSES
     computations = COMPUTATIONS
 
@@ -81,7 +81,7 @@ class CudaBackend(Backend):
         made, code = self._launched(context)
         assert made.scheduled is not None
         serial = all(launch.threads == 1 for launch in code.function.launches)
-        if serial and rounds_of(kernel.kernel.func.body) > self.target.gpu.serial_rounds:
+        if serial and iterations_of(kernel.kernel.func.body) > self.target.gpu.serial_rounds:
             raise NotOnDevice(f"{kernel.name} is much work for one thread")
         code = self._with_one_row(context, code)
         workspace = code.workspace_bytes

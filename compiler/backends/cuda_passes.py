@@ -18,7 +18,7 @@ from nnefc.backends.kernel_context import DYNAMIC, KernelContext, on_function
 from nnefc.ir.attributes import NO_ALIAS
 from nnefc.passes import pipeline
 from nnefc.passes.backend import Settings
-from nnefc.passes.graph.canonical_dims import OwnSizes
+from nnefc.passes.graph.canonical_dims import CanonicalizeDims
 from nnefc.passes.graph.fold_affine import FoldAffine
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fuse_local_response import JoinLocalResponse
@@ -28,19 +28,19 @@ from nnefc.passes.graph.precision.use_16bit_floats import UseNarrowFloats, check
 from nnefc.passes.legalize.contiguous_slices import WHOLE_SLICES
 from nnefc.passes.legalize.dequantize_on_fetch import FetchBlocks
 from nnefc.passes.legalize.ieee_differences import PlainDifferences
-from nnefc.passes.legalize.lower_row_reductions import LowerRows
+from nnefc.passes.legalize.lower_row_reductions import LowerRowReductions
 from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.legalize.pack_block_matmul import WidenBlocks
 from nnefc.passes.legalize.row_major_contractions import CONTRACTIONS
 from nnefc.passes.manager import Condition, Pass, PassList, Phase, Property, graph, of_phase
 from nnefc.passes.pipeline import GraphContext, legalizations
 from nnefc.passes.plan.symbols import exported
-from nnefc.passes.schedule.cuda.guards import with_guarded_steps
+from nnefc.passes.schedule.cuda.guards import guard_blocks
 from nnefc.passes.schedule.schedules import scalars_of
-from nnefc.passes.tir.cuda.narrow_indices import with_narrow_indices
-from nnefc.passes.tir.tvm_workarounds.float64_literals import with_exact_doubles
-from nnefc.passes.tir.tvm_workarounds.shifted_remainders import with_safe_remainders
-from nnefc.targets.machine.cpu.target import HALF_FLOATS
+from nnefc.passes.tir.cuda.narrow_indices import narrow_index_types
+from nnefc.passes.tir.tvm_workarounds.float64_literals import write_float64_literals
+from nnefc.passes.tir.tvm_workarounds.shifted_remainders import split_shifted_modulo
+from nnefc.targets.machine.cpu.target import FLOAT16_TYPES
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["COMPUTATIONS", "PASSES", "CudaSettings", "host_symbol"]
@@ -56,7 +56,7 @@ class CudaSettings(Settings):
     target: CudaTarget
 
 
-NARROW = Condition("with --precision bf16 or fp16", lambda s: s.target.precision in HALF_FLOATS)
+NARROW = Condition("with --precision bf16 or fp16", lambda s: s.target.precision in FLOAT16_TYPES)
 OVERWRITES = Condition("kernels that may overwrite an operand", lambda context: bool(context.use.in_place.overwritable))
 ON_DEVICE = Condition("kernels of the device", lambda context: not context.on_host)
 ON_HOST = Condition("kernels of the host", lambda context: context.on_host)
@@ -71,7 +71,7 @@ def check_kept(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
 def narrow_floats(context: GraphContext) -> tvm.ir.transform.Pass:
     """Returns the pass that converts operands of convolutions and matrix products to 16-bit floats."""
     target: CudaTarget = context.settings.target
-    return UseNarrowFloats(HALF_FLOATS[target.precision], keep_wide=target.keep_wide)
+    return UseNarrowFloats(FLOAT16_TYPES[target.precision], keep_wide=target.keep_wide)
 
 
 def mark_aliases(func: tirx.PrimFunc, _context: KernelContext) -> tirx.PrimFunc:
@@ -119,16 +119,16 @@ GRAPH = (
 legalize = partial(graph, phase=Phase.LEGALIZE)
 LEGALIZE = (
     # Threads share rows of any length.
-    legalize("lower rows", lambda c: LowerRows(replace(c.settings.target, load_bytes=1))),
+    legalize("lower rows", lambda c: LowerRowReductions(replace(c.settings.target, load_bytes=1))),
     legalize("lower scans", lambda c: LowerScans(c.settings.target.gpu)),
     legalize(
         "legalize", lambda c: relax.transform.LegalizeOps(legalizations(COMPUTATIONS)), ensures=[Property.KERNELS]
     ),
     legalize("plain differences", lambda c: PlainDifferences(), requires=[Property.KERNELS]),
-    legalize("own sizes", lambda c: OwnSizes(), requires=[Property.KERNELS], ensures=[Property.DIMENSIONS]),
+    legalize("own sizes", lambda c: CanonicalizeDims(), requires=[Property.KERNELS], ensures=[Property.DIMENSIONS]),
     legalize("fold packed constants", lambda c: FoldConstants()),
     legalize("fuse", lambda c: fuse(), requires=[Property.KERNELS], ensures=[Property.FUSED]),
-    legalize("own sizes of groups", lambda c: OwnSizes(), requires=[Property.FUSED]),
+    legalize("own sizes of groups", lambda c: CanonicalizeDims(), requires=[Property.FUSED]),
     legalize("fold widened constants", lambda c: FoldConstants(widened=True)),
 )
 
@@ -144,10 +144,10 @@ DEVICE = (
         cpu_passes.DROP_EMPTY,
         cpu_passes.APPLY_RULE,
         cpu_passes.TENSOR_PARAMETERS,
-        scheduled("guard blocks", on_function(with_guarded_steps), where=DYNAMIC),
-        scheduled("narrow indices", lambda f, c: with_narrow_indices(f, scalars_of(f)), where=DYNAMIC),
-        scheduled("non-negative remainders", on_function(with_safe_remainders)),
-        scheduled("exact doubles", on_function(with_exact_doubles)),
+        scheduled("guard blocks", on_function(guard_blocks), where=DYNAMIC),
+        scheduled("narrow indices", lambda f, c: narrow_index_types(f, scalars_of(f)), where=DYNAMIC),
+        scheduled("non-negative remainders", on_function(split_shifted_modulo)),
+        scheduled("exact doubles", on_function(write_float64_literals)),
         cpu_passes.OPAQUE_CONSTANTS,
         scheduled("mark aliases", mark_aliases, where=OVERWRITES),
         *cpu_passes.WORKSPACE,

@@ -10,17 +10,17 @@ import tvm
 from tvm import tirx
 
 from nnefc.ir.attributes import RULE
-from nnefc.ir.empty_reductions import without_empty_sums
+from nnefc.ir.empty_reductions import fold_empty_reductions
 from nnefc.passes.backend import KernelUse, Settings
 from nnefc.passes.manager import Condition, PassManager, Phase
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.rule import ScheduleRule, scheduled
-from nnefc.passes.schedule.schedules import open_sizes_of
-from nnefc.passes.tir.common.allocate_scratch import THREADS, Frames, without_large_scratch, without_scratch
+from nnefc.passes.schedule.schedules import dynamic_sizes_of
+from nnefc.passes.tir.common.allocate_scratch import THREADS, Frames, move_large_scratch_to_workspace, without_scratch
 from nnefc.passes.tir.common.assume_dim_ranges import within_ranges
-from nnefc.passes.tir.common.hoist_workspace import with_workspace_parameters
+from nnefc.passes.tir.common.hoist_workspace import hoist_workspace
 from nnefc.passes.tir.common.lower_kernel import chooses_values, with_raw_pointers
-from nnefc.passes.tir.common.name_symbolic_dims import named_sizes, with_named_loops
+from nnefc.passes.tir.common.name_symbolic_dims import name_loop_extents, named_sizes
 from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis, tiled_axes
 from nnefc.passes.tir.common.shapes import Size
 
@@ -95,7 +95,7 @@ class KernelContext:
         try:
             return self, then(self, self._run(phases, version))
         except tvm.error.InternalError:
-            if not open_sizes_of(self.use.kernel.func):
+            if not dynamic_sizes_of(self.use.kernel.func):
                 raise
             again = replace(self._fresh(), binds_every=True)
             return again, then(again, again._run(phases, version))
@@ -149,13 +149,13 @@ class KernelContext:
 
     def name_dimensions(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Binds formulas of dimensions to names, of which TVM proves more."""
-        return with_named_loops(func, every=self.binds_every) if open_sizes_of(func) else func
+        return name_loop_extents(func, every=self.binds_every) if dynamic_sizes_of(func) else func
 
     def without_empty_reductions(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Replaces reductions over no elements by their initial values."""
         reductions = self.analysis(func).reductions
         is_empty = any(axis.size == 0 and not axis.is_spatial for step in reductions for axis in step.axes)
-        return without_empty_sums(func) if is_empty else func
+        return fold_empty_reductions(func) if is_empty else func
 
     def schedule(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Gives a kernel the schedule of the first rule that knows its kind."""
@@ -163,13 +163,13 @@ class KernelContext:
 
     def workspace_parameters(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Makes buffers that live as long as a call parameters."""
-        func, own = with_workspace_parameters(func)
+        func, own = hoist_workspace(func)
         self.own += own
         return func
 
     def large_scratch_parameters(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Makes buffers in loops that may be large parts of the workspace."""
-        func, own = without_large_scratch(func, self.dimensions(func))
+        func, own = move_large_scratch_to_workspace(func, self.dimensions(func))
         self.own += own
         return func
 

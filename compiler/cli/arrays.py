@@ -118,7 +118,7 @@ def starts_as_arrays(path: Path) -> bool:
 
 
 def no_arrays(path: Path) -> CompileError:
-    """Raw numbers, a picture, or anything else."""
+    """Raw numbers, an image, or anything else."""
     if path.stat().st_size == 0:
         return CompileError(f"{path} is not a .npy or .npz file: it is empty", hint="write one with numpy.save")
     return CompileError(

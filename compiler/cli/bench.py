@@ -43,7 +43,7 @@ _PERCENTILES = (90, 99)
     "--threads",
     group="Loading",
     type=click.IntRange(min=1),
-    help="Threads of a session.  [default: the cores, shared out]",
+    help="Threads of a session.  [default: the cores, distributed]",
 )
 @option(
     "--sessions",
@@ -100,12 +100,13 @@ def bench_libraries(
         taken: dict[tuple[tuple[str, tuple[object, ...]], ...], Arrays] = {}
         for library in libraries:
             model = stack.enter_context(load(library, threads=threads, device=device, **chosen))
-            face = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in model.inputs)
-            if face in taken and not inputs:  # whatever the inputs are called: equal values make results comparable
-                arrays = _renamed(taken[face], model)
+            interface = tuple((tensor.dtype, tuple(tensor.shape)) for tensor in model.inputs)
+            # whatever the inputs are called: equal values make results comparable
+            if interface in taken and not inputs:
+                arrays = _renamed(taken[interface], model)
             else:
                 arrays, left = inputs_of(model, inputs, shape or {}, random)
-                taken[face] = arrays
+                taken[interface] = arrays
             others = [stack.enter_context(model.session(threads=threads)) for _ in range(sessions - 1)]
             entries.append(_of_library(str(library), [model, *others], arrays, left))
         if against is not None:

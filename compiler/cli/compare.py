@@ -25,7 +25,7 @@ DIFFERENT = 3
 """The exit status if something is further from the reference than it may be."""
 
 _HEAD = ("error", "largest", "mean", "range", "type", "shape", "tensor", "of")
-_MOST_TEXT = 60
+_MAX_TEXT = 60
 
 
 @click.command("compare", cls=Command)
@@ -134,7 +134,14 @@ def _row(tensor: ComparedTensor, bound: float) -> tuple[str, ...]:
     apart = tensor.difference
     mark = " " if apart.relative <= bound else "!"
     numbers = (_number(apart.relative), _number(apart.largest), _number(apart.mean), _number(apart.scale))
-    return mark, *numbers, tensor.dtype, f"[{', '.join(map(str, tensor.shape))}]", tensor.name, _shortened(tensor.place)
+    return (
+        mark,
+        *numbers,
+        tensor.dtype,
+        f"[{', '.join(map(str, tensor.shape))}]",
+        tensor.name,
+        _shortened(tensor.location),
+    )
 
 
 def _number(value: float) -> str:
@@ -142,7 +149,7 @@ def _number(value: float) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
 
 
 def _words(found: Comparison) -> Sequence[str]:
@@ -154,8 +161,10 @@ def _words(found: Comparison) -> Sequence[str]:
         )
     first = found.first
     if first is not None:
-        of = f", of {first.place}" if first.place else ""
-        wrong = f"{first.difference.wrong:,} of its items are not even numbers where they should be, or have no place"
+        of = f", of {first.location}" if first.location else ""
+        wrong = (
+            f"{first.difference.wrong:,} of its elements are not even numbers where they should be, or have no place"
+        )
         far = f"its error is {_number(first.difference.relative)}, and {found.bound:.0e} is allowed (--max-error)"
         lines.append(f"first too far away: {first.name}{of}; {wrong if first.difference.wrong else far}")
         if found.tensors and first in found.outputs:

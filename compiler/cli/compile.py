@@ -160,9 +160,9 @@ def compile_model(
     if times is not None:
         click.echo(times.table())
     if verbose:
-        from nnefc.cli.tables import face
+        from nnefc.cli.tables import interface
 
-        click.echo("\n".join(face(artifact.inputs, artifact.outputs)), err=True)
+        click.echo("\n".join(interface(artifact.inputs, artifact.outputs)), err=True)
         if (summary := artifact.code.summary()) is not None:
             click.echo(summary, err=True)
         if artifact.checks is not None:

@@ -1,4 +1,4 @@
-"""Open dimensions on the command line: which sizes they may have."""
+"""Dynamic dimensions on the command line: which sizes they may have."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ NO_LIMIT = 1 << 28
 
 
 def range_lines(dimensions: Iterable[Ranged], formulas: Mapping[str, Formula]) -> list[str]:
-    """A line an open dimension: `dimension  height  32 to 1280, multiples of 32, typically 320`."""
+    """A line a dynamic dimension: `dimension  height  32 to 1280, multiples of 32, typically 320`."""
     rows = []
     for dimension in dimensions:
         multiples = f", multiples of {dimension.multiple:,}" if dimension.multiple > 1 else ""
-        upward = "or more" if dimension.most > NO_LIMIT else f"to {dimension.most:,}"
-        sizes = f"{dimension.least:,} {upward}{multiples}, typically {dimension.typical:,}"
+        upward = "or more" if dimension.maximum > NO_LIMIT else f"to {dimension.maximum:,}"
+        sizes = f"{dimension.minimum:,} {upward}{multiples}, typically {dimension.size_hint:,}"
         if dimension.name in formulas:
-            sizes = f"{spelled(formulas[dimension.name], str)}, {dimension.least:,} {upward}{multiples}"
+            sizes = f"{spelled(formulas[dimension.name], str)}, {dimension.minimum:,} {upward}{multiples}"
         rows.append(("dimension", dimension.name, sizes))
     return columns(rows)
 
 
 def sizes_text(dimensions: Iterable[Ranged], size: str) -> str:
-    """Sizes of all open dimensions, the `typical` or the `most`: `batch 8, height 320`."""
+    """Sizes of all dynamic dimensions, the `size_hint` or the `maximum`: `batch 8, height 320`."""
     return ", ".join(f"{dimension.name} {getattr(dimension, size):,}" for dimension in dimensions)

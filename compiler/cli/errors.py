@@ -92,9 +92,9 @@ def warnings_as_lines() -> Iterator[None]:
     with warnings.catch_warnings():
         others, told = warnings.showwarning, set[str]()
 
-        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
             if not issubclass(category, ModelWarning | DeprecatedOption):
-                others(message, category, *place, **more)
+                others(message, category, *location, **more)
             elif str(message) not in told:
                 told.add(str(message))
                 click.echo(coloured(f"warning: {message}"), err=True)
@@ -106,7 +106,7 @@ def warnings_as_lines() -> Iterator[None]:
 
 
 def message_of(error: Exception) -> str:
-    """The whole text for stderr, beginning with the place or with `error:`."""
+    """The whole text for stderr, beginning with the location or with `error:`."""
     from nnefc.loader import LoadError, RunError
 
     match error:

@@ -15,13 +15,13 @@ from nnefc.cli.dynamic_dims import range_lines, sizes_text
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.minimal_tvm import import_tvm
 from nnefc.cli.options import given, model_options
-from nnefc.cli.tables import amount, columns, face, memory
+from nnefc.cli.tables import amount, columns, interface, memory
 from nnefc.driver.option_fields import given_values
 from nnefc.driver.option_keywords import read_options
 from nnefc.driver.options import ReadOptions
 from nnefc.ir.outline import range_option, shape_option
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.ranges import LARGEST, OpenSize
+from nnefc.symbolic.ranges import LARGEST, DynamicSize
 
 if TYPE_CHECKING:
     from nnefc.inspect.cost_summary import Inspection
@@ -32,9 +32,9 @@ __all__ = ["inspect_file"]
 
 MORE_THAN_ANY = 1 << 48  # bytes
 
-MOST_LABELS = 10  # in a line
-MOST_LETTERS = 100  # of an entry of metadata
-MOST_ENTRIES = 40
+MAX_LABELS = 10  # in a line
+MAX_LETTERS = 100  # of an entry of metadata
+MAX_ENTRIES = 40
 
 LIBRARIES = (".so", ".a", ".o", ".dylib", ".dll", ".wasm")
 
@@ -105,12 +105,12 @@ def library_lines(path: Path) -> list[str]:
     if found.states:
         facts.append(("states", f"{memory(found.state_bytes)} a session"))
     opened = range_lines(found.dimensions, {each.name: each.formula for each in found.formulas}) + special_lines(found)
-    return [found.model, "", *face(found.inputs, found.outputs, found.states), *opened, "", *columns(facts)]
+    return [found.model, "", *interface(found.inputs, found.outputs, found.states), *opened, "", *columns(facts)]
 
 
 def metadata_texts(metadata: Mapping[str, str]) -> list[str]:
     """What a model says of itself: a line an entry, the first ones of many."""
-    lines = [f"{on_a_line(key)}: {on_a_line(value)}" for key, value in islice(metadata.items(), MOST_ENTRIES)]
+    lines = [f"{on_a_line(key)}: {on_a_line(value)}" for key, value in islice(metadata.items(), MAX_ENTRIES)]
     more = len(metadata) - len(lines)
     return [*lines, f"{more:,} more"] if more else lines
 
@@ -118,13 +118,13 @@ def metadata_texts(metadata: Mapping[str, str]) -> list[str]:
 def on_a_line(text: str) -> str:
     """A text of a model on one line, the beginning of a long one, without what a terminal would obey."""
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
-    return shown if len(shown) <= MOST_LETTERS else f"{shown[:MOST_LETTERS]}… ({len(text):,} letters in all)"
+    return shown if len(shown) <= MAX_LETTERS else f"{shown[:MAX_LETTERS]}… ({len(text):,} letters in all)"
 
 
 def shortened(labels: Sequence[int | str]) -> str:
     """Labels of columns, the first ones of many."""
-    more = f", … ({len(labels)} in all)" if len(labels) > MOST_LABELS else ""
-    return ", ".join(map(str, labels[:MOST_LABELS])) + more
+    more = f", … ({len(labels)} in all)" if len(labels) > MAX_LABELS else ""
+    return ", ".join(map(str, labels[:MAX_LABELS])) + more
 
 
 def special_lines(found: LibraryDescription) -> list[str]:
@@ -139,9 +139,9 @@ def workspace(found: LibraryDescription) -> str:
     """Memory between kernels; where sizes are open, at the typical and at the greatest ones."""
     if not found.dimensions:
         return memory(found.workspace_bytes)
-    typical, most = found.open_workspaces
-    greatest = memory(most) if most < MORE_THAN_ANY else "more than there can be"
-    return f"{memory(typical)} ({sizes_text(found.dimensions, 'typical')}) to {greatest}"
+    size_hint, maximum = found.dynamic_workspaces
+    greatest = memory(maximum) if maximum < MORE_THAN_ANY else "more than there can be"
+    return f"{memory(size_hint)} ({sizes_text(found.dimensions, 'size_hint')}) to {greatest}"
 
 
 def needs(found: LibraryDescription) -> str:
@@ -173,7 +173,9 @@ def model_lines(path: Path, options: ReadOptions) -> list[str]:
     found = load_outline(path, options)
     counted, refusal = counts(path, options)
     faces = (
-        face(found.inputs, found.outputs) if counted is None else face(counted.inputs, counted.outputs, counted.states)
+        interface(found.inputs, found.outputs)
+        if counted is None
+        else interface(counted.inputs, counted.outputs, counted.states)
     )
     formulas = {each.name: each.formula for each in counted.dimensions if each.formula is not None} if counted else {}
     opened = range_lines(counted.dimensions, formulas) if counted is not None else []
@@ -192,18 +194,18 @@ def allowed_sizes(counted: Inspection) -> Allowed:
     sizes = {}
     for each in counted.dimensions:
         if each.formula is None:
-            sizes[each.name] = OpenSize(each.least, each.most, each.multiple)
-    typical = {each.name: each.typical for each in counted.dimensions}
-    found: dict[tuple[str, int], OpenSize] = {}
+            sizes[each.name] = DynamicSize(each.minimum, each.maximum, each.multiple)
+    size_hint = {each.name: each.size_hint for each in counted.dimensions}
+    found: dict[tuple[str, int], DynamicSize] = {}
     for tensor in counted.inputs:
         for axis, size in enumerate(tensor.shape):
             if isinstance(size, int):
-                found[tensor.name, axis] = OpenSize(size, size)
-            elif size in typical:
-                own = sizes.get(size, OpenSize(0))
-                likely = typical[size]
+                found[tensor.name, axis] = DynamicSize(size, size)
+            elif size in size_hint:
+                own = sizes.get(size, DynamicSize(0))
+                likely = size_hint[size]
                 found[tensor.name, axis] = replace(
-                    own, most=None if (own.most or 0) > LARGEST - own.multiple else own.most, likely=likely
+                    own, maximum=None if (own.maximum or 0) > LARGEST - own.multiple else own.maximum, likely=likely
                 )
     return found
 
@@ -278,7 +280,7 @@ def size_lines(found: Outline, counted: Inspection | None) -> list[str]:
     """Parameters, work and memory; the last two, where sizes are open, for typical ones."""
     rows = [("parameters", f"{amount(found.parameters)} ({memory(found.parameter_bytes)})")]
     if counted is not None:
-        at = f"; {sizes_text(counted.dimensions, 'typical')}" if counted.dimensions else ""
+        at = f"; {sizes_text(counted.dimensions, 'size_hint')}" if counted.dimensions else ""
         rows.append(("multiply-adds", f"{amount(counted.multiply_adds)} (convolutions and matrix products{at})"))
         rows.append(("memory", f"{memory(counted.live_bytes)} (the most activations alive at once{at})"))
     return columns([*rows, ("operations", f"{found.count:,}")])

@@ -36,7 +36,7 @@ def read_shape_options(
     return read_shapes(values) or None
 
 
-def read_shapes(values: tuple[str, ...], least: int = 1) -> dict[str, tuple[int | str, ...]]:
+def read_shapes(values: tuple[str, ...], minimum: int = 1) -> dict[str, tuple[int | str, ...]]:
     """Reads shapes such as `NAME=1,3,8,8`, by name; a value may have several, with commas, as in `batch=1,seq=128`.
 
     Raises:
@@ -51,8 +51,8 @@ def read_shapes(values: tuple[str, ...], least: int = 1) -> dict[str, tuple[int 
                 shapes[name] = tuple(map(_size, sizes.split(","))) if sizes.strip() else ()
             except ValueError:
                 raise click.BadParameter(f"{sizes!r} is not a list of integers such as 1,3,8,8") from None
-            if any(isinstance(size, int) and size < least for size in shapes[name]):
-                raise click.BadParameter(f"a size in {sizes!r} is less than {least}")
+            if any(isinstance(size, int) and size < minimum for size in shapes[name]):
+                raise click.BadParameter(f"a size in {sizes!r} is less than {minimum}")
     return shapes
 
 
@@ -119,7 +119,7 @@ def _sizes_of_specializations(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[Any, ...]:
     """Reads sizes by name, or the name of a scenario; the callback of `--specialize`."""
-    return tuple(read_shapes((value,), least=0) if "=" in value else value for value in values)
+    return tuple(read_shapes((value,), minimum=0) if "=" in value else value for value in values)
 
 
 def known_targets(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -206,7 +206,7 @@ session_options = added(
         callback=read_shape_options,
         metavar="NAME=3",
         help="For random values: the size of a dynamic dimension, or the shape of an input: batch=3 (repeatable).  "
-        "[default: typical sizes]",
+        "[default: size hints]",
     ),
     option(
         "--weights",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["profile_library"]
 
 _WARM_UP = 3  # runs
-_MOST_NAMES = 3  # in a line
+_MAX_NAMES = 3  # in a line
 
 
 @click.command("profile", cls=Command)
@@ -158,9 +158,9 @@ def _lines(kernels: Sequence[KernelTime], times: Times, by: str, top: int) -> li
     lines = columns(rows, right=range(5))
     left = groups[top:]
     if left:
-        rest = sum(line.seconds for line in left)
+        tail = sum(line.seconds for line in left)
         lines.append(
-            f"{len(left):,} more: {1e3 * rest / runs:.4f} ms, {100 * rest / whole:.1f} % (--top {len(groups)})"
+            f"{len(left):,} more: {1e3 * tail / runs:.4f} ms, {100 * tail / whole:.1f} % (--top {len(groups)})"
         )
     outside = max(0.0, whole - total)
     lines.append(
@@ -184,8 +184,8 @@ def _grouped(kernels: Sequence[KernelTime], by: str) -> Iterable[_Line]:
 
 def _names(tensors: Sequence[str]) -> str:
     """The first names, and how many more there are."""
-    more = len(tensors) - _MOST_NAMES
-    return ", ".join(tensors[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    more = len(tensors) - _MAX_NAMES
+    return ", ".join(tensors[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _rate(amount: int, seconds: float) -> str:

@@ -64,7 +64,7 @@ class Phases:
     def phase(self, name: str) -> Iterator[None]:
         depth = len(self._running)
         self._running.append(name)
-        place = len(self._inner)
+        location = len(self._inner)
         start = time.perf_counter()
         self._done = ""
         if depth == 0:
@@ -77,7 +77,7 @@ class Phases:
                 yield
         finally:
             self._running.pop()
-            self._inner.insert(place, (depth, name, time.perf_counter() - start))
+            self._inner.insert(location, (depth, name, time.perf_counter() - start))
             if depth == 0:
                 self._notes.end()
                 self._write()

@@ -133,7 +133,7 @@ def told_of_random(drawn: Sequence[Port]) -> Iterator[None]:
 
 
 def said_of_inputs(library: Path) -> tuple[dict[str, int], dict[str, Formula]]:
-    """What inputs must be below that the network uses as positions, and how open dimensions follow from others."""
+    """What inputs must be below that the network uses as positions, and how dynamic dimensions follow from others."""
     from nnefc.targets.description.library_file import read_metadata
 
     metadata = read_metadata(library) if library.is_file() else None

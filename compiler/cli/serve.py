@@ -64,7 +64,7 @@ _KEY_BYTES = 32
     "--threads",
     group="Scheduling",
     type=click.IntRange(min=1),
-    show_default="the cores, shared out",
+    show_default="the cores, distributed",
     help="Threads of a session.",
 )
 @option(
@@ -75,7 +75,7 @@ _KEY_BYTES = 32
     default=_POLICY.rows,
     metavar="ROWS",
     help="Run requests together that have up to so many rows, where the first axis of all inputs and outputs is the "
-    "same open dimension; 1: each alone.",
+    "same dynamic dimension; 1: each alone.",
 )
 @option(
     "--max-delay",
@@ -138,7 +138,7 @@ _KEY_BYTES = 32
     group="Limits",
     common=False,
     type=click.FloatRange(min=0, min_open=True),
-    default=_WHERE.most_incoming / _MIB,
+    default=_WHERE.max_incoming / _MIB,
     metavar="MIB",
     help="The most of all requests that are arriving over HTTP, in MiB; at least the largest request.",
 )
@@ -151,7 +151,7 @@ _KEY_BYTES = 32
     callback=_limits,
     show_default="the library's",
     metavar="NAME=SIZE",
-    help="The greatest size of an open dimension that requests may have (repeatable).",
+    help="The greatest size of a dynamic dimension that requests may have (repeatable).",
 )
 @option(
     "--timeout",
@@ -270,7 +270,7 @@ def serve_libraries(
         grpc_port=grpc_port if grpc else None,
         largest=int(max_request * _MIB),
         largest_json=int(max_json * _MIB),
-        most_incoming=int(max_incoming * _MIB),
+        max_incoming=int(max_incoming * _MIB),
         certificate=tls and tls[0],
         key=tls and tls[1],
         **options,
@@ -319,7 +319,7 @@ def named(libraries: tuple[str, ...]) -> dict[tuple[str, str], Path]:
 
 
 def samples(model: Model, rows: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Random inputs of so many rows, where their first axis is the same open one; 1: of typical sizes."""
+    """Random inputs of so many rows, where their first axis is the same open one; 1: of size hints."""
     limits, formulas = said_of_inputs(model.file)
     shape = {str(model.inputs[0].shape[0]): (rows,)} if rows > 1 else {}
     ports = chosen_ports(model.inputs, model.dimensions, shape, {}, formulas)

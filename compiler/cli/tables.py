@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from nnefc.driver.artifact import Trial
     from nnefc.targets.description.library import LibraryDescription
 
-__all__ = ["amount", "columns", "face", "memory", "size_line", "trial_lines"]
+__all__ = ["amount", "columns", "interface", "memory", "size_line", "trial_lines"]
 
 
 class Declared(Protocol):
@@ -39,7 +39,7 @@ def columns(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[st
     ]
 
 
-def face(inputs: Iterable[Declared], outputs: Iterable[Declared], states: Iterable[Declared] = ()) -> list[str]:
+def interface(inputs: Iterable[Declared], outputs: Iterable[Declared], states: Iterable[Declared] = ()) -> list[str]:
     """What a caller sees of a network: a line a tensor."""
     kinds = (("input", inputs), ("output", outputs), ("state", states))
     return columns([(kind, p.name, str(p.dtype), sizes(p.shape)) for kind, ps in kinds for p in ps])

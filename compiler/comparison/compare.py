@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from nnefc.backends import backend_of
 from nnefc.comparison.engines import Built, Engine, Onnxruntime, Plain, ran
-from nnefc.comparison.kernel_stages import KernelStep, kernel_steps
+from nnefc.comparison.kernel_stages import KernelStage, kernel_stages
 from nnefc.comparison.passes import check_plain, first_wrong_pass
 from nnefc.comparison.reference import cannot_be_plain
 from nnefc.driver.artifact import Artifact
@@ -62,7 +62,7 @@ class ComparedTensor:
     """
 
     name: str
-    place: str
+    location: str
     dtype: str
     shape: tuple[int, ...]
     difference: Difference
@@ -91,7 +91,7 @@ class Comparison:
     outputs: tuple[ComparedTensor, ...]
     left_out: int = 0
     wrong_pass: str | None = None
-    wrong_step: KernelStep | None = None
+    wrong_step: KernelStage | None = None
     asked_passes: bool = False
 
     @property
@@ -123,7 +123,7 @@ class Comparison:
 def _record(tensor: ComparedTensor) -> dict[str, Any]:
     found = tensor.difference
     relative = found.relative if np.isfinite(found.relative) else None
-    named = {"name": tensor.name, "place": tensor.place, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+    named = {"name": tensor.name, "place": tensor.location, "dtype": tensor.dtype, "shape": list(tensor.shape)}
     return {**named, **asdict(found), "relative": relative}
 
 
@@ -175,7 +175,7 @@ def compare(
     load_operator_files(reading.operators)
     read = partial(load_network, Path(model), reading)
     source = Source.read(read)
-    check_ranges(source.network.open_dimensions)
+    check_ranges(source.network.dynamic_dimensions)
     subject = source
     if precision == INT8:
         plan = quantization_of(source.network, chosen.precision)
@@ -212,7 +212,7 @@ def compare(
             fixed, backend, arrays, lambda own: _is_close(own, wanted, bound), code.strict, code.memory_budget
         )
         if wrong_pass is None and backend.compares_kernels:
-            with closing(kernel_steps(fixed, backend, arrays, code.strict, code.memory_budget)) as steps:
+            with closing(kernel_stages(fixed, backend, arrays, code.strict, code.memory_budget)) as steps:
                 wrong_step = next((step for step in steps if not step.difference.relative <= bound), None)
     return Comparison(name, bound, tuple(tensors), tuple(outputs), left, wrong_pass, wrong_step, passes)
 
@@ -296,7 +296,7 @@ def _reference(
 
 def _at_known_sizes(source: Source, read: Callable[..., Network], arrays: Arrays) -> Source:
     """The network for the sizes of these inputs."""
-    if not source.network.open_dimensions:
+    if not source.network.dynamic_dimensions:
         return source
     return Source.read(partial(read, fixed={name: array.shape for name, array in arrays.items()}))
 
@@ -309,7 +309,7 @@ def _at_known_sizes_plainly(
     Raises:
         CompileError: it cannot be.
     """
-    if subject.network.open_dimensions and precision == INT8:
+    if subject.network.dynamic_dimensions and precision == INT8:
         raise CompileError("passes are told apart for networks in integers whose sizes are known", hint="give --shape")
     network = _at_known_sizes(subject, read, arrays).network
     check_plain(network)
@@ -322,13 +322,13 @@ def _compared(own: Engine, reference: Engine, source: Source, tensors: Sequence[
     for group in returned_together([source.variable(tensor) for tensor in tensors]):
         part, waiting = waiting[: len(group)], waiting[len(group) :]
         for tensor, found, wanted in zip(part, own.values(part), reference.values(part), strict=True):
-            yield _tensor(tensor.name, tensor.place, found, wanted)
+            yield _tensor(tensor.name, tensor.location, found, wanted)
 
 
-def _tensor(name: str, place: str, found: Array, wanted: Array) -> ComparedTensor:
+def _tensor(name: str, location: str, found: Array, wanted: Array) -> ComparedTensor:
     same = found.shape == wanted.shape
-    apart = difference(found, wanted) if same else Difference(wrong=max(1, wanted.size), items=wanted.size)
-    return ComparedTensor(name, place, str(wanted.dtype), wanted.shape, apart)
+    apart = difference(found, wanted) if same else Difference(wrong=max(1, wanted.size), elements=wanted.size)
+    return ComparedTensor(name, location, str(wanted.dtype), wanted.shape, apart)
 
 
 def _is_close(found: Mapping[str, Array], wanted: Mapping[str, Array], bound: float) -> bool:

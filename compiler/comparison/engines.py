@@ -148,11 +148,11 @@ class Onnxruntime:
         return self._run([tensor.name for tensor in tensors])
 
     def outputs(self) -> dict[str, Array]:
-        """Items of sequences have names of their own, as a library has them; maps are left out."""
+        """Elements of sequences have names of their own, as a library has them; maps are left out."""
         found: dict[str, Array] = {}
         for name, value in zip(self._names, self._run(self._names), strict=True):
             if isinstance(value, list):
-                found |= {f"{name}.{i}": item for i, item in enumerate(value) if isinstance(item, np.ndarray)}
+                found |= {f"{name}.{i}": element for i, element in enumerate(value) if isinstance(element, np.ndarray)}
             elif isinstance(value, np.ndarray):
                 found[name] = value
         return found
@@ -171,7 +171,7 @@ _NUMBERS = {
 
 
 def _given(name: str, type_: str, inputs: Arrays) -> Any:
-    """An input as onnxruntime takes it: of a sequence the list of its items."""
+    """An input as onnxruntime takes it: of a sequence the list of its elements."""
     if name in inputs and not type_.startswith("seq"):
         return inputs[name]
     return [inputs[f"{name}.{i}"] for i in range(len(inputs)) if f"{name}.{i}" in inputs]

@@ -29,7 +29,7 @@ from nnefc.passes.pipeline import optimized
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.in_place import in_place_of
 
-__all__ = ["KernelStep", "kernel_steps"]
+__all__ = ["KernelStage", "kernel_stages"]
 
 Array = np.ndarray[Any, Any]
 
@@ -38,7 +38,7 @@ _REPORTS = {"nnefc_rounds", "nnefc_kernel_error"}
 
 
 @dataclass(frozen=True)
-class KernelStep:
+class KernelStage:
     """A step that changed a kernel.
 
     Attributes:
@@ -54,9 +54,9 @@ class KernelStep:
     is_integer: bool
 
 
-def kernel_steps(
+def kernel_stages(
     network: Network, backend: Backend, inputs: Mapping[str, Array], strict: bool, memory_budget: float
-) -> Generator[KernelStep, None, None]:
+) -> Generator[KernelStage, None, None]:
     """What each step does to each kernel of a network on these inputs, in the order in which the network calls them.
 
     Kernels that need the runtime for more than to report an error are left out.
@@ -127,7 +127,7 @@ def _steps(
     wanted: set[int] | None,
     backend: Backend,
     settings: Settings,
-) -> Iterator[KernelStep]:
+) -> Iterator[KernelStage]:
     results = [
         (tuple(map(int, param.shape)), str(param.dtype)) for param in func.params[len(operands) :]
     ]  # no sizes follow: all are known
@@ -151,10 +151,10 @@ def _steps(
         found = _run(changed, operands, results, lowered.workspace_bytes, compiled if is_flat else None, backend)
         apart = [
             (difference(own, other), other.dtype.kind in "iu")
-            for place, (own, other) in enumerate(zip(found, exact, strict=True))
-            if wanted is None or place in wanted
+            for location, (own, other) in enumerate(zip(found, exact, strict=True))
+            if wanted is None or location in wanted
         ]
-        yield KernelStep(name, step, *max(apart, key=lambda each: each[0].relative))
+        yield KernelStage(name, step, *max(apart, key=lambda each: each[0].relative))
 
 
 def _run(
@@ -185,7 +185,7 @@ def _run(
 
 
 def _address(tensor: tvm.runtime.Tensor) -> int:
-    """Where its first item is."""
+    """Where its first element is."""
     array = np.from_dlpack(tensor)
     return int(array.ctypes.data)
 

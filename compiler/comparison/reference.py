@@ -16,7 +16,7 @@ from tvm import relax, tirx
 from nnefc.ir.constant_evaluation import evaluate, external_calls
 from nnefc.ir.network import Network, control_index
 from nnefc.passes.graph.rewriter import constant
-from nnefc.passes.pipeline import legalizations, use_own_operators
+from nnefc.passes.pipeline import legalizations, register_operators
 from nnefc.passes.schedule.fill_padding import fill_border
 from nnefc.passes.schedule.schedules import schedule_of
 
@@ -35,7 +35,7 @@ def cannot_be_plain(network: Network) -> str | None:
         return "it has choices or loops"
     if network.has_text:
         return "it computes with strings"
-    if network.open_dimensions or network.all_counts:
+    if network.dynamic_dimensions or network.all_data_dependent_sizes:
         return "it has sizes that are known at run time alone"
     kernels = [func for func in network.module.functions.values() if isinstance(func, tirx.PrimFunc)]
     if any(external_calls(kernel) for kernel in kernels):
@@ -72,7 +72,7 @@ class PlainEvaluation:
         wanted: Collection[str] = (),
         own: Mapping[str, Any] | None = None,
     ) -> None:
-        use_own_operators()
+        register_operators()
         plain = relax.transform.LegalizeOps(legalizations(own or {}), ["relax.matmul"])(module)
         self._main = plain["main"]
         self._kernels = {
@@ -89,11 +89,11 @@ class PlainEvaluation:
 
     def of(self, names: Collection[str]) -> dict[str, Array]:
         """The values of variables, which are asked for in their order; each may be asked for once."""
-        places = {str(binding.var.name): place for place, binding in enumerate(self._bindings)}
-        self._go_on(max((places[name] + 1 for name in names), default=0))
+        locations = {str(binding.var.name): location for location, binding in enumerate(self._bindings)}
+        self._go_on(max((locations[name] + 1 for name in names), default=0))
         found = {}
         for name in names:
-            var = self._bindings[places[name]].var
+            var = self._bindings[locations[name]].var
             found[name] = self._known[var].numpy()
             self._wanted.discard(var)
         return found
@@ -106,9 +106,9 @@ class PlainEvaluation:
     def _uses(self) -> dict[relax.Var, int]:
         """The last binding that reads each variable; results are kept to the end."""
         last = dict.fromkeys(self._main.params, -1)
-        last |= {binding.var: place for place, binding in enumerate(self._bindings)}
-        for place, binding in enumerate(self._bindings):
-            last.update(dict.fromkeys(relax.analysis.free_vars(binding.value), place))
+        last |= {binding.var: location for location, binding in enumerate(self._bindings)}
+        for location, binding in enumerate(self._bindings):
+            last.update(dict.fromkeys(relax.analysis.free_vars(binding.value), location))
         last.update(dict.fromkeys(relax.analysis.free_vars(self._main.body.body), len(self._bindings)))
         return last
 

@@ -16,13 +16,13 @@ from nnefc.driver.specializations import Specializations
 from nnefc.inspect.html.page import graph_fragment
 from nnefc.inspect.library_graph import graph_of_library
 from nnefc.ir.constant_evaluation import external_calls
-from nnefc.ir.network import Network, OpenDimension, size_by_name
+from nnefc.ir.network import DynamicDimension, Network, size_by_name
 from nnefc.loader import Model, listed, load
-from nnefc.loader.notebook import face_html
+from nnefc.loader.notebook import interface_html
 from nnefc.passes.backend import Code, Lowered, TimedKernel
 from nnefc.passes.graph.index_bounds import index_limits
 from nnefc.passes.plan.data_independence import runs_with_any_values
-from nnefc.passes.plan.entry_sizes import counted_sizes, output_parts
+from nnefc.passes.plan.entry_sizes import data_dependent_sizes, output_parts
 from nnefc.passes.plan.memory import MemoryPlan
 from nnefc.passes.plan.program import Buffer
 from nnefc.support.diagnostics import CompileError
@@ -32,7 +32,7 @@ from nnefc.symbolic.dims import Dimension, bounds, is_known, ranges
 from nnefc.symbolic.formulas import factor_of
 from nnefc.symbolic.named_formulas import Formula, names_in
 from nnefc.targets.codegen.cpu.checks import Checks
-from nnefc.targets.codegen.cpu.isa_levels import LevelsCode
+from nnefc.targets.codegen.cpu.isa_levels import IsaLevelsCode
 from nnefc.targets.codegen.cpu.objects import MachineCode
 from nnefc.targets.description.library import (
     DimensionDescription,
@@ -98,8 +98,8 @@ class Artifact:
     files: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        face = f"{listed(self.inputs)} -> {listed(self.outputs)}"
-        return f"<Artifact {self.description.model} for {self.target.name}: {face}>"
+        interface = f"{listed(self.inputs)} -> {listed(self.outputs)}"
+        return f"<Artifact {self.description.model} for {self.target.name}: {interface}>"
 
     def _repr_html_(self) -> str:
         kinds = (("input", self.inputs), ("output", self.outputs), ("state", self.description.states))
@@ -107,7 +107,7 @@ class Artifact:
             ("constants", f"{self.description.constant_bytes:,} bytes"),
             ("workspace", f"{self.description.workspace_bytes:,} bytes a session"),
         ]
-        shown = face_html(f"Artifact {self.description.model} for {self.target.name}", kinds, facts)
+        shown = interface_html(f"Artifact {self.description.model} for {self.target.name}", kinds, facts)
         if self.description.kernels:
             shown += graph_fragment("kernels", graph_of_library(self.description))
         return shown
@@ -191,13 +191,13 @@ class Artifact:
                 f"there is no {kind} in code for the target {self.target.name}",
                 hint=f"choose one of {', '.join(self.code.texts)}",
             )
-        place = Path(folder)
+        location = Path(folder)
         try:
-            place.mkdir(parents=True, exist_ok=True)
+            location.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise write_error(place, error) from error
-        old = {file for pattern in self.code.texts[kind] for file in place.glob(pattern)}
-        new = write_together(place, lambda beside: self.code.write_text(kind, beside))
+            raise write_error(location, error) from error
+        old = {file for pattern in self.code.texts[kind] for file in location.glob(pattern)}
+        new = write_together(location, lambda beside: self.code.write_text(kind, beside))
         for file in sorted(old - set(new)):
             file.unlink(missing_ok=True)
 
@@ -233,11 +233,13 @@ def build(
     described = [_level(network, own, programs, last, device, special) for own, programs in levels]
     description = replace(described[0], target=target.name)
     if several:
-        most = {name: max(getattr(level, name) for level in described) for name in ("workspace_bytes", "scratch_bytes")}
+        maximum = {
+            name: max(getattr(level, name) for level in described) for name in ("workspace_bytes", "scratch_bytes")
+        }
         called = any(level.is_called for level in described)
-        description = replace(description, levels=tuple(described), is_called=called, **most)
+        description = replace(description, levels=tuple(described), is_called=called, **maximum)
     constants = _constants(network, last, description.constant_bytes)
-    code = LevelsCode(tuple(code for code in codes if isinstance(code, MachineCode))) if several else codes[0]
+    code = IsaLevelsCode(tuple(code for code in codes if isinstance(code, MachineCode))) if several else codes[0]
     return Artifact(description, target, levels[0][1][0].plan.lower_bound, code, constants)
 
 
@@ -272,7 +274,7 @@ def _calls_runtime(program: Lowered) -> bool:
 
 def _warms_up(description: LibraryDescription, target: Target, programs: Sequence[Lowered]) -> bool:
     """Whether a library computes something before its trained values are there: see `runtime/engine.c`."""
-    if target.format is not FileFormat.WASM or description.small or description.is_open or description.has_text:
+    if target.format is not FileFormat.WASM or description.small or description.is_dynamic or description.has_text:
         return False
     return all(runs_with_any_values(program.module, program.symbol) for program in programs)
 
@@ -285,8 +287,8 @@ def _described_kernel(timed: TimedKernel) -> KernelDescription:
         timed.operations,
         timed.bytes,
         timed.operators,
-        tuple(OperandDescription(*astuple(place)) for place in timed.reads),
-        tuple(OperandDescription(*astuple(place)) for place in timed.writes),
+        tuple(OperandDescription(*astuple(location)) for location in timed.reads),
+        tuple(OperandDescription(*astuple(location)) for location in timed.writes),
     )
 
 
@@ -306,11 +308,11 @@ def _with_specializations(
     numbers = {dimension.name: number for number, dimension in enumerate(description.dimensions)}
     *lifetimes, _ = description.lifetimes
     end = 1 + max((last for _, last in lifetimes), default=0)
-    parts, workspaces = [], [] if special.only else [description.open_workspaces]
+    parts, workspaces = [], [] if special.only else [description.dynamic_workspaces]
     known = zip(special.sizes, programs[1:], special.networks, special.zeros, strict=True)
     for sizes, program, network, zeros in known:
-        plan, opened = program.plan, network.open_dimensions
-        own = tuple(OwnDimension(numbers.get(d.name), d.least, d.most, d.multiple) for d in opened)
+        plan, opened = program.plan, network.dynamic_dimensions
+        own = tuple(OwnDimension(numbers.get(d.name), d.minimum, d.maximum, d.multiple) for d in opened)
         lifetimes += [(end + storage.first, end + storage.last) for storage in plan.storages]
         end = 1 + max((last for _, last in lifetimes), default=0)
         bytes_, limits = plan.workspace_bytes, (*_limits(opened), *((formula, 0, 0) for formula in zeros))
@@ -318,26 +320,26 @@ def _with_specializations(
         ranks = [len(output.shape) for output in description.outputs]
         outputs = None if list(map(len, shapes)) == ranks else shapes
         parts.append(SpecializationDescription(sizes, bytes_, own, len(plan.storages), limits, outputs))
-        typical, most = ({d.var: getattr(d.values, which) for d in opened} for which in ("typical", "most"))
-        workspaces.append((plan.workspace_at(typical), plan.workspace_at(most)))
+        size_hint, maximum = ({d.var: getattr(d.values, which) for d in opened} for which in ("size_hint", "maximum"))
+        workspaces.append((plan.workspace_at(size_hint), plan.workspace_at(maximum)))
     return replace(
         description,
         specializations=tuple(parts),
         lifetimes=(*lifetimes, (end, end)),
         parts=(),
-        open_workspaces=(workspaces[0][0], max(most for _, most in workspaces)),
+        dynamic_workspaces=(workspaces[0][0], max(maximum for _, maximum in workspaces)),
     )
 
 
-def _limits(dimensions: Sequence[OpenDimension]) -> tuple[tuple[Formula, int, int], ...]:
+def _limits(dimensions: Sequence[DynamicDimension]) -> tuple[tuple[Formula, int, int], ...]:
     """What a program needs besides the ranges of its dimensions: formulas of these that may not be all they could."""
     found = []
     with ranges({dimension.var: dimension.values for dimension in dimensions}):
         for each in dimensions:
             if each.formula is not None and each.value is not None:
-                least, most = bounds(each.value)
-                if least < each.least or most > each.most:
-                    found.append((each.formula, each.least, each.most))
+                minimum, maximum = bounds(each.value)
+                if minimum < each.minimum or maximum > each.maximum:
+                    found.append((each.formula, each.minimum, each.maximum))
     return tuple(found)
 
 
@@ -353,7 +355,7 @@ def _between(dimension: DimensionDescription, sizes: Sequence[int | None]) -> Di
     known = [size for size in sizes if size is not None]
     if len(known) < len(sizes):
         return dimension
-    return replace(dimension, least=min(known), most=max(known), typical=known[0])
+    return replace(dimension, minimum=min(known), maximum=max(known), size_hint=known[0])
 
 
 def _description(
@@ -361,13 +363,13 @@ def _description(
 ) -> LibraryDescription:
     """`whole` is the plan that has the constants of all programs."""
     plan, program = lowered.plan, lowered.program
-    dimensions = [*network.open_dimensions, *(count.dimension for count in network.unlimited_counts)]
+    dimensions = [*network.dynamic_dimensions, *(count.dimension for count in network.unbounded_data_dependent_sizes)]
     numbers = {dimension.var: number for number, dimension in enumerate(dimensions)}
     return LibraryDescription(
         model=network.name,
         target=target.name,
         compiler=compiler_version(),
-        inputs=_scaled(_described(network.inputs, program.inputs, network.open_dimensions, network.texts), network),
+        inputs=_scaled(_described(network.inputs, program.inputs, network.dynamic_dimensions, network.texts), network),
         outputs=_scaled(_described(network.outputs, program.outputs, dimensions, network.texts), network),
         states=_described([state.name for state in network.states], program.states),
         workspace_bytes=plan.workspace_bytes,
@@ -378,18 +380,22 @@ def _description(
         variables=() if target.host.small else network.variables,
         small=target.host.small,
         reproducible=target.host.reproducible,
-        index_limits=tuple((name, most) for name, most in index_limits(network).items() if name not in network.texts),
+        index_limits=tuple(
+            (name, maximum) for name, maximum in index_limits(network).items() if name not in network.texts
+        ),
         device=device,
-        dimensions=tuple(DimensionDescription(d.name, d.least, d.most, d.multiple, d.typical) for d in dimensions),
-        formulas=_formulas(network.open_dimensions, network.input_shapes),
-        counted=tuple(counted_sizes(program)),
+        dimensions=tuple(
+            DimensionDescription(d.name, d.minimum, d.maximum, d.multiple, d.size_hint) for d in dimensions
+        ),
+        formulas=_formulas(network.dynamic_dimensions, network.input_shapes),
+        counted=tuple(data_dependent_sizes(program)),
         labels=tuple(network.labels.items()),
         metadata=() if target.host.small else tuple(network.metadata.items()),
         has_text=network.has_text,
         lifetimes=tuple((storage.first, storage.last) for storage in plan.storages),
-        open_workspaces=(
-            plan.workspace_at({d.var: d.values.typical for d in dimensions}),
-            plan.workspace_at({d.var: d.values.most for d in dimensions}),
+        dynamic_workspaces=(
+            plan.workspace_at({d.var: d.values.size_hint for d in dimensions}),
+            plan.workspace_at({d.var: d.values.maximum for d in dimensions}),
         ),
         parts=tuple(storage.part for storage in plan.storages),
         output_parts=output_parts(program),
@@ -398,7 +404,7 @@ def _description(
 
 
 def _formulas(
-    dimensions: Sequence[OpenDimension], inputs: Mapping[str, tuple[Dimension, ...]]
+    dimensions: Sequence[DynamicDimension], inputs: Mapping[str, tuple[Dimension, ...]]
 ) -> tuple[FormulaDescription, ...]:
     """How a library checks the dimensions that follow from others, and finds those that no input has by itself.
 
@@ -457,7 +463,7 @@ def _constants(network: Network, lowered: Lowered, size: int) -> Constants | Non
 
 
 def _kept(array: np.ndarray) -> np.ndarray:
-    """An array that stays as it is when the files that the network was read from are written anew."""
+    """An array that stays as it is when the files that the network was read from are written again."""
     if not is_mapped(array):
         return array
     made = array.copy()
@@ -469,7 +475,7 @@ def _kept(array: np.ndarray) -> np.ndarray:
 def _described(
     names: tuple[str, ...] | list[str],
     buffers: tuple[Buffer, ...],
-    dimensions: Sequence[OpenDimension] = (),
+    dimensions: Sequence[DynamicDimension] = (),
     texts: Collection[str] = (),
 ) -> tuple[TensorDescription, ...]:
     return tuple(

@@ -1,11 +1,11 @@
 """`--precision auto`: the fastest precision whose results stay within an error that the user states.
 
-The network is compiled in float32, in a half float, the one that the target multiplies faster first and the other one
+The network is compiled in float32, in a 16-bit float, the one that the target multiplies faster first and the other one
 if that is not exact enough, and in integers if there are data to quantize it by. All are run here on the user's data,
 or on random inputs. Errors are differences from what float32 gives, over its largest value; of integers of more than
-8 bits, truth values and strings, the share that differs; and a result of another shape is no result. Of what is exact
+8 bits, booleans and strings, the share that differs; and a result of another shape is no result. Of what is exact
 enough, the one whose runs take the least time here is taken: Winograd's algorithm computes some convolutions with
-fewer products in float32, and many processors only store half floats.
+fewer products in float32, and many processors only store 16-bit floats.
 """
 
 from __future__ import annotations
@@ -106,27 +106,27 @@ def _fastest(tried: Sequence[_Tried], exact: Sequence[_Tried], sample: Mapping[s
     if len(exact) > 1:
         with ExitStack() as loaded:
             models = [loaded.enter_context(each.artifact.load()) for each in exact]
-            seconds = dict(zip(exact, _least_times([partial(model.run, sample) for model in models]), strict=True))
+            seconds = dict(zip(exact, _minimum_times([partial(model.run, sample) for model in models]), strict=True))
     fast = [each for each in exact if not seconds or seconds[each] <= min(seconds.values()) * _SAME]
     best = min(fast, key=lambda each: each.artifact.description.constant_bytes)
     trials = tuple(Trial(each.precision, each.error, seconds.get(each), each is best) for each in tried)
     return replace(best.artifact, trials=trials)
 
 
-def _least_times(runs: Sequence[Callable[[], object]]) -> list[float]:
+def _minimum_times(runs: Sequence[Callable[[], object]]) -> list[float]:
     """The seconds of the shortest run of each."""
     for run in runs:
         run()
     best = [math.inf] * len(runs)
     begin = time.perf_counter()
     for _ in range(_TURNS):
-        for place, run in enumerate(runs):
+        for location, run in enumerate(runs):
             turn = now = time.perf_counter()
             while now < turn + _TURN_SECONDS:
                 start = now
                 run()
                 now = time.perf_counter()
-                best[place] = min(best[place], now - start)
+                best[location] = min(best[location], now - start)
         if now > begin + _SECONDS:
             break
     return best
@@ -172,19 +172,19 @@ def _results(artifact: Artifact, samples: Sequence[Mapping[str, np.ndarray]]) ->
 
 
 def _error(found: Sequence[Mapping[str, np.ndarray]], expected: Sequence[Mapping[str, np.ndarray]]) -> float:
-    """The largest difference of an output, over its largest value, or the largest share of items that are others.
+    """The largest difference of an output, over its largest value, or the largest share of elements that are others.
 
-    It is infinite where an item is not a number and should be, and where an output has another shape.
+    It is infinite where an element is not a number and should be, and where an output has another shape.
     """
     largest = 0.0
     for name in expected[0]:
-        others = items = 0
+        others = elements = 0
         for own, exact in ((one[name], other[name]) for one, other in zip(found, expected, strict=True)):
             if own.shape != exact.shape:
                 return math.inf
             if exact.dtype.kind in "fV" or (exact.dtype.itemsize == 1 and exact.dtype.kind in "iu"):
                 largest = max(largest, difference(own, exact).relative)
             else:  # labels, say: how far their numbers are apart means nothing
-                others, items = others + int(np.count_nonzero(own != exact)), items + exact.size
-        largest = max(largest, others / max(items, 1))
+                others, elements = others + int(np.count_nonzero(own != exact)), elements + exact.size
+        largest = max(largest, others / max(elements, 1))
     return largest

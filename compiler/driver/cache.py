@@ -123,7 +123,7 @@ def _text(value: Any) -> str:
         case None | bool() | int() | float() | str():
             return repr(value)
         case Mapping():
-            return f"{{{', '.join(sorted(f'{_text(key)}: {_text(item)}' for key, item in value.items()))}}}"
+            return f"{{{', '.join(sorted(f'{_text(key)}: {_text(element)}' for key, element in value.items()))}}}"
         case list() | tuple():
             return f"[{', '.join(map(_text, value))}]"
         case np.ndarray() | np.generic() if value.dtype.hasobject:

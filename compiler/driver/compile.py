@@ -32,18 +32,18 @@ from nnefc.driver.options import (
     PrecisionOptions,
     ReadOptions,
 )
-from nnefc.driver.programs import lowered_levels
+from nnefc.driver.programs import lowered_isa_levels
 from nnefc.driver.progress import Progress, Silent, Watched
 from nnefc.driver.provenance import source_digest
 from nnefc.driver.specializations import Specializations
-from nnefc.frontends.dynamic_shapes import check_ranges, leaving_open
+from nnefc.frontends.dynamic_shapes import check_ranges, dynamic_shape_context
 from nnefc.ir.extern_c import c_files
 from nnefc.ir.network import Network
 from nnefc.loader import LoadError, RunError
 from nnefc.passes.backend import Backend, Code
 from nnefc.passes.dump import dump_of
 from nnefc.passes.manager import Insertion, Observer, PassManager
-from nnefc.passes.pipeline import Place, joined
+from nnefc.passes.pipeline import LibraryContext, joined
 from nnefc.passes.spec.verifier import Verifier, verifier_is_on
 from nnefc.quantizer.calibration import samples_of
 from nnefc.quantizer.quantize import QuantizationOptions, QuantizationPlan, input_types, plan_quantization, quantized
@@ -153,7 +153,7 @@ def _compile_file(path: Path, options: CompileOptions, progress: Progress) -> Ar
                 progress=progress,
                 special=special,
                 operators=None if read.source is None else read.source.operators(),
-                checked=read.source.places() if code.checked and read.source is not None else None,
+                checked=read.source.locations() if code.checked and read.source is not None else None,
             )
             described = replace(artifact.description, source=source.result())
             return replace(artifact, description=described, files=network.files)
@@ -212,7 +212,7 @@ def _read(path: Path, options: ReadOptions, code: CodeOptions, backend: Backend)
                 apart = Specializations.of_apart(network, load)
         except CompileError:
             network, source = first()
-    check_ranges(network.open_dimensions)
+    check_ranges(network.dynamic_dimensions)
     return _ReadModel(network, apart, source, load)
 
 
@@ -313,11 +313,11 @@ def compile_network(
         memory_errors("the network takes more memory to compile than there is"),
         ExitStack() as generators,
     ):
-        place = Place(
+        library_context = LibraryContext(
             has_others=bool(special.networks), operators=operators or {}, checked=checked, told=progress.kernels
         )
         with progress.phase("lower"), in_turn():
-            levels = lowered_levels(network, special, managers, code.profile, place, generators)
+            levels = lowered_isa_levels(network, special, managers, code.profile, library_context, generators)
         with progress.phase("generate code"):
             parts = [part for level in levels for part in level.programs]
             c_code = c_objects(c_files(joined(parts).module), levels[0].manager.backend.target.host)
@@ -327,7 +327,7 @@ def compile_network(
                 objects += () if codes else c_code
                 write = None if dump is None else dump.text
                 codes.append(level.manager.backend.finish(joined(level.programs), objects, level.manager, write))
-        with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
+        with dynamic_shape_context(network.dynamic_dimensions, network.input_shapes, network.all_data_dependent_sizes):
             made = [(level.manager.backend.target, level.programs) for level in levels]
             artifact = build(network, target, made, codes, special)
         if checked is None:
@@ -365,18 +365,24 @@ def _check_target(network: Network, special: Specializations, backend: Backend, 
             f"code of its own for some sizes is for processors, not for the target {name}",
             hint="compile a library for each of these sizes: --shape NAME=SIZE",
         )
-    if special.networks and any(part.unlimited_counts for part in (network, *special.networks)):
-        names = {count.dimension.name for part in (network, *special.networks) for count in part.unlimited_counts}
+    if special.networks and any(part.unbounded_data_dependent_sizes for part in (network, *special.networks)):
+        names = {
+            count.dimension.name
+            for part in (network, *special.networks)
+            for count in part.unbounded_data_dependent_sizes
+        }
         raise CompileError(
-            "code of its own for some sizes needs limits of the sizes that only the data tell: "
+            "code of its own for some sizes needs limits of the data-dependent sizes: "
             f"{', '.join(sorted(names))} has none",
             hint=f"give it a range: --shape {min(names)}=0..1000",
         )
-    if not backend.target.host.hosted and (network.open_dimensions or network.all_counts or network.has_text):
+    if not backend.target.host.hosted and (
+        network.dynamic_dimensions or network.all_data_dependent_sizes or network.has_text
+    ):
         raise CompileError(
             f"the target {name} has no heap, which "
             + ("strings need" if network.has_text else "sizes that are known at run time need"),
-            hint=None if network.has_text else "give the open dimensions: --shape NAME=SIZE",
+            hint=None if network.has_text else "give the dynamic dimensions: --shape NAME=SIZE",
         )
     if network.has_text and not backend.takes_text:
         raise CompileError(

@@ -98,13 +98,18 @@ def compile_many(
     if told is not None:
         warn_of_deprecation("the option told of nnefc.compile_many is called on_result now; the old name will go")
         on_result = on_result or told
-    place = None if folder is None else Path(folder)
+    location = None if folder is None else Path(folder)
     found: dict[str, Compiled] = {}
     with ExitStack() as stack:
         if executor is None:
             executor = stack.enter_context(Processes(min(jobs or len(usable_processors()), len(targets))))
         work = partial(
-            _compile_one, os.fspath(model), folder=place, export=dict(export or {}), options=chosen, progress=progress
+            _compile_one,
+            os.fspath(model),
+            folder=location,
+            export=dict(export or {}),
+            options=chosen,
+            progress=progress,
         )
         begun = {executor.submit(work, target): target for target in targets}
         try:

@@ -117,7 +117,7 @@ _CAFFE = "convert it: python -m nnef_tools.convert --input-format caffe --output
 _KNOWN = (
     "models are of ONNX (.onnx), of PNNX (.pnnx.param with its .bin) or of NNEF (a folder, .tgz, .tar, or a document)"
 )
-_PICTURE = "give the network's file; pictures are inputs, as .npy files: nnefc run model.so --input NAME=picture.npy"
+_IMAGE = "give the network's file; images are inputs, as .npy files: nnefc run model.so --input NAME=picture.npy"
 
 _MARKS = (
     (b"TFL3", 4, "a TensorFlow Lite model", _TFLITE),
@@ -147,8 +147,8 @@ _MARKS = (
     (b"\xfd7zXZ", 0, "compressed with xz", f"{_UNPACK}: tar xf {{path}}, or unxz -k {{path}}"),
     (b"(\xb5/\xfd", 0, "compressed with Zstandard", f"{_UNPACK}: tar xf {{path}}, or unzstd {{path}}"),
     (b"7z\xbc\xaf", 0, "a 7-Zip archive", f"{_UNPACK}: 7z x {{path}}"),
-    (b"\x89PNG", 0, "a picture, not a model", _PICTURE),
-    (b"\xff\xd8\xff", 0, "a picture, not a model", _PICTURE),
+    (b"\x89PNG", 0, "an image, not a model", _IMAGE),
+    (b"\xff\xd8\xff", 0, "an image, not a model", _IMAGE),
     (b"%PDF", 0, "a PDF document, not a model", "give the network's file"),
 )
 
@@ -259,7 +259,7 @@ _TEXTS = (
 # Protobuf messages, by their fields' numbers and kinds: 0 is a number, 2 text or a message of its own.
 
 _MODEL_PROTO = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
-_MOST_FIELDS = 10_000
+_MAX_FIELDS = 10_000
 
 
 def _check_binary(path: Path, head: bytes) -> None:
@@ -310,7 +310,7 @@ def _fields(path: Path) -> Iterator[tuple[int, int]]:
 
 def _fields_of(data: mmap.mmap | bytes) -> Iterator[tuple[int, int]]:
     at, size = 0, len(data)
-    for _ in range(_MOST_FIELDS):
+    for _ in range(_MAX_FIELDS):
         if at >= size:
             return
         key, at = _varint(data, at)
@@ -324,7 +324,7 @@ def _fields_of(data: mmap.mmap | bytes) -> Iterator[tuple[int, int]]:
 
 
 def _varint(data: mmap.mmap | bytes, at: int) -> tuple[int, int]:
-    """A number and the place after it; what is cut off counts as it is."""
+    """A number and the location after it; what is cut off counts as it is."""
     value = shift = 0
     while at < len(data) and shift < 70:
         byte = data[at]

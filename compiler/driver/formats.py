@@ -17,11 +17,11 @@ from nnefc.driver.file_magic import check_known, is_onnx, is_pnnx
 from nnefc.driver.locks import in_turn
 from nnefc.driver.option_fields import flag_of, given_values, option_fields
 from nnefc.driver.options import DEFAULT_READ, ReadOptions
-from nnefc.frontends.dynamic_shapes import OpenSizesError, naming_sums
+from nnefc.frontends.dynamic_shapes import DynamicSizesError, naming_sum_dims
 from nnefc.ir.network import Network, check_sizes
 from nnefc.ir.outline import Outline
 from nnefc.support.diagnostics import CompileError, memory_errors
-from nnefc.symbolic.dims import OpenSize
+from nnefc.symbolic.dims import DynamicSize
 
 __all__ = ["Format", "format_of", "load_network", "load_operator_files", "load_outline"]
 
@@ -82,7 +82,7 @@ def format_of(path: Path) -> Format:
 def _missing(path: Path) -> CompileError:
     """With the file of a like name that may be meant."""
     try:
-        names = [item.name for item in islice(path.parent.iterdir(), 10_000)]
+        names = [element.name for element in islice(path.parent.iterdir(), 10_000)]
     except OSError:
         return CompileError(f"there is no file '{path}': its folder does not exist")
     close = get_close_matches(path.name, names, 1)
@@ -119,7 +119,7 @@ def load_network(
     path: Path,
     options: ReadOptions = DEFAULT_READ,
     *,
-    fixed: Mapping[str, tuple[int | OpenSize, ...]] | None = None,
+    fixed: Mapping[str, tuple[int | DynamicSize, ...]] | None = None,
     fixed_dimensions: Collection[str] | None = None,
     is_tied: bool = False,
     is_apart: bool = False,
@@ -129,9 +129,9 @@ def load_network(
     Args:
         path: the model.
         options: how it is read. Files of custom operators are loaded before: see :func:`load_operator_files`.
-        fixed: shapes of inputs that hold whatever else is said of open sizes.
-        fixed_dimensions: the open dimensions that what else is said of does not hold; None: all.
-        is_tied: whether open sizes that broadcast are one size.
+        fixed: shapes of inputs that hold whatever else is said of dynamic sizes.
+        fixed_dimensions: the dynamic dimensions that what else is said of does not hold; None: all.
+        is_tied: whether dynamic sizes that broadcast are one size.
         is_apart: whether the network need not be right for single sizes, which it names: see :class:`Network`.
 
     Raises:
@@ -155,15 +155,15 @@ def load_network(
     with in_turn(), memory_errors(_TOO_LARGE.format(path)):
         try:
             network = load(path, **given)
-        except OpenSizesError as error:
+        except DynamicSizesError as error:
             _check_with_known_sizes(error, load, path, given)
             raise
     check_sizes(network)
-    return naming_sums(network) if network.open_dimensions else network
+    return naming_sum_dims(network) if network.dynamic_dimensions else network
 
 
-def _check_with_known_sizes(error: OpenSizesError, load: Callable[..., Network], path: Path, given: Any) -> None:
-    """Raise what is wrong with a network without a word of open sizes, if that is wrong with known ones too."""
+def _check_with_known_sizes(error: DynamicSizesError, load: Callable[..., Network], path: Path, given: Any) -> None:
+    """Raise what is wrong with a network without a word of dynamic sizes, if that is wrong with known ones too."""
     try:
         load(path, **{**given, "shape": _with_known(given.get("shape", {}), error.shapes)})
     except CompileError as other:
@@ -173,15 +173,15 @@ def _check_with_known_sizes(error: OpenSizesError, load: Callable[..., Network],
 
 def _with_known(
     given: Mapping[str, Any],
-    shapes: Mapping[str, tuple[int | OpenSize, ...]],
+    shapes: Mapping[str, tuple[int | DynamicSize, ...]],
     dimensions: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """What a user gives, with these shapes in place of sizes that stay open; of these dimensions, or of all."""
 
     def is_other(name: str, shape: Any) -> bool:
-        is_open = any(isinstance(size, OpenSize) for size in shape or ())
+        is_dynamic = any(isinstance(size, DynamicSize) for size in shape or ())
         named = dimensions is None or name in shapes or not {name, *name.split(",")}.isdisjoint(dimensions)
-        return not (is_open and named)
+        return not (is_dynamic and named)
 
     return {**{name: shape for name, shape in given.items() if is_other(name, shape)}, **shapes}
 
@@ -212,7 +212,7 @@ def _sizes(name: str, given: Any, has_sequences: bool) -> Any:
         raise CompileError(
             f"the shape given for {name!r} is {given!r}, not integers", hint="such as (1, 3, 224, 224)"
         ) from None
-    return (made,) if isinstance(made, int | OpenSize) else made
+    return (made,) if isinstance(made, int | DynamicSize) else made
 
 
 def _in_tuples(given: Any, has_sequences: bool, depth: int = 0) -> Any:
@@ -221,10 +221,10 @@ def _in_tuples(given: Any, has_sequences: bool, depth: int = 0) -> Any:
         and not isinstance(given, str | bytes | Set | Mapping)
         and (has_sequences or not depth)
     ):
-        return tuple(_in_tuples(item, has_sequences, depth + 1) for item in given)
-    if isinstance(given, OpenSize):
+        return tuple(_in_tuples(element, has_sequences, depth + 1) for element in given)
+    if isinstance(given, DynamicSize):
         return given
-    open_size = OpenSize.read(given) if isinstance(given, str) else None
-    if open_size is not None:
-        return open_size
+    dynamic_size = DynamicSize.read(given) if isinstance(given, str) else None
+    if dynamic_size is not None:
+        return dynamic_size
     return None if has_sequences and given is None else index(given)

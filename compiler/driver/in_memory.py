@@ -20,7 +20,7 @@ __all__ = ["AnyModel", "file_of"]
 AnyModel: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
 """An ONNX model in memory, its bytes, or the file of a model of any format."""
 
-_MOST_BYTES = 1 << 31
+_MAX_BYTES = 1 << 31
 """Of a message of protobuf."""
 
 _WAYS = {
@@ -68,7 +68,7 @@ def _write(model: onnx.ModelProto, path: Path) -> None:
     try:
         content = _serialized(model)
     except (EncodeError, ValueError) as error:  # by the kind of protobuf: a message has less than 2 GB
-        if model.ByteSize() < _MOST_BYTES:
+        if model.ByteSize() < _MAX_BYTES:
             raise CompileError(f"the model cannot be written down: {error}") from error
         copied = onnx.ModelProto()
         copied.CopyFrom(model)

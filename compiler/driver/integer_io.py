@@ -22,7 +22,7 @@ from nnefc.support.diagnostics import CompileError
 __all__ = ["with_integer_io"]
 
 _MOVING = ("expand_dims", "permute_dims", "reshape", "squeeze", "strided_slice")
-"""What only moves items, so that it may come before the quantization, or after the dequantization."""
+"""What only moves elements, so that it may come before the quantization, or after the dequantization."""
 
 
 def with_integer_io(network: Network, dtype: str) -> Network:

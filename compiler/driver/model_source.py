@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from tvm import relax
 
 from nnefc.driver.locks import in_turn
-from nnefc.frontends.dynamic_shapes import leaving_open
+from nnefc.frontends.dynamic_shapes import dynamic_shape_context
 from nnefc.ir.network import Network
 from nnefc.operators.recording import Application, Recording, recording
 from nnefc.passes.backend import Backend
-from nnefc.passes.graph.debug_locations import origins
+from nnefc.passes.graph.debug_locations import debug_locations
 from nnefc.passes.manager import PassManager
 from nnefc.passes.pipeline import optimized
 from nnefc.quantizer.observation import returning
@@ -37,7 +37,7 @@ class Tensor:
 
     name: str
     variable: str
-    place: str
+    location: str
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class Source:
 
     def operators(self) -> dict[str, str]:
         """What the model computes tensors by, by the names of their variables, and of those on the way to them."""
-        return {name: operator_of(place) for name, place in self.places().items()}
+        return {name: operator_of(location) for name, location in self.locations().items()}
 
-    def places(self) -> dict[str, str]:
+    def locations(self) -> dict[str, str]:
         """What of the model computes tensors, as messages say it; by the same names."""
         found: dict[str, str] = {}
         waiting: list[str] = []
@@ -74,7 +74,7 @@ class Source:
                 waiting.append(str(binding.var.name))
                 application = application_of(self.recording, binding)
                 if application is not None:
-                    found |= dict.fromkeys(waiting, application.place)
+                    found |= dict.fromkeys(waiting, application.location)
                     waiting = []
         return found
 
@@ -90,10 +90,12 @@ class Source:
     def between_kernels(self, backend: Backend, strict: bool, memory_budget: float) -> tuple[Tensor, ...]:
         """The tensors that kernels leave in memory; the others are known inside of kernels alone."""
         network = self.network
-        opened = leaving_open(network.open_dimensions, network.input_shapes, network.all_counts)
+        opened = dynamic_shape_context(
+            network.dynamic_dimensions, network.input_shapes, network.all_data_dependent_sizes
+        )
         with in_turn(), opened, backend.target.host.to_tvm():
             last = optimized(network, PassManager(backend, backend.settings(strict, memory_budget)))
-        left = {origins(name)[-1] for name in _all_variables(last) if origins(name)}
+        left = {debug_locations(name)[-1] for name in _all_variables(last) if debug_locations(name)}
         return tuple(tensor for tensor in self.tensors if tensor.variable in left)
 
 
@@ -101,13 +103,13 @@ def _all_variables(network: Network) -> list[str]:
     return [str(binding.var.name) for block in network.module["main"].body.blocks for binding in block.bindings]
 
 
-def operator_of(place: str) -> str:
-    """The operator in what messages call a place: `Conv` of "node 'a' (Conv)", `conv` of "'conv' in g.nnef:7:3"."""
+def operator_of(location: str) -> str:
+    """The operator in what messages call a location: `Conv` of "node 'a' (Conv)", `conv` of "'conv' in g.nnef:7:3"."""
     for pattern in (r"\(([^()]+)\)$", r"^the node (\S+)", r"^'([^']+)'"):
-        found = re.search(pattern, place)
+        found = re.search(pattern, location)
         if found is not None:
             return found[1]
-    return place
+    return location
 
 
 def application_of(recording: Recording, binding: relax.Binding) -> Application | None:
@@ -130,7 +132,7 @@ def _tensors(network: Network, found: Recording) -> list[Tensor]:
     bindings = [binding for block in network.module["main"].body.blocks for binding in block.bindings]
     made = {str(binding.var.name): application_of(found, binding) for binding in bindings}
     return [
-        Tensor(names[variable], variable, "" if (application := made[variable]) is None else application.place)
+        Tensor(names[variable], variable, "" if (application := made[variable]) is None else application.location)
         for variable in _variables(network)
         if variable in names
     ]

@@ -157,7 +157,7 @@ def _no_choice(name: str, value: str, choices: Sequence[str]) -> CompileError:
 
 
 def _bool(value: Any) -> bool:
-    """A truth value of Python or NumPy, or a number; no text, for "false" would be true."""
+    """A boolean of Python or NumPy, or a number; no text, for "false" would be true."""
     if isinstance(value, str | bytes | Sequence | Mapping):
         raise TypeError
     return bool(value)

@@ -11,21 +11,21 @@ from dataclasses import dataclass, replace
 import tvm_ffi
 
 from nnefc.driver.specializations import Specializations
-from nnefc.frontends.dynamic_shapes import leaving_open
+from nnefc.frontends.dynamic_shapes import dynamic_shape_context
 from nnefc.ir.network import Network
 from nnefc.passes.backend import Lowered
 from nnefc.passes.manager import PassManager
-from nnefc.passes.pipeline import Place, lower, without_code
-from nnefc.passes.plan.entry_sizes import counted_sizes
+from nnefc.passes.pipeline import LibraryContext, lower, without_code
+from nnefc.passes.plan.entry_sizes import data_dependent_sizes
 from nnefc.passes.plan.kernel_reuse import CompiledKernels
 from nnefc.passes.plan.symbols import entry_symbol
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
 
-__all__ = ["LevelPrograms", "lowered_levels"]
+__all__ = ["IsaLevelPrograms", "lowered_isa_levels"]
 
 
 @dataclass(frozen=True)
-class LevelPrograms:
+class IsaLevelPrograms:
     """What a library runs on one kind of processor.
 
     Attributes:
@@ -39,14 +39,14 @@ class LevelPrograms:
     programs: Sequence[Lowered]
 
 
-def lowered_levels(
+def lowered_isa_levels(
     network: Network,
     special: Specializations,
     managers: Sequence[PassManager],
     profile: bool,
-    place: Place,
+    library_context: LibraryContext,
     generators: ExitStack,
-) -> list[LevelPrograms]:
+) -> list[IsaLevelPrograms]:
     """Returns the programs of each level, from the oldest processors on; all share one pool of constants.
 
     A kernel that computes as one of an older level does, in vectors of the same registers, is that one. A level of
@@ -58,21 +58,21 @@ def lowered_levels(
         place: of each program, but for its symbol.
         generators: where the code generators are entered, which begin to work at once; all with the same threads.
     """
-    levels: list[LevelPrograms] = []
+    levels: list[IsaLevelPrograms] = []
     compiled: dict[int, CompiledKernels] = {}
     threads = ThreadPoolExecutor(os.cpu_count())
     generators.callback(threads.shutdown, cancel_futures=True)
     for manager in managers:
         level = manager.backend
         generator = generators.enter_context(CodeGenerator(level.objects(manager), threads=threads))
-        own = replace(place, symbol=entry_symbol(len(levels)), timed=[] if profile else None)
+        own = replace(library_context, symbol=entry_symbol(len(levels)), timed=[] if profile else None)
         width = level.target.host.vectors.bytes
         if len(managers) > 1:
             own = replace(own, compiled=compiled.get(width, CompiledKernels()).copy())
         programs = _programs(network, special, manager, own, generator)
         if any(_are_equal(programs, other.programs) for other in levels):
             continue  # its kernels are not compiled
-        levels.append(LevelPrograms(manager, generator, programs))
+        levels.append(IsaLevelPrograms(manager, generator, programs))
         if own.compiled is not None:
             compiled[width] = own.compiled
     return levels
@@ -82,18 +82,18 @@ def _programs(
     network: Network,
     special: Specializations,
     manager: PassManager,
-    place: Place,
+    library_context: LibraryContext,
     generator: CodeGenerator,
 ) -> list[Lowered]:
-    with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
+    with dynamic_shape_context(network.dynamic_dimensions, network.input_shapes, network.all_data_dependent_sizes):
         if special.only:
-            programs = [without_code(network, generator.add, place)]
+            programs = [without_code(network, generator.add, library_context)]
         else:
-            programs = [lower(network, manager, generator.add, place)]
-    counted = counted_sizes(programs[0].program)
+            programs = [lower(network, manager, generator.add, library_context)]
+    counted = data_dependent_sizes(programs[0].program)
     for number, part in enumerate(special.networks, 1):
-        own = replace(place, symbol=f"{place.symbol}_{number}", counted=counted)
-        with leaving_open(part.open_dimensions, part.input_shapes, part.all_counts):
+        own = replace(library_context, symbol=f"{library_context.symbol}_{number}", counted=counted)
+        with dynamic_shape_context(part.dynamic_dimensions, part.input_shapes, part.all_data_dependent_sizes):
             programs.append(lower(part, manager, generator.add, own))
     return programs
 

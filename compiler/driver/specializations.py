@@ -1,10 +1,10 @@
-"""Sizes of open dimensions that a library has code of its own for, besides that for all sizes or in place of it.
+"""Sizes of dynamic dimensions that a library has code of its own for, besides that for all sizes or in place of it.
 
 height=640,width=640      a program for these sizes, chosen when an input has them; it shares constants with the others
 S=1                       one in which other dimensions stay open
 tg                        the sizes that the model gives this name
 
-Where open sizes broadcast, the program for all sizes repeats what has a size of 1. A further one is for equal sizes,
+Where dynamic sizes broadcast, the program for all sizes repeats what has a size of 1. A further one is for equal sizes,
 which it takes for one: it has the kernels of a network whose inputs give one name to both.
 """
 
@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, TypeAlias
 
-from nnefc.ir.network import Network, OpenDimension, result_types
+from nnefc.ir.network import DynamicDimension, Network, result_types
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import LARGEST, Dimension, OpenSize, Size, bounds, ranges, substituted
+from nnefc.symbolic.dims import LARGEST, Dimension, DynamicSize, Size, bounds, ranges, substituted
 from nnefc.symbolic.formulas import formula_of, value_of
 from nnefc.symbolic.named_formulas import Formula, evaluated, names_in
 
@@ -27,7 +27,7 @@ Given: TypeAlias = "Mapping[str, Any] | str"
 """What a user gives: sizes by the names of dimensions, or the name of a scenario of the model."""
 
 Sizes: TypeAlias = "tuple[int | None, ...]"
-"""The sizes of the open dimensions, in their order; None for those that stay open."""
+"""The sizes of the dynamic dimensions, in their order; None for those that stay open."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Specializations:
     """Programs of a library for known sizes.
 
     Attributes:
-        sizes: of the open dimensions for each program.
+        sizes: of the dynamic dimensions for each program.
         networks: with these sizes.
         only: whether there is no program for other sizes.
-        zeros: formulas of the open dimensions that must be 0, for each program.
+        zeros: formulas of the dynamic dimensions that must be 0, for each program.
     """
 
     sizes: tuple[Sizes, ...] = ()
@@ -59,10 +59,10 @@ class Specializations:
                 hint="give them: --specialize NAME=SIZE",
             )
         sizes = _checked(given, network)
-        names = [dimension.name for dimension in network.open_dimensions]
+        names = [dimension.name for dimension in network.dynamic_dimensions]
         made = tuple(read(fixed=_shapes_at(network, each), fixed_dimensions=names) for each in sizes)
         for part, known in zip(made, sizes, strict=True):
-            _check_open(part, known, network)
+            _check_dynamic(part, known, network)
         return cls(sizes, made, only, ((),) * len(made))
 
     @classmethod
@@ -75,13 +75,13 @@ class Specializations:
         names = list(network.apart)
         chosen = [part for count in range(len(names), 0, -1) for part in combinations(names, count)]
         made = cls.of([{name: network.apart[name] for name in part} for part in chosen], False, network, read)
-        if any(part.all_counts or not _fits_into(part, network) for part in (network, *made.networks)):
+        if any(part.all_data_dependent_sizes or not _fits_into(part, network) for part in (network, *made.networks)):
             raise CompileError("the results for a single size do not fit those for others")
         return made
 
     def following(self, others: Specializations, network: Network) -> Specializations:
         """These after others that are for sizes apart; those that say one of these sizes come first of all."""
-        numbers = [number for number, each in enumerate(network.open_dimensions) if each.name in network.apart]
+        numbers = [number for number, each in enumerate(network.dynamic_dimensions) if each.name in network.apart]
         is_first = [all(sizes[number] is not None for number in numbers) for sizes in self.sizes]
         pairs = list(zip(self.sizes, self.networks, self.zeros, is_first, strict=True))
         first, last = ([pair[:3] for pair in pairs if pair[3] == wanted] for wanted in (True, False))
@@ -93,16 +93,20 @@ class Specializations:
         """With a program for equal sizes, if any broadcast in a network; `read` reads it again with sizes that do so
         as one. Without one where there are no such sizes, or where only the data tell some that have no limit.
         """
-        if self.only or network.unlimited_counts or all(each.join is None for each in network.open_dimensions):
+        if (
+            self.only
+            or network.unbounded_data_dependent_sizes
+            or all(each.join is None for each in network.dynamic_dimensions)
+        ):
             return self
         try:
             part = read()
         except CompileError:
             return self
         zeros = _differences(network, part)
-        if not zeros or part.unlimited_counts:
+        if not zeros or part.unbounded_data_dependent_sizes:
             return self
-        sizes: Sizes = (None,) * len(network.open_dimensions)
+        sizes: Sizes = (None,) * len(network.dynamic_dimensions)
         made = (*self.sizes, sizes), (*self.networks, part), (*self.zeros, zeros)
         return replace(self, sizes=made[0], networks=made[1], zeros=made[2])
 
@@ -118,8 +122,8 @@ def _differences(network: Network, part: Network) -> tuple[Formula, ...]:
     nothing if that cannot be told by its dimensions.
     """
     found: dict[Formula, None] = {}
-    known = {dimension.name for dimension in network.open_dimensions}
-    whole, own = ({d.var: value_of(d.name, d.multiple) for d in each.open_dimensions} for each in (network, part))
+    known = {dimension.name for dimension in network.dynamic_dimensions}
+    whole, own = ({d.var: value_of(d.name, d.multiple) for d in each.dynamic_dimensions} for each in (network, part))
     for name, shape in network.input_shapes.items():
         for size, other in zip(shape, part.input_shapes[name], strict=True):
             first, second = formula_of(size, whole), formula_of(other, own)
@@ -131,15 +135,15 @@ def _differences(network: Network, part: Network) -> tuple[Formula, ...]:
 
 
 def _checked(given: Sequence[Given], network: Network) -> tuple[Sizes, ...]:
-    """The sizes of the open dimensions for each program of its own.
+    """The sizes of the dynamic dimensions for each program of its own.
 
     Args:
         given: `height,width` stands for both. Those that follow from others are not among them.
 
     Raises:
-        CompileError: names that are no open dimensions', none at all, sizes out of their range.
+        CompileError: names that are no dynamic dimensions', none at all, sizes out of their range.
     """
-    names = [dimension.name for dimension in network.open_dimensions if dimension.formula is None]
+    names = [dimension.name for dimension in network.dynamic_dimensions if dimension.formula is None]
     if given and not names:
         raise CompileError(
             "no size of the network is open: there is nothing to specialize", hint="leave --specialize out"
@@ -163,67 +167,69 @@ def _sizes(given: Mapping[str, Any], names: Sequence[str], network: Network) -> 
     for name in single:
         if name not in names:
             raise CompileError(
-                f"the network has no open dimension '{name}' to specialize", hint=f"open are {', '.join(names)}"
+                f"the network has no dynamic dimension '{name}' to specialize", hint=f"open are {', '.join(names)}"
             )
     if not single:
         raise CompileError(
             "a specialization without sizes", hint=f"open are {', '.join(names)}: --specialize {names[0]}=1"
         )
     made: dict[str, int] = {name: _size(size) for name, size in single.items()}
-    for dimension in network.open_dimensions:
+    for dimension in network.dynamic_dimensions:
         if dimension.formula is not None and made.keys() >= set(names_in(dimension.formula)):
             made[dimension.name] = evaluated(dimension.formula, made.__getitem__)
         if dimension.name in made:
             _check_range(dimension, made[dimension.name])
-    return tuple(made.get(dimension.name) for dimension in network.open_dimensions)
+    return tuple(made.get(dimension.name) for dimension in network.dynamic_dimensions)
 
 
-def _check_range(dimension: OpenDimension, size: int) -> None:
-    if not dimension.least <= size <= dimension.most or size % dimension.multiple:
+def _check_range(dimension: DynamicDimension, size: int) -> None:
+    if not dimension.minimum <= size <= dimension.maximum or size % dimension.multiple:
         multiples = f", in multiples of {dimension.multiple}" if dimension.multiple > 1 else ""
         raise CompileError(
-            f"'{dimension.name}' cannot be {size}: it is from {dimension.least} to {dimension.most}{multiples}"
+            f"'{dimension.name}' cannot be {size}: it is from {dimension.minimum} to {dimension.maximum}{multiples}"
         )
 
 
 def _size(given: Any) -> int:
-    items = given if isinstance(given, tuple | list) else (given,)
-    if len(items) != 1 or not isinstance(items[0], int):
+    elements = given if isinstance(given, tuple | list) else (given,)
+    if len(elements) != 1 or not isinstance(elements[0], int):
         raise CompileError(
             f"{given!r} is no size", hint="a specialization has a number a dimension: height=640,width=640"
         )
-    return items[0]
+    return elements[0]
 
 
-def _shapes_at(network: Network, sizes: Sizes) -> dict[str, tuple[int | OpenSize, ...]]:
-    """The shapes of all inputs when the open dimensions have these sizes."""
-    known = zip(network.open_dimensions, sizes, strict=True)
+def _shapes_at(network: Network, sizes: Sizes) -> dict[str, tuple[int | DynamicSize, ...]]:
+    """The shapes of all inputs when the dynamic dimensions have these sizes."""
+    known = zip(network.dynamic_dimensions, sizes, strict=True)
     values = {d.var: size // d.multiple for d, size in known if size is not None}
-    opened = [dimension for dimension in network.open_dimensions if dimension.formula is None]
+    opened = [dimension for dimension in network.dynamic_dimensions if dimension.formula is None]
 
-    def given(size: Dimension) -> int | OpenSize:
+    def given(size: Dimension) -> int | DynamicSize:
         known = substituted(size, values)
         if not isinstance(known, Size):
             return known
         own = next((dimension for dimension in opened if dimension.size == size), None)
         if own is None:  # follows from others
-            return OpenSize(max(0, bounds(known)[0]))
-        return OpenSize(own.least, None if own.most == LARGEST else own.most, own.multiple, own.typical)
+            return DynamicSize(max(0, bounds(known)[0]))
+        return DynamicSize(own.minimum, None if own.maximum == LARGEST else own.maximum, own.multiple, own.size_hint)
 
     with ranges(network.ranges):
         return {name: tuple(map(given, shape)) for name, shape in network.input_shapes.items()}
 
 
-def _check_open(part: Network, sizes: Sizes, network: Network) -> None:
-    """Refuse a program whose open dimensions are not those of the network that were left open.
+def _check_dynamic(part: Network, sizes: Sizes, network: Network) -> None:
+    """Refuse a program whose dynamic dimensions are not those of the network that were left open.
 
     Raises:
         CompileError: they are more, or some are known now, or equal.
     """
-    left = {d.name for d, size in zip(network.open_dimensions, sizes, strict=True) if size is None if d.formula is None}
-    other = left.symmetric_difference(d.name for d in part.open_dimensions if d.formula is None)
+    left = {
+        d.name for d, size in zip(network.dynamic_dimensions, sizes, strict=True) if size is None if d.formula is None
+    }
+    other = left.symmetric_difference(d.name for d in part.dynamic_dimensions if d.formula is None)
     if other:
         raise CompileError(
             f"with sizes for some of its dimensions, the network has others to do with '{min(other)}'",
-            hint="specialize the sizes of all open dimensions",
+            hint="specialize the sizes of all dynamic dimensions",
         )

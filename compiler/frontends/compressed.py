@@ -48,7 +48,7 @@ def largest_content(size: int) -> int:
 
 
 def unpacked(
-    path: Path, content: bytes | Bytes, most: int, hint: str, check: Callable[[bytes], None] = lambda _head: None
+    path: Path, content: bytes | Bytes, maximum: int, hint: str, check: Callable[[bytes], None] = lambda _head: None
 ) -> Bytes:
     """Decompresses a file, no further than up to a bound.
 
@@ -68,9 +68,9 @@ def unpacked(
                 while piece := packed.read(_PIECE):
                     if whole.tell() == 0:
                         check(piece)
-                    if whole.tell() + len(piece) > most:
+                    if whole.tell() + len(piece) > maximum:
                         raise CompileError(
-                            f"'{path}' unpacks to more than {most:,} bytes, from {len(content):,}", hint=hint
+                            f"'{path}' unpacks to more than {maximum:,} bytes, from {len(content):,}", hint=hint
                         )
                     whole.write(piece)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:

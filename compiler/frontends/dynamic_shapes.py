@@ -1,6 +1,6 @@
 """What all front ends do with sizes that a model leaves open: they stay open, and errors say how to give them.
 
-x: float32[batch, 3, ?, ?]      batch, x_2 and x_3 are open dimensions, of any size
+x: float32[batch, 3, ?, ?]      batch, x_2 and x_3 are dynamic dimensions, of any size
 """
 
 from __future__ import annotations
@@ -11,36 +11,36 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from nnefc.frontends.refusals import REFUSALS, reason_of
-from nnefc.ir.network import Count, Network, OpenDimension
-from nnefc.ir.outline import Allowed, OpenTensor, likely_size, shape_option
+from nnefc.ir.network import DataDependentSize, DynamicDimension, Network
+from nnefc.ir.outline import Allowed, DynamicTensor, likely_size, shape_option
 from nnefc.support.diagnostics import CompileError, ran_out_of_memory
 from nnefc.support.internal_errors import internal_error, is_mistake
-from nnefc.symbolic.dims import LARGEST, Dimension, OpenSize, Range, Size, bounds, expression, ranges, typical
+from nnefc.symbolic.dims import LARGEST, Dimension, DynamicSize, Range, Size, bounds, expression, ranges, size_hint
 from nnefc.symbolic.formulas import formula_of, size_of, value_of
 from nnefc.symbolic.named_formulas import spelled
 from nnefc.symbolic.ranges import may_be_empty
-from nnefc.symbolic.refinement import Narrowing
+from nnefc.symbolic.refinement import Refinement
 
 __all__ = [
-    "OpenDimensions",
-    "OpenInputs",
-    "OpenSizesError",
+    "DynamicDimensions",
+    "DynamicInputs",
+    "DynamicSizesError",
     "axis_name",
     "check_ranges",
-    "leaving_open",
+    "dynamic_shape_context",
     "likely_sizes",
-    "naming_sums",
+    "naming_sum_dims",
 ]
 
-_MOST_TOGETHER = LARGEST**3
+_MAX_TOGETHER = LARGEST**3
 
 
 def axis_name(tensor: str, axis: int) -> str:
-    """The name of an open dimension that the model has none for."""
+    """The name of a dynamic dimension that the model has none for."""
     return f"{tensor}_{axis}"
 
 
-def likely_sizes(tensors: Iterable[OpenTensor]) -> dict[str, int]:
+def likely_sizes(tensors: Iterable[DynamicTensor]) -> dict[str, int]:
     """For estimates, sizes of what inputs leave open, by the names of the dimensions."""
     found: dict[str, int] = {}
     for tensor in tensors:
@@ -50,8 +50,8 @@ def likely_sizes(tensors: Iterable[OpenTensor]) -> dict[str, int]:
     return found
 
 
-class OpenDimensions:
-    """The open dimensions of a network that is being built.
+class DynamicDimensions:
+    """The dynamic dimensions of a network that is being built.
 
     Args:
         narrowing: what is known of them.
@@ -61,20 +61,20 @@ class OpenDimensions:
         made: those that there are, by name.
     """
 
-    def __init__(self, narrowing: Narrowing, likely: Mapping[str, int] | None = None) -> None:
+    def __init__(self, narrowing: Refinement, likely: Mapping[str, int] | None = None) -> None:
         self.narrowing = narrowing
-        self.made: dict[str, OpenDimension] = {}
+        self.made: dict[str, DynamicDimension] = {}
         self._likely = likely or {}
 
-    def size(self, name: str, size: OpenSize) -> Dimension:
+    def size(self, name: str, size: DynamicSize) -> Dimension:
         """The size of a dimension that may have these sizes: a number if there is but one, or what it follows from."""
         name, size = self.narrowing.of(name, size)
         if name in self.narrowing.joined:
             return self._joined(name)
-        if size.values.least == size.values.most:
-            return size.values.least * size.multiple
+        if size.values.minimum == size.values.maximum:
+            return size.values.minimum * size.multiple
         if name not in self.made:
-            made = OpenDimension.of(name, replace(size, likely=self._likely.get(name, size.likely)))
+            made = DynamicDimension.of(name, replace(size, likely=self._likely.get(name, size.likely)))
             formula = self.narrowing.computed.get(name)
             if formula is not None:
                 value = size_of(formula, self._named)
@@ -94,11 +94,11 @@ class OpenDimensions:
             return other
         if other == 1:
             return one
-        (low, high), (least, most) = bounds(one), bounds(other)
-        found = max(low, least) if min(low, least) > 0 else 0
-        _, size = self.narrowing.of(name, OpenSize(found, max(high, most)))
-        values = replace(size.values, typical=max(size.values.least, typical(one), typical(other)))
-        made = replace(OpenDimension.of(name, size), values=values, formula=self.narrowing.computed[name])
+        (low, high), (minimum, maximum) = bounds(one), bounds(other)
+        found = max(low, minimum) if min(low, minimum) > 0 else 0
+        _, size = self.narrowing.of(name, DynamicSize(found, max(high, maximum)))
+        values = replace(size.values, size_hint=max(size.values.minimum, size_hint(one), size_hint(other)))
+        made = replace(DynamicDimension.of(name, size), values=values, formula=self.narrowing.computed[name])
         self.made[name] = replace(made, join=(one, other, made.size))
         return self.made[name].size
 
@@ -118,13 +118,13 @@ class OpenDimensions:
         if one == other or wanted is None:
             return
         formula = "-", self.narrowing.computed[name], wanted
-        made = OpenDimension.of(spelled(formula, str), OpenSize(0, 0))
+        made = DynamicDimension.of(spelled(formula, str), DynamicSize(0, 0))
         self.made[name] = replace(made, formula=formula, value=0, join=(one, other, size))  # by the name of the size
 
-    def all(self) -> tuple[OpenDimension, ...]:
+    def all(self) -> tuple[DynamicDimension, ...]:
         """Those of inputs, what these broadcast to, and what else must be in a range, if it is not anyhow."""
         for name in self.narrowing.joined:
-            if self.narrowing.of(name, OpenSize())[0] == name:
+            if self.narrowing.of(name, DynamicSize())[0] == name:
                 self._joined(name)
             elif name not in self.made:
                 self._check_joined(name)
@@ -132,78 +132,80 @@ class OpenDimensions:
         for name in self.narrowing.limited:
             wanted = self.narrowing.sizes[name].values
             with ranges(known):
-                least, most = bounds(size_of(self.narrowing.computed[name], self._named))
-            if least < wanted.least or most > wanted.most:
+                minimum, maximum = bounds(size_of(self.narrowing.computed[name], self._named))
+            if minimum < wanted.minimum or maximum > wanted.maximum:
                 self._named(name)
             else:
                 self.narrowing.notes.pop(name, None)
         return tuple(self.made.values())
 
     def _named(self, name: str) -> Dimension:
-        return self.size(name, OpenSize())
+        return self.size(name, DynamicSize())
 
 
-class OpenInputs:
-    """Makes open dimensions of what the inputs of a network without names of dimensions leave open.
+class DynamicInputs:
+    """Makes dynamic dimensions of what the inputs of a network without names of dimensions leave open.
 
     Args:
         narrowing: what is known of them.
     """
 
-    def __init__(self, narrowing: Narrowing) -> None:
-        self._dimensions = OpenDimensions(narrowing)
+    def __init__(self, narrowing: Refinement) -> None:
+        self._dimensions = DynamicDimensions(narrowing)
 
     @property
-    def dimensions(self) -> tuple[OpenDimension, ...]:
+    def dimensions(self) -> tuple[DynamicDimension, ...]:
         """Those that it has made."""
         return self._dimensions.all()
 
-    def shape(self, name: str, wanted: Sequence[int | OpenSize | None]) -> tuple[Dimension, ...]:
+    def shape(self, name: str, wanted: Sequence[int | DynamicSize | None]) -> tuple[Dimension, ...]:
         """The shape of an input, of which sizes are known, open in a range, or just open."""
-        declared = OpenTensor(name, "", tuple(size if isinstance(size, int) else None for size in wanted))
+        declared = DynamicTensor(name, "", tuple(size if isinstance(size, int) else None for size in wanted))
         return tuple(self._size(declared, axis, size) for axis, size in enumerate(wanted))
 
-    def _size(self, declared: OpenTensor, axis: int, size: int | OpenSize | None) -> Dimension:
+    def _size(self, declared: DynamicTensor, axis: int, size: int | DynamicSize | None) -> Dimension:
         if isinstance(size, int):
             return size
-        least = OpenSize(least=0 if may_be_empty("", axis) else 1)
-        opened = replace(size or least, likely=likely_size("", axis, declared))
+        minimum = DynamicSize(minimum=0 if may_be_empty("", axis) else 1)
+        opened = replace(size or minimum, likely=likely_size("", axis, declared))
         return self._dimensions.size(axis_name(declared.name, axis), opened)
 
 
-def naming_sums(network: Network) -> Network:
-    """The network, with open dimensions for the sizes of inputs that follow from other ones, such as `past + n`."""
-    dimensions = list(network.open_dimensions)
+def naming_sum_dims(network: Network) -> Network:
+    """The network, with dynamic dimensions for the sizes of inputs that follow from other ones, such as `past + n`."""
+    dimensions = list(network.dynamic_dimensions)
     names = {d.var: value_of(d.name, d.multiple) for d in dimensions}
     with ranges(network.ranges):
         for size in (size for shape in network.input_shapes.values() for size in shape if isinstance(size, Size)):
             formula = formula_of(size, names)
             if formula is None or any(dimension.size == size for dimension in dimensions):
                 continue
-            name, (least, most) = spelled(formula, str), bounds(size)
-            values = Range(max(0, least), most, typical(size))
-            dimensions.append(replace(OpenDimension.of(name, OpenSize()), values=values, formula=formula, value=size))
-    return replace(network, open_dimensions=tuple(dimensions))
+            name, (minimum, maximum) = spelled(formula, str), bounds(size)
+            values = Range(max(0, minimum), maximum, size_hint(size))
+            dimensions.append(
+                replace(DynamicDimension.of(name, DynamicSize()), values=values, formula=formula, value=size)
+            )
+    return replace(network, dynamic_dimensions=tuple(dimensions))
 
 
-def check_ranges(dimensions: Sequence[OpenDimension]) -> None:
+def check_ranges(dimensions: Sequence[DynamicDimension]) -> None:
     """Refuse wide ranges with which products of sizes are beyond int64: what is proved of those would be wrong.
 
     Raises:
         CompileError: the product of the largest sizes is, and some of these are larger than those that nobody gave.
     """
-    wide = [d for d in dimensions if d.values.most * d.multiple > LARGEST]
-    together = math.prod(d.values.most * d.multiple for d in dimensions)
-    if wide and together > _MOST_TOGETHER:
+    wide = [d for d in dimensions if d.values.maximum * d.multiple > LARGEST]
+    together = math.prod(d.values.maximum * d.multiple for d in dimensions)
+    if wide and together > _MAX_TOGETHER:
         names = " and ".join(f"'{d.name}'" for d in wide)
         raise CompileError(
-            f"the open sizes, of which {names} may be more than {LARGEST:,}, may have a product of {together:.0e}, "
+            f"the dynamic sizes, of which {names} may be more than {LARGEST:,}, may have a product of {together:.0e}, "
             "too large to reckon with in 64 bits",
-            hint="give narrower ranges: " + " ".join(f"--shape {d.name}={d.least}..{LARGEST}" for d in wide),
+            hint="give narrower ranges: " + " ".join(f"--shape {d.name}={d.minimum}..{LARGEST}" for d in wide),
         )
 
 
-class OpenSizesError(CompileError):
+class DynamicSizesError(CompileError):
     """A network cannot be compiled while sizes are open.
 
     Attributes:
@@ -225,15 +227,17 @@ def _as_compile_error(error: Exception) -> CompileError:
 
 
 @contextmanager
-def leaving_open(
-    dimensions: Sequence[OpenDimension], inputs: Mapping[str, tuple[Dimension, ...]], counts: Sequence[Count] = ()
+def dynamic_shape_context(
+    dimensions: Sequence[DynamicDimension],
+    inputs: Mapping[str, tuple[Dimension, ...]],
+    counts: Sequence[DataDependentSize] = (),
 ) -> Iterator[None]:
     """Inside, the ranges of these dimensions and counts hold; `inputs` are the shapes of all inputs, by name.
 
     Raises:
-        OpenSizesError: in place of all errors, if any dimension is open.
+        DynamicSizesError: in place of all errors, if any dimension is open.
     """
-    sums = {d.name: (d.value.expr, d.least, d.most) for d in dimensions if isinstance(d.value, Size)}
+    sums = {d.name: (d.value.expr, d.minimum, d.maximum) for d in dimensions if isinstance(d.value, Size)}
     joins = tuple(tuple(map(expression, d.join)) for d in dimensions if d.join is not None)
     with ranges({d.var: d.values for d in dimensions} | {c.var: c.values for c in counts}, sums, joins):
         try:
@@ -241,25 +245,27 @@ def leaving_open(
         except (AssertionError, AttributeError, CompileError, LookupError, *REFUSALS) as error:
             if not dimensions or ran_out_of_memory(error):
                 raise
-            shapes = {name: tuple(map(typical, shape)) for name, shape in inputs.items()}
-            tensors = [_open_tensor(name, shape, dimensions) for name, shape in inputs.items()]
+            shapes = {name: tuple(map(size_hint, shape)) for name, shape in inputs.items()}
+            tensors = [_dynamic_tensor(name, shape, dimensions) for name, shape in inputs.items()]
             option = shape_option(tensors, _allowed(inputs, dimensions))
-            raise OpenSizesError(error, shapes, option) from error
+            raise DynamicSizesError(error, shapes, option) from error
 
 
-def _allowed(inputs: Mapping[str, tuple[Dimension, ...]], dimensions: Sequence[OpenDimension]) -> Allowed:
+def _allowed(inputs: Mapping[str, tuple[Dimension, ...]], dimensions: Sequence[DynamicDimension]) -> Allowed:
     """The ranges of what is open in the shapes of inputs."""
     return {
-        (name, axis): OpenSize(each.least, each.most if each.most < LARGEST else None, each.multiple, each.typical)
+        (name, axis): DynamicSize(
+            each.minimum, each.maximum if each.maximum < LARGEST else None, each.multiple, each.size_hint
+        )
         for name, shape in inputs.items()
         for axis, size in enumerate(shape)
         for each in dimensions
-        if each.size == size and each.values.typical
+        if each.size == size and each.values.size_hint
     }
 
 
-def _open_tensor(name: str, shape: tuple[Dimension, ...], dimensions: Sequence[OpenDimension]) -> OpenTensor:
-    """An input whose open dimensions have the names that the model knows."""
+def _dynamic_tensor(name: str, shape: tuple[Dimension, ...], dimensions: Sequence[DynamicDimension]) -> DynamicTensor:
+    """An input whose dynamic dimensions have the names that the model knows."""
 
     def spelled(axis: int, size: Dimension) -> int | str | None:
         if not isinstance(size, Size):
@@ -267,4 +273,4 @@ def _open_tensor(name: str, shape: tuple[Dimension, ...], dimensions: Sequence[O
         found = next((dimension.name for dimension in dimensions if dimension.size == size), None)
         return None if found == axis_name(name, axis) else found
 
-    return OpenTensor(name, "", tuple(spelled(axis, size) for axis, size in enumerate(shape)))
+    return DynamicTensor(name, "", tuple(spelled(axis, size) for axis, size in enumerate(shape)))

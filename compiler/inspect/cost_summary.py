@@ -1,7 +1,7 @@
 """What is in a network: parameters, multiply-adds and memory, read from its Relax function.
 
 The numbers are those of the network as its front end returns it, before any pass: batch normalizations are already
-scales and shifts, nothing is fused yet. Where sizes are open, they are those of typical sizes.
+scales and shifts, nothing is fused yet. Where sizes are open, they are those of size hints.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from itertools import accumulate
 import tvm
 from tvm import relax
 
-from nnefc.ir.element_types import item_bytes
-from nnefc.ir.network import Body, Control, Loop, Network, OpenDimension, control_index, result_types, size_by_name
-from nnefc.symbolic.dims import dimensions, ranges, typical
+from nnefc.ir.element_types import element_bytes
+from nnefc.ir.network import Body, Control, DynamicDimension, Loop, Network, control_index, result_types, size_by_name
+from nnefc.symbolic.dims import dimensions, ranges, size_hint
 
 __all__ = ["Inspection", "Tensor", "inspect_network"]
 
@@ -41,7 +41,7 @@ class Inspection:
         parameters: elements of all trained values and other constants; one that is used twice counts once.
         parameter_bytes: the same in bytes.
         multiply_adds: of convolutions and matrix products, for one run: with the greater number of a choice's branches,
-            and with one round of a loop that does not know how many it has.
+            and with one iteration of a loop that does not know how many it has.
         live_bytes: the largest sum of the activations that are alive at one time. An activation lives from the
             operation that computes it to the last that reads it, inputs from the start, outputs to the end.
         dimensions: what is open.
@@ -56,7 +56,7 @@ class Inspection:
     parameter_bytes: int
     multiply_adds: int
     live_bytes: int
-    dimensions: tuple[OpenDimension, ...] = ()
+    dimensions: tuple[DynamicDimension, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -81,7 +81,7 @@ def _inspected(network: Network) -> Inspection:
         parameter_bytes=sum(_bytes(c.ty) for c in constants),
         multiply_adds=multiply_adds,
         live_bytes=_live_bytes(network, list(function.params)),
-        dimensions=network.open_dimensions,
+        dimensions=network.dynamic_dimensions,
         metadata=network.metadata,
     )
 
@@ -102,7 +102,7 @@ def _count(part: Network | Body, constants: dict[tvm.ir.GenericConst, None]) -> 
 
 
 def _trip_count(control: Control) -> int:
-    return typical(control.trip_count) if isinstance(control, Loop) and control.trip_count is not None else 1
+    return size_hint(control.trip_count) if isinstance(control, Loop) and control.trip_count is not None else 1
 
 
 def _border_names(network: Network) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ def _border_names(network: Network) -> tuple[str, ...]:
 
 
 def _tensor(network: Network, name: str, ty: relax.TensorType) -> Tensor:
-    shape = tuple(size_by_name(size, network.open_dimensions) for size in dimensions(ty.shape.values))
+    shape = tuple(size_by_name(size, network.dynamic_dimensions) for size in dimensions(ty.shape.values))
     return Tensor(name, "string" if name in network.texts else str(ty.dtype), shape)
 
 
@@ -133,7 +133,7 @@ def _constants(function: relax.Function) -> list[tvm.ir.GenericConst]:
 
 def _sizes(tensor: relax.TensorType) -> tuple[int, ...]:
     """The shape for counting: sizes that are open count with their typical value."""
-    return tuple(map(typical, dimensions(tensor.shape.values)))
+    return tuple(map(size_hint, dimensions(tensor.shape.values)))
 
 
 def _bytes(value: tvm.ir.Type) -> int:
@@ -142,7 +142,7 @@ def _bytes(value: tvm.ir.Type) -> int:
         case relax.TupleType():
             return sum(map(_bytes, value.fields))
         case relax.TensorType():
-            return math.prod(_sizes(value)) * item_bytes(str(value.dtype))
+            return math.prod(_sizes(value)) * element_bytes(str(value.dtype))
     return 0
 
 
@@ -207,10 +207,10 @@ def _live_bytes(part: Network | Body, own: list[relax.Var]) -> int:
 
 
 def _tensors_of(value: relax.Expr) -> list[relax.Var]:
-    """The variables in an expression, without those of open sizes."""
+    """The variables in an expression, without those of dynamic sizes."""
     return [var for var in relax.analysis.free_vars(value) if not isinstance(var.ty, tvm.ir.PrimType)]
 
 
 def _has_own_memory(value: relax.Expr) -> bool:
-    """Whether a value is computed anew: a call that is no view, and no part, tuple or other name of what there is."""
+    """Whether a value is computed again: a call that is no view, and no part, tuple or other name of what there is."""
     return isinstance(value, relax.Call) and not (isinstance(value.op, tvm.ir.Op) and str(value.op.name) in _VIEWS)

@@ -14,7 +14,7 @@ from nnefc.targets.description.library import KernelDescription, LibraryDescript
 
 __all__ = ["Lifetime", "graph_of_library", "lifetimes", "title_of"]
 
-_MOST_NAMES = 12
+_MAX_NAMES = 12
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ def graph_of_library(found: LibraryDescription, shares: Sequence[float] | None =
             memory.write(OperandDescription(base, index, 0, 0, ""), len(nodes))
             nodes.append(Node("input", base, tensor.name, (("type", str(tensor)),)))
     edges: dict[tuple[int, int], str] = {}
-    for place, kernel in enumerate(found.kernels):
+    for location, kernel in enumerate(found.kernels):
         number = len(nodes)
-        share = shares[place] if shares is not None else None
+        share = shares[location] if shares is not None else None
         nodes.append(_node(kernel, share))
         for operand in kernel.reads:
             for source in memory.read(operand):
                 edges.setdefault((source, number), operand.type)
-        if place and not any(target == number for _, target in edges):
+        if location and not any(target == number for _, target in edges):
             edges[number - 1, number] = "called before"
         for operand in kernel.writes:
             memory.write(operand, number)
@@ -66,19 +66,19 @@ def graph_of_library(found: LibraryDescription, shares: Sequence[float] | None =
 
 
 def lifetimes(kernels: Sequence[KernelDescription]) -> list[Lifetime]:
-    """What lies in the workspace, as far as its place is known at compile time."""
+    """What lies in the workspace, as far as its location is known at compile time."""
     written: list[tuple[OperandDescription, int]] = []
     last: list[int] = []
     memory = _Memory()
-    for place, kernel in enumerate(kernels):
+    for location, kernel in enumerate(kernels):
         for operand in kernel.reads:
             for number in memory.read(operand) if operand.base == "workspace" else ():
-                last[number] = place
+                last[number] = location
         for operand in kernel.writes:
             if operand.base == "workspace" and operand.offset is not None and operand.bytes:
                 memory.write(operand, len(written))
-                written.append((operand, place))
-                last.append(place)
+                written.append((operand, location))
+                last.append(location)
     return [
         Lifetime(operand.offset or 0, operand.bytes, operand.type, first, end)
         for (operand, first), end in zip(written, last, strict=True)
@@ -88,7 +88,7 @@ def lifetimes(kernels: Sequence[KernelDescription]) -> list[Lifetime]:
 def _node(kernel: KernelDescription, share: float | None) -> Node:
     constants = sum(operand.bytes for operand in kernel.reads if operand.base == "constant")
     facts = [
-        ("tensors", ", ".join(kernel.tensors[:_MOST_NAMES])),
+        ("tensors", ", ".join(kernel.tensors[:_MAX_NAMES])),
         ("kernel", kernel.kernel),
         ("schedule rule", kernel.rule),
         ("share of the time", "" if share is None else f"{100 * share:.1f} %"),

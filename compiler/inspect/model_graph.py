@@ -18,18 +18,18 @@ from tvm import relax
 
 from nnefc.driver.model_source import Source, application_of, operator_of
 from nnefc.inspect.html.graph import Edge, Graph, Node
-from nnefc.ir.element_types import item_bytes
+from nnefc.ir.element_types import element_bytes
 from nnefc.ir.network import Body, Loop, Network, called_controls, control_index
 from nnefc.operators.recording import Application, Recording
-from nnefc.passes.graph.debug_locations import origins
-from nnefc.symbolic.dims import dimensions, item_count, typical
+from nnefc.passes.graph.debug_locations import debug_locations
+from nnefc.symbolic.dims import dimensions, element_count, size_hint
 
 __all__ = ["graphs_of_model", "graphs_of_passes"]
 
 _Fact = TypeVar("_Fact")
 
-_MOST_TEXT = 400
-_MOST_OPERATORS = 12
+_MAX_TEXT = 400
+_MAX_OPERATORS = 12
 
 
 def graphs_of_model(source: Source) -> list[Graph]:
@@ -40,16 +40,16 @@ def graphs_of_model(source: Source) -> list[Graph]:
     def place_of(binding: relax.Binding, before: str | None) -> str | None:
         application = application_of(recording, binding)
         if application is not None:
-            return application.place
+            return application.location
         return before if names.of(binding.var) is not None else None  # what has no name is on the way to what follows
 
     def labelled(group: _Group) -> None:
         found = [application_of(recording, binding) for binding in group.bindings]
         applied = list(dict.fromkeys(each for each in found if each is not None))
-        place = group.place or (applied[-1].place if applied else "")
-        group.title = operator_of(place) or _operator_name(group.bindings[-1].value)
+        location = group.location or (applied[-1].location if applied else "")
+        group.title = operator_of(location) or _operator_name(group.bindings[-1].value)
         group.names = [name for binding in group.bindings if (name := names.of(binding.var)) is not None]
-        group.facts.append(("in the model", re.sub(r" in /.*/", " in ", place)))
+        group.facts.append(("in the model", re.sub(r" in /.*/", " in ", location)))
         group.constants = list(_given(recording, applied))
         group.facts += list(_attributes(applied))
         group.facts.append(("becomes", ", ".join(_operators(group.bindings))))
@@ -63,7 +63,7 @@ def graphs_of_passes(network: Network, title: str) -> list[Graph]:
     def labelled(group: _Group) -> None:
         call = next(b for b in group.bindings)
         group.title = _operator_name(call.value)
-        group.names = list(origins(str(call.var.name)))
+        group.names = list(debug_locations(str(call.var.name)))
         group.facts += [("computes", ", ".join(group.names)), *_call_attributes(call.value)]
         group.constants = [("constant", *_described(each)) for each in _constants(group.bindings)]
 
@@ -72,7 +72,7 @@ def graphs_of_passes(network: Network, title: str) -> list[Graph]:
 
 
 class _Known(Generic[_Fact]):
-    """What is known of variables; of one that was made anew, with other sizes, by its name."""
+    """What is known of variables; of one that was made again, with other sizes, by its name."""
 
     def __init__(self, facts: Mapping[Any, _Fact]) -> None:
         self._facts = facts
@@ -87,7 +87,7 @@ class _Known(Generic[_Fact]):
 class _Group:
     """Bindings that are one box."""
 
-    place: str | None
+    location: str | None
     bindings: list[relax.Binding] = field(default_factory=list)
     title: str = ""
     names: list[str] = field(default_factory=list)
@@ -120,14 +120,14 @@ def _graphs(
 
 
 def _grouped(part: Network | Body, place_of: _PlaceOf) -> list[_Group]:
-    """Bindings one after the other of the same place; parts of tuples belong to what makes the tuple."""
+    """Bindings one after the other of the same location; parts of tuples belong to what makes the tuple."""
     groups: list[_Group] = []
     owners: dict[relax.Var, _Group] = {}
     for block in part.module["main"].body.blocks:
         for binding in block.bindings:
             value = binding.value
             last = groups[-1] if groups else None
-            place = place_of(binding, last.place if last is not None else None)
+            location = place_of(binding, last.location if last is not None else None)
             if isinstance(value, relax.TupleGetItem) and value.tuple_value in owners:
                 group = owners[value.tuple_value]
             elif not isinstance(value, relax.Call):
@@ -135,10 +135,10 @@ def _grouped(part: Network | Body, place_of: _PlaceOf) -> list[_Group]:
             elif control_index(value) is not None:
                 group = _Group(_control_name(part, value))
                 groups.append(group)
-            elif last is not None and last.place in (None, place):
-                group, last.place = last, place
+            elif last is not None and last.location in (None, location):
+                group, last.location = last, location
             else:
-                group = _Group(place)
+                group = _Group(location)
                 groups.append(group)
             group.bindings.append(binding)
             owners[binding.var] = group
@@ -163,9 +163,9 @@ def _graph(part: Network | Body, title: str, groups: Sequence[_Group]) -> Graph:
             made_by[binding.var] = number
         nodes.append(_node(group))
     outputs = part.outputs if isinstance(part, Network) else ()
-    for place, (name, expr) in enumerate(zip(outputs, _results(main), strict=False)):
+    for location, (name, expr) in enumerate(zip(outputs, _results(main), strict=False)):
         var = expr if isinstance(expr, relax.Var) else None
-        nodes.append(Node("output", "output", name, (("type", _type(expr.ty)), ("number", str(place)))))
+        nodes.append(Node("output", "output", name, (("type", _type(expr.ty)), ("number", str(location)))))
         if var in made_by:
             edges[made_by[var], len(nodes) - 1] = f"{name}: {_type(expr.ty)}"
     return Graph(title, tuple(nodes), tuple(Edge(*ends, label) for ends, label in edges.items()))
@@ -186,9 +186,9 @@ def _node(group: _Group) -> Node:
     facts = [("type", "\n".join(_type(b.var.ty) for b in named)), *group.facts]
     if group.constants:
         facts.append(("constants", f"{sum(size for _, _, size in group.constants):,} bytes"))
-        facts += [(name, f"{type_}, {size:,} bytes") for name, type_, size in group.constants[:_MOST_OPERATORS]]
+        facts += [(name, f"{type_}, {size:,} bytes") for name, type_, size in group.constants[:_MAX_OPERATORS]]
     name = ", ".join(group.names) or (str(group.bindings[-1].var.name) if group.bindings else "")
-    return Node(group.title, group.title, name, tuple((key, text[:_MOST_TEXT]) for key, text in facts if text))
+    return Node(group.title, group.title, name, tuple((key, text[:_MAX_TEXT]) for key, text in facts if text))
 
 
 def _type(ty: relax.Type) -> str:
@@ -214,8 +214,8 @@ def _constants(bindings: Sequence[relax.Binding]) -> list[tvm.ir.GenericConst]:
 
 def _described(constant: tvm.ir.GenericConst) -> tuple[str, int]:
     """The type and the bytes of a constant."""
-    items = typical(item_count(dimensions(constant.ty.shape)))
-    return _type(constant.ty), items * item_bytes(str(constant.ty.dtype))
+    elements = size_hint(element_count(dimensions(constant.ty.shape)))
+    return _type(constant.ty), elements * element_bytes(str(constant.ty.dtype))
 
 
 def _given(recording: Recording, applied: Sequence[Application]) -> Iterator[tuple[str, str, int]]:
@@ -245,7 +245,7 @@ def _operators(bindings: Sequence[relax.Binding]) -> list[str]:
     """What the bindings call, each once, in order."""
     found = dict.fromkeys(_operator_name(b.value) for b in bindings if isinstance(b.value, relax.Call))
     names = list(found)
-    return names if len(names) <= _MOST_OPERATORS else [*names[:_MOST_OPERATORS], "…"]
+    return names if len(names) <= _MAX_OPERATORS else [*names[:_MAX_OPERATORS], "…"]
 
 
 def _attributes(applied: Sequence[Application]) -> Iterator[tuple[str, str]]:
@@ -264,7 +264,7 @@ def _fields(operator: Any) -> Iterator[tuple[str, object]]:
 
 
 def _value(value: object) -> str:
-    if isinstance(value, np.ndarray) and value.size > _MOST_OPERATORS:
+    if isinstance(value, np.ndarray) and value.size > _MAX_OPERATORS:
         return f"{value.dtype}{list(value.shape)}"
     return repr(value) if not isinstance(value, np.ndarray) else str(value.tolist())
 

@@ -17,7 +17,7 @@ from nnefc.driver.formats import load_network, load_operator_files
 from nnefc.driver.locks import in_turn
 from nnefc.driver.model_source import Source
 from nnefc.driver.options import CompileOptions
-from nnefc.frontends.dynamic_shapes import leaving_open
+from nnefc.frontends.dynamic_shapes import dynamic_shape_context
 from nnefc.inspect.html.graph import Graph
 from nnefc.inspect.model_graph import graphs_of_model, graphs_of_passes
 from nnefc.passes.manager import PassManager, PassRun
@@ -57,7 +57,7 @@ def graphs_of(model: str | os.PathLike[str], after: Sequence[str], options: Comp
 
     settings = backend.settings(options.code.strict, options.code.memory_budget)
     manager = PassManager(backend, settings, observers=[observe])
-    opened = leaving_open(network.open_dimensions, network.input_shapes, network.all_counts)
+    opened = dynamic_shape_context(network.dynamic_dimensions, network.input_shapes, network.all_data_dependent_sizes)
     with in_turn(), opened, backend.target.host.to_tvm():
         last = optimized(network, manager)
     for name in after:

@@ -45,7 +45,7 @@ __all__ = [
     "supports_device",
 ]
 
-_MOST_LIBRARIES = 8
+_MAX_LIBRARIES = 8
 """Libraries that one prepared model keeps, where the data of a run decide what is compiled."""
 
 _OF_THE_RUNNER = ("rtol", "atol")
@@ -68,8 +68,9 @@ class _Known:
 class NnefcBackendRep(BackendRep):  # type: ignore[misc]
     """A model that is ready to run.
 
-    It is compiled as it stands, with open sizes where it leaves them open. What cannot be compiled so is compiled when
-    it is run: for the shapes of the inputs, or else with the values of those that may hold shapes, axes and counts.
+    It is compiled as it stands, with dynamic sizes where it leaves them open. What cannot be compiled so is compiled
+    when it is run: for the shapes of the inputs, or else with the values of those that may hold shapes, axes and
+    counts.
 
     Attributes:
         inputs, outputs: names, in the order of `run`.
@@ -107,7 +108,7 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
             self._step = 1
 
     def _may_decide(self, name: str) -> bool:
-        """Whether more is known with the data of an input: an open size, or a value that others depend on."""
+        """Whether more is known with the data of an input: a dynamic size, or a value that others depend on."""
         type_ = self._types[name]
         if not isinstance(type_, TensorType) or type_.shape is None or len(type_.shape) < 2:
             return True
@@ -186,7 +187,7 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
         options = replace(self._options, read=replace(read, shape=shape, values=values))
         artifact: Artifact = compile_model(self._path, options)
         self._libraries[key] = artifact.load(**self._load)
-        if len(self._libraries) > _MOST_LIBRARIES:
+        if len(self._libraries) > _MAX_LIBRARIES:
             self._libraries.popitem(last=False)[1].close()
         return self._libraries[key]
 
@@ -328,8 +329,8 @@ def _inferred(
 
 def _type_of(value: Any) -> onnx.TypeProto:
     if isinstance(value, list):
-        item = _type_of(value[0]) if value else helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None)
-        return helper.make_sequence_type_proto(item)
+        element = _type_of(value[0]) if value else helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None)
+        return helper.make_sequence_type_proto(element)
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
 
 
@@ -339,7 +340,7 @@ def _plain(value: Any) -> Any:
         case None:
             return None
         case list() if not value or isinstance(value[0], np.ndarray | list):
-            return [_plain(item) for item in value]
+            return [_plain(element) for element in value]
     return np.asarray(value)
 
 
@@ -348,7 +349,7 @@ def _shapes(value: Any) -> Any:
         case None:
             return None
         case list():
-            return [_shapes(item) for item in value]
+            return [_shapes(element) for element in value]
     return value.shape
 
 
@@ -365,8 +366,8 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, np.ndarray[Any, Any]]]
         case None:
             return
         case list():
-            for index, item in enumerate(value):
-                yield from _leaves(f"{name}.{index}", item)
+            for index, element in enumerate(value):
+                yield from _leaves(f"{name}.{index}", element)
         case _:
             yield name, value
 
@@ -378,15 +379,15 @@ def _stored(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _gathered(name: str, type_: Type | None, made: Mapping[str, Any]) -> Any:
     """An output of a library in the form that the model declares."""
     match type_:
-        case OptionalType(item):
+        case OptionalType(element):
             parts = [key for key in made if key == name or key.startswith(f"{name}.")]
-            return _gathered(name, item, made) if parts else None
-        case SequenceType(item) if name in made:  # one tensor, of items of one shape
-            return [_gathered(name, item, {name: part}) for part in made[name]]
-        case SequenceType(item):
+            return _gathered(name, element, made) if parts else None
+        case SequenceType(element) if name in made:  # one tensor, of elements of one shape
+            return [_gathered(name, element, {name: part}) for part in made[name]]
+        case SequenceType(element):
             parts = []
             while any(key == f"{name}.{len(parts)}" or key.startswith(f"{name}.{len(parts)}.") for key in made):
-                parts.append(_gathered(f"{name}.{len(parts)}", item, made))
+                parts.append(_gathered(f"{name}.{len(parts)}", element, made))
             return parts
         case TensorType(dtype):
             array = made[name]
@@ -400,7 +401,7 @@ def _frozen(value: Any) -> Hashable:
     """What stands for a value as a key."""
     match value:
         case Mapping():
-            return tuple((name, _frozen(item)) for name, item in value.items())
+            return tuple((name, _frozen(element)) for name, element in value.items())
         case list() | tuple():
             return tuple(map(_frozen, value))
         case np.ndarray():

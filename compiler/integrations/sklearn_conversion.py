@@ -87,9 +87,9 @@ def _convertible(part: Any, seen: dict[int, Any]) -> Any:
         return seen[id(part)][1]
     made = part
     if isinstance(part, list | tuple) and type(part) in (list, tuple):
-        items = [_convertible(item, seen) for item in part]
-        if any(new is not old for new, old in zip(items, part, strict=True)):
-            made = type(part)(items)
+        elements = [_convertible(element, seen) for element in part]
+        if any(new is not old for new, old in zip(elements, part, strict=True)):
+            made = type(part)(elements)
     elif hasattr(part, "get_params") and not isinstance(part, type):
         attributes = {name: _convertible(value, seen) for name, value in vars(part).items()}
         if isinstance(part, VotingClassifier):

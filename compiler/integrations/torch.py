@@ -213,7 +213,7 @@ class _Captured:
         self._kinds = [
             _kind(example, examples, bool(constant)) for example, constant in zip(examples, static, strict=True)
         ]
-        self._open = [_open_axes(example) for example in examples]
+        self._open = [_dynamic_axes(example) for example in examples]
         self._versions: list[tuple[int, int, int]] = []
         self._held: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._compiled: list[tuple[list[Any], CompiledModule]] = []
@@ -246,7 +246,7 @@ class _Captured:
         return self._graph(*values)
 
     def _compile(self, values: Sequence[Any], tensors: Sequence[torch.Tensor]) -> CompiledModule:
-        axes = [open_axes for open_axes, kind in zip(self._open, self._kinds, strict=True) if kind is _TENSOR]
+        axes = [dynamic_axes for dynamic_axes, kind in zip(self._open, self._kinds, strict=True) if kind is _TENSOR]
         shapes = tuple(dict.fromkeys(own, torch.export.Dim.AUTO) for own in axes)
         bound = _Bound(self._graph, self._kinds, values)
         return _compile(bound, tuple(tensors), None, {"tensors": shapes}, self._threads, self._options)
@@ -270,13 +270,13 @@ def _kind(example: Any, examples: Sequence[Any], is_constant: bool) -> Any:
         return _TENSOR
     for number, other in enumerate(examples):
         if isinstance(other, torch.Tensor):
-            for axis in _open_axes(other):
+            for axis in _dynamic_axes(other):
                 if isinstance(example, torch.SymInt) and other.shape[axis].node.expr == example.node.expr:
                     return number, axis
     return _NUMBER
 
 
-def _open_axes(example: Any) -> list[int]:
+def _dynamic_axes(example: Any) -> list[int]:
     """Returns the axes of a tensor whose sizes are symbolic in torch."""
     if not isinstance(example, torch.Tensor):
         return []

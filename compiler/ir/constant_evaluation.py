@@ -19,7 +19,7 @@ import tvm_ffi
 from tvm import relax, s_tir, tirx
 from tvm.ir import GenericConst, GlobalVar
 
-from nnefc.ir.empty_reductions import without_empty_sums
+from nnefc.ir.empty_reductions import fold_empty_reductions
 from nnefc.support.mapped_files import ALIGNMENT, aligned
 from nnefc.symbolic.dims import variables
 
@@ -27,7 +27,7 @@ __all__ = ["Budget", "Kernels", "evaluate", "external_calls"]
 
 Kernels = Mapping[GlobalVar, tirx.PrimFunc]
 
-_LEAST_FOR_NUMPY = 1 << 26
+_MIN_FOR_NUMPY = 1 << 26
 """Multiplications of a matrix product that NumPy computes; smaller ones are quick either way."""
 
 _NUMPY_IS_FASTER = 64
@@ -58,16 +58,16 @@ class Budget:
 
     Attributes:
         left: steps.
-        largest: items of the largest result that may be kept.
+        largest: elements of the largest result that may be kept.
     """
 
     left: int = 1 << 29
     largest: int = 1 << 24
 
     @classmethod
-    def for_constants(cls, items: int) -> Budget:
-        """What a program whose constants have so many items may take: the more it has, the more it may rearrange."""
-        return cls(cls.left + 100 * items, cls.largest + 4 * items)
+    def for_constants(cls, elements: int) -> Budget:
+        """What a program whose constants have so many elements may take: the more it has, the more it may rearrange."""
+        return cls(cls.left + 100 * elements, cls.largest + 4 * elements)
 
     def starts(self) -> bool:
         """Whether a further compilation fits; its time is spent then."""
@@ -75,28 +75,28 @@ class Budget:
         return self.left > 0
 
     def covers(self, binding: relax.Binding, kernels: Kernels) -> bool:
-        """Whether a binding may be computed; what it takes is spent then. Open sizes are not known yet."""
+        """Whether a binding may be computed; what it takes is spent then. Dynamic sizes are not known yet."""
         if variables(binding.value):
             return False
         work = _work(binding, kernels)
-        if work > self.left or sum(map(_items, _types(binding.var.ty))) > self.largest:
+        if work > self.left or sum(map(_elements, _types(binding.var.ty))) > self.largest:
             return False
         self.left -= work
         return True
 
 
 def _work(binding: relax.Binding, kernels: Kernels) -> int:
-    """About how many steps a binding takes: no less than the items that it reads and writes."""
+    """About how many steps a binding takes: no less than the elements that it reads and writes."""
     call = binding.value
     if not isinstance(call, relax.Call):
         return 0  # a part of a tuple
     fields = [f for arg in call.args for f in (arg.fields if isinstance(arg, relax.Tuple) else [arg])]
     tensors = [field for field in fields if isinstance(field.ty, relax.TensorType)]
-    moved = sum(map(_items, (*_types(binding.var.ty), *(tensor.ty for tensor in tensors))))
+    moved = sum(map(_elements, (*_types(binding.var.ty), *(tensor.ty for tensor in tensors))))
     called = next((field for field in fields if isinstance(field, GlobalVar)), None)
     if called is not None:
         return max(moved, _steps(kernels[called].body))
-    work = _products(call, tensors, sum(map(_items, _types(binding.var.ty))))
+    work = _products(call, tensors, sum(map(_elements, _types(binding.var.ty))))
     return max(moved, work // _NUMPY_IS_FASTER if _is_product_of_numpys(binding) else work)
 
 
@@ -106,7 +106,7 @@ def _products(call: relax.Call, tensors: Sequence[relax.Expr], results: int) -> 
     if name == "matmul":
         return results * _shape(tensors[0].ty)[-1]
     if name.startswith("nn.conv"):
-        sums = _items(tensors[0].ty) if "transpose" in name else results
+        sums = _elements(tensors[0].ty) if "transpose" in name else results
         return sums * math.prod(_shape(tensors[1].ty)[1:])
     if name.startswith(("nn.max_pool", "nn.avg_pool")):
         return results * math.prod(map(int, call.attrs.pool_size))
@@ -148,13 +148,13 @@ def evaluate(
     """
     known: dict[relax.Var, Any] = dict(values)
     waiting: list[relax.Binding] = []
-    for place, binding in enumerate(bindings):
+    for location, binding in enumerate(bindings):
         if not _is_product_of_numpys(binding):
             waiting.append(binding)
             continue
         factors = list(binding.value.args)
-        if any(factor in {item.var for item in waiting} for factor in factors):
-            readers = [item.value for item in bindings[place:]]
+        if any(factor in {element.var for element in waiting} for factor in factors):
+            readers = [element.value for element in bindings[location:]]
             _run(
                 waiting,
                 [*wanted, *(var for value in readers for var in relax.analysis.free_vars(value))],
@@ -190,7 +190,7 @@ def _run(
     module = relax.transform.LegalizeOps()(relax.transform.DeadCodeElimination(["main"])(builder.finalize()))
     for name, func in module.functions_items():
         if isinstance(func, tirx.PrimFunc):
-            module.update_func(name, without_empty_sums(func))
+            module.update_func(name, fold_empty_reductions(func))
     machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
     known.update(zip(results, machine["main"](), strict=True))
 
@@ -198,7 +198,7 @@ def _run(
 def _literal(value: Any) -> relax.Expr:
     if isinstance(value, tvm.runtime.Tensor):
         return relax.const(value)
-    return relax.Tuple([_literal(item) for item in value])
+    return relax.Tuple([_literal(element) for element in value])
 
 
 def _aligned(value: relax.Expr) -> relax.Expr:
@@ -226,17 +226,17 @@ def _is_product_of_numpys(binding: relax.Binding) -> bool:
     if not (isinstance(call, relax.Call) and call.op == tvm.ir.Op.get("relax.matmul")):
         return False
     types = [str(ty.dtype) for ty in (binding.var.ty, call.args[0].ty, call.args[1].ty)]
-    work = _items(binding.var.ty) * _shape(call.args[0].ty)[-1]
-    return types in (["float32"] * 3, ["float64"] * 3) and work >= _LEAST_FOR_NUMPY
+    work = _elements(binding.var.ty) * _shape(call.args[0].ty)[-1]
+    return types in (["float32"] * 3, ["float64"] * 3) and work >= _MIN_FOR_NUMPY
 
 
 def _types(ty: relax.Type) -> list[relax.TensorType]:
-    return [ty] if isinstance(ty, relax.TensorType) else [item for field in ty.fields for item in _types(field)]
+    return [ty] if isinstance(ty, relax.TensorType) else [element for field in ty.fields for element in _types(field)]
 
 
 def _shape(ty: relax.TensorType) -> tuple[int, ...]:
     return tuple(int(size) for size in ty.shape)
 
 
-def _items(ty: relax.TensorType) -> int:
+def _elements(ty: relax.TensorType) -> int:
     return math.prod(_shape(ty))

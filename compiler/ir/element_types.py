@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["bits_of", "item_bytes"]
+__all__ = ["bits_of", "element_bytes"]
 
 
 def bits_of(dtype: object) -> int:
@@ -17,6 +17,6 @@ def bits_of(dtype: object) -> int:
     return 8
 
 
-def item_bytes(dtype: object) -> int:
+def element_bytes(dtype: object) -> int:
     """The bytes that an element takes in memory; booleans and narrow integers take one each."""
     return max(1, bits_of(dtype) // 8)

@@ -15,17 +15,17 @@ from tvm import s_tir, tirx
 
 from nnefc.symbolic.dims import variables
 
-__all__ = ["without_empty_sums"]
+__all__ = ["fold_empty_reductions"]
 
 
-def without_empty_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A kernel without its schedule, none of whose reductions runs over an axis that is known to have no items."""
+def fold_empty_reductions(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A kernel without its schedule, none of whose reductions runs over an axis that is known to have no elements."""
     gone: set[tirx.Var] = set()
 
     def note(realize: s_tir.SBlockRealize) -> None:
         if _is_empty_sum(realize.block):
-            places = zip(realize.block.iter_vars, realize.iter_values, strict=True)
-            along = [value for axis, value in places if axis.iter_type == axis.CommReduce]
+            locations = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+            along = [value for axis, value in locations if axis.iter_type == axis.CommReduce]
             gone.update(var for value in along for var in variables(value))
 
     tvm_ffi.structural_walk(func.body, (s_tir.SBlockRealize, note))
@@ -36,17 +36,17 @@ def without_empty_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
         block = realize.block
         if not _is_empty_sum(block):
             return realize
-        places = zip(block.iter_vars, realize.iter_values, strict=True)
-        kept = [(axis, value) for axis, value in places if axis.iter_type != axis.CommReduce]
+        locations = zip(block.iter_vars, realize.iter_values, strict=True)
+        kept = [(axis, value) for axis, value in locations if axis.iter_type != axis.CommReduce]
         axes, values = ([pair[part] for pair in kept] for part in (0, 1))
         made = s_tir.SBlock(axes, [], block.writes, block.name_hint, block.init, annotations=block.annotations)
         return s_tir.SBlockRealize(values, realize.predicate, made)
 
-    def without_rounds(loop: tirx.For) -> tirx.Stmt:
+    def without_iterations(loop: tirx.For) -> tirx.Stmt:
         body: tirx.Stmt = loop.body
         return body if loop.loop_var in gone else loop
 
-    body = tvm_ffi.structural_map(func.body, ((s_tir.SBlockRealize, first_values), (tirx.For, without_rounds)))
+    body = tvm_ffi.structural_map(func.body, ((s_tir.SBlockRealize, first_values), (tirx.For, without_iterations)))
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 

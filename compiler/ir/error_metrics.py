@@ -18,18 +18,18 @@ class Difference:
     """Of two arrays of one shape.
 
     Attributes:
-        largest, mean: of the absolute differences, where both are finite; of strings and truth values, each that
+        largest, mean: of the absolute differences, where both are finite; of strings and booleans, each that
             differs counts 1.
         scale: the largest value that there should be, by its absolute value; 1 if there is none but zero.
-        wrong: how many items are infinite or not a number in one array, and something else in the other.
-        items: how many there are.
+        wrong: how many elements are infinite or not a number in one array, and something else in the other.
+        elements: how many there are.
     """
 
     largest: float = 0.0
     mean: float = 0.0
     scale: float = 1.0
     wrong: int = 0
-    items: int = 0
+    elements: int = 0
 
     @property
     def relative(self) -> float:
@@ -45,7 +45,7 @@ def difference(found: Array, wanted: Array) -> Difference:
         return Difference()
     if wanted.dtype.kind not in "iufV" or found.dtype.kind not in "iufV":
         unequal = np.asarray(found != wanted)
-        return Difference(float(unequal.any()), float(unequal.mean()), items=wanted.size)
+        return Difference(float(unequal.any()), float(unequal.mean()), elements=wanted.size)
     exact, own = wanted.astype(np.float64), found.astype(np.float64)
     usual = np.isfinite(exact) & np.isfinite(own)
     alike = usual | (np.isnan(exact) & np.isnan(own)) | (exact == own)

@@ -30,7 +30,7 @@ _TYPES = {
     "float64": "double",
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-"""What elements are in C; of half floats their bits."""
+"""What elements are in C; of 16-bit floats their bits."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tvm import relax, tirx
 from tvm.relax.utils import gen_call_tir_inputs
 
 from nnefc.ir.attributes import CAPTURED_DIMENSIONS
-from nnefc.symbolic.dims import open_variables, variables
+from nnefc.symbolic.dims import dynamic_variables, variables
 
 __all__ = ["call_te", "emit_te", "kept_apart"]
 
@@ -29,7 +29,7 @@ def call_te(
     name: str,
     attrs: Mapping[str, Any] | None = None,
 ) -> relax.Call:
-    """What `builder.call_te` does, for functions that may use open dimensions from around them.
+    """What `builder.call_te` does, for functions that may use dynamic dimensions from around them.
 
     Args:
         builder: takes in the kernel.
@@ -54,14 +54,15 @@ def emit_te(
 
 
 def kept_apart(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A kernel that TVM takes for no other one with other open dimensions inside."""
+    """A kernel that TVM takes for no other one with other dynamic dimensions inside."""
     names = _captured(kernel)
     return kernel.with_attr(CAPTURED_DIMENSIONS, names) if names else kernel
 
 
 def _captured(kernel: tirx.PrimFunc) -> list[str]:
-    """The names of the open dimensions in a kernel that none of its parameters is, or shows by itself in its shape."""
-    known = open_variables()
+    """The names of the dynamic dimensions in a kernel that none of its parameters is, or shows by itself in its
+    shape."""
+    known = dynamic_variables()
     if not known:
         return []
     shown: set[tvm.ir.Var] = set(kernel.params)

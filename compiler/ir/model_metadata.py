@@ -16,10 +16,10 @@ FIELDS = ("producer_name", "producer_version", "domain", "model_version", "doc_s
 
 _PREFIX = "metadata_props."
 
-_MOST_ENTRIES = 1024
-_MOST_BYTES = 1 << 18
+_MAX_ENTRIES = 1024
+_MAX_BYTES = 1 << 18
 """Of all keys and values: a library has them twice."""
-_MOST_SHOWN = 60
+_MAX_SHOWN = 60
 
 
 @dataclass
@@ -50,12 +50,12 @@ def within_limits(entries: Iterable[tuple[str, str]]) -> MetadataEntries:
     used = 0
     for key, value in dict(entries).items():
         size = len(key.encode()) + len(value.encode())
-        if used + size > _MOST_BYTES or len(found.entries) == _MOST_ENTRIES:
+        if used + size > _MAX_BYTES or len(found.entries) == _MAX_ENTRIES:
             found.warnings.append(
-                f"the metadata {key[:_MOST_SHOWN]!r}, {size:,} bytes, are left out: a library keeps "
-                f"{_MOST_ENTRIES:,} entries, of {_MOST_BYTES:,} bytes together"
+                f"the metadata {key[:_MAX_SHOWN]!r}, {size:,} bytes, are left out: a library keeps "
+                f"{_MAX_ENTRIES:,} entries, of {_MAX_BYTES:,} bytes together"
             )
-            if len(found.warnings) == _MOST_WARNINGS:
+            if len(found.warnings) == _MAX_WARNINGS:
                 break
             continue
         used += size
@@ -63,7 +63,7 @@ def within_limits(entries: Iterable[tuple[str, str]]) -> MetadataEntries:
     return found
 
 
-_MOST_WARNINGS = 8
+_MAX_WARNINGS = 8
 
 
 def own_entries(metadata: Mapping[str, str]) -> dict[str, str]:

@@ -1,11 +1,11 @@
 """What every front end returns: a Relax function and the names that users know its tensors by.
 
 What runs once, several times or not at all, as the network's own values decide, is a `Body`: a network within the
-network. A `Choice` or a `Loop` says how often it runs. In Relax, `main` calls the one at `controls[3]` as
+network. A `If` or a `Loop` says how often it runs. In Relax, `main` calls the one at `controls[3]` as
 
     results = R.call_dps_packed("nnefc.control.3", operands, out_ty=…)
 
-which no pass looks into: tensors that go in and come out are in plain layout, and kernels on both sides stay apart.
+which no pass looks into: tensors that go in and come out are in row-major layout, and kernels on both sides stay apart.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from tvm import relax, tirx
 from nnefc.ir.attributes import CONTROL
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import (
-    MAX_ITEMS,
+    MAX_ELEMENTS,
     Dimension,
-    OpenSize,
+    DynamicSize,
     Range,
     Size,
     bounds,
     dimensions,
+    element_count,
     is_known,
-    item_count,
+    size_hint,
     substituted,
-    typical,
 )
 from nnefc.symbolic.named_formulas import Formula
 
 __all__ = [
-    "MAX_ITEMS",
+    "MAX_ELEMENTS",
     "Body",
-    "Choice",
     "Control",
-    "Count",
+    "DataDependentSize",
+    "DynamicDimension",
+    "If",
     "Loop",
     "Network",
-    "OpenDimension",
     "Scaling",
     "State",
     "call_control",
@@ -71,7 +71,7 @@ class Scaling:
 
 
 @dataclass(frozen=True)
-class OpenDimension:
+class DynamicDimension:
     """A size that is known only at run time: `multiple` times `var`, whose values have a range.
 
     Attributes:
@@ -94,7 +94,7 @@ class OpenDimension:
     join: tuple[Dimension, Dimension, Dimension] | None = None
 
     @classmethod
-    def of(cls, name: str, size: OpenSize) -> OpenDimension:
+    def of(cls, name: str, size: DynamicSize) -> DynamicDimension:
         """A dimension of a new variable, whose sizes are these."""
         return cls(name, tirx.Var(name, "int64"), size.values, size.multiple)
 
@@ -104,23 +104,23 @@ class OpenDimension:
         return Size(self.var) * self.multiple if self.value is None else self.value
 
     @property
-    def least(self) -> int:
+    def minimum(self) -> int:
         """The smallest size."""
-        return self.values.least * self.multiple
+        return self.values.minimum * self.multiple
 
     @property
-    def most(self) -> int:
+    def maximum(self) -> int:
         """The largest size."""
-        return self.values.most * self.multiple
+        return self.values.maximum * self.multiple
 
     @property
-    def typical(self) -> int:
+    def size_hint(self) -> int:
         """The size for estimates."""
-        return self.values.typical * self.multiple
+        return self.values.size_hint * self.multiple
 
 
-def size_by_name(size: Dimension, dimensions: Sequence[OpenDimension]) -> int | str:
-    """A number; the name of an open dimension; or how the size is computed from such names."""
+def size_by_name(size: Dimension, dimensions: Sequence[DynamicDimension]) -> int | str:
+    """A number; the name of a dynamic dimension; or how the size is computed from such names."""
     if isinstance(size, int):
         return size
     for dimension in dimensions:
@@ -130,12 +130,12 @@ def size_by_name(size: Dimension, dimensions: Sequence[OpenDimension]) -> int | 
 
 
 @dataclass(frozen=True)
-class Count:
-    """A size that only the data tell: the value of a tensor that each run computes.
+class DataDependentSize:
+    """A data-dependent size: the value of a tensor that each run computes.
 
     Attributes:
         var: in the network's shapes.
-        limit: what its values are at most, by the open dimensions: memory is laid out for that. None if there is no
+        limit: what its values are at most, by the dynamic dimensions: memory is laid out for that. None if there is no
             limit: what needs the size is laid out in the run, when it is known.
         values: their range; sizes are these values times its multiple.
     """
@@ -145,36 +145,36 @@ class Count:
     values: Range
 
     @classmethod
-    def up_to(cls, limit: Dimension, var: tirx.Var) -> Count:
+    def up_to(cls, limit: Dimension, var: tirx.Var) -> DataDependentSize:
         """A size of at most `limit`."""
-        return cls(var, limit, Range(0, max(0, bounds(limit)[1]), max(1, typical(limit))))
+        return cls(var, limit, Range(0, max(0, bounds(limit)[1]), max(1, size_hint(limit))))
 
     @property
-    def dimension(self) -> OpenDimension:
+    def dimension(self) -> DynamicDimension:
         """What users know a size without a limit as."""
-        return OpenDimension(str(self.var.name), self.var, self.values, self.values.multiple)
+        return DynamicDimension(str(self.var.name), self.var, self.values, self.values.multiple)
 
 
 @dataclass(frozen=True)
 class Body:
-    """Part of a network that runs as often as a `Choice` or a `Loop` says.
+    """Part of a network that runs as often as a `If` or a `Loop` says.
 
     Attributes:
         module: as a network's: the parameters of `main` are the inputs, then the states; it returns a tuple of the
             outputs, then the states' new values, then one int64 for each of `counts`.
         states: how many of the parameters are states.
         controls: of the calls inside.
-        counts: sizes that only the data tell, which hold for one run of the body.
+        counts: data-dependent sizes, which hold for one run of the body.
     """
 
     module: tvm.IRModule
     states: int
     controls: tuple[Control, ...]
-    counts: tuple[Count, ...] = ()
+    counts: tuple[DataDependentSize, ...] = ()
 
 
 @dataclass(frozen=True)
-class Choice:
+class If:
     """Runs one of two bodies without states, whose outputs are of the same types: they are the results.
 
     The operands are the condition (one bool), the inputs of `then`, and the inputs of `other`.
@@ -194,7 +194,7 @@ class Loop:
     """Runs a body again and again.
 
     The body's inputs are the number of the iteration (an int64 without axes, from 0 on), what stays the same in all,
-    and the items along the first axis of what is scanned. Its states go from each iteration to the next.
+    and the elements along the first axis of what is scanned. Its states go from each iteration to the next.
 
     The operands are the greatest trip count (one int64) if `counted`; what stays the same; the states' first
     values; what is scanned. The results are the states' last values and, for each output of the body, its values of all
@@ -205,8 +205,8 @@ class Loop:
             has outputs. All iterations are run then.
         counted: whether that number is an operand.
         conditional: whether the first state is a bool that tells before each iteration whether there is one.
-        reversed_inputs: for each tensor that is scanned, whether its last item is the first iteration's.
-        reversed_outputs: for each output, whether the first iteration's value is the last item.
+        reversed_inputs: for each tensor that is scanned, whether its last element is the first iteration's.
+        reversed_outputs: for each output, whether the first iteration's value is the last element.
     """
 
     body: Body
@@ -222,7 +222,7 @@ class Loop:
         return (self.body,)
 
 
-Control = Choice | Loop
+Control = If | Loop
 
 
 @dataclass(frozen=True)
@@ -241,8 +241,8 @@ class Network:
     `has_text` says whether its kernels compute with strings.
     `scalings` are what inputs and outputs in integers stand for, by their names, where the user asked for integers.
     `metadata` is what the model says of itself, as `nnefc.ir.model_metadata` collects it.
-    `scenarios` are sizes of open dimensions that the model has names for, as cases that are worth code of their own.
-    `apart` are sizes of open dimensions, by name, that the network need not be right for: others are for these.
+    `scenarios` are sizes of dynamic dimensions that the model has names for, as cases that are worth code of their own.
+    `apart` are sizes of dynamic dimensions, by name, that the network need not be right for: others are for these.
     """
 
     name: str
@@ -253,8 +253,8 @@ class Network:
     variables: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     controls: tuple[Control, ...] = ()
-    open_dimensions: tuple[OpenDimension, ...] = ()
-    counts: tuple[Count, ...] = ()
+    dynamic_dimensions: tuple[DynamicDimension, ...] = ()
+    counts: tuple[DataDependentSize, ...] = ()
     labels: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
     texts: frozenset[str] = frozenset()
     has_text: bool = False
@@ -265,22 +265,24 @@ class Network:
 
     @property
     def dimension_names(self) -> set[str]:
-        """The names of the open dimensions."""
-        return {dimension.name for dimension in self.open_dimensions}
+        """The names of the dynamic dimensions."""
+        return {dimension.name for dimension in self.dynamic_dimensions}
 
     @property
     def ranges(self) -> dict[tirx.Var, Range]:
         """What is known of the sizes that are known at run time."""
-        return {d.var: d.values for d in self.open_dimensions} | {c.var: c.values for c in self.all_counts}
+        return {d.var: d.values for d in self.dynamic_dimensions} | {
+            c.var: c.values for c in self.all_data_dependent_sizes
+        }
 
     @property
-    def unlimited_counts(self) -> tuple[Count, ...]:
-        """The sizes that only the data tell, and that have no limit."""
-        return tuple(count for count in self.all_counts if count.limit is None)
+    def unbounded_data_dependent_sizes(self) -> tuple[DataDependentSize, ...]:
+        """The data-dependent sizes, and that have no limit."""
+        return tuple(count for count in self.all_data_dependent_sizes if count.limit is None)
 
     @property
-    def all_counts(self) -> tuple[Count, ...]:
-        """The sizes that only the data tell, those of the bodies that are called among them."""
+    def all_data_dependent_sizes(self) -> tuple[DataDependentSize, ...]:
+        """The data-dependent sizes, those of the bodies that are called among them."""
         return tuple(_all_counts(self))
 
     @property
@@ -297,7 +299,7 @@ def called_controls(part: Network | Body) -> set[int | None]:
     return {control_index(binding.value) for block in part.module["main"].body.blocks for binding in block.bindings}
 
 
-def _all_counts(part: Network | Body) -> Iterator[Count]:
+def _all_counts(part: Network | Body) -> Iterator[DataDependentSize]:
     yield from part.counts
     called = called_controls(part) if part.controls else ()
     for index, control in enumerate(part.controls):
@@ -312,7 +314,7 @@ def result_types(main: relax.Function) -> list[relax.TensorType]:
 
 
 def call_control(index: int, operands: list[relax.Expr], results: list[relax.TensorType]) -> relax.Call:
-    """The call of the `Choice` or `Loop` at this place among `controls`."""
+    """The call of the `If` or `Loop` at this location among `controls`."""
     return relax.op.call_dps_packed(f"{CONTROL}{index}", relax.Tuple(operands), results)
 
 
@@ -324,7 +326,7 @@ def control_index(expr: relax.Expr) -> int | None:
 
 
 def check_sizes(part: Network | Body) -> None:
-    """Check that no tensor of a network, or of a body in it, has more than `MAX_ITEMS` items.
+    """Check that no tensor of a network, or of a body in it, has more than `MAX_ELEMENTS` elements.
 
     Raises:
         CompileError: one has.
@@ -333,10 +335,11 @@ def check_sizes(part: Network | Body) -> None:
     for var in (*main.params, *(binding.var for block in main.body.blocks for binding in block.bindings)):
         for ty in _tensor_types(var.ty):
             shape = dimensions(ty.shape)
-            if is_known(*shape) and item_count(shape) > MAX_ITEMS:
+            if is_known(*shape) and element_count(shape) > MAX_ELEMENTS:
                 raise CompileError(
-                    f"the tensor '{var.name}' of shape {list(shape)} has {item_count(shape):,} items, a tensor may "
-                    f"have {MAX_ITEMS:,}",
+                    f"the tensor '{var.name}' of shape {list(shape)} has {element_count(shape):,} elements, a "
+                    f"tensor may "
+                    f"have {MAX_ELEMENTS:,}",
                     hint="give the model smaller inputs, or cut the tensor into several",
                 )
     for control in part.controls:
@@ -345,4 +348,8 @@ def check_sizes(part: Network | Body) -> None:
 
 
 def _tensor_types(ty: relax.Type) -> list[relax.TensorType]:
-    return [ty] if isinstance(ty, relax.TensorType) else [item for field in ty.fields for item in _tensor_types(field)]
+    return (
+        [ty]
+        if isinstance(ty, relax.TensorType)
+        else [element for field in ty.fields for element in _tensor_types(field)]
+    )

@@ -14,16 +14,16 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from nnefc.symbolic.named_formulas import names_in, read_formula
-from nnefc.symbolic.ranges import OpenSize
+from nnefc.symbolic.ranges import DynamicSize
 
-__all__ = ["Allowed", "DeclaredSize", "OpenTensor", "Outline", "likely_size", "range_option", "shape_option"]
+__all__ = ["Allowed", "DeclaredSize", "DynamicTensor", "Outline", "likely_size", "range_option", "shape_option"]
 
 DeclaredSize: TypeAlias = "int | str | None"
 """A number, the name of a dimension, or unknown."""
 
 
 @dataclass(frozen=True)
-class OpenTensor:
+class DynamicTensor:
     """An input or output as the file declares it; `shape` is None if not even the rank is known."""
 
     name: str
@@ -49,8 +49,8 @@ class Outline:
 
     name: str
     about: str
-    inputs: tuple[OpenTensor, ...]
-    outputs: tuple[OpenTensor, ...]
+    inputs: tuple[DynamicTensor, ...]
+    outputs: tuple[DynamicTensor, ...]
     operations: Mapping[str, int]
     parameters: int
     parameter_bytes: int
@@ -59,7 +59,7 @@ class Outline:
     range_option: str = ""
 
     @property
-    def tensors(self) -> tuple[OpenTensor, ...]:
+    def tensors(self) -> tuple[DynamicTensor, ...]:
         """The inputs that are tensors, not sequences or optional."""
         return tuple(tensor for tensor in self.inputs if not tensor.dtype.endswith(")"))
 
@@ -69,56 +69,62 @@ class Outline:
         return sum(self.operations.values())
 
 
-Allowed: TypeAlias = Mapping[tuple[str, int], OpenSize]
+Allowed: TypeAlias = Mapping[tuple[str, int], DynamicSize]
 """The sizes that the operators of a network allow, by the name of an input and an axis."""
 
 
-def shape_option(inputs: Iterable[OpenTensor], allowed: Allowed = MappingProxyType({})) -> str:
+def shape_option(inputs: Iterable[DynamicTensor], allowed: Allowed = MappingProxyType({})) -> str:
     """The options that close what these inputs leave open, with numbers that a network of their ranks may have.
 
     Dimensions with names are given by those, once for all inputs; an input with a size that has no name is given
     whole. Ready for a shell: `--shape batch=1,seq=128 --shape x=1,3,224,224`.
     """
 
-    def spelled(likely: int, sizes: OpenSize | None) -> str:
+    def spelled(likely: int, sizes: DynamicSize | None) -> str:
         return str(likely if sizes is None else _number_within(likely, sizes))
 
     return _option(inputs, spelled, allowed)
 
 
-def range_option(inputs: Iterable[OpenTensor], allowed: Allowed = MappingProxyType({})) -> str:
+def range_option(inputs: Iterable[DynamicTensor], allowed: Allowed = MappingProxyType({})) -> str:
     """The options that leave these dimensions open, in likely ranges: `--shape batch=1..64,seq=1..512`."""
 
-    def spelled(likely: int, sizes: OpenSize | None) -> str:
+    def spelled(likely: int, sizes: DynamicSize | None) -> str:
         return _RANGES[likely] if sizes is None else _range_within(_RANGES[likely], sizes)
 
     return _option(inputs, spelled, allowed)
 
 
-def _number_within(likely: int, allowed: OpenSize) -> int:
-    """A likely number if it is allowed; else a typical one, of whole blocks of 16 or 8 where these are allowed."""
+def _number_within(likely: int, allowed: DynamicSize) -> int:
+    """A likely number if it is allowed; else a typical one, of full blocks of 16 or 8 where these are allowed."""
     values = allowed.values
-    least, most, typical = (value * values.multiple for value in (values.least, values.most, values.typical))
-    if least <= likely <= most and likely % values.multiple == 0:
+    minimum, maximum, size_hint = (
+        value * values.multiple for value in (values.minimum, values.maximum, values.size_hint)
+    )
+    if minimum <= likely <= maximum and likely % values.multiple == 0:
         return likely
-    rounded = (typical // block * block for block in (16, 8))
-    return next((size for size in rounded if size >= least and size % values.multiple == 0), typical)
+    rounded = (size_hint // block * block for block in (16, 8))
+    return next((size for size in rounded if size >= minimum and size % values.multiple == 0), size_hint)
 
 
-def _range_within(likely: str, allowed: OpenSize) -> str:
+def _range_within(likely: str, allowed: DynamicSize) -> str:
     """The part of a likely range that is allowed; all that is allowed where no more than one size is in both."""
-    wanted = OpenSize.read(likely) or OpenSize(int(likely), int(likely))
-    ends = [end for end in (wanted.most, allowed.most) if end is not None]
+    wanted = DynamicSize.read(likely) or DynamicSize(int(likely), int(likely))
+    ends = [end for end in (wanted.maximum, allowed.maximum) if end is not None]
     multiple = math.lcm(wanted.multiple, allowed.multiple)
-    part = replace(allowed, least=max(wanted.least, allowed.least), most=min(ends, default=None), multiple=multiple)
-    values = (part if part.values.least < part.values.most else allowed).values
-    if values.least == values.most:
-        return str(values.least * values.multiple)
+    part = replace(
+        allowed, minimum=max(wanted.minimum, allowed.minimum), maximum=min(ends, default=None), multiple=multiple
+    )
+    values = (part if part.values.minimum < part.values.maximum else allowed).values
+    if values.minimum == values.maximum:
+        return str(values.minimum * values.multiple)
     end = f":{values.multiple}" if values.multiple > 1 else ""
-    return f"{values.least * values.multiple}..{values.most * values.multiple}{end}"
+    return f"{values.minimum * values.multiple}..{values.maximum * values.multiple}{end}"
 
 
-def _option(inputs: Iterable[OpenTensor], spelled: Callable[[int, OpenSize | None], str], allowed: Allowed) -> str:
+def _option(
+    inputs: Iterable[DynamicTensor], spelled: Callable[[int, DynamicSize | None], str], allowed: Allowed
+) -> str:
     """The options, with guesses as `spelled` writes them."""
     inputs = tuple(inputs)
     names = {tensor.name for tensor in inputs}
@@ -140,7 +146,7 @@ def _option(inputs: Iterable[OpenTensor], spelled: Callable[[int, OpenSize | Non
     return " ".join(f"--shape {shlex.quote(text)}" for text in (*filter(None, (",".join(plain),)), *alone, *whole))
 
 
-def _follows(name: str, inputs: Iterable[OpenTensor]) -> bool:
+def _follows(name: str, inputs: Iterable[DynamicTensor]) -> bool:
     """Whether a dimension is called by a formula of others."""
     formula = read_formula(name)
     known = {size for tensor in inputs for size in tensor.shape or ()}
@@ -152,9 +158,9 @@ _UNKNOWN = (1, 3, 224, 224)
 
 
 def _sizes(
-    tensor: OpenTensor,
+    tensor: DynamicTensor,
     guesses: Mapping[str, str],
-    spelled: Callable[[int, OpenSize | None], str],
+    spelled: Callable[[int, DynamicSize | None], str],
     allowed: Allowed,
 ) -> list[str]:
     if tensor.shape is None:
@@ -192,8 +198,8 @@ _WORDS = (  # what names of dimensions hold → the guess
 )
 
 
-def likely_size(name: str, axis: int, tensor: OpenTensor) -> int:
-    """A likely size of a dimension: by a word in its name, else by its place in the tensor."""
+def likely_size(name: str, axis: int, tensor: DynamicTensor) -> int:
+    """A likely size of a dimension: by a word in its name, else by its location in the tensor."""
     lower, shape = name.lower(), tensor.shape or ()
     for word, size in _WORDS:
         if word in lower:

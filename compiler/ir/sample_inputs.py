@@ -30,18 +30,18 @@ class Port(Protocol):
 
 
 class Ranged(Protocol):
-    """An open dimension of a network or of a library."""
+    """A dynamic dimension of a network or of a library."""
 
     @property
     def name(self) -> str: ...
     @property
-    def least(self) -> int: ...
+    def minimum(self) -> int: ...
     @property
-    def most(self) -> int: ...
+    def maximum(self) -> int: ...
     @property
     def multiple(self) -> int: ...
     @property
-    def typical(self) -> int: ...
+    def size_hint(self) -> int: ...
 
 
 _WORDS = ("", "a", "one", "two", "three", "Ärger", "日本", "a longer text of several words", "1", "2.5")
@@ -145,7 +145,7 @@ class _Sizes:
         if size in self._formulas:
             return evaluated(self._formulas[size], self.of)
         alike = [name for name in self._open if name in self._broadcast_to(size)]
-        return next((self._found[name] for name in alike if name in self._found), self._open[alike[0]].typical)
+        return next((self._found[name] for name in alike if name in self._found), self._open[alike[0]].size_hint)
 
     def _broadcast_to(self, name: str) -> set[str]:
         """A dimension, and those that broadcast to it: of these, all have the size of the first that has one."""
@@ -168,7 +168,8 @@ class _Sizes:
             elif each not in self._open:
                 known = ", ".join((*self._open, *self._ports)) if self._open else "none, for all its sizes are known"
                 raise CompileError(
-                    f"the library has no open dimension and no input {each!r}", hint=f"what --shape may name: {known}"
+                    f"the library has no dynamic dimension and no input {each!r}",
+                    hint=f"what --shape may name: {known}",
                 )
             elif len(numbers) != 1:
                 raise CompileError(f"the dimension {each!r} needs one size", hint=f"such as --shape {each}=8")

@@ -15,7 +15,7 @@ as arrays of `str_`, StringDType or objects (str, or bytes of UTF-8), and come o
 
 States are a session's own. They can be read, changed and copied, and networks that read tokens write others:
 
-    model.write_state("position", 12)                  # of a cache: what came after 12 items is forgotten
+    model.write_state("position", 12)                  # of a cache: what came after 12 elements is forgotten
     other = model.fork()                               # another session that goes on from here
     for token in model.generate(prompt, most=100): ... # temperature, top_k, top_p, seed
     for prompt, token in model.generate_all(prompts, most=100): ... # side by side, if it reads several sequences

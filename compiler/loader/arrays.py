@@ -118,7 +118,7 @@ class _Lent:
 
     def __init__(self, shown: Shown, typestr: str) -> None:
         self._owner = shown.owner
-        size = shown.item_bytes
+        size = shown.element_bytes
         strides = None if shown.strides is None else tuple(size * stride for stride in shown.strides)
         data = shown.address, shown.read_only
         self.__array_interface__ = {
@@ -145,7 +145,7 @@ def _lent(tensor: Tensor, value: Any) -> np.ndarray:
     kind = "u" if shown.kind == "bfloat" and tensor.dtype == "bfloat16" else shown.kind
     if kind not in KINDS:
         raise RunError(f"its elements are of a type that NumPy lacks, but the model has {tensor.dtype}")
-    return np.asarray(_Lent(shown, f"{'|' if shown.item_bytes == 1 else ORDER}{kind}{shown.item_bytes}"))
+    return np.asarray(_Lent(shown, f"{'|' if shown.element_bytes == 1 else ORDER}{kind}{shown.element_bytes}"))
 
 
 def widened(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

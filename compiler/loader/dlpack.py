@@ -52,7 +52,7 @@ class Shown:
     address: int
     device: int | None
     kind: str
-    item_bytes: int
+    element_bytes: int
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
     read_only: bool

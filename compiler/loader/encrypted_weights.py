@@ -42,7 +42,7 @@ class DecryptedWeights:
             self._memory = mmap.mmap(-1, bytes_, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         else:
             self._memory = mmap.mmap(-1, bytes_)
-        if hasattr(mmap, "MADV_DONTDUMP"):  # a crash's core file is no place for them
+        if hasattr(mmap, "MADV_DONTDUMP"):  # a crash's core file is no location for them
             self._memory.madvise(mmap.MADV_DONTDUMP)
         self.view = memoryview(self._memory)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
@@ -104,8 +104,8 @@ def _decrypted(path: Path, file: Any, header: bytes, key: bytes) -> DecryptedWei
         file.seek(_HEADER_BYTES)
         part, at = memoryview(bytearray(_PART)), 0
         while at < count and (read := file.readinto(part)) > 0:
-            with made.view[at:] as place:
-                at += decryptor.update_into(part[: min(read, count - at)], place)
+            with made.view[at:] as location:
+                at += decryptor.update_into(part[: min(read, count - at)], location)
         decryptor.finalize()
     except wrong:
         made.close()

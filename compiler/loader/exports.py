@@ -13,7 +13,7 @@ from typing import Protocol
 
 __all__ = ["missing_export"]
 
-_MOST_STEPS = 1 << 20
+_MAX_STEPS = 1 << 20
 """In tables of a file, which may be wrong."""
 
 
@@ -124,7 +124,7 @@ def _in_gnu_hash(file: _Image, tags: dict[int, int], name: bytes) -> Iterator[in
     (number,) = file.read("I", start + 4 * (wanted % buckets))
     if number < first:
         return
-    for symbol in range(number, number + _MOST_STEPS):
+    for symbol in range(number, number + _MAX_STEPS):
         (found,) = file.read("I", start + 4 * (buckets + symbol - first))
         if found | 1 == wanted | 1:
             yield symbol
@@ -143,7 +143,7 @@ def _in_hash(file: _Image, tags: dict[int, int], name: bytes) -> Iterator[int]:
         high = wanted & 0xF0000000
         wanted = (wanted ^ high >> 24) & ~high
     (number,) = file.read("I", at + 8 + 4 * (wanted % buckets))
-    for _ in range(min(symbols, _MOST_STEPS)):
+    for _ in range(min(symbols, _MAX_STEPS)):
         if number == 0:
             return
         yield number
@@ -161,11 +161,11 @@ _STAB, _TYPE, _IN_SECTION, _EXTERNAL = 0xE0, 0x0E, 0x0E, 0x01
 def _mach_o(content: _Bytes, names: Sequence[str]) -> set[str]:
     (commands,) = struct.unpack("<I", content[16:20])
     at, found, wanted = 32, set(), {f"_{name}": name for name in names}
-    for _ in range(min(commands, _MOST_STEPS)):
+    for _ in range(min(commands, _MAX_STEPS)):
         command, size = struct.unpack("<II", content[at : at + 8])
         if command == _SYMTAB:
             symbols, count, strings, length = struct.unpack("<IIII", content[at + 8 : at + 24])
-            if count > _MOST_STEPS or symbols + 16 * count > len(content):
+            if count > _MAX_STEPS or symbols + 16 * count > len(content):
                 raise ValueError("the table of symbols leads out of the file")
             for name, kind in struct.iter_unpack("<IB11x", content[symbols : symbols + 16 * count]):
                 if kind & _STAB == 0 and kind & _EXTERNAL and kind & _TYPE == _IN_SECTION and name < length:
@@ -191,17 +191,17 @@ def _pe(content: _Bytes, names: Sequence[str]) -> set[str]:
         segments.append((address, max(memory, stored), offset))
     file = _Image(content, "<", wide=True, segments=tuple(segments))
     count, _, listed = file.read("III", file.offset(exports) + 24)
-    if count > _MOST_STEPS:
+    if count > _MAX_STEPS:
         raise ValueError("the table of exports leads out of the file")
     at = file.offset(listed)
-    places = (file.read("I", at + 4 * number)[0] for number in range(count))
-    return {_text(content, file.offset(place)) for place in places} & set(names)
+    locations = (file.read("I", at + 4 * number)[0] for number in range(count))
+    return {_text(content, file.offset(location)) for location in locations} & set(names)
 
 
-_MOST_NAME = 256
+_MAX_NAME = 256
 
 
 def _text(content: _Bytes, start: int) -> str:
     """A text that ends with a zero, as far as names of interest may be long."""
-    part = content[start : start + _MOST_NAME]
+    part = content[start : start + _MAX_NAME]
     return part.partition(b"\0")[0].decode("latin-1")

@@ -1,4 +1,4 @@
-"""What a forked child gets anew: a lock that another thread held in the parent would stay held forever."""
+"""What a forked child gets again: a lock that another thread held in the parent would stay held forever."""
 
 from __future__ import annotations
 

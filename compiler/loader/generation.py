@@ -68,8 +68,8 @@ class Sampler:
         chances = np.exp((values[best] - values[best[0]]) / self.temperature)
         sums = chances.cumsum()
         kept = int(np.searchsorted(sums, self.top_p * sums[-1])) + 1 if self.top_p < 1 else count
-        place = int(np.searchsorted(sums[:kept], self._random.random() * sums[kept - 1], side="right"))
-        return int(best[min(place, kept - 1)])
+        location = int(np.searchsorted(sums[:kept], self._random.random() * sums[kept - 1], side="right"))
+        return int(best[min(location, kept - 1)])
 
 
 _CHOICE = ("temperature", "top_k", "top_p", "chance")
@@ -160,7 +160,7 @@ def generated_side_by_side(
         reader: of the network.
         prompts: each with a sampler.
         count: how many sequences the session has room for.
-        forget: lets one of them begin anew.
+        forget: lets one of them begin again.
         most, end, samplers: of each prompt.
     """
     for tokens in prompts:
@@ -175,7 +175,7 @@ def _check_prompt(tokens: Sequence[int]) -> None:
 
 @dataclass
 class _Queue:
-    """Prompts that wait for a place among the sequences of a session, and those that have one."""
+    """Prompts that wait for a location among the sequences of a session, and those that have one."""
 
     reader: Reader
     prompts: Sequence[Sequence[int]]
@@ -189,27 +189,27 @@ class _Queue:
     def tokens(self) -> Iterator[tuple[int, int]]:
         """A prompt is read when a sequence is free; all that have one go on together."""
         waiting = iter(range(len(self.prompts) if self.most > 0 else 0))
-        places: dict[int, int] = {}  # the prompts that have sequences
+        locations: dict[int, int] = {}  # the prompts that have sequences
         while True:
-            while len(places) < self.count and (prompt := next(waiting, None)) is not None:
-                places[prompt] = next(each for each in range(self.count) if each not in places.values())
-                self.forget(places[prompt])
-                yield from self._noted([prompt], [self.prompts[prompt]], places)
-            if not places:
+            while len(locations) < self.count and (prompt := next(waiting, None)) is not None:
+                locations[prompt] = next(each for each in range(self.count) if each not in locations.values())
+                self.forget(locations[prompt])
+                yield from self._noted([prompt], [self.prompts[prompt]], locations)
+            if not locations:
                 return
-            going = list(places)
-            yield from self._noted(going, [self.found[prompt][-1:] for prompt in going], places)
+            going = list(locations)
+            yield from self._noted(going, [self.found[prompt][-1:] for prompt in going], locations)
 
     def _noted(
-        self, prompts: Sequence[int], rows: Sequence[Sequence[int]], places: dict[int, int]
+        self, prompts: Sequence[int], rows: Sequence[Sequence[int]], locations: dict[int, int]
     ) -> Iterator[tuple[int, int]]:
-        """What follows some prompts; one that has ended leaves its place."""
+        """What follows some prompts; one that has ended leaves its location."""
         samplers = [self.samplers[prompt] for prompt in prompts]
-        following = self.reader.after(rows, [places[prompt] for prompt in prompts], samplers)
+        following = self.reader.after(rows, [locations[prompt] for prompt in prompts], samplers)
         for prompt, token in zip(prompts, following, strict=True):
             own = self.found.setdefault(prompt, [])
             if token not in self.end:
                 own.append(token)
                 yield prompt, token
             if token in self.end or len(own) == self.most:
-                del places[prompt]
+                del locations[prompt]

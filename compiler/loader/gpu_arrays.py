@@ -78,7 +78,7 @@ def _device_span(gpu: Gpu, role: str, tensor: Tensor, value: Any, stream: int | 
         raise RunError(f'{role} "{tensor.name}" is a {type(value).__name__} that cannot be read: {error}') from error
     wanted = DTYPES[tensor.dtype]
     kinds = {"bfloat16": ("bfloat", "u"), "bool": ("b",)}.get(tensor.dtype, (wanted.kind,))
-    if shown.kind not in kinds or shown.item_bytes != wanted.itemsize:
+    if shown.kind not in kinds or shown.element_bytes != wanted.itemsize:
         raise RunError(
             f'{role} "{tensor.name}" has elements of another type than the model, which has {tensor.dtype}: convert it'
         )

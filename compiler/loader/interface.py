@@ -9,9 +9,9 @@ __all__ = [
     "BUSY",
     "COUNTED",
     "DESCRIPTION_BYTES",
+    "DYNAMIC_ABI_VERSION",
     "NO_AXIS",
     "OK",
-    "OPEN_ABI_VERSION",
     "OPTIONS_BYTES",
     "UNSUPPORTED_CPU",
     "DescriptionStruct",
@@ -21,7 +21,7 @@ __all__ = [
     "OutputStruct",
 ]
 
-ABI_VERSION, OPEN_ABI_VERSION = 1, 2
+ABI_VERSION, DYNAMIC_ABI_VERSION = 1, 2
 COUNTED = 1 - (1 << 63)  # in the shape of an output: only a run tells
 NO_AXIS = 2 - (1 << 63)  # behind the last size of an output of a lower rank
 OK, UNSUPPORTED_CPU, BUSY = 0, 3, 6  # of nnefc_status, those that need words of their own

@@ -20,8 +20,8 @@ from .interface import (
     BUSY,
     COUNTED,
     DESCRIPTION_BYTES,
+    DYNAMIC_ABI_VERSION,
     OK,
-    OPEN_ABI_VERSION,
     OPTIONS_BYTES,
     UNSUPPORTED_CPU,
     DescriptionStruct,
@@ -33,7 +33,7 @@ from .tensors import TYPES, Dimension, LoadError, RunError, Tensor
 
 __all__ = ["Library"]
 
-_MOST_THREADS = 1024  # of a session
+_MAX_THREADS = 1024  # of a session
 
 
 class Library:
@@ -94,7 +94,7 @@ class Library:
             "nnefc_enqueue": (c_int32, [session, c_void_p, c_void_p, c_void_p]),
             "nnefc_synchronize": (c_int32, [session]),
         }
-        where_open: dict[str, tuple[Any, list[Any]]] = {
+        where_dynamic: dict[str, tuple[Any, list[Any]]] = {
             "nnefc_resize": (c_int32, [session, c_void_p]),
             "nnefc_reserve": (c_int32, [session, c_void_p, c_int32]),
             "nnefc_output_shape": (POINTER(c_int64), [session, c_uint32]),
@@ -111,7 +111,7 @@ class Library:
             "nnefc_profile_trace": (c_uint64, [c_void_p, c_uint64]),
         }
         of_later_versions: dict[str, tuple[Any, list[Any]]] = {"nnefc_check": (c_int32, [])}
-        special = of_later_versions | on_device | where_open | with_states | with_times
+        special = of_later_versions | on_device | where_dynamic | with_states | with_times
         for name, (result, arguments) in (signatures | special).items():
             try:
                 function = getattr(dll, name)
@@ -124,7 +124,7 @@ class Library:
     def _describe(self) -> None:
         description = self.dll.nnefc_describe().contents
         if (
-            description.abi_version not in (ABI_VERSION, OPEN_ABI_VERSION)
+            description.abi_version not in (ABI_VERSION, DYNAMIC_ABI_VERSION)
             or description.struct_size < DESCRIPTION_BYTES
         ):
             raise LoadError(
@@ -135,13 +135,13 @@ class Library:
         self.name = description.model.decode()
         self.target = description.target.decode()
         self.compiler = description.compiler.decode()
-        self.is_open = description.abi_version == OPEN_ABI_VERSION
+        self.is_dynamic = description.abi_version == DYNAMIC_ABI_VERSION
         outputs = (description.outputs[index] for index in range(description.output_count))
-        self.is_counted = any(COUNTED in tensor.shape[: tensor.rank] for tensor in outputs)
+        self.is_data_dependent = any(COUNTED in tensor.shape[: tensor.rank] for tensor in outputs)
         inputs = (description.inputs[index] for index in range(description.input_count))
         said = {size for tensor in inputs for size in tensor.shape[: tensor.rank] if size < 0}
         # Those that no input says follow from others, or only the data tell them.
-        self.finds_sizes = self.is_counted and len(said) < description.dimension_count
+        self.finds_sizes = self.is_data_dependent and len(said) < description.dimension_count
         self.dimensions = _dimensions(description)
         names = [dimension.name for dimension in self.dimensions]
         self.inputs = _tensors(description.inputs, description.input_count, names)
@@ -187,9 +187,9 @@ class Library:
             threads = len(processors) if threads is None else threads
             if len(processors) != threads or not all(type(n) is int and 0 <= n < 1 << 31 for n in processors):
                 raise LoadError(f"processors is {processors!r}, not a number for each of {threads} threads")
-        if threads is not None and (type(threads) is not int or not 1 <= threads <= _MOST_THREADS):
+        if threads is not None and (type(threads) is not int or not 1 <= threads <= _MAX_THREADS):
             raise LoadError(
-                f"threads is {threads!r}, not a number from 1 to {_MOST_THREADS}; more than this machine's "
+                f"threads is {threads!r}, not a number from 1 to {_MAX_THREADS}; more than this machine's "
                 f"{os.cpu_count()} processors do not help, and as many are the default"
             )
         if type(device) is not int or not 0 <= device < 1 << 31:
@@ -290,7 +290,7 @@ def _text(struct: Any) -> str:
 
 
 def _dimensions(description: Any) -> tuple[Dimension, ...]:
-    if description.abi_version != OPEN_ABI_VERSION:
+    if description.abi_version != DYNAMIC_ABI_VERSION:
         return ()
     structs = (description.dimensions[i] for i in range(description.dimension_count))
     return tuple(Dimension(s.name.decode(), s.least, s.most, s.multiple, s.typical) for s in structs)

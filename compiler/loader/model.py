@@ -14,11 +14,11 @@ from .arrays import address_of, source_of
 from .encrypted_weights import WeightsKey
 from .generation import Reader, Sampler, generated, generated_side_by_side
 from .library import Library
-from .notebook import face_html
+from .notebook import interface_html
 from .private_files import PrivateFile
 from .profile import KernelTime, Piece, kernel_times, traced
 from .session import Session
-from .tensors import DTYPES, MOST_LISTED, RunError, Tensor, check_names, listed
+from .tensors import DTYPES, MAX_LISTED, RunError, Tensor, check_names, listed
 
 __all__ = ["Model", "load"]
 
@@ -58,13 +58,13 @@ def load(
             it is not a compiled network, it is for another machine, processor or version of the interface, or there is
             no GPU of this number that can run it.
     """
-    place = None if weights is None else Path(weights)
+    location = None if weights is None else Path(weights)
     copies: tuple[PrivateFile, PrivateFile | None] | None = None
     if key is not None:
         from .signature import checked_copies
 
-        copies = checked_copies(Path(path), Path(key), place)
-    library = Library(Path(path), place, weights_key, copies)
+        copies = checked_copies(Path(path), Path(key), location)
+    library = Library(Path(path), location, weights_key, copies)
     return Model(library, threads, device, flush_subnormals, processors)
 
 
@@ -177,7 +177,8 @@ class Model:
         self._session.synchronize()
 
     def reserve(self, sizes: Mapping[str, int] | None = None) -> None:
-        """Allocate memory for all open dimensions up to these sizes, by name, so that later calls need no more of it.
+        """Allocate memory for all dynamic dimensions up to these sizes, by name, so that later calls need no more of
+        it.
 
         A dimension that is not named counts with the greatest size that it may have.
 
@@ -260,7 +261,7 @@ class Model:
     ) -> Iterator[tuple[int, int]]:
         """The tokens that follow several prompts side by side, of a network that remembers several sequences.
 
-        Each token comes with the number of its prompt, when it is found. A prompt begins anew, in a sequence of its
+        Each token comes with the number of its prompt, when it is found. A prompt begins again, in a sequence of its
         own; where there are more prompts than sequences, the next one begins when another one has ended.
 
         Args:
@@ -296,7 +297,7 @@ class Model:
         return kernel_times(self._timing_library().dll)
 
     def forget_profile(self) -> None:
-        """Begin anew to take the times of kernels."""
+        """Begin again to take the times of kernels."""
         self._session.open()
         self._timing_library().dll.nnefc_profile_reset()
 
@@ -334,7 +335,7 @@ class Model:
 
     def __del__(self) -> None:
         session: Session | None = getattr(self, "_session", None)
-        if session is not None and session.is_open:
+        if session is not None and session.is_dynamic:
             with suppress(RunError):  # a session that a fork caught in a run cannot be freed in the child
                 self.close()
 
@@ -356,7 +357,7 @@ class Model:
             ("workspace", f"{self.workspace_bytes:,} bytes a session"),
             ("runs on", self.device),
         ]
-        return face_html(f"Model {self.name} for {self.target}", kinds, facts)
+        return interface_html(f"Model {self.name} for {self.target}", kinds, facts)
 
     def _state(self, name: str) -> tuple[int, Tensor]:
         for number, tensor in enumerate(self.states):
@@ -366,7 +367,7 @@ class Model:
 
     def _usage(self) -> str:
         """How arrays are given, by name and by position."""
-        names = [tensor.name for tensor in self.inputs[:MOST_LISTED]]
+        names = [tensor.name for tensor in self.inputs[:MAX_LISTED]]
         more = ", …" if len(self.inputs) > len(names) else ""
         by_name = ", ".join(f'"{name}": array' for name in names)
         return f"write model.run({{{by_name}{more}}}), or model({', '.join(['array'] * len(names))}{more})"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["face_html"]
+__all__ = ["interface_html"]
 
 
-def face_html(title: str, kinds: Sequence[tuple[str, Iterable[object]]], facts: Sequence[tuple[str, str]]) -> str:
+def interface_html(title: str, kinds: Sequence[tuple[str, Iterable[object]]], facts: Sequence[tuple[str, str]]) -> str:
     """A table: a line a tensor, by its kind, then a line a fact."""
     rows = [(kind, str(tensor)) for kind, tensors in kinds for tensor in tensors] + list(facts)
     lines = "".join(

@@ -52,12 +52,12 @@ class SessionPool:
                 f"runs of {model.name} depend on its states, which each session has of its own: a pool cannot share "
                 "them out; make sessions by model.session()"
             )
-        most = len(usable_processors()) if sessions is None else sessions
-        if most < 1:
-            raise RunError(f"a pool needs at least one session, not {most}")
+        maximum = len(usable_processors()) if sessions is None else sessions
+        if maximum < 1:
+            raise RunError(f"a pool needs at least one session, not {maximum}")
         self._make = partial(model.session, threads=threads)
         self._inputs, self._outputs = model.inputs, model.outputs
-        self._most = most
+        self._maximum = maximum
         self._made = [model] if takes_model else []
         self._free = deque(self._made)
         self._closed = False
@@ -67,8 +67,8 @@ class SessionPool:
     def _begin(self) -> None:
         """Have locks and threads."""
         self._lock, self._closing = threading.Lock(), threading.Lock()
-        self._allowed = threading.Semaphore(self._most)
-        self._executor = ThreadPoolExecutor(self._most, thread_name_prefix="nnefc-pool")
+        self._allowed = threading.Semaphore(self._maximum)
+        self._executor = ThreadPoolExecutor(self._maximum, thread_name_prefix="nnefc-pool")
 
     def _begin_in_child(self) -> None:
         """Have others in a forked child: the parent's threads are not there, nor is what their sessions were at."""
@@ -127,12 +127,12 @@ class SessionPool:
         iterator = iter(inputs)
         ahead: deque[Future[Any]] = deque()
         try:
-            for item in islice(iterator, 2 * self._most):
-                ahead.append(self._submit_item(item))
+            for element in islice(iterator, 2 * self._maximum):
+                ahead.append(self._submit_item(element))
             while ahead:
                 yield ahead.popleft().result()
-                for item in islice(iterator, 1):
-                    ahead.append(self._submit_item(item))
+                for element in islice(iterator, 1):
+                    ahead.append(self._submit_item(element))
         finally:
             for future in ahead:
                 future.cancel()
@@ -148,7 +148,7 @@ class SessionPool:
         if len(sizes) != 1 or sizes == {()}:
             raise RunError("split takes inputs with the batch along their first axis, which must be equal for all")
         ((size,),) = sizes
-        parts = max(1, min(size, self._most))
+        parts = max(1, min(size, self._maximum))
         bounds = [size * number // parts for number in range(parts + 1)]
         names = list(named)
 
@@ -172,7 +172,7 @@ class SessionPool:
         """Wait for the runs that have begun, and free the sessions. Closing twice does nothing."""
         self._executor.shutdown(wait=True)
         with self._closing:  # or two threads would wait for what the other has
-            for _ in range(self._most):  # runs of other threads
+            for _ in range(self._maximum):  # runs of other threads
                 self._allowed.acquire()
         with self._lock:
             self._closed = True
@@ -180,7 +180,7 @@ class SessionPool:
             self._free.clear()
         for session in made:
             session.close()
-        for _ in range(self._most):
+        for _ in range(self._maximum):
             self._allowed.release()
 
     def __enter__(self) -> SessionPool:
@@ -189,8 +189,8 @@ class SessionPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _submit_item(self, item: Any) -> Future[Any]:
-        return self.submit(*item) if isinstance(item, tuple) else self.submit(item)
+    def _submit_item(self, element: Any) -> Future[Any]:
+        return self.submit(*element) if isinstance(element, tuple) else self.submit(element)
 
 
 def _as_tuple(result: Any) -> tuple[Any, ...]:

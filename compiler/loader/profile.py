@@ -21,7 +21,7 @@ _PIECE = np.dtype([("kernel", "i4"), ("thread", "i4"), ("begin", "u8"), ("nanose
 
 @dataclass(frozen=True)
 class KernelTime:
-    """What the calls of a kernel at one place of a network took, in a library compiled to take times.
+    """What the calls of a kernel at one location of a network took, in a library compiled to take times.
 
     Attributes:
         kernel: its name in the library.
@@ -62,21 +62,23 @@ class Piece:
     seconds: float
 
 
-def traced(trace: Callable[[int | None, int], int], run: Callable[[], object], most: int | None = None) -> list[Piece]:
+def traced(
+    trace: Callable[[int | None, int], int], run: Callable[[], object], maximum: int | None = None
+) -> list[Piece]:
     """The pieces of a run, in the order in which they began; `trace` is a library's `nnefc_profile_trace`.
 
     Without a number of pieces that there is room for, a run that has more than usual is repeated with more room.
 
     Raises:
-        RunError: there are more than `most`, or `run` raises it.
+        RunError: there are more than `maximum`, or `run` raises it.
     """
-    if most is not None and most < 1:
-        raise RunError(f"most is {most}: let there be room for a piece at least")
-    room, count = _noted(trace, run, most or _USUAL)
-    if most is None and count > _USUAL:
+    if maximum is not None and maximum < 1:
+        raise RunError(f"most is {maximum}: let there be room for a piece at least")
+    room, count = _noted(trace, run, maximum or _USUAL)
+    if maximum is None and count > _USUAL:
         room, count = _noted(trace, run, count + count // 8)  # threads may share loops out a little otherwise
-    if count > (most := room.size):
-        raise RunError(f"the run has {count:,} pieces, more than {most:,}: let there be room for more")
+    if count > (maximum := room.size):
+        raise RunError(f"the run has {count:,} pieces, more than {maximum:,}: let there be room for more")
     found = room[:count]
     return [
         Piece(kernel, thread if thread >= 0 else None, begin * _SECOND, took * _SECOND)
@@ -84,10 +86,10 @@ def traced(trace: Callable[[int | None, int], int], run: Callable[[], object], m
     ]
 
 
-def _noted(trace: Callable[[int | None, int], int], run: Callable[[], object], most: int) -> tuple[np.ndarray, int]:
+def _noted(trace: Callable[[int | None, int], int], run: Callable[[], object], maximum: int) -> tuple[np.ndarray, int]:
     """Room with the pieces of a run, and how many these are."""
-    room = np.empty(most, _PIECE)
-    trace(room.ctypes.data, most)
+    room = np.empty(maximum, _PIECE)
+    trace(room.ctypes.data, maximum)
     try:
         run()
     finally:

@@ -62,11 +62,15 @@ class Session:
         self._source_pointers = (c_void_p * len(library.inputs))()  # under the lock, as the session
         self._result_pointers = (c_void_p * len(library.outputs))()
         self._inputs, self._outputs = library.inputs, library.outputs
-        self._is_open, self._is_counted, self._finds_sizes = library.is_open, library.is_counted, library.finds_sizes
+        self._is_dynamic, self._is_counted, self._finds_sizes = (
+            library.is_dynamic,
+            library.is_data_dependent,
+            library.finds_sizes,
+        )
         self._gives_text = any(tensor.dtype == "string" for tensor in library.outputs)
 
     @property
-    def is_open(self) -> bool:
+    def is_dynamic(self) -> bool:
         """Whether it has not been closed."""
         return self._handle is not None
 
@@ -112,7 +116,7 @@ class Session:
             self.call("nnefc_synchronize")
 
     def reserve(self, sizes: Mapping[str, int]) -> None:
-        """Allocate memory for all open dimensions up to sizes by name, or up to the greatest where none is given.
+        """Allocate memory for all dynamic dimensions up to sizes by name, or up to the greatest where none is given.
 
         Raises:
             RunError: the network has no such dimension, or does not take the size; or there is not as much memory.
@@ -121,12 +125,12 @@ class Session:
         names = [dimension.name for dimension in dimensions]
         for name in sizes:
             if name not in names:
-                known = f"its open dimensions are {', '.join(names)}" if names else "all its sizes are known"
-                raise RunError(f'the model has no open dimension "{name}": {known}')
+                known = f"its dynamic dimensions are {', '.join(names)}" if names else "all its sizes are known"
+                raise RunError(f'the model has no dynamic dimension "{name}": {known}')
         for name, size in sizes.items():
             if not -(1 << 63) <= size < 1 << 63:
-                raise RunError(f'no memory holds {size} of the open dimension "{name}"')
-        wanted = [sizes.get(dimension.name, dimension.most) for dimension in dimensions]
+                raise RunError(f'no memory holds {size} of the dynamic dimension "{name}"')
+        wanted = [sizes.get(dimension.name, dimension.maximum) for dimension in dimensions]
         with self._lock:
             handle = self.open()
             if wanted:
@@ -143,7 +147,7 @@ class Session:
             raise RunError(
                 f"the model {self.library.name} runs on processors: it has neither streams nor outputs on a device"
             )
-        if self._is_open:
+        if self._is_dynamic:
             return self._run_resized(values, out, check_nan)
         sources = list(map(source_of, self._inputs, values))
         results = list(map(target_for, self._outputs, out or [None] * len(self._outputs)))
@@ -165,7 +169,7 @@ class Session:
         return results if out is None else returned(out, results)
 
     def _run_resized(self, values: Sequence[Any], out: Sequence[Any] | None, check_nan: bool) -> list[Any]:
-        """The same for a network with open dimensions: the inputs say how large they are this time."""
+        """The same for a network with dynamic dimensions: the inputs say how large they are this time."""
         arrays = list(map(as_array, self._inputs, values))
         shapes, sized = [array.shape for array in arrays], self._sized
         if sized is None or sized.shapes != shapes:
@@ -176,8 +180,8 @@ class Session:
         if check_nan:
             refuse_nan("input", inputs, sources)
         if self._finds_sizes:
-            places = [(address_of(source), source.nbytes) for source in sources]
-            return self._run_sized(inputs, places, out, check_nan)
+            locations = [(address_of(source), source.nbytes) for source in sources]
+            return self._run_sized(inputs, locations, out, check_nan)
         with self._lock:
             session, sized = self.open(), self._sized  # another thread may have been here
             outputs = self._resize(inputs) if sized is None or sized.shapes != shapes else sized.outputs
@@ -203,13 +207,13 @@ class Session:
     def _run_sized(
         self,
         inputs: tuple[Tensor, ...],
-        places: Sequence[tuple[int, int]],
+        locations: Sequence[tuple[int, int]],
         out: Sequence[Any] | str | None,
         check_nan: bool,
     ) -> list[Any]:
         """The same where only a run tells how large outputs are: copies of what it leaves in the session's memory.
 
-        `places` are addresses and bytes of the inputs.
+        `locations` are addresses and bytes of the inputs.
         """
         if out is not None and any(given is not None for given in out):
             raise RunError(
@@ -217,8 +221,8 @@ class Session:
             )
         shapes = [self._numbers(tensor, own) for tensor, own in zip(inputs, self._inputs, strict=True)]
         given = (InputStruct * max(1, len(inputs)))()
-        for item, (address, size), shape in zip(given, places, shapes, strict=False):
-            item.data, item.bytes, item.shape = address, size, ctypes.addressof(shape)
+        for element, (address, size), shape in zip(given, locations, shapes, strict=False):
+            element.data, element.bytes, element.shape = address, size, ctypes.addressof(shape)
         with self._lock:
             session, found = self.open(), (OutputStruct * max(1, len(self._outputs)))()
             self.library.check(self.library.dll.nnefc_run_sized(session, given, found), session)
@@ -270,8 +274,8 @@ class Session:
         if isinstance(out, str) and out != "device":
             raise RunError(f'out is {out!r}: pass arrays, or "device" for outputs in the GPU\'s memory')
         handle = None if stream is None else stream_handle(stream)
-        inputs, is_open = self._inputs, self._is_open
-        if is_open:
+        inputs, is_dynamic = self._inputs, self._is_dynamic
+        if is_dynamic:
             values = [as_array(t, value) if is_host(value) else value for t, value in zip(inputs, values, strict=True)]
             inputs = tuple(Tensor(t.name, t.dtype, shape_of(v)) for t, v in zip(inputs, values, strict=True))
         if self._finds_sizes and handle is not None:
@@ -290,15 +294,15 @@ class Session:
                 f"only a run tells how large the outputs of {self.library.name} are: out takes arrays of the host, or "
                 "'device'"
             )
-        with self._lock if is_open else nullcontext():  # between setting the sizes and running nobody may set others
-            outputs = self._resize(inputs) if is_open else self._outputs
+        with self._lock if is_dynamic else nullcontext():  # between setting the sizes and running nobody may set others
+            outputs = self._resize(inputs) if is_dynamic else self._outputs
             results, targets = gpu_results(gpu, outputs, out, handle)
             check_apart(inputs, sources, outputs, targets)
             if handle is None and any(not span.is_host for span in (*sources, *targets)):
                 gpu.synchronize(DEFAULT_STREAM)  # where their libraries have been told that they are needed
             if check_nan:
                 refuse_nan("input", inputs, list(map(gpu.host_array, inputs, sources)))
-            with nullcontext() if is_open else self._lock:
+            with nullcontext() if is_dynamic else self._lock:
                 self._start_on_gpu(sources, targets, handle)
             if self._is_counted:
                 shapes = self._shapes_of_outputs()
@@ -324,7 +328,8 @@ class Session:
 
 @dataclass(frozen=True)
 class _Sized:
-    """The sizes of a session with open dimensions: the inputs' shapes, and inputs and outputs as they are with them."""
+    """The sizes of a session with dynamic dimensions: the inputs' shapes, and inputs and outputs as they are with
+    them."""
 
     shapes: list[tuple[int, ...]]
     inputs: tuple[Tensor, ...]

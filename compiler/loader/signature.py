@@ -22,7 +22,7 @@ from .tensors import LoadError
 
 __all__ = ["check_signature", "checked_copies", "sign_library"]
 
-_MOST_BYTES = 4096
+_MAX_BYTES = 4096
 
 
 def sign_library(library: Path, key: Path, weights: Path | None = None, password: bytes | None = None) -> Path:
@@ -148,7 +148,7 @@ def _parsed(path: Path) -> tuple[tuple[str, str], bytes]:
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(_MOST_BYTES)
+            return file.read(_MAX_BYTES)
     except OSError as error:
         raise LoadError(f"{path} cannot be read: {error.strerror}") from error
 

@@ -29,7 +29,7 @@ def encoded(tensor: Tensor, array: np.ndarray) -> np.ndarray:
         )
     if array.shape != tensor.shape:
         check_type("input", tensor, array.astype(object))
-    texts = [_utf8(tensor, item) for item in array.reshape(-1).tolist()]
+    texts = [_utf8(tensor, element) for element in array.reshape(-1).tolist()]
     sizes = np.fromiter(map(len, texts), np.uintp, len(texts))
     room = np.empty((len(texts), 2), np.uintp)
     memory = np.empty(room.nbytes + int(sizes.sum()), np.uint8)
@@ -40,15 +40,17 @@ def encoded(tensor: Tensor, array: np.ndarray) -> np.ndarray:
     return strings
 
 
-def _utf8(tensor: Tensor, item: Any) -> bytes:
-    if isinstance(item, bytes):
-        return item
-    if not isinstance(item, str):
-        raise RunError(f'input "{tensor.name}" has an element that is a {type(item).__name__}, not a str: {item!r}')
+def _utf8(tensor: Tensor, element: Any) -> bytes:
+    if isinstance(element, bytes):
+        return element
+    if not isinstance(element, str):
+        raise RunError(
+            f'input "{tensor.name}" has an element that is a {type(element).__name__}, not a str: {element!r}'
+        )
     try:
-        return item.encode("utf-8", _UNDECODABLE)
+        return element.encode("utf-8", _UNDECODABLE)
     except UnicodeEncodeError:
-        raise RunError(f'input "{tensor.name}" has an element that UTF-8 cannot encode: {item!r}') from None
+        raise RunError(f'input "{tensor.name}" has an element that UTF-8 cannot encode: {element!r}') from None
 
 
 def decoded(tensor: Tensor, array: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["DTYPES", "MOST_LISTED", "TYPES", "Dimension", "LoadError", "RunError", "Tensor", "check_names", "listed"]
+__all__ = ["DTYPES", "MAX_LISTED", "TYPES", "Dimension", "LoadError", "RunError", "Tensor", "check_names", "listed"]
 
 TYPES = {  # nnefc_type → the name of the element type, NumPy's type for it
     1: ("bool", np.dtype(np.bool_)),
@@ -41,17 +41,32 @@ class RunError(RuntimeError):
 
 @dataclass(frozen=True)
 class Dimension:
-    """An open dimension: its name, the sizes that it may have, which are multiples of a number, and a typical one."""
+    """A dynamic dimension: its name, the sizes that it may have, which are multiples of a number, and a typical one."""
 
     name: str
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     multiple: int
-    typical: int
+    size_hint: int
+
+    @property
+    def least(self) -> int:
+        """Deprecated name of :attr:`minimum`."""
+        return self.minimum
+
+    @property
+    def most(self) -> int:
+        """Deprecated name of :attr:`maximum`."""
+        return self.maximum
+
+    @property
+    def typical(self) -> int:
+        """Deprecated name of :attr:`size_hint`."""
+        return self.size_hint
 
     def __str__(self) -> str:
         of = f" in steps of {self.multiple}" if self.multiple > 1 else ""
-        return f"{self.name}: {self.least} to {self.most}{of}"
+        return f"{self.name}: {self.minimum} to {self.maximum}{of}"
 
 
 @dataclass(frozen=True)
@@ -66,15 +81,15 @@ class Tensor:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-MOST_LISTED = 8
-MOST_COMPARED = 100
+MAX_LISTED = 8
+MAX_COMPARED = 100
 """Characters of names that are looked at for one that was meant: the time grows with their square."""
 
 
 def listed(tensors: Sequence[object]) -> str:
     """The tensors in one line, or as many of them as one reads."""
-    if len(tensors) > MOST_LISTED + 1:
-        return f"{listed(tensors[:MOST_LISTED])} and {len(tensors) - MOST_LISTED} more"
+    if len(tensors) > MAX_LISTED + 1:
+        return f"{listed(tensors[:MAX_LISTED])} and {len(tensors) - MAX_LISTED} more"
     return ", ".join(map(str, tensors)) or "none"
 
 
@@ -85,8 +100,8 @@ def check_names(role: str, given: Mapping[str, Any], tensors: tuple[Tensor, ...]
     unknown = [name for name in given if name not in names]
     missing = [name for name in names if name not in given]
     if unknown:
-        beginnings = {name[:MOST_COMPARED]: name for name in missing}
-        close = get_close_matches(str(unknown[0])[:MOST_COMPARED], beginnings, 1)
+        beginnings = {name[:MAX_COMPARED]: name for name in missing}
+        close = get_close_matches(str(unknown[0])[:MAX_COMPARED], beginnings, 1)
         end = f': did you mean "{beginnings[close[0]]}"? Its' if close else "; its"
         raise RunError(f'the model has no {role} "{unknown[0]}"{end} {role}s are {listed(tensors)}')
     if complete and missing:

@@ -16,14 +16,14 @@ from tvm import relax, te, tirx
 from tvm.ir import GenericConst
 
 from nnefc.ir.kernel_calls import call_te
-from nnefc.ir.network import MAX_ITEMS, Body, Control, Count, Loop, call_control
+from nnefc.ir.network import MAX_ELEMENTS, Body, Control, DataDependentSize, Loop, call_control
 from nnefc.operators.dtypes import STORAGE, Kind, dtype_name, is_of, numpy_dtype
 from nnefc.operators.recording import recorded
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.mapped_files import LARGE, tensor_of
 from nnefc.symbolic.dims import (
     Dimension,
-    OpenSize,
+    DynamicSize,
     dimension,
     dimensions,
     expression,
@@ -31,7 +31,7 @@ from nnefc.symbolic.dims import (
     known_less,
 )
 from nnefc.symbolic.prover import known
-from nnefc.symbolic.refinement import Narrowing
+from nnefc.symbolic.refinement import Refinement
 
 __all__ = [
     "Array",
@@ -77,11 +77,11 @@ def dtype_of(operand: Operand) -> str:
 
 
 def is_empty(shape: Shape) -> bool:
-    """Whether tensors of this shape have no items."""
+    """Whether tensors of this shape have no elements."""
     return any(isinstance(size, int) and size == 0 for size in shape)
 
 
-_MOST_BYTES = 1 << 14
+_MAX_BYTES = 1 << 14
 _GROWTH = 4
 
 
@@ -91,11 +91,12 @@ def is_array(shape: Shape, dtype: np.dtype[Any], *operands: Array) -> bool:
     Large ones that are made of little are expressions: passes decide which of them are worth their bytes.
     """
     size = math.prod(shape) * dtype.itemsize
-    return size <= max(_MOST_BYTES, _GROWTH * sum(operand.nbytes for operand in operands)) or dtype.kind not in "biuf"
+    return size <= max(_MAX_BYTES, _GROWTH * sum(operand.nbytes for operand in operands)) or dtype.kind not in "biuf"
 
 
 def zeros(shape: Shape, dtype: Any, value: float = 0) -> Operand:
-    """A tensor of zeros, or of another value: an array if its sizes are known. What has no items to be computed from.
+    """A tensor of zeros, or of another value: an array if its sizes are known. What has no elements to be computed
+    from.
 
     Args:
         dtype: the element type, of NumPy or by its name.
@@ -111,14 +112,14 @@ def check_size(shape: Sequence[int]) -> Shape:
     """The shape, if a tensor may have it.
 
     Raises:
-        CompileError: a dimension is negative, or there would be too many items.
+        CompileError: a dimension is negative, or there would be too many elements.
     """
     if any(known_less(size, 0) for size in shape):
         raise CompileError(f"a tensor cannot have the shape {list(shape)}")
-    if is_known(*shape) and math.prod(shape) > MAX_ITEMS:
+    if is_known(*shape) and math.prod(shape) > MAX_ELEMENTS:
         raise CompileError(
-            f"a tensor would have the shape {list(shape)}, which is {math.prod(shape):,} items: a tensor may have "
-            f"{MAX_ITEMS:,}"
+            f"a tensor would have the shape {list(shape)}, which is {math.prod(shape):,} elements: a tensor may have "
+            f"{MAX_ELEMENTS:,}"
         )
     return tuple(shape)
 
@@ -127,7 +128,7 @@ def check_table(entries: int) -> None:
     """Refuse a table of positions along an axis that no real network needs, before memory is taken for it.
 
     Raises:
-        CompileError: without a place; whoever lowers the operator adds it.
+        CompileError: without a location; whoever lowers the operator adds it.
     """
     if entries > _MAX_TABLE:
         raise CompileError(
@@ -148,18 +149,18 @@ class _Frame:
         params: the body's own parameters; none for the network's function.
         captured: variables of the functions around it that the body uses, and the parameters that stand for them here.
         controls: the choices and loops that it calls.
-        counts: sizes that only the data tell, each with the tensor that has it.
-        sizes: those that items of tensors are, by the item's place and by what chooses what is built.
-        places: of the items that are not zero among the first of a flat tensor, by what chooses what is built too.
+        counts: data-dependent sizes, each with the tensor that has it.
+        sizes: those that elements of tensors are, by the item's place and by what chooses what is built.
+        places: of the elements that are not zero among the first of a flat tensor, by what chooses what is built too.
     """
 
     builder: relax.BlockBuilder
     params: tuple[relax.Var, ...] = ()
     captured: dict[relax.Var, relax.Var] = field(default_factory=dict)
     controls: list[Control] = field(default_factory=list)
-    counts: dict[Count, relax.Expr] = field(default_factory=dict)
+    counts: dict[DataDependentSize, relax.Expr] = field(default_factory=dict)
     sizes: dict[tuple[relax.Expr, int, _Chosen], Dimension] = field(default_factory=dict)
-    places: dict[tuple[relax.Expr, Dimension, _Chosen], relax.Expr] = field(default_factory=dict)
+    positions: dict[tuple[relax.Expr, Dimension, _Chosen], relax.Expr] = field(default_factory=dict)
 
     def owns(self, var: relax.Var) -> bool:
         """Whether a variable is this function's own."""
@@ -175,9 +176,9 @@ class Emitter:
         frames: from the network's function to the body that is being built.
         has_text: whether a kernel that was built computes with strings.
         count_names: the names that such sizes have been given, also those that turned out to be other ones.
-        narrowing: what is known of open sizes, where the network can be built again when more is found out.
-        chosen_by: what is built now is needed only where these conditions, each of one item, hold or do not hold.
-        ranges: what a user says of sizes that only the data tell, by name, as far as they have not been met.
+        narrowing: what is known of dynamic sizes, where the network can be built again when more is found out.
+        chosen_by: what is built now is needed only where these conditions, each of one element, hold or do not hold.
+        ranges: what a user says of data-dependent sizes, by name, as far as they have not been met.
     """
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
@@ -186,8 +187,8 @@ class Emitter:
         self.has_text = False
         self.count_names: set[str] = set()
         self.chosen_by: list[tuple[relax.Expr, bool]] = []
-        self.narrowing: Narrowing | None = None
-        self.ranges: dict[str, OpenSize] = {}
+        self.narrowing: Refinement | None = None
+        self.ranges: dict[str, DynamicSize] = {}
         self._constants: dict[object, tuple[Array, relax.Expr]] = {}
 
     @property
@@ -201,8 +202,8 @@ class Emitter:
         return tuple(self.frames[-1].controls)
 
     @property
-    def counts(self) -> dict[Count, relax.Expr]:
-        """The sizes that only the data tell of the function that is being built, each with the tensor that has it."""
+    def counts(self) -> dict[DataDependentSize, relax.Expr]:
+        """The data-dependent sizes of the function that is being built, each with the tensor that has it."""
         return self.frames[-1].counts
 
     def expr(self, operand: Operand) -> relax.Expr:
@@ -215,7 +216,8 @@ class Emitter:
         key = _identity(operand)
         if key not in self._constants:
             value = np.ascontiguousarray(operand).reshape(operand.shape)
-            # Without the type, 64-bit items would be narrowed. The array is kept: its place must not be used again.
+            # Without the type, 64-bit elements would be narrowed. The array is kept: its location must not be used
+            # again.
             tensor = relax.const(value, str(value.dtype)) if value.nbytes < LARGE else relax.const(tensor_of(value))
             self._constants[key] = (operand, tensor)
         return self._constants[key][1]
@@ -287,7 +289,7 @@ class Emitter:
         return call_te(self.builder, compute, list(map(expression, sizes)), name=name)
 
     def reshaped(self, operand: Operand, shape: Sequence[int]) -> Operand:
-        """The same items in another shape."""
+        """The same elements in another shape."""
         if shape_of(operand) == tuple(shape):
             return operand
         if isinstance(operand, np.ndarray):
@@ -300,26 +302,26 @@ class Emitter:
         return len(self.frames) > 1
 
     def chosen(self, condition: relax.Expr, one: Dimension, other: Dimension) -> relax.Expr:
-        """One of two sizes as an int64 without axes: the first if a condition, of one item, holds."""
+        """One of two sizes as an int64 without axes: the first if a condition, of one element, holds."""
 
         def compute(condition: te.Tensor, one: tirx.Expr, other: tirx.Expr) -> te.Tensor:
-            return te.compute((), lambda: tirx.Select(condition(*place), one, other), name="chosen")
+            return te.compute((), lambda: tirx.Select(condition(*location), one, other), name="chosen")
 
-        place = [0] * rank_of(condition)
+        location = [0] * rank_of(condition)
         sizes = map(expression, (one, other))
         return self.emit(call_te(self.builder, compute, condition, *sizes, name="chosen"))
 
     def checkpoint(self) -> Callable[[], None]:
-        """What forgets the sizes that only the data tell of what is built from here on, if it turns out not to be used.
+        """What forgets the data-dependent sizes of what is built from here on, if it turns out not to be used.
 
         Bindings that nobody reads go away by themselves; those of such sizes do not, for a run checks them.
         """
         frame, names, ranges = self.frames[-1], set(self.count_names), dict(self.ranges)
-        counts, sizes, places = dict(frame.counts), dict(frame.sizes), dict(frame.places)
+        counts, sizes, positions = dict(frame.counts), dict(frame.sizes), dict(frame.positions)
 
         def forget() -> None:
             known().forget({count.var for count in frame.counts.keys() - counts.keys()})
-            frame.counts, frame.sizes, frame.places = counts, sizes, places
+            frame.counts, frame.sizes, frame.positions = counts, sizes, positions
             self.count_names, self.ranges = names, ranges
 
         return forget
@@ -362,7 +364,7 @@ class Emitter:
     def control(
         self, control: Control, operands: Sequence[Operand], results: Sequence[relax.TensorType]
     ) -> list[relax.Expr]:
-        """Call a choice or a loop, whose results have these types; none of them is without items."""
+        """Call a choice or a loop, whose results have these types; none of them is without elements."""
         controls = self.frames[-1].controls
         call = call_control(len(controls), list(map(self.expr, operands)), list(results))
         controls.append(control)
@@ -374,36 +376,36 @@ class Emitter:
     def scan(
         self,
         iteration: Callable[[relax.Expr, relax.Expr, list[relax.Expr]], tuple[Sequence[Operand], Sequence[Operand]]],
-        items: relax.Expr,
+        elements: relax.Expr,
         states: Sequence[Operand],
         backwards: bool = False,
     ) -> tuple[list[relax.Expr], list[relax.Expr]]:
-        """Run a loop with one iteration for each item along the first dimension of a tensor.
+        """Run a loop with one iteration for each element along the first dimension of a tensor.
 
         Args:
-            iteration: lowers one, given its number (an int64 without axes, from 0 on), its item and the states; returns
-                the new states and what else it computes.
-            items: at least two items; none of the tensors is without items.
+            iteration: lowers one, given its number (an int64 without axes, from 0 on), its element and the states;
+                returns the new states and what else it computes.
+            elements: at least two elements; none of the tensors is without elements.
             states: before the first iteration.
-            backwards: whether the last item is the first iteration's; results are in the order of the items.
+            backwards: whether the last element is the first iteration's; results are in the order of the elements.
 
         Returns:
             The states after the last iteration, and what each computes besides, stacked along a new first dimension.
         """
-        count, *size = shape_of(items)
+        count, *size = shape_of(elements)
         kept = [relax.TensorType(shape_of(state), dtype_of(state)) for state in states]
         stacked: list[relax.TensorType] = []
 
         def make(given: list[relax.Expr], before: list[relax.Expr]) -> list[Operand]:
-            number, item = given
-            after, made = iteration(number, item, before)
+            number, element = given
+            after, made = iteration(number, element, before)
             stacked.extend(relax.TensorType((count, *shape_of(part)), dtype_of(part)) for part in made)
             return [*made, *after]
 
-        inputs = [relax.TensorType((), "int64"), relax.TensorType(size, dtype_of(items))]
+        inputs = [relax.TensorType((), "int64"), relax.TensorType(size, dtype_of(elements))]
         body, captured = self.body(inputs, kept, make, leading=1)
         loop = Loop(body, count, False, False, (backwards,), (backwards,) * len(stacked))
-        results = self.control(loop, [*captured, *states, items], [*kept, *stacked])
+        results = self.control(loop, [*captured, *states, elements], [*kept, *stacked])
         return results[: len(kept)], results[len(kept) :]
 
 
@@ -432,7 +434,7 @@ def build_main(
 
 
 def _identity(array: Array) -> object:
-    """What two arrays have in common that may be one constant: numbers their value, others their place in memory."""
+    """What two arrays have in common that may be one constant: numbers their value, others their location in memory."""
     if array.ndim == 0:
         return array.dtype.str, str(array.dtype), array.tobytes()
     return array.dtype.str, array.shape, array.strides, array.__array_interface__["data"][0]
@@ -460,14 +462,14 @@ class Operator:
     results.
 
     Raises:
-        CompileError: the attributes and the operands do not fit each other. Front ends add the place.
+        CompileError: the attributes and the operands do not fit each other. Front ends add the location.
     """
 
     KINDS: ClassVar[list[type[Operator]]] = []
     """All operators but those of users, in the order of their declaration."""
 
     moves: ClassVar[bool] = False
-    """Whether the items of the results are items of the first operand as they are, of any element type."""
+    """Whether the elements of the results are elements of the first operand as they are, of any element type."""
 
     def __init_subclass__(cls, listed: bool = True, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -479,7 +481,7 @@ class Operator:
     @property
     def takes(self) -> Kind:
         """The first kind of numbers that the first operand may be of."""
-        return "truth values"
+        return "booleans"
 
     def shape(self, *shapes: Any) -> Any:
         """The shape of the result, from those of the operands."""

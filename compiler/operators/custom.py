@@ -49,7 +49,7 @@ class CustomOperator(Operator, listed=False):
 
     The annotated fields of a subclass are the attributes, of the types bool, int, float, str, np.ndarray, a tuple of
     one of the first four (`tuple[int, ...]`), or one of these or None. The parameters of `lower` after the emitter are
-    the inputs; one whose default is None may be left out, `*rest` takes any number.
+    the inputs; one whose default is None may be left out, `*tail` takes any number.
 
     `shape` takes the shapes of the inputs, None for one that is left out, and gives that of the result, or a tuple of
     such. Sizes may be open: calculate with them as with integers. NNEF asks it for the types of tensors; elsewhere it
@@ -74,7 +74,7 @@ def register(
 ) -> Callable[[_Class], _Class]:
     """Register a class, which becomes a frozen dataclass, as an operator of models.
 
-    An operator that is registered takes the place of one of the same name that the format or the model has. To register
+    An operator that is registered replaces one of the same name that the format or the model has. To register
     the same class of the same file again replaces it.
 
     Args:

@@ -36,7 +36,7 @@ class Attribute:
     """An attribute: a field.
 
     Attributes:
-        type: of a value, or of the items of a tuple.
+        type: of a value, or of the elements of a tuple.
         repeated: whether it is a tuple.
         default: `dataclasses.MISSING` if it must be given.
     """
@@ -106,7 +106,8 @@ class Declared:
         """The operator with the values of its attributes that a model gives.
 
         Raises:
-            CompileError: an attribute is missing, unknown, or of another type; whoever lowers the node adds its place.
+            CompileError: an attribute is missing, unknown, or of another type; whoever lowers the node adds its
+                position.
         """
         known = {attribute.name: attribute for attribute in self.attributes}
         for name in values:
@@ -123,15 +124,15 @@ class Declared:
         return Custom(self, self.call(lambda: self.kind(**given), "failed"))
 
     def call(self, made: Callable[[], Any], what: str) -> Any:
-        """What a user's code makes; its failures with their place."""
+        """What a user's code makes; its failures with their position."""
         try:
             return made()
         except CompileError:
             raise
         except Exception as error:
-            place = _place(error, inspect.getfile(self.kind))
+            position = _position(error, inspect.getfile(self.kind))
             raise CompileError(
-                f"the registered operator {self.kind.__name__} {what}: {_reason(error)}{place}"
+                f"the registered operator {self.kind.__name__} {what}: {_reason(error)}{position}"
             ) from error
 
 
@@ -158,7 +159,9 @@ class Custom(Operator, listed=False):
                 hint="give its class a method: def shape(self, x): return x",
             )
         made = self.declared.call(lambda: self.operator.shape(*shapes), "has no shape for these inputs")
-        several = isinstance(made, tuple) and len(made) > 0 and all(isinstance(item, tuple | list) for item in made)
+        several = (
+            isinstance(made, tuple) and len(made) > 0 and all(isinstance(element, tuple | list) for element in made)
+        )
         found = made if several else (made,)
         for shape in found:
             if not isinstance(shape, tuple | list) or not all(isinstance(size, int | Size) for size in shape):
@@ -198,7 +201,7 @@ def _differ(one: Shape, other: Shape) -> bool:
     return any(known_less(a, b) or known_less(b, a) for a, b in zip(one, other, strict=True))
 
 
-def _place(error: Exception, file: str) -> str:
+def _position(error: Exception, file: str) -> str:
     """Where in a user's file an error came from."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f" ({Path(file).name}, line {lines[-1]})" if lines else ""
@@ -234,19 +237,21 @@ def _attributes(kind: type[Operator]) -> tuple[Attribute, ...]:
         hints = typing.get_type_hints(kind)
     except Exception as error:
         raise CompileError(f"the types of the attributes of {kind.__name__} are not known: {error}") from error
-    return tuple(_attribute(kind, item.name, hints[item.name], item) for item in fields(typing.cast(Any, kind)))
+    return tuple(
+        _attribute(kind, element.name, hints[element.name], element) for element in fields(typing.cast(Any, kind))
+    )
 
 
 _SCALARS = (bool, int, float, str)
 
 
-def _attribute(kind: type, name: str, hint: Any, item: Any) -> Attribute:
-    default = item.default_factory() if item.default_factory is not MISSING else item.default
+def _attribute(kind: type, name: str, hint: Any, element: Any) -> Attribute:
+    default = element.default_factory() if element.default_factory is not MISSING else element.default
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) or _is_union(hint) else (hint,)
     (hint, *others) = [option for option in options if option is not type(None)] or [None]
-    item_types = typing.get_args(hint) if typing.get_origin(hint) is tuple else ()
-    if not others and len(item_types) == 2 and item_types[1] is Ellipsis and item_types[0] in _SCALARS:
-        return Attribute(name, item_types[0], True, default)
+    element_types = typing.get_args(hint) if typing.get_origin(hint) is tuple else ()
+    if not others and len(element_types) == 2 and element_types[1] is Ellipsis and element_types[0] in _SCALARS:
+        return Attribute(name, element_types[0], True, default)
     plain = np.ndarray if typing.get_origin(hint) is np.ndarray else hint
     if others or plain not in (*_SCALARS, np.ndarray):
         raise CompileError(
@@ -272,7 +277,7 @@ def _converted(attribute: Attribute, value: Any) -> Any:
         return _scalar(attribute, value)
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise _wrong(attribute, value)
-    return tuple(_scalar(attribute, item) for item in value)
+    return tuple(_scalar(attribute, element) for element in value)
 
 
 def _scalar(attribute: Attribute, value: Any) -> Any:

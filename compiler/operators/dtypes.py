@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import ml_dtypes
 import numpy as np
 
-__all__ = ["HALF_FLOATS", "STORAGE", "Kind", "dtype_name", "is_float", "is_of", "is_signed", "numpy_dtype", "widened"]
+__all__ = ["FLOAT16_TYPES", "STORAGE", "Kind", "dtype_name", "is_float", "is_of", "is_signed", "numpy_dtype", "widened"]
 
 STORAGE: Mapping[str, str] = {
     **dict.fromkeys(("int4", "int2"), "int8"),
@@ -19,14 +19,14 @@ STORAGE: Mapping[str, str] = {
 }
 """Element types that no machine computes with, and what the program keeps them in.
 
-Narrow integers are kept as their values, narrow floats as their bit patterns, one item a byte. Strings are kept as
+Narrow integers are kept as their values, narrow floats as their bit patterns, one element a byte. Strings are kept as
 handles, numbers that only functions of the runtime understand: `targets/runtime/text/text.h`.
 """
 
-Kind: TypeAlias = Literal["truth values", "integers", "floating-point numbers"]
+Kind: TypeAlias = Literal["booleans", "integers", "floating-point numbers"]
 """Kinds of element types; each holds the numbers of those before it."""
 
-HALF_FLOATS = ("float16", "bfloat16")
+FLOAT16_TYPES = ("float16", "bfloat16")
 """Element types that are computed in float32."""
 
 _OWN = {name: np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", *STORAGE) if name != "string"}
@@ -49,9 +49,9 @@ def is_float(dtype: str) -> bool:
     return "float" in dtype
 
 
-def is_of(dtype: str, least: Kind) -> bool:
+def is_of(dtype: str, minimum: Kind) -> bool:
     """Whether a type is of a kind, or of one that holds its numbers."""
-    return is_float(dtype) or least == "truth values" or (least == "integers" and dtype != "bool")
+    return is_float(dtype) or minimum == "booleans" or (minimum == "integers" and dtype != "bool")
 
 
 def is_signed(dtype: str) -> bool:
@@ -61,4 +61,4 @@ def is_signed(dtype: str) -> bool:
 
 def widened(dtype: str) -> str:
     """The type that a type is computed in."""
-    return "float32" if dtype in HALF_FLOATS or dtype.startswith("float8") else dtype
+    return "float32" if dtype in FLOAT16_TYPES or dtype.startswith("float8") else dtype

@@ -26,7 +26,7 @@ from tvm import relax
 from nnefc.support.internal_errors import working_on
 from nnefc.symbolic.refinement import now_built
 
-__all__ = ["Application", "Recording", "note_name", "note_place", "recorded", "recording"]
+__all__ = ["Application", "Recording", "note_location", "note_name", "recorded", "recording"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Lower: TypeAlias = Callable[..., Any]
@@ -44,7 +44,7 @@ class Application:
 
     operator: Any
     operands: tuple[Any, ...]
-    place: str
+    location: str
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Recording:
 
     applications: dict[relax.Expr, list[tuple[Application, int | None]]] = field(default_factory=dict)
     names: dict[relax.Expr, str] = field(default_factory=dict)
-    place: str = ""
+    location: str = ""
     _constants: dict[object, tuple[Array, str]] = field(default_factory=dict)
     _made: dict[relax.Expr, int] = field(default_factory=dict)
     """How many applications had begun when the expression was first seen."""
@@ -68,14 +68,14 @@ class Recording:
 
     def constant_name(self, array: Array) -> str | None:
         """What the model calls a constant, if it is one of the model's."""
-        found = self._constants.get(_place_in_memory(array))
+        found = self._constants.get(_offset_in_memory(array))
         return None if found is None else found[1]
 
     def apply(self, lower: Lower, operator: Any, at: Any, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Lower an operator, and note what it makes; what is known already, as an operand is, it does not make."""
         if self._running and self._running[-1].operator is operator:
             return lower(operator, at, *operands, **options)  # for its base class
-        application = Application(operator, operands, self.place)
+        application = Application(operator, operands, self.location)
         self._begun += 1
         start = self._begun
         self._running.append(application)
@@ -123,13 +123,13 @@ def recorded(lower: Lower) -> Lower:
     return applied
 
 
-def note_place(place: str) -> None:
+def note_location(location: str) -> None:
     """Say what of the model is built from now on, for messages."""
-    now_built(place)
-    working_on(place)
+    now_built(location)
+    working_on(location)
     current = _CURRENT.get()
     if current is not None:
-        current.place = place
+        current.location = location
 
 
 def note_name(made: object, name: str) -> None:
@@ -138,10 +138,10 @@ def note_name(made: object, name: str) -> None:
     if current is None:
         return
     if isinstance(made, np.ndarray):
-        current._constants.setdefault(_place_in_memory(made), (made, name))
+        current._constants.setdefault(_offset_in_memory(made), (made, name))
     elif isinstance(made, relax.Expr):
         current.names.setdefault(made, name)
 
 
-def _place_in_memory(array: Array) -> object:
+def _offset_in_memory(array: Array) -> object:
     return array.__array_interface__["data"][0], array.size, str(array.dtype)

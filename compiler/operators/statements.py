@@ -1,6 +1,6 @@
 """Kernels that are written as statements, because the order of their loops is part of what they compute.
 
-What each element is can be said for most operators, and is then a computation of TE. Scatters in which a later item
+What each element is can be said for most operators, and is then a computation of TE. Scatters in which a later element
 overwrites an earlier one, sorts, searches and generators of random numbers are written as loops over flat buffers.
 """
 
@@ -19,7 +19,7 @@ from tvm.script.ir_builder import tirx as T
 
 from nnefc.ir.attributes import INDEPENDENT, SIZE_HINT
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of, zeros
-from nnefc.symbolic.dims import Dimension, expression, greatest, typical
+from nnefc.symbolic.dims import Dimension, expression, greatest, size_hint
 
 __all__ = ["Failure", "Result", "T", "columns", "each", "looped", "report", "told"]
 
@@ -84,7 +84,7 @@ def looped(
 
 
 _PARALLEL_WORK = 1 << 14
-"""Items from which on it is worth waking another thread."""
+"""Elements from which on it is worth waking another thread."""
 
 
 def each(count: Dimension, work: Dimension) -> Any:
@@ -93,7 +93,7 @@ def each(count: Dimension, work: Dimension) -> Any:
     Where there is too little for those of a processor, GPUs know by INDEPENDENT that it may be shared.
     """
     trips = expression(count)
-    if typical(work) >= _PARALLEL_WORK and typical(count) > 1:
+    if size_hint(work) >= _PARALLEL_WORK and size_hint(count) > 1:
         return T.parallel(0, trips)
     return T.serial(0, trips, annotations={INDEPENDENT: True})
 
@@ -119,7 +119,7 @@ class Failure(Operator):
 
     Attributes:
         message: what the run fails with.
-        results: shapes, all with items, and element types.
+        results: shapes, all with elements, and element types.
     """
 
     message: str
@@ -132,8 +132,8 @@ class Failure(Operator):
     def lower(self, at: Emitter) -> tuple[Operand, ...]:
         def write(*targets: Any) -> None:
             for target in targets:
-                with T.serial(target.shape[0]) as place:
-                    target[place] = tirx.const(0, target.dtype)
+                with T.serial(target.shape[0]) as position:
+                    target[position] = tirx.const(0, target.dtype)
             report(self.message)
 
         return looped(at, write, [], self.results, "failure")

@@ -22,7 +22,7 @@ __all__ = ["Samples", "samples_of"]
 Array = np.ndarray[Any, Any]
 
 _BATCH = 8
-"""Items that are run together where the first dimension of all inputs is the same open one: a batch, then."""
+"""Elements that are run together where the first dimension of all inputs is the same open one: a batch, then."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _checked(tensor: TensorDescription, array: Array) -> Array:
     if len(wrong):
         raise CompileError(
             f"the calibration's values of the input {tensor.name!r} are not all finite: {array[tuple(wrong[0])]} at "
-            f"{[int(place) for place in wrong[0]]}, in {tensor.dtype}",
+            f"{[int(location) for location in wrong[0]]}, in {tensor.dtype}",
             hint="leave out what is broken, or repair it: one such value would decide the scales of all tensors",
         )
     return array if tensor.dtype == "bfloat16" else converted

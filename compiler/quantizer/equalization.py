@@ -26,7 +26,7 @@ __all__ = ["Values", "equalized", "has_pairs", "with_values"]
 Array = np.ndarray[Any, Any]
 
 _SWEEPS = 8
-_MOST = 64.0
+_MAX = 64.0
 """What a channel is scaled by at most, and its inverse at least."""
 
 _HOMOGENEOUS = ("nn.relu", "nn.leakyrelu", "nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d")
@@ -159,4 +159,4 @@ def _scale(before: Array, after: Array, wholly: bool) -> Array:
     usual = (before > 0) & (after > 0)
     ratio = before if wholly else np.sqrt(before / np.where(usual, after, 1))
     middle = np.exp(np.log(ratio[usual]).mean()) if usual.any() else 1.0
-    return np.where(usual, np.clip(ratio / middle, 1 / _MOST, _MOST), 1.0)
+    return np.where(usual, np.clip(ratio / middle, 1 / _MAX, _MAX), 1.0)

@@ -16,7 +16,7 @@ from tvm import relax
 
 from nnefc.ir.dataflow import variables_read
 from nnefc.passes.graph.precision.use_16bit_floats import at_the_ends
-from nnefc.passes.graph.quantized.compute_in_integers import MOST_PRODUCTS
+from nnefc.passes.graph.quantized.compute_in_integers import MAX_PRODUCTS
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, shape_of
 
 __all__ = ["MOVES", "Graph", "Layer"]
@@ -37,7 +37,7 @@ MOVES = (
     "squeeze",
     "strided_slice",
 )
-"""Operators whose results' items are items of the operand, or zero: one scale is right for both."""
+"""Operators whose results' elements are elements of the operand, or zero: one scale is right for both."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +147,7 @@ class Graph:
         return at_the_ends(self._bindings, {layer.var for layer in self.layers}, ends)
 
     def stored(self, var: relax.Var, quantized: Collection[relax.Var] = ()) -> relax.Var:
-        """The tensor whose integers stand for those of `var`: `var`, or what it only moves the items of."""
+        """The tensor whose integers stand for those of `var`: `var`, or what it only moves the elements of."""
         call = self.definitions.get(var)
         while is_call(call, *MOVES) and isinstance(call.args[0], relax.Var) and self._moves(call):
             source = call.args[0]
@@ -169,7 +169,7 @@ class Graph:
             stored = [self.stored(field) for field in fields]
             found[var] = tuple(p for p in stored if p in self._read or is_call(self.definitions.get(p), "concat"))
             left += found[var]
-        order = {binding.var: place for place, binding in enumerate(self._bindings)}
+        order = {binding.var: location for location, binding in enumerate(self._bindings)}
         return {var: found[var] for var in sorted(found, key=order.__getitem__, reverse=True)}
 
     def parts_within(self, var: relax.Var, known: Collection[relax.Var]) -> list[relax.Var]:
@@ -200,7 +200,7 @@ class Graph:
         if transposed and (groups > 1 or any(int(step) != 1 for step in call.attrs.dilation)):
             return None
         axis = _output_axis(weights, groups, transposed)
-        if weights.size // weights.shape[axis] >= MOST_PRODUCTS:
+        if weights.size // weights.shape[axis] >= MAX_PRODUCTS:
             return None
         return Layer(var, data, weights, groups, transposed, *self._bias(var, weights.shape[axis], not groups))
 

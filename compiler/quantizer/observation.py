@@ -16,12 +16,12 @@ import tvm
 from tvm import relax
 
 from nnefc.driver.artifact import Artifact
-from nnefc.ir.element_types import item_bytes
+from nnefc.ir.element_types import element_bytes
 from nnefc.ir.network import Network
 from nnefc.passes.graph.rewriter import Rewriter, shape_of
 from nnefc.quantizer.calibration import Samples
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import typical
+from nnefc.symbolic.dims import size_hint
 
 __all__ = ["Compile", "Made", "observed", "results", "returned_together", "returning"]
 
@@ -77,7 +77,7 @@ def returned_together(tensors: Sequence[relax.Var]) -> Iterator[list[relax.Var]]
     group: list[relax.Var] = []
     size = 0
     for var in tensors:
-        own = item_bytes(str(var.ty.dtype)) * math.prod(typical(each) for each in shape_of(var))
+        own = element_bytes(str(var.ty.dtype)) * math.prod(size_hint(each) for each in shape_of(var))
         if group and size + own > _TENSOR_BYTES:
             yield group
             group, size = [], 0

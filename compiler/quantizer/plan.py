@@ -25,7 +25,7 @@ __all__ = ["LayerPlan", "Read", "apply_plan", "planned", "tensors_read"]
 
 Array = np.ndarray[Any, Any]
 
-_MOST_STEPS = float(1 << 29)
+_MAX_STEPS = float(1 << 29)
 """Of a bias, in steps of the products' scale."""
 
 
@@ -77,8 +77,8 @@ def planned(layer: Layer, read: Read | None, bias: Array | None, per_channel: bo
     largest = np.abs(layer.weights).max(others if per_channel else None).astype(np.float64).reshape(-1)
     scales = np.where(largest > 0, largest, 127) / 127
     if bias is not None:  # a bias of very many steps needs larger ones
-        most = np.abs(bias.astype(np.float64)).reshape(-1) if per_channel else np.abs(bias).max(initial=0)
-        scales = np.maximum(scales, most / (float(read.scale) * _MOST_STEPS))
+        maximum = np.abs(bias.astype(np.float64)).reshape(-1) if per_channel else np.abs(bias).max(initial=0)
+        scales = np.maximum(scales, maximum / (float(read.scale) * _MAX_STEPS))
     scales = np.maximum(scales, np.finfo(np.float32).tiny).astype(np.float32)
     along = layer.along_weights(scales) if per_channel else scales.reshape(())
     codes = np.clip(np.rint(layer.weights / along), -127, 127).astype(np.int8)
@@ -111,14 +111,14 @@ def tensors_read(graph: Graph, plan: Sequence[LayerPlan]) -> tuple[dict[relax.Va
     features: set[relax.Var] = set()
     for layer, each in zip(graph.layers, plan, strict=True):
         if each.read is not None:
-            place = graph.stored(layer.data, read)
-            read.setdefault(place, each.read)
+            location = graph.stored(layer.data, read)
+            read.setdefault(location, each.read)
             if not layer.is_product:
-                features.add(place)
-    for place in graph.parts:
-        if place in features:
-            for part in graph.parts_within(place, read):
-                read.setdefault(part, read[place])
+                features.add(location)
+    for location in graph.parts:
+        if location in features:
+            for part in graph.parts_within(location, read):
+                read.setdefault(part, read[location])
                 features.add(part)
     return read, features
 

@@ -21,7 +21,7 @@ import tvm
 from tvm import relax
 
 from nnefc.driver.options import MINMAX
-from nnefc.frontends.dynamic_shapes import leaving_open
+from nnefc.frontends.dynamic_shapes import dynamic_shape_context
 from nnefc.ir.network import Network, size_by_name
 from nnefc.operators.base import dtype_of
 from nnefc.passes.graph.fold_affine import FoldAffine
@@ -109,7 +109,7 @@ def input_types(network: Network) -> list[TensorDescription]:
     params = network.module["main"].params
     return [
         TensorDescription(
-            name, dtype_of(param), tuple(size_by_name(size, network.open_dimensions) for size in shape_of(param))
+            name, dtype_of(param), tuple(size_by_name(size, network.dynamic_dimensions) for size in shape_of(param))
         )
         for name, param in zip(network.inputs, params, strict=False)
     ]
@@ -118,7 +118,7 @@ def input_types(network: Network) -> list[TensorDescription]:
 def simplified(network: Network) -> Network:
     """A network whose layers have taken in what scales and shifts their results."""
     module = network.module
-    with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
+    with dynamic_shape_context(network.dynamic_dimensions, network.input_shapes, network.all_data_dependent_sizes):
         for transform in _SIMPLIFICATIONS:
             module = transform(module)
     return replace(network, module=module)
@@ -131,7 +131,7 @@ def quantized(network: Network, plan: QuantizationPlan) -> Network:
         CompileError: it has other layers.
     """
     simple = simplified(network)
-    with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
+    with dynamic_shape_context(network.dynamic_dimensions, network.input_shapes, network.all_data_dependent_sizes):
         return replace(simple, module=apply_plan(simple.module, plan.layers))
 
 
@@ -147,7 +147,7 @@ def plan_quantization(
     Raises:
         CompileError: options that do not fit the network, data that do not, nothing that could be quantized.
     """
-    with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
+    with dynamic_shape_context(network.dynamic_dimensions, network.input_shapes, network.all_data_dependent_sizes):
         return _Planner(simplified(network), samples, options, compiled).plan()
 
 
@@ -216,12 +216,12 @@ class _Planner:
 
         found: dict[tuple[relax.Var, int | None], Range] = {}
         for values in observed(self._network, made, self._compiled, self._samples):
-            for number, place in enumerate(asked):
+            for number, location in enumerate(asked):
                 low, high = values[2 * number : 2 * number + 2]
-                if place in found:
-                    found[place].join(low, high)
+                if location in found:
+                    found[location].join(low, high)
                 else:
-                    found[place] = Range(low, high)
+                    found[location] = Range(low, high)
         return {var: (found[stored[var], channels(var)], found[var, axis]) for var, axis in axes.items()}
 
     def _equalized(self, ranges: Mapping[relax.Var, tuple[Range, Range]]) -> dict[relax.Var, tuple[Range, Range]]:
@@ -252,7 +252,7 @@ class _Planner:
         if self._options.method != MINMAX:
             whole = dict(self._narrowed(whole))
         whole = _joined(whole, {var: self._graph.parts_within(var, whole) for var in self._graph.parts})
-        return {var: Read(*grid_of_range(*whole[place])) for var, place in stored.items() if place in whole}
+        return {var: Read(*grid_of_range(*whole[location])) for var, location in stored.items() if location in whole}
 
     def _narrowed(
         self, whole: Mapping[relax.Var, tuple[float, float]]
@@ -311,8 +311,8 @@ def _joined(
                 group[two] = one
     found: dict[relax.Var, tuple[float, float]] = {}
     for var, (low, high) in whole.items():
-        least, most = found.get(first(var), (low, high))
-        found[first(var)] = min(low, least), max(high, most)
+        minimum, maximum = found.get(first(var), (low, high))
+        found[first(var)] = min(low, minimum), max(high, maximum)
     return {var: found[first(var)] for var in whole}
 
 

@@ -88,15 +88,15 @@ def _percentile(histogram: Histogram) -> tuple[float, float]:
 def _entropy(histogram: Histogram) -> tuple[float, float]:
     """The threshold on magnitudes is searched; what has no negative values has all integers for positive ones."""
     low, high = histogram.low, histogram.high
-    most = max(-low, high)
+    maximum = max(-low, high)
     middle = np.abs((histogram.edges[1:] + histogram.edges[:-1]) / 2)
-    magnitudes = np.histogram(middle, _BINS, (0, most), weights=histogram.counts)[0]
+    magnitudes = np.histogram(middle, _BINS, (0, maximum), weights=histogram.counts)[0]
     levels = _LEVELS if low == 0 or high == 0 else _LEVELS // 2
     if not magnitudes.any():
         return low, high
     sizes = range(levels, _BINS + 1, 16)
     best = min(sizes, key=lambda size: _divergence(magnitudes, size, levels))
-    threshold = most * best / _BINS
+    threshold = maximum * best / _BINS
     return max(low, -threshold), min(high, threshold)
 
 
@@ -108,8 +108,8 @@ def _divergence(counts: Array, size: int, levels: int) -> float:
     step = np.minimum(np.arange(size) * levels // size, levels - 1)
     filled = kept > 0
     sums = np.bincount(step, kept, levels)
-    places = np.bincount(step, filled, levels)
-    means = np.divide(sums, places, out=np.zeros(levels), where=places > 0)
+    locations = np.bincount(step, filled, levels)
+    means = np.divide(sums, locations, out=np.zeros(levels), where=locations > 0)
     found = np.where(filled, means[step], 0.0)
     p, q = wanted / wanted.sum(), found / max(found.sum(), 1e-300)
     both = (p > 0) & (q > 0)

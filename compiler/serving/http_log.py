@@ -8,7 +8,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 __all__ = ["http_log"]
 
-_MOST_SHOWN = 200
+_MAX_SHOWN = 200
 """Characters of what a client sent."""
 
 
@@ -23,7 +23,7 @@ def _shortened(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, HttpProcessingError):
         words = repr(" ".join(str(error.message).split()))[1:-1]
-        record.msg = f"{record.getMessage()}: {words[:_MOST_SHOWN]}"
+        record.msg = f"{record.getMessage()}: {words[:_MAX_SHOWN]}"
         record.args = ()
         record.exc_info = record.exc_text = None
         record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)

@@ -22,11 +22,11 @@ class Incoming:
     Args:
         per_address: how many may arrive from one address at a time; 0: any number.
         most: how many from all addresses.
-        most_bytes: of what has arrived of them.
+        max_bytes: of what has arrived of them.
     """
 
-    def __init__(self, per_address: int, most: int, most_bytes: int) -> None:
-        self._per_address, self._most, self._most_bytes = per_address, most, most_bytes
+    def __init__(self, per_address: int, maximum: int, max_bytes: int) -> None:
+        self._per_address, self._maximum, self._max_bytes = per_address, maximum, max_bytes
         self._all: dict[Arriving, None] = {}  # in the order in which they began
         self._by_address: dict[str, dict[Arriving, None]] = {}
         self._with_bytes: dict[Arriving, None] = {}
@@ -44,7 +44,7 @@ class Incoming:
             own[new] = None
             if len(own) > self._per_address > 0:
                 next(iter(own)).give_up()
-        if len(self._all) > self._most:
+        if len(self._all) > self._maximum:
             next(iter(self._all)).give_up()
         return new
 
@@ -53,7 +53,7 @@ class Incoming:
         request.bytes += count
         self._bytes += count
         self._with_bytes[request] = None
-        while self._bytes > self._most_bytes and len(self._with_bytes) > 1:
+        while self._bytes > self._max_bytes and len(self._with_bytes) > 1:
             next(iter(self._with_bytes)).give_up()
 
     def remove(self, request: Arriving) -> None:
@@ -99,13 +99,13 @@ class Unread:
         most: of an address; 0: any number.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
         self._counts: Counter[str] = Counter()
 
     def has_too_many(self, address: str | None) -> bool:
         """Whether an address gets no further answers now."""
-        return address is not None and 0 < self._most <= self._counts[address]
+        return address is not None and 0 < self._maximum <= self._counts[address]
 
     def begin(self, address: str | None) -> Callable[[], None]:
         """An answer is on its way; returns what says that it has been read, or thrown away."""

@@ -71,7 +71,7 @@ class NetworkMetrics:
         self._waits, self._runs, self._rows = waits, runs, rows
 
     def admitted(self, more: int) -> None:
-        """So many requests more, or fewer; a network that is loaded anew counts with the one before it."""
+        """So many requests more, or fewer; a network that is loaded again counts with the one before it."""
         self._admitted.inc(more)
 
     def ended(self, protocol: str, result: str, seconds: float) -> None:

@@ -22,12 +22,12 @@ Parsed = tuple[bytes, dict[int, memoryview]]
 
 
 class Parsers:
-    """Up to `most` processes, which are started when they are needed."""
+    """Up to `maximum` processes, which are started when they are needed."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, maximum: int) -> None:
         self._idle: list[_Process] = []
-        self._free = asyncio.Semaphore(most)
-        self._threads = ThreadPoolExecutor(most, "nnefc parsing")
+        self._free = asyncio.Semaphore(maximum)
+        self._threads = ThreadPoolExecutor(maximum, "nnefc parsing")
 
     async def parse(self, kind: bytes, text: bytes | memoryview) -> Parsed:
         """Read a request in JSON (`J`), or a message of gRPC (`G`).
@@ -58,7 +58,7 @@ class Parsers:
         self._threads.shutdown(wait=False)
 
 
-def _parsed(index: bytes, rest: bytes, values: memoryview) -> Parsed:
+def _parsed(index: bytes, tail: bytes, values: memoryview) -> Parsed:
     said = json.loads(index)
     if "error" in said:
         kind, words = said["error"]
@@ -66,7 +66,7 @@ def _parsed(index: bytes, rest: bytes, values: memoryview) -> Parsed:
     found: dict[int, memoryview] = {}
     for number, size in said["tensors"]:
         found[number], values = values[:size], values[size:]
-    return rest, found
+    return tail, found
 
 
 class _Process:
@@ -103,8 +103,8 @@ class _Process:
         source.write(text)
         source.flush()
         lengths = struct.unpack("<3Q", _exactly(sink.read(24), 24))
-        index, rest, values = (_exactly(sink.read(length), length) for length in lengths)
-        return index, rest, memoryview(values)
+        index, tail, values = (_exactly(sink.read(length), length) for length in lengths)
+        return index, tail, memoryview(values)
 
     def end(self) -> None:
         """End it, whatever it does; the thread that waits for its answer gets an error."""

@@ -23,11 +23,11 @@ from nnefc.serving.values import DATATYPES, from_numbers, to_raw
 
 __all__ = ["answered", "main"]
 
-_MOST_REST = 1 << 16
+_MAX_TAIL = 1 << 16
 """Bytes of what is no value of a tensor: the server itself reads this."""
 
-_MOST_NAMED = 100
-_MOST_AXES = 64
+_MAX_NAMED = 100
+_MAX_AXES = 64
 
 _TYPES = {datatype: dtype for dtype, datatype in DATATYPES.items()}
 
@@ -40,9 +40,9 @@ def main() -> None:
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     while len(head := source.read(9)) == 9:
         kind, length = struct.unpack("<cQ", head)
-        index, rest, blobs = answered(kind, source.read(length))
-        sink.write(struct.pack("<3Q", len(index), len(rest), sum(map(len, blobs))))
-        for part in (index, rest, *blobs):
+        index, tail, blobs = answered(kind, source.read(length))
+        sink.write(struct.pack("<3Q", len(index), len(tail), sum(map(len, blobs))))
+        for part in (index, tail, *blobs):
             sink.write(part)
         sink.flush()
         gc.collect()
@@ -51,17 +51,17 @@ def main() -> None:
 def answered(kind: bytes, text: bytes) -> tuple[bytes, bytes, list[bytes]]:
     """The index, the rest, and the values of one request."""
     try:
-        rest, found = _READERS[kind](text)
-        if len(rest) > _MOST_REST:
+        tail, found = _READERS[kind](text)
+        if len(tail) > _MAX_TAIL:
             raise Refused(
-                Kind.TOO_LARGE, f"the request has more than {_MOST_REST:,} bytes besides the values of its tensors"
+                Kind.TOO_LARGE, f"the request has more than {_MAX_TAIL:,} bytes besides the values of its tensors"
             )
     except Refused as error:
         return json.dumps({"error": [error.kind.name, str(error)]}).encode(), b"", []
     except MemoryError:
         return json.dumps({"error": [Kind.BUSY.name, "there is no memory for the request"]}).encode(), b"", []
     index = json.dumps({"tensors": [(number, len(blob)) for number, blob in found]}).encode()
-    return index, rest, [blob for _, blob in found]
+    return index, tail, [blob for _, blob in found]
 
 
 def _of_json(text: bytes) -> _Found:
@@ -86,9 +86,9 @@ def _tensor(each: Mapping[str, Any]) -> Any:
     name, datatype, shape = each.get("name"), each.get("datatype"), each.get("shape")
     if not isinstance(name, str) or not isinstance(datatype, str) or datatype not in _TYPES:
         return None
-    if not isinstance(shape, list) or len(shape) > _MOST_AXES or not all(type(s) is int and s >= 0 for s in shape):
+    if not isinstance(shape, list) or len(shape) > _MAX_AXES or not all(type(s) is int and s >= 0 for s in shape):
         return None
-    return Tensor(name[:_MOST_NAMED], _TYPES[datatype], tuple(shape))
+    return Tensor(name[:_MAX_NAMED], _TYPES[datatype], tuple(shape))
 
 
 def _of_message(text: bytes) -> _Found:

@@ -58,10 +58,10 @@ class Repository:
         """
         for entry in self:
             entry.served = self._loaded(entry)
-        known = {size for entry in self if entry.served is not None for size in entry.served.open_sizes}
+        known = {size for entry in self if entry.served is not None for size in entry.served.dynamic_sizes}
         if unknown := [name for name in self._policy.limits if name not in known]:
             there = ", ".join(sorted(known)) or "none"
-            raise RunError(f"no network has the open dimension {unknown[0]!r} that has a limit; there are: {there}")
+            raise RunError(f"no network has the dynamic dimension {unknown[0]!r} that has a limit; there are: {there}")
 
     def close(self) -> None:
         """Wait for all runs, and free all sessions."""

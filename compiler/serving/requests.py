@@ -163,6 +163,6 @@ async def aside(size: int, call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _described(tensor: Tensor) -> dict[str, Any]:
-    """An input or output as the protocol says it: -1 is an open size."""
+    """An input or output as the protocol says it: -1 is a dynamic size."""
     shape = [size if isinstance(size, int) else -1 for size in tensor.shape]
     return {"name": tensor.name, "datatype": DATATYPES[tensor.dtype], "shape": shape}

@@ -48,10 +48,10 @@ def application(service: Service, where: Listening, connections: Connections) ->
     handlers = _Handlers(service, where, connections)
     made = web.Application(client_max_size=where.largest, middlewares=[_watched(connections), _refusals])
     model = "/v2/models/{model}"
-    for place in (model, model + "/versions/{version}"):
-        made.router.add_get(place, handlers.model_metadata)
-        made.router.add_get(place + "/ready", handlers.model_ready)
-        made.router.add_post(place + "/infer", handlers.infer)
+    for location in (model, model + "/versions/{version}"):
+        made.router.add_get(location, handlers.model_metadata)
+        made.router.add_get(location + "/ready", handlers.model_ready)
+        made.router.add_post(location + "/infer", handlers.infer)
     made.router.add_get("/v2", handlers.server_metadata)
     made.router.add_get("/v2/health/live", handlers.live)
     made.router.add_get("/v2/health/ready", handlers.ready)
@@ -185,10 +185,10 @@ class _Handlers:
             return _json(bytes(head)), {}
         try:
             async with asyncio.timeout_at(until):
-                rest, values = await self._service.parsers.parse(b"J", head)
+                tail, values = await self._service.parsers.parse(b"J", head)
         except TimeoutError:
             raise Refused(Kind.LATE, "the request takes longer to be parsed than there is time for it") from None
-        return _json(rest), values
+        return _json(tail), values
 
 
 def _divided(body: bytearray, length: str | None) -> tuple[memoryview, memoryview]:
@@ -216,7 +216,7 @@ def _inputs(
 ) -> dict[str, Array]:
     """The arrays of a request by name."""
     arrays: dict[str, Array] = {}
-    place = 0
+    location = 0
     for number, each in enumerate(_objects(given, "inputs")):
         tensor, shape = served.input_for(_text(each, "name"), _text(each, "datatype"), _list(each, "shape"))
         if tensor.name in arrays:
@@ -229,15 +229,15 @@ def _inputs(
         if size is None:
             arrays[tensor.name] = from_numbers(tensor, shape, _list(each, "data"))
             continue
-        if type(size) is not int or not 0 <= size <= len(raw) - place:
+        if type(size) is not int or not 0 <= size <= len(raw) - location:
             raise Refused(
                 Kind.INVALID,
                 f'input "{tensor.name}" has binary_data_size {str(size)[:20]!r}, more than the body or no size',
             )
-        arrays[tensor.name] = from_raw(tensor, shape, raw[place : place + size])
-        place += size
-    if place != len(raw):
-        raise Refused(Kind.INVALID, f"the body has {len(raw) - place:,} bytes more than its inputs")
+        arrays[tensor.name] = from_raw(tensor, shape, raw[location : location + size])
+        location += size
+    if location != len(raw):
+        raise Refused(Kind.INVALID, f"the body has {len(raw) - location:,} bytes more than its inputs")
     return arrays
 
 
@@ -279,7 +279,7 @@ def _texts(tensor: Tensor, array: Array) -> Iterator[str]:
 async def _sent(
     request: web.Request, parts: Sequence[bytes], until: float, connection: Connection, slowest: int
 ) -> web.StreamResponse:
-    """An answer of JSON and what follows it as it is: written while the request has its place.
+    """An answer of JSON and what follows it as it is: written while the request has its location.
 
     What a client does not read in time is thrown away with the connection, for it is memory.
     """

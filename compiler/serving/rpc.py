@@ -29,20 +29,20 @@ from nnefc.serving.served import Served
 from nnefc.serving.settings import Listening
 from nnefc.serving.values import DATATYPES, Array, from_numbers, from_raw, to_raw
 
-__all__ = ["MOST_ARRIVING", "handlers"]
+__all__ = ["MAX_ARRIVING", "handlers"]
 
 _LOG = logging.getLogger(__name__)
 
-MOST_ARRIVING = 256
+MAX_ARRIVING = 256
 """Messages that may be arriving at a time, streams that wait for one among them."""
 
 _MORE_UNREAD = 16
 """Answers that one address may have besides those to as many requests as may run and wait: these may end together."""
 
-_MOST_OTHER = 1 << 16
+_MAX_OTHER = 1 << 16
 """Bytes of a message that is no request for a run."""
 
-_MOST_PARTS = 1 << 12
+_MAX_PARTS = 1 << 12
 """Fields of a request for a run, each a tensor or its bytes."""
 
 _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = 1, 2, 3
@@ -50,10 +50,11 @@ _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = 1, 2, 3
 _Answer = Callable[[Any, Any], Awaitable[Any]]
 
 
-def handlers(service: Service, where: Listening, places: int) -> list[Any]:
-    """The two services, for a server of grpc.aio. `places` are how many requests may run and wait, of all networks."""
-    most_unread = places + _MORE_UNREAD if where.per_address else 0
-    clients = _Clients(Incoming(where.per_address, MOST_ARRIVING, 0), Unread(most_unread))
+def handlers(service: Service, where: Listening, locations: int) -> list[Any]:
+    """The two services, for a server of grpc.aio. `locations` are how many requests may run and wait, of all
+    networks."""
+    max_unread = locations + _MORE_UNREAD if where.per_address else 0
+    clients = _Clients(Incoming(where.per_address, MAX_ARRIVING, 0), Unread(max_unread))
     answers = _Answers(service, where, clients)
     single: Mapping[str, _Answer] = {
         "ServerLive": answers.live,
@@ -148,8 +149,8 @@ async def _next(requests: AsyncIterator[bytes], address: str | None, arriving: I
 
 def _address(peer: str) -> str | None:
     """The address that a peer's name has, such as `ipv4:127.0.0.1:5000` and `ipv6:%5B::1%5D:5000`."""
-    kind, _, rest = unquote(peer).partition(":")
-    return network_of(rest.rpartition(":")[0].strip("[]")) if kind in ("ipv4", "ipv6") else None
+    kind, _, tail = unquote(peer).partition(":")
+    return network_of(tail.rpartition(":")[0].strip("[]")) if kind in ("ipv4", "ipv6") else None
 
 
 def _read(kind: Any, request: bytes) -> Any:
@@ -159,8 +160,8 @@ def _read(kind: Any, request: bytes) -> Any:
     """
     if kind is message(INFERENCE, "ModelInferRequest"):
         return request
-    if len(request) > _MOST_OTHER:
-        raise Refused(Kind.TOO_LARGE, f"the message has more than {_MOST_OTHER:,} bytes")
+    if len(request) > _MAX_OTHER:
+        raise Refused(Kind.TOO_LARGE, f"the message has more than {_MAX_OTHER:,} bytes")
     return _message(kind, request)
 
 
@@ -237,15 +238,15 @@ class _Answers:
                 f"the message has more than {self._where.largest_json:,} bytes besides raw_input_contents: send "
                 "tensors there",
             )
-        rest = b"".join(parts)
+        tail = b"".join(parts)
         if size < LARGE:
-            return _message(kind, rest), raw, {}
+            return _message(kind, tail), raw, {}
         try:
             async with asyncio.timeout(self._service.timeout):
-                rest, values = await self._service.parsers.parse(b"G", rest)
+                tail, values = await self._service.parsers.parse(b"G", tail)
         except TimeoutError:
             raise Refused(Kind.LATE, "the request takes longer to be parsed than there is time for it") from None
-        return _message(kind, rest), raw, values
+        return _message(kind, tail), raw, values
 
     async def _run(self, request: Any, raw: list[memoryview], values: Mapping[int, memoryview]) -> Any:
         name, version = request.model_name, request.model_version
@@ -332,8 +333,8 @@ def _divided(request: bytes) -> tuple[list[memoryview], list[memoryview]]:
     raw: list[memoryview] = []
     start = 0
     while start < len(whole):
-        if len(parts) + len(raw) == _MOST_PARTS:
-            raise Refused(Kind.INVALID, f"the message has more than {_MOST_PARTS:,} fields")
+        if len(parts) + len(raw) == _MAX_PARTS:
+            raise Refused(Kind.INVALID, f"the message has more than {_MAX_PARTS:,} fields")
         tag, begin = _varint(whole, start)
         if tag & 7 == _BYTES:
             length, begin = _varint(whole, begin)
@@ -356,13 +357,13 @@ _VARINT, _BYTES = 0, 2
 _WIDTHS = {1: 8, 5: 4}
 """Of fields of other kinds, in bytes."""
 _RAW_CONTENTS = 7 << 3 | _BYTES
-_MOST_DIGITS = 10
+_MAX_DIGITS = 10
 
 
 def _varint(whole: memoryview, start: int) -> tuple[int, int]:
     """A number in a message, and where it ends."""
     found = 0
-    for digit, byte in enumerate(whole[start : start + _MOST_DIGITS]):
+    for digit, byte in enumerate(whole[start : start + _MAX_DIGITS]):
         found |= (byte & 127) << 7 * digit
         if byte < 128:
             return found, start + digit + 1

@@ -101,9 +101,9 @@ class Runs:
                 self._waiting.popleft()
                 continue
             batch = self._next_batch()
-            rest = self._waiting[0].since + self._delay - time.monotonic()
-            if self._rows > 1 and rest > 0 and sum(request.rows for request in batch) < self._rows:
-                self._timer = asyncio.get_running_loop().call_later(rest, self._start)
+            tail = self._waiting[0].since + self._delay - time.monotonic()
+            if self._rows > 1 and tail > 0 and sum(request.rows for request in batch) < self._rows:
+                self._timer = asyncio.get_running_loop().call_later(tail, self._start)
                 return
             taken = set(map(id, batch))
             self._waiting = deque(request for request in self._waiting if id(request) not in taken)

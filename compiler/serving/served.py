@@ -20,7 +20,7 @@ from nnefc.serving.values import DATATYPES, Array
 __all__ = ["Samples", "Served"]
 
 Samples: TypeAlias = Callable[[Model, int], "dict[str, Array]"]
-"""Makes inputs of a network for a first run, with so many rows; 1: of typical sizes."""
+"""Makes inputs of a network for a first run, with so many rows; 1: of size hints."""
 
 _PAUSE = 0.01
 """Seconds between looks at whether requests are still there."""
@@ -74,7 +74,7 @@ class Served:
             self._pool.close()
             raise
         self._admitted = 0
-        self._most_admitted = policy.waiting + policy.sessions * self.rows
+        self._max_admitted = policy.waiting + policy.sessions * self.rows
         self.metrics = metrics
         self._runs = Runs(self._pool, policy.sessions, self.rows, policy.delay, metrics)
 
@@ -83,8 +83,8 @@ class Served:
         rows, fewest, tried, reason = 1, 1, 1, ""
         if policy.rows > 1 and not (reason := _why_no_batches(model)):
             first = self._ranges[str(self.inputs[0].shape[0])]
-            rows, fewest = min(policy.rows, first.most), _fewest(first)
-            tried = fewest * min(_TRIED, first.most // fewest)
+            rows, fewest = min(policy.rows, first.maximum), _fewest(first)
+            tried = fewest * min(_TRIED, first.maximum // fewest)
             if rows < 2 * fewest:
                 reason = f"{rows} rows have no room for two requests, which have {fewest} at least"
         batches = policy.rows > 1 and not reason
@@ -108,8 +108,8 @@ class Served:
         return self._runs.running
 
     @property
-    def open_sizes(self) -> Sequence[str]:
-        """The names of the open dimensions."""
+    def dynamic_sizes(self) -> Sequence[str]:
+        """The names of the dynamic dimensions."""
         return tuple(self._ranges)
 
     def check_room(self) -> None:
@@ -118,7 +118,7 @@ class Served:
         Raises:
             Refused: they do.
         """
-        if self._admitted >= self._most_admitted:
+        if self._admitted >= self._max_admitted:
             raise Refused(Kind.BUSY, f"{self._admitted} requests are run and wait already: try again later")
 
     @contextmanager
@@ -149,11 +149,13 @@ class Served:
         if datatype != DATATYPES[tensor.dtype]:
             raise Refused(Kind.INVALID, f'input "{name}" is of {DATATYPES[tensor.dtype]}, not {datatype[:20]}')
         if len(shape) != len(tensor.shape) or not all(type(size) is int for size in shape):
-            raise Refused(Kind.INVALID, f'input "{name}" has {len(tensor.shape)} dimensions: {_face(tensor)}')
+            raise Refused(Kind.INVALID, f'input "{name}" has {len(tensor.shape)} dimensions: {_interface(tensor)}')
         sizes = tuple(size for size in shape if isinstance(size, int))
         for size, own in zip(sizes, tensor.shape, strict=True):
             if isinstance(own, int) and size != own:
-                raise Refused(Kind.INVALID, f'input "{name}" has the shape {list(sizes)}, but must be {_face(tensor)}')
+                raise Refused(
+                    Kind.INVALID, f'input "{name}" has the shape {list(sizes)}, but must be {_interface(tensor)}'
+                )
             if (known := self._ranges.get(str(own))) is not None and not _is_in(size, known):
                 raise Refused(Kind.INVALID, f'input "{name}" has the shape {list(sizes)}, but takes {known}')
             if size < 0:
@@ -225,17 +227,17 @@ def _why_no_batches(model: Model) -> str:
     )
     if len(firsts) == 1 and isinstance(first := firsts[0], str) and first != "?":
         twice = [tensor for tensor in (*model.inputs, *model.outputs) if first in tensor.shape[1:]]
-        return f"{first} is more than the first axis of {_face(twice[0])}" if twice else ""
+        return f"{first} is more than the first axis of {_interface(twice[0])}" if twice else ""
     for role, tensors in (("input", model.inputs), ("output", model.outputs)):
         for tensor in tensors:
             if not tensor.shape or not isinstance(tensor.shape[0], str):
-                return f"the first axis of {role} {_face(tensor)} is not open"
+                return f"the first axis of {role} {_interface(tensor)} is not open"
     return "the first axes of inputs and outputs are different sizes"
 
 
 def _fewest(dimension: Dimension) -> int:
     """The smallest size above 0 that it may have."""
-    return max(1, -(-dimension.least // dimension.multiple)) * dimension.multiple
+    return max(1, -(-dimension.minimum // dimension.multiple)) * dimension.multiple
 
 
 def _differs(model: Model, inputs: Mapping[str, Array], outputs: Mapping[str, Array], fewest: int) -> str:
@@ -262,23 +264,23 @@ def _differs(model: Model, inputs: Mapping[str, Array], outputs: Mapping[str, Ar
 
 def _narrowed(dimension: Dimension, limits: Mapping[str, int]) -> Dimension:
     """A dimension with what the server allows of it."""
-    most = min(dimension.most, limits.get(dimension.name, dimension.most))
-    if most < dimension.least:
-        raise RunError(f"the limit {dimension.name}={most} leaves nothing of {dimension}")
-    return Dimension(dimension.name, dimension.least, most, dimension.multiple, min(dimension.typical, most))
+    maximum = min(dimension.maximum, limits.get(dimension.name, dimension.maximum))
+    if maximum < dimension.minimum:
+        raise RunError(f"the limit {dimension.name}={maximum} leaves nothing of {dimension}")
+    return Dimension(dimension.name, dimension.minimum, maximum, dimension.multiple, min(dimension.size_hint, maximum))
 
 
 def _is_in(size: int, known: Dimension) -> bool:
-    return known.least <= size <= known.most and size % known.multiple == 0
+    return known.minimum <= size <= known.maximum and size % known.multiple == 0
 
 
-def _face(tensor: Tensor) -> str:
+def _interface(tensor: Tensor) -> str:
     return f"{tensor.name}: {DATATYPES[tensor.dtype]}[{', '.join(map(str, tensor.shape))}]"
 
 
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 
 
 def _faces(what: str, tensors: Sequence[Tensor]) -> str:
-    more = f" and {len(tensors) - _MOST_NAMED} more" if len(tensors) > _MOST_NAMED else ""
-    return f"the {what} are {', '.join(map(_face, tensors[:_MOST_NAMED])) or 'none'}{more}"
+    more = f" and {len(tensors) - _MAX_NAMED} more" if len(tensors) > _MAX_NAMED else ""
+    return f"the {what} are {', '.join(map(_interface, tensors[:_MAX_NAMED])) or 'none'}{more}"

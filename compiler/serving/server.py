@@ -20,7 +20,7 @@ from nnefc.serving.parsing import Parsers
 from nnefc.serving.repository import Repository
 from nnefc.serving.requests import Service
 from nnefc.serving.rest import application
-from nnefc.serving.rpc import MOST_ARRIVING, handlers
+from nnefc.serving.rpc import MAX_ARRIVING, handlers
 from nnefc.serving.served import Samples
 from nnefc.serving.settings import Listening, Policy
 
@@ -40,7 +40,7 @@ _HANDLER_SECONDS = 1.0
 _HANDSHAKE_SECONDS = 10.0
 """Of TLS, and of a connection of gRPC."""
 
-_MOST_PARSERS = 4
+_MAX_PARSERS = 4
 """Processes that read large requests."""
 
 _FEW_FILES, _MANY_FILES = 128, 1 << 17
@@ -63,13 +63,13 @@ class Server:
         self.grpc_port: int | None = None
         metrics = Metrics()
         self._repository = Repository(paths, policy, metrics, samples)
-        self._parsers = Parsers(min(_MOST_PARSERS, len(usable_processors())))
+        self._parsers = Parsers(min(_MAX_PARSERS, len(usable_processors())))
         self.service = Service(
             self._repository,
             metrics,
             timeout=where.timeout,
             control=where.control,
-            arriving=Incoming(where.per_address, _most_connections(), max(where.most_incoming, where.largest)),
+            arriving=Incoming(where.per_address, _max_connections(), max(where.max_incoming, where.largest)),
             parsers=self._parsers,
         )
         self._runner: web.AppRunner | None = None
@@ -151,8 +151,8 @@ class Server:
 
     def _grpc_server(self) -> grpc.aio.Server:
         networks = sum(1 for _ in self._repository)
-        places = networks * (self._policy.waiting + self._policy.sessions * self._policy.rows)
-        most = places + _OTHER_CALLS + MOST_ARRIVING
+        locations = networks * (self._policy.waiting + self._policy.sessions * self._policy.rows)
+        maximum = locations + _OTHER_CALLS + MAX_ARRIVING
         options = [
             ("grpc.max_receive_message_length", self._where.largest),
             ("grpc.max_send_message_length", -1),
@@ -161,8 +161,8 @@ class Server:
             ("grpc.max_connection_idle_ms", int(1e3 * self._where.idle)),
             ("grpc.server_handshake_timeout_ms", int(1e3 * _HANDSHAKE_SECONDS)),
         ]
-        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=most)
-        server.add_generic_rpc_handlers(handlers(self.service, self._where, places))
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=maximum)
+        server.add_generic_rpc_handlers(handlers(self.service, self._where, locations))
         return server
 
     async def _listen(self, server: grpc.aio.Server, port: int) -> int:
@@ -201,7 +201,7 @@ class Server:
         return left
 
 
-def _most_connections() -> int:
+def _max_connections() -> int:
     """How many connections may be open on which nothing is being answered: half the files that the system allows."""
     try:
         import resource

@@ -23,7 +23,7 @@ class Policy:
         flush_subnormals: as in `nnefc.load`.
         weights_key: of those whose weights are encrypted.
         signing_key: a file with the public key that libraries must have been signed for; None: they need not be.
-        limits: the greatest sizes of open dimensions by name, where they shall be less than the library allows.
+        limits: the greatest sizes of dynamic dimensions by name, where they shall be less than the library allows.
     """
 
     sessions: int = 1
@@ -50,7 +50,7 @@ class Listening:
         timeout: seconds for a request, from its header to the end of its answer.
         slowest: bytes per second at which a body must arrive over HTTP, and an answer be read.
         per_address: requests that may be arriving from one address at a time; 0: any number.
-        most_incoming: bytes of all bodies that are arriving over HTTP.
+        max_incoming: bytes of all bodies that are arriving over HTTP.
         idle: seconds that a connection, or a stream of requests over gRPC, may be without any.
         drain: seconds that requests under way have when the server is told to end.
         control: whether clients may load and unload networks.
@@ -65,7 +65,7 @@ class Listening:
     timeout: float = 60.0
     slowest: int = 1024
     per_address: int = 64
-    most_incoming: int = 1 << 30
+    max_incoming: int = 1 << 30
     idle: float = 300.0
     drain: float = 30.0
     control: bool = False

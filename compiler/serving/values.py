@@ -65,19 +65,19 @@ def from_raw(tensor: Tensor, shape: tuple[int, ...], data: bytes | memoryview) -
 
 
 def _strings(tensor: Tensor, shape: tuple[int, ...], data: memoryview) -> Array:
-    count, place = math.prod(shape), 0
+    count, location = math.prod(shape), 0
     if count * _LENGTH_BYTES > len(data):  # before room is made for as many as a request claims to have
         raise _broken_strings(tensor, count)
     found = np.empty(count, np.object_)
     for number in range(count):
-        begin = place + _LENGTH_BYTES
+        begin = location + _LENGTH_BYTES
         if begin > len(data):
             raise _broken_strings(tensor, count)
-        place = begin + int.from_bytes(data[place:begin], "little")
-        if place > len(data):
+        location = begin + int.from_bytes(data[location:begin], "little")
+        if location > len(data):
             raise _broken_strings(tensor, count)
-        found[number] = bytes(data[begin:place])
-    if place != len(data):
+        found[number] = bytes(data[begin:location])
+    if location != len(data):
         raise _broken_strings(tensor, count)
     return found.reshape(shape)
 

@@ -88,9 +88,9 @@ class CompileError(Exception):
 
     Args:
         message: what is wrong, one sentence without a final full stop.
-        location: the place in the model's text, if it has one.
+        location: the location in the model's text, if it has one.
         hint: a way out, one sentence, if there is one.
-        notes: further places that explain the message, such as where a shape comes from.
+        notes: further locations that explain the message, such as where a shape comes from.
     """
 
     def __init__(

@@ -99,7 +99,7 @@ def scratch_beside(output: Path, folder: Path | None = None) -> Iterator[Path]:
 
 @contextmanager
 def written_whole(output: Path) -> Iterator[Path]:
-    """The path of a new file, which takes the place of `output` at the end of the body; what is no file is written to.
+    """The path of a new file, which replaces `output` at the end of the body; what is no file is written to.
 
     Raises:
         CompileError: the file cannot be written; what was at `output` stays.
@@ -140,10 +140,10 @@ def write_together(folder: Path, write: Callable[[Path], object], *, last: str =
         return [file.replace(folder / file.name) for file in files]
 
 
-def _refuse_folders(places: Iterable[Path]) -> None:
-    for place in places:
-        if place.is_dir():
-            raise CompileError(f"cannot write {place}: it is a folder")
+def _refuse_folders(locations: Iterable[Path]) -> None:
+    for location in locations:
+        if location.is_dir():
+            raise CompileError(f"cannot write {location}: it is a folder")
 
 
 @contextmanager
@@ -151,8 +151,8 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
     """A new folder for temporary files, removed in the end.
 
     Raises:
-        CompileError: there is no place for it, or the disk is full and so on: an OSError of the body that names a file
-            in it, or no file. Those that name others are raised as they are.
+        CompileError: there is no location for it, or the disk is full and so on: an OSError of the body that names a
+            file in it, or no file. Those that name others are raised as they are.
     """
     with ExitStack() as stack:
         with temporary_errors():

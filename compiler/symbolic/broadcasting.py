@@ -17,18 +17,18 @@ from nnefc.symbolic.dims import (
     Dimension,
     bounds,
     dimension,
+    dynamic_variables,
     expression,
     is_known,
-    is_told,
-    open_variables,
+    is_unbounded_data_dependent,
     range_of,
     variables,
 )
 from nnefc.symbolic.formulas import formula_of, value_of
 from nnefc.symbolic.named_formulas import spelled
 from nnefc.symbolic.prover import Joins, known
-from nnefc.symbolic.refinement import Narrowed
-from nnefc.symbolic.unification import agree
+from nnefc.symbolic.refinement import Refined
+from nnefc.symbolic.unification import unify_dims
 
 __all__ = ["fits", "joined_sizes", "joint"]
 
@@ -37,7 +37,7 @@ def joint(one: Dimension, other: Dimension) -> Dimension | None:
     """The size of a dimension of which two operands have these sizes; None if they do not broadcast.
 
     Raises:
-        Narrowed: they broadcast to a size that is not known yet, or only where open dimensions are narrowed.
+        Narrowed: they broadcast to a size that is not known yet, or only where dynamic dimensions are narrowed.
     """
     if one == 1 or other == 1 or one == other:
         return other if one == 1 else one
@@ -49,7 +49,7 @@ def joint(one: Dimension, other: Dimension) -> Dimension | None:
             return _narrowed(one, other)
         raise _unknown(one, other)
     for size in (one, other):
-        if bounds(size)[0] > 1 and agree(found, size):
+        if bounds(size)[0] > 1 and unify_dims(found, size):
             return size
     return found
 
@@ -58,14 +58,14 @@ def fits(size: Dimension, wanted: Dimension) -> bool:
     """Whether an operand of one size broadcasts to another one without enlarging that.
 
     Raises:
-        Narrowed: it does where open dimensions are narrowed.
+        Narrowed: it does where dynamic dimensions are narrowed.
     """
     if size == 1:
         return True
     if _found(size, wanted) is None and not _are_apart(size, wanted):
-        return agree(wanted, size)
+        return unify_dims(wanted, size)
     found = joint(size, wanted)
-    return found is not None and agree(found, wanted)
+    return found is not None and unify_dims(found, wanted)
 
 
 def joined_sizes(size: Dimension) -> tuple[Dimension, ...]:
@@ -80,9 +80,9 @@ def joined_sizes(size: Dimension) -> tuple[Dimension, ...]:
 
 def _narrowed(one: Dimension, other: Dimension) -> Dimension | None:
     """What sizes broadcast to that may not be left open: equal ones, or 1 for one of them."""
-    if agree(one, other) or agree(other, 1):
+    if unify_dims(one, other) or unify_dims(other, 1):
         return one
-    return other if agree(one, 1) else None
+    return other if unify_dims(one, 1) else None
 
 
 def _joins() -> list[tuple[Dimension, Dimension, Dimension]]:
@@ -91,12 +91,12 @@ def _joins() -> list[tuple[Dimension, Dimension, Dimension]]:
 
 
 def _are_apart(one: Dimension, other: Dimension) -> bool:
-    """Whether two sizes follow from one open dimension each, not from the same one, and the inputs tell both."""
+    """Whether two sizes follow from one dynamic dimension each, not from the same one, and the inputs tell both."""
     if is_known(one) or is_known(other) or min(bounds(one)[0], bounds(other)[0]) > 1:
         return False
     for left, right in product(_ends(one), _ends(other)):
         used, others = (set(variables(expression(size))) for size in (left, right))
-        if max(len(used), len(others)) > 1 or any(map(is_told, used | others)):
+        if max(len(used), len(others)) > 1 or any(map(is_unbounded_data_dependent, used | others)):
             return False
         if left != right and not used.isdisjoint(others):
             return False
@@ -120,17 +120,17 @@ def _ends(size: Dimension) -> list[Dimension]:
     return [each for each in sizes if all(whole != each or each in (one, other) for one, other, whole in joins)]
 
 
-def _unknown(one: Dimension, other: Dimension) -> Narrowed:
+def _unknown(one: Dimension, other: Dimension) -> Refined:
     """What asks for a dimension that two sizes broadcast to."""
-    names = {var: value_of(str(var.name), range_of(var).multiple) for var in open_variables()}
+    names = {var: value_of(str(var.name), range_of(var).multiple) for var in dynamic_variables()}
     first, second = (formula_of(size, names) for size in (one, other))
     try:
         _narrowed(one, other)
-        instead: Narrowed | None = None
-    except Narrowed as found:
+        instead: Refined | None = None
+    except Refined as found:
         instead = found
     if first is None or second is None:
         assert instead is not None
         return instead
     formula = "broadcast", first, second
-    return Narrowed(joined={spelled(formula, str): formula}, instead=instead)
+    return Refined(joined={spelled(formula, str): formula}, instead=instead)

@@ -3,12 +3,13 @@
 A dimension is an `int` where it is known at compile time, else a `Size`: an expression of the network's open
 dimensions, such as `(h + 1) // 2`. Both are calculated with in the same way:
 
-    sum, difference, product,      simplified; an `int` again where the open dimensions cancel
+    sum, difference, product,      simplified; an `int` again where the dynamic dimensions cancel
     quotient, remainder, min, max
     `==`, `!=`                     whether both are *known* to be equal: the same for every value in range
     `<`, `<=`, `>`, `>=`           known from the ranges; `CompileError` where it depends on the value
 
-TVM takes a `Size` wherever it takes an expression of integers. The ranges of the open dimensions hold inside `ranges`.
+TVM takes a `Size` wherever it takes an expression of integers. The ranges of the dynamic dimensions hold inside
+`ranges`.
 """
 
 from __future__ import annotations
@@ -26,70 +27,70 @@ from tvm import tirx
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.expressions import structural_key, text, variables
 from nnefc.symbolic.prover import Sums, known, narrower_ranges, ranges
-from nnefc.symbolic.ranges import LARGEST, MAX_ITEMS, OpenSize, Range, is_of_cache
+from nnefc.symbolic.ranges import LARGEST, MAX_ELEMENTS, DynamicSize, Range, is_of_cache
 
 __all__ = [
     "LARGEST",
-    "MAX_ITEMS",
+    "MAX_ELEMENTS",
     "Dimension",
-    "OpenSize",
+    "DynamicSize",
     "Range",
     "Size",
     "UndecidedError",
-    "also_counted",
+    "add_data_dependent_dim",
     "any_number",
     "bounds",
     "broadcast",
     "ceil_div",
     "dimension",
     "dimensions",
+    "dynamic_variables",
+    "element_count",
     "expression",
     "greatest",
-    "is_counted",
+    "is_data_dependent",
     "is_known",
     "is_never",
     "is_size",
-    "is_told",
-    "item_count",
+    "is_unbounded_data_dependent",
     "known_less",
     "known_ranges",
-    "known_sums",
-    "least",
+    "known_sum_dims",
     "may_exceed",
-    "mentions_open",
+    "mentions_dynamic_dim",
+    "minimum",
     "named",
     "narrower_ranges",
-    "open_variables",
     "range_of",
     "ranges",
     "scaled",
+    "size_hint",
     "structural_key",
     "substituted",
-    "typical",
     "variables",
     "widest",
 ]
 
 
 def _may_be_empty(var: tirx.Var) -> bool:
-    """Whether a variable is an open dimension of inputs that may be 0, but need not: a cache has to."""
+    """Whether a variable is a dynamic dimension of inputs that may be 0, but need not: a cache has to."""
     present = known()
     if var not in present.open or var in present.told or is_of_cache(str(var.name)):
         return False
-    return bool(present.open[var].least == 0)
+    return bool(present.open[var].minimum == 0)
 
 
-def also_counted(var: tirx.Var, values: Range, has_limit: bool = True) -> None:
+def add_data_dependent_dim(var: tirx.Var, values: Range, has_limit: bool = True) -> None:
     """Know, in the :func:`ranges` around, one more size: one that only the data tell, up to a limit or without one."""
     known().count(var, values, has_limit)
 
 
-def is_told(var: tirx.Var) -> bool:
-    """Whether only the data tell an open dimension, as far as a network is being built."""
+def is_unbounded_data_dependent(var: tirx.Var) -> bool:
+    """Whether only the data tell a dynamic dimension, as far as a network is being built."""
     return var in known().told
 
 
-def is_counted(size: Dimension) -> bool:
+def is_data_dependent(size: Dimension) -> bool:
     """Whether a size depends on one that only the data tell, up to a limit, as far as a network is being built."""
     return isinstance(size, Size) and not known().counted.isdisjoint(variables(size.expr))
 
@@ -97,7 +98,7 @@ def is_counted(size: Dimension) -> bool:
 if TYPE_CHECKING:
     _Number = int  # to a type checker: what calculates with sizes takes both
 else:
-    _Number = object  # so that nothing takes an open size for a number by mistake
+    _Number = object  # so that nothing takes a dynamic size for a number by mistake
 
 
 class Size(_Number):
@@ -156,9 +157,9 @@ class Size(_Number):
         return known().bounds(self.expr)
 
     @property
-    def typical(self) -> int:
-        """The value for typical sizes of the open dimensions: what estimates of time and memory reckon with."""
-        return known().typical(self.expr)
+    def size_hint(self) -> int:
+        """The value for size hints of the dynamic dimensions: what estimates of time and memory reckon with."""
+        return known().size_hint(self.expr)
 
     def __bool__(self) -> bool:
         return True  # what is known to be 0 is an int
@@ -198,10 +199,10 @@ class Size(_Number):
 
 
 class UndecidedError(CompileError):
-    """What a network computes depends on a comparison that the ranges of open dimensions leave open.
+    """What a network computes depends on a comparison that the ranges of dynamic dimensions leave open.
 
     Attributes:
-        empty: names of those of the open dimensions in it that may be 0.
+        empty: names of those of the dynamic dimensions in it that may be 0.
     """
 
     def __init__(self, one: Size, sign: str, other: Dimension) -> None:
@@ -213,7 +214,9 @@ class UndecidedError(CompileError):
         )
         self.empty = frozenset(str(var.name) for var in used if _may_be_empty(var))
         self._sides, self._sign = (one, other), sign
-        self._range = (used[0], range_of(used[0])) if len(used) == 1 and not is_told(used[0]) else None
+        self._range = (
+            (used[0], range_of(used[0])) if len(used) == 1 and not is_unbounded_data_dependent(used[0]) else None
+        )
 
     def decided_range(self) -> tuple[str, int, int] | None:
         """The sizes around the typical one for which the comparison has one answer, as the name and both ends.
@@ -231,14 +234,16 @@ class UndecidedError(CompileError):
                 raise self
             return bool(asks(one, other))
 
-        usual = answer(values.typical)
-        least = bisect_left(range(values.typical), True, values.least, key=lambda size: answer(size) == usual)
-        most = bisect_left(range(values.most + 1), True, values.typical, key=lambda size: answer(size) != usual) - 1
-        return (str(var.name), least, most) if (least, most) != (values.least, values.most) else None
+        usual = answer(values.size_hint)
+        minimum = bisect_left(range(values.size_hint), True, values.minimum, key=lambda size: answer(size) == usual)
+        maximum = (
+            bisect_left(range(values.maximum + 1), True, values.size_hint, key=lambda size: answer(size) != usual) - 1
+        )
+        return (str(var.name), minimum, maximum) if (minimum, maximum) != (values.minimum, values.maximum) else None
 
 
 Dimension: TypeAlias = int
-"""The size of a dimension: a number, or an expression of open dimensions."""
+"""The size of a dimension: a number, or an expression of dynamic dimensions."""
 
 
 def expression(size: Dimension) -> tirx.Expr:
@@ -266,7 +271,7 @@ def broadcast(one: Dimension, other: Dimension) -> Dimension:
 
 
 def ceil_div(size: Dimension, divisor: Dimension) -> Dimension:
-    """How many parts of `divisor` items cover `size` items."""
+    """How many parts of `divisor` elements cover `size` elements."""
     return (size + divisor - 1) // divisor
 
 
@@ -284,7 +289,7 @@ def scaled(size: Dimension, factor: float | Fraction) -> Dimension:
     return size * above // below
 
 
-def least(one: Dimension, other: Dimension) -> Dimension:
+def minimum(one: Dimension, other: Dimension) -> Dimension:
     """The smaller of two sizes."""
     if not may_exceed(one, other):
         return one
@@ -329,7 +334,7 @@ def _between(expr: tirx.Expr, limits: Mapping[tirx.Var, Dimension]) -> tuple[Dim
             case tirx.FloorDiv() if positive and bounds(other_low)[0] > 0:
                 return low // other_high, high // other_low
             case tirx.Min():
-                return least(low, other_low), least(high, other_high)
+                return minimum(low, other_low), minimum(high, other_high)
             case tirx.Max():
                 return greatest(low, other_low), greatest(high, other_high)
     return known().bounds(expr)
@@ -345,8 +350,8 @@ def named(name: str, size: Dimension) -> Dimension:
     It is not negative: with sizes from which one would follow that is, nothing runs.
     """
     var = tirx.Var(name, "int64")
-    least, most = (max(0, min(bound, _FAR)) for bound in bounds(size))
-    known().note(var, Range(least, most, typical(size)))
+    minimum, maximum = (max(0, min(bound, _FAR)) for bound in bounds(size))
+    known().note(var, Range(minimum, maximum, size_hint(size)))
     return Size(var)
 
 
@@ -362,18 +367,18 @@ def bounds(size: Dimension) -> tuple[int, int]:
     return size.bounds if isinstance(size, Size) else (size, size)
 
 
-def typical(size: Dimension) -> int:
-    """A size for estimates: of an open dimension, the typical one."""
-    return size.typical if isinstance(size, Size) else size
+def size_hint(size: Dimension) -> int:
+    """A size for estimates: of a dynamic dimension, the typical one."""
+    return size.size_hint if isinstance(size, Size) else size
 
 
 def may_exceed(size: Dimension, other: Dimension) -> bool:
-    """Whether a size is greater than another one for some value of the open dimensions."""
+    """Whether a size is greater than another one for some value of the dynamic dimensions."""
     return not _always(size, other, lambda a, b: a <= b)
 
 
 def known_less(size: Dimension, other: Dimension) -> bool:
-    """Whether a size is less than another one, whatever the open dimensions are."""
+    """Whether a size is less than another one, whatever the dynamic dimensions are."""
     return _always(size, other, lambda a, b: a < b)
 
 
@@ -383,18 +388,18 @@ def _always(size: Dimension, other: Dimension, condition: Callable[[Any, Any], A
     return known().holds(condition(expression(size), expression(other)))
 
 
-def open_variables() -> tuple[tirx.Var, ...]:
-    """The open dimensions whose ranges are known here, in their order."""
+def dynamic_variables() -> tuple[tirx.Var, ...]:
+    """The dynamic dimensions whose ranges are known here, in their order."""
     return tuple(known().open)
 
 
 def known_ranges() -> dict[tirx.Var, Range]:
-    """The ranges of all open dimensions that are known here."""
+    """The ranges of all dynamic dimensions that are known here."""
     return dict(known().open)
 
 
-def known_sums() -> Sums:
-    """What is known of sums of open dimensions, by name: the sum, the least and the most that it is."""
+def known_sum_dims() -> Sums:
+    """What is known of sums of dynamic dimensions, by name: the sum, the least and the most that it is."""
     return known().sums
 
 
@@ -405,9 +410,9 @@ def is_never(condition: tirx.Expr) -> bool:
 
 
 def is_size(expr: tirx.Expr) -> bool:
-    """Whether an index is a number, or depends on open dimensions and what stands for sizes in kernels alone.
+    """Whether an index is a number, or depends on dynamic dimensions and what stands for sizes in kernels alone.
 
-    An item of a tensor is none.
+    An element of a tensor is none.
     """
     found: list[tirx.Var] = []
     tvm_ffi.structural_walk(expr, (tirx.Var, found.append))
@@ -415,13 +420,13 @@ def is_size(expr: tirx.Expr) -> bool:
 
 
 def range_of(variable: tirx.Var) -> Range:
-    """The range of an open dimension that is known here."""
+    """The range of a dynamic dimension that is known here."""
     values: Range = known().open[variable]
     return values
 
 
-def mentions_open(*nodes: Any) -> bool:
-    """Whether an open dimension occurs in any of these types, expressions and kernels of TVM."""
+def mentions_dynamic_dim(*nodes: Any) -> bool:
+    """Whether a dynamic dimension occurs in any of these types, expressions and kernels of TVM."""
     variables = set(known().open)
     if not variables:
         return False
@@ -441,8 +446,8 @@ def is_known(*sizes: Dimension) -> bool:
     return not any(isinstance(size, Size) for size in sizes)
 
 
-def item_count(shape: Sequence[Dimension]) -> Dimension:
-    """How many items a tensor of a shape has."""
+def element_count(shape: Sequence[Dimension]) -> Dimension:
+    """How many elements a tensor of a shape has."""
     return math.prod(shape)
 
 

@@ -30,7 +30,7 @@ structural_key = cast(Callable[[Any], Any], tvm_ffi.StructuralKey)
 
 
 def variables(expr: tvm.ir.Expr) -> list[tirx.Var]:
-    """The open dimensions in an expression of TIR or Relax, each once, in the order of their places."""
+    """The dynamic dimensions in an expression of TIR or Relax, each once, in the order of their locations."""
     found: dict[tirx.Var, None] = {}
 
     def note(var: tirx.Var) -> None:

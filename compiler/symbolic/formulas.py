@@ -1,4 +1,4 @@
-"""Formulas of open sizes: from expressions of a network's variables, and back."""
+"""Formulas of dynamic sizes: from expressions of a network's variables, and back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from tvm import tirx
 
-from nnefc.symbolic.dims import Dimension, Size, expression, greatest, least, substituted
+from nnefc.symbolic.dims import Dimension, Size, expression, greatest, minimum, substituted
 from nnefc.symbolic.named_formulas import NUMBERS, Formula, evaluated
 
 __all__ = ["factor_of", "formula_of", "size_of", "value_of"]
@@ -28,7 +28,7 @@ def size_of(formula: Formula, sizes: Callable[[str], Dimension]) -> Dimension:
     Raises:
         ZeroDivisionError: something is divided by a 0.
     """
-    return evaluated(formula, sizes, {**NUMBERS, "min": least, "max": greatest})
+    return evaluated(formula, sizes, {**NUMBERS, "min": minimum, "max": greatest})
 
 
 def value_of(name: str, multiple: int) -> Formula:

@@ -1,4 +1,4 @@
-"""Sizes that follow from others by name: formulas, which stay true when a network's variables are made anew.
+"""Sizes that follow from others by name: formulas, which stay true when a network's variables are made again.
 
     past + sequence                 ("+", "past", "sequence")
     (h + 1) // 2                    ("//", ("+", "h", 1), 2)

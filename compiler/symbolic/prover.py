@@ -1,4 +1,4 @@
-"""What is known of open dimensions while a network is built or lowered, and what follows from that."""
+"""What is known of dynamic dimensions while a network is built or lowered, and what follows from that."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from nnefc.symbolic.expressions import (
     widened,
     without_remainders,
 )
-from nnefc.symbolic.ranges import MAX_ITEMS, Range
+from nnefc.symbolic.ranges import MAX_ELEMENTS, Range
 
 __all__ = ["Joins", "Known", "Sums", "known", "narrower_ranges", "ranges"]
 
@@ -42,13 +42,13 @@ def _once(question: Callable[[Known, tirx.Expr], _Answer]) -> Callable[[Known, t
     @functools.wraps(question)
     def asked(known: Known, expr: tirx.Expr) -> _Answer:
         same, answers = known.answers[question.__name__]
-        place = hash(expr)  # where TVM has it: one that is kept stays there
-        if place not in same:
+        location = hash(expr)  # where TVM has it: one that is kept stays there
+        if location not in same:
             key = structural_key(expr)
             if key not in answers:
                 answers[key] = question(known, expr)
-            same[place] = expr, answers[key]
-        answer: _Answer = same[place][1]
+            same[location] = expr, answers[key]
+        answer: _Answer = same[location][1]
         return answer
 
     return asked
@@ -64,28 +64,30 @@ _FURTHEST = 1 << 62
 
 
 class Known:
-    """What is known about the open dimensions, and what follows from it.
+    """What is known about the dynamic dimensions, and what follows from it.
 
     TVM proves things by z3, whose work is limited by a count of its steps, not by time: answers are always the same.
 
     Args:
-        open_dimensions: the ranges of variables.
+        dynamic_dimensions: the ranges of variables.
         sums: what else is known of these together, by a name: a sum of them, the least and the most that it is.
         joins: which sizes broadcast, and to what.
     """
 
-    def __init__(self, open_dimensions: Mapping[tirx.Var, Range], sums: Sums | None = None, joins: Joins = ()) -> None:
+    def __init__(
+        self, dynamic_dimensions: Mapping[tirx.Var, Range], sums: Sums | None = None, joins: Joins = ()
+    ) -> None:
         self.sums, self.joins = dict(sums or {}), joins
         self._analyzer = Analyzer()
-        self._typical: dict[tirx.Var, tirx.IntImm] = {}
+        self._size_hint: dict[tirx.Var, tirx.IntImm] = {}
         self._sample: dict[tirx.Var, tirx.IntImm] = {}
-        self._places: dict[tirx.Var, int] = {}
+        self._locations: dict[tirx.Var, int] = {}
         self.answers: defaultdict[str, tuple[dict[int, Any], dict[Any, Any]]] = defaultdict(lambda: ({}, {}))
-        self.open = dict(open_dimensions)
+        self.open = dict(dynamic_dimensions)
         self.counted: set[tirx.Var] = set()
         self.told: set[tirx.Var] = set()
         self.sizes: set[tirx.Var] = set()
-        for var, values in open_dimensions.items():
+        for var, values in dynamic_dimensions.items():
             self.note(var, values)
 
     def note(self, var: tirx.Var, values: Range) -> None:
@@ -94,14 +96,14 @@ class Known:
         self._bind(var, values)
 
     def _bind(self, var: tirx.Var, values: Range) -> None:
-        least, most = max(values.least, -_FURTHEST), min(values.most, _FURTHEST)
-        self._analyzer.bind(var, tvm.ir.Range(least, most + 1))
-        self._typical[var] = tirx.IntImm("int64", values.typical)
-        self._places.setdefault(var, len(self._places))
-        self._sample[var] = tirx.IntImm("int64", max(values.least, min(values.most, 37 + 24 * len(self._sample))))
+        minimum, maximum = max(values.minimum, -_FURTHEST), min(values.maximum, _FURTHEST)
+        self._analyzer.bind(var, tvm.ir.Range(minimum, maximum + 1))
+        self._size_hint[var] = tirx.IntImm("int64", values.size_hint)
+        self._locations.setdefault(var, len(self._locations))
+        self._sample[var] = tirx.IntImm("int64", max(values.minimum, min(values.maximum, 37 + 24 * len(self._sample))))
 
     def count(self, var: tirx.Var, values: Range, has_limit: bool) -> None:
-        """Know a size that only the data tell."""
+        """Know a data-dependent size."""
         self.note(var, values)
         self.open[var] = values
         self.told.add(var)
@@ -119,7 +121,7 @@ class Known:
     def simplified(self, expr: tirx.Expr) -> tirx.Expr:
         """The expression in TVM's simplest form, after which the ranges of all its variables are known."""
         for var in variables(expr):
-            if var not in self._typical:
+            if var not in self._size_hint:
                 self._bind(var, _UNKNOWN)
         simple = self._ordered(self._analyzer.simplify(expr))
         positive = tvm_ffi.structural_map(simple, (tirx.FloorDiv, of_positive))
@@ -142,10 +144,10 @@ class Known:
 
         def decided(extreme: tirx.Min | tirx.Max) -> tirx.Expr:
             difference = extreme.a - extreme.b
-            least, most = self.bounds(difference)
-            if least < 0 < most:
+            minimum, maximum = self.bounds(difference)
+            if minimum < 0 < maximum:
                 return extreme
-            return extreme.a if (most <= 0) == isinstance(extreme, tirx.Min) else extreme.b
+            return extreme.a if (maximum <= 0) == isinstance(extreme, tirx.Min) else extreme.b
 
         made = tvm_ffi.structural_map(tvm_ffi.structural_map(simple, (tirx.Min, decided)), (tirx.Max, decided))
         return simple if made.same_as(simple) else self._ordered(self._analyzer.simplify(made))
@@ -160,18 +162,18 @@ class Known:
         tvm_ffi.structural_walk(total, (tirx.Min, lower.append))
         if lower:
             tvm_ffi.structural_walk(total, (tirx.Max, upper.append))
-        if len(lower) * len(upper) > _MOST_MIRRORS:
+        if len(lower) * len(upper) > _MAX_MIRRORS:
             return total
         pairs = itertools.product(lower, upper, (False, True))
-        for least, most, turned in pairs:
-            a, b = (least.b, least.a) if turned else (least.a, least.b)
-            both = self._analyzer.simplify(most.a + a)
-            apart = self._analyzer.simplify(both - (most.b + b))
+        for minimum, maximum, turned in pairs:
+            a, b = (minimum.b, minimum.a) if turned else (minimum.a, minimum.b)
+            both = self._analyzer.simplify(maximum.a + a)
+            apart = self._analyzer.simplify(both - (maximum.b + b))
             if not isinstance(apart, tirx.IntImm) or int(apart):
                 continue
             stands = tirx.Var("least", "int64")
-            made = tvm_ffi.structural_map(total, (tirx.Max, _exchange(most, both - stands)))
-            made = self._analyzer.simplify(tvm_ffi.structural_map(made, (tirx.Min, _exchange(least, stands))))
+            made = tvm_ffi.structural_map(total, (tirx.Max, _exchange(maximum, both - stands)))
+            made = self._analyzer.simplify(tvm_ffi.structural_map(made, (tirx.Min, _exchange(minimum, stands))))
             if stands not in variables(made):
                 return self._ordered(made)
         return total
@@ -185,7 +187,7 @@ class Known:
         """A product with its factors in one order, numbers last: TVM sees no other products as equal."""
 
         def key(factor: tirx.Expr) -> tuple[bool, list[int]]:
-            return isinstance(factor, tirx.IntImm), [self._places[var] for var in variables(factor)]
+            return isinstance(factor, tirx.IntImm), [self._locations[var] for var in variables(factor)]
 
         factors = list(factors_of(product))
         keys = list(map(key, factors))
@@ -204,21 +206,21 @@ class Known:
             simple = min(simple, self.simplified(without_remainders(simple)), key=has_remainder)
         if isinstance(simple, tirx.IntImm):
             return int(simple)
-        least, most = self.bounds(simple)  # (h + 3) // 4 is 1 for h in 1..4: TVM finds that by its bounds alone
-        return least if least == most else simple
+        minimum, maximum = self.bounds(simple)  # (h + 3) // 4 is 1 for h in 1..4: TVM finds that by its bounds alone
+        return minimum if minimum == maximum else simple
 
     @_once
     def holds(self, condition: tirx.Expr) -> bool:
         """Whether a comparison is known to hold: by the bounds of both sides, or by a proof."""
         difference = condition.a - condition.b
-        least, most = self.bounds(difference)
+        minimum, maximum = self.bounds(difference)
         match condition:
-            case tirx.LT() | tirx.LE() if most < isinstance(condition, tirx.LE):
+            case tirx.LT() | tirx.LE() if maximum < isinstance(condition, tirx.LE):
                 return True
-            case tirx.GT() | tirx.GE() if least > -isinstance(condition, tirx.GE):
+            case tirx.GT() | tirx.GE() if minimum > -isinstance(condition, tirx.GE):
                 return True
         sign = {tirx.LT: operator.lt, tirx.LE: operator.le, tirx.GT: operator.gt, tirx.GE: operator.ge}[type(condition)]
-        if not all(sign(example(difference), 0) for example in (self.typical, self.sample)):
+        if not all(sign(example(difference), 0) for example in (self.size_hint, self.sample)):
             return False
         return bool(self._analyzer.can_prove(condition, ProofStrength.SYMBOLIC_BOUND))
 
@@ -227,25 +229,25 @@ class Known:
         """The least and the greatest value, or a little more than that."""
         simple = self.simplified(expr)
         bound = self._analyzer.const_int_bound(simple)
-        least, most = int(bound.min_value), int(bound.max_value)
+        minimum, maximum = int(bound.min_value), int(bound.max_value)
         used = set(variables(simple)) if self.sums else set()
         for known, lowest, highest in self.sums.values():
             if used != set(variables(known)):
                 continue
             above, below = self._analyzer.simplify(simple - known), self._analyzer.simplify(simple + known)
             if isinstance(above, tirx.IntImm):
-                least, most = max(least, lowest + int(above)), min(most, highest + int(above))
+                minimum, maximum = max(minimum, lowest + int(above)), min(maximum, highest + int(above))
             elif isinstance(below, tirx.IntImm):
-                least, most = max(least, int(below) - highest), min(most, int(below) - lowest)
-        return least, most
+                minimum, maximum = max(minimum, int(below) - highest), min(maximum, int(below) - lowest)
+        return minimum, maximum
 
     @_once
-    def typical(self, expr: tirx.Expr) -> int:
+    def size_hint(self, expr: tirx.Expr) -> int:
         """The value for typical values of the variables; for larger ones where it divides by what is typically 0."""
         try:
-            return self._value(expr, self._typical)
+            return self._value(expr, self._size_hint)
         except tvm.error.InternalError:
-            larger = {var: tirx.IntImm("int64", 2 * int(value) + 1) for var, value in self._typical.items()}
+            larger = {var: tirx.IntImm("int64", 2 * int(value) + 1) for var, value in self._size_hint.items()}
             return self._value(expr, larger)
 
     @_once
@@ -263,18 +265,18 @@ def _exchange(part: tirx.Expr, other: tirx.Expr) -> Callable[[tirx.Expr], tirx.E
     return lambda found: other if tvm_ffi.structural_equal(found, part) else found
 
 
-_MOST_MIRRORS = 16
+_MAX_MIRRORS = 16
 """Pairs of a minimum and a maximum of a sum that are looked at."""
 
 _PRESENT: ContextVar[Known | None] = ContextVar("nnefc.symbolic.prover", default=None)
-_UNKNOWN = Range(0, MAX_ITEMS, 64)
+_UNKNOWN = Range(0, MAX_ELEMENTS, 64)
 """Of variables that nothing is said about, as those of a computation that is looked at by itself."""
 
 
 @contextmanager
-def ranges(open_dimensions: Mapping[tirx.Var, Range], sums: Sums | None = None, joins: Joins = ()) -> Iterator[None]:
+def ranges(dynamic_dimensions: Mapping[tirx.Var, Range], sums: Sums | None = None, joins: Joins = ()) -> Iterator[None]:
     """Inside, these ranges hold for these variables, and for sums of them, and no others are known."""
-    token = _PRESENT.set(Known(open_dimensions, sums, joins))
+    token = _PRESENT.set(Known(dynamic_dimensions, sums, joins))
     try:
         yield
     finally:
@@ -283,7 +285,8 @@ def ranges(open_dimensions: Mapping[tirx.Var, Range], sums: Sums | None = None, 
 
 @contextmanager
 def narrower_ranges(narrower: Mapping[str, Range], sums: Sums | None = None) -> Iterator[None]:
-    """Inside, the open dimensions of these names have these ranges, the others have theirs; sums are known besides."""
+    """Inside, the dynamic dimensions of these names have these ranges, the others have theirs; sums are known
+    besides."""
     outer = known()
     own = {var: narrower.get(str(var.name), values) for var, values in outer.open.items()}
     with ranges(own, {**outer.sums, **(sums or {})}, outer.joins):

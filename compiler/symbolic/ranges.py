@@ -1,4 +1,4 @@
-"""The sizes that an open dimension may have: from the smallest to the largest, multiples of a number."""
+"""The sizes that a dynamic dimension may have: from the smallest to the largest, multiples of a number."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["LARGEST", "MAX_ITEMS", "OpenSize", "Range", "is_of_cache", "may_be_empty"]
+__all__ = ["LARGEST", "MAX_ELEMENTS", "DynamicSize", "Range", "is_of_cache", "may_be_empty"]
 
-MAX_ITEMS = (1 << 31) - 1
+MAX_ELEMENTS = (1 << 31) - 1
 """What a tensor may have: places in it are 32-bit numbers in compiled code."""
 
 LARGEST = 1 << 20
-"""The largest size of an open dimension that nobody gave one for. Products of three are within int64: TVM's proofs go
+"""The largest size of a dynamic dimension that nobody gave one for. Products of three are within int64: TVM's proofs go
 wrong where bounds are beyond it. What exporters mean by `to the end`, a billion or so, is larger."""
 
 
@@ -30,34 +30,34 @@ def is_of_cache(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Range:
-    """The values that an open dimension may have: `least`, …, `most`, both included; and one for estimates.
+    """The values that a dynamic dimension may have: `minimum`, …, `maximum`, both included; and one for estimates.
 
     Sizes are these values times `multiple`.
     """
 
-    least: int
-    most: int
-    typical: int
+    minimum: int
+    maximum: int
+    size_hint: int
     multiple: int = 1
 
 
 @dataclass(frozen=True)
-class OpenSize:
+class DynamicSize:
     """What is said of a size that stays open: `least..most:multiple`.
 
     Attributes:
-        least, most: the smallest and the largest size; without `most`, it is `LARGEST`.
+        least, most: the smallest and the largest size; without `maximum`, it is `LARGEST`.
         multiple: what every size is a multiple of.
-        likely: a size for estimates, where there is no `most` below `LARGEST` to tell it from.
+        likely: a size for estimates, where there is no `maximum` below `LARGEST` to tell it from.
     """
 
-    least: int = 1
-    most: int | None = None
+    minimum: int = 1
+    maximum: int | None = None
     multiple: int = 1
     likely: int = 64
 
     @classmethod
-    def read(cls, text: str) -> OpenSize | None:
+    def read(cls, text: str) -> DynamicSize | None:
         """The size that a text such as `1..64`, `32..1280:32` or `1..` says; None for other texts.
 
         Raises:
@@ -66,9 +66,9 @@ class OpenSize:
         found = re.fullmatch(r"\s*(\d{1,18})\.\.(\d{1,18})?(?::(\d{1,18}))?\s*", text)
         if found is None:
             return None
-        least, most, multiple = (None if number is None else int(number) for number in found.groups())
-        made = cls(least or 0, most, max(multiple or 1, 1))
-        if made.values.most < made.values.least:
+        minimum, maximum, multiple = (None if number is None else int(number) for number in found.groups())
+        made = cls(minimum or 0, maximum, max(multiple or 1, 1))
+        if made.values.maximum < made.values.minimum:
             raise CompileError(
                 f"no size is in the range {text.strip()}", hint="write LEAST..MOST:MULTIPLE: 32..1280:32"
             )
@@ -77,7 +77,10 @@ class OpenSize:
     @property
     def values(self) -> Range:
         """The range of the sizes, divided by their multiple; typical are those not far below a limit."""
-        least, most = -(-self.least // self.multiple), (LARGEST if self.most is None else self.most) // self.multiple
-        is_limited = self.most is not None and self.most < LARGEST
-        typical = math.isqrt(max(least, most // 16) * most) if is_limited else self.likely // self.multiple
-        return Range(least, most, max(least, min(most, typical)), self.multiple)
+        minimum, maximum = (
+            -(-self.minimum // self.multiple),
+            (LARGEST if self.maximum is None else self.maximum) // self.multiple,
+        )
+        is_limited = self.maximum is not None and self.maximum < LARGEST
+        size_hint = math.isqrt(max(minimum, maximum // 16) * maximum) if is_limited else self.likely // self.multiple
+        return Range(minimum, maximum, max(minimum, min(maximum, size_hint)), self.multiple)

@@ -1,4 +1,4 @@
-"""Open dimensions that are narrowed while a network is built: building begins again with what has been found."""
+"""Dynamic dimensions that are narrowed while a network is built: building begins again with what has been found."""
 
 from __future__ import annotations
 
@@ -11,31 +11,41 @@ from typing import TypeVar
 from tvm import tirx
 
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import LARGEST, Dimension, OpenSize, Range, Size, UndecidedError, bounds, ranges, substituted
+from nnefc.symbolic.dims import (
+    LARGEST,
+    Dimension,
+    DynamicSize,
+    Range,
+    Size,
+    UndecidedError,
+    bounds,
+    ranges,
+    substituted,
+)
 from nnefc.symbolic.formulas import factor_of, size_of
 from nnefc.symbolic.named_formulas import Formula, names_in, spelled
 from nnefc.symbolic.ranges import is_of_cache
 
-__all__ = ["MOST_APART", "Narrowed", "Narrowing", "empty_undecided", "narrowed", "now_built", "parts_within"]
+__all__ = ["MAX_RUNS_APART", "Refined", "Refinement", "empty_undecided", "narrowed", "now_built", "parts_within"]
 
 _T = TypeVar("_T")
-_MOST_ATTEMPTS = 64
+_MAX_ATTEMPTS = 64
 _NO_END = 1 << 60
 
 
-MOST_APART = 2
+MAX_RUNS_APART = 2
 """Dimensions of which a single size has a program of its own: two have three such programs."""
 
 _BUILT: ContextVar[str] = ContextVar("nnefc.built", default="")
 
 
-def now_built(place: str) -> None:
-    """Say which operator of the model is built from now on: what narrows an open dimension then is due to it."""
-    _BUILT.set(place)
+def now_built(location: str) -> None:
+    """Say which operator of the model is built from now on: what narrows a dynamic dimension then is due to it."""
+    _BUILT.set(location)
 
 
-class Narrowed(Exception):
-    """Open dimensions are to be narrowed.
+class Refined(Exception):
+    """Dynamic dimensions are to be narrowed.
 
     Attributes:
         same: a dimension by the name of one that it is the same as.
@@ -59,10 +69,10 @@ class Narrowed(Exception):
         fixed: Mapping[str, int] | None = None,
         ends: Mapping[str, tuple[int, int | None]] | None = None,
         joined: Mapping[str, Formula] | None = None,
-        instead: Narrowed | None = None,
+        instead: Refined | None = None,
         apart: Mapping[str, int] | None = None,
     ) -> None:
-        super().__init__("open dimensions must be narrowed")
+        super().__init__("dynamic dimensions must be narrowed")
         self.apart = apart or {}
         self.joined, self.instead = joined or {}, instead
         self.same, self.multiples, self.fixed, self.ends = same or {}, multiples or {}, fixed or {}, ends or {}
@@ -78,8 +88,8 @@ class Narrowed(Exception):
 
 
 @dataclass
-class Narrowing:
-    """What is known of open dimensions after some attempts to build a network.
+class Refinement:
+    """What is known of dynamic dimensions after some attempts to build a network.
 
     Attributes:
         same: the name of the dimension that another one is the same as.
@@ -90,43 +100,43 @@ class Narrowing:
             these. None if it is for all sizes.
         is_tied: whether sizes that broadcast are narrowed so that no size of 1 is repeated.
         is_filled: whether dimensions that nobody gave a range, and that are not of a cache, are never 0.
-        sizes: of all open dimensions, by name, as far as they are narrowed.
+        sizes: of all dynamic dimensions, by name, as far as they are narrowed.
         notes: what a user should know of that, by name.
     """
 
     same: dict[str, str] = field(default_factory=dict)
     computed: dict[str, Formula] = field(default_factory=dict)
     limited: list[str] = field(default_factory=list)
-    joined: dict[str, Narrowed | None] = field(default_factory=dict)
+    joined: dict[str, Refined | None] = field(default_factory=dict)
     apart: dict[str, int] | None = field(default_factory=dict)
     is_tied: bool = False
     is_filled: bool = False
-    sizes: dict[str, OpenSize] = field(default_factory=dict)
+    sizes: dict[str, DynamicSize] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
-    def of(self, name: str, size: OpenSize) -> tuple[str, OpenSize]:
+    def of(self, name: str, size: DynamicSize) -> tuple[str, DynamicSize]:
         """The name and the sizes of a dimension that may have these as far as a user says."""
         while name in self.same:
             name = self.same[name]
-        if self.is_filled and size.most is None and not is_of_cache(name):
-            size = replace(size, least=max(size.least, 1))
+        if self.is_filled and size.maximum is None and not is_of_cache(name):
+            size = replace(size, minimum=max(size.minimum, 1))
         return name, self.sizes.setdefault(name, size)
 
-    def simpler(self) -> Narrowing | None:
+    def simpler(self) -> Refinement | None:
         """Where to begin again, with fewer sizes, if the network cannot be built so; None: nothing is simpler."""
         if self.apart:
-            return Narrowing(apart=None, is_tied=self.is_tied, is_filled=self.is_filled)
+            return Refinement(apart=None, is_tied=self.is_tied, is_filled=self.is_filled)
         if self.may_be_empty and not self.is_filled:
-            return Narrowing(apart=self.apart, is_tied=self.is_tied, is_filled=True)
-        return Narrowing(apart=self.apart, is_tied=True, is_filled=self.is_filled) if self.joined else None
+            return Refinement(apart=self.apart, is_tied=self.is_tied, is_filled=True)
+        return Refinement(apart=self.apart, is_tied=True, is_filled=self.is_filled) if self.joined else None
 
     @property
     def may_be_empty(self) -> Set[str]:
         """The dimensions that nobody gave a range, and that may be 0, but for those of caches, which have to."""
-        open_ended = {name for name, size in self.sizes.items() if size.most is None and size.least == 0}
+        open_ended = {name for name, size in self.sizes.items() if size.maximum is None and size.minimum == 0}
         return {name for name in open_ended if not is_of_cache(name)}
 
-    def add(self, found: Narrowed) -> None:
+    def add(self, found: Refined) -> None:
         """Narrow further.
 
         Raises:
@@ -152,44 +162,46 @@ class Narrowing:
             )
         for name, other in found.same.items():
             one, two = self.sizes[name], self.sizes[other]
-            most = min(one.most or LARGEST, two.most or LARGEST) if one.most or two.most else None
+            maximum = min(one.maximum or LARGEST, two.maximum or LARGEST) if one.maximum or two.maximum else None
             multiple = math.lcm(one.multiple, two.multiple)
             self.same[name] = other
             if name not in self.joined:
                 self.notes[name] = f"'{name}' and '{other}' must be one size {operators}"
                 if repeats:
                     self.notes[name] += f", where a size of 1 is not repeated: for that, give it, --shape {name}=1"
-            self._narrow(other, replace(two, least=max(one.least, two.least), most=most, multiple=multiple))
+            self._narrow(other, replace(two, minimum=max(one.minimum, two.minimum), maximum=maximum, multiple=multiple))
         for name, formula in found.computed.items():
             self._compute(name, formula)
             if _BUILT.get():  # else the model's name of the dimension says so
                 self.notes[name] = f"'{name}' must be {spelled(formula, str)} {operators}"
-        for name, (formula, least, most) in found.limited.items():
-            self._limit(name, formula, least, most)
+        for name, (formula, minimum, maximum) in found.limited.items():
+            self._limit(name, formula, minimum, maximum)
         for name, factor in found.multiples.items():
             own = self.sizes[name]
             self._narrow(name, replace(own, multiple=own.multiple * factor))
             self.notes[name] = f"the sizes of '{name}' must be multiples of {own.multiple * factor} {operators}"
         for name, value in found.fixed.items():
             only = value * self.sizes[name].multiple
-            self._narrow(name, OpenSize(only, only))
+            self._narrow(name, DynamicSize(only, only))
             self.notes[name] = f"the size of '{name}' must be {only} {operators}"
-        for name, (least, most) in found.ends.items():
+        for name, (minimum, maximum) in found.ends.items():
             own = self.sizes[name]
-            size = replace(own, least=least * own.multiple, most=own.most if most is None else most * own.multiple)
+            size = replace(
+                own, minimum=minimum * own.multiple, maximum=own.maximum if maximum is None else maximum * own.multiple
+            )
             self._narrow(name, size)
-            if size.most is None and size.least <= 1 and own.least == 0:
+            if size.maximum is None and size.minimum <= 1 and own.minimum == 0:
                 continue  # who gives no range does not ask for runs without elements
-            span = f"no less than {size.least}" if size.most is None else f"from {size.least} to {size.most}"
+            span = f"no less than {size.minimum}" if size.maximum is None else f"from {size.minimum} to {size.maximum}"
             self.notes[name] = f"the size of '{name}' must be {span} {operators}"
 
-    def _join(self, found: Narrowed) -> None:
+    def _join(self, found: Refined) -> None:
         """Let dimensions be what two sizes broadcast to."""
         for name, formula in found.joined.items():
             self.computed[name] = formula
             self.joined[name] = found.instead
 
-    def _without_joined(self, found: Narrowed) -> Narrowed:
+    def _without_joined(self, found: Refined) -> Refined:
         """What is found; if it is of a size that others broadcast to and that follows from these alone, what there is
         instead of that size, which is forgotten.
         """
@@ -211,48 +223,52 @@ class Narrowing:
     def _compute(self, name: str, formula: Formula) -> None:
         """Let a dimension follow from others; what these were limited to together, it is limited to."""
         for other in [other for other in self.limited if self.computed[other] == formula]:
-            self._narrow_ends(name, self.sizes[other].least, self.sizes[other].most)
+            self._narrow_ends(name, self.sizes[other].minimum, self.sizes[other].maximum)
             self.limited.remove(other)
         self.computed[name] = formula
         self._narrow_parts(name, formula)
 
-    def _limit(self, name: str, formula: Formula, least: int, most: int | None) -> None:
+    def _limit(self, name: str, formula: Formula, minimum: int, maximum: int | None) -> None:
         """Limit what follows from dimensions; it may be a dimension itself."""
         if name not in self.computed:
             self.computed[name] = formula
             self.limited.append(name)
-            self.sizes[name] = OpenSize(least, most)
-        self._narrow_ends(name, least, most)
+            self.sizes[name] = DynamicSize(minimum, maximum)
+        self._narrow_ends(name, minimum, maximum)
         self._narrow_parts(name, formula)
-        bound = f"no less than {least}" if most is None else f"no more than {most}"
+        bound = f"no less than {minimum}" if maximum is None else f"no more than {maximum}"
         self.notes[name] = f"{spelled(formula, str)} must be {bound} for the network's operators"
 
-    def _narrow_ends(self, name: str, least: int, most: int | None) -> None:
+    def _narrow_ends(self, name: str, minimum: int, maximum: int | None) -> None:
         own = self.sizes[name]
-        ends = [end for end in (own.most, most) if end is not None]
-        self._narrow(name, replace(own, least=max(own.least, least), most=min(ends, default=None)))
+        ends = [end for end in (own.maximum, maximum) if end is not None]
+        self._narrow(name, replace(own, minimum=max(own.minimum, minimum), maximum=min(ends, default=None)))
 
     def _narrow_parts(self, name: str, formula: Formula) -> None:
         """Narrow what a size is a sum of: no part is so large, or so small, that the sum is out of its range."""
         made = {part: tirx.Var(part, "int64") for part in names_in(formula)}
-        own = {var: Range(self.sizes[part].least, self.sizes[part].most or LARGEST, 1) for part, var in made.items()}
+        own = {
+            var: Range(self.sizes[part].minimum, self.sizes[part].maximum or LARGEST, 1) for part, var in made.items()
+        }
         size = self.sizes[name]
         with ranges(own):
             value = size_of(formula, lambda part: Size(made[part]))
-            within = parts_within(value, size.least, _NO_END if size.most is None else size.most, own)
+            within = parts_within(value, size.minimum, _NO_END if size.maximum is None else size.maximum, own)
         for part, var in made.items():
             size = self.sizes[part]
-            limited = size.most is not None or within[var].most < LARGEST
-            self._narrow(part, replace(size, least=within[var].least, most=within[var].most if limited else None))
+            limited = size.maximum is not None or within[var].maximum < LARGEST
+            self._narrow(
+                part, replace(size, minimum=within[var].minimum, maximum=within[var].maximum if limited else None)
+            )
 
-    def _narrow(self, name: str, size: OpenSize) -> None:
-        if size.values.least > size.values.most:
+    def _narrow(self, name: str, size: DynamicSize) -> None:
+        if size.values.minimum > size.values.maximum:
             raise CompileError(
                 f"no size of '{name}' fits the network's operators: it would have to be a multiple of {size.multiple} "
-                f"from {size.least} to {size.most or LARGEST}",
+                f"from {size.minimum} to {size.maximum or LARGEST}",
                 hint="give a wider range, such as --shape NAME=LEAST..MOST",
             )
-        if size.most == 0 and name in self.may_be_empty:  # a network of nothing but empty tensors is of no use
+        if size.maximum == 0 and name in self.may_be_empty:  # a network of nothing but empty tensors is of no use
             raise CompileError(
                 f"no size of '{name}' but 0 fits the network's operators",
                 hint="give the sizes that are open, with numbers of your own: --shape NAME=SIZE",
@@ -260,21 +276,21 @@ class Narrowing:
         self.sizes[name] = size
 
 
-def narrowed(build: Callable[[Narrowing], _T], is_tied: bool = False, is_apart: bool = True) -> tuple[_T, Narrowing]:
-    """What `build` makes when open dimensions are narrowed as far as it asks for; it begins anew each time.
+def narrowed(build: Callable[[Refinement], _T], is_tied: bool = False, is_apart: bool = True) -> tuple[_T, Refinement]:
+    """What `build` makes when dynamic dimensions are narrowed as far as it asks for; it begins again each time.
 
     Where that is the only way, there are no programs for single sizes, no dimensions of 0, and sizes that broadcast
     are one size.
 
     Args:
-        build: from what is known of open dimensions.
+        build: from what is known of dynamic dimensions.
         is_tied: whether sizes that broadcast are narrowed so that no size of 1 is repeated.
         is_apart: whether there may be programs for single sizes besides.
 
     Raises:
         CompileError: no size is left.
     """
-    narrowing = Narrowing(is_tied=is_tied, apart={} if is_apart else None)
+    narrowing = Refinement(is_tied=is_tied, apart={} if is_apart else None)
     while True:
         try:
             return _narrowed(build, narrowing)
@@ -285,21 +301,21 @@ def narrowed(build: Callable[[Narrowing], _T], is_tied: bool = False, is_apart: 
             narrowing = simpler
 
 
-def _narrowed(build: Callable[[Narrowing], _T], narrowing: Narrowing) -> tuple[_T, Narrowing]:
-    for _ in range(_MOST_ATTEMPTS):
+def _narrowed(build: Callable[[Refinement], _T], narrowing: Refinement) -> tuple[_T, Refinement]:
+    for _ in range(_MAX_ATTEMPTS):
         try:
             now_built("")
             return build(narrowing), narrowing
-        except Narrowed as found:
+        except Refined as found:
             narrowing.add(found)
         except CompileError as error:
             empty = empty_undecided(error) & narrowing.may_be_empty
-            ends = Narrowed(ends=dict.fromkeys(sorted(empty), (1, None)))
+            ends = Refined(ends=dict.fromkeys(sorted(empty), (1, None)))
             decided = ends if empty else _deciding(error)
             if decided is None or not decided.names <= set(narrowing.sizes):
                 raise
             narrowing.add(decided)
-    raise CompileError("the network's operators ask for ever narrower ranges of its open dimensions")
+    raise CompileError("the network's operators ask for ever narrower ranges of its dynamic dimensions")
 
 
 def _undecided(error: BaseException | None) -> UndecidedError | None:
@@ -309,7 +325,7 @@ def _undecided(error: BaseException | None) -> UndecidedError | None:
     return error
 
 
-def _deciding(error: BaseException) -> Narrowed | None:
+def _deciding(error: BaseException) -> Refined | None:
     """What narrows the dimension that a comparison depends on, if that is what an error is about."""
     cause = _undecided(error)
     if cause is None:
@@ -320,17 +336,17 @@ def _deciding(error: BaseException) -> Narrowed | None:
         return None
     if found is None:
         return None
-    name, least, most = found
-    return Narrowed(ends={name: (least, most)})
+    name, minimum, maximum = found
+    return Refined(ends={name: (minimum, maximum)})
 
 
 def empty_undecided(error: BaseException | None) -> Set[str]:
-    """The open dimensions of which a comparison that an error comes from might be decided if they were never 0."""
+    """The dynamic dimensions of which a comparison that an error comes from might be decided if they were never 0."""
     cause = _undecided(error)
     return frozenset() if cause is None else cause.empty
 
 
-def parts_within(value: Dimension, least: int, most: int, own: Mapping[tirx.Var, Range]) -> dict[tirx.Var, Range]:
+def parts_within(value: Dimension, minimum: int, maximum: int, own: Mapping[tirx.Var, Range]) -> dict[tirx.Var, Range]:
     """The ranges of what a sum has as parts, narrowed so that with the others it may be in a range."""
     made = dict(own)
     for var, values in own.items():
@@ -338,9 +354,9 @@ def parts_within(value: Dimension, least: int, most: int, own: Mapping[tirx.Var,
         if factor is None:
             continue
         low, high = bounds(substituted(value, {var: 0}))
-        ends = [least - high, most - low] if factor > 0 else [low - most, high - least]
+        ends = [minimum - high, maximum - low] if factor > 0 else [low - maximum, high - minimum]
         size = abs(factor)
         made[var] = replace(
-            values, least=max(values.least, -(-ends[0] // size)), most=min(values.most, ends[1] // size)
+            values, minimum=max(values.minimum, -(-ends[0] // size)), maximum=min(values.maximum, ends[1] // size)
         )
     return made

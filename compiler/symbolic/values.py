@@ -1,7 +1,7 @@
-"""What models compute with sizes besides integers: reals and truth values that are known when the sizes are.
+"""What models compute with sizes besides integers: reals and booleans that are known when the sizes are.
 
     Floor(Cast(h) * 0.5)                                    a quotient, then an integer again
-    Where(Equal(shape, -1), other, shape)                   a truth value
+    Where(Equal(shape, -1), other, shape)                   a boolean
 
 Reals are exact quotients of integers. A constant such as 0.3333333 is taken for the simple fraction that is nearest.
 """
@@ -39,9 +39,9 @@ from nnefc.symbolic.expressions import use_count
 from nnefc.symbolic.prover import known
 
 __all__ = [
+    "Boolean",
     "Condition",
     "Quotient",
-    "Truth",
     "all_hold",
     "both",
     "choice_of",
@@ -66,7 +66,8 @@ __all__ = [
 _SIMPLE = 1024
 """The largest denominator of a fraction that a constant is taken for."""
 _FEW_USES = 4
-"""Uses of open dimensions in a dividend that is written twice where it may be negative: ranges simplify the result."""
+"""Uses of dynamic dimensions in a dividend that is written twice where it may be negative: ranges simplify the
+result."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,10 +136,10 @@ def truncated(value: Quotient) -> Dimension:
 
 def whole_quotient(one: Dimension, other: Dimension) -> Dimension:
     """The quotient of integers, rounded towards zero: downwards where nothing is negative."""
-    least, most = bounds(other)
-    if least <= 0 <= most:
+    minimum, maximum = bounds(other)
+    if minimum <= 0 <= maximum:
         raise ValueError("a size that may be 0 is divided by")
-    if most < 0:
+    if maximum < 0:
         return -whole_quotient(one, -other)
     if not may_exceed(0, one) or use_count(expression(one)) <= _FEW_USES:
         return greatest(one, 0) // other - greatest(-one, 0) // other
@@ -158,7 +159,7 @@ def rounded(value: Quotient) -> Dimension:
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """A truth value that follows from the sizes, as an expression of TVM."""
+    """A boolean that follows from the sizes, as an expression of TVM."""
 
     expr: tirx.Expr
 
@@ -171,7 +172,7 @@ class Condition:
         return dimension(tirx.Select(self.expr, expression(1), expression(0)))
 
 
-Truth: TypeAlias = "bool | Condition"
+Boolean: TypeAlias = "bool | Condition"
 
 
 def _sides(one: Any, other: Any) -> tuple[Dimension, Dimension]:
@@ -182,16 +183,16 @@ def _sides(one: Any, other: Any) -> tuple[Dimension, Dimension]:
     return a.above * b.below, b.above * a.below
 
 
-def equal(one: Any, other: Any) -> Truth:
+def equal(one: Any, other: Any) -> Boolean:
     """Whether two numbers are equal."""
     a, b = _sides(one, other)
-    least, most = bounds(a - b)
-    if a == b or not least <= 0 <= most:
+    minimum, maximum = bounds(a - b)
+    if a == b or not minimum <= 0 <= maximum:
         return bool(a == b)
     return Condition(tirx.EQ(expression(a), expression(b)))
 
 
-def less(one: Any, other: Any) -> Truth:
+def less(one: Any, other: Any) -> Boolean:
     """Whether a number is less than another one."""
     a, b = _sides(one, other)
     if known_less(a, b):
@@ -199,17 +200,17 @@ def less(one: Any, other: Any) -> Truth:
     return Condition(expression(a) < expression(b)) if may_exceed(b, a) else False
 
 
-def less_or_equal(one: Any, other: Any) -> Truth:
+def less_or_equal(one: Any, other: Any) -> Boolean:
     """Whether a number is not greater than another one."""
     return negated(less(other, one))
 
 
-def negated(truth: Truth) -> Truth:
+def negated(truth: Boolean) -> Boolean:
     """The opposite."""
     return Condition(tirx.Not(truth.expr)) if isinstance(truth, Condition) else not truth
 
 
-def both(one: Truth, other: Truth) -> Truth:
+def both(one: Boolean, other: Boolean) -> Boolean:
     """Whether both hold."""
     if isinstance(one, Condition) and isinstance(other, Condition):
         return Condition(tirx.And(one.expr, other.expr))
@@ -217,56 +218,56 @@ def both(one: Truth, other: Truth) -> Truth:
     return left if known else False
 
 
-def all_hold(truths: Iterable[Truth]) -> Truth:
+def all_hold(booleans: Iterable[Boolean]) -> Boolean:
     """Whether each of them holds."""
-    made: Truth = True
-    for truth in truths:
+    made: Boolean = True
+    for truth in booleans:
         made = both(made, truth)
     return made
 
 
-def possible_ranges(truth: Truth) -> dict[str, Range]:
-    """For each open dimension that a truth value depends on, by name, a range outside of which it does not hold."""
+def possible_ranges(truth: Boolean) -> dict[str, Range]:
+    """For each dynamic dimension that a boolean depends on, by name, a range outside of which it does not hold."""
     if not isinstance(truth, Condition):
         return {}
     ranges_of = ((var, _possible_range(truth, var, range_of(var))) for var in variables(truth.expr))
-    return {str(var.name): found for var, found in ranges_of if found.least <= found.most}
+    return {str(var.name): found for var, found in ranges_of if found.minimum <= found.maximum}
 
 
 @dataclass(frozen=True)
 class SingleSize:
-    """The only size of an open dimension for which a condition holds, or for which alone it does not hold."""
+    """The only size of a dynamic dimension for which a condition holds, or for which alone it does not hold."""
 
     name: str
     size: int
     holds: bool
 
 
-def single_size(truth: Truth) -> SingleSize | None:
-    """The size that a truth value depends on, if that is all that it depends on."""
+def single_size(truth: Boolean) -> SingleSize | None:
+    """The size that a boolean depends on, if that is all that it depends on."""
     if not isinstance(truth, Condition) or len(variables(truth.expr)) != 1:
         return None
     (var,) = variables(truth.expr)
     for each, holds in ((truth, True), (negated(truth), False)):
         for name, values in possible_ranges(each).items():
-            if values.least == values.most and range_of(var).least < range_of(var).most:
-                return SingleSize(name, values.least * range_of(var).multiple, holds)
+            if values.minimum == values.maximum and range_of(var).minimum < range_of(var).maximum:
+                return SingleSize(name, values.minimum * range_of(var).multiple, holds)
     return None
 
 
 def _possible_range(truth: Condition, var: tirx.Var, own: Range) -> Range:
-    def may_hold(least: int, most: int) -> bool:
-        with ranges({**known_ranges(), var: replace(own, least=least, most=most, typical=least)}):
+    def may_hold(minimum: int, maximum: int) -> bool:
+        with ranges({**known_ranges(), var: replace(own, minimum=minimum, maximum=maximum, size_hint=minimum)}):
             return not is_never(truth.expr)
 
-    upwards = range(own.least, own.most + 1)
-    least = own.least + bisect_left(upwards, True, key=lambda most: may_hold(own.least, most))
-    most = own.most - bisect_left(upwards[::-1], True, key=lambda first: may_hold(first, own.most))
-    return replace(own, least=least, most=most, typical=max(least, min(most, own.typical)))
+    upwards = range(own.minimum, own.maximum + 1)
+    minimum = own.minimum + bisect_left(upwards, True, key=lambda maximum: may_hold(own.minimum, maximum))
+    maximum = own.maximum - bisect_left(upwards[::-1], True, key=lambda first: may_hold(first, own.maximum))
+    return replace(own, minimum=minimum, maximum=maximum, size_hint=max(minimum, min(maximum, own.size_hint)))
 
 
-def chosen(truth: Truth, one: Any, other: Any) -> Any:
-    """`one` if a truth value holds, else `other`."""
+def chosen(truth: Boolean, one: Any, other: Any) -> Any:
+    """`one` if a boolean holds, else `other`."""
     if not isinstance(truth, Condition):
         return one if truth else other
     if isinstance(one, Quotient) or isinstance(other, Quotient):
@@ -329,13 +330,13 @@ def is_negative_unless(condition: Condition, size: Dimension) -> bool:
     return False
 
 
-def either(one: Truth, other: Truth) -> Truth:
+def either(one: Boolean, other: Boolean) -> Boolean:
     """Whether one of them holds."""
     return negated(both(negated(one), negated(other)))
 
 
 def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function on all items of arrays of objects, which broadcast."""
+    """The function on all elements of arrays of objects, which broadcast."""
     made = np.frompyfunc(function, function.__code__.co_argcount, 1)
 
     def whole(*arrays: Any) -> Any:
@@ -344,15 +345,15 @@ def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
     return whole
 
 
-def integer_parts(items: Any) -> list[Any]:
-    """Arrays of integers that an array's quotients are of, above and below; of its truth values, 1 and 0; its sizes."""
-    if any(isinstance(item, Quotient) for item in items.flat):
-        return [elementwise(lambda q: q.above)(items), elementwise(lambda q: q.below)(items)]
-    return [elementwise(_integer)(items)]
+def integer_parts(elements: Any) -> list[Any]:
+    """Arrays of integers that an array's quotients are of, above and below; of its booleans, 1 and 0; its sizes."""
+    if any(isinstance(element, Quotient) for element in elements.flat):
+        return [elementwise(lambda q: q.above)(elements), elementwise(lambda q: q.below)(elements)]
+    return [elementwise(_integer)(elements)]
 
 
-def _integer(item: Any) -> Dimension:
-    """A size, or a truth value as 1 or 0."""
-    if isinstance(item, Condition):
-        return item.size
-    return item if isinstance(item, Size) else int(item)
+def _integer(element: Any) -> Dimension:
+    """A size, or a boolean as 1 or 0."""
+    if isinstance(element, Condition):
+        return element.size
+    return element if isinstance(element, Size) else int(element)

@@ -3,7 +3,7 @@
     python build.py [FOLDER]
     python build.py [FOLDER] --pictures squeezenet.onnx --labels labels.txt
 
-Digits come from examples/digits. A network for pictures takes one picture, [1, channels, height, width] in float32,
+Digits come from examples/digits. A network for images takes one image, [1, channels, height, width] in float32,
 whose pixels have the mean and the deviation of ImageNet's, and gives a number for each class; labels are one a line.
 Each network is compiled twice: with relaxed SIMD and threads for the browsers that have these, and without.
 """
@@ -38,7 +38,7 @@ def compiled(model: Path, name: str, folder: Path) -> list[dict[str, object]]:
 
 def build(
     folder: Path,
-    pictures: Path | None = None,
+    images: Path | None = None,
     labels: Path | None = None,
     mean: tuple[float, ...] = (0.485, 0.456, 0.406),
     deviation: tuple[float, ...] = (0.229, 0.224, 0.225),
@@ -48,9 +48,9 @@ def build(
     for source in (*(HERE / name for name in PAGE), *(RUNTIME / name for name in LOADER)):
         shutil.copy(source, folder)
     networks: dict[str, object] = {"digits": {"files": compiled(DIGITS, "digits", folder)}}
-    if pictures is not None:
+    if images is not None:
         names = labels.read_text(encoding="utf-8").splitlines() if labels is not None else []
-        files = compiled(pictures, "pictures", folder)
+        files = compiled(images, "pictures", folder)
         networks["pictures"] = {"files": files, "labels": names, "mean": mean, "deviation": deviation}
     (folder / "networks.json").write_text(json.dumps(networks), encoding="utf-8")
 
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--pictures", type=Path, metavar="MODEL")
     parser.add_argument("--labels", type=Path, metavar="FILE")
     arguments = parser.parse_args()
-    build(arguments.folder, arguments.pictures, arguments.labels)
+    build(arguments.folder, arguments.images, arguments.labels)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ int main(int argc, char **argv) {
     if (weights_file == NULL || key_file == NULL || fread(key, 1, KEY_BYTES, key_file) != KEY_BYTES)
         return fail("usage: encrypted FILE.weights KEY");
     fclose(key_file);
-    /* whole blocks of 64 bytes, at a multiple of 64, and one for OpenSSL */
+    /* full blocks of 64 bytes, at a multiple of 64, and one for OpenSSL */
     unsigned char *weights = aligned_alloc(64, (size_t)(network->constant_bytes / 64 + 2) * 64);
     int failed = weights == NULL ? fail("out of memory") : decrypt(weights_file, key, weights, network->constant_bytes);
     fclose(weights_file);

@@ -26,9 +26,9 @@ class SoftThreshold(custom.CustomOperator):
     def lower(self, at, x):
         def element(given, index):
             (tensor,) = given
-            item, zero = tensor(*index), tirx.const(0, tensor.dtype)
-            moved = tirx.max(tirx.abs(item) - tirx.const(self.level, tensor.dtype), zero)
-            return tirx.Select(item < zero, -moved, moved)
+            scalar, zero = tensor(*index), tirx.const(0, tensor.dtype)
+            moved = tirx.max(tirx.abs(scalar) - tirx.const(self.level, tensor.dtype), zero)
+            return tirx.Select(scalar < zero, -moved, moved)
 
         return at.elements(custom.shape_of(x), element, x, name="soft_threshold")
 

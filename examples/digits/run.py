@@ -1,4 +1,4 @@
-"""Compile the digits network, load the library, and classify the pictures that its training never saw.
+"""Compile the digits network, load the library, and classify the images that its training never saw.
 
 python examples/digits/run.py
 """
@@ -20,13 +20,13 @@ HALVES = " ▄▀█"  # index = 2 * upper pixel + lower pixel
 
 
 def as_text(image: np.ndarray) -> list[str]:
-    """A picture, uint8 [1, 8, 8] of 0 to 16, as four lines: one character shows two pixels, one above the other."""
+    """An image, uint8 [1, 8, 8] of 0 to 16, as four lines: one character shows two pixels, one above the other."""
     ink = (image[0] >= 7).astype(int)
     return ["".join(HALVES[2 * u + d] for u, d in zip(ink[y], ink[y + 1], strict=True)) for y in (0, 2, 4, 6)]
 
 
 def show(images: np.ndarray, answers: np.ndarray, labels: np.ndarray) -> None:
-    """Some pictures side by side, under each the answer, and the truth where the answer is wrong."""
+    """Some images side by side, under each the answer, and the truth where the answer is wrong."""
     for line in zip(*(as_text(image) for image in images), strict=True):
         print("   ".join(line))
     captions = [str(a) if a == b else f"{a}, not {b}" for a, b in zip(answers, labels, strict=True)]
@@ -48,9 +48,9 @@ def main() -> int:
         with nnefc.load(library, threads=1) as model:
             answers = np.empty(len(labels), np.int64)
             times = np.empty(len(labels))
-            for i, picture in enumerate(pixels):
+            for i, image in enumerate(pixels):
                 start = time.perf_counter()
-                probability = model(picture[None])
+                probability = model(image[None])
                 times[i] = time.perf_counter() - start
                 answers[i] = probability.argmax()
 
@@ -58,8 +58,8 @@ def main() -> int:
     shown = np.concatenate([wrong[:2], np.setdiff1d(np.arange(len(labels)), wrong)])[:SHOWN]
     show(images[shown], answers[shown], labels[shown])
     print(
-        f"\nRight on {len(labels) - len(wrong)} of {len(labels)} held-back pictures"
-        f" ({1 - len(wrong) / len(labels):.1%}), {np.median(times) * 1e6:.0f} µs a picture (median, one thread)"
+        f"\nRight on {len(labels) - len(wrong)} of {len(labels)} held-back images"
+        f" ({1 - len(wrong) / len(labels):.1%}), {np.median(times) * 1e6:.0f} µs an image (median, one thread)"
     )
     return 0
 

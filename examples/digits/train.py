@@ -1,9 +1,9 @@
-"""Train the digits network and write it as NNEF. Needs scikit-learn for the pictures: pip install -e .[train]
+"""Train the digits network and write it as NNEF. Needs scikit-learn for the images: pip install -e .[train]
 
     python examples/digits/train.py            # about a minute; writes model.nnef/ and test.npz beside this file
 
-The pictures are scikit-learn's `load_digits`: 1,797 handwritten digits of 8 x 8 pixels, values 0 to 16. Every fifth
-picture of each digit, in a seeded order, is held back: training never sees those, and nothing was chosen by them.
+The images are scikit-learn's `load_digits`: 1,797 handwritten digits of 8 x 8 pixels, values 0 to 16. Every fifth
+image of each digit, in a seeded order, is held back: training never sees those, and nothing was chosen by them.
 The network and Adam are written out in NumPy. Everything is seeded, so a second run writes the same files.
 """
 
@@ -20,7 +20,7 @@ from nnefc.frontends.nnef.files.tensor_file import write_tensor
 
 HERE = Path(__file__).parent
 SEED = 0
-HELD_BACK = 5  # one picture in five
+HELD_BACK = 5  # one image in five
 EPOCHS = 40
 BATCH = 32
 LEARNING_RATE = 2e-3
@@ -69,7 +69,7 @@ graph digits(image) -> (probability)
 
 
 def split(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Pictures uint8 [n, 1, 8, 8] and labels int64 [n]: those to learn from, then those held back."""
+    """Images uint8 [n, 1, 8, 8] and labels int64 [n]: those to learn from, then those held back."""
     from sklearn.datasets import load_digits  # here, so that the arithmetic can be tested without scikit-learn
 
     digits = load_digits()
@@ -82,7 +82,7 @@ def split(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray,
 
 
 def shifted(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Each picture [n, 1, 8, 8] moved by at most one pixel each way, so that the network learns not to mind."""
+    """Each image [n, 1, 8, 8] moved by at most one pixel each way, so that the network learns not to mind."""
     padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = sliding_window_view(padded, (8, 8), axis=(2, 3))  # [n, 1, 3, 3, 8, 8]
     move = rng.integers(0, 3, (2, len(images)))
@@ -234,7 +234,7 @@ def train(images: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> P
 
 
 def classify(images: np.ndarray, p: Parameters) -> np.ndarray:
-    """The probabilities [n, 10] of pictures [n, 1, 8, 8], as the compiled network computes them."""
+    """The probabilities [n, 10] of images [n, 1, 8, 8], as the compiled network computes them."""
 
     def normalize(x: np.ndarray, layer: str) -> np.ndarray:
         mean, variance, scale, offset = (
@@ -264,10 +264,10 @@ def write(folder: Path, values: Parameters) -> None:
 def main() -> int:
     rng = np.random.default_rng(SEED)
     images, labels, held_images, held_labels = split(rng)
-    print(f"{len(labels)} pictures to learn from, {len(held_labels)} held back")
+    print(f"{len(labels)} images to learn from, {len(held_labels)} held back")
     values = train(images, labels, rng)
     right = int((classify(held_images, values).argmax(1) == held_labels).sum())
-    print(f"right on the pictures held back: {right} of {len(held_labels)} ({right / len(held_labels):.1%})")
+    print(f"right on the images held back: {right} of {len(held_labels)} ({right / len(held_labels):.1%})")
     write(HERE / "model.nnef", values)
     np.savez_compressed(HERE / "test.npz", images=held_images, labels=held_labels)
     return 0

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["pictures", "tell"]
+__all__ = ["images", "tell"]
 
 FILE = Path(__file__).parents[1] / "digits" / "test.npz"
 
 
-def pictures() -> np.ndarray:
+def images() -> np.ndarray:
     """float32 [364, 1, 8, 8], from 0 to 1."""
     return np.load(FILE)["images"].astype(np.float32) / np.float32(16)
 

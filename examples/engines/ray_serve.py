@@ -1,4 +1,4 @@
-"""Ray Serve: a library in a replica, which answers single pictures in batches.
+"""Ray Serve: a library in a replica, which answers single images in batches.
 
 python examples/engines/ray_serve.py digits.so
 """

@@ -1,4 +1,4 @@
-"""Spark: a library as a pandas UDF over a column of pictures.
+"""Spark: a library as a pandas UDF over a column of images.
 
 python examples/engines/spark_udf.py digits.so
 """

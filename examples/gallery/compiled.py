@@ -34,12 +34,12 @@ def read_sound(path: str | Path, rate: int) -> np.ndarray:
         samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")[::channels].astype(np.float32) / 32768
     if its_rate == rate:
         return samples
-    places = np.arange(len(samples) * rate // its_rate) * (its_rate / rate)
+    positions = np.arange(len(samples) * rate // its_rate) * (its_rate / rate)
     if its_rate > rate:  # what the new rate cannot hold is taken out first
         width = 8 * its_rate // rate
         tap = np.sinc(np.arange(-width, width + 1) * rate / its_rate) * np.hanning(2 * width + 1)
         samples = np.convolve(samples, (tap / tap.sum()).astype(np.float32), "same")
-    return np.interp(places, np.arange(len(samples)), samples).astype(np.float32)
+    return np.interp(positions, np.arange(len(samples)), samples).astype(np.float32)
 
 
 def write_sound(path: str | Path, samples: np.ndarray, rate: int) -> None:

@@ -1,7 +1,7 @@
 """Boxes around what a detector finds: YOLOX with the choice of the best boxes inside the library.
 
 The model gives a score and an offset at each of 3,549 places. This script appends what turns them into boxes, with
-ONNX's NonMaxSuppression: how many there are depends on the picture, and the library returns just these.
+ONNX's NonMaxSuppression: how many there are depends on the image, and the library returns just these.
 
 python detection.py [picture.png]
 """
@@ -71,31 +71,31 @@ def with_boxes(model: onnx.ModelProto) -> onnx.ModelProto:
     return compose.merge_models(model, compose.add_prefix(more, "nms/"), [(model.graph.output[0].name, "nms/found")])
 
 
-def detected(picture: Image.Image) -> list[tuple[float, tuple[float, ...]]]:
-    """Scores and boxes of a picture, in its own pixels."""
+def detected(image: Image.Image) -> list[tuple[float, tuple[float, ...]]]:
+    """Scores and boxes of an image, in its own pixels."""
     path = OUT / "detector.onnx"
     if not path.exists():
         OUT.mkdir(exist_ok=True)
         package = find_spec("ddddocr")  # not imported: its own runtime is not needed
         assert package is not None and package.origin is not None
         onnx.save(with_boxes(onnx.load(Path(package.origin).parent / "common_det.onnx")), path)
-    scale = SIDE / max(picture.size)
+    scale = SIDE / max(image.size)
     frame = Image.new("RGB", (SIDE, SIDE), (114, 114, 114))
-    frame.paste(picture.resize((round(picture.width * scale), round(picture.height * scale))))
+    frame.paste(image.resize((round(image.width * scale), round(image.height * scale))))
     boxes, scores = compiled(path)(np.asarray(frame, np.float32)[..., ::-1].transpose(2, 0, 1)[None].copy())
     return [(float(score), tuple(box / scale)) for score, box in zip(scores, boxes, strict=True)]
 
 
 def sample() -> Image.Image:
-    """A picture with six characters here and there."""
-    picture = Image.new("RGB", (360, 200), (225, 225, 210))
-    draw = ImageDraw.Draw(picture)
+    """An image with six characters here and there."""
+    image = Image.new("RGB", (360, 200), (225, 225, 210))
+    draw = ImageDraw.Draw(image)
     for number, (x, y) in enumerate([(20, 30), (85, 110), (140, 25), (200, 120), (250, 40), (305, 110)]):
         draw.text((x, y), "nnefc7"[number], fill=(30, 20 + 30 * number, 120), font=ImageFont.load_default(48))
-    return picture
+    return image
 
 
 if __name__ == "__main__":
-    picture = Image.open(sys.argv[1]).convert("RGB") if len(sys.argv) > 1 else sample()
-    for score, (left, top, right, bottom) in detected(picture):
+    image = Image.open(sys.argv[1]).convert("RGB") if len(sys.argv) > 1 else sample()
+    for score, (left, top, right, bottom) in detected(image):
         print(f"{score:6.1%}  from ({left:.0f}, {top:.0f}) to ({right:.0f}, {bottom:.0f})")

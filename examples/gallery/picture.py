@@ -1,4 +1,4 @@
-"""What a picture shows: EfficientNet-Lite0 of PyTorch, compiled as the module is.
+"""What an image shows: EfficientNet-Lite0 of PyTorch, compiled as the module is.
 
 python picture.py [picture.jpg]
 """
@@ -23,12 +23,12 @@ SIZE = 224
 
 
 def prepared(path: str | Path) -> np.ndarray:
-    """A picture as the network was trained to see it: float32[1, 3, 224, 224] in -1..1, its middle square."""
-    picture = Image.open(path).convert("RGB")
-    side = min(picture.size)
-    left, top = ((length - side) // 2 for length in picture.size)
-    picture = picture.resize((SIZE, SIZE), Image.Resampling.BICUBIC, (left, top, left + side, top + side))
-    return np.asarray(picture, np.float32).transpose(2, 0, 1)[None] / 127.5 - 1
+    """An image as the network was trained to see it: float32[1, 3, 224, 224] in -1..1, its middle square."""
+    image = Image.open(path).convert("RGB")
+    side = min(image.size)
+    left, top = ((length - side) // 2 for length in image.size)
+    image = image.resize((SIZE, SIZE), Image.Resampling.BICUBIC, (left, top, left + side, top + side))
+    return np.asarray(image, np.float32).transpose(2, 0, 1)[None] / 127.5 - 1
 
 
 def classifier() -> nnefc.Model:

@@ -1,4 +1,4 @@
-"""The text in a picture: PP-OCR, a network that finds lines and one that reads them, both for pictures of all sizes.
+"""The text in an image: PP-OCR, a network that finds lines and one that reads them, both for images of all sizes.
 
 python reading.py [picture.png]
 """
@@ -27,39 +27,39 @@ def models() -> Path:
     return Path(package.origin).parent / "models"
 
 
-def planes(picture: Image.Image) -> np.ndarray:
+def planes(image: Image.Image) -> np.ndarray:
     """float32[1, 3, h, w] in -1..1, blue first."""
-    return np.asarray(picture, np.float32)[..., ::-1].transpose(2, 0, 1)[None] / 127.5 - 1
+    return np.asarray(image, np.float32)[..., ::-1].transpose(2, 0, 1)[None] / 127.5 - 1
 
 
-def lines(picture: Image.Image) -> Iterator[Box]:
+def lines(image: Image.Image) -> Iterator[Box]:
     """Where there is text, from top to bottom."""
     finder = compiled(models() / "ch_PP-OCRv4_det_infer.onnx", shape={"x": (1, 3, "32..2048:32", "32..2048:32")})
-    width, height = (max(32, round(side / 32) * 32) for side in picture.size)
-    (((likely,),),) = (finder(planes(picture.resize((width, height)))),)
-    places, _ = ndimage.label(likely > 0.3)
-    for rows, columns in ndimage.find_objects(places):
+    width, height = (max(32, round(side / 32) * 32) for side in image.size)
+    (((likely,),),) = (finder(planes(image.resize((width, height)))),)
+    positions, _ = ndimage.label(likely > 0.3)
+    for rows, columns in ndimage.find_objects(positions):
         if rows.stop - rows.start < 3 or likely[rows, columns].max() < 0.6:
             continue
         margin = 0.4 * (rows.stop - rows.start)  # the network marks the middle of a line
         sides = columns.start - margin, rows.start - margin, columns.stop + margin, rows.stop + margin
-        scales = (picture.width / width, picture.height / height) * 2
+        scales = (image.width / width, image.height / height) * 2
         left, top, right, bottom = (round(side * scale) for side, scale in zip(sides, scales, strict=True))
-        yield max(left, 0), max(top, 0), min(right, picture.width), min(bottom, picture.height)
+        yield max(left, 0), max(top, 0), min(right, image.width), min(bottom, image.height)
 
 
-def read(picture: Image.Image) -> Iterator[tuple[Box, str]]:
-    """The lines of text in a picture, and where they are."""
+def read(image: Image.Image) -> Iterator[tuple[Box, str]]:
+    """The lines of text in an image, and where they are."""
     model = models() / "ch_PP-OCRv4_rec_infer.onnx"
     reader = compiled(model, shape={"x": (1, 3, 48, "32..4096")})
     (characters,) = (each.value for each in onnx.load(model).metadata_props if each.key == "character")
     alphabet = ["", *characters.splitlines(), " "]
-    for box in lines(picture):
-        line = picture.crop(box)
+    for box in lines(image):
+        line = image.crop(box)
         line = line.resize((max(48, line.width * 48 // line.height), 48), Image.Resampling.BICUBIC)
         best = reader(planes(line))[0].argmax(axis=-1)
         changes = np.flatnonzero(np.diff(best, prepend=0))  # a character that is seen twice in a row is one
-        yield box, "".join(alphabet[best[place]] for place in changes)
+        yield box, "".join(alphabet[best[position]] for position in changes)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def model() -> onnx.ModelProto:
 
 
 def correct(device: nnefc.Model, images: np.ndarray, labels: np.ndarray) -> float:
-    """The share of the pictures that the parameters in the session read right."""
+    """The share of the images that the parameters in the session read right."""
     w1, b1, w2, b2 = (device.read_state(name) for name in PARAMETERS)
     return float(((np.maximum(images @ w1 + b1, 0) @ w2 + b2).argmax(axis=1) == labels).mean())
 
@@ -99,7 +99,7 @@ def main() -> None:
     data = np.load(DATA)
     images, labels = data["images"].reshape(-1, PIXELS).astype(np.float32) / 16, data["labels"].astype(np.int64)
     half = len(images) // 2
-    print(f"before: {correct(device, images[half:], labels[half:]):.1%} of the pictures that it does not learn from")
+    print(f"before: {correct(device, images[half:], labels[half:]):.1%} of the images that it does not learn from")
     rng = np.random.default_rng(2)
     for step in range(1, 601):
         chosen = rng.integers(0, half, BATCH)

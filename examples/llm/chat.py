@@ -117,9 +117,9 @@ def forget_all_but(model: nnefc.Model, read: Sequence[int], tokens: Sequence[int
 
     At least one token is left to be read.
     """
-    most = min(int(model.read_state("P")), len(tokens) - 1)
-    pairs = zip(read[:most], tokens, strict=False)
-    known = next((n for n, (old, new) in enumerate(pairs) if old != new), min(most, len(read)))
+    maximum = min(int(model.read_state("P")), len(tokens) - 1)
+    pairs = zip(read[:maximum], tokens, strict=False)
+    known = next((n for n, (old, new) in enumerate(pairs) if old != new), min(maximum, len(read)))
     model.write_state("P", known)
     return known
 
@@ -173,8 +173,8 @@ def main() -> None:
                 raise SystemExit(f"the conversation has more than {args.context} tokens; see --context")
             start, parts = time.perf_counter(), []
             known = forget_all_but(model, read, tokens)
-            most = args.context - len(tokens)
-            found = model.generate(tokens[known:], most=most, end=vocabulary.end, **choice)
+            maximum = args.context - len(tokens)
+            found = model.generate(tokens[known:], most=maximum, end=vocabulary.end, **choice)
             read = tokens
             for token, text in answer(found, vocabulary):
                 print(text, end="", flush=True)

@@ -21,16 +21,16 @@ _SECONDS = 5
 """Of processor time."""
 _PATIENCE = 30
 """Seconds on the clock."""
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 """Of memory, where the system can limit it."""
-_MOST_TEXT = 4 << 20
+_MAX_TEXT = 4 << 20
 """Characters that a template may write."""
-_MOST_SHOWN = 300
+_MAX_SHOWN = 300
 """Characters of an error's text."""
 
 _TOO_MUCH = (
-    f"it takes too much to render: the limits are {_SECONDS} seconds, {_MOST_BYTES >> 30} GiB of memory, and "
-    f"{_MOST_TEXT >> 20} million characters"
+    f"it takes too much to render: the limits are {_SECONDS} seconds, {_MAX_BYTES >> 30} GiB of memory, and "
+    f"{_MAX_TEXT >> 20} million characters"
 )
 
 
@@ -47,7 +47,7 @@ def rendered(template: str, values: Mapping[str, Any]) -> str:
     Raises:
         TemplateError: the template is wrong, refuses the conversation, or exceeds a limit.
     """
-    limits = {"seconds": _SECONDS, "bytes": _MOST_BYTES, "letters": _MOST_TEXT}
+    limits = {"seconds": _SECONDS, "bytes": _MAX_BYTES, "letters": _MAX_TEXT}
     request = json.dumps({"template": template, "values": dict(values), "limits": limits}).encode()
     try:
         done = subprocess.run(
@@ -66,7 +66,7 @@ def rendered(template: str, values: Mapping[str, Any]) -> str:
 
 def _shown(message: str) -> str:
     """The beginning of a text that a template may have chosen, without what a terminal would obey."""
-    return "".join(letter if letter.isprintable() else " " for letter in message[:_MOST_SHOWN])
+    return "".join(letter if letter.isprintable() else " " for letter in message[:_MAX_SHOWN])
 
 
 def main() -> None:
@@ -87,13 +87,13 @@ def main() -> None:
     sys.stdout.buffer.write(json.dumps(answer).encode())
 
 
-def _limit(most_bytes: int, seconds: int) -> None:
+def _limit(max_bytes: int, seconds: int) -> None:
     """Limit the memory and the time of this process, where the system can."""
     try:
         import resource
     except ImportError:
         return
-    for kind, value in ((resource.RLIMIT_AS, most_bytes), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0)):
+    for kind, value in ((resource.RLIMIT_AS, max_bytes), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0)):
         with suppress(ValueError, OSError):  # a lower limit holds already
             resource.setrlimit(kind, (value, value))
 

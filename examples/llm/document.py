@@ -116,7 +116,7 @@ _PARALLEL_LAYER = """\
 
 @dataclass(frozen=True)
 class Sizes:
-    """Numbers of a model: heads of queries, of keys; items of a head, of an embedding; words; the most tokens."""
+    """Numbers of a model: heads of queries, of keys; elements of a head, of an embedding; words; the most tokens."""
 
     heads: int
     key_heads: int
@@ -209,7 +209,7 @@ def document(
         attended=_of(f"reshape(transpose(found, axes = [0, 2, 1, 3]), shape = [{flat}, {inner}])", "o", own.attention),
         feed_parameters=_parameters(own.feed),
         fed=_fed(style, own.feed),
-        chosen=_CHOSEN.format(most=sample) if choice else "",
+        chosen=_CHOSEN.format(maximum=sample) if choice else "",
         more_inputs="".join(f", {name}" for name in [*["sequences"] * several, *choice]),
         result="token" if sample else "logits",
         externals=_externals(rows, several, choice),

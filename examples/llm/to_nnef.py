@@ -4,8 +4,8 @@
     python to_nnef.py model.gguf model/ --sequences 8          # several conversations side by side
     python to_nnef.py model.gguf model/ --sample 40            # the network chooses one of the 40 likeliest tokens
 
-The document uses what tract adds to NNEF, open sizes with names, and nnefc's attention, with caches of keys and values
-that a session keeps. Matrices keep the blocks that they have in the file.
+The document uses what tract adds to NNEF, dynamic sizes with names, and nnefc's attention, with caches of keys and
+values that a session keeps. Matrices keep the blocks that they have in the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from document import Layer, Sizes, Style, document
 from gguf import GGUFReader
 
-_BLOCKS = 0x4747 << 16  # the header's item type of blocks, with ggml's number of their format
+_BLOCKS = 0x4747 << 16  # the header's element type of blocks, with ggml's number of their format
 _STORED = {"F32": None, "Q4_0": 2, "Q4_1": 3, "Q8_0": 8}
 _GELU = "tract_core_gelu_approx"
 
@@ -31,7 +31,7 @@ class Architecture:
     """What an architecture does that its files do not say.
 
     Attributes:
-        neighbours: whether positions turn neighbouring items of a head, not items of its two halves.
+        neighbours: whether positions turn neighbouring elements of a head, not elements of its two halves.
         activation: of the feed-forward layers.
         gated: whether these have gates.
         parallel: whether attention and feed-forward layer of a layer have one operand.
@@ -121,7 +121,7 @@ class Model:
     # Positions
 
     def _of_positions(self) -> dict[str, np.ndarray]:
-        """By how much heads turn from one position to the next: an angle for each pair of items; by name."""
+        """By how much heads turn from one position to the next: an angle for each pair of elements; by name."""
         scaling = self._given("rope.scaling.type")
         if scaling not in (None, "none", "linear") or any(name.startswith("rope_factors") for name in self._tensors):
             raise self._refused(f"positions that are scaled ({scaling or 'longrope'}) are not supported")
@@ -135,16 +135,16 @@ class Model:
         if self._architecture.local_base is not None:
             base = float(self._given("rope.freq_base_swa") or self._architecture.local_base)
             found["local_frequencies"] = base**-exponents
-        rest = np.zeros((self.width - self.turned) // 2)
-        return {name: np.tile(np.concatenate([pairs, rest]), 2) for name, pairs in found.items()}
+        tail = np.zeros((self.width - self.turned) // 2)
+        return {name: np.tile(np.concatenate([pairs, tail]), 2) for name, pairs in found.items()}
 
     def _pairs_in_halves(self) -> np.ndarray:
-        """The items of a head in the order in which those that are turned together are as far apart as its halves.
+        """The elements of a head in the order in which those that are turned together are as far apart as its halves.
 
-        Items that are not turned come last in each half, as pairs with the angle 0.
+        Elements that are not turned come last in each half, as pairs with the angle 0.
         """
-        items, half = np.arange(self.width), self.turned // 2
-        turned, others = items[: self.turned], items[self.turned :]
+        elements, half = np.arange(self.width), self.turned // 2
+        turned, others = elements[: self.turned], elements[self.turned :]
         first, second = (turned[::2], turned[1::2]) if self._architecture.neighbours else (turned[:half], turned[half:])
         return np.concatenate([first, others[: len(others) // 2], second, others[len(others) // 2 :]])
 
@@ -255,7 +255,7 @@ class Model:
     def _file(self, name: str, tensor: Stored) -> bytes:
         if tensor.kind not in _STORED:
             raise self._refused(
-                f"the tensor '{name}' has items of the type {tensor.kind}, only {', '.join(_STORED)} are supported"
+                f"the tensor '{name}' has elements of the type {tensor.kind}, only {', '.join(_STORED)} are supported"
             )
         code, data = _STORED[tensor.kind], tensor.data
         if code is None:
@@ -267,10 +267,12 @@ def _file(array: np.ndarray) -> bytes:
     return _header(array.nbytes, array.shape, array.itemsize * 8, 0) + array.tobytes()
 
 
-def _header(data_bytes: int, shape: Sequence[int], bits: int, item_type: int) -> bytes:
+def _header(data_bytes: int, shape: Sequence[int], bits: int, element_type: int) -> bytes:
     """Of a tensor's file, as NNEF 1.0 defines it."""
     sizes = [*shape, *[0] * (8 - len(shape))]
-    return struct.pack("<2sBBII8III19I", b"\x4e\xef", 1, 0, data_bytes, len(shape), *sizes, bits, item_type, *[0] * 19)
+    return struct.pack(
+        "<2sBBII8III19I", b"\x4e\xef", 1, 0, data_bytes, len(shape), *sizes, bits, element_type, *[0] * 19
+    )
 
 
 def convert(gguf: Path, folder: Path, context: int, sequences: int = 1, sample: int = 0) -> None:

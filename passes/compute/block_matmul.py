@@ -1,11 +1,11 @@
 """Matrix products whose right factor is quantized in blocks: it is widened in registers, where it is multiplied by.
 
-W[K, N] = item[k, n] * scale[k / block, n] + offset[k / block, n]
+W[K, N] = element[k, n] * scale[k / block, n] + offset[k / block, n]
 
-packed[N / b, K / block, words, b]     a word holds neighbours of one column: see `packed_int4.py`; of 8 bits, an item
-scales[N / b, K / block, b], zero points or offsets the same
+packed[N / b, K / block, words, b]     a word holds neighbours of one column: see `packed_int4.py`; of 8 bits, an
+element scales[N / b, K / block, b], zero points or offsets the same
 
-What is taken away from the items when they are packed, so that they are signed, is added to what the offsets are.
+What is taken away from the elements when they are packed, so that they are signed, is added to what the offsets are.
 
 Where the target sums up products of bytes, both factors are integers; those of the other one have two digits, so that
 little is lost, or one, where the model lets it be rounded to 8 bits:
@@ -25,9 +25,9 @@ from tvm import te, tirx
 from nnefc.ir.attributes import DEQUANTIZED
 from nnefc.operators.nn.block_quantization import unpacked
 from nnefc.passes.compute.blocked import block_array
-from nnefc.passes.compute.dot.byte_split import joined_digits
+from nnefc.passes.compute.dot.byte_split import join_bytes
 from nnefc.passes.compute.dot.dot_product import Multiplication
-from nnefc.passes.compute.dot.packed_int4 import bytes_of, item_of
+from nnefc.passes.compute.dot.packed_int4 import bytes_of, element_of
 from nnefc.symbolic.dims import dimensions
 
 __all__ = ["Blocks", "gather_rows", "multiply_blocks", "pack_blocks", "sums_of_blocks"]
@@ -44,8 +44,8 @@ class Blocks:
         bits: of an integer.
         columns: N; what fills up the last vector is cut off.
         points: what is stored besides the scales: "zeros", "offsets" or "nothing": zero points of half the range.
-        how: bytes are multiplied; None where items are multiplied as floats.
-        look_up: see :func:`item_of`.
+        how: bytes are multiplied; None where elements are multiplied as floats.
+        look_up: see :func:`element_of`.
         digits: of the other factor's integers: bytes, one or two.
     """
 
@@ -57,7 +57,7 @@ class Blocks:
     digits: int = 1
 
     @property
-    def places(self) -> int:
+    def positions(self) -> int:
         """Steps of a sum that take one word apart."""
         if self.how is not None:
             return 8 // self.bits
@@ -65,7 +65,7 @@ class Blocks:
 
     @property
     def has_offsets(self) -> bool:
-        """Whether more is to be added than products with the packed items."""
+        """Whether more is to be added than products with the packed elements."""
         return self.points != "nothing" or self._origin != self._half
 
     @property
@@ -74,29 +74,29 @@ class Blocks:
 
     @property
     def _origin(self) -> int:
-        """What is taken away from the items when they are packed."""
+        """What is taken away from the elements when they are packed."""
         return self._half if self.how is None or (self.how.signed and self.bits == 8) else 0
 
     def pack(self, codes: np.ndarray, lanes: int) -> np.ndarray:
         """Codes `[N, blocks, bytes]`, the lowest bits of a byte first, as `packed` above, for vectors of `lanes`."""
         if self.bits == 8:
-            items = (codes ^ np.uint8(0x80)).view(np.int8) if self._origin else codes
-            return pack_blocks(items if self.how is None else items.view("<i4").astype(np.int32), lanes)
+            elements = (codes ^ np.uint8(0x80)).view(np.int8) if self._origin else codes
+            return pack_blocks(elements if self.how is None else elements.view("<i4").astype(np.int32), lanes)
         if self.how is None:
-            signs = np.uint8(sum(self._half << place for place in range(0, 8, self.bits)))
+            signs = np.uint8(sum(self._half << position for position in range(0, 8, self.bits)))
             return pack_blocks(np.ascontiguousarray(codes ^ signs).view("<i4").astype(np.int32), lanes)
-        items = unpacked(codes, self.bits)
-        parts = items.reshape(*items.shape[:-1], -1, self.places, 4)
-        shifts = np.arange(self.places, dtype=np.uint8) * np.uint8(self.bits)
+        elements = unpacked(codes, self.bits)
+        parts = elements.reshape(*elements.shape[:-1], -1, self.positions, 4)
+        shifts = np.arange(self.positions, dtype=np.uint8) * np.uint8(self.bits)
         words = np.bitwise_or.reduce(parts << shifts[:, None], axis=-2)
         return pack_blocks(np.ascontiguousarray(words).view("<i4")[..., 0].astype(np.int32), lanes)
 
-    def offset(self, points: te.Tensor | None, place: tuple[tirx.Expr, ...], scale: tirx.Expr) -> tirx.Expr:
-        """What is added to a scaled item, where anything is."""
+    def offset(self, points: te.Tensor | None, position: tuple[tirx.Expr, ...], scale: tirx.Expr) -> tirx.Expr:
+        """What is added to a scaled element, where anything is."""
         origin = tirx.const(self._origin, "float32")
         if points is None:
             return scale * tirx.const(self._origin - self._half, "float32")
-        point = points(*place).astype("float32")
+        point = points(*position).astype("float32")
         return point + scale * origin if self.points == "offsets" else (origin - point) * scale
 
 
@@ -111,8 +111,8 @@ def sums_of_blocks(left: te.Tensor, block: int) -> te.Tensor:
     k = te.reduce_axis((0, block), "k")
 
     def element(*index: tirx.Var) -> tirx.Expr:
-        *place, part = index
-        return te.sum(left(*place, part * block + k.var), axis=[k])
+        *position, part = index
+        return te.sum(left(*position, part * block + k.var), axis=[k])
 
     return te.compute((*outer, depth // block), element, name="sums_of_blocks")
 
@@ -133,30 +133,32 @@ def multiply_blocks(*given: Any) -> te.Tensor:
     ranges = others.pop(0) if blocks.how is not None else None
     *batch, height = dimensions(left.shape)[: -2 if blocks.digits > 1 else -1]
     vectors, count, size, lanes = map(int, packed.shape)
-    extents = {"kb": count, "kj": size, "kp": blocks.places}
+    extents = {"kb": count, "kj": size, "kp": blocks.positions}
     axes = [te.reduce_axis((0, extent), name) for name, extent in extents.items()]
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, row, column = index
         block, word, part = (axis.var for axis in axes)
         source = (*outer, row if height == rows else tirx.min(row, height - 1))
-        place = (column // lanes, block, column % lanes)
-        at = (block * size + word) * blocks.places + part
-        stored = packed(*place[:2], word, place[2])
-        scale = scales(*place).astype("float32")
+        position = (column // lanes, block, column % lanes)
+        at = (block * size + word) * blocks.positions + part
+        stored = packed(*position[:2], word, position[2])
+        scale = scales(*position).astype("float32")
         if ranges is not None:
-            items = bytes_of(stored, part, blocks.bits)
+            elements = bytes_of(stored, part, blocks.bits)
             if blocks.digits > 1:
-                dot = joined_digits(*(blocks.how.product(left(*source, digit, at), items) for digit in range(2)))
+                dot = join_bytes(*(blocks.how.product(left(*source, digit, at), elements) for digit in range(2)))
             else:
-                dot = blocks.how.product(left(*source, at), items)
+                dot = blocks.how.product(left(*source, at), elements)
             term = dot.astype("float32") * (scale * ranges(*source, block))
         else:
-            item = stored.astype("float32") if blocks.bits == 8 else item_of(stored, part, blocks.bits, blocks.look_up)
-            term = left(*source, at) * (item * scale)
+            scalar = (
+                stored.astype("float32") if blocks.bits == 8 else element_of(stored, part, blocks.bits, blocks.look_up)
+            )
+            term = left(*source, at) * (scalar * scale)
         if sums is not None:
-            share = tirx.const(1 / (size * blocks.places), "float32")
-            term = term + sums(*source, block) * (blocks.offset(points, place, scale) * share)
+            share = tirx.const(1 / (size * blocks.positions), "float32")
+            term = term + sums(*source, block) * (blocks.offset(points, position, scale) * share)
         return te.sum(term, axis=axes)
 
     wide = vectors * lanes
@@ -176,7 +178,7 @@ def gather_rows(*given: Any) -> te.Tensor:
     *tensors, blocks, depth, mode = given
     indices, packed, scales, *others = tensors
     _, _, size, lanes = map(int, packed.shape)
-    block = size * blocks.places * (1 if blocks.how is None else 4)
+    block = size * blocks.positions * (1 if blocks.how is None else 4)
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, k = index
@@ -185,26 +187,30 @@ def gather_rows(*given: Any) -> te.Tensor:
             column = tirx.floormod(column, blocks.columns)
         else:
             column = tirx.max(tirx.min(column, blocks.columns - 1), tirx.const(0, "int64"))
-        place = (column // lanes, k // block, column % lanes)
-        scale = scales(*place).astype("float32")
-        item = _item_at(blocks, lambda word: packed(*place[:2], word, place[2]), k % block)
-        value = item * scale
+        position = (column // lanes, k // block, column % lanes)
+        scale = scales(*position).astype("float32")
+        scalar = _element_at(blocks, lambda word: packed(*position[:2], word, position[2]), k % block)
+        value = scalar * scale
         if blocks.has_offsets:
-            value = value + blocks.offset(others[0] if others else None, place, scale)
+            value = value + blocks.offset(others[0] if others else None, position, scale)
         return value
 
     return te.compute((*dimensions(indices.shape), depth), element, name="gather_rows")
 
 
-def _item_at(blocks: Blocks, word_at: Callable[[tirx.Expr], tirx.Expr], place: tirx.Expr) -> tirx.Expr:
-    """One item of a block."""
+def _element_at(blocks: Blocks, word_at: Callable[[tirx.Expr], tirx.Expr], position: tirx.Expr) -> tirx.Expr:
+    """One element of a block."""
     if blocks.how is None:
-        word = word_at(place // blocks.places)
-        return word.astype("float32") if blocks.bits == 8 else item_of(word, place % blocks.places, blocks.bits, False)
-    four = bytes_of(word_at(place // (4 * blocks.places)), place // 4 % blocks.places, blocks.bits)
+        word = word_at(position // blocks.positions)
+        return (
+            word.astype("float32")
+            if blocks.bits == 8
+            else element_of(word, position % blocks.positions, blocks.bits, False)
+        )
+    four = bytes_of(word_at(position // (4 * blocks.positions)), position // 4 % blocks.positions, blocks.bits)
     signed = blocks.bits == 8 and blocks.how.signed
     parts = [four << (24 - 8 * byte) >> 24 if signed else four >> (8 * byte) & 0xFF for byte in range(4)]
-    item = parts[0]
+    scalar = parts[0]
     for byte, part in enumerate(parts[1:], 1):
-        item = tirx.Select(place % 4 == byte, part, item)
-    return item.astype("float32")
+        scalar = tirx.Select(position % 4 == byte, part, scalar)
+    return scalar.astype("float32")

@@ -27,8 +27,8 @@ def block(data: te.Tensor, size: int) -> te.Tensor:
     """`[N, C, *spatial]` → `[N, ceil(C / size), *spatial, size]`."""
     batch, channels, *spatial = data.shape
 
-    def element(n: tirx.Var, cb: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        *position, ci = rest
+    def element(n: tirx.Var, cb: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        *position, ci = tail
         channel = cb * size + ci
         value = data(n, channel, *position)
         if channels % size == 0:
@@ -49,7 +49,7 @@ def unblock(data: te.Tensor, channels: int) -> te.Tensor:
 
 
 def block_array(array: np.ndarray, axis: int, size: int) -> np.ndarray:
-    """Split `axis` of a constant into blocks of `size`, filled up with zeros; the place in the block comes last."""
+    """Split `axis` of a constant into blocks of `size`, filled up with zeros; the position in the block comes last."""
     length = array.shape[axis]
     missing = -length % size
     if missing:

@@ -1,7 +1,7 @@
 """Blocked layouts whose channels have any order: changes of layout, and convolutions that read through one.
 
-A *slot* is a place for a channel: place `s % b` of block `s // b`, of blocks of `b`. Tables of slots and channels are
-tensors of int32; a negative entry stands for nothing.
+A *slot* is a position for a channel: place `s % b` of block `s // b`, of blocks of `b`. Tables of slots and channels
+are tensors of int32; a negative entry stands for nothing.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def arrange(data: te.Tensor, table: te.Tensor, size: int) -> te.Tensor:
     """`[N, C, *spatial]` → `[N, blocks, *spatial, size]`, where `table` has the channel of each slot."""
     batch, _, *spatial = data.shape
 
-    def element(n: tirx.Var, block: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        *position, place = rest
-        channel = table(block * size + place)
+    def element(n: tirx.Var, block: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        *position, index = tail
+        channel = table(block * size + index)
         return _or_zero(channel, data(n, tirx.max(channel, 0), *position))
 
     return te.compute((batch, table.shape[0] // size, *spatial, size), element, name="arrange")
@@ -44,9 +44,9 @@ def rearrange(data: te.Tensor, table: te.Tensor) -> te.Tensor:
     """From blocks to blocks of the same size, where `table` has the slot in `data` for each slot of the result."""
     batch, _, *spatial, size = data.shape
 
-    def element(n: tirx.Var, block: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        *position, place = rest
-        slot = table(block * size + place)
+    def element(n: tirx.Var, block: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        *position, index = tail
+        slot = table(block * size + index)
         source = tirx.max(slot, 0)
         return _or_zero(slot, data(n, source // size, *position, source % size))
 
@@ -65,10 +65,10 @@ def unarrange(data: te.Tensor, table: te.Tensor) -> te.Tensor:
 
 
 def gather_channels(data: te.Tensor, table: te.Tensor) -> te.Tensor:
-    """`[N, C, *rest]` in plain layout, where `table` has the channel of `data` for each channel of the result."""
+    """`[N, C, *tail]` in row-major layout, where `table` has the channel of `data` for each channel of the result."""
 
-    def element(n: tirx.Var, channel: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        return data(n, table(channel), *rest)
+    def element(n: tirx.Var, channel: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        return data(n, table(channel), *tail)
 
     return te.compute((data.shape[0], *table.shape, *data.shape[2:]), element, name="gather_channels")
 
@@ -139,15 +139,15 @@ def chains_of_operands(table: np.ndarray, length: int, count: int) -> tuple[np.n
             found[operand - chains[-1] - length] = operand
         firsts.append(chains)
         brought.append(found)
-    most = max(map(len, firsts))
-    first = [chains + chains[-1:] * (most - len(chains)) for chains in firsts]
-    held = [found + [-1] * (most * length - len(found)) for found in brought]
+    maximum = max(map(len, firsts))
+    first = [chains + chains[-1:] * (maximum - len(chains)) for chains in firsts]
+    held = [found + [-1] * (maximum * length - len(found)) for found in brought]
     return np.array(first, np.int32), np.array(held, np.int32)
 
 
 def gathered_filters(filters: np.ndarray, order: Sequence[int], table: np.ndarray, terms: int) -> np.ndarray:
-    """Filters `[O, I, *k]` with one item for each slot that a group reads: `[O, count · terms, *k]`, zero where a slot
-    has no channel of the group.
+    """Filters `[O, I, *k]` with one element for each slot that a group reads: `[O, count · terms, *k]`, zero where a
+    slot has no channel of the group.
 
     Args:
         order, table: of :func:`operands_of_groups`.
@@ -180,7 +180,7 @@ def convolve_gathered(
             are read in chains, `[groups · O blocks, chains, blocks of a chain, *k, b, b']`.
         table: `[groups, I]`, where each group reads r slots in a row: the first one over r, which divides b; or
             `[groups, chains]`, the first block of each chain.
-        product: of an item of the data and one of the weights.
+        product: of an element of the data and one of the weights.
 
     Returns:
         `[N, groups · O blocks, *spatial, b']`.
@@ -198,12 +198,12 @@ def convolve_gathered(
     taps = [te.reduce_axis((0, length), f"k{axis}") for axis, length in enumerate(kernel)]
     inner = [te.reduce_axis((0, together), "inner")] if int(together) > 1 else []
 
-    def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        *position, lane = rest
+    def element(n: tirx.Var, o: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        *position, lane = tail
         at = [p * s + t * d for p, s, t, d in zip(position, strides, taps, dilation, strict=True)]
-        place = sum(links, table(0 if groups == 1 else o // of_group, channel))
+        index = sum(links, table(0 if groups == 1 else o // of_group, channel))
         (ri,) = inner or [tirx.const(0, "int32")]
-        value = data(n, place // size, *at, place % size * together + ri)
+        value = data(n, index // size, *at, index % size * together + ri)
         weight = weights(o, channel, *links, *taps, ri, lane)
         return te.sum(product(value, weight), axis=[channel, *links, *taps, *inner])
 

@@ -57,7 +57,7 @@ def convolve(
         data: `[N, groups · I blocks, *spatial, b]`, or `[N, I, *spatial]` where the filter's input channels are not
             blocked (groups = 1).
         weights: as :func:`pack_filter` makes them.
-        product: of an item of the data and one of the weights.
+        product: of an element of the data and one of the weights.
         outputs: blocks of the result, and channels in each, if the filter's are wider (groups = 1).
 
     Returns:
@@ -75,8 +75,8 @@ def convolve(
     taps = [te.reduce_axis((0, size), f"k{axis}") for axis, size in enumerate(kernel)]
     ri = te.reduce_axis((0, block_in), "ri")
 
-    def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        *position, lane = rest
+    def element(n: tirx.Var, o: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        *position, lane = tail
         at = [p * s + t * d for p, s, t, d in zip(position, strides, taps, dilation, strict=True)]
         if plain:
             value = data(n, ri, *at)
@@ -120,7 +120,7 @@ def convolve_depthwise(
     Args:
         data: `[N, C blocks, *spatial, block]`.
         weights: `[C blocks, *k, block]`.
-        product: of an item of the data and one of the weights.
+        product: of an element of the data and one of the weights.
 
     Returns:
         `[N, C blocks, *spatial, block]`.
@@ -131,8 +131,8 @@ def convolve_depthwise(
     spatial = [(dimension(e) - r) // s + 1 for e, r, s in zip(sizes, reach, strides, strict=True)]
     taps = [te.reduce_axis((0, size), f"k{axis}") for axis, size in enumerate(kernel)]
 
-    def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        *position, lane = rest
+    def element(n: tirx.Var, o: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        *position, lane = tail
         at = [p * s + t * d for p, s, t, d in zip(position, strides, taps, dilation, strict=True)]
         return te.sum(product(data(n, o, *at, lane), weights(o, *taps, lane)), axis=taps)
 

@@ -86,8 +86,8 @@ def _by_adding(x: tirx.Expr) -> tirx.Expr:
         scale = tirx.reinterpret(
             typed(x, "float32"), tirx.reinterpret(typed(x, "int32"), total) << like(x, 23, "int32")
         )
-        rest = t - (total - like(x, _ROUNDING))
-        power = named(rest, "f", lambda f: polynomial(_POWER, f))
+        tail = t - (total - like(x, _ROUNDING))
+        power = named(tail, "f", lambda f: polynomial(_POWER, f))
         return like(x, 1.0) / (like(x, 1.0) + power * scale)
 
     def of_exponent(t: tirx.Expr) -> tirx.Expr:
@@ -99,7 +99,7 @@ def _by_adding(x: tirx.Expr) -> tirx.Expr:
 
 
 def _by_scaling(x: tirx.Expr) -> tirx.Expr:
-    """The same in nine instructions for each vector; infinities and what is not a number need no care."""
+    """The same in nine instructions for each vector; infinities and NaN need no care."""
     lanes = int(tvm.DataType(str(x.expr_ty().dtype)).lanes)
     return in_parts(x, _LANES, _by_instructions) if lanes % _LANES == 0 else _by_adding(x)
 
@@ -109,8 +109,8 @@ def _by_instructions(x: tirx.Expr) -> tirx.Expr:
     as_set = tirx.const(_AS_SET, "int32")
 
     def of_exponent(t: tirx.Expr) -> tirx.Expr:
-        rest = _intrinsic(vector, "mask.reduce.ps", t, tirx.const(_FLOOR, "int32"), nothing, all_lanes, as_set)
-        power = named(rest, "f", lambda f: polynomial(_POWER_FROM_ZERO, f))
+        tail = _intrinsic(vector, "mask.reduce.ps", t, tirx.const(_FLOOR, "int32"), nothing, all_lanes, as_set)
+        power = named(tail, "f", lambda f: polynomial(_POWER_FROM_ZERO, f))
         scaled = _intrinsic(vector, "mask.scalef.ps", power, t, nothing, all_lanes, as_set)
         return _intrinsic(vector, "rcp14.ps", like(x, 1.0) + scaled, nothing, all_lanes)
 

@@ -47,8 +47,8 @@ def normalize_plain(data: te.Tensor, response: LocalResponse) -> te.Tensor:
 
     def sum_of_squares(n: tirx.Var, c: tirx.Var, *position: tirx.Var) -> tirx.Expr:
         inside = tirx.all(c + offset >= 0, c + offset < channels)
-        item = tirx.if_then_else(inside, data(n, c + offset, *position), tirx.const(0, data.dtype))
-        return te.sum(item * item, axis=[offset])
+        scalar = tirx.if_then_else(inside, data(n, c + offset, *position), tirx.const(0, data.dtype))
+        return te.sum(scalar * scalar, axis=[offset])
 
     sums = te.compute(data.shape, sum_of_squares, name="squares")
     return te.compute(data.shape, lambda *i: response.apply(data(*i), sums(*i)), name="local_response")
@@ -65,20 +65,20 @@ def normalize_blocked(data: te.Tensor, response: LocalResponse, channels: int) -
     batch, blocks, *spatial, size = data.shape
     rank = len(spatial)
 
-    def square(n: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        position, place = rest[:rank], rest[rank]
-        block = place // size - 1
-        filled = [place < size + channels] if channels < int(blocks) * int(size) else []
+    def square(n: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        position, index = tail[:rank], tail[rank]
+        block = index // size - 1
+        filled = [index < size + channels] if channels < int(blocks) * int(size) else []
         inside = tirx.all(block >= 0, block < blocks, *filled)
-        item = tirx.if_then_else(inside, data(n, block, *position, place % size), tirx.const(0, data.dtype))
-        return item * item
+        scalar = tirx.if_then_else(inside, data(n, block, *position, index % size), tirx.const(0, data.dtype))
+        return scalar * scalar
 
     squares = te.compute((batch, *spatial, (blocks + 2) * size), square, name="squares")
 
-    def element(n: tirx.Var, block: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        position, place = rest[:rank], rest[rank]
+    def element(n: tirx.Var, block: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        position, index = tail[:rank], tail[rank]
         window = range(-response.before, response.after + 1)
-        items = [squares(n, *position, (block + 1) * size + place + offset) for offset in window]
-        return response.apply(data(n, block, *position, place), sum(items[1:], items[0]))
+        elements = [squares(n, *position, (block + 1) * size + index + offset) for offset in window]
+        return response.apply(data(n, block, *position, index), sum(elements[1:], elements[0]))
 
     return te.compute(data.shape, element, name="local_response")

@@ -81,11 +81,11 @@ def _steps(lanes: int) -> Iterator[tuple[int, int, tuple[list[int], list[int]]]]
 def transposed(square: tirx.Var, lanes: int) -> Iterator[tirx.Stmt]:
     """Transpose `[lanes, lanes]`: blocks of half the size change places, then the blocks in these, …"""
     for distance, row, order in _steps(lanes):
-        places = [lanes_at(r * lanes, lanes) for r in (row, row + distance)]
-        names = [tirx.Var(name, square[places[0]].expr_ty()) for name in "ab"]
-        yield from (tirx.Bind(var, square[place]) for var, place in zip(names, places, strict=True))
-        for place, lanes_of_both in zip(places, order, strict=True):
-            yield tirx.BufferStore(square, tirx.Shuffle(names, lanes_of_both), [place])
+        positions = [lanes_at(r * lanes, lanes) for r in (row, row + distance)]
+        names = [tirx.Var(name, square[positions[0]].expr_ty()) for name in "ab"]
+        yield from (tirx.Bind(var, square[position]) for var, position in zip(names, positions, strict=True))
+        for position, lanes_of_both in zip(positions, order, strict=True):
+            yield tirx.BufferStore(square, tirx.Shuffle(names, lanes_of_both), [position])
 
 
 def summed_rows(square: tirx.Var, lanes: int) -> Iterator[tirx.Stmt]:
@@ -93,7 +93,7 @@ def summed_rows(square: tirx.Var, lanes: int) -> Iterator[tirx.Stmt]:
     for distance, row, order in _steps(lanes):
         if row < distance:
             upper, lower = (lanes_at(r * lanes, lanes) for r in (row, row + distance))
-            parts = [tirx.Shuffle([square[upper], square[lower]], places) for places in order]
+            parts = [tirx.Shuffle([square[upper], square[lower]], positions) for positions in order]
             yield tirx.BufferStore(square, parts[0] + parts[1], [upper])
 
 
@@ -102,10 +102,10 @@ def over_lanes(
 ) -> Iterator[tirx.Stmt]:
     """Put the sum, or the like, of all lanes of a vector in each lane of a buffer of one vector."""
     lanes = int(buffer.shape[0])
-    place = lanes_at(0, lanes)
-    yield tirx.BufferStore(buffer, value, [place])
+    position = lanes_at(0, lanes)
+    yield tirx.BufferStore(buffer, value, [position])
     distance = lanes // 2
     while distance:
-        turned = tirx.Shuffle([buffer[place]], [lane ^ distance for lane in range(lanes)])
-        yield tirx.BufferStore(buffer, join(buffer[place], turned), [place])
+        turned = tirx.Shuffle([buffer[position]], [lane ^ distance for lane in range(lanes)])
+        yield tirx.BufferStore(buffer, join(buffer[position], turned), [position])
         distance //= 2

@@ -1,6 +1,6 @@
 """Matrix products whose right factor is packed: `[…, K, N]` as `[…, N / b, K, b]`, the last block filled up with zeros.
 
-A kernel then reads `b` columns as whole vectors, and one row of them after the other.
+A kernel then reads `b` columns as full vectors, and one row of them after the other.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def pack_right(right: te.Tensor, size: int, rows: Dimension | None = None) -> te
         *outer, block, k, lane = index
         column = block * size + lane
         inside = ([] if is_whole[0] else [k < depth]) + ([] if is_whole[1] else [column < columns])
-        item = right(*outer, k, column)
-        return tirx.if_then_else(tirx.all(*inside), item, tirx.const(0, right.dtype)) if inside else item
+        scalar = right(*outer, k, column)
+        return tirx.if_then_else(tirx.all(*inside), scalar, tirx.const(0, right.dtype)) if inside else scalar
 
     return te.compute((*batch, blocks(dimension(columns), size), rows, size), element, name="pack_right")
 
@@ -57,7 +57,7 @@ def multiply_packed(
         left, packed: their leading axes broadcast.
         columns: N; what fills up the last block is cut off.
         rows: M, or a little more: a number with good divisors. Rows beyond the last repeat it, and are cut off.
-        product: of an item of `left` and one of `packed`.
+        product: of an element of `left` and one of `packed`.
     """
     *left_batch, height, depth = left.shape
     *right_batch, count, steps, size = packed.shape

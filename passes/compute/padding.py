@@ -1,7 +1,7 @@
 """A value around a tensor, written by two: a step that copies what is inside, and loops that fill the border.
 
     for v: P[v + before] = X[v]           # a computation like others, which joins the kernel that makes X
-    for the places of P outside: P = 0    # added after scheduling: see `passes/schedule/fill_padding.py`
+    for the positions of P outside: P = 0    # added after scheduling: see `passes/schedule/fill_padding.py`
 
 The first alone is element-wise. Joined with the kernel that makes X, it lets that kernel write its results straight
 into the middle of P, and no copy is left.

@@ -1,4 +1,4 @@
-"""A formula for each place."""
+"""A formula for each position."""
 
 from __future__ import annotations
 

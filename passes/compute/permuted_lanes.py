@@ -2,9 +2,9 @@
 
     s[lane] += x[lane ^ turn] * W[turn][lane]        turn = 0, …, channels of a group - 1
 
-In a whole block of 16 channels, in groups of four, that is four products for each place of the filter, where a filter
-with zeros for the channels of the other groups takes sixteen. `x` with its lanes in another order is one instruction on
-what has been loaded: see :mod:`nnefc.passes.tir.cpu.permute_lanes`.
+In a whole block of 16 channels, in groups of four, that is four products for each position of the filter, where a
+filter with zeros for the channels of the other groups takes sixteen. `x` with its lanes in another order is one
+instruction on what has been loaded: see :mod:`nnefc.passes.tir.cpu.permute_lanes`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tvm import te, tirx
 
 from nnefc.symbolic.dims import dimension
 
-__all__ = ["convolve_turned", "turned_filters"]
+__all__ = ["convolve_permuted", "permuted_filters"]
 
 
-def turned_filters(filters: np.ndarray, order: Sequence[int], size: int) -> np.ndarray | None:
+def permuted_filters(filters: np.ndarray, order: Sequence[int], size: int) -> np.ndarray | None:
     """`[C, channels of a group, *k]` → `[C blocks, *k[:-1], turns, k[-1], size]`, zero in slots without a channel.
 
     Args:
@@ -44,12 +44,14 @@ def turned_filters(filters: np.ndarray, order: Sequence[int], size: int) -> np.n
     return np.ascontiguousarray(np.moveaxis(made.reshape(-1, size, *made.shape[1:]), 1, -1))
 
 
-def convolve_turned(data: te.Tensor, weights: te.Tensor, strides: Sequence[int], dilation: Sequence[int]) -> te.Tensor:
+def convolve_permuted(
+    data: te.Tensor, weights: te.Tensor, strides: Sequence[int], dilation: Sequence[int]
+) -> te.Tensor:
     """Convolution in groups of as many outputs as inputs, without padding.
 
     Args:
         data: `[N, C blocks, *spatial, block]`.
-        weights: as :func:`turned_filters` makes them.
+        weights: as :func:`permuted_filters` makes them.
 
     Returns:
         `[N, C blocks, *spatial, block]`.
@@ -62,8 +64,8 @@ def convolve_turned(data: te.Tensor, weights: te.Tensor, strides: Sequence[int],
     taps = [te.reduce_axis((0, size), f"k{axis}") for axis, size in enumerate(kernel)]
     turn = te.reduce_axis((0, turns), "turn")
 
-    def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        *position, lane = rest
+    def element(n: tirx.Var, o: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        *position, lane = tail
         at = [p * s + t * d for p, s, t, d in zip(position, strides, taps, dilation, strict=True)]
         weight = weights(o, *taps[:-1], turn, taps[-1], lane)
         value = data(n, o, *at, lane ^ turn)

@@ -1,4 +1,4 @@
-"""Poolings over the spatial dimensions, in plain or blocked layout."""
+"""Poolings over the spatial dimensions, in row-major or blocked layout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tvm import te, tirx
 
-from nnefc.operators.math.reducers import extreme, largest, least
+from nnefc.operators.math.reducers import extreme, largest, minimum_reducer
 from nnefc.operators.nn.window import Window
 from nnefc.operators.nn.window_elements import window_element
 from nnefc.symbolic.dims import dimensions, known_less
@@ -33,18 +33,18 @@ def _windowed(
 ) -> tirx.Expr:
     end = 2 + window.rank
     return window_element(
-        lambda places: data(*index[:2], *places, *index[end:]),
+        lambda positions: data(*index[:2], *positions, *index[end:]),
         window, index[2:end], taps, list(dimensions(data.shape[2:end])), _results(data, window), outside,
         idempotent=idempotent,
     )  # fmt: skip
 
 
 def max_pool(data: te.Tensor, window: Window, keeps_nan: bool) -> te.Tensor:
-    """The largest value under the window; positions outside never win, what is not a number only with `keeps_nan`."""
+    """The largest value under the window; positions outside never win, NaN only with `keeps_nan`."""
     reduce = extreme(maximum=True) if keeps_nan else largest
     taps = _taps(window)
     shape = (*data.shape[:2], *_results(data, window), *data.shape[2 + window.rank :])
-    low = least(data.dtype)
+    low = minimum_reducer(data.dtype)
     return te.compute(shape, lambda *i: reduce(_windowed(data, window, taps, i, low, True), axis=taps), name="pool")
 
 

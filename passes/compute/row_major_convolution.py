@@ -1,7 +1,8 @@
-"""Convolutions of plain tensors, `[N, C, *spatial]`, as sums of products whose padding is a condition on what is read.
+"""Convolutions of row-major tensors, `[N, C, *spatial]`, as sums of products whose padding is a condition on what is
+read.
 
-The filter is packed as `[*k, I / groups, O]`: output channels lie side by side, and one place of the window has all of
-its input channels after each other, so that tiles of the sum seldom need more than one place.
+The filter is packed as `[*k, I / groups, O]`: output channels lie side by side, and one position of the window has all
+of its input channels after each other, so that tiles of the sum seldom need more than one position.
 """
 
 from __future__ import annotations
@@ -73,12 +74,12 @@ def convolve_plain(
         first = 0 if groups == 1 else o // of_group * inputs
         at = [p * s + t * d - low for p, s, t, d, low in zip(position, strides, taps, dilation, before, strict=True)]
         inside = []
-        for place, length, low, out, size, step, stride in zip(
+        for offset, length, low, out, size, step, stride in zip(
             at, sizes, before, spatial, kernel, dilation, strides, strict=True
         ):
-            inside += [place >= 0] if low else []
+            inside += [offset >= 0] if low else []
             last = (out - 1) * stride + (size - 1) * step - low
-            inside += [] if known_less(last, length) else [place < length]
+            inside += [] if known_less(last, length) else [offset < length]
         value = data(n, first + channel, *at)
         if inside:
             value = tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, data.dtype))
@@ -98,8 +99,8 @@ def interleave_plain(
     def element(n: tirx.Var, o: tirx.Var, *position: tirx.Var) -> tirx.Expr:
         shifted = [p + low for p, low in zip(position, before, strict=True)]
         phase: tirx.Expr = tirx.const(0, "int64")
-        for place, stride in zip(shifted, strides, strict=True):
-            phase = phase * stride + place % stride
+        for offset, stride in zip(shifted, strides, strict=True):
+            phase = phase * stride + offset % stride
         return phases(n, phase * count + o, *[p // s for p, s in zip(shifted, strides, strict=True)])
 
     return te.compute((batch, count, *outputs), element, name="interleave")

@@ -21,10 +21,10 @@ from nnefc.symbolic.dims import (
     ceil_div,
     dimension,
     dimensions,
+    element_count,
     expression,
     is_known,
-    item_count,
-    typical,
+    size_hint,
 )
 from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.cuda.gpus import Gpu
@@ -35,10 +35,10 @@ _VECTORS = 4
 """Vectors of the narrowest strip: sums that need not wait for each other. An addition takes three or four cycles, and
 one begins in each."""
 
-_LEAST_STRIPS = 16
+_MIN_STRIPS = 16
 """Strips, before they are made narrower: enough for eight threads to share them out evenly, two each."""
 
-_LEAST_CHUNK = 32  # elements that one thread of a device goes through
+_MIN_CHUNK = 32  # elements that one thread of a device goes through
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Scan:
         value = tirx.const(int(self.product), dtype)
         return tirx.Broadcast(value, lanes) if lanes > 1 else value
 
-    def place(self, step: tirx.Expr, length: int, lanes: int = 1) -> tirx.Expr:
+    def position(self, step: tirx.Expr, length: int, lanes: int = 1) -> tirx.Expr:
         """Where the first in memory of `lanes` elements lies that are reached by the steps from `step` on."""
         return int64(length - lanes) - step if self.reverse else step
 
@@ -98,8 +98,8 @@ def scan_in_chunks(x: te.Tensor, scan: Scan, gpu: Gpu) -> te.Tensor | list[te.Te
         The result, and, if lines have several parts, the sums before each, `[outer, parts, inner]`, which nobody reads.
     """
     outer, length, inner = dimensions(x.shape)
-    chunk = max(_LEAST_CHUNK, math.isqrt(typical(length)))
-    if typical(outer * inner) >= gpu.busy_threads or (is_known(length) and length <= chunk):
+    chunk = max(_MIN_CHUNK, math.isqrt(size_hint(length)))
+    if size_hint(outer * inner) >= gpu.busy_threads or (is_known(length) and length <= chunk):
         return _statements(x, [(outer, length, inner)], lambda source, targets: _whole_lines(source, targets[0], scan))[
             0
         ]
@@ -162,9 +162,9 @@ def _across_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Targe
 
         def step(k: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
             own = _vector(vector * int64(size), size)
-            place = [row, scan.place(k, length), _vector(begin + vector * int64(size), size)]
-            add = tirx.BufferStore(sums, scan.joined(sums[own], tirx.BufferLoad(source, place)), [own])
-            write = tirx.BufferStore(target, sums[own], place)
+            position = [row, scan.position(k, length), _vector(begin + vector * int64(size), size)]
+            add = tirx.BufferStore(sums, scan.joined(sums[own], tirx.BufferLoad(source, position)), [own])
+            write = tirx.BufferStore(target, sums[own], position)
             return tirx.SeqStmt([write, add] if scan.exclusive else [add, write])
 
         def start(vector: tirx.Expr) -> tirx.Stmt:
@@ -180,14 +180,14 @@ def _across_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Targe
 def _strip_width(outer: int, inner: int, dtype: str, machine: Target) -> int:
     """How many lines are a strip: long reads, sums that stay in the first cache, and enough strips for all threads."""
     width = 1 << min(max(bounds(inner)[0], 1), machine.resident).bit_length() - 1
-    while width > _VECTORS * machine.lanes(dtype) and typical(outer * ceil_div(inner, width)) < _LEAST_STRIPS:
+    while width > _VECTORS * machine.lanes(dtype) and size_hint(outer * ceil_div(inner, width)) < _MIN_STRIPS:
         width //= 2
     return width
 
 
 def _shared(source: tirx.Var, machine: Target) -> int:
     """How a loop over lines runs: by all threads, if it is worth waking them."""
-    work = typical(item_count(dimensions(source.shape)))
+    work = size_hint(element_count(dimensions(source.shape)))
     kind: int = tirx.ForKind.PARALLEL if work >= machine.parallel_grain else tirx.ForKind.SERIAL
     return kind
 
@@ -204,8 +204,8 @@ def _along_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Target
         begin, every = int64(0), _vector(int64(0), lanes)
 
         def vector(number: tirx.Expr) -> tirx.Stmt:
-            place = [row, _vector(scan.place(number * int64(lanes), length, lanes), lanes)]
-            steps = [tirx.BufferStore(sums, tirx.BufferLoad(source, place), [every])]
+            position = [row, _vector(scan.position(number * int64(lanes), length, lanes), lanes)]
+            steps = [tirx.BufferStore(sums, tirx.BufferLoad(source, position), [every])]
             for power in range(lanes.bit_length() - 1):
                 moved = _moved(sums[every], 1 << power, scan, dtype, lanes)
                 steps.append(tirx.BufferStore(sums, scan.joined(moved, sums[every]), [every]))
@@ -213,14 +213,14 @@ def _along_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Target
             result = scan.joined(tirx.Broadcast(total[begin], lanes), own)
             last = int64(0 if scan.reverse else lanes - 1)
             carry = tirx.BufferStore(total, scan.joined(total[begin], sums[last]), [begin])
-            return tirx.SeqStmt([*steps, tirx.BufferStore(target, result, place), carry])
+            return tirx.SeqStmt([*steps, tirx.BufferStore(target, result, position), carry])
 
         start = tirx.BufferStore(total, scan.neutral(dtype), [begin])
         parts = [_loop(whole, vector, "vector")] if whole else []
-        rest = length - whole * lanes
-        if rest:
+        tail = length - whole * lanes
+        if tail:
             parts.append(
-                _loop(rest, lambda k: _element(source, target, total, scan, row, k + int64(whole * lanes)), "k")
+                _loop(tail, lambda k: _element(source, target, total, scan, row, k + int64(whole * lanes)), "k")
             )
         return _with_locals([total, *([sums] if whole else [])], start, *parts)
 
@@ -228,7 +228,7 @@ def _along_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Target
 
 
 def _moved(vector: tirx.Expr, distance: int, scan: Scan, dtype: str, lanes: int) -> tirx.Expr:
-    """The lanes that come `distance` steps earlier, each in the place of the lane that adds it."""
+    """The lanes that come `distance` steps earlier, each instead of the lane that adds it."""
     neutral = scan.neutral(dtype, lanes)
     if scan.reverse:
         return tirx.Shuffle([vector, neutral], list(range(distance, distance + lanes)))
@@ -245,14 +245,14 @@ def _element(
     *column: tirx.Expr,
 ) -> tirx.Stmt:
     """One step along a line."""
-    place, zero = [row, scan.place(k, dimensions(source.shape)[1]), *column], int64(0)
-    add = tirx.BufferStore(total, scan.joined(total[zero], tirx.BufferLoad(source, place)), [zero])
-    write = tirx.BufferStore(target, total[zero], place)
+    position, zero = [row, scan.position(k, dimensions(source.shape)[1]), *column], int64(0)
+    add = tirx.BufferStore(total, scan.joined(total[zero], tirx.BufferLoad(source, position)), [zero])
+    write = tirx.BufferStore(target, total[zero], position)
     return tirx.SeqStmt([write, add] if scan.exclusive else [add, write])
 
 
 def _whole_lines(source: tirx.Var, target: tirx.Var, scan: Scan) -> tirx.Stmt:
-    """A line for each round."""
+    """A line for each iteration."""
     outer, length, inner = dimensions(source.shape)
     dtype = str(source.dtype)
 
@@ -276,22 +276,22 @@ def _by_chunks(source: tirx.Var, target: tirx.Var, before: tirx.Var, scan: Scan,
         def one(number: tirx.Expr) -> tirx.Stmt:
             total = _local("total", 1, dtype)
             row, part, column = _digits(number, parts, inner)
-            place = [row, part, column]
-            value = tirx.BufferLoad(before, place) if start is None else start
+            position = [row, part, column]
+            value = tirx.BufferLoad(before, position) if start is None else start
             first = part * int64(chunk)
 
             def guarded(k: tirx.Expr) -> tirx.Stmt:
                 done = step(total, row, column, first + k)
                 return done if is_even else tirx.IfThenElse(first + k < int64(length), done, None)
 
-            ends = [tirx.BufferStore(before, total[zero], place)] if last else []
+            ends = [tirx.BufferStore(before, total[zero], position)] if last else []
             return _with_locals([total], tirx.BufferStore(total, value, [zero]), _loop(chunk, guarded, "k"), *ends)
 
         return _loop(outer * parts * inner, one, "part", tirx.ForKind.PARALLEL)
 
     def add(total: tirx.Var, row: tirx.Expr, column: tirx.Expr, k: tirx.Expr) -> tirx.Stmt:
-        item = tirx.BufferLoad(source, [row, scan.place(k, length), column])
-        return tirx.BufferStore(total, scan.joined(total[zero], item), [zero])
+        element = tirx.BufferLoad(source, [row, scan.position(k, length), column])
+        return tirx.BufferStore(total, scan.joined(total[zero], element), [zero])
 
     def write(total: tirx.Var, row: tirx.Expr, column: tirx.Expr, k: tirx.Expr) -> tirx.Stmt:
         return _element(source, target, total, scan, row, k, column)
@@ -301,11 +301,11 @@ def _by_chunks(source: tirx.Var, target: tirx.Var, before: tirx.Var, scan: Scan,
         row, _, column = _digits(number, 1, inner)
 
         def step(part: tirx.Expr) -> tirx.Stmt:
-            place = [row, part, column]
+            position = [row, part, column]
             return tirx.SeqStmt(
                 [
-                    tirx.BufferStore(own, tirx.BufferLoad(before, place), [zero]),
-                    tirx.BufferStore(before, total[zero], place),
+                    tirx.BufferStore(own, tirx.BufferLoad(before, position), [zero]),
+                    tirx.BufferStore(before, total[zero], position),
                     tirx.BufferStore(total, scan.joined(total[zero], own[zero]), [zero]),
                 ]
             )

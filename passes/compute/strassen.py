@@ -105,7 +105,7 @@ def multiply_submatrices(left: te.Tensor, right: te.Tensor, height: int) -> te.T
 def _sum(coefficients: np.ndarray, terms: Sequence[tirx.Expr]) -> tirx.Expr:
     """The terms, each times 1, −1 or 0; the first that counts is never subtracted, if another is added."""
     pairs = [(int(c), term) for c, term in zip(coefficients, terms, strict=True) if c]
-    (_, total), *rest = sorted(pairs, key=lambda pair: -pair[0])
-    for coefficient, term in rest:
+    (_, total), *tail = sorted(pairs, key=lambda pair: -pair[0])
+    for coefficient, term in tail:
         total = total + term if coefficient > 0 else total - term
     return total

@@ -1,12 +1,13 @@
-"""Between plain and blocked layout by transposing tiles in registers, which loops over elements would do one by one.
+"""Between row-major and blocked layout by transposing tiles in registers, which loops over elements would do one by
+one.
 
-A tile is 16 positions of one block of b channels. Seen as vectors of 16 items, the place of an item has the bits of the
-vector's number, then those of the lane. Interleaving the first half of the vectors with the second moves the first of
-these bits to the end:
+A tile is 16 positions of one block of b channels. Seen as vectors of 16 elements, the position of an element has the
+bits of the vector's number, then those of the lane. Interleaving the first half of the vectors with the second moves
+the first of these bits to the end:
 
     c₃ c₂ c₁ c₀ p₃ p₂ p₁ p₀     →     c₂ c₁ c₀ p₃ p₂ p₁ p₀ c₃
 
-so that log₂ b rounds bring channels behind positions, and four rounds positions behind channels.
+so that log₂ b rounds bring channels behind positions, and four iterations positions behind channels.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from tvm import te, tirx
 from tvm.ir import PrimType
 
 from nnefc.passes.compute.blocked import blocks
-from nnefc.symbolic.dims import Dimension, ceil_div, expression, typical
+from nnefc.symbolic.dims import Dimension, ceil_div, expression, size_hint
 
 __all__ = ["POSITIONS", "transpose_to_blocks", "transpose_to_plain"]
 
 POSITIONS = 16
 """Of a tile. A tensor needs at least as many; its last tile overlaps the one before, and writes the same there."""
 
-_LEAST_PARALLEL_ELEMENTS = 1 << 14
+_MIN_PARALLEL_ELEMENTS = 1 << 14
 
 _Vectors = list[tirx.Expr]
 
@@ -51,7 +52,7 @@ class _Tiles:
         return ceil_div(self.positions, POSITIONS)
 
     def plain(self, image: tirx.Expr, channel: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
-        """A flat index in plain layout."""
+        """A flat index in row-major layout."""
         return (image * self.channels + channel) * self.positions + position
 
     def blocked(self, image: tirx.Expr, block: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
@@ -97,14 +98,14 @@ def transpose_to_plain(data: te.Tensor, batch: int, channels: int, positions: in
 
 
 def _extern(tiles: _Tiles, data: te.Tensor, size: int, tile: Callable[..., tirx.Stmt], name: str) -> te.Tensor:
-    """A computation over flat buffers: the tiles of whole blocks, then those of a block that is filled up."""
+    """A computation over flat buffers: the tiles of full blocks, then those of a block that is filled up."""
     source = tirx.decl_buffer(data.shape, tiles.dtype, "source", elem_offset=0)
     shape = (expression(size),)
     target = tirx.decl_buffer(shape, tiles.dtype, "target", elem_offset=0)
 
     def body(ins: Sequence[tirx.Var], outs: Sequence[tirx.Var]) -> tirx.Stmt:
-        whole, rest = divmod(tiles.channels, tiles.size)
-        parts = [(0, whole, tiles.size), (whole, 1 if rest else 0, rest)]
+        whole, tail = divmod(tiles.channels, tiles.size)
+        parts = [(0, whole, tiles.size), (whole, 1 if tail else 0, tail)]
         loops = [
             _loop(tiles, first, number, partial(tile, ins[0], outs[0], count=used))
             for first, number, used in parts
@@ -124,7 +125,7 @@ def _loop(tiles: _Tiles, first: int, number: int, tile: Callable[[Sequence[tirx.
     block = tirx.floordiv(index, tiles.per_block)
     position = tirx.min(tirx.floormod(index, tiles.per_block) * POSITIONS, expression(tiles.positions - POSITIONS))
     at = tirx.floordiv(block, number), tirx.floormod(block, number) + first, position
-    large = typical(size * POSITIONS * tiles.size) >= _LEAST_PARALLEL_ELEMENTS
+    large = size_hint(size * POSITIONS * tiles.size) >= _MIN_PARALLEL_ELEMENTS
     kind = tirx.ForKind.PARALLEL if large else tirx.ForKind.SERIAL
     return tirx.For(index, tirx.IntImm("int64", 0), expression(size), kind, tile(at))
 

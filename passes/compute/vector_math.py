@@ -1,4 +1,4 @@
-"""Elementary functions of float32 as polynomials, which run on whole vectors; libm's run on one value at a time.
+"""Elementary functions of float32 as polynomials, which run on full vectors; libm's run on one value at a time.
 
 The largest errors over all finite arguments, in units of the last place, are measured by the tests: exp 2, log 1,
 log1p 3, atanh 4, tanh 8, sigmoid 3, erf 8. Powers of e below 2⁻¹²⁵ (2.4e-38) become zero. The coefficients were fitted
@@ -97,7 +97,7 @@ def like(x: tirx.Expr, value: float, code: str | None = None) -> tirx.Expr:
 
 
 def typed(x: tirx.Expr, code: str) -> str:
-    """The type of as many items `code` as `x` has."""
+    """The type of as many elements `code` as `x` has."""
     lanes = tvm.DataType(str(x.expr_ty().dtype)).lanes
     return f"{code}x{lanes}" if lanes > 1 else code
 
@@ -138,8 +138,8 @@ def exp(x: tirx.Expr) -> tirx.Expr:
 
     def of_clamped(c: tirx.Expr) -> tirx.Expr:
         def of_n(n: tirx.Expr) -> tirx.Expr:
-            rest = c - n * like(x, _LN2_HIGH) - n * like(x, _LN2_LOW)
-            return named(rest, "r", lambda r: of_parts(n, r))
+            tail = c - n * like(x, _LN2_HIGH) - n * like(x, _LN2_LOW)
+            return named(tail, "r", lambda r: of_parts(n, r))
 
         return named(tirx.nearbyint(c * like(x, _LOG2E)), "n", of_n)
 
@@ -149,16 +149,16 @@ def exp(x: tirx.Expr) -> tirx.Expr:
 def exp_of_negative(x: tirx.Expr) -> tirx.Expr:
     """eˣ for x ≤ 0, in half the instructions: n is rounded as in :func:`sigmoid`, and 2ⁿ is 0 for the least results.
 
-    What is not a number stays so.
+    NaN stays so.
     """
 
     def of_sum(total: tirx.Expr, c: tirx.Expr) -> tirx.Expr:
         n = total - like(x, _ROUNDING)
-        rest = c - n * like(x, _LN2_HIGH) - n * like(x, _LN2_LOW)
+        tail = c - n * like(x, _LN2_HIGH) - n * like(x, _LN2_LOW)
         scale = tirx.reinterpret(
             typed(x, "float32"), tirx.reinterpret(typed(x, "int32"), total) << like(x, 23, "int32")
         )
-        return named(rest, "r", lambda r: polynomial((1.0, 1.0, *_EXP), r)) * scale
+        return named(tail, "r", lambda r: polynomial((1.0, 1.0, *_EXP), r)) * scale
 
     def of_clamped(c: tirx.Expr) -> tirx.Expr:
         return named(c * like(x, _LOG2E) + like(x, _ROUNDING), "t", lambda total: of_sum(total, c))
@@ -170,8 +170,8 @@ def log(x: tirx.Expr) -> tirx.Expr:
     """The natural logarithm: of x = 2ⁿ (1 + f) it is n ln 2 + log(1 + f)."""
 
     def of_parts(n: tirx.Expr, f: tirx.Expr) -> tirx.Expr:
-        rest = f * f * (f * polynomial(_LOG, f) - like(x, 0.5)) + n * like(x, _LN2_LOW)
-        value = n * like(x, _LN2_HIGH) + (f + rest)
+        tail = f * f * (f * polynomial(_LOG, f) - like(x, 0.5)) + n * like(x, _LN2_LOW)
+        value = n * like(x, _LN2_HIGH) + (f + tail)
         outside = tirx.Select(x == like(x, 0.0), like(x, -float("inf")), like(x, float("nan")))
         value = tirx.Select(x > like(x, 0.0), value, outside)
         return tirx.Select(x < like(x, float("inf")), value, x + x)  # neither infinity nor not a number changes
@@ -242,11 +242,11 @@ def sigmoid(x: tirx.Expr) -> tirx.Expr:
 
     def of_sum(total: tirx.Expr, c: tirx.Expr) -> tirx.Expr:
         n = total - like(x, _ROUNDING)
-        rest = c + n * like(x, _LN2_HIGH) + n * like(x, _LN2_LOW)
+        tail = c + n * like(x, _LN2_HIGH) + n * like(x, _LN2_LOW)
         scale = tirx.reinterpret(
             typed(x, "float32"), tirx.reinterpret(typed(x, "int32"), total) << like(x, 23, "int32")
         )
-        power = named(rest, "r", lambda r: polynomial(_EXP_NEGATIVE, r))
+        power = named(tail, "r", lambda r: polynomial(_EXP_NEGATIVE, r))
         return like(x, 1.0) / (like(x, 1.0) + power * scale)
 
     def of_clamped(c: tirx.Expr) -> tirx.Expr:

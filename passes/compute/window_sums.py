@@ -24,8 +24,8 @@ def sum_blocks(data: te.Tensor, kept: te.Tensor) -> te.Tensor:
     batch, outer, *spatial, size = data.shape
     block = te.reduce_axis((0, outer), "block")
 
-    def element(n: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        *position, lane = rest
+    def element(n: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        *position, lane = tail
         return te.sum((data(n, block, *position, lane) & kept(block, lane)).astype("int32"), axis=block)
 
     return te.compute((batch, *spatial, size), element, name="lanes")
@@ -51,8 +51,8 @@ def sum_channels(data: te.Tensor) -> te.Tensor:
 def sum_windows(data: te.Tensor, kernel: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> te.Tensor:
     """`[N, 1, *spatial]` → the sums under windows of the size `kernel`, without padding, in the same form."""
     batch, _, *sizes = data.shape
-    places = zip(sizes, kernel, strides, dilation, strict=True)
-    spatial = [(dimension(size) - (taps - 1) * step - 1) // stride + 1 for size, taps, stride, step in places]
+    positions = zip(sizes, kernel, strides, dilation, strict=True)
+    spatial = [(dimension(size) - (taps - 1) * step - 1) // stride + 1 for size, taps, stride, step in positions]
 
     def element(n: tirx.Var, one: tirx.Var, *at: tirx.Var) -> tirx.Expr:
         steps = list(zip(at, strides, dilation, strict=True))

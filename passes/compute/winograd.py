@@ -155,8 +155,8 @@ def _columns(
     """One tensor for each column of a tile whose rows, of `width` numbers, are transformed; axis 0 is the row."""
 
     def column(q: int) -> te.Tensor:
-        def element(r: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-            return transform([load(r, k, *rest) for k in range(width)])[q]
+        def element(r: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+            return transform([load(r, k, *tail) for k in range(width)])[q]
 
         return te.compute(shape, element, name=f"column{q}")
 
@@ -195,7 +195,7 @@ def transform_input(data: te.Tensor, height: Dimension, width: Dimension, tile: 
 
 
 def narrowed_input(data: te.Tensor, height: Dimension, width: Dimension, tile: Tile, dtype: str) -> te.Tensor:
-    """:func:`transform_input`, its result in the half float `dtype`."""
+    """:func:`transform_input`, its result in the 16-bit float `dtype`."""
     tiles = transform_input(data, height, width, tile)
     return te.compute(tiles.shape, lambda *index: tiles(*index).astype(dtype), name="narrowed")
 
@@ -209,7 +209,7 @@ def multiply_tiles(
     `[m + 2, n + 2, O blocks, tiles, o]`.
 
     Args:
-        product: of an item of the data and one of the weights; both may be packed, as for :mod:`.dot_product`.
+        product: of an element of the data and one of the weights; both may be packed, as for :mod:`.dot_product`.
     """
     rows, columns, blocks, tiles, size = transformed.shape
     _, outer, _, _, lanes = weights.shape

@@ -18,24 +18,24 @@ from tvm.ir import PrimType
 
 from nnefc.ir.attributes import CAPTURED_DIMENSIONS, DYNAMIC_DIMENSIONS, OPERAND_SHAPES
 from nnefc.passes.graph.rewriter import Rewriter, is_call
-from nnefc.symbolic.dims import dimensions, expression, is_known, open_variables, structural_key, variables
+from nnefc.symbolic.dims import dimensions, dynamic_variables, expression, is_known, structural_key, variables
 
-__all__ = ["OwnSizes"]
+__all__ = ["CanonicalizeDims"]
 
 
-@tvm.transform.module_pass(opt_level=0, name="OwnSizes")
-class OwnSizes:
-    """Kernels of all calls with the sizes of their operands; a network without open dimensions stays as it is."""
+@tvm.transform.module_pass(opt_level=0, name="CanonicalizeDims")
+class CanonicalizeDims:
+    """Kernels of all calls with the sizes of their operands; a network without dynamic dimensions stays as it is."""
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        if not any(isinstance(f, tirx.PrimFunc) and _is_open(f) for f in mod.functions.values()):
+        if not any(isinstance(f, tirx.PrimFunc) and _is_dynamic(f) for f in mod.functions.values()):
             return mod
         return relax.transform.DeadCodeElimination()(_Renamer(mod).transform())
 
 
-def _is_open(func: tirx.PrimFunc) -> bool:
+def _is_dynamic(func: tirx.PrimFunc) -> bool:
     """Whether sizes that are known at run time are in the shapes or, as after fusion, in the body of a kernel alone."""
-    if not open_variables():
+    if not dynamic_variables():
         return False
     shown = (
         not isinstance(param.ty, tirx.BufferType) or not is_known(*dimensions(param.shape)) for param in func.params
@@ -45,7 +45,7 @@ def _is_open(func: tirx.PrimFunc) -> bool:
 
 class _Renamer(Rewriter):
     def __init__(self, mod: tvm.IRModule) -> None:
-        self._open = {gv: f for gv, f in mod.functions.items() if isinstance(f, tirx.PrimFunc) and _is_open(f)}
+        self._open = {gv: f for gv, f in mod.functions.items() if isinstance(f, tirx.PrimFunc) and _is_dynamic(f)}
         self._free = {gv: _free(func) for gv, func in self._open.items()}
         self._made: dict[object, tuple[tvm.ir.GlobalVar, list[relax.TensorType]]] = {}
         # Their names are free again: TVM counts them as it meets their variables, in no certain order.
@@ -76,7 +76,7 @@ class _Renamer(Rewriter):
         shapes = [relax.TensorType(param.shape, str(param.dtype)) for param in own.params]
         used = {var for size in free for var in variables(sizes.get(size, size))}
         own = own.with_attrs(
-            {OPERAND_SHAPES: str(shapes), DYNAMIC_DIMENSIONS: [var for var in open_variables() if var in used]}
+            {OPERAND_SHAPES: str(shapes), DYNAMIC_DIMENSIONS: [var for var in dynamic_variables() if var in used]}
         )
         return self.builder.add_func(own, str(kernel.name_hint).rstrip(digits)), shapes[count:]
 
@@ -129,7 +129,7 @@ def _sizes(
             if isinstance(size, tirx.Var):
                 found.setdefault(size, value)
     # Fusion renames variables that no shape of an operand shows by themselves, and keeps their names.
-    own = {str(var.name): var for var in open_variables()}
+    own = {str(var.name): var for var in dynamic_variables()}
     for var, value in found.items():
         if isinstance(value, tirx.Var):
             found[var] = own.get(str(value.name), value)

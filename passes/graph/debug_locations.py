@@ -15,17 +15,17 @@ from collections.abc import Iterator, Mapping, Sequence
 import tvm
 from tvm import relax
 
-__all__ = ["NamingBuilder", "group_names", "joined_name", "origins"]
+__all__ = ["NamingBuilder", "debug_locations", "group_names", "joined_name"]
 
 _MARK = "@"
 _MADE = re.compile(rf"{_MARK}\d*$")
 _TOGETHER = "+"
 
-_MOST = 16
+_MAX = 16
 """Tensors that a group is named after: the first ones, and the last."""
 
 
-def origins(name: str) -> tuple[str, ...]:
+def debug_locations(name: str) -> tuple[str, ...]:
     """The tensors of the model that the variable `name` stands for; none if it is not known."""
     made = _MADE.search(name)
     parts = tuple(dict.fromkeys(name[: made.start()].split(_TOGETHER))) if made else (name,)
@@ -48,7 +48,7 @@ class NamingBuilder(relax.BlockBuilder):  # type: ignore[misc]
 
 def joined_name(*names: str) -> str:
     """The name of a variable that stands for all that these variables stand for."""
-    return _together([part for name in names for part in origins(name)])
+    return _together([part for name in names for part in debug_locations(name)])
 
 
 def group_names(before: tvm.IRModule, grouped: tvm.IRModule) -> list[str]:
@@ -68,7 +68,7 @@ def group_names(before: tvm.IRModule, grouped: tvm.IRModule) -> list[str]:
         if found:
             values[binding.var] = found[-1]
         if isinstance(binding.value, relax.Call):
-            names.append(_together([part for var in found for part in origins(var.name)]))
+            names.append(_together([part for var in found for part in debug_locations(var.name)]))
     return names
 
 
@@ -122,8 +122,8 @@ def _read(expr: relax.Expr, values: Mapping[relax.Var, relax.Expr]) -> object:
 def _together(parts: Sequence[str]) -> str:
     """The name of a group."""
     unique = list(dict.fromkeys(parts))
-    if len(unique) > _MOST:
-        unique = [*unique[: _MOST - 1], unique[-1]]
+    if len(unique) > _MAX:
+        unique = [*unique[: _MAX - 1], unique[-1]]
     return _TOGETHER.join(unique) + _MARK if unique else ""
 
 

@@ -25,7 +25,7 @@ from nnefc.passes.graph.generated_constants import values_not_stored
 from nnefc.passes.graph.quantized.narrow_constants import narrow_weights
 from nnefc.passes.graph.rewriter import Rewriter, array_of, is_call, is_constant, operands, shape_of
 from nnefc.support.mapped_files import release_pages
-from nnefc.symbolic.dims import mentions_open
+from nnefc.symbolic.dims import mentions_dynamic_dim
 
 __all__ = ["FoldConstants"]
 
@@ -133,14 +133,14 @@ def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...], widened: bool) 
     """The bindings that depend on constants alone, in order.
 
     Kernels that report errors to the runtime stay, for the runtime is not there at compile time, and so do those that
-    compute with open sizes. Choices and loops stay too; and transpositions of a matrix product's right factor, for
+    compute with dynamic sizes. Choices and loops stay too; and transpositions of a matrix product's right factor, for
     packing looks through them: to transpose and to pack a large matrix takes far longer than to pack it at once.
     Packing looks through conversions of narrow weights too, and keeps them narrow.
     """
     func, kernels = mod["main"], _kernels(mod)
     packed = _right_factors(func)
     narrow = narrow_weights(func)
-    budget = Budget.for_constants(_constant_items(func))
+    budget = Budget.for_constants(_constant_elements(func))
     found: dict[relax.Var, relax.Binding] = {}
 
     def known(expr: relax.Expr) -> bool:
@@ -163,18 +163,18 @@ def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...], widened: bool) 
         for binding in block.bindings:
             if not known(binding.value) or (binding.var in packed and _transposes_constant(binding.value)):
                 continue
-            if binding.var in narrow or _is_open(binding, kernels):
+            if binding.var in narrow or _is_dynamic(binding, kernels):
                 continue
             if budget.covers(binding, kernels):
                 found[binding.var] = binding
     return found
 
 
-def _is_open(binding: relax.Binding, kernels: Kernels) -> bool:
+def _is_dynamic(binding: relax.Binding, kernels: Kernels) -> bool:
     """Whether a binding depends on sizes that are known at run time."""
     call = binding.value
     called = [kernels[o] for o in operands(call) if o in kernels] if isinstance(call, relax.Call) else []
-    return mentions_open(binding.var.ty, call, *called)
+    return mentions_dynamic_dim(binding.var.ty, call, *called)
 
 
 def _stays(kernel: tirx.PrimFunc, widened: bool) -> bool:
@@ -192,8 +192,8 @@ def _kernels(mod: tvm.IRModule) -> Kernels:
     return {gv: func for gv, func in mod.functions.items() if gv.name_hint != "main"}
 
 
-def _constant_items(func: relax.Function) -> int:
-    """The items of all constants that calls read."""
+def _constant_elements(func: relax.Function) -> int:
+    """The elements of all constants that calls read."""
     calls = [b.value for block in func.body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
     constants = {operand for call in calls for operand in operands(call) if is_constant(operand)}
     return sum(math.prod(shape_of(constant)) for constant in constants)

@@ -3,7 +3,7 @@
     ids: int64[1, 8]  →  cast  →  reshape  →  gather of a table of 32,000 rows: ids are below 32,000
 
 Nothing is changed. A value counts as a position where it is, or decides about, an index of a tensor; from there the
-limit goes back over what only moves, converts or clamps items to the network's inputs.
+limit goes back over what only moves, converts or clamps elements to the network's inputs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tvm import relax, s_tir, tirx
 from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.ir.constant_evaluation import external_calls
-from nnefc.ir.network import Body, Choice, Control, Loop, Network, control_index
+from nnefc.ir.network import Body, Control, If, Loop, Network, control_index
 from nnefc.symbolic.dims import dimension, is_known
 
 __all__ = ["index_limits"]
@@ -73,10 +73,10 @@ def _go_back(part: Network | Body, value: relax.Expr, limit: int | None, limits:
             positions, moved = _uses(part.module[value.args[0]])
             if isinstance(value.ty, relax.TupleType):
                 moved = set()  # which of the results has the limit is not told
-            for place, operand in enumerate(value.args[1].fields):
-                if place in positions:
-                    _demand(limits, operand, positions[place])
-                if place in moved and limit is not None:
+            for offset, operand in enumerate(value.args[1].fields):
+                if offset in positions:
+                    _demand(limits, operand, positions[offset])
+                if offset in moved and limit is not None:
                     _demand(limits, operand, limit)
         elif name in _MOVES:
             operands = list(_tensors(value))
@@ -96,7 +96,7 @@ def _go_back(part: Network | Body, value: relax.Expr, limit: int | None, limits:
 def _into_control(control: Control, operands: list[relax.Expr], limits: Limits) -> None:
     """What the bodies of a choice or a loop ask of the operands; see `nnefc.ir.network` for their order."""
     match control:
-        case Choice(then, other):
+        case If(then, other):
             first = len(then.module["main"].params)
             parts = [(then, operands[1 : 1 + first], 0), (other, operands[1 + first :], 0)]
         case Loop(body):
@@ -136,22 +136,22 @@ def _is_integer(var: relax.Var) -> bool:
 
 def _uses(function: tirx.PrimFunc) -> tuple[dict[int, int], set[int]]:
     """How a kernel uses its parameters: limits of those that are positions, and those that it only moves; by number."""
-    places = {param: place for place, param in enumerate(function.params)}
+    offsets = {param: offset for offset, param in enumerate(function.params)}
     positions: dict[int, int] = {}
     moved: set[int] = set()
 
     def position(index: tirx.Expr, size: object) -> None:
         if isinstance(size, tirx.IntImm):
-            for load in _items(index):
-                place = places.get(load.source)
-                if place is not None:
-                    positions[place] = min(int(size), positions.get(place, int(size)))
+            for load in _elements(index):
+                offset = offsets.get(load.source)
+                if offset is not None:
+                    positions[offset] = min(int(size), positions.get(offset, int(size)))
 
     checks = "nnefc_kernel_error" in external_calls(function)
     for node in _nodes(function.body):
         match node:
             case tirx.BufferStore(value=value):
-                moved.update(places[load.source] for load in _items(value) if load.source in places)
+                moved.update(offsets[load.source] for load in _elements(value) if load.source in offsets)
                 for index, size in zip(node.indices, node.buffer.ty.shape, strict=True):
                     position(index, size)
             case TensorLoad():
@@ -181,19 +181,19 @@ def _nodes(root: tirx.Stmt) -> Iterator[object]:
             waiting.extend(node)
 
 
-def _items(value: tirx.Expr) -> Iterator[TensorLoad]:
-    """The items that a value is one of, converted or clamped."""
+def _elements(value: tirx.Expr) -> Iterator[TensorLoad]:
+    """The elements that a value is one of, converted or clamped."""
     match value:
         case TensorLoad():
             yield value
         case tirx.Cast(value=inner):
-            yield from _items(inner)
+            yield from _elements(inner)
         case tirx.Select(true_value=yes, false_value=no):
-            yield from _items(yes)
-            yield from _items(no)
+            yield from _elements(yes)
+            yield from _elements(no)
         case tirx.Min(a=a, b=b) | tirx.Max(a=a, b=b):
             if isinstance(b, tirx.IntImm):
-                yield from _items(a)
+                yield from _elements(a)
         case Call(op=tvm.ir.Op(name="tirx.if_then_else"), args=args):
-            yield from _items(args[1])
-            yield from _items(args[2])
+            yield from _elements(args[1])
+            yield from _elements(args[2])

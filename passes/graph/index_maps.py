@@ -1,4 +1,4 @@
-"""Where the items of a tensor come from that an operation only moves or repeats.
+"""Where the elements of a tensor come from that an operation only moves or repeats.
 
 y = permute_dims(reshape(x[4, 64], [4, 8, 8]), [1, 0, 2])      y[h, l, e] = x[l, h * 8 + e]
 """
@@ -23,7 +23,7 @@ SHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
 
 
 class Moves:
-    """What is known of a function in which items are followed.
+    """What is known of a function in which elements are followed.
 
     Where several indices became one, they are remembered: `(h % 3) * l + i` is the two again when it is divided by l.
     """
@@ -33,17 +33,17 @@ class Moves:
         self._joined: list[tuple[tirx.Expr, list[_Piece]]] = []
 
     def before(self, value: relax.Expr | None, index: Index) -> tuple[relax.Expr, Index] | None:
-        """The operand of which `value` only moves items, and where in it that at `index` was; None for others."""
+        """The operand of which `value` only moves elements, and where in it that at `index` was; None for others."""
         if isinstance(value, relax.TupleGetItem):
             split = self._definitions.get(value.tuple_value)
             return _of_part(split, value.index, index) if is_call(split, "split") else None
         if is_call(value, *SHAPES):
-            place = self.reshaped(index, shape_of(value), shape_of(value.args[0]))
+            position = self.reshaped(index, shape_of(value), shape_of(value.args[0]))
         elif is_call(value, *_MOVES):
-            place = _MOVES[value.op.name[6:]](value, index)
+            position = _MOVES[value.op.name[6:]](value, index)
         else:
             return None
-        return None if place is None else (value.args[0], place)
+        return None if position is None else (value.args[0], position)
 
     def after(self, value: relax.Expr, index: Index) -> Index | None:
         """Where in `value`, which gives its operand another shape or its axes another order, what was at `index` is."""
@@ -55,7 +55,8 @@ class Moves:
         return None
 
     def reshaped(self, index: Index, shape: Sequence[Dimension], target: Sequence[Dimension]) -> Index | None:
-        """The place in a tensor of the shape `target` of the item that is at `index` of the same items in `shape`.
+        """The place in a tensor of the shape `target` of the element that is at `index` of the same elements in
+        `shape`.
 
         None where the axes of one are not made of parts of those of the other.
         """
@@ -76,19 +77,19 @@ class Moves:
         while have != wanted:
             if not waiting:
                 return None
-            place, size = waiting.pop()
+            position, size = waiting.pop()
             if not _divides(have * size, wanted):
-                known = next((pieces for expr, pieces in self._joined if expr.same_as(place)), None)
+                known = next((pieces for expr, pieces in self._joined if expr.same_as(position)), None)
                 if known is not None:
                     waiting.extend(reversed(known))
                     continue
                 if not _divides(have, wanted) or not _divides(wanted // have, size):
                     return None
                 part = wanted // have
-                rest = size // part
-                waiting.append((place % expression(rest), rest))
-                place, size = place // expression(rest), part
-            taken.append((place, size))
+                tail = size // part
+                waiting.append((position % expression(tail), tail))
+                position, size = position // expression(tail), part
+            taken.append((position, size))
             have = have * size
         return taken
 
@@ -96,8 +97,8 @@ class Moves:
         if not pieces:
             return tirx.IntImm("int64", 0)
         (value, _), *others = pieces
-        for place, size in others:
-            value = value * expression(size) + place
+        for position, size in others:
+            value = value * expression(size) + position
         if others:
             self._joined.append((value, pieces))
         return value
@@ -107,31 +108,33 @@ def _divides(part: Dimension, size: Dimension) -> bool:
     """Whether one size is known to be a multiple of another."""
     if is_known(part) and part == 0:
         return False
-    rest = size % part
-    return is_known(rest) and rest == 0
+    tail = size % part
+    return is_known(tail) and tail == 0
 
 
 def _permuted(call: relax.Call, index: Index) -> Index:
     rank = len(index)
     axes = call.attrs.axes
     order = range(rank - 1, -1, -1) if axes is None else [int(axis) % rank for axis in axes]
-    place = list(index)
+    position = list(index)
     for own, axis in zip(index, order, strict=True):
-        place[axis] = own
-    return tuple(place)
+        position[axis] = own
+    return tuple(position)
 
 
 def _broadcast(call: relax.Call, index: Index) -> Index:
     own = shape_of(call.args[0])
     zero = tirx.IntImm("int64", 0)
-    return tuple(zero if size == 1 else place for size, place in zip(own, index[len(index) - len(own) :], strict=True))
+    return tuple(
+        zero if size == 1 else position for size, position in zip(own, index[len(index) - len(own) :], strict=True)
+    )
 
 
 def _tiled(call: relax.Call, index: Index) -> Index:
     own = shape_of(call.args[0])
     wide = shape_of(call)[len(index) - len(own) :]
-    places = zip(index[len(index) - len(own) :], own, wide, strict=True)
-    return tuple(place if size == whole else place % expression(size) for place, size, whole in places)
+    positions = zip(index[len(index) - len(own) :], own, wide, strict=True)
+    return tuple(position if size == whole else position % expression(size) for position, size, whole in positions)
 
 
 def _repeated(call: relax.Call, index: Index) -> Index | None:
@@ -149,10 +152,10 @@ def _sliced(call: relax.Call, index: Index) -> Index | None:
     axes, begin, _, steps = known
     if any(len(known[n]) < len(numbers[n]) for n in (0, 1, 3)):
         return None
-    place = list(index)
+    position = list(index)
     for axis, first, step in zip(axes, begin, steps, strict=True):
-        place[axis] = place[axis] * step + first
-    return tuple(place)
+        position[axis] = position[axis] * step + first
+    return tuple(position)
 
 
 def _of_part(split: Any, number: int, index: Index) -> tuple[relax.Expr, Index] | None:

@@ -20,7 +20,8 @@ _SMALLEST_STEP = 1 / 16
 
 
 def grows(*arrays: np.ndarray) -> bool:
-    """Whether constants together, broadcast, have more items than the largest of them: `[C, 1, 1]` and `[1, H, W]`."""
+    """Whether constants together, broadcast, have more elements than the largest of them: `[C, 1, 1]` and `[1, H,
+    W]`."""
     together = math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
     return together > max(array.size for array in arrays)
 

@@ -15,7 +15,7 @@ from tvm.ir import GenericConst
 
 from nnefc.ir.dataflow import variables_read
 from nnefc.ir.kernel_calls import kept_apart
-from nnefc.passes.graph.debug_locations import NamingBuilder, origins
+from nnefc.passes.graph.debug_locations import NamingBuilder, debug_locations
 from nnefc.support.internal_errors import working_on
 from nnefc.support.mapped_files import ALIGNMENT, LARGE, VIEWED, release_pages
 from nnefc.symbolic.dims import Size, dimensions, variables
@@ -80,8 +80,8 @@ class Rewriter:
     def __init__(self, mod: tvm.IRModule) -> None:
         self.old = mod["main"]
         main = mod.get_global_var("main")
-        rest = {gv: func for gv, func in mod.functions.items() if gv.name_hint != main.name_hint}
-        self.builder = NamingBuilder(tvm.IRModule(rest, attrs=mod.attrs))
+        tail = {gv: func for gv, func in mod.functions.items() if gv.name_hint != main.name_hint}
+        self.builder = NamingBuilder(tvm.IRModule(tail, attrs=mod.attrs))
         self._uses: Counter[relax.Var] = Counter()
         self._not_counted: list[tuple[relax.Var, relax.Var]] = []
         self._new: dict[relax.Var, relax.Expr] = {}
@@ -129,18 +129,18 @@ class Rewriter:
 
         Args:
             function: returns a tensor, or several.
-            args: tensors first, then what can be told apart by its hash. Variables of open sizes among them become
+            args: tensors first, then what can be told apart by its hash. Variables of dynamic sizes among them become
                 scalar operands.
             name: of the kernel; the function's own without it.
             attrs: of the kernel.
         """
         tensors = [arg for arg in args if isinstance(arg, relax.Expr)]
-        rest = args[len(tensors) :]
-        sizes = list(dict.fromkeys(var for size in rest if isinstance(size, Size) for var in variables(size.expr)))
-        key = (function, tuple((shape_of(t), str(t.ty.dtype)) for t in tensors), rest, name, tuple(attrs.items()))
+        tail = args[len(tensors) :]
+        sizes = list(dict.fromkeys(var for size in tail if isinstance(size, Size) for var in variables(size.expr)))
+        key = (function, tuple((shape_of(t), str(t.ty.dtype)) for t in tensors), tail, name, tuple(attrs.items()))
         if key not in self._computations:
             operands = [_placeholder(tensor, number) for number, tensor in enumerate(tensors)]
-            made = function(*operands, *rest)
+            made = function(*operands, *tail)
             results = [made] if isinstance(made, te.Tensor) else list(made)
             kernel = te.create_prim_func([*operands, *results], "int64").without_attr("global_symbol")
             if sizes:
@@ -215,7 +215,7 @@ class Rewriter:
 
 def _tensors_of(name: str) -> str:
     """What of the model a variable stands for, for messages."""
-    return "the tensor " + ", ".join(f"'{tensor}'" for tensor in origins(name) or (name,))
+    return "the tensor " + ", ".join(f"'{tensor}'" for tensor in debug_locations(name) or (name,))
 
 
 def _placeholder(tensor: relax.Expr, number: int) -> te.Tensor:

@@ -1,4 +1,4 @@
-"""Leave matrices that are quantized in blocks as they are, and widen each item where it is fetched. For GPUs.
+"""Leave matrices that are quantized in blocks as they are, and widen each element where it is fetched. For GPUs.
 
 w = dequantize_blocks(B, scales, zeros)                   y = block_matmul(x, B, scales, zeros)
 y = matmul(x, w)                                    →     t = gather_blocks(i, B, scales, zeros)
@@ -19,7 +19,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from nnefc.ir.attributes import ADDS_OFFSETS, DEQUANTIZES_BLOCKS
-from nnefc.operators.nn.block_quantization import item_of_block
+from nnefc.operators.nn.block_quantization import element_of_block
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, shape_of
 from nnefc.passes.legalize.pack_block_matmul import BlockMatrix, matrix_in_blocks
@@ -39,8 +39,8 @@ class FetchBlocks:
 
 
 @dataclass(frozen=True)
-class _Items:
-    """The items of a matrix `[K, N]`.
+class _Elements:
+    """The elements of a matrix `[K, N]`.
 
     Attributes:
         bits, block: of an integer, and how many share a scale.
@@ -55,8 +55,8 @@ class _Items:
     adds_offsets: bool
 
     def at(self, tensors: Sequence[te.Tensor], k: tirx.Expr, n: tirx.Expr) -> tirx.Expr:
-        """An item of the tensors of a `BlockDequantization`, float32."""
-        return item_of_block(tensors, k, n, self.bits, self.block, self.adds_offsets)
+        """An element of the tensors of a `BlockDequantization`, float32."""
+        return element_of_block(tensors, k, n, self.bits, self.block, self.adds_offsets)
 
 
 class _Fetcher(Rewriter):
@@ -68,20 +68,20 @@ class _Fetcher(Rewriter):
             if len(shape_of(left)) < 2 or 0 in shape_of(left):
                 return call
             attrs = {FUSION: OpPattern.OUT_FUSABLE}
-            given = *map(_narrowed, matrix.tensors), _items(matrix, shape_of(left)[-1])
+            given = *map(_narrowed, matrix.tensors), _elements(matrix, shape_of(left)[-1])
             return self.emit_te(_multiplied, left, *given, name="block_matmul", attrs=attrs)
         if is_call(call, "take") and call.attrs.axis == 0 and call.attrs.mode in ("clip", "wrap"):
             matrix = matrix_in_blocks(self, call.args[0])
             if matrix is not None and matrix.transposed:
-                given = *map(_narrowed, matrix.tensors), _items(matrix, shape_of(call.args[0])[1])
+                given = *map(_narrowed, matrix.tensors), _elements(matrix, shape_of(call.args[0])[1])
                 return self.emit_te(_gathered, call.args[1], *given, str(call.attrs.mode), name="gather_blocks")
         return call
 
 
-def _items(matrix: BlockMatrix, depth: Dimension) -> _Items:
+def _elements(matrix: BlockMatrix, depth: Dimension) -> _Elements:
     assert isinstance(depth, int)
     columns = int(shape_of(matrix.tensors[0])[0])
-    return _Items(matrix.bits, matrix.block, depth, columns, ADDS_OFFSETS in matrix.kernel)
+    return _Elements(matrix.bits, matrix.block, depth, columns, ADDS_OFFSETS in matrix.kernel)
 
 
 def _narrowed(tensor: relax.Constant) -> relax.Constant:
@@ -93,28 +93,28 @@ def _narrowed(tensor: relax.Constant) -> relax.Constant:
 
 
 def _multiplied(x: te.Tensor, *given: Any) -> te.Tensor:
-    """`[…, K]` times the matrix of the tensors and the `_Items` that are given."""
-    *tensors, items = given
-    wide = te.compute((items.depth, items.columns), lambda k, n: items.at(tensors, k, n), name="widened")
-    k = te.reduce_axis((0, items.depth), "k")
+    """`[…, K]` times the matrix of the tensors and the `_Elements` that are given."""
+    *tensors, elements = given
+    wide = te.compute((elements.depth, elements.columns), lambda k, n: elements.at(tensors, k, n), name="widened")
+    k = te.reduce_axis((0, elements.depth), "k")
 
     def element(*index: tirx.Var) -> tirx.Expr:
         return te.sum(x(*index[:-1], k) * wide(k, index[-1]), axis=k)
 
-    return te.compute((*x.shape[:-1], items.columns), element, name="block_matmul")
+    return te.compute((*x.shape[:-1], elements.columns), element, name="block_matmul")
 
 
 def _gathered(indices: te.Tensor, *given: Any) -> te.Tensor:
     """The columns that indices say, as rows `[…, K]`; out of range they are as Relax's `take` has it."""
-    *tensors, items, mode = given
+    *tensors, elements, mode = given
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, k = index
         column = indices(*outer).astype("int64")
         if mode == "wrap":
-            column = tirx.floormod(column, items.columns)
+            column = tirx.floormod(column, elements.columns)
         else:
-            column = tirx.max(tirx.min(column, items.columns - 1), tirx.const(0, "int64"))
-        return items.at(tensors, k, column)
+            column = tirx.max(tirx.min(column, elements.columns - 1), tirx.const(0, "int64"))
+        return elements.at(tensors, k, column)
 
-    return te.compute((*indices.shape, items.depth), element, name="gather_blocks")
+    return te.compute((*indices.shape, elements.depth), element, name="gather_blocks")

@@ -1,7 +1,7 @@
 """Element-wise operators as the library of operators defines them, where TVM's own computations differ.
 
-What is not a number stays so: `max(a, b)` is `a if a > b else b`, and so of TVM's own `max(x, 0)` the result is 0.
-With the operands in the other order it is the item itself, at the same cost.
+NaN stays so: `max(a, b)` is `a if a > b else b`, and so of TVM's own `max(x, 0)` the result is 0.
+With the operands in the other order it is the element itself, at the same cost.
 
     relu(x)              →      max(0, x)
     clip(x, a, b)        →      min(b, max(a, x))
@@ -22,7 +22,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.ir.kernel_calls import call_te
-from nnefc.operators.math.elementwise import item_at
+from nnefc.operators.math.elementwise import element_at
 from nnefc.operators.math.functions import FUNCTIONS
 from nnefc.passes.graph.rewriter import array_of, is_constant
 
@@ -82,14 +82,14 @@ def _extremum(name: str, of_numbers: Callable[..., tirx.Expr]) -> _Legalization:
 
 
 def _of_numbers(operand: relax.Expr) -> bool:
-    """Whether it is known that all items are numbers."""
+    """Whether it is known that all elements are numbers."""
     return is_constant(operand) and not np.isnan(array_of(operand)).any()
 
 
 def _computed(
     builder: relax.BlockBuilder, call: relax.Call, scalar: Callable[..., Any], operands: int | None = None
 ) -> relax.Expr:
-    """`scalar` on each item of the first operands; of integers what TVM has itself."""
+    """`scalar` on each element of the first operands; of integers what TVM has itself."""
     args = call.args[:operands]
     if not str(args[-1].ty.dtype).startswith(("float", "bfloat")):
         return call.op.get_attr("FLegalize")(builder, call)
@@ -101,11 +101,11 @@ def _kernel(
 ) -> relax.Expr:
     name, shape = call.op.name.rpartition(".")[2], tuple(call.ty.shape)
 
-    def item(tensors: Sequence[te.Tensor], index: Sequence[tirx.Var]) -> tirx.Expr:
-        return scalar(*(item_at(tensor, index, shape) for tensor in tensors))
+    def element(tensors: Sequence[te.Tensor], index: Sequence[tirx.Var]) -> tirx.Expr:
+        return scalar(*(element_at(tensor, index, shape) for tensor in tensors))
 
     def compute(*tensors: te.Tensor) -> te.Tensor:
-        return te.compute(shape, lambda *index: item(tensors, index), name=name)
+        return te.compute(shape, lambda *index: element(tensors, index), name=name)
 
     return call_te(builder, compute, *args, name=name)
 

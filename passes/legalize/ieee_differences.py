@@ -5,7 +5,7 @@
 
 TVM's analyzer makes `x` of the first one, 0 of `x - x`, and `y <= x` of the last one, wherever it meets them in a
 kernel. Of floats these are others: sums are rounded, which programs use that round by adding a large number and taking
-it away; what is infinite or no number has no difference of 0; what is no number is neither less nor more than any. LLVM
+it away; what is infinite or no number has no difference of 0; NaN is neither less nor more than any. LLVM
 and compilers for GPUs make one subtraction, and one comparison, of the second forms.
 """
 

@@ -22,13 +22,13 @@ from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, shape_of
 from nnefc.passes.legalize.reductions import reduce_axes
 from nnefc.passes.schedule.fill_padding import Machine
-from nnefc.symbolic.dims import Dimension, Size, dimension, dimensions, expression, is_known, item_count
+from nnefc.symbolic.dims import Dimension, Size, dimension, dimensions, element_count, expression, is_known
 
-__all__ = ["LowerRows"]
+__all__ = ["LowerRowReductions"]
 
 
-@tvm.transform.module_pass(opt_level=0, name="LowerRows")
-class LowerRows:
+@tvm.transform.module_pass(opt_level=0, name="LowerRowReductions")
+class LowerRowReductions:
     """Lower reductions over the last axes, and the operations made of them, so that they can be joined."""
 
     def __init__(self, target: Machine) -> None:
@@ -52,21 +52,21 @@ _REDUCERS = {
     "maximum": _Reducer(extreme(maximum=True), more_extreme(maximum=True)),
     "minimum": _Reducer(extreme(maximum=False), more_extreme(maximum=False)),
 }
-"""Of which `max`, for softmax, may lose what is not a number: the sum of its powers is not one either."""
+"""Of which `max`, for softmax, may lose NaN: the sum of its powers is not one either."""
 
 _BY = {"mean": "sum", "max": "maximum", "min": "minimum"}
 """The reducers of reductions that are called otherwise."""
 
 
-def reduce_rows(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> te.Tensor:
+def reduce_row_wise(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> te.Tensor:
     """Reduce the last `count` axes of `data`; they stay, with size 1.
 
-    Of rows that are not whole vectors, what follows the last whole one is reduced by itself.
+    Of rows that are not full vectors, what follows the last whole one is reduced by itself.
     """
     rows = len(data.shape) - count
     length = dimension(data.shape[-1])
     sizes = dimensions(data.shape[rows:])
-    odd = is_known(*sizes) and item_count(sizes) % lanes and length > lanes  # an open rest might be nothing at all
+    odd = is_known(*sizes) and element_count(sizes) % lanes and length > lanes  # an open rest might be nothing at all
     seams = [0, length - length % lanes, length] if odd else [0, length]
 
     def part(begin: Dimension, end: Dimension) -> te.Tensor:
@@ -78,8 +78,8 @@ def reduce_rows(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> t
 
         return te.compute((*data.shape[:rows], *[1] * count), element, name="row")
 
-    first, *rest = [part(begin, end) for begin, end in pairwise(seams)]
-    return te.compute(first.shape, lambda *i: reducer.join(first(*i), rest[0](*i)), name="whole") if rest else first
+    first, *tail = [part(begin, end) for begin, end in pairwise(seams)]
+    return te.compute(first.shape, lambda *i: reducer.join(first(*i), tail[0](*i)), name="whole") if tail else first
 
 
 def _divided(total: te.Tensor, count: Dimension) -> te.Tensor:
@@ -151,7 +151,7 @@ class _Lowerer(Rewriter):
         if any(sizes[axis] != 1 for axis in others):
             kept = self.emit_te(reduce_axes, kept, others, _REDUCERS[by].over, True, name=by)
         if name == "mean":
-            kept = self._divided(kept, item_count([sizes[axis] for axis in axes]))
+            kept = self._divided(kept, element_count([sizes[axis] for axis in axes]))
         if call.attrs.keepdims:
             return kept
         return relax.op.reshape(kept, [size for axis, size in enumerate(sizes) if axis not in axes])
@@ -159,10 +159,10 @@ class _Lowerer(Rewriter):
     def _reduce(self, data: relax.Expr, count: int, name: str) -> relax.Var:
         attrs = {FUSION: OpPattern.INJECTIVE}
         lanes = self._target.lanes(str(data.ty.dtype))
-        return self.emit_te(reduce_rows, data, count, _REDUCERS[name], lanes, name=f"row_{name}", attrs=attrs)
+        return self.emit_te(reduce_row_wise, data, count, _REDUCERS[name], lanes, name=f"row_{name}", attrs=attrs)
 
     def _mean(self, data: relax.Expr, count: int) -> relax.Var:
-        return self._divided(self._reduce(data, count, "sum"), item_count(shape_of(data)[-count:]))
+        return self._divided(self._reduce(data, count, "sum"), element_count(shape_of(data)[-count:]))
 
     def _divided(self, total: relax.Var, count: Dimension) -> relax.Var:
         if isinstance(count, Size):

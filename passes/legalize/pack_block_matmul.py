@@ -21,9 +21,9 @@ from tvm import relax
 
 from nnefc.ir.attributes import ADDS_OFFSETS, DEQUANTIZES_BLOCKS, MAY_BE_WIDE, ROW_BYTES
 from nnefc.passes.compute.block_matmul import Blocks, gather_rows, multiply_blocks, pack_blocks, sums_of_blocks
-from nnefc.passes.compute.dot.byte_split import LARGEST, split_digits
+from nnefc.passes.compute.dot.byte_split import LARGEST, split_bytes
 from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
-from nnefc.passes.compute.dot.packed_int4 import looks_up_items
+from nnefc.passes.compute.dot.packed_int4 import looks_up_elements
 from nnefc.passes.compute.matmul import padded_rows
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.packed_operands import packed_data
@@ -31,7 +31,7 @@ from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, i
 from nnefc.symbolic.dims import expression
 from nnefc.targets.machine.cpu.target import Target
 
-_LEAST = 1e-30  # the largest number of a block is taken to be no less
+_MIN = 1e-30  # the largest number of a block is taken to be no less
 
 
 __all__ = ["BlockMatrix", "PackBlockMatmul", "WidenBlocks", "matrix_in_blocks"]
@@ -88,7 +88,7 @@ class BlockMatrix:
 
     @property
     def block(self) -> int:
-        """Items that share a scale."""
+        """Elements that share a scale."""
         return int(shape_of(self.tensors[0])[2]) * 8 // self.bits
 
 
@@ -150,7 +150,7 @@ class _Packer(Rewriter):
         columns, stored = shape_of(matrix.tensors[0])[0], len(matrix.tensors) > 2
         points = ("offsets" if ADDS_OFFSETS in matrix.kernel else "zeros") if stored else "nothing"
         how, digits = self._multiplication(matrix)
-        return Blocks(matrix.bits, columns, points, how, looks_up_items(self._target), digits)
+        return Blocks(matrix.bits, columns, points, how, looks_up_elements(self._target), digits)
 
     def _tensors(self, matrix: BlockMatrix, blocks: Blocks) -> list[relax.Expr]:
         """The matrix as kernels read it; each of its tensors, which others may share, once for all of them."""
@@ -183,19 +183,19 @@ class _Packer(Rewriter):
         emit, op = self.builder.emit, relax.op
         parts = emit(op.reshape(left, [expression(size) for size in (*outer, depth // block, block)]))
         largest = emit(op.max(op.abs(parts), axis=[-1], keepdims=True))
-        most = 127 if digits == 1 else LARGEST
+        maximum = 127 if digits == 1 else LARGEST
         ranges = emit(
-            op.multiply(op.maximum(largest, relax.const(_LEAST, "float32")), relax.const(1 / most, "float32"))
+            op.multiply(op.maximum(largest, relax.const(_MIN, "float32")), relax.const(1 / maximum, "float32"))
         )
         numbers = emit(op.round(op.divide(parts, ranges)))
         flat = [expression(size) for size in (*outer, depth)]
         if digits == 1:
             narrow = emit(op.astype(numbers, "int8"))
-            items, numbers = emit(op.reshape(narrow, flat)), op.astype(narrow, "float32")
+            elements, numbers = emit(op.reshape(narrow, flat)), op.astype(narrow, "float32")
         else:
-            items = self.emit_te(split_digits, emit(op.reshape(numbers, flat)))
+            elements = self.emit_te(split_bytes, emit(op.reshape(numbers, flat)))
         sums = emit(op.multiply(op.sum(numbers, axis=[-1], keepdims=True), ranges))
-        rows = packed_data(self.builder, items, how)
+        rows = packed_data(self.builder, elements, how)
         each = [expression(size) for size in (*outer, depth // block)]
         self._bytes[left, block, digits] = [rows, *(emit(op.reshape(tensor, each)) for tensor in (sums, ranges))]
         return self._bytes[left, block, digits]

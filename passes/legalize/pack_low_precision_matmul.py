@@ -1,10 +1,10 @@
-"""Matrix products of 8-bit integers with sums in int32, and of half floats with sums in float32, by dot products.
+"""Matrix products of 8-bit integers with sums in int32, and of 16-bit floats with sums in float32, by dot products.
 
     y = matmul(x, W, out_dtype="int32")     →     y = multiply_packed(packed(x), pack(W)) + c
 
 `packed` reads neighbouring bytes of a row as one int32, `pack` lays W[K, N] out as such [N / b, K / 4, b]; pairs of
-half floats likewise. Where the instruction wants data of the other sign, 128 is added to them or taken away; `c` makes
-up for that: 128 times the sum of each column of W.
+16-bit floats likewise. Where the instruction wants data of the other sign, 128 is added to them or taken away; `c`
+makes up for that: 128 times the sum of each column of W.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tvm
 from tvm import relax, te, topi
 
 from nnefc.ir.kernel_calls import emit_te
-from nnefc.passes.compute.dot.dot_accumulate import filled_up, multiply_lanes, pack_columns, vector_items
+from nnefc.passes.compute.dot.dot_accumulate import filled_up, multiply_lanes, pack_columns, vector_elements
 from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
 from nnefc.passes.compute.dot.matrix_units import filled, in_tiles
 from nnefc.passes.compute.dot.pack_dot_operands import pack_dot_matrix
@@ -30,7 +30,7 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["PackNarrowMatmul"]
 
 _SIDE_BY_SIDE = 8
-"""Items of a row that one instruction should sum up at least: a copy of the row with zeros behind costs less."""
+"""Elements of a row that one instruction should sum up at least: a copy of the row with zeros behind costs less."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="PackNarrowMatmul")
@@ -67,7 +67,7 @@ class _Packer(Rewriter):
         source = packed_data(self.builder, self._padded_rows(converted(self.builder, left, how), how), how)
         # tiles of the last rows are shorter
         padded = rows if in_tiles(how, self._target) else padded_rows(rows, self._target.vectors.registers)
-        # an open size has another variable in the kernel: assembler reads no rows that are limited one by one
+        # a dynamic size has another variable in the kernel: assembler reads no rows that are limited one by one
         of_data = (
             (self._target.vectors.by_lane or how.is_long) and isinstance(rows, Size) and shape_of(source)[-2] == rows
         )
@@ -90,9 +90,9 @@ class _Packer(Rewriter):
     def _summed(self, left: relax.Expr, right: np.ndarray) -> relax.Expr:
         """By instructions that multiply two vectors along the rows of `left` and sum up the products."""
         (depth, columns), vector = right.shape, self._target.summed_bytes
-        missing = 0 if vector_items(depth, vector) >= _SIDE_BY_SIDE else filled_up(depth, vector) - depth
-        items = vector_items(depth + missing, vector, same_sign=str(left.ty.dtype) == str(right.dtype))
-        packed = pack_columns(np.pad(right, [(0, missing), (0, 0)]), self._target.lanes("int32"), items)
+        missing = 0 if vector_elements(depth, vector) >= _SIDE_BY_SIDE else filled_up(depth, vector) - depth
+        elements = vector_elements(depth + missing, vector, same_sign=str(left.ty.dtype) == str(right.dtype))
+        packed = pack_columns(np.pad(right, [(0, missing), (0, 0)]), self._target.lanes("int32"), elements)
         return emit_te(
             self.builder,
             lambda a, b: multiply_lanes(a, b, columns),

@@ -24,12 +24,12 @@ from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.narrow_constants import widened_for
 from nnefc.passes.graph.rewriter import Rewriter, constant, is_call, shape_of
 from nnefc.passes.schedule.cpu.tile_sizes import choose_tile
-from nnefc.symbolic.dims import item_count, typical
+from nnefc.symbolic.dims import element_count, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["PackMatmul"]
 
-_LEAST_ROWS = 4  # that make packing a computed factor worth its while
+_MIN_ROWS = 4  # that make packing a computed factor worth its while
 
 
 @tvm.transform.module_pass(opt_level=0, name="PackMatmul")
@@ -64,9 +64,9 @@ class _Packer(Rewriter):
         if weights is not None and self._algorithms.by_strassen(weights):
             return self._by_strassen(left, weights, size)
         if weights is not None:
-            height = typical(item_count(shape_of(left)[:-1]))
+            height = size_hint(element_count(shape_of(left)[:-1]))
             packed = widened_for(self, self._packed(weights, pack_right_array, size), height, self._target)
-        elif typical(rows) >= _LEAST_ROWS:
+        elif size_hint(rows) >= _MIN_ROWS:
             packed = self.emit_te(pack_right, right, size)
         else:
             return call

@@ -18,7 +18,7 @@ _Legalization: TypeAlias = "Callable[[relax.BlockBuilder, relax.Call], relax.Exp
 
 def _quantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     dtype = str(call.attrs.out_dtype)
-    return _each(builder, call, lambda item, scale, zero: quantized(item, scale, zero, dtype), "quantize")
+    return _each(builder, call, lambda entry, scale, zero: quantized(entry, scale, zero, dtype), "quantize")
 
 
 def _dequantize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -31,22 +31,23 @@ def _each(
     element: Callable[[tirx.Expr, tirx.Expr, tirx.Expr | None], tirx.Expr],
     name: str,
 ) -> relax.Expr:
-    """`element(item, scale, zero)` of each item; parameters of the whole tensor that are known are part of the code."""
+    """`element(element, scale, zero)` of each element; parameters of the whole tensor that are known are part of the
+    code."""
     data, *parameters = call.args
-    axis = int(call.attrs.axis)  # of no meaning where all items have the same parameters, as that of a scalar
+    axis = int(call.attrs.axis)  # of no meaning where all elements have the same parameters, as that of a scalar
     fixed = [is_constant(parameter) and not shape_of(parameter) for parameter in parameters]
     no_zero = is_constant(parameters[1]) and not array_of(parameters[1]).any()
 
     def compute(x: te.Tensor, *tensors: te.Tensor) -> te.Tensor:
-        def item(*index: tirx.Var) -> tirx.Expr:
-            rest = iter(tensors)
+        def entry(*index: tirx.Var) -> tirx.Expr:
+            tail = iter(tensors)
             scale, zero = (
-                _value(p) if is_fixed else _at(next(rest), index, axis)
+                _value(p) if is_fixed else _at(next(tail), index, axis)
                 for p, is_fixed in zip(parameters, fixed, strict=True)
             )
             return element(x(*index), scale, None if no_zero else zero)
 
-        return te.compute(x.shape, item, name=name)
+        return te.compute(x.shape, entry, name=name)
 
     computed = [parameter for parameter, is_fixed in zip(parameters, fixed, strict=True) if not is_fixed]
     return call_te(builder, compute, data, *computed, name=name)

@@ -1,4 +1,4 @@
-"""Reductions to the maximum and the minimum that keep what is not a number, as ONNX's runtimes and PyTorch do.
+"""Reductions to the maximum and the minimum that keep NaN, as ONNX's runtimes and PyTorch do.
 
 TVM's own lose it, and start from the largest finite numbers, so that infinities get lost too.
 """
@@ -45,8 +45,8 @@ def reduce_axes(data: te.Tensor, axes: Sequence[int], over: Callable[..., tirx.E
     kept = [axis for axis in range(rank) if keepdims or axis not in along]
 
     def element(*index: tirx.Var) -> tirx.Expr:
-        place = {**dict(zip(kept, index, strict=True)), **along}
-        return over(data(*(place[axis] for axis in range(rank))), axis=list(along.values()))
+        position = {**dict(zip(kept, index, strict=True)), **along}
+        return over(data(*(position[axis] for axis in range(rank))), axis=list(along.values()))
 
     return te.compute([1 if axis in along else data.shape[axis] for axis in kept], element, name="reduced")
 

@@ -1,4 +1,4 @@
-"""Whether a program does the same, at the same places, whatever numbers its tensors hold.
+"""Whether a program does the same, at the same positions, whatever numbers its tensors hold.
 
     y[i] = x[i] * w[i]                      does
     y[i] = table[index[i]]                  reads where a tensor says
@@ -73,7 +73,7 @@ def _goes_by_values(kernel: tirx.PrimFunc) -> bool:
 
 
 def _compares_integers(condition: tirx.Expr, known: Collection[tirx.Var]) -> bool:
-    """Whether a condition may say whether a place is one of a tensor, by integers that were read."""
+    """Whether a condition may say whether a position is one of a tensor, by integers that were read."""
     for part in inside(condition):
         if isinstance(part, TensorLoad) or part in known:
             return str(part.expr_ty().dtype).startswith(_INTEGERS)

@@ -17,13 +17,13 @@ from nnefc.symbolic.dims import Dimension
 __all__ = ["READERS", "DeviceMemory"]
 
 READERS = {"int8": "nnefc_device_bool", "int64": "nnefc_device_int64"}
-"""The functions that read an item of the device's memory, by its type."""
+"""The functions that read an element of the device's memory, by its type."""
 
 _ON_THE_STACK = {"disable_lower_builtin": tirx.const(True, "bool")}  # an allocation that TVM leaves to LLVM
 
 
 class DeviceMemory:
-    """Memory of a GPU. To read an item of it, the entry waits for the device."""
+    """Memory of a GPU. To read an element of it, the entry waits for the device."""
 
     failed = "nnefc_cuda_run_failed"
 

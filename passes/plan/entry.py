@@ -8,7 +8,7 @@
         …
         return 0
 
-Offsets are constants, but for the items that a loop reads and writes in each iteration. Nothing is allocated and
+Offsets are constants, but for the elements that a loop reads and writes in each iteration. Nothing is allocated and
 nothing is checked here: the runtime did both before. It also notes by itself when one of its services fails a kernel,
 so the kernels' own statuses are not looked at (TVM's code generator could only return a constant anyway); a loop asks
 it before each iteration, for a kernel that failed may not have written what ends the loop, and so it is asked where a
@@ -28,7 +28,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import GlobalVar, PointerType, PrimType
 
-from nnefc.ir.network import Count
+from nnefc.ir.network import DataDependentSize
 from nnefc.passes.plan.entry_memory import Memory
 from nnefc.passes.plan.entry_operands import (
     SPAN,
@@ -42,7 +42,7 @@ from nnefc.passes.plan.entry_operands import (
     workspace_of,
 )
 from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryPlan
-from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, Step, all_counts
+from nnefc.passes.plan.program import Buffer, IfStep, LoopStep, Program, Step, all_data_dependent_sizes
 from nnefc.passes.plan.symbols import ENTRY, exported, kernel_symbol
 from nnefc.passes.tir.common.expressions import int64
 from nnefc.symbolic.dims import Dimension, expression
@@ -60,7 +60,7 @@ def entry_function(
     plan: MemoryPlan,
     signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]],
     memory: Memory,
-    open_dimensions: Sequence[tirx.Var] = (),
+    dynamic_dimensions: Sequence[tirx.Var] = (),
     counted: Sequence[tuple[int, int]] = (),
     symbol: str = ENTRY,
     timed: list[Step] | None = None,
@@ -73,17 +73,18 @@ def entry_function(
     Where dimensions are open, a further parameter has their values, and after them the offsets of `plan.storages`.
     After these the entry writes the sizes of outputs that only the data tell.
 
-    Among the open dimensions may be sizes that only the data tell, without a limit. The entry writes these itself when
+    Among the dynamic dimensions may be data-dependent sizes, without a limit. The entry writes these itself when
     it has computed them, and asks the runtime for the part of the workspace that waited for each. The last parameter is
     what the runtime wants to be asked with.
 
     Args:
         signatures: the types of the kernels' parameters that are pointers; sizes follow them.
-        open_dimensions: of the network.
-        counted: the dimensions of outputs that it writes; see :func:`nnefc.passes.plan.entry_sizes.counted_sizes`.
+        dynamic_dimensions: of the network.
+        counted: the dimensions of outputs that it writes; see
+            :func:`nnefc.passes.plan.entry_sizes.data_dependent_sizes`.
         symbol: of the entry.
         timed: where the calls of kernels are noted, in their order, if the entry shall time them: a call's number is
-            its place there.
+            its position there.
         symbols: what kernels are called by that have not their own symbol.
         more: arguments of kernels behind their sizes.
         checked: what of the model computes tensors, by their names, if kernels check what they do.
@@ -99,10 +100,10 @@ def entry_function(
     body = [tirx.DeclBuffer(view, data=params[key]) for key, view in views.items()]
     parameters = list(params.values())
     parts = None
-    if open_dimensions or counted:
+    if dynamic_dimensions or counted:
         values = tirx.Var("sizes", PointerType(PrimType("int64")))
         parameters.append(values)
-        known = [*open_dimensions, *(storage.offset for storage in plan.storages)]
+        known = [*dynamic_dimensions, *(storage.offset for storage in plan.storages)]
         numbers = tirx.decl_buffer((len(known) + len(counted),), "int64", name="numbers", data=values)
         body.append(tirx.DeclBuffer(numbers, data=values))
         table = Table(program, plan, numbers, {var: int64(index) for index, var in enumerate(known)})
@@ -110,11 +111,11 @@ def entry_function(
     if program.parts:
         parameters.append(run := byte_pointer("run"))
         parts = Parts(program, table, run)
-    writer = _Writer(signatures, memory, list(all_counts(program)), parts, timed, symbols, more, checked)
+    writer = _Writer(signatures, memory, list(all_data_dependent_sizes(program)), parts, timed, symbols, more, checked)
     body += writer.statements(program, plan, areas)
-    for place, (output, axis) in enumerate(counted):
+    for position, (output, axis) in enumerate(counted):
         size = expression(program.outputs[output].shape[axis])
-        body.append(tirx.BufferStore(numbers, size, [int64(len(known) + place)]))
+        body.append(tirx.BufferStore(numbers, size, [int64(len(known) + position)]))
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
     entry = tirx.PrimFunc(parameters, tirx.SeqStmt(body), ret_type=PrimType("int32"))
     return exported(entry, symbol), tuple(writer.used)
@@ -131,7 +132,7 @@ class _Writer:
         self,
         signatures: Mapping[GlobalVar, Sequence[tvm.ir.Type]],
         memory: Memory,
-        counts: Iterable[tuple[Buffer, Count]],
+        counts: Iterable[tuple[Buffer, DataDependentSize]],
         parts: Parts | None,
         timed: list[Step] | None,
         symbols: Mapping[GlobalVar, str] | None,
@@ -140,7 +141,7 @@ class _Writer:
     ) -> None:
         self._signatures = signatures
         self._memory = memory
-        self._counts: dict[Buffer, list[Count]] = {}
+        self._counts: dict[Buffer, list[DataDependentSize]] = {}
         for buffer, count in counts:
             self._counts.setdefault(buffer, []).append(count)
         self._parts = parts
@@ -155,19 +156,19 @@ class _Writer:
         areas = dict(areas)
         made = self._counted(program.borders, plan, areas)
         for time, action in enumerate(plan.actions):
-            place = plan.step_workspaces.get(time)
-            workspace = None if place is None else area_of(place, areas)
+            position = plan.step_workspaces.get(time)
+            workspace = None if position is None else area_of(position, areas)
             match action:
                 case Step():
                     made += self._noted(action)
                     made += self._with_time(action, self._call(action, plan, areas, workspace))
-                case ChoiceStep():
+                case IfStep():
                     made += self._choice(action, plan, areas, workspace)
                 case LoopStep():
                     assert workspace is not None
                     made += self._loop(action, plan, areas, workspace)
                 case Copy():
-                    source = area_of(plan.places[action.source], areas)
+                    source = area_of(plan.positions[action.source], areas)
                     made.append(self._copy(source, area_of(action.target, areas), action.bytes))
                     continue
             made += self._counted(action.writes, plan, areas)
@@ -186,7 +187,7 @@ class _Writer:
             if each.limit == 0:  # of a kernel that checks: nothing has to wait for what it says
                 made.append(tirx.Bind(count, int64(0)))
                 continue
-            declared, value = self._memory.item(area_of(plan.places[buffer], areas).address, "int64")
+            declared, value = self._memory.item(area_of(plan.positions[buffer], areas).address, "int64")
             failed = tirx.call_extern("int32", self._memory.failed) != 0
             made += [*declared, tirx.Bind(count, value)]
             made.append(tirx.IfThenElse(failed, tirx.Return(tirx.IntImm("int32", 0)), None))
@@ -200,8 +201,8 @@ class _Writer:
         """What tells the runtime which part of the model a kernel computes, if kernels check what they do."""
         if self._checked is None:
             return []
-        places = dict.fromkeys(self._checked.get(name) or f"tensor {name}" for name in step.tensors)
-        text = tvm.ir.StringImm((", ".join(places) or step.kernel.name_hint)[:_LONGEST_STEP])
+        positions = dict.fromkeys(self._checked.get(name) or f"tensor {name}" for name in step.tensors)
+        text = tvm.ir.StringImm((", ".join(positions) or step.kernel.name_hint)[:_LONGEST_STEP])
         return [tirx.Evaluate(tirx.call_extern("int32", _AT_STEP, text))]
 
     def _with_time(self, step: Step, call: tirx.Stmt) -> list[tirx.Stmt]:
@@ -209,14 +210,14 @@ class _Writer:
         if self._timed is None:
             return [call]
         begin = tirx.Var("begin", "int64")
-        place = tirx.IntImm("int32", len(self._timed))
-        end = tirx.call_extern("int32", _PROFILE_END, place, begin)
+        position = tirx.IntImm("int32", len(self._timed))
+        end = tirx.call_extern("int32", _PROFILE_END, position, begin)
         self._timed.append(step)
-        return [tirx.Bind(begin, tirx.call_extern("int64", _PROFILE_BEGIN, place)), call, tirx.Evaluate(end)]
+        return [tirx.Bind(begin, tirx.call_extern("int64", _PROFILE_BEGIN, position)), call, tirx.Evaluate(end)]
 
     def _call(self, step: Step, plan: MemoryPlan, areas: Areas, workspace: Area | None) -> tirx.Stmt:
         self.used[step.kernel] = None
-        operands = [area_of(plan.places[buffer], areas) for buffer in (*step.reads, *step.writes)]
+        operands = [area_of(plan.positions[buffer], areas) for buffer in (*step.reads, *step.writes)]
         if workspace is not None:
             operands.append(workspace)
         types = self._signatures[step.kernel]
@@ -226,9 +227,9 @@ class _Writer:
         symbol = self._symbols.get(step.kernel) or kernel_symbol(step.kernel.name_hint)
         return tirx.Evaluate(tirx.call_extern("int32", symbol, *arguments))
 
-    def _choice(self, step: ChoiceStep, plan: MemoryPlan, areas: Areas, workspace: Area | None) -> list[tirx.Stmt]:
-        condition, *operands = (area_of(plan.places[buffer], areas) for buffer in step.reads)
-        results = [area_of(plan.places[buffer], areas) for buffer in step.writes]
+    def _choice(self, step: IfStep, plan: MemoryPlan, areas: Areas, workspace: Area | None) -> list[tirx.Stmt]:
+        condition, *operands = (area_of(plan.positions[buffer], areas) for buffer in step.reads)
+        results = [area_of(plan.positions[buffer], areas) for buffer in step.writes]
         around = {key: area for key, area in areas.items() if key[0] == "constant"}
         around |= {("output", i): area for i, area in enumerate(results)}
         branches = []
@@ -267,7 +268,7 @@ class _Writer:
         ]
 
     def _goes_on(self, step: LoopStep, areas: LoopAreas, iteration: tirx.Expr) -> tuple[list[tirx.Stmt], tirx.Expr]:
-        """What holds before each iteration of a loop, and what declares the items that it depends on."""
+        """What holds before each iteration of a loop, and what declares the elements that it depends on."""
         declared: list[tirx.Stmt] = []
         conditions = [tirx.call_extern("int32", self._memory.failed) == 0]
         if step.loop.trip_count is not None:
@@ -289,7 +290,7 @@ class _Writer:
             for before, after, first, area in zip(
                 step.reads[step.first_state :], step.writes, areas.first_states, areas.states, strict=False
             )
-            if plan.places[before] != plan.places[after]
+            if plan.positions[before] != plan.positions[after]
         ]
 
     def _copy(self, source: Area, target: Area, count: Dimension) -> tirx.Stmt:

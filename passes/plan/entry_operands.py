@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.ir import PointerType, PrimType
 
 from nnefc.passes.plan.entry_sizes import output_parts
-from nnefc.passes.plan.memory import MemoryPlan, Place
+from nnefc.passes.plan.memory import MemoryLocation, MemoryPlan
 from nnefc.passes.plan.program import Buffer, LoopStep, Program
 from nnefc.passes.tir.common.expressions import int64
 from nnefc.symbolic.dims import Dimension, Size, expression
@@ -35,7 +35,7 @@ _OUTPUT = "nnefc_run_output"  # of the runtime: where an output goes whose shape
 
 @dataclass(frozen=True)
 class Area:
-    """Where the places of one base and index begin: so many bytes into a view of a parameter of the entry."""
+    """Where the positions of one base and index begin: so many bytes into a view of a parameter of the entry."""
 
     view: tirx.Var
     offset: tirx.Expr
@@ -55,25 +55,25 @@ Areas = Mapping[tuple[str, int], Area]
 
 @dataclass(frozen=True)
 class Table:
-    """The numbers that the runtime gives the entry: `places` says where each is."""
+    """The numbers that the runtime gives the entry: `positions` says where each is."""
 
     program: Program
     plan: MemoryPlan
     numbers: tirx.Var
-    places: Mapping[tirx.Var, tirx.Expr]
+    positions: Mapping[tirx.Var, tirx.Expr]
 
     def read(self, part: int) -> list[tirx.Stmt]:
         """Bind what is known with a part of the workspace: the first time the sizes of inputs, then offsets."""
         later = {storage.offset for storage in self.plan.storages if storage.part != part}
         later |= self.program.parts.keys()
         offsets = {storage.offset for storage in self.plan.storages}
-        known = (var for var in self.places if var not in later and (part == 0 or var in offsets))
-        return [tirx.Bind(var, self.numbers[self.places[var]]) for var in known]
+        known = (var for var in self.positions if var not in later and (part == 0 or var in offsets))
+        return [tirx.Bind(var, self.numbers[self.positions[var]]) for var in known]
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of the workspace that wait for sizes that only the data tell."""
+    """The parts of the workspace that wait for data-dependent sizes."""
 
     program: Program
     table: Table
@@ -91,7 +91,7 @@ class Parts:
         if part is null: return, for the runtime knows why
         """
         number = self.program.parts[count]
-        made: list[tirx.Stmt] = [tirx.BufferStore(self.table.numbers, count, [self.table.places[count]])]
+        made: list[tirx.Stmt] = [tirx.BufferStore(self.table.numbers, count, [self.table.positions[count]])]
         pointer, area = self._given(_PART, number, f"part{number}", made)
         made.append(tirx.IfThenElse(tirx.isnullptr(pointer), tirx.Return(tirx.IntImm("int32", 0)), None))
         made += self.table.read(number)
@@ -118,7 +118,7 @@ class LoopAreas:
         limit: the trip count, if it is an operand.
         kept: what is the same in all iterations.
         first_states, states: the values before the loop, and after each iteration.
-        scanned, stacked: tensors of which each iteration reads, and writes, one item.
+        scanned, stacked: tensors of which each iteration reads, and writes, one element.
     """
 
     limit: Area | None
@@ -131,8 +131,8 @@ class LoopAreas:
     @staticmethod
     def of(step: LoopStep, plan: MemoryPlan, areas: Areas) -> LoopAreas:
         """Those of a step of a plan."""
-        reads = [area_of(plan.places[buffer], areas) for buffer in step.reads]
-        results = [area_of(plan.places[buffer], areas) for buffer in step.writes]
+        reads = [area_of(plan.positions[buffer], areas) for buffer in step.reads]
+        results = [area_of(plan.positions[buffer], areas) for buffer in step.writes]
         counted, count = int(step.loop.counted), len(step.body.states)
         end = step.first_state + count
         return LoopAreas(
@@ -148,18 +148,18 @@ class LoopAreas:
         """The areas of the body's inputs, but for the first, and of its states and outputs, in an iteration."""
         loop, body = step.loop, step.body
 
-        def item(area: Area, buffer: Buffer, is_reversed: bool) -> Area:
+        def element(area: Area, buffer: Buffer, is_reversed: bool) -> Area:
             position = expression((loop.trip_count or 0) - 1) - iteration if is_reversed else iteration
             return area.at(position * expression(buffer.bytes))
 
         found = {("input", 1 + i): area for i, area in enumerate(self.kept)}
         found |= {("state", i): area for i, area in enumerate(self.states)}
-        items = body.inputs[1 + len(self.kept) :]
-        for buffer, area, is_reversed in zip(items, self.scanned, loop.reversed_inputs, strict=True):
-            found["input", buffer.index] = item(area, buffer, is_reversed)
+        elements = body.inputs[1 + len(self.kept) :]
+        for buffer, area, is_reversed in zip(elements, self.scanned, loop.reversed_inputs, strict=True):
+            found["input", buffer.index] = element(area, buffer, is_reversed)
         outputs = zip(body.outputs, self.stacked, loop.reversed_outputs, strict=True)
         for index, (buffer, area, is_reversed) in enumerate(outputs):
-            found["output", index] = item(area, buffer, is_reversed)
+            found["output", index] = element(area, buffer, is_reversed)
         return found
 
 
@@ -170,8 +170,8 @@ def workspace_of(body: MemoryPlan, areas: Areas, own: Area | None) -> dict[tuple
     return {} if own is None else {("workspace", 0): own}
 
 
-def area_of(place: Place, areas: Areas) -> Area:
-    return areas[place.base, place.index].at(place.offset)
+def area_of(position: MemoryLocation, areas: Areas) -> Area:
+    return areas[position.base, position.index].at(position.offset)
 
 
 def byte_pointer(name: str) -> tirx.Var:

@@ -1,4 +1,4 @@
-"""The sizes of a program: those that follow from its open dimensions, and those that only the data tell."""
+"""The sizes of a program: those that follow from its dynamic dimensions, and those that only the data tell."""
 
 from __future__ import annotations
 
@@ -10,16 +10,25 @@ from tvm import tirx
 from tvm.ir import PointerType, PrimType
 
 from nnefc.passes.plan.memory import Counts, MemoryPlan
-from nnefc.passes.plan.program import Buffer, ChoiceStep, LoopStep, Program, kernel_steps
+from nnefc.passes.plan.program import Buffer, IfStep, LoopStep, Program, kernel_stages
 from nnefc.passes.plan.symbols import SIZES, exported
 from nnefc.passes.tir.common.expressions import in_floats, int64
 from nnefc.passes.tir.common.lower_kernel import with_dynamic_shapes
-from nnefc.symbolic.dims import MAX_ITEMS, Dimension, bounds, dimensions, expression, item_count, substituted, widest
+from nnefc.symbolic.dims import (
+    MAX_ELEMENTS,
+    Dimension,
+    bounds,
+    dimensions,
+    element_count,
+    expression,
+    substituted,
+    widest,
+)
 
-__all__ = ["counted_sizes", "output_parts", "sizes_function"]
+__all__ = ["data_dependent_sizes", "output_parts", "sizes_function"]
 
 
-def counted_sizes(program: Program) -> list[tuple[int, int]]:
+def data_dependent_sizes(program: Program) -> list[tuple[int, int]]:
     """The dimensions of outputs that only the data tell: the number of the output, and the axis."""
     counts = Counts(program.limits, program.parts)
     return [
@@ -42,18 +51,18 @@ def output_parts(program: Program) -> tuple[int, ...]:
 def sizes_function(
     program: Program,
     plan: MemoryPlan,
-    open_dimensions: Sequence[tirx.Var],
-    most_items: int = MAX_ITEMS,
+    dynamic_dimensions: Sequence[tirx.Var],
+    max_elements: int = MAX_ELEMENTS,
     symbol: str = SIZES,
 ) -> tirx.PrimFunc:
-    """The function that computes what follows from the values of the open dimensions.
+    """The function that computes what follows from the values of the dynamic dimensions.
 
         nnefc_network_sizes(int64 *open, int64 *derived) -> int32
 
     `derived` becomes the bytes of each storage of the plan, the shapes of all outputs, and for each part of the
     workspace the least dimension of any of its tensors, which is negative where sizes are too small for the network,
-    and the most items of those, within kernels too, that might have more than `most_items`. What is too large for 63
-    bits is the largest int64.
+    and the most elements of those, within kernels too, that might have more than `max_elements`. What is too large for
+    63 bits is the largest int64.
     """
     limits = program.limits
     derived = [storage.bytes for storage in plan.storages]
@@ -61,7 +70,7 @@ def sizes_function(
     values, results = (tirx.Var(name, PointerType(PrimType("int64"))) for name in ("open", "derived"))
     parts = program.parts
     made = tirx.decl_buffer((len(derived) + 2 + 2 * len(parts),), "int64", name="derived", data=results)
-    body = [*_read(values, open_dimensions), tirx.DeclBuffer(made, data=results)]
+    body = [*_read(values, dynamic_dimensions), tirx.DeclBuffer(made, data=results)]
 
     def largest(shape: Sequence[Dimension]) -> tuple[Dimension, ...]:
         return tuple(widest(size, limits) for size in shape)
@@ -75,7 +84,7 @@ def sizes_function(
     for shape in dict.fromkeys([*shapes, *inner]):
         by_part[max(map(counts.part, shape), default=0)].append(shape)
     for of_part in by_part.values():
-        numbers += [_least_dimension(s for s in of_part if s in always), _most_items(of_part, most_items)]
+        numbers += [_min_dimension(s for s in of_part if s in always), _max_elements(of_part, max_elements)]
     body += [tirx.BufferStore(made, number, [int64(index)]) for index, number in enumerate(numbers)]
     body.append(tirx.Return(tirx.IntImm("int32", 0)))
     function = tirx.PrimFunc([values, results], tirx.SeqStmt(body), ret_type=PrimType("int32"))
@@ -94,12 +103,12 @@ def _tensors(program: Program, in_choices: bool = True) -> Iterator[Buffer]:
     """What the steps of a program read and write, and those of the programs in it, in branches of choices or not."""
     for step in program.steps:
         yield from (*step.reads, *step.writes)
-        if isinstance(step, LoopStep) or (in_choices and isinstance(step, ChoiceStep)):
+        if isinstance(step, LoopStep) or (in_choices and isinstance(step, IfStep)):
             for body in step.bodies:
                 yield from _tensors(body, in_choices)
 
 
-def _least_dimension(shapes: Iterable[Sequence[Dimension]]) -> tirx.Expr:
+def _min_dimension(shapes: Iterable[Sequence[Dimension]]) -> tirx.Expr:
     """The least of all dimensions that might be negative, and 0."""
     sizes = dict.fromkeys(size for shape in shapes for size in shape if bounds(size)[0] < 0)
     return reduce(tirx.min, map(expression, sizes), int64(0))
@@ -107,20 +116,20 @@ def _least_dimension(shapes: Iterable[Sequence[Dimension]]) -> tirx.Expr:
 
 def _inner_shapes(program: Program) -> Iterator[tuple[Dimension, ...]]:
     """The shapes of the tensors that kernels have for themselves, before they have their schedules."""
-    for step in kernel_steps(program):
+    for step in kernel_stages(program):
         values = dict(step.sizes)
         for tensor in program.kernels[step.kernel].body.block.alloc_buffers:
             yield tuple(substituted(size, values) for size in dimensions(tensor.shape))
 
 
-def _most_items(shapes: Iterable[Sequence[Dimension]], limit: int) -> tirx.Expr:
-    """The most items of the tensors that might have more than a limit, as far as the bounds tell, and 0."""
-    large = [shape for shape in shapes if _most(shape) > limit]
-    return reduce(tirx.max, map(_saturated, dict.fromkeys(map(item_count, large))), int64(0))
+def _max_elements(shapes: Iterable[Sequence[Dimension]], limit: int) -> tirx.Expr:
+    """The most elements of the tensors that might have more than a limit, as far as the bounds tell, and 0."""
+    large = [shape for shape in shapes if _maximum(shape) > limit]
+    return reduce(tirx.max, map(_saturated, dict.fromkeys(map(element_count, large))), int64(0))
 
 
-def _most(shape: Sequence[Dimension]) -> int:
-    """No fewer items than a tensor of this shape has."""
+def _maximum(shape: Sequence[Dimension]) -> int:
+    """No fewer elements than a tensor of this shape has."""
     return math.prod(max(map(abs, bounds(size))) for size in shape)
 
 

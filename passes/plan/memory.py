@@ -4,7 +4,7 @@ Five things bring buffers together before offsets are chosen:
 
 - a reshape is no work: its result is its operand;
 - the parts of a tensor that are whole slices of it are read where they lie;
-- the operands of a concatenation of whole slices are written straight to their place in its result;
+- the operands of a concatenation of whole slices are written straight to their position in its result;
 - an element-wise step writes over an operand that nobody reads any more;
 - a network's output is written straight to the caller's memory.
 
@@ -28,17 +28,17 @@ from dataclasses import dataclass, replace
 from tvm import tirx
 from tvm.ir import GlobalVar
 
-from nnefc.passes.plan.offsets import OpenStorage, Storage, alive_at, assign_offsets, left_open, stacked
-from nnefc.passes.plan.program import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
+from nnefc.passes.plan.offsets import DynamicStorage, Storage, alive_at, assign_offsets, stacked, with_dynamic_offsets
+from nnefc.passes.plan.program import Buffer, IfStep, Kind, LoopStep, Program, Step
 from nnefc.passes.schedule.in_place import InPlace
 from nnefc.symbolic.dims import Dimension, bounds, expression, greatest, substituted, variables, widest
 
-__all__ = ["COUNTER_BYTES", "Copy", "Counts", "MemoryPlan", "Place", "plan_memory"]
+__all__ = ["COUNTER_BYTES", "Copy", "Counts", "MemoryLocation", "MemoryPlan", "plan_memory"]
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Sizes that only the data tell: what they are at most, or the part of the workspace that waits for them."""
+    """Data-dependent sizes: what they are at most, or the part of the workspace that waits for them."""
 
     limits: Mapping[tirx.Var, Dimension]
     parts: Mapping[tirx.Var, int]
@@ -57,7 +57,7 @@ COUNTER_BYTES = 64
 
 
 @dataclass(frozen=True)
-class Place:
+class MemoryLocation:
     """An address: `offset` bytes into an input, an output, a state, a constant or the workspace.
 
     `base` is a :class:`Kind`'s value or `output`; `index` counts what there are several of, parts of a workspace too.
@@ -68,7 +68,7 @@ class Place:
     offset: Dimension
 
 
-Action = Step | ChoiceStep | LoopStep
+Action = Step | IfStep | LoopStep
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Copy:
     """Bytes that have to move: an operand of a concatenation that lives elsewhere, or an output that is no result."""
 
     source: Buffer
-    target: Place
+    target: MemoryLocation
     bytes: Dimension
 
 
@@ -98,8 +98,8 @@ class MemoryPlan:
     """
 
     actions: tuple[Action | Copy, ...]
-    places: Mapping[Buffer, Place]
-    step_workspaces: Mapping[int, Place]
+    positions: Mapping[Buffer, MemoryLocation]
+    step_workspaces: Mapping[int, MemoryLocation]
     bodies: Mapping[Action, tuple[MemoryPlan, ...]]
     workspace_bytes: int
     alive: tuple[int, ...]
@@ -107,7 +107,7 @@ class MemoryPlan:
     state_offsets: tuple[int, ...]
     constant_bytes: int
     state_bytes: int
-    storages: tuple[OpenStorage, ...] = ()
+    storages: tuple[DynamicStorage, ...] = ()
 
     @property
     def lower_bound(self) -> int:
@@ -120,10 +120,10 @@ class MemoryPlan:
         The library knows its size: it is at least that of the workspace, where that is known here.
         """
         last = 1 + max((storage.last for storage in self.storages), default=0)
-        return replace(self, storages=(*self.storages, OpenStorage(tirx.Var("room", "int64"), 0, last, last)))
+        return replace(self, storages=(*self.storages, DynamicStorage(tirx.Var("room", "int64"), 0, last, last)))
 
     def workspace_at(self, sizes: Mapping[tirx.Var, int]) -> int:
-        """The bytes of the workspace when the open dimensions have these values."""
+        """The bytes of the workspace when the dynamic dimensions have these values."""
         if not self.storages:
             return self.workspace_bytes
         parts: defaultdict[int, list[Storage]] = defaultdict(list)
@@ -147,7 +147,7 @@ def plan_memory(
         kernel_workspaces: bytes of each kernel's private workspace, in its own sizes; kernels without one may be
             missing.
         alignment: bytes, of what kernels read and write.
-        counts: the sizes that only the data tell; of a body, those of the program around it.
+        counts: the data-dependent sizes; of a body, those of the program around it.
     """
     counts = Counts(program.limits, program.parts) if counts is None else counts
     bodies: dict[Action, tuple[MemoryPlan, ...]] = {
@@ -178,28 +178,28 @@ def plan_memory(
         for body in bodies.get(step, ())
         for storage in body.storages
     ]
-    open_storages = left_open(placed, inside)
-    workspace_bytes = 0 if open_storages else assign_offsets(placed)
+    dynamic_storages = with_dynamic_offsets(placed, inside)
+    workspace_bytes = 0 if dynamic_storages else assign_offsets(placed)
     addresses = _Addresses(aliases, storages)
-    places = addresses.of_all(program, steps) | {copy: _in_workspace(storage) for copy, storage in saved.values()}
+    positions = addresses.of_all(program, steps) | {copy: _in_workspace(storage) for copy, storage in saved.values()}
     constant_offsets, constant_bytes = stacked(buffer.nbytes for buffer in program.constants)
     state_offsets, state_bytes = stacked(buffer.bytes for buffer in program.states)
     return MemoryPlan(
         actions=(
             *(addresses.copy(step) if isinstance(step, _Move) else step for step in steps),
-            *_output_copies(program, places),
-            *_state_updates(program, places, {new: copy for new, (copy, _) in saved.items()}),
+            *_output_copies(program, positions),
+            *_state_updates(program, positions, {new: copy for new, (copy, _) in saved.items()}),
         ),
-        places=places,
+        positions=positions,
         step_workspaces={time: _in_workspace(storage) for time, storage in workspaces.items()},
         bodies=bodies,
         workspace_bytes=workspace_bytes,
-        alive=() if open_storages else alive_at(placed),
+        alive=() if dynamic_storages else alive_at(placed),
         constant_offsets=constant_offsets,
         state_offsets=state_offsets,
         constant_bytes=constant_bytes,
         state_bytes=state_bytes,
-        storages=open_storages,
+        storages=dynamic_storages,
     )
 
 
@@ -337,7 +337,7 @@ def _split(
 def _concatenated(
     parts: Sequence[Buffer], whole: Buffer, alignment: int, aliases: _Aliases, counts: Counts
 ) -> Iterator[_Move]:
-    """Operands are written to their place in the result, if they are not elsewhere already, and aligned there."""
+    """Operands are written to their position in the result, if they are not elsewhere already, and aligned there."""
     for part, offset in _one_after_the_other(parts):
         root, _ = aliases.root(part)
         is_free = root.kind is Kind.WORKSPACE and root.bytes == part.bytes and root is not whole
@@ -464,21 +464,21 @@ class _Addresses:
     aliases: _Aliases
     storages: Mapping[Buffer, Storage]
 
-    def of_all(self, program: Program, steps: _Steps) -> dict[Buffer, Place]:
+    def of_all(self, program: Program, steps: _Steps) -> dict[Buffer, MemoryLocation]:
         """Where all buffers live."""
         buffers = [*program.outputs, *program.new_states, *program.states, *program.counts]
         for step in (*program.steps, *steps):
             buffers += _touched(step)
         return {buffer: self.of(buffer) for buffer in buffers}
 
-    def of(self, buffer: Buffer) -> Place:
+    def of(self, buffer: Buffer) -> MemoryLocation:
         """Where a buffer lives."""
         root, offset = self.aliases.root(buffer)
         if root.kind is not Kind.WORKSPACE:
-            return Place(root.kind.value, root.index, offset)
+            return MemoryLocation(root.kind.value, root.index, offset)
         storage = self.storages[root]
         if storage.output is not None:
-            return Place("output", storage.output, offset)
+            return MemoryLocation("output", storage.output, offset)
         return _in_workspace(storage, offset)
 
     def copy(self, move: _Move) -> Copy:
@@ -487,15 +487,15 @@ class _Addresses:
         return Copy(move.source, replace(target, offset=target.offset + move.offset), move.source.bytes)
 
 
-def _in_workspace(storage: Storage, offset: int = 0) -> Place:
-    return Place("workspace", storage.part, storage.offset + offset)
+def _in_workspace(storage: Storage, offset: int = 0) -> MemoryLocation:
+    return MemoryLocation("workspace", storage.part, storage.offset + offset)
 
 
-def _output_copies(program: Program, places: Mapping[Buffer, Place]) -> Iterator[Copy]:
+def _output_copies(program: Program, positions: Mapping[Buffer, MemoryLocation]) -> Iterator[Copy]:
     """Bring outputs to the caller's memory that do not live there."""
     for index, buffer in enumerate(program.outputs):
-        if places[buffer] != Place("output", index, 0):
-            yield Copy(buffer, Place("output", index, 0), buffer.bytes)
+        if positions[buffer] != MemoryLocation("output", index, 0):
+            yield Copy(buffer, MemoryLocation("output", index, 0), buffer.bytes)
 
 
 def _states_to_save(program: Program, aliases: _Aliases, time: int) -> dict[Buffer, tuple[Buffer, Storage]]:
@@ -510,10 +510,12 @@ def _states_to_save(program: Program, aliases: _Aliases, time: int) -> dict[Buff
     return saved
 
 
-def _state_updates(program: Program, places: Mapping[Buffer, Place], saved: Mapping[Buffer, Buffer]) -> list[Copy]:
-    """Bring the states' new values to their place, after everything that reads the old ones."""
-    copies = [Copy(new, places[copy], new.bytes) for new, copy in saved.items()]
+def _state_updates(
+    program: Program, positions: Mapping[Buffer, MemoryLocation], saved: Mapping[Buffer, Buffer]
+) -> list[Copy]:
+    """Bring the states' new values to their position, after everything that reads the old ones."""
+    copies = [Copy(new, positions[copy], new.bytes) for new, copy in saved.items()]
     for index, new in enumerate(program.new_states):
-        if places[new] != Place("state", index, 0):
-            copies.append(Copy(saved.get(new, new), Place("state", index, 0), new.bytes))
+        if positions[new] != MemoryLocation("state", index, 0):
+            copies.append(Copy(saved.get(new, new), MemoryLocation("state", index, 0), new.bytes))
     return copies

@@ -29,10 +29,10 @@ from nnefc.passes.tir.common.expressions import IF_THEN_ELSE
 
 __all__ = ["MergedKernel", "merged_kernels"]
 
-_MOST_ARGUMENTS = 12
+_MAX_ARGUMENTS = 12
 """Of a function: more take as much room at the calls as they save."""
 
-_ITEMS = 1 << 40  # more than any tensor has
+_ELEMENTS = 1 << 40  # more than any tensor has
 _WRITTEN_OUT = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 _OF_VALUES = (*IF_THEN_ELSE, "tirx.address_of", "tirx.likely")
 """Operators whose operands may be any values."""
@@ -105,8 +105,10 @@ def _merged(kernels: Mapping[GlobalVar, _Shape], dtype: str) -> dict[GlobalVar, 
     """Kernels of one shape as calls of the first one; none if they are better left alone."""
     each = list(zip(*(kernel.numbers for kernel in kernels.values()), strict=True))
     arguments = list(dict.fromkeys(_reduced(values)[1] for values in each if len(set(values)) > 1))
-    most = int(tirx.max_value(dtype).value)
-    if len(arguments) > _MOST_ARGUMENTS or any(not -most <= value <= most for values in arguments for value in values):
+    maximum = int(tirx.max_value(dtype).value)
+    if len(arguments) > _MAX_ARGUMENTS or any(
+        not -maximum <= value <= maximum for values in arguments for value in values
+    ):
         return {}
     params = [tirx.Var(f"n{index}", dtype) for index in range(len(arguments))]
     left = iter(each)
@@ -115,9 +117,9 @@ def _merged(kernels: Mapping[GlobalVar, _Shape], dtype: str) -> dict[GlobalVar, 
         values = next(left)
         if len(set(values)) == 1:
             return node
-        factor, rest = _reduced(values)
+        factor, tail = _reduced(values)
         own = str(node.ty.dtype)
-        argument = params[arguments.index(rest)]
+        argument = params[arguments.index(tail)]
         return (argument if own == dtype else tirx.Cast(own, argument)) * tirx.IntImm(own, factor)
 
     first = next(iter(kernels.values())).function
@@ -183,16 +185,16 @@ def _changed(body: tirx.Stmt, number: _Number) -> tirx.Stmt:
 
 
 def _without_sizes_of_views(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A flat function that does not say how many items its operands have: nothing asks for that any more."""
+    """A flat function that does not say how many elements its operands have: nothing asks for that any more."""
     found: list[tirx.Stmt | TensorLoad] = []
     tvm_ffi.structural_walk(func.body, ((tirx.DeclBuffer, tirx.BufferStore, TensorLoad), found.append))
     shaped = {
-        place.buffer if isinstance(place, tirx.BufferStore) else place.source
-        for place in found
-        if hasattr(place, "indices") and len(place.indices) != 1
+        position.buffer if isinstance(position, tirx.BufferStore) else position.source
+        for position in found
+        if hasattr(position, "indices") and len(position.indices) != 1
     }
     views = {
-        view.buffer: tirx.decl_buffer((_ITEMS,), str(view.buffer.dtype), name=view.buffer.name)
+        view.buffer: tirx.decl_buffer((_ELEMENTS,), str(view.buffer.dtype), name=view.buffer.name)
         for view in found
         if isinstance(view, tirx.DeclBuffer) and view.buffer not in shaped
     }

@@ -14,7 +14,7 @@ from tvm import tirx
 from nnefc.passes.tir.common.alignment import aligned
 from nnefc.symbolic.dims import Dimension, Size, is_known
 
-__all__ = ["OpenStorage", "Storage", "alive_at", "assign_offsets", "left_open", "stacked"]
+__all__ = ["DynamicStorage", "Storage", "alive_at", "assign_offsets", "stacked", "with_dynamic_offsets"]
 
 
 @dataclass(eq=False)
@@ -37,7 +37,7 @@ class Storage:
 
 
 @dataclass(frozen=True)
-class OpenStorage:
+class DynamicStorage:
     """A storage whose place in the workspace is known at run time, when sizes are.
 
     Attributes:
@@ -52,7 +52,9 @@ class OpenStorage:
     part: int = 0
 
 
-def left_open(storages: Collection[Storage], inside: Collection[OpenStorage]) -> tuple[OpenStorage, ...]:
+def with_dynamic_offsets(
+    storages: Collection[Storage], inside: Collection[DynamicStorage]
+) -> tuple[DynamicStorage, ...]:
     """The storages with variables for offsets, if the size of any is open; else none.
 
     Args:
@@ -64,7 +66,7 @@ def left_open(storages: Collection[Storage], inside: Collection[OpenStorage]) ->
     for storage in storages:
         offset = tirx.Var("offset", "int64")
         storage.offset = Size(offset)
-        made.append(OpenStorage(offset, storage.bytes, storage.first, storage.last, storage.part))
+        made.append(DynamicStorage(offset, storage.bytes, storage.first, storage.last, storage.part))
     return tuple(made)
 
 
@@ -76,7 +78,7 @@ _ORDERS: Sequence[Callable[[Storage], tuple[int, ...]]] = (
 """In which storages are placed: the largest first (Pisarchyk and Lee, 2020), those that take most room and time, as
 they begin."""
 
-_MOST_TRIES, _MOST_PLACED = 16, 8192
+_MAX_TRIES, _MAX_PLACED = 16, 8192
 """Of changes to each order, in which one goes before what it lies on; and of storages that are placed in all."""
 
 
@@ -85,10 +87,10 @@ def assign_offsets(storages: Collection[Storage]) -> int:
 
     Each comes into the first gap that it fits into; the order decides. Where one leaves gaps, others are tried.
     """
-    least = max(alive_at(storages), default=0)
+    minimum = max(alive_at(storages), default=0)
     best = _Placed.of(sorted(storages, key=_ORDERS[0]))
-    for tried in islice(_tries(storages), _MOST_PLACED // max(len(storages), 1)):
-        if best.bytes <= least:
+    for tried in islice(_tries(storages), _MAX_PLACED // max(len(storages), 1)):
+        if best.bytes <= minimum:
             break
         best = min(best, tried, key=attrgetter("bytes"))
     for storage, offset in zip(best.ordered, best.begins, strict=True):
@@ -108,8 +110,8 @@ class _Placed:
     def of(cls, ordered: Sequence[Storage]) -> _Placed:
         """Each in the first gap between those before it."""
         firsts, lasts = (np.array([getattr(s, end) for s in ordered], np.int64) for end in ("first", "last"))
-        most = sum(abs(aligned(storage.bytes)) for storage in ordered)  # of the greatest open sizes, any number
-        begins, ends = np.zeros((2, len(ordered)), np.int64 if most < 1 << 63 else object)
+        maximum = sum(abs(aligned(storage.bytes)) for storage in ordered)  # of the greatest dynamic sizes, any number
+        begins, ends = np.zeros((2, len(ordered)), np.int64 if maximum < 1 << 63 else object)
         for count, storage in enumerate(ordered):
             size, offset = aligned(storage.bytes), 0
             beside = _beside(storage, firsts[:count], lasts[:count])
@@ -140,7 +142,7 @@ def _tries(storages: Collection[Storage]) -> Iterator[_Placed]:
     for order in _ORDERS:
         tried = _Placed.of(sorted(storages, key=order))
         yield tried
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             tried = tried.with_top_earlier()
             yield tried
 

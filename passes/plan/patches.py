@@ -21,7 +21,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import GlobalVar
 
-from nnefc.ir.element_types import item_bytes
+from nnefc.ir.element_types import element_bytes
 from nnefc.passes.plan.memory import MemoryPlan, plan_memory
 from nnefc.passes.plan.program import Buffer, Kind, Pool, Program, Step
 from nnefc.passes.schedule.analysis import KernelAnalysis
@@ -32,10 +32,10 @@ from nnefc.passes.tir.common.alignment import aligned
 
 __all__ = ["in_patches"]
 
-_MOST_ADDED = 1 / 3
+_MAX_ADDED = 1 / 3
 """Arithmetic that is done again, as a share of the network's."""
 
-_LEAST_SAVED = 1 / 8
+_MIN_SAVED = 1 / 8
 """Of the workspace; less is not worth the code of parts."""
 
 _NEAR = 1.03
@@ -44,10 +44,10 @@ _NEAR = 1.03
 _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 48)
 """Parts that are tried."""
 
-_MOST_STEPS = 64
+_MAX_STEPS = 64
 """That are computed in parts."""
 
-_MOST_PLANS = 8
+_MAX_PLANS = 8
 """Of memory that are made: for those choices that a part in the middle promises most of."""
 
 _NEARLY = 1.1
@@ -68,21 +68,23 @@ def in_patches(program: Program, pool: Pool) -> Program:
     if plan.storages:  # sizes are open
         return program
     work = {gv: arithmetic_of(func) for gv, func in program.kernels.items()}
-    most_added = _MOST_ADDED * sum(work[step.kernel] for step in program.steps if isinstance(step, Step))
-    wanted = plan.workspace_bytes * (1 - _LEAST_SAVED)
+    max_added = _MAX_ADDED * sum(work[step.kernel] for step in program.steps if isinstance(step, Step))
+    wanted = plan.workspace_bytes * (1 - _MIN_SAVED)
     guesses = _guesses(program, plan, analyses, in_place, work)
-    tried = [guess for guess in guesses if guess.added <= most_added * _NEARLY]
+    tried = [guess for guess in guesses if guess.added <= max_added * _NEARLY]
     found: list[tuple[int, _Plan]] = []
-    for guess in sorted(tried, key=lambda guess: (math.ceil(math.log(guess.bytes, _NEAR)), guess.added))[:_MOST_PLANS]:
+    for guess in sorted(tried, key=lambda guess: (math.ceil(math.log(guess.bytes, _NEAR)), guess.added))[:_MAX_PLANS]:
         if guess.bytes > wanted:
             break
         made = guess.plan(program, work)
-        if made is not None and made.added <= most_added:
+        if made is not None and made.added <= max_added:
             found.append((_size(program, in_place, made), made))
-    least = min((size for size, _ in found), default=plan.workspace_bytes)
-    if least > wanted or least >= plan.workspace_bytes:
+    minimum = min((size for size, _ in found), default=plan.workspace_bytes)
+    if minimum > wanted or minimum >= plan.workspace_bytes:
         return program
-    best = min((plan for size, plan in found if size <= least * _NEAR), key=lambda plan: (plan.added, len(plan.parts)))
+    best = min(
+        (plan for size, plan in found if size <= minimum * _NEAR), key=lambda plan: (plan.added, len(plan.parts))
+    )
     return _Writer(program, best, pool).program()
 
 
@@ -175,7 +177,7 @@ def _guesses(
                 computed = [found.height / height * (end - begin) for begin, end in part]
                 added = _added(calls, rows, computed, work)
                 yield _Guess(first, number, tuple(rows), height, max(there, own, 1), added)
-        if len(rows) == _MOST_STEPS:
+        if len(rows) == _MAX_STEPS:
             return
 
 
@@ -187,7 +189,7 @@ class _Around:
     """What lies in the workspace besides the results of some steps."""
 
     def __init__(self, program: Program, plan: MemoryPlan) -> None:
-        self._steps, self._places, self._alive = program.steps, plan.places, plan.alive
+        self._steps, self._positions, self._alive = program.steps, plan.positions, plan.alive
         self._times = {id(action): time for time, action in enumerate(plan.actions)}
         self._read: dict[Buffer, int] = {}  # by the last step that does
         for number, step in enumerate(program.steps):
@@ -203,8 +205,8 @@ class _Around:
         (result,) = self._steps[last].writes
         before = [buffer for step in self._steps[:first] for buffer in step.writes]
         kept = [result, *(buffer for buffer in before if self._read.get(buffer, 0) >= first)]
-        there = {self._places[buffer]: buffer.bytes for buffer in kept}
-        return sum(size for place, size in there.items() if place.base == Kind.WORKSPACE.value)
+        there = {self._positions[buffer]: buffer.bytes for buffer in kept}
+        return sum(size for position, size in there.items() if position.base == Kind.WORKSPACE.value)
 
 
 def _alive_in(
@@ -220,7 +222,7 @@ def _alive_in(
         roots[result] = roots[step.reads[0]] if is_view else result
         ends[roots[result]] = number
     sizes: dict[Buffer, int] = {}
-    most = 0
+    maximum = 0
     for number, (step, (begin, end)) in enumerate(zip(steps, part, strict=True)):
         (result,) = step.writes
         if number == len(steps) - 1 and _is_written_there(result):
@@ -234,9 +236,9 @@ def _alive_in(
             sizes[result] = aligned(_temporary(result, (begin, end)).bytes)
         if overwritten:
             sizes.pop(overwritten[0])
-        most = max(most, sum(sizes.values()))
+        maximum = max(maximum, sum(sizes.values()))
         sizes = {root: size for root, size in sizes.items() if ends[root] > number}
-    return most
+    return maximum
 
 
 def _is_closed(program: Program, first: int, last: int, rows: Sequence[KernelRows]) -> bool:
@@ -340,8 +342,8 @@ class _Writer:
             called = self._kernel(step.kernel, kernel, rows, held)
             yield replace(step, kernel=called, reads=tuple(reads), writes=(own,))
             if is_last and own not in self._views:
-                place = self._from_row(result, rows[0])
-                yield Step(self._copy(own, result), (own,), (place,), (), step.tensors)
+                position = self._from_row(result, rows[0])
+                yield Step(self._copy(own, result), (own,), (position,), (), step.tensors)
 
     def _from_row(self, buffer: Buffer, row: int) -> Buffer:
         """A tensor from one of its rows on."""
@@ -393,4 +395,4 @@ def _is_written_there(result: Buffer) -> bool:
 
 
 def _row_bytes(buffer: Buffer) -> int:
-    return math.prod(map(int, buffer.shape[ROWS + 1 :])) * item_bytes(buffer.dtype)
+    return math.prod(map(int, buffer.shape[ROWS + 1 :])) * element_bytes(buffer.dtype)

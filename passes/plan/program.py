@@ -17,28 +17,28 @@ import tvm_ffi
 from tvm import relax, tirx
 
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
-from nnefc.ir.element_types import item_bytes
-from nnefc.ir.network import Body, Choice, Control, Count, Loop, Network, control_index, result_types
-from nnefc.passes.graph.debug_locations import origins
+from nnefc.ir.element_types import element_bytes
+from nnefc.ir.network import Body, Control, DataDependentSize, If, Loop, Network, control_index, result_types
+from nnefc.passes.graph.debug_locations import debug_locations
 from nnefc.passes.graph.rewriter import array_of, is_constant
-from nnefc.passes.plan.size_arguments import SizeArguments, with_size_arguments
-from nnefc.passes.schedule.schedules import open_sizes_of
+from nnefc.passes.plan.size_arguments import SizeArguments, pass_sizes_as_arguments
+from nnefc.passes.schedule.schedules import dynamic_sizes_of
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import Dimension, bounds, dimensions, expression, item_count, typical, variables
+from nnefc.symbolic.dims import Dimension, bounds, dimensions, element_count, expression, size_hint, variables
 
 __all__ = [
     "Buffer",
-    "ChoiceStep",
+    "IfStep",
     "Kind",
     "LoopStep",
     "Pool",
     "Program",
     "Step",
-    "all_counts",
-    "called_with_items",
-    "face_of",
-    "item_ranges",
-    "kernel_steps",
+    "all_data_dependent_sizes",
+    "called_with_elements",
+    "element_ranges",
+    "interface_of",
+    "kernel_stages",
     "program_of",
 ]
 
@@ -67,7 +67,7 @@ class Buffer:
     @property
     def bytes(self) -> Dimension:
         """Size; booleans and narrow integers take a byte each."""
-        return item_count(self.shape) * item_bytes(self.dtype)
+        return element_count(self.shape) * element_bytes(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class ChoiceStep:
+class IfStep:
     """Runs `then` if the first of `reads` holds, else `other`; the further ones are inputs of the first, then of the
     second. `writes` are the outputs of both.
     """
@@ -128,29 +128,32 @@ class Program:
     """All steps in order, and which buffers the network's results are.
 
     Bodies of choices and loops are programs too; the constants and kernels of all are those of the outermost. The
-    counts are sizes that only the data tell, by the buffers that have them, several where equal kernels became one;
+    counts are data-dependent sizes, by the buffers that have them, several where equal kernels became one;
     the views are buffers that lie in others, so many bytes from where these begin.
     """
 
-    steps: tuple[Step | ChoiceStep | LoopStep, ...]
+    steps: tuple[Step | IfStep | LoopStep, ...]
     inputs: tuple[Buffer, ...]
     states: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     new_states: tuple[Buffer, ...]
     constants: tuple[np.ndarray, ...]
     kernels: dict[tvm.ir.GlobalVar, tirx.PrimFunc]
-    counts: Mapping[Buffer, tuple[Count, ...]] = field(default_factory=dict)
+    counts: Mapping[Buffer, tuple[DataDependentSize, ...]] = field(default_factory=dict)
     views: Mapping[Buffer, tuple[Buffer, int]] = field(default_factory=dict)
 
     @property
     def limits(self) -> dict[tirx.Var, Dimension]:
-        """What sizes that only the data tell are at most, where there is a limit; in bodies too."""
-        return {count.var: count.limit for _, count in all_counts(self) if count.limit is not None}
+        """What data-dependent sizes are at most, where there is a limit; in bodies too."""
+        return {count.var: count.limit for _, count in all_data_dependent_sizes(self) if count.limit is not None}
 
     @property
     def parts(self) -> dict[tirx.Var, int]:
         """The part of the workspace that waits for each size without a limit, from 1 on in the order of the steps."""
-        return {count.var: part for part, count in enumerate((c for _, c in all_counts(self) if c.limit is None), 1)}
+        return {
+            count.var: part
+            for part, count in enumerate((c for _, c in all_data_dependent_sizes(self) if c.limit is None), 1)
+        }
 
     @property
     def borders(self) -> tuple[Buffer, ...]:
@@ -166,34 +169,34 @@ class Program:
             return False
         for step in self.steps:
             match step:
-                case ChoiceStep():
+                case IfStep():
                     return False
                 case LoopStep(loop, body) if loop.counted or loop.conditional or not body.is_straight:
                     return False
         return True
 
 
-def kernel_steps(program: Program) -> Iterator[Step]:
+def kernel_stages(program: Program) -> Iterator[Step]:
     """The calls of kernels, in bodies too."""
     for step in program.steps:
         if isinstance(step, Step):
             yield step
         else:
             for body in step.bodies:
-                yield from kernel_steps(body)
+                yield from kernel_stages(body)
 
 
-def item_ranges(program: Program) -> dict[tvm.ir.GlobalVar, dict[int, tuple[int, int]]]:
+def element_ranges(program: Program) -> dict[tvm.ir.GlobalVar, dict[int, tuple[int, int]]]:
     """By kernel, and by the position of operands that are integers, and constants in all calls: their least and their
-    greatest item."""
+    greatest element."""
     found: dict[tvm.ir.GlobalVar, dict[int, tuple[int, int]]] = {}
-    for step in kernel_steps(program):
+    for step in kernel_stages(program):
         own = {}
         for position, buffer in enumerate(step.reads):
             if buffer.kind is Kind.CONSTANT and program.constants[buffer.index].dtype.kind in "iu":
-                items = program.constants[buffer.index]
-                if items.size:
-                    own[position] = (int(items.min()), int(items.max()))
+                elements = program.constants[buffer.index]
+                if elements.size:
+                    own[position] = (int(elements.min()), int(elements.max()))
         known = found.setdefault(step.kernel, own)
         found[step.kernel] = {
             position: (min(known[position][0], own[position][0]), max(known[position][1], own[position][1]))
@@ -203,10 +206,10 @@ def item_ranges(program: Program) -> dict[tvm.ir.GlobalVar, dict[int, tuple[int,
     return found
 
 
-def all_counts(program: Program) -> Iterator[tuple[Buffer, Count]]:
-    """The sizes that only the data tell, with the buffers that have them, in the order in which they become known."""
+def all_data_dependent_sizes(program: Program) -> Iterator[tuple[Buffer, DataDependentSize]]:
+    """The data-dependent sizes, with the buffers that have them, in the order in which they become known."""
 
-    def of(buffers: Iterable[Buffer]) -> Iterator[tuple[Buffer, Count]]:
+    def of(buffers: Iterable[Buffer]) -> Iterator[tuple[Buffer, DataDependentSize]]:
         return ((buffer, count) for buffer in buffers for count in program.counts.get(buffer, ()))
 
     if not program.steps:
@@ -215,23 +218,23 @@ def all_counts(program: Program) -> Iterator[tuple[Buffer, Count]]:
     yield from of(program.borders)
     for step in program.steps:
         for body in () if isinstance(step, Step) else step.bodies:
-            yield from all_counts(body)
+            yield from all_data_dependent_sizes(body)
         yield from of(step.writes)
 
 
-def called_with_items(program: Program, alignment: int) -> Iterator[tvm.ir.GlobalVar]:
-    """Kernels in bodies of loops, of whose items some do not begin at multiples of `alignment` bytes."""
+def called_with_elements(program: Program, alignment: int) -> Iterator[tvm.ir.GlobalVar]:
+    """Kernels in bodies of loops, of whose elements some do not begin at multiples of `alignment` bytes."""
     for step in program.steps:
         if isinstance(step, Step):
             continue
         for body in step.bodies:
-            yield from called_with_items(body, alignment)
-        if isinstance(step, LoopStep) and any(buffer.bytes % alignment for buffer in _items(step)):
-            yield from (inner.kernel for inner in kernel_steps(step.body))
+            yield from called_with_elements(body, alignment)
+        if isinstance(step, LoopStep) and any(buffer.bytes % alignment for buffer in _elements(step)):
+            yield from (inner.kernel for inner in kernel_stages(step.body))
 
 
-def _items(step: LoopStep) -> tuple[Buffer, ...]:
-    """The operands and results of a loop's body that are items of what the loop takes and makes."""
+def _elements(step: LoopStep) -> tuple[Buffer, ...]:
+    """The operands and results of a loop's body that are elements of what the loop takes and makes."""
     scanned = len(step.loop.reversed_inputs)
     return (*step.body.inputs[len(step.body.inputs) - scanned :], *step.body.outputs)
 
@@ -250,7 +253,7 @@ def program_of(network: Network, earlier: Pool | None = None) -> Program:
     return replace(program, constants=tuple(pool.constants), kernels=pool.kernels)
 
 
-def _counted_before(program: Program) -> tuple[Step | ChoiceStep | LoopStep, ...]:
+def _data_dependent_before(program: Program) -> tuple[Step | IfStep | LoopStep, ...]:
     """The steps, in an order in which each comes after those that compute sizes that it needs."""
     writers: dict[Buffer, int] = {buffer: i for i, step in enumerate(program.steps) for buffer in step.writes}
     found = ((buffer, count) for buffer, counts in program.counts.items() for count in counts)
@@ -270,25 +273,28 @@ def _counted_before(program: Program) -> tuple[Step | ChoiceStep | LoopStep, ...
     return tuple(program.steps[index] for index in ordered)
 
 
-def _sizes_of(step: Step | ChoiceStep | LoopStep) -> Iterator[tirx.Var]:
+def _sizes_of(step: Step | IfStep | LoopStep) -> Iterator[tirx.Var]:
     """The variables of the sizes that a step is called with."""
     for buffer in (*step.reads, *step.writes):
         for size in buffer.shape:
             yield from variables(expression(size))
-    for call in [step] if isinstance(step, Step) else [call for body in step.bodies for call in kernel_steps(body)]:
+    for call in [step] if isinstance(step, Step) else [call for body in step.bodies for call in kernel_stages(body)]:
         for _, value in call.sizes:
             yield from variables(expression(value))
     if isinstance(step, LoopStep) and step.loop.trip_count is not None:
         yield from variables(expression(step.loop.trip_count))
 
 
-def face_of(network: Network) -> Program:
+def interface_of(network: Network) -> Program:
     """A program without steps, whose inputs, states and outputs are those of a network that no pass has changed."""
     main, count = network.module["main"], len(network.outputs)
     params = [_border(Kind.INPUT, index, param) for index, param in enumerate(main.params)]
     outputs = [Buffer(Kind.WORKSPACE, i, _shape(ty), str(ty.dtype)) for i, ty in enumerate(result_types(main)[:count])]
     inputs = len(network.inputs)
-    counts = {Buffer(Kind.WORKSPACE, count + i, (), "int64"): (each,) for i, each in enumerate(network.all_counts)}
+    counts = {
+        Buffer(Kind.WORKSPACE, count + i, (), "int64"): (each,)
+        for i, each in enumerate(network.all_data_dependent_sizes)
+    }
     return Program((), tuple(params[:inputs]), tuple(params[inputs:]), tuple(outputs), (), (), {}, counts)
 
 
@@ -326,14 +332,14 @@ class Pool:
         return {gv: self._kernel(gv, f) for gv, f in module.functions.items() if isinstance(f, tirx.PrimFunc)}
 
     def _kernel(self, var: tvm.ir.GlobalVar, given: tirx.PrimFunc) -> _CalledKernel:
-        func, sizes = with_size_arguments(given)
+        func, sizes = pass_sizes_as_arguments(given)
         nameless = _nameless(func)
-        ranges = tuple((bounds(value), typical(value)) for _, value in sizes)
+        ranges = tuple((bounds(value), size_hint(value)) for _, value in sizes)
         alike = self._kernels_like.setdefault((tvm_ffi.structural_hash(nameless), ranges), [])
         for other in alike:
             if tvm_ffi.structural_equal(_nameless(self.kernels[other]), nameless):
-                own_sizes = open_sizes_of(self.kernels[other])
-                return other, tuple((size, value) for size, (_, value) in zip(own_sizes, sizes, strict=True))
+                canonical_dims = dynamic_sizes_of(self.kernels[other])
+                return other, tuple((size, value) for size, (_, value) in zip(canonical_dims, sizes, strict=True))
         hint = str(var.name_hint)
         name = self.free_name(itertools.chain([hint], (f"{hint}_again{number}" for number in itertools.count(1))))
         own = var if name == hint else tvm.ir.GlobalVar(name)
@@ -353,7 +359,7 @@ _CalledKernel = tuple[tvm.ir.GlobalVar, SizeArguments]
 
 def _nameless(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A kernel without what does not count where two are compared: its symbol, and what its sizes are called."""
-    func, sizes = func.without_attr("global_symbol"), open_sizes_of(func)
+    func, sizes = func.without_attr("global_symbol"), dynamic_sizes_of(func)
     if not sizes:
         return func
     bare = func.without_attr(DYNAMIC_DIMENSIONS)
@@ -369,14 +375,14 @@ class _Reader:
         states: int,
         controls: tuple[Control, ...],
         pool: Pool,
-        counts: tuple[Count, ...] = (),
+        counts: tuple[DataDependentSize, ...] = (),
     ) -> None:
         self._main = module["main"]
         self._controls = controls
         self._pool = pool
         self._counts = counts
         self._kernels = pool.add(module)
-        self._steps: list[Step | ChoiceStep | LoopStep] = []
+        self._steps: list[Step | IfStep | LoopStep] = []
         self._temporaries = 0
         self._value: dict[relax.Var, list[Buffer]] = {}
         params = list(self._main.params)
@@ -394,7 +400,7 @@ class _Reader:
         results = self.buffers(self._main.body.body)
         end = len(results) - len(self._counts)
         count = end - len(self._states)
-        counts: dict[Buffer, tuple[Count, ...]] = {}
+        counts: dict[Buffer, tuple[DataDependentSize, ...]] = {}
         for buffer, each in zip(results[end:], self._counts, strict=True):
             counts[buffer] = (*counts.get(buffer, ()), each)
         program = Program(
@@ -407,7 +413,7 @@ class _Reader:
             kernels={},
             counts=counts,
         )
-        return replace(program, steps=_counted_before(program)) if program.counts else program
+        return replace(program, steps=_data_dependent_before(program)) if program.counts else program
 
     def buffers(self, expr: relax.Expr) -> list[Buffer]:
         """The tensors that `expr` stands for."""
@@ -434,11 +440,11 @@ class _Reader:
         writes = tuple(map(self._temporary, types))
         if control is None:
             kernel, sizes = self._kernels[value.args[0]]
-            self._steps.append(Step(kernel, reads, writes, sizes, origins(var.name)))
+            self._steps.append(Step(kernel, reads, writes, sizes, debug_locations(var.name)))
             return list(writes)
         match self._controls[control]:
-            case Choice(then, other):
-                self._steps.append(ChoiceStep(self._body(then), self._body(other), reads, writes))
+            case If(then, other):
+                self._steps.append(IfStep(self._body(then), self._body(other), reads, writes))
             case Loop(body) as loop:
                 self._steps.append(LoopStep(loop, self._body(body), reads, writes))
         return list(writes)

@@ -1,15 +1,15 @@
 """Write kernels with few and simple sizes, which their callers compute.
 
-    kernel(x[(h - 1) // 4 + 1, 8], y[(h - 1) // 112 * 28 + 28, 8])                 for the open dimension h
+    kernel(x[(h - 1) // 4 + 1, 8], y[(h - 1) // 112 * 28 + 28, 8])                 for the dynamic dimension h
         →    kernel(x[s + 1, 8], y[s // 28 * 28 + 28, 8])                          called with s = (h - 1) // 4
 
-Deep in a network, sizes are quotients of its open dimensions by large numbers. A kernel that uses a dimension in such
-quotients alone is written with the quotient by their common divisor, less what is taken from each of them: with
+Deep in a network, sizes are quotients of its dynamic dimensions by large numbers. A kernel that uses a dimension in
+such quotients alone is written with the quotient by their common divisor, less what is taken from each of them: with
 s = h // 4 - 2 for h // 4 - 2 and h // 4 - 1. Then it is plain how its sizes follow from each other; and kernels that
 differ in that quotient alone, and in no range, are one.
 
 A kernel with a size that is negative does nothing: see :func:`nnefc.symbolic.dims.named`. What stands for a size may be
-negative only where all results of the kernel have no items then.
+negative only where all results of the kernel have no elements then.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS, OPERAND_SHAPES
-from nnefc.passes.schedule.schedules import open_sizes_of
+from nnefc.passes.schedule.schedules import dynamic_sizes_of
 from nnefc.passes.tir.common.expressions import int64
-from nnefc.symbolic.dims import Dimension, bounds, dimension, expression, least, named, substituted
+from nnefc.symbolic.dims import Dimension, bounds, dimension, expression, minimum, named, substituted
 
-__all__ = ["SizeArguments", "with_size_arguments"]
+__all__ = ["SizeArguments", "pass_sizes_as_arguments"]
 
 SizeArguments = tuple[tuple[tirx.Var, Dimension], ...]
-"""The sizes that a kernel is written with, and what each is in a call, in the network's open dimensions."""
+"""The sizes that a kernel is written with, and what each is in a call, in the network's dynamic dimensions."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,17 @@ class _Quotient:
         return _Quotient(self.var, self.added - number * self.divisor, self.divisor)
 
 
-def with_size_arguments(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, SizeArguments]:
-    """A kernel that is written with the network's open dimensions, with sizes of its own; and what these stand for."""
-    open_dimensions = open_sizes_of(func)
-    if not open_dimensions:
+def pass_sizes_as_arguments(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, SizeArguments]:
+    """A kernel that is written with the network's dynamic dimensions, with sizes of its own; and what these stand
+    for."""
+    dynamic_dimensions = dynamic_sizes_of(func)
+    if not dynamic_dimensions:
         return func, ()
     bare = func.without_attr(DYNAMIC_DIMENSIONS).without_attr(OPERAND_SHAPES)
-    common = _common_quotients(bare, open_dimensions)
-    taken = _taken_always(bare, [var for var in open_dimensions if var not in common])
+    common = _common_quotients(bare, dynamic_dimensions)
+    taken = _taken_always(bare, [var for var in dynamic_dimensions if var not in common])
     values = {
-        var: common[var].value if var in common else dimension(var) - taken.get(var, 0) for var in open_dimensions
+        var: common[var].value if var in common else dimension(var) - taken.get(var, 0) for var in dynamic_dimensions
     }
     names = {var: named(str(var.name), values[var]) for var in (*common, *taken)}
 
@@ -150,19 +151,19 @@ def _taken_always(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Mapping
 def _may_stand(func: tirx.PrimFunc, var: tirx.Var, first: int) -> bool:
     """Whether a kernel may do nothing where a variable is less than `first`.
 
-    Either no run has a tensor of such a shape there, one with a negative dimension, or all results have no items.
+    Either no run has a tensor of such a shape there, one with a negative dimension, or all results have no elements.
     """
     if bounds(dimension(var))[0] >= first:
         return True
-    below = named(str(var.name), least(dimension(var), first - 1))
+    below = named(str(var.name), minimum(dimension(var), first - 1))
 
-    def most(tensor: tirx.Var) -> int:
+    def maximum(tensor: tirx.Var) -> int:
         """Of the tensor's least dimension."""
         return min((bounds(substituted(dimension(size), {var: below}))[1] for size in tensor.shape), default=1)
 
     results = _written(func)
-    never = any(most(tensor) < 0 for tensor in func.params)
-    return never or (len(results) > 0 and all(most(result) <= 0 for result in results))
+    never = any(maximum(tensor) < 0 for tensor in func.params)
+    return never or (len(results) > 0 and all(maximum(result) <= 0 for result in results))
 
 
 def _written(func: tirx.PrimFunc) -> list[tirx.Var]:

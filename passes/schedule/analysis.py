@@ -6,7 +6,7 @@
         D[i, j] = max(C[i, j], 0)                          reads C[i, j], writes D[i, j]; reads what "sum" has made
 
 Rules recognize a kernel by its steps, and change a copy of its schedule. A step of a schedule that has been changed is
-described anew by :func:`step_of`.
+described again by :func:`step_of`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tvm.ir.expr import TensorLoad, TensorRegion
 from tvm.s_tir.schedule import SBlockRV
 
 from nnefc.ir.attributes import DEQUANTIZED, PERIODS
-from nnefc.passes.compute.dot.byte_split import digits_of, is_of_two_digits
+from nnefc.passes.compute.dot.byte_split import byte_parts_of, is_byte_split
 from nnefc.passes.compute.dot.dot_product import is_dot_product, is_widening
 from nnefc.passes.schedule.schedules import root_blocks, schedule_of
 from nnefc.passes.tir.common.expressions import conditions_of, inside, loads_of, variables_of, work_of
 from nnefc.passes.tir.common.shapes import Size, size_of
 from nnefc.passes.tir.common.statements import values_of
 
-__all__ = ["Axis", "Contraction", "KernelAnalysis", "Step", "step_of", "steps_of"]
+__all__ = ["Axis", "Contraction", "KernelAnalysis", "ScheduleBlock", "step_of", "steps_of"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Axis:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class ScheduleBlock:
     """One computation of a kernel, a block of a schedule.
 
     Attributes:
@@ -118,7 +118,7 @@ class Step:
 
     @property
     def rounds(self) -> Size:
-        """How often it is computed: elements, times the items of each sum."""
+        """How often it is computed: elements, times the elements of each sum."""
         return math.prod(self.sizes)
 
     @property
@@ -177,22 +177,22 @@ class KernelAnalysis:
         return self._schedule.copy()
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[ScheduleBlock, ...]:
         """All computations, in order."""
-        return _steps_in_order(self.func) or steps_of(self._schedule)
+        return _blocks_in_order(self.func) or steps_of(self._schedule)
 
     @cached_property
-    def reductions(self) -> tuple[Step, ...]:
+    def reductions(self) -> tuple[ScheduleBlock, ...]:
         """Those that reduce."""
         return tuple(step for step in self.steps if step.is_reduction)
 
     @cached_property
-    def outputs(self) -> tuple[Step, ...]:
+    def outputs(self) -> tuple[ScheduleBlock, ...]:
         """Those that no other one reads."""
         return tuple(step for step in self.steps if not step.consumers)
 
     @cached_property
-    def by_name(self) -> dict[str, Step]:
+    def by_name(self) -> dict[str, ScheduleBlock]:
         """The steps by their names."""
         return {step.name: step for step in self.steps}
 
@@ -202,10 +202,10 @@ class KernelAnalysis:
         return KernelAnalysis(s_tir.transform.StmtSimplify()(tvm.IRModule({"main": self.func}))["main"])
 
 
-def step_of(sch: s_tir.Schedule, block: SBlockRV) -> Step:
+def step_of(sch: s_tir.Schedule, block: SBlockRV) -> ScheduleBlock:
     """A step as it is in a schedule now."""
     node = sch.get(block)
-    return Step(
+    return ScheduleBlock(
         node,
         tuple(Axis(axis.var, size_of(axis.dom.extent), axis.iter_type) for axis in node.iter_vars),
         tuple(size_of(sch.get(loop).extent) for loop in sch.get_loops(block)),
@@ -214,12 +214,12 @@ def step_of(sch: s_tir.Schedule, block: SBlockRV) -> Step:
     )
 
 
-def steps_of(sch: s_tir.Schedule) -> tuple[Step, ...]:
+def steps_of(sch: s_tir.Schedule) -> tuple[ScheduleBlock, ...]:
     """The steps of a schedule as they are now, in order."""
     return tuple(step_of(sch, block) for block in root_blocks(sch))
 
 
-def _steps_in_order(func: tirx.PrimFunc) -> tuple[Step, ...]:
+def _blocks_in_order(func: tirx.PrimFunc) -> tuple[ScheduleBlock, ...]:
     """The steps of a kernel without a schedule, for which TVM would prove much; none where they are not one by one."""
     root = func.body.block
     if root.name_hint != "root":
@@ -249,7 +249,7 @@ def _steps_in_order(func: tirx.PrimFunc) -> tuple[Step, ...]:
     if len(producers) < len(found):
         return ()
     return tuple(
-        Step(
+        ScheduleBlock(
             node,
             tuple(Axis(axis.var, size_of(axis.dom.extent), axis.iter_type) for axis in node.iter_vars),
             tuple(extents),
@@ -270,8 +270,8 @@ class Contraction:
         both: spatial axes that index both (a batch, or a depthwise channel), or none (one of size 1).
         reduced: the axes summed over.
         All are positions among the step's axes.
-        steps: instructions that an item of B is computed with; 0 if it is stored.
-        sums: in registers for each item of C: one, or those of two digits.
+        steps: instructions that an element of B is computed with; 0 if it is stored.
+        sums: in registers for each element of C: one, or those of two digits.
     """
 
     only_left: tuple[int, ...]
@@ -282,7 +282,7 @@ class Contraction:
     sums: int = 1
 
 
-def _contraction_of(step: Step) -> Contraction | None:
+def _contraction_of(step: ScheduleBlock) -> Contraction | None:
     if step.node.init is None or not isinstance(step.node.body, tirx.BufferStore):
         return None
     factors = [_loads(step, factor) for factor in _factors(step.node.body.value)]
@@ -297,7 +297,7 @@ def _contraction_of(step: Step) -> Contraction | None:
         return _positions(axis.is_spatial and (axis.var in left, axis.var in right) in sides for axis in step.axes)
 
     reduced = _positions(axis.is_reduced for axis in step.axes)
-    sums = 2 if any(is_of_two_digits(part) for part in inside(step.node.body.value)) else 1
+    sums = 2 if any(is_byte_split(part) for part in inside(step.node.body.value)) else 1
     both = indexing((True, True), (False, False))
     return Contraction(indexing((True, False)), indexing((False, True)), both, reduced, steps, sums)
 
@@ -313,13 +313,13 @@ def _factors(value: tirx.Expr) -> Sequence[tirx.Expr]:
     term = value.b.a if isinstance(value.b, tirx.Add) else value.b  # without what a zero point adds
     if isinstance(term, tirx.Mul):
         whole = term.a.value if isinstance(term.a, tirx.Cast) else term.a
-        dot = digits_of(whole)[1] if is_of_two_digits(whole) else whole
+        dot = byte_parts_of(whole)[1] if is_byte_split(whole) else whole
         return dot.args[1:] if is_dot_product(dot) else (term.a, term.b)
     return term.args[1:] if is_dot_product(term) else ()
 
 
-def _loads(step: Step, factor: tirx.Expr) -> Sequence[TensorLoad]:
-    """What a factor reads: one item, or of one that is dequantized in the sum its scale besides; else nothing."""
+def _loads(step: ScheduleBlock, factor: tirx.Expr) -> Sequence[TensorLoad]:
+    """What a factor reads: one element, or of one that is dequantized in the sum its scale besides; else nothing."""
     stored = _stored(factor)
     if isinstance(stored, TensorLoad):
         return [stored]

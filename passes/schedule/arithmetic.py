@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.ir.expr import Call
 
 from nnefc.passes.compute.dot.dot_product import is_dot_product, terms_of
-from nnefc.passes.schedule.schedules import open_sizes_of
+from nnefc.passes.schedule.schedules import dynamic_sizes_of
 from nnefc.passes.tir.common.expressions import is_number
 
 __all__ = ["arithmetic_of"]
@@ -20,7 +20,7 @@ def arithmetic_of(kernel: tirx.PrimFunc) -> int:
 
     Of a dot product each term counts, with its addition.
     """
-    if open_sizes_of(kernel):
+    if dynamic_sizes_of(kernel):
         return 0
     body = tvm_ffi.structural_map(kernel.body, [(Call, _term_by_term), (tirx.Mul, _without_sign)])
     counted = tirx.PrimFunc(kernel.params, body, kernel.ret_type, kernel.attrs)
@@ -31,7 +31,8 @@ def arithmetic_of(kernel: tirx.PrimFunc) -> int:
 
 
 def _without_sign(product: tirx.Mul) -> tirx.Expr:
-    """Of an item with the other sign the item, which takes no operation: see `passes/legalize/ieee_differences.py`."""
+    """Of an element with the other sign the element, which takes no operation: see
+    `passes/legalize/ieee_differences.py`."""
     return product.a if is_number(product.b, -1) else product
 
 

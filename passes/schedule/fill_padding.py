@@ -1,6 +1,6 @@
 """Fill the border of a result whose kernel writes only what is inside: see `passes/compute/padding.py`.
 
-for the places outside, side by side: P = value    # vectors, where the last dimension is not padded
+for the positions outside, side by side: P = value    # vectors, where the last dimension is not padded
 the scheduled loops, which write what is inside
 """
 
@@ -43,7 +43,7 @@ def fill_border(sch: s_tir.Schedule, target: Machine) -> tirx.PrimFunc:
 
 
 def _extent(axis: tirx.IterVar, body: tirx.Stmt) -> Size:
-    """How far a step writes along an axis, which may be computed in whole tiles."""
+    """How far a step writes along an axis, which may be computed in full tiles."""
     while isinstance(body, tirx.IfThenElse):
         if isinstance(body.condition, tirx.LT) and body.condition.a.same_as(axis.var):
             return size_of(body.condition.b)
@@ -94,13 +94,13 @@ def _fill(buffer: tirx.Var, box: Sequence[_Side], value: int, lanes: int) -> tir
     while sizes[-1] % lanes != 0:  # as blocks of bytes may be shorter than a vector
         lanes //= 2
     sizes[-1] //= lanes
-    loops, extents, places = _nested(sizes) if not is_known(*sizes) else _joined(sizes)
-    places[-1] = places[-1] * int64(lanes)
-    index = [place + expression(start) for place, (start, _) in zip(places, box, strict=True)]
-    item: tirx.Expr = tirx.const(value, str(buffer.dtype))
+    loops, extents, positions = _nested(sizes) if not is_known(*sizes) else _joined(sizes)
+    positions[-1] = positions[-1] * int64(lanes)
+    index = [position + expression(start) for position, (start, _) in zip(positions, box, strict=True)]
+    element: tirx.Expr = tirx.const(value, str(buffer.dtype))
     if lanes > 1:
-        index[-1], item = tirx.Ramp(index[-1], int64(1), lanes), tirx.Broadcast(item, lanes)
-    stmt: tirx.Stmt = tirx.BufferStore(buffer, item, index)
+        index[-1], element = tirx.Ramp(index[-1], int64(1), lanes), tirx.Broadcast(element, lanes)
+    stmt: tirx.Stmt = tirx.BufferStore(buffer, element, index)
     for loop, extent in reversed(list(zip(loops, extents, strict=True))):
         stmt = tirx.For(loop, int64(0), expression(extent), tirx.ForKind.SERIAL, stmt)
     return stmt
@@ -111,18 +111,18 @@ _Loops: TypeAlias = tuple[list[tirx.Var], Sequence[Size], list[tirx.Expr]]
 
 
 def _joined(sizes: Sequence[Size]) -> _Loops:
-    """One loop, which computes where it is: of several inside each other, LLVM writes out the rounds of the inner ones,
-    and takes longer for the border than for what is inside."""
+    """One loop, which computes where it is: of several inside each other, LLVM writes out the iterations of the inner
+    ones, and takes longer for the border than for what is inside."""
     loop = tirx.Var("b", "int64")
-    places: list[tirx.Expr] = []
+    positions: list[tirx.Expr] = []
     inner: Size = 1  # rounds of the loop for a step along the present axis
     for size in reversed(sizes):
-        places.insert(0, tirx.floormod(tirx.floordiv(loop, expression(inner)), expression(size)))
+        positions.insert(0, tirx.floormod(tirx.floordiv(loop, expression(inner)), expression(size)))
         inner *= size
-    return [loop], [inner], places
+    return [loop], [inner], positions
 
 
 def _nested(sizes: Sequence[Size]) -> _Loops:
-    """A loop for each dimension: by open sizes it takes long to divide, and LLVM writes out nothing."""
+    """A loop for each dimension: by dynamic sizes it takes long to divide, and LLVM writes out nothing."""
     loops = [tirx.Var(f"b{axis}", "int64") for axis in range(len(sizes))]
     return loops, sizes, list(loops)

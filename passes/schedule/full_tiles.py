@@ -1,4 +1,4 @@
-"""Compute along an axis of open size in whole tiles: what is beyond the end is not written.
+"""Compute along an axis of dynamic size in full tiles: what is beyond the end is not written.
 
     for x in w: C[x] = sum(A[x + k])         for x in 14 q: C[x] = sum(A[x + k])
     for x in w: D[x] = f(C[x])          →    for x in 14 q: if x < e: D[x] = f(C[x])
@@ -16,28 +16,28 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Range
 
-from nnefc.passes.schedule.analysis import Step, steps_of
+from nnefc.passes.schedule.analysis import ScheduleBlock, steps_of
 from nnefc.passes.schedule.reducers import reducer_of
-from nnefc.passes.schedule.schedules import schedule_of, without_open_sizes
+from nnefc.passes.schedule.schedules import schedule_of, without_dynamic_dims
 from nnefc.passes.tir.common.expressions import int64, replaced, variables_of
-from nnefc.passes.tir.common.name_symbolic_dims import named_sizes, with_named_sizes
-from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis, tiled_axes, with_tiled_axis
+from nnefc.passes.tir.common.name_symbolic_dims import name_symbolic_dims, named_sizes
+from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis, tile_axis, tiled_axes
 from nnefc.passes.tir.common.shapes import sizes_of
 from nnefc.symbolic.dims import ceil_div, expression, named
 
-__all__ = ["goes_to_the_end", "in_whole_tiles", "rows_in_whole_vectors"]
+__all__ = ["goes_to_the_end", "in_full_tiles", "rows_in_full_vectors"]
 
 _Change = Callable[[tirx.Stmt], tirx.Stmt]
 
 
-def in_whole_tiles(
+def in_full_tiles(
     sch: s_tir.Schedule,
     name: str,
     axis: int,
     tile: int,
     remainders: Sequence[int] | None = None,
 ) -> s_tir.Schedule | None:
-    """The kernel with a step computed in whole tiles along an axis of open size, as a new schedule.
+    """The kernel with a step computed in full tiles along an axis of dynamic size, as a new schedule.
 
     Args:
         sch: without changed loops; all steps after `name` are element-wise.
@@ -46,12 +46,12 @@ def in_whole_tiles(
             axis of known size what is left; None if the last tile is computed like the others, from places that exist.
 
     Returns:
-        None where that tensor is read elsewhere than in the same place along the axis.
+        None where that tensor is read elsewhere than in the same position along the axis.
     """
     steps = steps_of(sch)
     step = next(s for s in steps if s.name == name)
-    func, along = without_open_sizes(sch.mod["main"]), step.axes[axis]
-    dims = [n for n, place in enumerate(step.writes[0].region) if place.min.same_as(along.var)]
+    func, along = without_dynamic_dims(sch.mod["main"]), step.axes[axis]
+    dims = [n for n, position in enumerate(step.writes[0].region) if position.min.same_as(along.var)]
     own = any(buffer.same_as(step.result) for buffer in func.body.block.alloc_buffers)
     readers = {s.name: _axis_of_reads(s, step.result, dims) for s in steps if s.read_of(step.result) is not None}
     readers.pop(name, None)
@@ -81,8 +81,8 @@ def in_whole_tiles(
     func = _with_steps(func, made)
     if own:
         func = _with_size(func, step.result, dims[0], extent)
-    func = with_tiled_axis(func, TiledAxis(end, count, tile, tuple(remainders or ())))
-    return schedule_of(with_named_sizes(func, {end: expression(along.size), count: tiles}))
+    func = tile_axis(func, TiledAxis(end, count, tile, tuple(remainders or ())))
+    return schedule_of(name_symbolic_dims(func, {end: expression(along.size), count: tiles}))
 
 
 def goes_to_the_end(sch: s_tir.Schedule, loop: s_tir.schedule.LoopRV) -> bool:
@@ -101,8 +101,8 @@ def goes_to_the_end(sch: s_tir.Schedule, loop: s_tir.schedule.LoopRV) -> bool:
     return False
 
 
-def rows_in_whole_vectors(sch: s_tir.Schedule, rank: int, lanes: int) -> s_tir.Schedule | None:
-    """The kernel with all steps in whole vectors along rows of open length, as a new schedule.
+def rows_in_full_vectors(sch: s_tir.Schedule, rank: int, lanes: int) -> s_tir.Schedule | None:
+    """The kernel with all steps in full vectors along rows of dynamic length, as a new schedule.
 
         for r in w: s = max(s, x[r])              for r in 16 q: s = max(s, x[r] if r < e else least)
         for r in w: y[r] = exp(x[r] - s)    →     for r in 16 q: if r < e: y[r] = exp(x[r] - s)
@@ -115,7 +115,7 @@ def rows_in_whole_vectors(sch: s_tir.Schedule, rank: int, lanes: int) -> s_tir.S
         None where rows have several lengths, or a reduction is of no known kind.
     """
     steps = steps_of(sch)
-    func = without_open_sizes(sch.mod["main"])
+    func = without_dynamic_dims(sch.mod["main"])
     along = {s.name: len(s.axes) - 1 for s in steps if len(s.axes) > rank and s.axes[-1].size != 1}
     sizes = [s.axes[-1].size for s in steps if s.name in along]
     if not sizes or any(size != sizes[0] for size in sizes) or not all(s.loops_are_axes for s in steps):
@@ -131,14 +131,14 @@ def rows_in_whole_vectors(sch: s_tir.Schedule, rank: int, lanes: int) -> s_tir.S
                 return None
             stmt = _with_extent(stmt, extent, along[step.name], change)
             if any(step.result.same_as(buffer) for buffer in func.body.block.alloc_buffers):
-                places = enumerate(step.writes[0].region)
-                grown += [(step.result, n) for n, place in places if place.min.same_as(step.axes[-1].var)]
+                positions = enumerate(step.writes[0].region)
+                grown += [(step.result, n) for n, position in positions if position.min.same_as(step.axes[-1].var)]
         made.append(stmt)
     func = _with_steps(func, made)
     for tensor, dim in grown:
         func = _with_size(func, tensor, dim, extent)
-    func = with_tiled_axis(func, TiledAxis(end, count, lanes, ()))
-    return schedule_of(with_named_sizes(func, {end: expression(sizes[0]), count: tiles}))
+    func = tile_axis(func, TiledAxis(end, count, lanes, ()))
+    return schedule_of(name_symbolic_dims(func, {end: expression(sizes[0]), count: tiles}))
 
 
 def _statements(func: tirx.PrimFunc) -> list[tirx.Stmt]:
@@ -164,11 +164,11 @@ def _with_size(func: tirx.PrimFunc, tensor: tirx.Var, dim: int, size: tirx.Expr)
     return tvm_ffi.structural_map(func, (tirx.Var, lambda var: grown if var.same_as(tensor) else var))
 
 
-def _positions(steps: Sequence[Step], readers: Mapping[str, int | None]) -> list[tuple[int, int | None]]:
+def _positions(steps: Sequence[ScheduleBlock], readers: Mapping[str, int | None]) -> list[tuple[int, int | None]]:
     return [(n, readers[step.name]) for n, step in enumerate(steps) if step.name in readers]
 
 
-def _axis_of_reads(step: Step, tensor: tirx.Var, dims: Sequence[int]) -> int | None:
+def _axis_of_reads(step: ScheduleBlock, tensor: tirx.Var, dims: Sequence[int]) -> int | None:
     """The axis of an element-wise step along which it reads a tensor, if that is what each read's index is."""
     if step.is_reduction or len(dims) != 1:
         return None
@@ -195,7 +195,7 @@ def _with_extent(stmt: tirx.Stmt, extent: tirx.Expr, axis: int, change: _Change)
     return stmt
 
 
-def _limited(step: Step, end: tirx.Expr) -> _Change | None:
+def _limited(step: ScheduleBlock, end: tirx.Expr) -> _Change | None:
     """Reduce what is before the end; None for reductions whose first value is not known."""
     reducer = reducer_of(step.node)
     if reducer is None or len(reducer.elements) != 1:

@@ -2,8 +2,8 @@
 
     for y in h, x in w: C[o, y, x] = sum(A[k, y, x] * B[o, k])     →     for f in h w: C[o, f] = sum(A[k, f] * B[o, k])
 
-A picture then has one remainder and not one for each of its rows: those of small pictures are short. Where its sizes
-are known, a result that nothing else reads may be written elsewhere, as into the middle of a padded picture.
+An image then has one remainder and not one for each of its rows: those of small images are short. Where its sizes
+are known, a result that nothing else reads may be written elsewhere, as into the middle of a padded image.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorLoad, TensorRegion
 
 from nnefc.ir.attributes import INTERIOR, JOINED_ROWS, PADDING, PERIODS
-from nnefc.passes.schedule.analysis import KernelAnalysis, Step
+from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
 from nnefc.passes.tir.common.expressions import int64, is_number, substituted, variables_of
 from nnefc.passes.tir.common.shapes import Size, sizes_of
 from nnefc.symbolic.dims import expression, is_known
 
-__all__ = ["with_joined_rows"]
+__all__ = ["fuse_row_axes"]
 
 
-def with_joined_rows(kernel: KernelAnalysis, product: Step, of_known_sizes: bool = False) -> KernelAnalysis | None:
+def fuse_row_axes(
+    kernel: KernelAnalysis, product: ScheduleBlock, of_known_sizes: bool = False
+) -> KernelAnalysis | None:
     """A kernel of one product with the last two axes of its rows joined, if one of them is open and others follow.
 
     Args:
         of_known_sizes: whether they are joined also if none of them is open.
 
     Returns:
-        None where a tensor is read otherwise than in the same place along both, or written so.
+        None where a tensor is read otherwise than in the same position along both, or written so.
     """
     roles = product.contraction
     rows = roles.only_left[-2:] if roles is not None else ()
@@ -69,14 +71,14 @@ class _Joining:
     dims: dict[tirx.Var, int] = field(default_factory=dict)
     moved: set[tirx.Var] = field(default_factory=set)
 
-    def start(self, step: Step, axis: int) -> bool:
+    def start(self, step: ScheduleBlock, axis: int) -> bool:
         """Join two axes of a step, and all that it reads or writes along them."""
         if PERIODS in step.node.annotations or step.sizes[axis : axis + 2] != self.sizes:
             return False
         self.axes[step.name] = axis
         both = {step.axes[axis].var, step.axes[axis + 1].var}
         for region in (*step.reads, *step.writes):
-            used = [n for n, place in enumerate(region.region) if both & variables_of([place.min, place.extent])]
+            used = [n for n, offset in enumerate(region.region) if both & variables_of([offset.min, offset.extent])]
             if not used:
                 continue
             if region.source in self.results and not self._is_dense(region, used, step, axis):
@@ -86,16 +88,16 @@ class _Joining:
                 return False
         return True
 
-    def _is_dense(self, region: TensorRegion, used: Sequence[int], step: Step, axis: int) -> bool:
+    def _is_dense(self, region: TensorRegion, used: Sequence[int], step: ScheduleBlock, axis: int) -> bool:
         if len(used) != 2 or used[1] != used[0] + 1 or sizes_of(region.source)[used[0] : used[1] + 1] != self.sizes:
             return False
-        places = [region.region[n] for n in used]
+        positions = [region.region[n] for n in used]
         return all(
-            is_number(place.extent, 1) and _without_unit_axes(place.min, step).same_as(step.axes[axis + k].var)
-            for k, place in enumerate(places)
+            is_number(offset.extent, 1) and _without_unit_axes(offset.min, step).same_as(step.axes[axis + k].var)
+            for k, offset in enumerate(positions)
         )
 
-    def spread(self, steps: Sequence[Step]) -> bool:
+    def spread(self, steps: Sequence[ScheduleBlock]) -> bool:
         """Join the axes of all steps that read or write joined dimensions."""
         waiting = [step for step in steps if step.name not in self.axes]
         for _ in steps:
@@ -108,7 +110,7 @@ class _Joining:
         accesses = [(step, region) for step in steps for region in (*step.reads, *step.writes)]
         return all(self._axis(step, r) == self.axes.get(step.name, -1) for step, r in accesses if r.source in self.dims)
 
-    def _axis(self, step: Step, region: TensorRegion) -> int:
+    def _axis(self, step: ScheduleBlock, region: TensorRegion) -> int:
         """The axis of a step along which it goes through the first of two dimensions; -1 if there is none."""
         first = _without_unit_axes(region.region[self.dims[region.source]].min, step)
         return next((n for n, axis in enumerate(step.axes[:-1]) if axis.var.same_as(first)), -1)
@@ -141,11 +143,11 @@ class _Joining:
         shape = [expression(size) for size in self._one(sizes_of(tensor), dim)]
         return tirx.decl_buffer(shape, str(tensor.dtype), tensor.name, layout=None)
 
-    def _one(self, items: Sequence[Size], dim: int) -> list[Size]:
+    def _one(self, elements: Sequence[Size], dim: int) -> list[Size]:
         height, width = self.sizes
-        return [*items[:dim], height * width, *items[dim + 2 :]]
+        return [*elements[:dim], height * width, *elements[dim + 2 :]]
 
-    def _step(self, stmt: tirx.Stmt, step: Step, tensors: Mapping[tirx.Var, tirx.Var]) -> tirx.Stmt | None:
+    def _step(self, stmt: tirx.Stmt, step: ScheduleBlock, tensors: Mapping[tirx.Var, tirx.Var]) -> tirx.Stmt | None:
         """A step with one axis instead of two; None if something but places depends on them."""
         position = self.axes[step.name]
         loops: list[tirx.For] = []
@@ -156,12 +158,14 @@ class _Joining:
         var, loop_var = tirx.Var(f"{loops[position].loop_var.name}s", "int64"), tirx.Var("f", "int64")
         gone = [axis.var for axis in step.axes[position : position + 2]]
         width = expression(self.sizes[1])
-        places = dict(zip(gone, (var // width, var % width), strict=True))
+        positions = dict(zip(gone, (var // width, var % width), strict=True))
 
         def joined(access: TensorLoad | tirx.BufferStore) -> TensorLoad | tirx.BufferStore:
             tensor = access.source if isinstance(access, TensorLoad) else access.buffer
             if isinstance(access, tirx.BufferStore) and tensor in self.moved:
-                return tirx.BufferStore(tensor, access.value, [substituted(index, places) for index in access.indices])
+                return tirx.BufferStore(
+                    tensor, access.value, [substituted(index, positions) for index in access.indices]
+                )
             if tensor not in self.dims:
                 return access
             dim = self.dims[tensor]
@@ -172,7 +176,9 @@ class _Joining:
 
         def region(of: TensorRegion) -> TensorRegion:
             if of.source in self.moved:
-                moved = [Range.from_min_extent(substituted(place.min, places), place.extent) for place in of.region]
+                moved = [
+                    Range.from_min_extent(substituted(offset.min, positions), offset.extent) for offset in of.region
+                ]
                 return tirx.BufferRegion(of.source, moved)
             if of.source not in self.dims:
                 return of
@@ -211,9 +217,9 @@ class _Joining:
         return inner
 
 
-def _without_unit_axes(place: tirx.Expr, step: Step) -> tirx.Expr:
-    """An index without axes of size 1, as those of a window of one item."""
+def _without_unit_axes(offset: tirx.Expr, step: ScheduleBlock) -> tirx.Expr:
+    """An index without axes of size 1, as those of a window of one element."""
     units = [axis.var for axis in step.axes if axis.size == 1]
-    while isinstance(place, tirx.Add) and any(place.b.same_as(var) for var in units):
-        place = place.a
-    return place
+    while isinstance(offset, tirx.Add) and any(offset.b.same_as(var) for var in units):
+        offset = offset.a
+    return offset

@@ -10,7 +10,7 @@ from tvm import relax, tirx
 from tvm.ir.expr import TensorRegion
 
 from nnefc.ir.attributes import CONCATENATION, SAME_BYTES, SPLIT, UPDATES
-from nnefc.passes.schedule.analysis import KernelAnalysis, Step
+from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
 from nnefc.passes.tir.common.expressions import is_number
 from nnefc.passes.tir.common.shapes import elements_of, sizes_of
 
@@ -58,7 +58,7 @@ def in_place_of(kernel: KernelAnalysis) -> InPlace:
 
 
 def _is_reshape(func: tirx.PrimFunc) -> bool:
-    """Whether each element is copied to the same place; not where TVM fails to divide sizes that are open."""
+    """Whether each element is copied to the same position; not where TVM fails to divide sizes that are open."""
     try:
         return bool(relax.analysis.has_reshape_pattern(func))
     except tvm.error.InternalError:
@@ -77,7 +77,7 @@ def _same_size(left: tirx.Var, right: tirx.Var) -> bool:
 def _overwritable(kernel: KernelAnalysis) -> tuple[int, ...]:
     """Operands that are read, element by element, only where the result's same element is computed."""
     *operands, result = kernel.func.params
-    readers: dict[tirx.Var, list[Step]] = {}
+    readers: dict[tirx.Var, list[ScheduleBlock]] = {}
     for step in kernel.steps:
         for tensor in {read.source: None for read in step.reads}:
             readers.setdefault(tensor, []).append(step)
@@ -91,10 +91,12 @@ def _overwritable(kernel: KernelAnalysis) -> tuple[int, ...]:
     )
 
 
-def _element_wise_tail(steps: Sequence[Step], readers: Mapping[tirx.Var, Sequence[Step]], result: tirx.Var) -> set[str]:
+def _element_wise_tail(
+    steps: Sequence[ScheduleBlock], readers: Mapping[tirx.Var, Sequence[ScheduleBlock]], result: tirx.Var
+) -> set[str]:
     """Names of the steps whose elements matter to the same elements of `result` only, through such steps only.
 
-    Whoever else reads such a step's tensor forbids it: a schedule may compute the step anew where that reader is.
+    Whoever else reads such a step's tensor forbids it: a schedule may compute the step again where that reader is.
     """
     names: set[str] = set()
     for step in reversed(steps):
@@ -107,16 +109,16 @@ def _element_wise_tail(steps: Sequence[Step], readers: Mapping[tirx.Var, Sequenc
     return names
 
 
-def _read_by_own_elements(readers: Sequence[Step], tensor: tirx.Var, direct: set[str]) -> bool:
+def _read_by_own_elements(readers: Sequence[ScheduleBlock], tensor: tirx.Var, direct: set[str]) -> bool:
     """Whether steps of `direct` alone read `tensor`, each of their elements the same element of it."""
     return bool(readers) and all(step.name in direct and _reads_own_element(step, tensor) for step in readers)
 
 
-def _reads_own_element(step: Step, operand: tirx.Var) -> bool:
+def _reads_own_element(step: ScheduleBlock, operand: tirx.Var) -> bool:
     return all(_is_identity(step, read) for read in step.reads if read.source.same_as(operand))
 
 
-def _is_identity(step: Step, region: TensorRegion) -> bool:
+def _is_identity(step: ScheduleBlock, region: TensorRegion) -> bool:
     """Whether a step touches exactly the element that its axes name."""
     if len(step.axes) != len(region.region):
         return False

@@ -1,7 +1,7 @@
 """Make TVM know how a reduction's partial results are combined, so that lanes or threads can share its work out.
 
 TVM recognizes sums, products, maxima and minima that start from the least finite number, and some more. What front ends
-define otherwise (maxima that start from minus infinity, or keep what is not a number; places of the largest element) it
+define otherwise (maxima that start from minus infinity, or keep NaN; places of the largest element) it
 must be told of. The combination is read off the computation itself:
 
     C = select(C > f(A), C, f(A)), first -∞      →      combine(a, b) = select(a > b, a, b), identity -∞
@@ -87,7 +87,7 @@ def reducer_of(node: s_tir.SBlock) -> Reducer | None:
     buffers = list(updates)
     if list(first) != buffers or not buffers:
         return None
-    results = [buffer[tuple(places)] for buffer, (_, places) in updates.items()]
+    results = [buffer[tuple(positions)] for buffer, (_, positions) in updates.items()]
     left, right = (tuple(tirx.Var(f"{side}{i}", r.ty) for i, r in enumerate(results)) for side in ("left", "right"))
     elements = [_element(value, result) for (value, _), result in zip(updates.values(), results, strict=True)]
     known = [*zip(results, left, strict=True), *((e, r) for e, r in zip(elements, right, strict=True) if e is not None)]

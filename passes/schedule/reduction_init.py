@@ -1,4 +1,4 @@
-"""Write the first values of reductions before their loops where open sizes may leave nothing to reduce.
+"""Write the first values of reductions before their loops where dynamic sizes may leave nothing to reduce.
 
 for k in s: if k == 0: C = 0; C += A[k]     →     C = 0; for k in s: C += A[k]              with s of 0 or more
 """
@@ -15,14 +15,16 @@ __all__ = ["write_first_values"]
 
 
 def write_first_values(sch: s_tir.Schedule) -> None:
-    """Give reductions of a schedule, which has all its loops, results where open sizes leave them no rounds."""
+    """Give reductions of a schedule, which has all its loops, results where dynamic sizes leave them no rounds."""
     found: list[tuple[str, list[tirx.Expr]]] = []
 
     def note(realize: s_tir.SBlockRealize) -> None:
         if realize.block.init is None:
             return
-        places = zip(realize.block.iter_vars, realize.iter_values, strict=True)
-        reduced = [(dimension(axis.dom.extent), value) for axis, value in places if axis.iter_type == axis.CommReduce]
+        positions = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        reduced = [
+            (dimension(axis.dom.extent), value) for axis, value in positions if axis.iter_type == axis.CommReduce
+        ]
         if any(not is_known(size) and bounds(size)[0] < 1 for size, _ in reduced):
             found.append((realize.block.name_hint, [value for _, value in reduced]))
 

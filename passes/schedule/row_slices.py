@@ -20,8 +20,8 @@ from tvm.sym import Analyzer
 
 from nnefc.ir.attributes import PADDING, SAME_BYTES
 from nnefc.passes.compute.padding import write_beginning
-from nnefc.passes.schedule.analysis import KernelAnalysis, Step
-from nnefc.passes.schedule.schedules import open_sizes_of
+from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
+from nnefc.passes.schedule.schedules import dynamic_sizes_of
 from nnefc.passes.tir.common.expressions import int64, loads_of, variables_of
 from nnefc.passes.tir.common.shapes import sizes_of
 from nnefc.passes.tir.common.statements import values_of
@@ -42,7 +42,7 @@ Rows = tuple[int, int]
 class _Access:
     """Where a step reads rows of a tensor: from `low` to `high`, and `stride` further for each row of its own.
 
-    If `stride` is None, the places follow from `index` in another way.
+    If `stride` is None, the positions follow from `index` in another way.
     """
 
     tensor: tirx.Var
@@ -52,7 +52,7 @@ class _Access:
     high: int
 
     @classmethod
-    def of(cls, step: Step, row: tirx.Var, load: TensorLoad) -> _Access:
+    def of(cls, step: ScheduleBlock, row: tirx.Var, load: TensorLoad) -> _Access:
         """That of a load; `row` is the axis of the step's own rows."""
         index = load.indices[ROWS]
         after = tvm_ffi.structural_map(index, (tirx.Var, lambda var: var + int64(1) if var.same_as(row) else var))
@@ -61,7 +61,7 @@ class _Access:
         known = isinstance(stride, tirx.IntImm) and int(stride) >= 0
         return cls(load.source, index, int(stride) if known else None, low, high)
 
-    def rows(self, step: Step, row: tirx.Var, own: Rows) -> Rows:
+    def rows(self, step: ScheduleBlock, row: tirx.Var, own: Rows) -> Rows:
         """The rows that are read for some of the step's own, and others between them; of those that the tensor has."""
         if self.stride is None:
             low, high = _bounds(step, row, self.index, own)
@@ -70,7 +70,7 @@ class _Access:
         return max(low, 0), min(high + 1, int(sizes_of(self.tensor)[ROWS]))
 
 
-def _bounds(step: Step, row: tirx.Var, index: tirx.Expr, rows: Rows) -> tuple[int, int]:
+def _bounds(step: ScheduleBlock, row: tirx.Var, index: tirx.Expr, rows: Rows) -> tuple[int, int]:
     """The least and the greatest place for rows of a step."""
     analyzer = Analyzer()
     for axis in step.axes:
@@ -128,7 +128,7 @@ class KernelRows:
                 found[access.tensor] = min(known[0], first), max(known[1], end)
         return found
 
-    def _axis_rows(self, step: Step, rows: Rows) -> Rows:
+    def _axis_rows(self, step: ScheduleBlock, rows: Rows) -> Rows:
         """The values of the axis of a step that computes these rows of what it writes."""
         position, offset = self.axes[step.name]
         size = int(step.axes[position].size)
@@ -155,7 +155,9 @@ class KernelRows:
         made = tirx.PrimFunc(params, s_tir.SBlockRealize([], True, block), func.ret_type, func.attrs)
         return made.without_attr(SAME_BYTES) if held and SAME_BYTES in made.attrs else made
 
-    def _part_of(self, step: Step, needs: Mapping[tirx.Var, Rows], tensors: Mapping[tirx.Var, tirx.Var]) -> tirx.Stmt:
+    def _part_of(
+        self, step: ScheduleBlock, needs: Mapping[tirx.Var, Rows], tensors: Mapping[tirx.Var, tirx.Var]
+    ) -> tirx.Stmt:
         """A step that computes what is needed of its rows."""
         block, (position, offset) = step.node, self.axes[step.name]
         first, end = self._axis_rows(step, needs[step.result])
@@ -166,17 +168,17 @@ class KernelRows:
         for axis, size in zip(step.axes, sizes, strict=True):
             analyzer.bind(axis.var, Range(int64(0), size))
 
-        def index(tensor: tirx.Var, place: tirx.Expr) -> tirx.Expr:
-            return analyzer.simplify(place - int64(needs[tensor][0]))
+        def index(tensor: tirx.Var, slot: tirx.Expr) -> tirx.Expr:
+            return analyzer.simplify(slot - int64(needs[tensor][0]))
 
         def moved(access: TensorLoad | tirx.BufferStore) -> TensorLoad | tirx.BufferStore:
             tensor = access.source if isinstance(access, TensorLoad) else access.buffer
             if tensor not in tensors:
                 return access
-            places = [*access.indices[:ROWS], index(tensor, access.indices[ROWS]), *access.indices[ROWS + 1 :]]
+            positions = [*access.indices[:ROWS], index(tensor, access.indices[ROWS]), *access.indices[ROWS + 1 :]]
             if isinstance(access, TensorLoad):
-                return tirx.BufferLoad(tensors[tensor], places)
-            return tirx.BufferStore(tensors[tensor], access.value, places)
+                return tirx.BufferLoad(tensors[tensor], positions)
+            return tirx.BufferStore(tensors[tensor], access.value, positions)
 
         def region(of: TensorRegion) -> TensorRegion:
             ranges = [Range.from_min_extent(with_row(part.min), part.extent) for part in of.region]
@@ -223,7 +225,7 @@ class KernelRows:
         return stmt
 
 
-def _loads(step: Step) -> list[TensorLoad]:
+def _loads(step: ScheduleBlock) -> list[TensorLoad]:
     """Where a step reads tensors, its first value among it."""
     init = values_of(step.node.init) if step.node.init is not None else []
     return [load for value in (*values_of(step.node.body), *init) for load in loads_of(value)]
@@ -238,7 +240,7 @@ def rows_of(kernel: KernelAnalysis) -> KernelRows | None:
     """How a kernel computes rows of its one result; None if these depend on more than rows of what it reads."""
     func = kernel.func
     result = func.params[-1]
-    if open_sizes_of(func) or len(sizes_of(result)) not in _RANKS or func.body.block.match_buffers:
+    if dynamic_sizes_of(func) or len(sizes_of(result)) not in _RANKS or func.body.block.match_buffers:
         return None
     axes: dict[str, tuple[int, int]] = {}
     accesses: dict[str, Sequence[_Access]] = {}
@@ -262,7 +264,7 @@ def rows_of(kernel: KernelAnalysis) -> KernelRows | None:
     return None if having & others else KernelRows(kernel, axes, accesses, frozenset(having))
 
 
-def _axis_of(step: Step) -> tuple[int, int] | None:
+def _axis_of(step: ScheduleBlock) -> tuple[int, int] | None:
     """The axis of a step that goes through the rows of its result, and what is added to it there."""
     store = step.node.body
     plain = isinstance(store, tirx.BufferStore) and len(step.writes) == 1 and step.loops_are_axes

@@ -17,17 +17,17 @@ from nnefc.symbolic.dims import may_exceed
 __all__ = [
     "SBlockRV",
     "covers_result",
+    "dynamic_sizes_of",
     "epilogue_into_one_block",
     "fused",
     "is_reduction",
     "largest_divisor",
-    "open_sizes_of",
     "root_blocks",
     "scalars_of",
     "schedule_of",
     "trip_count",
     "vector_lanes",
-    "without_open_sizes",
+    "without_dynamic_dims",
 ]
 
 
@@ -47,12 +47,12 @@ for _name, _method in vars(s_tir.Schedule).items():
         setattr(_Schedule, _name, _method.__wrapped__)
 
 
-def open_sizes_of(func: tirx.PrimFunc) -> tuple[tirx.Var, ...]:
-    """The open dimensions that a kernel is written with."""
+def dynamic_sizes_of(func: tirx.PrimFunc) -> tuple[tirx.Var, ...]:
+    """The dynamic dimensions that a kernel is written with."""
     return tuple(func.attrs.get(DYNAMIC_DIMENSIONS, ())) if func.attrs else ()
 
 
-def without_open_sizes(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def without_dynamic_dims(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel with its tensors alone as parameters, as it was before."""
     count = len(func.params) - len(scalars_of(func))
     return (
@@ -62,7 +62,7 @@ def without_open_sizes(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def scalars_of(func: tirx.PrimFunc) -> tuple[tirx.Var, ...]:
     """All variables that a kernel is written with, besides its tensors."""
-    return (*open_sizes_of(func), *(var for var, _ in named_sizes(func)))
+    return (*dynamic_sizes_of(func), *(var for var, _ in named_sizes(func)))
 
 
 def schedule_of(func: tirx.PrimFunc) -> s_tir.Schedule:

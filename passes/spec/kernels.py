@@ -16,7 +16,7 @@ from nnefc.ir.attributes import ATTRIBUTES, DYNAMIC_DIMENSIONS, LET_BOUND_DIMENS
 from nnefc.passes.spec.rules import ALL, BLOCKS, GRAPH, LOOPS, LOWERED, SCHEDULED, Rule
 from nnefc.passes.spec.scopes import unbound_variables
 from nnefc.passes.spec.values import IS, is_scalar
-from nnefc.symbolic.dims import open_variables
+from nnefc.symbolic.dims import dynamic_variables
 
 __all__ = ["KERNEL_RULES", "Kernel"]
 
@@ -99,7 +99,7 @@ def _free(kernel: Kernel) -> Iterator[str]:
 def _dimensions(kernel: Kernel) -> Sequence[tirx.Var]:
     """The dynamic dimensions that the kernel may use; graph passes list them when they are done with the network's."""
     own = kernel.attribute(DYNAMIC_DIMENSIONS) or ()
-    return [*own, *open_variables()] if kernel.form in GRAPH else [*own]
+    return [*own, *dynamic_variables()] if kernel.form in GRAPH else [*own]
 
 
 def _not_a_buffer(kernel: Kernel) -> Iterator[str]:

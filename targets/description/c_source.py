@@ -36,7 +36,7 @@ _ARRIVED = """#ifdef __wasm__
 
 
 def _c_size(size: int | str, dimensions: Sequence[str]) -> str:
-    """A size in a description; of an open dimension, -1 less its number; of what is computed, the least int64."""
+    """A size in a description; of a dynamic dimension, -1 less its number; of what is computed, the least int64."""
     if isinstance(size, int):
         return f"INT64_C({size})"
     return str(-1 - dimensions.index(size)) if size in dimensions else "INT64_MIN"
@@ -93,13 +93,13 @@ def model_sources(description: LibraryDescription) -> dict[str, str]:
         )
         for level in description.levels
     ]
-    sources = {f"model{n}.c": model_source(level, _LevelNames(n, level)) for n, level in enumerate(levels)}
-    return {**sources, "isa_levels.c": _levels_source(description)}
+    sources = {f"model{n}.c": model_source(level, _IsaLevelNames(n, level)) for n, level in enumerate(levels)}
+    return {**sources, "isa_levels.c": _isa_levels_source(description)}
 
 
-def _levels_source(description: LibraryDescription) -> str:
+def _isa_levels_source(description: LibraryDescription) -> str:
     """The C file with the table of the levels, and what a library has once."""
-    names = [_LevelNames(n, level).model for n, level in enumerate(description.levels)]
+    names = [_IsaLevelNames(n, level).model for n, level in enumerate(description.levels)]
     return "\n".join(
         [
             '#include "levels/isa_levels.h"',
@@ -114,7 +114,7 @@ def _levels_source(description: LibraryDescription) -> str:
 
 
 @dataclass(frozen=True)
-class _LevelNames:
+class _IsaLevelNames:
     """The symbols of a level's network: those of a library without levels, with the level's number."""
 
     number: int
@@ -146,16 +146,16 @@ class _LevelNames:
 _ENTRIES = ("nnefc_network", "nnefc_network_sizes")
 
 
-def model_source(description: LibraryDescription, symbols: _LevelNames | None = None) -> str:
+def model_source(description: LibraryDescription, symbols: _IsaLevelNames | None = None) -> str:
     """The C file of one network: its description and the call of its entry; of a level, by these names."""
     counts = len(description.inputs), len(description.outputs)
     names = [dimension.name for dimension in description.dimensions]
-    is_open, device = description.is_open, DEVICES[description.device]
+    is_dynamic, device = description.is_dynamic, DEVICES[description.device]
     has_parts = bool(description.part_dimensions)
-    pointers = ["void *"] * sum(counts) + ["uint8_t *", "uint8_t *", "const uint8_t *", *["int64_t *"] * is_open]
+    pointers = ["void *"] * sum(counts) + ["uint8_t *", "uint8_t *", "const uint8_t *", *["int64_t *"] * is_dynamic]
     pointers += ["uint8_t *"] * has_parts
     arguments = [f"(void *)in[{i}]" for i in range(counts[0])] + [f"out[{i}]" for i in range(counts[1])]
-    arguments += ["state", "workspace", "constants", *["sizes"] * is_open, *["run"] * has_parts]
+    arguments += ["state", "workspace", "constants", *["sizes"] * is_dynamic, *["run"] * has_parts]
     features = ", ".join(c_literal(feature) for feature in description.cpu_features)
     variables = ", ".join(c_literal(variable) for variable in description.variables)
     has_constants = description.constant_bytes > 0 and not description.weights
@@ -168,7 +168,7 @@ def model_source(description: LibraryDescription, symbols: _LevelNames | None = 
         *_metadata_table(description),
     ]
     members = {
-        "abi_version": "NNEFC_OPEN_ABI_VERSION" if is_open else "NNEFC_ABI_VERSION",
+        "abi_version": "NNEFC_OPEN_ABI_VERSION" if is_dynamic else "NNEFC_ABI_VERSION",
         "struct_size": "sizeof(nnefc_description)",
         "model": c_literal(description.model),
         "target": c_literal(description.target),
@@ -192,7 +192,7 @@ def model_source(description: LibraryDescription, symbols: _LevelNames | None = 
         "device": c_literal(description.device),
         "device_bytes": f"UINT64_C({description.device_bytes})",
     }
-    if is_open:
+    if is_dynamic:
         members |= {"dimension_count": len(names), "dimensions": "dimensions" if names else "NULL"}
     if description.metadata:
         members |= {"metadata_count": len(description.metadata), "metadata": "entries"}
@@ -206,14 +206,14 @@ def model_source(description: LibraryDescription, symbols: _LevelNames | None = 
             _CONSTANTS if has_constants else "",
             *tables,
             *_weights(description),
-            *_open_tables(description),
+            *_dynamic_tables(description),
             *_profile_tables(description),
             "extern const uint8_t nnefc_metadata[];"
             if symbols is not None
             else f"static const uint8_t metadata[] = {{{', '.join(map(str, embedded_metadata(description)))}}};",
             "static int32_t call(const void *const *in, void *const *out, uint8_t *state, uint8_t *workspace,",
-            f"                    const uint8_t *constants{', int64_t *sizes, void *run' * is_open}) {{",
-            f"    (void)in, (void)out{', (void)run' * is_open};",
+            f"                    const uint8_t *constants{', int64_t *sizes, void *run' * is_dynamic}) {{",
+            f"    (void)in, (void)out{', (void)run' * is_dynamic};",
             *(
                 calls(description, arguments)
                 if description.specializations
@@ -232,7 +232,7 @@ def model_source(description: LibraryDescription, symbols: _LevelNames | None = 
             "    .call = call,",
             f"    .metadata = {'metadata' if symbols is None else 'nnefc_metadata'},",
             f"    .cuda = {device.module},",
-            *([f"    .open = {{{_open_members(description)}}},"] if is_open else []),
+            *([f"    .open = {{{_dynamic_members(description)}}},"] if is_dynamic else []),
             *(["    .profile = {PLACES, kernels, sums},"] if description.kernels else []),
             "};",
             *(_aliases(description) if symbols is None else []),
@@ -260,13 +260,13 @@ def _weights(description: LibraryDescription) -> list[str]:
     return [f"static const nnefc_weights weights = {{{name}, {size}, nnefc_weights_map, nnefc_weights_unmap}};"]
 
 
-def _open_tables(description: LibraryDescription) -> list[str]:
-    """The open dimensions, and what lies in the workspace; C has no empty arrays."""
-    if not description.is_open:
+def _dynamic_tables(description: LibraryDescription) -> list[str]:
+    """The dynamic dimensions, and what lies in the workspace; C has no empty arrays."""
+    if not description.is_dynamic:
         return []
     first, last = ([str(life[end]) for life in description.lifetimes] or ["0"] for end in (0, 1))
     dimensions = [
-        f"    {{{c_literal(d.name)}, {_integers(d.least, d.most, d.multiple, d.typical)}}},"
+        f"    {{{c_literal(d.name)}, {_integers(d.minimum, d.maximum, d.multiple, d.size_hint)}}},"
         for d in description.dimensions
     ]
     starts = [0, *accumulate(len(output.shape) for output in description.outputs)]
@@ -313,17 +313,17 @@ def _profile_tables(description: LibraryDescription) -> list[str]:
     ]
 
 
-def _open_members(description: LibraryDescription) -> str:
+def _dynamic_members(description: LibraryDescription) -> str:
     """The members of nnefc_open_sizes."""
     only = ["special", c_literal("; ".join(sizes_spelled(description)))]
-    members = ["STORAGES", "first", "last", "derive", f"INT64_C({DEVICES[description.device].most_items})"]
+    members = ["STORAGES", "first", "last", "derive", f"INT64_C({DEVICES[description.device].max_elements})"]
     members += only if description.only_specialized else ["NULL", "NULL"]
     members += ["COUNTED", "counted", "PARTS", "parts", "output_parts", "part_dimensions"]
     return ", ".join([*members, str(len(description.formulas)), "formulas" if description.formulas else "NULL"])
 
 
 def _numbers(given: Sequence[int], count: int = 0) -> str:
-    """The items of an array, `count` zeros if none are given; C has no empty arrays."""
+    """The elements of an array, `count` zeros if none are given; C has no empty arrays."""
     return ", ".join(map(str, given or [0] * max(1, count)))
 
 

@@ -16,7 +16,7 @@ from nnefc.targets.description.library import DEVICES, LibraryDescription
 
 __all__ = ["MARK", "SIZES", "TENSORS", "TEXTS", "embedded_metadata"]
 
-_MOST = (1 << 63) - 1  # that readers take for a size
+_MAX = (1 << 63) - 1  # that readers take for a size
 
 MARK = b"\x89nnefc record\r\n\x01"
 
@@ -37,7 +37,7 @@ def embedded_metadata(description: LibraryDescription) -> bytes:
         members["metadata"] = dict(description.metadata)
     if description.dimensions:
         members["dimensions"] = [dataclasses.astuple(dimension) for dimension in description.dimensions]
-        members["open_workspaces"] = [min(size, _MOST) for size in description.open_workspaces]
+        members["dynamic_workspaces"] = [min(size, _MAX) for size in description.dynamic_workspaces]
     if description.formulas:
         members["formulas"] = {each.name: each.formula for each in description.formulas}
     if description.specializations:

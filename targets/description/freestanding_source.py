@@ -14,11 +14,18 @@ from collections.abc import Sequence
 
 from nnefc.targets.description.library import PLAIN, LibraryDescription, TensorDescription, tensor_bytes
 
-__all__ = ["ARENA_ALIGNMENT", "arena_bytes", "arena_source", "bare_functions", "bare_header", "bare_source"]
+__all__ = [
+    "ARENA_ALIGNMENT",
+    "arena_bytes",
+    "arena_source",
+    "freestanding_functions",
+    "freestanding_header",
+    "freestanding_source",
+]
 
 ARENA_ALIGNMENT = 64
 
-_C_TYPES = {  # of elements; half floats have none of their own
+_C_TYPES = {  # of elements; 16-bit floats have none of their own
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
     "bool": "uint8_t",
     "float16": "uint16_t",
@@ -44,13 +51,13 @@ def arena_bytes(description: LibraryDescription) -> int:
     return _aligned(description.workspace_bytes) + description.state_bytes
 
 
-def bare_functions(description: LibraryDescription) -> tuple[str, ...]:
+def freestanding_functions(description: LibraryDescription) -> tuple[str, ...]:
     """The names of the functions."""
     names = ("reset", "run") if description.state_bytes else ("run",)
     return tuple(f"{description.prefix}_{name}" for name in names)
 
 
-def bare_header(description: LibraryDescription) -> str:
+def freestanding_header(description: LibraryDescription) -> str:
     """The header of a network."""
     prefix, upper = description.prefix, description.prefix.upper()
     sizes = {
@@ -118,7 +125,7 @@ def _float(value: float) -> str:
     return f"{digits}f" if any(c in digits for c in ".e") else f"{digits}.0f"
 
 
-def bare_source(description: LibraryDescription) -> str:
+def freestanding_source(description: LibraryDescription) -> str:
     """The C file that defines the functions of a network."""
     prefix, names = description.prefix, _parameter_names(description)
     pointers = ["void *"] * len(names) + ["uint8_t *", "uint8_t *", "const uint8_t *"]
@@ -182,12 +189,12 @@ def _reset(description: LibraryDescription, state: int) -> list[str]:
     if not description.state_bytes:
         return []
     given = min(description.constant_bytes - description.state_initial_offset, description.state_bytes)
-    rest = description.state_bytes - given
+    tail = description.state_bytes - given
     first = f"{description.prefix}_constants + {description.state_initial_offset}"
     return [
         f"void {description.prefix}_reset(void *arena) {{",
         *[f"    memcpy((uint8_t *)arena + {state}, {first}, {given});"] * bool(given),
-        *[f"    memset((uint8_t *)arena + {state + given}, 0, {rest});"] * bool(rest),
+        *[f"    memset((uint8_t *)arena + {state + given}, 0, {tail});"] * bool(tail),
         "}",
     ]
 

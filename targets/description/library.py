@@ -45,7 +45,7 @@ _FUNCTIONS = {  # name after the prefix → what it returns, its parameters, the
     "status_name": ("const char *", "nnefc_status status", "status"),
 }
 
-_OPEN_FUNCTIONS = {  # besides those, in libraries with open dimensions
+_DYNAMIC_FUNCTIONS = {  # besides those, in libraries with dynamic dimensions
     "output_shape": ("const int64_t *", "const nnefc_session *session, uint32_t output", "session, output"),
     "reserve": (
         "nnefc_status",
@@ -96,24 +96,24 @@ class Device:
         alignment: of tensors in memory of its own; 0 if it computes in the host's.
         module: the symbol of its code, as `nnefc_model` in `runtime/model.h` has it; NULL if that is the entry.
         noted: whether the embedded metadata name it; without a name a library is for a CPU.
-        most_items: of a tensor, where sizes are open.
+        max_elements: of a tensor, where sizes are open.
     """
 
     functions: Mapping[str, tuple[str, str, str]]
     alignment: int
     module: str
     noted: bool
-    most_items: int
+    max_elements: int
 
 
 DEVICES = {
-    "cpu": Device(functions={}, alignment=0, module="NULL", noted=False, most_items=(1 << 31) - 1),
+    "cpu": Device(functions={}, alignment=0, module="NULL", noted=False, max_elements=(1 << 31) - 1),
     "cuda": Device(
         functions=_STREAM_FUNCTIONS,
         alignment=256,
         module="&nnefc_cuda_this_module",
         noted=True,
-        most_items=1 << 30,
+        max_elements=1 << 30,
     ),
 }
 """What a network may run on."""
@@ -158,18 +158,18 @@ class TensorDescription:
 
 @dataclass(frozen=True)
 class DimensionDescription:
-    """An open dimension: its name, the sizes that it may have, multiples of a number, and one for estimates."""
+    """A dynamic dimension: its name, the sizes that it may have, multiples of a number, and one for estimates."""
 
     name: str
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     multiple: int
-    typical: int
+    size_hint: int
 
 
 @dataclass(frozen=True)
 class FormulaDescription:
-    """An open dimension that follows from others.
+    """A dynamic dimension that follows from others.
 
     Attributes:
         name: of the dimension.
@@ -186,14 +186,15 @@ class FormulaDescription:
 
 @dataclass(frozen=True)
 class OwnDimension:
-    """An open dimension of a program for some sizes: its number among those of the library, its sizes in that program.
+    """A dynamic dimension of a program for some sizes: its number among those of the library, its sizes in that
+    program.
 
     `number` is None for one that follows from others, and that the program does not use itself.
     """
 
     number: int | None
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     multiple: int
 
 
@@ -202,7 +203,7 @@ class SpecializationDescription:
     """Code of its own for some sizes.
 
     Attributes:
-        sizes: of the open dimensions, in their order; None for those that stay open.
+        sizes: of the dynamic dimensions, in their order; None for those that stay open.
         workspace_bytes: that it needs, if none stays open.
         dimensions: of the program, if any stays open.
         storages: of them, how many follow those of the programs before it.
@@ -219,7 +220,7 @@ class SpecializationDescription:
     outputs: tuple[tuple[int | None, ...], ...] | None = None
 
     @property
-    def is_open(self) -> bool:
+    def is_dynamic(self) -> bool:
         """Whether a dimension stays open."""
         return bool(self.dimensions)
 
@@ -243,9 +244,9 @@ class OperandDescription:
 
 @dataclass(frozen=True)
 class KernelDescription:
-    """A kernel at one place of a network that times its kernels: its name, the tensors of the model that it computes or
-    was made for, its schedule rule, the arithmetic and the bytes of one call, 0 where they are not known, the model's
-    operators that these tensors are the results of, and its operands."""
+    """A kernel at one position of a network that times its kernels: its name, the tensors of the model that it computes
+    or was made for, its schedule rule, the arithmetic and the bytes of one call, 0 where they are not known, the
+    model's operators that these tensors are the results of, and its operands."""
 
     kernel: str
     tensors: tuple[str, ...]
@@ -283,10 +284,10 @@ class LibraryDescription:
             `nnefc_cuda_this_module`, see `runtime/cuda.h`.
         dimensions: the open ones; they stand by their names in the shapes of inputs.
         formulas: of those that follow from others, in an order in which each needs only what those before it tell.
-        lifetimes: of what lies in the workspace of a network with open dimensions: the first and the last step.
+        lifetimes: of what lies in the workspace of a network with dynamic dimensions: the first and the last step.
         specializations: sizes that it has code of its own for.
         only_specialized: whether it has no code for others.
-        open_workspaces: the bytes of its workspace at typical sizes, and at the greatest.
+        dynamic_workspaces: the bytes of its workspace at size hints, and at the greatest.
         counted: the dimensions of outputs that only the data tell: the output's number, and the axis.
         labels: outputs whose columns stand for classes, and what these are called.
         metadata: what the model says of itself, keys and values.
@@ -295,8 +296,8 @@ class LibraryDescription:
             1 on for what is laid out when a size is known that only the data tell and that has no limit. Empty: all 0.
         output_parts: of each output, the part with which its shape is known. Empty: all is 0.
         part_dimensions: which of `dimensions` each part from 1 on waits for. They are the last ones, and of no input.
-        kernels: in the order of their places, if the library times them.
-        checked: whether its kernels look at every place that they read or write.
+        kernels: in the order of their positions, if the library times them.
+        checked: whether its kernels look at every position that they read or write.
         reproducible: whether its results have the same bits on all processors.
         small: whether it is compiled for size: one thread, no messages, no names of trained values.
         is_called: whether the network's code calls the runtime, to say that it has failed or to ask whether.
@@ -329,7 +330,7 @@ class LibraryDescription:
     lifetimes: tuple[tuple[int, int], ...] = ()
     specializations: tuple[SpecializationDescription, ...] = ()
     only_specialized: bool = False
-    open_workspaces: tuple[int, int] = (0, 0)
+    dynamic_workspaces: tuple[int, int] = (0, 0)
     counted: tuple[tuple[int, int], ...] = ()
     labels: tuple[tuple[str, tuple[int | str, ...]], ...] = ()
     metadata: tuple[tuple[str, str], ...] = ()
@@ -346,7 +347,7 @@ class LibraryDescription:
     levels: tuple[LibraryDescription, ...] = ()
 
     @property
-    def is_open(self) -> bool:
+    def is_dynamic(self) -> bool:
         """Whether any size is known only at run time."""
         return bool(self.dimensions or self.counted)
 
@@ -363,7 +364,7 @@ class LibraryDescription:
 def functions_of(description: LibraryDescription) -> dict[str, tuple[str, str, str]]:
     """The functions of a library: name after the prefix → what it returns, its parameters, the arguments of a call."""
     own = {**_FUNCTIONS, **DEVICES[description.device].functions}
-    own |= _OPEN_FUNCTIONS if description.is_open else {}
+    own |= _DYNAMIC_FUNCTIONS if description.is_dynamic else {}
     own |= _STATE_FUNCTIONS if description.states else {}
     own |= _PROFILE_FUNCTIONS if description.kernels else {}
     return dict(sorted(own.items()))

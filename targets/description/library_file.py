@@ -26,7 +26,7 @@ from nnefc.targets.description.library import (
 __all__ = ["Metadata", "file_kind", "read_metadata"]
 
 _LARGEST = 16 << 20  # bytes of text; a thousand tensors take a tenth of a megabyte
-_MOST = 1 << 63  # what sizes and sizes must stay below
+_MAX = 1 << 63  # what sizes and sizes must stay below
 
 
 @dataclass(frozen=True)
@@ -93,16 +93,16 @@ def _checked(members: Any) -> Metadata:
         labels=tuple((_text(name), tuple(map(_label, own))) for name, own in members.get("labels", {}).items()),
         metadata=tuple((key, _raw(value)) for key, value in members.get("metadata", {}).items()),
         device=_text(members.get("device", "cpu")),
-        dimensions=tuple(_dimension(*item) for item in members.get("dimensions", [])),
-        open_workspaces=_pair(*members.get("open_workspaces", (0, 0))),
+        dimensions=tuple(_dimension(*element) for element in members.get("dimensions", [])),
+        dynamic_workspaces=_pair(*members.get("dynamic_workspaces", (0, 0))),
         formulas=tuple(FormulaDescription(_text(n), _formula(f)) for n, f in members.get("formulas", {}).items()),
-        specializations=tuple(_specialization(*item) for item in members.get("specializations", [])),
+        specializations=tuple(_specialization(*element) for element in members.get("specializations", [])),
         only_specialized=bool(_size(members.get("only_specialized", 0))),
-        kernels=tuple(_kernel(*item) for item in members.get("kernels", [])),
+        kernels=tuple(_kernel(*element) for element in members.get("kernels", [])),
         checked=bool(_size(members.get("checked", 0))),
         reproducible=bool(_size(members.get("reproducible", 0))),
     )
-    levels = tuple(_level(found, item) for item in members.get("levels", []))
+    levels = tuple(_level(found, element) for element in members.get("levels", []))
     return Metadata(replace(found, levels=levels), _text(members["weights"]))
 
 
@@ -111,23 +111,23 @@ def _level(library: LibraryDescription, members: Any) -> LibraryDescription:
         library,
         target=_text(members["target"]),
         cpu_features=tuple(map(_text, members["cpu_features"])),
-        kernels=tuple(_kernel(*item) for item in members["kernels"]),
+        kernels=tuple(_kernel(*element) for element in members["kernels"]),
     )
 
 
-def _tensors(items: Any) -> tuple[TensorDescription, ...]:
-    return tuple(_tensor(*item) for item in items)
+def _tensors(elements: Any) -> tuple[TensorDescription, ...]:
+    return tuple(_tensor(*element) for element in elements)
 
 
 def _dimension(name: Any, *numbers: Any) -> DimensionDescription:
     return DimensionDescription(_text(name), *map(_size, numbers))
 
 
-def _formula(item: Any) -> Formula:
-    if isinstance(item, list):
-        sign, one, other = item
+def _formula(element: Any) -> Formula:
+    if isinstance(element, list):
+        sign, one, other = element
         return _text(sign), _formula(one), _formula(other)
-    return item if type(item) is int else _text(item)
+    return element if type(element) is int else _text(element)
 
 
 def _specialization(sizes: Any, workspace_bytes: Any) -> SpecializationDescription:
@@ -146,8 +146,8 @@ def _kernel(
         _size(operations),
         _size(bytes),
         tuple(map(_text, operators)),
-        tuple(_operand(*item) for item in reads),
-        tuple(_operand(*item) for item in writes),
+        tuple(_operand(*element) for element in reads),
+        tuple(_operand(*element) for element in writes),
     )
 
 
@@ -178,7 +178,7 @@ def _label(value: Any) -> int | str:
 
 
 def _size(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < _MOST:
+    if type(value) is not int or not 0 <= value < _MAX:
         raise ValueError(value)
     return value
 

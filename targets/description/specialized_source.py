@@ -1,7 +1,7 @@
 """The C of a library with code of its own for some sizes: which program runs, and what workspace it needs.
 
 special(values)     the number of the program for these sizes, from 1 on; 0 if there is none
-own_2(values, own)  the open dimensions of program 2, which leaves some open
+own_2(values, own)  the dynamic dimensions of program 2, which leaves some open
 derive(values, …)   what follows from sizes
 
 Programs run at different times, so that their workspaces may share memory: what lies in the workspace is first that of
@@ -23,13 +23,13 @@ __all__ = ["calls", "prototypes", "sizes_spelled", "specialized_functions"]
 def prototypes(description: LibraryDescription, pointers: Sequence[str]) -> list[str]:
     """The entries of all programs but the first, and what computes the sizes of those that leave sizes open.
 
-    `pointers` are the types of the first one's parameters; a program without open sizes has no table of them.
+    `pointers` are the types of the first one's parameters; a program without dynamic sizes has no table of them.
     """
     lines = []
     for number, part in enumerate(description.specializations, 1):
-        own = pointers if part.is_open or description.counted else pointers[:-1]
+        own = pointers if part.is_dynamic or description.counted else pointers[:-1]
         lines.append(f"int32_t nnefc_network_{number}({', '.join(own)});")
-        if part.is_open:
+        if part.is_dynamic:
             lines.append(f"int32_t nnefc_network_sizes_{number}(void *values, void *derived);")
     return lines
 
@@ -50,7 +50,7 @@ def specialized_functions(description: LibraryDescription) -> list[str]:
         *chosen,
         "    return 0;",
         "}",
-        *(line for number, part, _ in _open_parts(description) for line in _own(description, number, part)),
+        *(line for number, part, _ in _dynamic_parts(description) for line in _own(description, number, part)),
         "static void derive(const int64_t *values, int64_t *derived) {",
         f"    int64_t room = INT64_C({description.workspace_bytes});",
         *rooms,
@@ -61,11 +61,11 @@ def specialized_functions(description: LibraryDescription) -> list[str]:
     ]
 
 
-def _open_parts(description: LibraryDescription) -> Iterator[tuple[int, SpecializationDescription, int]]:
+def _dynamic_parts(description: LibraryDescription) -> Iterator[tuple[int, SpecializationDescription, int]]:
     """The programs that leave sizes open: the number of each, it, and where its storages begin among all."""
     begin = _first_storages(description)
     for number, part in enumerate(description.specializations, 1):
-        if part.is_open:
+        if part.is_dynamic:
             yield number, part, begin
             begin += part.storages
 
@@ -92,25 +92,28 @@ def _fits(description: LibraryDescription, part: SpecializationDescription) -> l
             continue
         whole = description.dimensions[own.number]
         size = f"values[{own.number}] * INT64_C({whole.multiple})"
-        conditions += [f"{size} >= INT64_C({own.least})"] * (own.least > whole.least)
-        conditions += [f"{size} <= INT64_C({own.most})"] * (own.most < whole.most)
+        conditions += [f"{size} >= INT64_C({own.minimum})"] * (own.minimum > whole.minimum)
+        conditions += [f"{size} <= INT64_C({own.maximum})"] * (own.maximum < whole.maximum)
         conditions += [f"{size} % INT64_C({own.multiple}) == 0"] * bool(whole.multiple % own.multiple)
-    for formula, least, most in part.limits:
+    for formula, minimum, maximum in part.limits:
         size = formula_text(description, formula)
-        conditions += [f"{size} >= INT64_C({least})", f"{size} <= INT64_C({most})"]
+        conditions += [f"{size} >= INT64_C({minimum})", f"{size} <= INT64_C({maximum})"]
     return conditions
 
 
 def _own(description: LibraryDescription, number: int, part: SpecializationDescription) -> list[str]:
-    """The function that computes a program's open dimensions: the largest that it may be run with, up to these."""
+    """The function that computes a program's dynamic dimensions: the largest that it may be run with, up to these."""
 
     def value(own: OwnDimension) -> str:
         if own.number is None:
             return "0"
         multiple = description.dimensions[own.number].multiple
         scaled = f"values[{own.number}] * INT64_C({multiple})"
-        least, most = (f"INT64_C({size})" for size in (own.least, own.most))
-        return f"({scaled} < {least} ? {least} : {scaled} > {most} ? {most} : {scaled}) / INT64_C({own.multiple})"
+        minimum, maximum = (f"INT64_C({size})" for size in (own.minimum, own.maximum))
+        return (
+            f"({scaled} < {minimum} ? {minimum} : {scaled} > {maximum} ? {maximum} : {scaled}) / "
+            f"INT64_C({own.multiple})"
+        )
 
     return [
         f"static void own_{number}(const int64_t *values, int64_t *own) {{",
@@ -121,7 +124,7 @@ def _own(description: LibraryDescription, number: int, part: SpecializationDescr
 
 
 def _derived_parts(description: LibraryDescription) -> list[str]:
-    """Statements that make room behind the storages of the first program for those of programs with open sizes.
+    """Statements that make room behind the storages of the first program for those of programs with dynamic sizes.
 
     `tail` is what follows the storages: the shapes of outputs, and what tells whether the sizes are fit for a program.
     """
@@ -130,13 +133,13 @@ def _derived_parts(description: LibraryDescription) -> list[str]:
     closed = [
         line
         for number, part in enumerate(description.specializations, 1)
-        if part.outputs is not None and not part.is_open
+        if part.outputs is not None and not part.is_dynamic
         for line in (f"    if (special(values) == {number}) {{", *_shapes(description, part), "    }")
     ]
     lines = [
         f"    for (int i = {outputs + 1}; i >= 0; i--) derived[STORAGES + i] = derived[{first + 1} + i];",
     ]
-    for number, part, begin in _open_parts(description):
+    for number, part, begin in _dynamic_parts(description):
         own = outputs if part.outputs is None else sum(map(len, part.outputs))
         shapes = [] if part.outputs is None else _shapes(description, part)
         lines += [
@@ -158,30 +161,30 @@ def _derived_parts(description: LibraryDescription) -> list[str]:
 def _shapes(description: LibraryDescription, part: SpecializationDescription) -> list[str]:
     """Statements that write the shapes of a program's outputs, whose rank may be lower than the library's."""
     assert part.outputs is not None
-    lines, place, own = [], 0, part.storages
+    lines, position, own = [], 0, part.storages
     for output, shape in zip(description.outputs, part.outputs, strict=True):
         for axis in range(len(output.shape)):
             size = "NNEFC_NO_AXIS"
             if axis < len(shape):
-                size = f"mine[{own + axis}]" if part.is_open else f"INT64_C({shape[axis]})"
-            lines.append(f"            derived[STORAGES + {place + axis}] = {size};")
-        place, own = place + len(output.shape), own + len(shape)
+                size = f"mine[{own + axis}]" if part.is_dynamic else f"INT64_C({shape[axis]})"
+            lines.append(f"            derived[STORAGES + {position + axis}] = {size};")
+        position, own = position + len(output.shape), own + len(shape)
     return lines
 
 
 def calls(description: LibraryDescription, arguments: Sequence[str]) -> list[str]:
     """Statements that run the program for the present sizes.
 
-    `arguments` end with the table of sizes: open dimensions, offsets of storages, and room for sizes that only the data
-    tell. A program for known sizes takes the end of it, where it writes the latter, if there are any. One that leaves
-    sizes open has a table of its own.
+    `arguments` end with the table of sizes: dynamic dimensions, offsets of storages, and room for sizes that only the
+    data tell. A program for known sizes takes the end of it, where it writes the latter, if there are any. One that
+    leaves sizes open has a table of its own.
     """
     before = len(description.dimensions) + len(description.lifetimes)
     known = ", ".join([*arguments[:-1], *([f"{arguments[-1]} + {before}"] if description.counted else [])])
-    begins = {number: begin for number, _, begin in _open_parts(description)}
+    begins = {number: begin for number, _, begin in _dynamic_parts(description)}
     cases = []
     for number, part in enumerate(description.specializations, 1):
-        if part.is_open:
+        if part.is_dynamic:
             cases += _with_table(description, arguments, number, part, begins[number])
         else:
             cases.append(f"    case {number}: return nnefc_network_{number}({known});")
@@ -210,7 +213,7 @@ def _with_table(
         f"        own_{number}({table}, own);",
         f"        for (int i = 0; i < {part.storages}; i++) own[{own} + i] = {table}[{dimensions + begin} + i];",
         f"        int32_t status = nnefc_network_{number}({', '.join([*arguments[:-1], 'own'])});",
-        *_counted_from("own", own + part.storages, description, table),
+        *_data_dependent_from("own", own + part.storages, description, table),
         "        return status;",
         "    }",
     ]
@@ -223,12 +226,12 @@ def _for_all_sizes(description: LibraryDescription, arguments: Sequence[str]) ->
         f"    int64_t own[{size + len(description.counted)}];",
         f"    for (int i = 0; i < {size}; i++) own[i] = {table}[i];",
         f"    int32_t status = nnefc_network({', '.join([*arguments[:-1], 'own'])});",
-        *_counted_from("own", size, description, table),
+        *_data_dependent_from("own", size, description, table),
         "    return status;",
     ]
 
 
-def _counted_from(own: str, begin: int, description: LibraryDescription, table: str) -> list[str]:
+def _data_dependent_from(own: str, begin: int, description: LibraryDescription, table: str) -> list[str]:
     end = len(description.dimensions) + len(description.lifetimes)
     return [f"    {table}[{end + i}] = {own}[{begin + i}];" for i in range(len(description.counted))]
 

@@ -14,7 +14,7 @@ from xxhash import xxh3_64
 
 __all__ = ["Constants"]
 
-_LEAST = 256  # bytes: what the algorithm for long inputs, the only one of the runtime, takes
+_MIN = 256  # bytes: what the algorithm for long inputs, the only one of the runtime, takes
 _PIECE = 1 << 20
 _ZEROS = bytes(1 << 16)
 _NOTHING: NDArray[np.generic] = np.zeros(0, np.uint8)
@@ -22,7 +22,7 @@ _NOTHING: NDArray[np.generic] = np.zeros(0, np.uint8)
 
 @dataclass(frozen=True)
 class Constants:
-    """Arrays at their places, and zeros between them and after them.
+    """Arrays at their positions, and zeros between them and after them.
 
     Attributes:
         size: in bytes, of the whole.
@@ -43,7 +43,7 @@ class Constants:
         found = xxh3_64()
         for piece in self.pieces():
             found.update(piece)
-        found.update(_ZEROS[: max(0, _LEAST - self.size)])
+        found.update(_ZEROS[: max(0, _MIN - self.size)])
         return found.intdigest()
 
     def pieces(self) -> Iterator[memoryview]:

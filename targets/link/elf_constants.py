@@ -48,7 +48,7 @@ def append_constants(library: Path, constants: Constants) -> None:
 
 
 def _make_segment(library: ElfFile, size: int) -> int:
-    """Make the room for `size` bytes a segment; returns its place in the file, the next page after the end.
+    """Make the room for `size` bytes a segment; returns its position in the file, the next page after the end.
 
     Raises:
         ValueError: there is no such room.

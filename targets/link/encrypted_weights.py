@@ -29,7 +29,7 @@ __all__ = ["read_key", "write_encrypted_weights"]
 _MAGIC, _VERSION, _HEADER_BYTES = b"NNEFCWTS", 3, 4096
 _SAID = struct.Struct("<8sIIQ8x11s5x")
 _KEY_BYTES = 32
-_MOST_BYTES = (1 << 36) - 32
+_MAX_BYTES = (1 << 36) - 32
 """Of a message: what one nonce of GCM is good for (NIST SP 800-38D, section 5.2.1.1)."""
 
 
@@ -54,8 +54,8 @@ def write_encrypted_weights(constants: Constants, key: bytes, path: Path) -> Non
         CompileError: a key of another size than 32 bytes, constants of more than 64 GiB, or there is no `cryptography`.
     """
     _checked(key, "the key")
-    if constants.size > _MOST_BYTES:
-        raise CompileError(f"the constants have {constants.size} bytes, and {_MOST_BYTES} at most can be encrypted")
+    if constants.size > _MAX_BYTES:
+        raise CompileError(f"the constants have {constants.size} bytes, and {_MAX_BYTES} at most can be encrypted")
     randomness = secrets.token_bytes(11)
     said = _SAID.pack(_MAGIC, _VERSION, _HEADER_BYTES, constants.size, randomness)
     of_header = _encryptor(key, randomness + b"\0", said)

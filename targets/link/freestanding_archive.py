@@ -13,14 +13,19 @@ from pathlib import Path
 
 from nnefc.support.output_files import temporary_folder
 from nnefc.targets.description.c_strings import c_string
-from nnefc.targets.description.freestanding_source import arena_source, bare_functions, bare_header, bare_source
+from nnefc.targets.description.freestanding_source import (
+    arena_source,
+    freestanding_functions,
+    freestanding_header,
+    freestanding_source,
+)
 from nnefc.targets.description.library import LibraryDescription, check_description
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.elf_symbols import hide_symbols
 from nnefc.targets.link.toolchain import RUNTIME, archive, compiler_for
 from nnefc.targets.link.zig import run_compiler
 
-__all__ = ["write_bare_archive"]
+__all__ = ["write_freestanding_archive"]
 
 _FLAGS = (
     *("-std=c11", "-O2", "-ffreestanding", "-ffunction-sections", "-fdata-sections", "-fno-sanitize=all", "-g0"),
@@ -34,7 +39,7 @@ _SCRIPT = (
 _CONSTANTS = RUNTIME / "bare" / "constants.S"
 
 
-def write_bare_archive(
+def write_freestanding_archive(
     objects: Sequence[Path],
     constants: Constants | None,
     description: LibraryDescription,
@@ -63,22 +68,22 @@ def write_bare_archive(
         script = folder / "discard.ld"
         script.write_text(_SCRIPT)
         run_compiler([*compiler, "-nostdlib", "-r", "-T", str(script), *inputs, "-o", str(whole)], folder)
-        hide_symbols(whole, bare_functions(description))
+        hide_symbols(whole, freestanding_functions(description))
         archive([whole, arena], path)
-    path.with_name(f"{prefix}.h").write_text(bare_header(description), encoding="utf-8")
+    path.with_name(f"{prefix}.h").write_text(freestanding_header(description), encoding="utf-8")
 
 
 def _compiled(compiler: Sequence[str], folder: Path, description: LibraryDescription, arena: Path) -> list[str]:
-    """Objects of the functions and the runtime; that of the arena is written to its place."""
-    sources = {"model.c": bare_source(description), "arena.S": arena_source(description)}
+    """Objects of the functions and the runtime; that of the arena is written to its position."""
+    sources = {"model.c": freestanding_source(description), "arena.S": arena_source(description)}
     for name, text in sources.items():
         (folder / name).write_text(text, encoding="utf-8")
     runtime = sorted((RUNTIME / "bare").glob("*.c"))
-    places = {folder / "model.c": folder / "model.o", folder / "arena.S": arena}
-    places |= {source: folder / f"runtime_{source.stem}.o" for source in runtime}
-    for source, place in places.items():
-        run_compiler([*compiler, "-c", str(source), "-o", str(place)], folder, "the compiler failed")
-    return [str(place) for place in places.values() if place != arena]
+    positions = {folder / "model.c": folder / "model.o", folder / "arena.S": arena}
+    positions |= {source: folder / f"runtime_{source.stem}.o" for source in runtime}
+    for source, position in positions.items():
+        run_compiler([*compiler, "-c", str(source), "-o", str(position)], folder, "the compiler failed")
+    return [str(position) for position in positions.values() if position != arena]
 
 
 def _constants_object(folder: Path, constants: Constants, prefix: str, compiler: Sequence[str]) -> str:

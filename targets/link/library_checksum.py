@@ -9,8 +9,8 @@ It is of everything but the constants where these have one of their own, which t
     end - 12  uint32: 0
     end -  8  "NNEFCCRC"
 
-Numbers are little-endian. The loader looks at it (`compiler/loader/files.py`). Tools that write a library anew, such as
-strip, leave it out, and then nothing is compared.
+Numbers are little-endian. The loader looks at it (`compiler/loader/files.py`). Tools that write a library again, such
+as strip, leave it out, and then nothing is compared.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def add_seal(library: Path, constants: Constants | None) -> None:
     """Add the checksum to the file of a library that holds `constants`."""
     with library.open("rb") as file:
         length = file.seek(0, os.SEEK_END)
-        start, size = _place(file, length, constants) if constants is not None else (0, 0)
+        start, size = _position(file, length, constants) if constants is not None else (0, 0)
         sum_ = 0
         for first, last in ((0, start), (start + size, length)):
             for at in range(first, last, _PART):
@@ -55,7 +55,7 @@ def _read(file: BinaryIO, at: int, size: int) -> bytes:
     return file.read(size)
 
 
-def _place(file: BinaryIO, length: int, constants: Constants) -> tuple[int, int]:
+def _position(file: BinaryIO, length: int, constants: Constants) -> tuple[int, int]:
     """Where the constants are in a file: at its end, or at a step; nowhere, of no bytes, if they are elsewhere."""
     parts = [(offset, array.reshape(-1).view(np.uint8)) for offset, array in constants.arrays if array.nbytes]
     if not parts or parts[0][0] != 0 or len(parts[0][1]) < 8:

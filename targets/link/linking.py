@@ -204,10 +204,10 @@ _WASM = Linking(
     alone=Alone(sources=("wasm/libc_subset.c", "wasm/memory.c")),
     cpu="baseline",
 )
-_MOST_MEMORY = (1 << 32) - (1 << 16)  # zig reads a number of 32 bits
+_MAX_MEMORY = (1 << 32) - (1 << 16)  # zig reads a number of 32 bits
 _SHARED_WASM = replace(
     _WASM,
-    link_flags=(*_WASM.link_flags, "-Wl,--shared-memory", "-Wl,--import-memory", f"-Wl,--max-memory={_MOST_MEMORY}"),
+    link_flags=(*_WASM.link_flags, "-Wl,--shared-memory", "-Wl,--import-memory", f"-Wl,--max-memory={_MAX_MEMORY}"),
     name_flags=_shared_names,
     linked=note_memory,
     cpu="baseline+atomics+bulk_memory",

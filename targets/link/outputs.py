@@ -12,7 +12,7 @@ from nnefc.support.output_files import temporary_folder, write_together
 from nnefc.targets.description.library import LibraryDescription
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.encrypted_weights import write_encrypted_weights
-from nnefc.targets.link.freestanding_archive import write_bare_archive
+from nnefc.targets.link.freestanding_archive import write_freestanding_archive
 from nnefc.targets.link.header import header_source
 from nnefc.targets.link.toolchain import archive, link_library, link_object
 from nnefc.targets.link.weights_file import write_weights
@@ -52,7 +52,9 @@ def _object(network: _Network, path: Path) -> None:
 
 def _archive(network: _Network, path: Path) -> None:
     if not is_hosted(network.zig_target):
-        write_bare_archive(*network.parts, path, zig_target=network.zig_target, zig_cpu=network.zig_cpu, cc=network.cc)
+        write_freestanding_archive(
+            *network.parts, path, zig_target=network.zig_target, zig_cpu=network.zig_cpu, cc=network.cc
+        )
         return
     with temporary_folder("nnefc-") as folder:
         member = folder / f"{network.description.prefix}.o"

@@ -279,9 +279,9 @@ def _constants_source(folder: Path, constants: Constants, few: bool) -> list[str
 
 
 def _compile_flags(description: LibraryDescription) -> list[str]:
-    sizes = ["-DNNEFC_OPEN"] * description.is_open
+    sizes = ["-DNNEFC_OPEN"] * description.is_dynamic
     if not description.metadata:
-        sizes += ["-DNNEFC_NO_METADATA", *["-DNNEFC_KNOWN_SIZES"] * (not description.is_open)]
+        sizes += ["-DNNEFC_NO_METADATA", *["-DNNEFC_KNOWN_SIZES"] * (not description.is_dynamic)]
     states = ["-DNNEFC_STATES"] * bool(description.states)
     profile = ["-DNNEFC_PROFILE"] * bool(description.kernels)
     levels = ["-DNNEFC_LEVELS"] * bool(description.levels)
@@ -300,13 +300,13 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
     if description.small:
         left_out |= _OF_THREADS if description.is_called else _OF_THREADS | _OF_CALLS
     sources = [path for path in sorted(RUNTIME.glob("*.c")) if path.name not in left_out]
-    folders = [device.folder] * bool(device.folder) + ["open"] * description.is_open
+    folders = [device.folder] * bool(device.folder) + ["open"] * description.is_dynamic
     folders += ["text", "images"] * description.has_text + ["states"] * bool(description.states)
     folders += ["profile"] * bool(description.kernels) + ["levels"] * bool(description.levels)
     folders += ["checked"] * description.checked
     folders += ["small"] * description.small
     own = [path for folder in folders for path in sorted((RUNTIME / folder).glob("*.c"))]
-    return [*sources, *(path for path in own if description.is_open or path.name not in device.of_open_sizes)]
+    return [*sources, *(path for path in own if description.is_dynamic or path.name not in device.has_dynamic_sizes)]
 
 
 @dataclass(frozen=True)
@@ -316,14 +316,14 @@ class _DeviceRuntime:
     Attributes:
         folder: in `runtime/`, with files of its own; none if empty.
         left_out: files in `runtime/` itself that its libraries do not have.
-        of_open_sizes: files in its folder for networks with open dimensions alone.
+        has_dynamic_sizes: files in its folder for networks with dynamic dimensions alone.
         libraries: what they are linked with besides.
         formats: the formats of files that they are made in.
     """
 
     folder: str = ""
     left_out: tuple[str, ...] = ()
-    of_open_sizes: tuple[str, ...] = ()
+    has_dynamic_sizes: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
     formats: tuple[FileFormat, ...] = tuple(FileFormat)
 

@@ -37,10 +37,10 @@ def room_for(size: int) -> list[str]:
 def append_constants(library: Path, constants: Constants) -> None:
     """Add the section to a module that has room for `constants`."""
     head = number(len(_SECTION)) + _SECTION + struct.pack("<I", STACK_BYTES)
-    rest = bytes(-constants.size % 8) + struct.pack("<Q", constants.checksum)
+    tail = bytes(-constants.size % 8) + struct.pack("<Q", constants.checksum)
     with library.open("r+b") as file:
         file.seek(0, 2)
-        file.write(bytes([CUSTOM]) + number(len(head) + constants.size + len(rest)) + head)
+        file.write(bytes([CUSTOM]) + number(len(head) + constants.size + len(tail)) + head)
         constants.write(file)
         file.seek(0, 2)
-        file.write(rest)
+        file.write(tail)

@@ -45,8 +45,8 @@ OTHER_COMPILERS = "install it, or give another; without one, zig comes with nnef
 def zig() -> tuple[str, ...]:
     """The words that run zig: the program itself, which `python -m ziglang` would start a Python for."""
     package = find_spec("ziglang")
-    for place in (package.submodule_search_locations or ()) if package is not None else ():
-        program = Path(place) / ("zig.exe" if os.name == "nt" else "zig")
+    for position in (package.submodule_search_locations or ()) if package is not None else ():
+        program = Path(position) / ("zig.exe" if os.name == "nt" else "zig")
         if program.is_file():
             return (str(program),)
     return (sys.executable, "-m", "ziglang")  # which says what is missing
@@ -91,20 +91,20 @@ def run_compiler(
         )
 
 
-def _check_disks(places: Sequence[Path], cache: Path | None, done: CompletedProcess[str]) -> None:
+def _check_disks(positions: Sequence[Path], cache: Path | None, done: CompletedProcess[str]) -> None:
     """Find out whether a compiler failed because of a disk, of which it says little: linkers die of a signal.
 
     Raises:
-        OSError: the disk of one of `places`, where it writes, is full or cannot be written.
+        OSError: the disk of one of `positions`, where it writes, is full or cannot be written.
         CompileError: that of the cache.
     """
     kinds = {kind for text, kind in _DISK_MESSAGES.items() if text in done.stderr}
-    for place in filter(Path.is_dir, (*places, *([cache] if cache is not None else []))):
-        kind = errno.ENOSPC if shutil.disk_usage(place).free < _LITTLE_ROOM else _refused(place)
+    for position in filter(Path.is_dir, (*positions, *([cache] if cache is not None else []))):
+        kind = errno.ENOSPC if shutil.disk_usage(position).free < _LITTLE_ROOM else _refused(position)
         if kind is None or not (kind in kinds or done.returncode < 0):
             continue
-        error = OSError(kind, os.strerror(kind), str(place))
-        if place == cache:
+        error = OSError(kind, os.strerror(kind), str(position))
+        if position == cache:
             other = "name another folder for caches: XDG_CACHE_HOME=/path/to/folder"
             raise write_error(cache, error, other, f"the cache {cache}")
         raise error

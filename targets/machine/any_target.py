@@ -77,7 +77,7 @@ _PARSERS = {"cuda": ("nnefc.targets.machine.cuda.target", "parse_cuda_target")}
 """The first word of a target that is no CPU, and what reads the text."""
 
 
-_MOST_LETTERS = 4096
+_MAX_LETTERS = 4096
 """Of a target: all features of a processor, each switched on or off, are some 3,000."""
 
 
@@ -95,9 +95,9 @@ def parse_any_target(text: str, precision: str | None = None, keep_wide: Sequenc
         CompileError: there is no such machine or precision, it is not one of the machine's, or the text is too long or
             cannot be printed.
     """
-    if len(text) > _MOST_LETTERS:
+    if len(text) > _MAX_LETTERS:
         raise CompileError(
-            f"the target {text[:30]!r}… has {len(text):,} letters, but may have {_MOST_LETTERS:,}",
+            f"the target {text[:30]!r}… has {len(text):,} letters, but may have {_MAX_LETTERS:,}",
             hint="write it as JSON into a file, and give the file's name",
         )
     strange = next((letter for letter in text if not (letter.isprintable() or letter.isspace())), None)

@@ -76,7 +76,7 @@ makes a library with a program for each ISA level of the target (multiversioning
 The first call of `nnefc_describe` or `nnefc_create` chooses the last level whose instructions the processor has and
 the system permits; the description is that of this level, whose name is its `target` (`Model.target` in Python). The
 environment variable `NNEFC_LEVEL` names another one that the processor can run, for measurements and tests.
-`nnefc inspect` prints the levels of a file. Everything else is as in other libraries: open sizes, specializations,
+`nnefc inspect` prints the levels of a file. Everything else is as in other libraries: dynamic sizes, specializations,
 states, integers, profiles.
 
 - **Features.** What `-mattr=-avx512f` switches off is in no level.

@@ -51,7 +51,7 @@ class Quirks:
         keeps_ranges: whether kernels shall have limits and zero points of integers as numbers in their code: with
             these, and not with values that are loaded, rounding and converting takes fewer instructions. Goes when LLVM
             finds out that loaded limits are constant.
-        selects_extremes: LLVM makes a comparison and a selection of the maximum and minimum of floats, for which 64-bit
+        selects_min_max: LLVM makes a comparison and a selection of the maximum and minimum of floats, for which 64-bit
             and 32-bit Arm have one instruction that keeps NaN (`passes/tir/cpu/lower_fmin_fmax.py`). Goes when TVM has
             operators with the meaning of `llvm.maximum` and `llvm.minimum`.
         spills_sums: LLVM orders the loads and multiply-adds of a tile such that more values are alive than there are
@@ -69,7 +69,7 @@ class Quirks:
     calls_rounding: bool = False
     rounding_conversion: str | None = None
     keeps_ranges: bool = False
-    selects_extremes: bool = False
+    selects_min_max: bool = False
     spills_sums: bool = False
     spills_totals: bool = False
     splits_narrowed_vectors: bool = False
@@ -92,7 +92,7 @@ def quirks_of(triple: str, features: Collection[str], small: bool) -> Quirks:
         calls_rounding=name in _ROUNDING and _ROUNDING[name] not in features,
         rounding_conversion=conversion,
         keeps_ranges=is_engine or name in _BARE or conversion in ("aarch64", "armv7a"),
-        selects_extremes=name in ("aarch64", "armv7a"),
+        selects_min_max=name in ("aarch64", "armv7a"),
         spills_sums=name == "aarch64" or (is_engine and not small),
         spills_totals=is_engine,
         splits_narrowed_vectors=is_engine,

@@ -74,11 +74,11 @@ def system_of(triple: str) -> System:
     Raises:
         CompileError: none that is known.
     """
-    _, *rest = triple.split("-")
-    if rest and rest[0] in _VENDORS:
-        rest = rest[1:]
+    _, *tail = triple.split("-")
+    if tail and tail[0] in _VENDORS:
+        tail = tail[1:]
     for system in SYSTEMS:
-        if "-".join(rest) == system.name:
+        if "-".join(tail) == system.name:
             return system
     known = ", ".join(system.name for system in SYSTEMS)
     raise CompileError(f"unknown system in the triple {triple!r}", hint=f"nnefc knows {known}")

@@ -113,7 +113,7 @@ nnefc_status nnefc_check_outputs_known(char *error) {
 
 nnefc_status nnefc_check_tensors(const void *const *inputs, void *const *outputs, const uint64_t *bytes, char *error) {
     if (bytes == NULL)
-        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the network has open dimensions: call nnefc_resize before nnefc_run");
+        return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the network has dynamic dimensions: call nnefc_resize before nnefc_run");
 #define BYTES_OF(tensor) (*bytes++)
 #else
 nnefc_status nnefc_check_tensors(const void *const *inputs, void *const *outputs, char *error) {

@@ -49,7 +49,7 @@ extern const nnefc_cuda_module nnefc_cuda_this_module;
  * memory; a grid without blocks is no launch. `arguments` has the address of each argument. */
 int32_t nnefc_cuda_launch(uint32_t kernel, const uint32_t geometry[7], void **arguments);
 
-/* Copies from one place of the GPU's memory to another. */
+/* Copies from one position of the GPU's memory to another. */
 int32_t nnefc_cuda_copy(void *destination, const void *source, uint64_t bytes);
 
 /* Waits for everything before it, then copies to the host. Not in a network that says that it can be captured. */
@@ -62,7 +62,7 @@ int32_t nnefc_cuda_write(void *device, const void *host, uint64_t bytes);
 int32_t nnefc_cuda_host_step(const nnefc_cuda_host_kernel *kernel, void *const *operands);
 
 /* The same for one that takes sizes, which say how many bytes each operand has. Waits for everything before it. Not in a network
- * that says that it can be captured, nor in one without open dimensions. */
+ * that says that it can be captured, nor in one without dynamic dimensions. */
 int32_t nnefc_cuda_sized_host_step(const nnefc_cuda_host_kernel *kernel, void *const *operands, const uint64_t *bytes,
                                    const int64_t *sizes);
 

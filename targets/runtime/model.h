@@ -10,8 +10,8 @@
 #include "weights.h"
 
 #ifdef NNEFC_OPEN
-/* What a network with open dimensions has in its workspace, whose offsets are not known at compile time. */
-/* An open dimension that follows from others. */
+/* What a network with dynamic dimensions has in its workspace, whose offsets are not known at compile time. */
+/* A dynamic dimension that follows from others. */
 typedef struct nnefc_formula {
     uint32_t dimension;
     int64_t solved; /* the number of the dimension that is found by it, where no input tells that; else -1 */
@@ -29,7 +29,7 @@ typedef struct nnefc_open_sizes {
     uint32_t storage_count;
     const uint32_t *first; /* of each storage, the steps of the network between which it is needed, both included */
     const uint32_t *last;
-    /* Computes, from the values of the open dimensions, the bytes of each storage, then all outputs' shapes, then for each
+    /* Computes, from the values of the dynamic dimensions, the bytes of each storage, then all outputs' shapes, then for each
      * part of the workspace two numbers: the least dimension of any of its tensors or 0, which is negative for sizes that are
      * too small, and the most elements of any of them that might have too many, or 0. A value is a size divided by the dimension's multiple. What does not fit into 62 bits is
      * INT64_MAX. */
@@ -38,7 +38,7 @@ typedef struct nnefc_open_sizes {
     int32_t (*special)(const int64_t *values); /* 0 for values that there is no code for; null if there is for all */
     const char *only;                          /* the sizes that there is code for, for messages; null likewise */
     uint32_t counted_count; /* dimensions of outputs that only the data tell */
-    const uint32_t *counted; /* their places among the shapes of all outputs, which derive gives as large as they may be */
+    const uint32_t *counted; /* their positions among the shapes of all outputs, which derive gives as large as they may be */
     /* The workspace has parts. The first is laid out for the sizes of the inputs; each further one during the run, when a size
      * is known that only the data tell and that has no limit. These sizes are the last of the description's dimensions. */
     uint32_t part_count;

@@ -1,4 +1,4 @@
-/* nnefc.h - the C interface of a network compiled by nnefc, ABI version 1, and 2 for networks with open sizes.
+/* nnefc.h - the C interface of a network compiled by nnefc, ABI version 1, and 2 for networks with dynamic sizes.
  *
  * A compiled network is one library, shared or static, that needs the C library and nothing else. It has the functions
  * below, for every network and machine. In short:
@@ -26,7 +26,7 @@
  * restores. RISC-V and WebAssembly always keep subnormal numbers.
  *
  * Memory. nnefc_create allocates all memory of the session; nnefc_run allocates nothing, but for strings that it makes and
- * for sizes that only the data tell (the C library itself may set up a few bytes for a thread that calls for the first time).
+ * for data-dependent sizes (the C library itself may set up a few bytes for a thread that calls for the first time).
  * Constants are mapped from the library, or from a separate file
  * beside it, and shared by all sessions and processes; or they are in memory of the caller's.
  *
@@ -34,7 +34,7 @@
  * inputs, during the run. Those of outputs are the session's, until it runs again or is destroyed, or parts of the inputs'.
  * Memory for strings that a run makes grows as runs need it, and is used again by later ones.
  *
- * Open sizes. A library whose inputs may have many sizes has version 2 of this interface, and the functions nnefc_resize,
+ * Dynamic sizes. A library whose inputs may have many sizes has version 2 of this interface, and the functions nnefc_resize,
  * nnefc_output_shape, nnefc_reserve and nnefc_run_sized besides. Shapes go in with the inputs and come out with the outputs:
  *
  *     const int64_t shape[] = {5, 3, 224, 224};
@@ -69,9 +69,9 @@ extern "C" {
 #endif
 
 #define NNEFC_ABI_VERSION 1u
-#define NNEFC_COUNTED (INT64_MIN + 1) /* a size that only the data tell */
+#define NNEFC_COUNTED (INT64_MIN + 1) /* a data-dependent size */
 #define NNEFC_NO_AXIS (INT64_MIN + 2) /* behind the last size of an output of a lower rank */
-#define NNEFC_OPEN_ABI_VERSION 2u /* of networks with open dimensions */
+#define NNEFC_OPEN_ABI_VERSION 2u /* of networks with dynamic dimensions */
 
 #if defined(__GNUC__)
 #define NNEFC_API __attribute__((visibility("default")))
@@ -124,7 +124,7 @@ typedef struct nnefc_tensor {
     const char *name;     /* UTF-8, as in the model */
     int32_t type;         /* an nnefc_type */
     int32_t rank;         /* number of axes; 0 for a single value */
-    const int64_t *shape; /* rank sizes, the outermost first; null if rank is 0. Of a network with open dimensions: of an
+    const int64_t *shape; /* rank sizes, the outermost first; null if rank is 0. Of a network with dynamic dimensions: of an
                              input, -1 - i is the size of dimensions[i] in the description; of an output, all that is
                              negative is answered by nnefc_output_shape, and NNEFC_COUNTED only after a run */
     uint64_t bytes;       /* size of the whole tensor; 0 if a dimension is open */
@@ -172,8 +172,8 @@ typedef struct nnefc_description {
     const char *weights;          /* the name of the weights file; null if the constants are in the library */
     const char *device;           /* what the network runs on: "cpu" or "cuda" */
     uint64_t device_bytes;        /* a session's memory of a GPU: workspace, states, and room for inputs and outputs */
-#ifndef NNEFC_KNOWN_SIZES /* which libraries without open dimensions and metadata are compiled with */
-    uint32_t dimension_count;          /* open dimensions; look only where abi_version is 2 */
+#ifndef NNEFC_KNOWN_SIZES /* which libraries without dynamic dimensions and metadata are compiled with */
+    uint32_t dimension_count;          /* dynamic dimensions; look only where abi_version is 2 */
     const nnefc_dimension *dimensions; /* likewise */
 #endif
 #ifndef NNEFC_NO_METADATA /* which libraries without metadata are compiled with */
@@ -250,7 +250,7 @@ NNEFC_API nnefc_status nnefc_destroy(nnefc_session *session);
  * copied first. */
 NNEFC_API nnefc_status nnefc_run(nnefc_session *session, const void *const *inputs, void *const *outputs);
 
-/* The four functions that follow are in libraries with open dimensions only.
+/* The four functions that follow are in libraries with dynamic dimensions only.
  *
  * Sizes must be in the ranges of the description, no tensor of the network may have 2^31 or more elements, and dimensions
  * with one name must be equal: else the answer is NNEFC_BAD_ARGUMENT, with a message that names the input and its dimension.
@@ -336,7 +336,7 @@ NNEFC_API const char *nnefc_last_error(const nnefc_session *session);
 /* "ok", "bad argument", ...; "unknown status" for others. */
 NNEFC_API const char *nnefc_status_name(nnefc_status status);
 
-/* A kernel at one place of the network, and what its calls took, of all sessions. */
+/* A kernel at one position of the network, and what its calls took, of all sessions. */
 typedef struct nnefc_kernel_times {
     const char *kernel;  /* its name in the library */
     const char *tensors; /* of the model, that it computes or was made for; each ends with a line feed */
@@ -395,7 +395,7 @@ typedef struct nnefc_device_interface {
 /* Initializes an nnefc_device_interface: NNEFC_DEVICE_INTERFACE(nnefc). */
 #define NNEFC_DEVICE_INTERFACE(name) {name##_enqueue, name##_synchronize}
 
-/* The further functions of networks with open dimensions. */
+/* The further functions of networks with dynamic dimensions. */
 typedef struct nnefc_open_interface {
     nnefc_status (*resize)(nnefc_session *session, const int64_t *const *input_shapes);
     const int64_t *(*output_shape)(const nnefc_session *session, uint32_t output);

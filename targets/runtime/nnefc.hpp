@@ -133,7 +133,7 @@ inline std::vector<Entry> metadata(const nnefc_description &network) {
     return found;
 }
 
-// The shape of an input, for networks with open sizes.
+// The shape of an input, for networks with dynamic sizes.
 struct Shape {
     std::vector<std::int64_t> sizes;
 
@@ -165,7 +165,7 @@ public:
     Pointer data() const noexcept { return data_; }
     std::size_t bytes() const noexcept { return bytes_; }
 
-    // The shape for a tensor with open sizes: that which was given, or what follows from the number of elements.
+    // The shape for a tensor with dynamic sizes: that which was given, or what follows from the number of elements.
     std::vector<std::int64_t> shape(const Tensor &tensor) const {
         if (has_shape_) {
             if (shape_.size() != tensor.shape.size())
@@ -179,7 +179,7 @@ public:
         for (std::int64_t &size : found) {
             if (size >= 0) known *= static_cast<std::size_t>(size);
             else if (open == nullptr) open = &size;
-            else throw Error(NNEFC_BAD_ARGUMENT, "input \"" + tensor.name + "\" has several open sizes: give its shape, as in "
+            else throw Error(NNEFC_BAD_ARGUMENT, "input \"" + tensor.name + "\" has several dynamic sizes: give its shape, as in "
                                                      "{data, {1, 3, 224, 224}}");
         }
         if (open != nullptr && known != 0) *open = static_cast<std::int64_t>(count_ / known);
@@ -232,13 +232,13 @@ struct Options {
 class Session {
 public:
     // `owner`, if given, is kept as long as the session: what the functions live in. `device` are those of networks for GPUs:
-    // NNEFC_DEVICE_INTERFACE(nnefc), `open` those of networks with open sizes: NNEFC_OPEN_INTERFACE(nnefc).
+    // NNEFC_DEVICE_INTERFACE(nnefc), `open` those of networks with dynamic sizes: NNEFC_OPEN_INTERFACE(nnefc).
     explicit Session(const nnefc_interface &functions, const Options &options = {}, std::shared_ptr<void> owner = nullptr,
                      const nnefc_device_interface &device = {}, const nnefc_open_interface &open = {})
         : owner_(std::move(owner)), functions_(functions), device_(device), open_(open), inputs_(tensors(functions.describe()->inputs, functions.describe()->input_count)),
           outputs_(tensors(functions.describe()->outputs, functions.describe()->output_count)) {
         if (description().abi_version == NNEFC_OPEN_ABI_VERSION && !is_open())
-            throw Error(NNEFC_BAD_ARGUMENT, "the network has open sizes: give the session NNEFC_OPEN_INTERFACE of its name");
+            throw Error(NNEFC_BAD_ARGUMENT, "the network has dynamic sizes: give the session NNEFC_OPEN_INTERFACE of its name");
         if (!options.processors.empty() && options.processors.size() != static_cast<std::size_t>(options.threads))
             throw Error(NNEFC_BAD_ARGUMENT, "processors are not as many as threads");
         const bool has_threads = !options.processors.empty() || options.parallel_for != nullptr;
@@ -309,7 +309,7 @@ public:
         if (session_ == nullptr) throw Error(NNEFC_BAD_ARGUMENT, "the session was moved from");
         if (!sizes.empty() && sizes.size() != description().dimension_count)
             throw Error(NNEFC_BAD_ARGUMENT, std::to_string(sizes.size()) + " sizes are given, but the network has " +
-                                                std::to_string(description().dimension_count) + " open dimensions");
+                                                std::to_string(description().dimension_count) + " dynamic dimensions");
         check(open_.reserve(session_, sizes.empty() ? nullptr : sizes.data(), 1), session_);
     }
 
@@ -379,7 +379,7 @@ private:
 
     bool is_open() const noexcept { return open_.run_sized != nullptr; }
 
-    // Runs a network with open sizes.
+    // Runs a network with dynamic sizes.
     void run_sized(const std::vector<Input> &inputs, std::vector<nnefc_output> &outputs) {
         check_number(inputs.size(), inputs_.size(), "input");
         std::vector<std::vector<std::int64_t>> shapes;
@@ -435,7 +435,7 @@ private:
     std::shared_ptr<void> owner_; // first, so that it is destroyed last
     nnefc_interface functions_;
     nnefc_device_interface device_; // null pointers for networks that run on processors
-    nnefc_open_interface open_;     // null pointers for networks without open sizes
+    nnefc_open_interface open_;     // null pointers for networks without dynamic sizes
     std::vector<Tensor> inputs_, outputs_;
     nnefc_session *session_ = nullptr;
 };

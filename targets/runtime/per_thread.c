@@ -7,7 +7,7 @@
 
 enum { GROWTH_BITS = 3 };
 
-/* The first of the places for a thread's value that is `owner`'s, null if none is. There are a few more in larger tables. */
+/* The first of the positions for a thread's value that is `owner`'s, null if none is. There are a few more in larger tables. */
 static nnefc_thread_value *place_of(const nnefc_thread_table *table, uintptr_t thread, uintptr_t owner) {
     uint32_t first = (uint32_t)(nnefc_spread_thread(thread) >> (64 - table->bits)), last = (UINT32_C(1) << table->bits) - 1;
     for (uint32_t i = 0; i < table->bits; i++) {

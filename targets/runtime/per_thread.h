@@ -17,9 +17,9 @@ typedef struct nnefc_thread_value {
 } nnefc_thread_value;
 
 typedef struct nnefc_thread_table {
-    uint32_t bits; /* of a place in it */
+    uint32_t bits; /* of a position in it */
     nnefc_thread_value *values;
-    struct nnefc_thread_table *_Atomic next; /* for those that found no place in this one */
+    struct nnefc_thread_table *_Atomic next; /* for those that found no position in this one */
 } nnefc_thread_table;
 
 enum { NNEFC_FIRST_THREADS_BITS = 7 };

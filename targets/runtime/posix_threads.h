@@ -1,5 +1,5 @@
 /* The threads of POSIX, as far as the runtime uses them, made of those of Windows in system.c, and of what WebAssembly has in
- * their place in workers.c, or not at all: a library of them would have to be compiled for users' first network. The names are
+ * their position in workers.c, or not at all: a library of them would have to be compiled for users' first network. The names are
  * other ones for the linker, for C files of users may be linked with that library. */
 #ifndef NNEFC_OWN_THREADS_H
 #define NNEFC_OWN_THREADS_H

@@ -85,7 +85,7 @@ int32_t nnefc_kernel_error(const char *text) {
     return -1;
 }
 
-/* Called before a parallel loop of so many rounds is launched, each of which takes about so many cycles; 0 if nobody knows. */
+/* Called before a parallel loop of so many iterations is launched, each of which takes about so many cycles; 0 if nobody knows. */
 int32_t nnefc_rounds(int64_t rounds, int64_t cycles);
 
 int32_t nnefc_rounds(int64_t rounds, int64_t cycles) {
@@ -94,7 +94,7 @@ int32_t nnefc_rounds(int64_t rounds, int64_t cycles) {
     return 0;
 }
 
-/* Called by the entry before each round of a loop: whether a kernel of this run has failed, so that the run can end. */
+/* Called by the entry before each iteration of a loop: whether a kernel of this run has failed, so that the run can end. */
 int32_t nnefc_run_failed(void);
 
 int32_t nnefc_run_failed(void) {

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 
 enum {
-    CANDIDATES = 16,      /* numbers of rounds in a piece that are compared */
+    CANDIDATES = 16,      /* numbers of iterations in a piece that are compared */
     PIECE_CYCLES = 8192,  /* of a piece, at least, where there are several for each thread */
     LAUNCH_CYCLES = 2048  /* from the beginning of a launch until all threads work at it and are known to be through */
 };
@@ -13,7 +13,7 @@ static int64_t pieces_of_cycles(int64_t cycles) {
     return pieces < 1 ? 1 : pieces < NNEFC_MOST_PIECES ? pieces : NNEFC_MOST_PIECES;
 }
 
-/* Whether nobody knows how many cycles all rounds take, or they are more than can be counted. */
+/* Whether nobody knows how many cycles all iterations take, or they are more than can be counted. */
 static bool are_countless(int64_t rounds, int64_t cycles) { return cycles <= 0 || rounds > INT64_MAX / cycles; }
 
 int64_t nnefc_pieces_each(int64_t rounds, int64_t cycles, uint32_t threads) {

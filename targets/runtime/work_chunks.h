@@ -9,9 +9,9 @@ enum { NNEFC_MOST_PIECES = 16 }; /* of a launch for each thread */
 /* How many pieces for each thread a loop is worth whose rounds take so many cycles; none if other threads are not worth it. */
 int64_t nnefc_pieces_each(int64_t rounds, int64_t cycles, uint32_t threads);
 
-/* How many pieces a loop of so many rounds has: `each` for each thread at most, about half of them if there are more
- * rounds, and such that threads of one speed are through at the same time. All pieces have the same number of rounds, but the
- * last. What a piece costs besides its rounds is taken for 1/256 of a thread's part. */
+/* How many pieces a loop of so many iterations has: `each` for each thread at most, about half of them if there are more
+ * rounds, and such that threads of one speed are through at the same time. All pieces have the same number of iterations, but the
+ * last. What a piece costs besides its iterations is taken for 1/256 of a thread's part. */
 int32_t nnefc_pieces_of(int64_t rounds, uint32_t threads, int64_t each);
 
 /* How many pieces a loop has that one thread computes: one, save in engines of WebAssembly. These compile a function quickly, and

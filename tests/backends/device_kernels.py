@@ -105,8 +105,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(collector)
     build = driver.build
 
-    def build_and_lower(network: Any, target: Any, *rest: Any) -> Any:
+    def build_and_lower(network: Any, target: Any, *tail: Any) -> Any:
         collector.lower(network, replace(_TARGET, host=target))
-        return build(network, target, *rest)
+        return build(network, target, *tail)
 
     driver.build = build_and_lower

@@ -19,7 +19,7 @@ import nnefc
 from nnefc.driver.artifact import Artifact
 from nnefc.passes.graph.rewriter import is_call, shape_of
 from nnefc.passes.legalize.pack_low_precision_matmul import PackNarrowMatmul
-from nnefc.passes.pipeline import use_own_operators
+from nnefc.passes.pipeline import register_operators
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 _TILES = "sapphirerapids"
@@ -59,7 +59,7 @@ def test_tiles_of_sums_stay_in_the_unit(rows: int, tmp_path: Path) -> None:
     }
     assert counts["tdpbf16ps"] == counts["tileloadd"] > 0
     assert counts["tilestored"] == counts["ldtilecfg"] == 0
-    # Of 82 rows, whole tiles and the last ones end in the same instructions, which LLVM joins.
+    # Of 82 rows, full tiles and the last ones end in the same instructions, which LLVM joins.
     assert 0 < text.count("tilestored") == text.count("tilezero") // (2 if rows == 82 else 1)
     assert (text.count("ldtilecfg") > 1) == (rows != 64)  # else once for all tiles of a panel
     assert "tilerelease" in text
@@ -75,7 +75,7 @@ def test_libraries_need_the_unit_only_if_they_use_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", [_TILES, _EMULATED])
-def test_rows_of_open_number_are_multiplied_in_tiles(target: str, tmp_path: Path) -> None:
+def test_rows_of_dynamic_number_are_multiplied_in_tiles(target: str, tmp_path: Path) -> None:
     net = Net(seed=2)
     x = net.floats(4, 70)
     weights = np.random.default_rng(3).standard_normal((70, 48)).astype(np.float32)
@@ -101,7 +101,7 @@ def test_rows_of_open_number_are_multiplied_in_tiles(target: str, tmp_path: Path
 @pytest.mark.parametrize("depth", [20, 68, 197])
 def test_two_matrices_have_the_same_number_of_dot_operands(depth: int, target: str) -> None:
     """Short tiles get zeros: rows of the left matrix, and columns of the right one, be this computed or of any rank."""
-    use_own_operators()
+    register_operators()
     module = program(
         f"""a: uint8[2, 16, {depth}]; b: int8[2, {depth}, 32] -> y, z
             y = R.matmul(a, b, out_dtype="int32")

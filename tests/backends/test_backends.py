@@ -22,11 +22,11 @@ from nnefc.driver.compile import compile_network
 from nnefc.driver.formats import load_network
 from nnefc.driver.options import DebugOptions, ReadOptions
 from nnefc.passes.backend import Backend, KernelUse, Lowered, LoweredKernel
-from nnefc.passes.graph.canonical_dims import OwnSizes
+from nnefc.passes.graph.canonical_dims import CanonicalizeDims
 from nnefc.passes.graph.fold_constants import FoldConstants
 from nnefc.passes.graph.fusion.fuse import fuse
 from nnefc.passes.legalize.ieee_differences import PlainDifferences
-from nnefc.passes.legalize.lower_row_reductions import LowerRows
+from nnefc.passes.legalize.lower_row_reductions import LowerRowReductions
 from nnefc.passes.legalize.lower_scans import LowerScans
 from nnefc.passes.legalize.row_major_contractions import CONTRACTIONS
 from nnefc.passes.manager import PassList, PassManager, Phase, graph
@@ -75,18 +75,18 @@ class BoardCode:
 
 
 class BoardBackend(Backend):
-    """The plain layout, and one schedule rule for all computations."""
+    """The row-major layout, and one schedule rule for all computations."""
 
     alignment = 8
     computations = CONTRACTIONS
     passes = PassList(
         [
             graph("fold constants", lambda c: FoldConstants()),
-            graph("lower rows", lambda c: LowerRows(c.settings.target.host)),
+            graph("lower rows", lambda c: LowerRowReductions(c.settings.target.host)),
             graph("lower scans", lambda c: LowerScans(c.settings.target.host)),
             graph("legalize", lambda c: LegalizeOps(legalizations(CONTRACTIONS))),
             graph("plain differences", lambda c: PlainDifferences()),
-            graph("own sizes", lambda c: OwnSizes()),
+            graph("own sizes", lambda c: CanonicalizeDims()),
             graph("fuse", lambda c: fuse()),
             *cpu_passes.PROGRAM,
             cpu_passes.APPLY_RULE,
@@ -167,7 +167,7 @@ def test_a_module_is_a_whole_backend(board: Target, model: Path, tmp_path: Path)
         artifact.emit("asm", tmp_path)
 
 
-def test_what_a_backend_lacks_is_said_before_the_work(board: Target, model: Path) -> None:
+def test_what_a_backend_lacks_is_reported_before_the_work(board: Target, model: Path) -> None:
     nothing = BoardTarget(**{field.name: getattr(board, field.name) for field in fields(board)} | {"name": "nothing"})
     with pytest.raises(CompileError, match="there is no board"):
         compile_network(load_network(model, ReadOptions(random_weights=0)), nothing)

@@ -53,7 +53,7 @@ def random(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def typical_cases() -> list[Case]:
-    """One of each kind of kernel, some in whole vectors, some not."""
+    """One of each kind of kernel, some in full vectors, some not."""
     rng = np.random.default_rng(11)
     x, odd, rows = random(rng, 1, 32, 13, 15), random(rng, 2, 7, 9, 11), random(rng, 3, 5, 40)
     near_one = [(name, random(rng, 3, 77)) for name in ("exp", "tanh", "sigmoid", "erf", "sin", "sqrt", "log", "atan")]
@@ -114,14 +114,14 @@ def test_networks_have_the_right_values(machine: Machine) -> None:
 
 
 # One of each word size, system and way to link; the runtime itself is tried on others too.
-OPEN_SIZES_ON = {"aarch64", "armv7-opened", "wasm32", "windows"}
+DYNAMIC_SIZES_ON = {"aarch64", "armv7-opened", "wasm32", "windows"}
 
 
 @pytest.mark.parametrize(
-    "machine", [m for m in MACHINES if m.name in OPEN_SIZES_ON], ids=lambda m: m.name, indirect=True
+    "machine", [m for m in MACHINES if m.name in DYNAMIC_SIZES_ON], ids=lambda m: m.name, indirect=True
 )
 def test_one_library_takes_every_size(machine: Machine) -> None:
-    """A product in tiles with a remainder, and rows of open length."""
+    """A product in tiles with a remainder, and rows of dynamic length."""
     rng = np.random.default_rng(3)
     x, w = rng.standard_normal((5, 7, 24)).astype(np.float32), rng.standard_normal((24, 20)).astype(np.float32) / 5
     text = """x["n", "s", 24] -> y, z
@@ -139,17 +139,15 @@ def test_one_library_takes_every_size(machine: Machine) -> None:
 
 @functools.cache
 def digit() -> tuple[np.ndarray, int, np.ndarray]:
-    """A picture, its label, and what the network makes of it here."""
+    """An image, its label, and what the network makes of it here."""
     held_back = np.load(DIGITS / "test.npz")
-    picture = held_back["images"][7:8].astype(np.float32) / 16
+    image = held_back["images"][7:8].astype(np.float32) / 16
     with nnefc.compile(DIGITS / "model.nnef").load() as here:
-        return picture, held_back["labels"][7], here(picture)
+        return image, held_back["labels"][7], here(image)
 
 
 def test_a_digit_is_recognized(machine: Machine) -> None:
-    picture, label, expected = digit()
-    probability = run_on(machine, nnefc.compile(DIGITS / "model.nnef", machine.target), {"image": picture})[
-        "probability"
-    ]
+    image, label, expected = digit()
+    probability = run_on(machine, nnefc.compile(DIGITS / "model.nnef", machine.target), {"image": image})["probability"]
     np.testing.assert_allclose(probability, expected, atol=2e-5)
     assert probability.argmax() == label

@@ -86,7 +86,7 @@ def test_a_loop_whose_length_is_an_input_waits_for_it(tmp_path: Path) -> None:
     assert ".capturable = 0," in made.code.launches
 
 
-def test_the_items_of_a_scan_may_begin_anywhere(tmp_path: Path) -> None:
+def test_the_elements_of_a_scan_may_begin_anywhere(tmp_path: Path) -> None:
     step = helper.make_graph(
         [helper.make_node("Add", ["s", "e"], ["t"]), helper.make_node("Mul", ["t", "t"], ["u"])],
         "step",
@@ -105,7 +105,7 @@ def test_the_items_of_a_scan_may_begin_anywhere(tmp_path: Path) -> None:
     assert ".capturable = 1," in made.code.launches
 
 
-def test_parts_that_begin_at_odd_places_are_copied(tmp_path: Path) -> None:
+def test_parts_that_begin_at_odd_positions_are_copied(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Split", ["v"], ["a", "b"], axis=0, num_outputs=2),
         helper.make_node("Exp", ["a"], ["p"]),

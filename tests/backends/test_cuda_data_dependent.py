@@ -1,4 +1,4 @@
-"""Sizes that only the data tell, in networks for GPUs, executed without one."""
+"""Data-dependent sizes, in networks for GPUs, executed without one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def loaded(nodes: list[object], folder: Path, inputs: dict[str, list[object]], o
 
 
 def found(folder: Path) -> Model:
-    """A network of the places of what is not zero: at most as many as there are items."""
+    """A network of the places of what is not zero: at most as many as there are elements."""
     return loaded([counts.node("NonZero", "x", "y")], folder, {"x": ["n", 5]}, {"y": TensorProto.INT64})
 
 
@@ -61,14 +61,14 @@ CASES = {
     "what is not zero, of a known size": partial(counts.test_what_is_not_zero_goes_through_a_network, 4),
     "boxes": counts.test_boxes_that_remain,
     "candidates": counts.test_what_detectors_do_with_candidates,
-    "unique": partial(counts.test_items_that_differ, 0, 1),
-    "unique in the order of occurrence": partial(counts.test_items_that_differ, None, 0),
-    "compress": counts.test_items_that_a_condition_keeps,
+    "unique": partial(counts.test_elements_that_differ, 0, 1),
+    "unique in the order of occurrence": partial(counts.test_elements_that_differ, None, 0),
+    "compress": counts.test_elements_that_a_condition_keeps,
     "slices": counts.test_slices_end_where_the_data_say,
     "without a limit": counts.test_results_may_be_as_long_as_the_data_say,
     "in branches": counts.test_branches_may_count,
     "in loops": partial(counts.test_loops_give_as_many_rows_as_they_have_rounds, True),
-    "memory of iterations": bodies.test_memory_of_one_iteration_that_the_data_tell,
+    "memory of iterations": bodies.test_memory_of_one_iteration_that_depend_on_data,
 }
 
 

@@ -1,4 +1,4 @@
-"""Networks with open dimensions for GPUs, executed without one, and what the driver is told."""
+"""Networks with dynamic dimensions for GPUs, executed without one, and what the driver is told."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import nnefc
 from nnefc.backends import cuda
 from nnefc.backends.cuda import CudaBackend
 from nnefc.driver.compile import compile_network
-from nnefc.ir.network import Network, OpenDimension, State
+from nnefc.ir.network import DynamicDimension, Network, State
 from nnefc.loader import Model, RunError
 from nnefc.passes.schedule.cuda.fallback import FallbackRule
 from nnefc.support.diagnostics import CompileError
@@ -35,7 +35,7 @@ QUICK = (
     "layers of perceptrons, softmax",
     "convolutions in blocks, pooling, mean",
     "attention",
-    "sums, extremes and transpositions along open dimensions",
+    "sums, extremes and transpositions along dynamic dimensions",
     "joined tensors",
 )
 SUMS = """x[n, 6] -> y
@@ -44,11 +44,11 @@ b = R.add(a, R.max(x, [0], keepdims=True))
 y = R.nn.softmax(b)"""
 
 
-def network(text: str, most: int = 4096, states: Sequence[State] = (), **constants: np.ndarray) -> Network:
+def network(text: str, maximum: int = 4096, states: Sequence[State] = (), **constants: np.ndarray) -> Network:
     """A network whose dimension n is open."""
     made = opened(network_of(program(text.replace("[n,", '["n",').replace("[n]", '["n"]'), **constants), states))
-    dimensions = tuple(OpenDimension(d.name, d.var, Range(1, most, 8)) for d in made.open_dimensions)
-    return Network(**{**made.__dict__, "open_dimensions": dimensions})
+    dimensions = tuple(DynamicDimension(d.name, d.var, Range(1, maximum, 8)) for d in made.dynamic_dimensions)
+    return Network(**{**made.__dict__, "dynamic_dimensions": dimensions})
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_tensor_cores_take_any_size(precision: str) -> None:
     [
         onnx_models.test_convolutional_networks_take_any_batch_and_image,
         onnx_models.test_shapes_that_the_model_computes_follow_the_sizes,
-        onnx_models.test_positions_and_masks_of_open_sizes,
+        onnx_models.test_positions_and_masks_of_dynamic_sizes,
     ],
 )
 def test_onnx_models_give_what_onnxruntime_gives(model: object, tmp_path: Path) -> None:
@@ -210,17 +210,17 @@ def test_arrays_of_the_gpu_have_any_size_on_any_stream(driver: FakeDriver) -> No
         assert driver.dll.cuStreamDestroy_v2(stream) == 0
 
 
-def test_tensors_of_more_items_than_kernels_count_are_refused(driver: FakeDriver) -> None:
-    assert CudaBackend.most_items == DEVICES["cuda"].most_items
-    with load(SUMS, most=1 << 30) as model:
+def test_tensors_of_more_elements_than_kernels_count_are_refused(driver: FakeDriver) -> None:
+    assert CudaBackend.max_elements == DEVICES["cuda"].max_elements
+    with load(SUMS, maximum=1 << 30) as model:
         with pytest.raises(RunError, match='more than 1073741824 elements: dimension 0 of input "x" is 178956971'):
             model.reserve({"n": (1 << 30) // 6 + 1})
         check(model, 3)
 
 
 @pytest.mark.parametrize(("tail", "threads"), [((6,), 6), ((), 1)], ids=["shared", "in order"])
-def test_scatters_of_open_sizes_stay_on_the_gpu(tail: tuple[int, ...], threads: int, tmp_path: Path) -> None:
-    """Threads share a loop of open length whose rounds are independent; what depends on the order is one's."""
+def test_scatters_of_dynamic_sizes_stay_on_the_gpu(tail: tuple[int, ...], threads: int, tmp_path: Path) -> None:
+    """Threads share a loop of dynamic length whose rounds are independent; what depends on the order is one's."""
     nodes = [
         onnx_models.node("Cast", "x", "i", to=7),
         onnx_models.node("Exp", "x", "u"),
@@ -232,8 +232,8 @@ def test_scatters_of_open_sizes_stay_on_the_gpu(tail: tuple[int, ...], threads: 
         for rows in (7, 7, 40, 1):
             x = np.random.default_rng(rows).integers(0, rows, (rows, *tail)).astype(np.float32)
             wanted = x.copy()
-            for place in np.ndindex(x.shape):  # the last of several updates of a place is what stays
-                wanted[(int(x[place]), *place[1:])] = np.exp(x[place])
+            for position in np.ndindex(x.shape):  # the last of several updates of a place is what stays
+                wanted[(int(x[position]), *position[1:])] = np.exp(x[position])
             np.testing.assert_allclose(model(x), wanted, rtol=1e-5)
     code = made[0].code
     assert isinstance(code, CudaCode)
@@ -242,7 +242,7 @@ def test_scatters_of_open_sizes_stay_on_the_gpu(tail: tuple[int, ...], threads: 
     assert last.block[0] == threads
 
 
-def test_indices_of_open_sizes_are_checked_by_threads(tmp_path: Path) -> None:
+def test_indices_of_dynamic_sizes_are_checked_by_threads(tmp_path: Path) -> None:
     table = np.random.default_rng(3).standard_normal((50, 4)).astype(np.float32)
     nodes = [onnx_models.node("Cast", "x", "i", to=7), onnx_models.node("Gather", "t i", "y")]
     path = tmp_path / "model.onnx"

@@ -50,13 +50,13 @@ def test_a_small_network_in_bfloat16_is_nearly_the_same(name: str, tmp_path: Pat
 
 def test_an_index_out_of_range_fails_the_run_with_a_message(tmp_path: Path) -> None:
     net = Net(seed=1)
-    places = net.given(np.array([2, -3, 9], np.int64))
+    positions = net.given(np.array([2, -3, 9], np.int64))
     path = tmp_path / "network.onnx"
-    path.write_bytes(net.model([net.do("Gather", net.floats(5, 4), places)]).SerializeToString())
+    path.write_bytes(net.model([net.do("Gather", net.floats(5, 4), positions)]).SerializeToString())
     with on_cuda(checks=True), nnefc.compile(path).load() as network:
         with pytest.raises(RunError, match="Gather: an index is out of range"):
             network.run(net.inputs)
-        right = {**net.inputs, places: np.array([2, -3, 0], np.int64)}
+        right = {**net.inputs, positions: np.array([2, -3, 0], np.int64)}
         (found,) = network.run(right).values()
     np.testing.assert_array_equal(found, net.inputs["input1"][[2, 2, 0]])
 
@@ -65,11 +65,11 @@ def test_an_index_out_of_range_fails_the_run_with_a_message(tmp_path: Path) -> N
 def test_arithmetic_of_narrow_integers_wraps_around(dtype: type, tmp_path: Path) -> None:
     """Before a result is divided or made a float, too: C computes with integers of 32 bits."""
     x = np.random.default_rng(0).integers(1, np.iinfo(dtype).max, 64, dtype)
-    item = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     steps = [("Add", "xx", "a"), ("Mul", "ax", "m"), ("Sub", "xa", "d"), ("BitwiseNot", "m", "n"), ("Div", "dx", "q")]
     nodes = [helper.make_node(name, [*given], [made]) for name, given, made in steps]
     nodes += [helper.make_node("Cast", [name], [f"{name}_float"], to=TensorProto.FLOAT) for name in "amndq"]
-    given = [helper.make_tensor_value_info("x", item, x.shape)]
+    given = [helper.make_tensor_value_info("x", element, x.shape)]
     made = [helper.make_tensor_value_info(f"{name}_float", TensorProto.FLOAT, x.shape) for name in "amndq"]
     graph = helper.make_graph(nodes, "narrow", given, made)
     path = tmp_path / "network.onnx"
@@ -122,13 +122,13 @@ def test_two_shifted_remainders_of_one_access_are_right() -> None:
     """TVM alone makes wrong code of them for GPUs."""
     x = np.random.default_rng(0).standard_normal((6, 9)).astype(np.float32)
 
-    def moved(shape: tuple[int, int], place: Callable[..., Sequence[object]]) -> relax.Expr:
+    def moved(shape: tuple[int, int], position: Callable[..., Sequence[object]]) -> relax.Expr:
         def shifted(a: te.Tensor) -> te.Tensor:
-            return te.compute(shape, lambda i, j: a[place(i, j)])
+            return te.compute(shape, lambda i, j: a[position(i, j)])
 
         return builder.emit_te(shifted, var)
 
-    places = [
+    positions = [
         ((6, 9), lambda i, j: ((i + 2) % 6, (j + 4) % 9)),
         ((6, 9), lambda i, j: (i, (j + 4) % 9)),
         ((12, 9), lambda i, j: ((i + 1) // 2 % 6, (j + 1) // 2)),
@@ -138,13 +138,13 @@ def test_two_shifted_remainders_of_one_access_are_right() -> None:
     var = relax.Var("x", relax.TensorType(x.shape, "float32"))
     with builder.function("main", [var]):
         with builder.dataflow():
-            made = [moved(*case) for case in places]
+            made = [moved(*case) for case in positions]
             result = builder.emit_output(relax.Tuple(made))
         builder.emit_func_output(result)
-    network = Network("shifts", builder.finalize(), ("x",), tuple(f"y{number}" for number in range(len(places))))
+    network = Network("shifts", builder.finalize(), ("x",), tuple(f"y{number}" for number in range(len(positions))))
     with on_cuda() as artifacts, compile_network(network, parse_target("llvm")).load() as library:
         found = library.run({"x": x})
-    for number, (shape, place) in enumerate(places):
-        np.testing.assert_array_equal(found[f"y{number}"], x[place(*np.indices(shape))])
+    for number, (shape, position) in enumerate(positions):
+        np.testing.assert_array_equal(found[f"y{number}"], x[position(*np.indices(shape))])
     assert isinstance(artifacts[0].code, CudaCode)
-    assert len(artifacts[0].code.kernels.launches) == len(places)
+    assert len(artifacts[0].code.kernels.launches) == len(positions)

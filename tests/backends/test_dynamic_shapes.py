@@ -1,4 +1,4 @@
-"""One library for every size: networks with open dimensions beside what TVM computes for sizes that are known."""
+"""One library for every size: networks with dynamic dimensions beside what TVM computes for sizes that are known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from virtual_machine import run_in_virtual_machine
 from nnefc.backends import backend_of
 from nnefc.driver.compile import compile_network
 from nnefc.ir.attributes import RULE
-from nnefc.ir.network import Network, OpenDimension
+from nnefc.ir.network import DynamicDimension, Network
 from nnefc.loader import Model, RunError
 from nnefc.passes.tir.common.expressions import is_number
 from nnefc.symbolic.dims import Range, ranges
@@ -99,7 +99,7 @@ NETWORKS: Mapping[str, tuple[str, Mapping[str, np.ndarray], Sequence[Mapping[str
         {"wq": real(32, 32), "wk": real(32, 32), "g": np.ones(32, np.float32), "z": np.zeros(32, np.float32)},
         [{"n": n, "s": s} for n, s in ((1, 1), (1, 17), (2, 64), (3, 5))],
     ),
-    "sums, extremes and transpositions along open dimensions": (
+    "sums, extremes and transpositions along dynamic dimensions": (
         """x[a, b] -> y; z; t
         m = R.max(x, [0], keepdims=True)
         s = R.subtract(x, m)
@@ -109,14 +109,14 @@ NETWORKS: Mapping[str, tuple[str, Mapping[str, np.ndarray], Sequence[Mapping[str
         {},
         [{"a": a, "b": b} for a, b in ((1, 1), (5, 7), (64, 33), (3, 200))],
     ),
-    "extremes of every item of a batch": (
+    "extremes of every element of a batch": (
         """x[n, 6, 5, 64] -> y; z
         y = R.max(x, [1, 2])
         z = R.min(x, [1])""",
         {},
         [{"n": n} for n in (1, 5, 11)],
     ),
-    "rows, softmax and normalizations along open dimensions": (
+    "rows, softmax and normalizations along dynamic dimensions": (
         """x[n, h, w] -> y; z; t; u
         y = R.nn.softmax(x)
         m = R.mean(x, [1, 2], keepdims=True)
@@ -158,16 +158,16 @@ NETWORKS: Mapping[str, tuple[str, Mapping[str, np.ndarray], Sequence[Mapping[str
 
 
 def network(name: str, sizes: Mapping[str, int] | None = None) -> Network:
-    """The network, with open dimensions or with these sizes."""
+    """The network, with dynamic dimensions or with these sizes."""
     text, constants, examples = NETWORKS[name]
     for dimension in examples[0]:
         known = f'"{dimension}"' if sizes is None else str(sizes[dimension])
-        head, _, rest = text.partition("->")
+        head, _, tail = text.partition("->")
         text = head.replace(f"[{dimension},", f"[{known},").replace(f" {dimension},", f" {known},")
-        text = text.replace(f" {dimension}]", f" {known}]") + "->" + rest
-    head, _, rest = text.partition("\n")
+        text = text.replace(f" {dimension}]", f" {known}]") + "->" + tail
+    head, _, tail = text.partition("\n")
     given, _, made = head.partition("->")
-    text = given + "->" + made.replace("; ", ", ") + "\n" + rest
+    text = given + "->" + made.replace("; ", ", ") + "\n" + tail
     return opened(network_of(program(text, **constants)))
 
 
@@ -201,7 +201,7 @@ def test_every_size_gives_what_tvm_computes_for_that_size(name: str, sizes: Mapp
 
 
 @pytest.mark.parametrize("name", ["strides, groups and transposed convolutions", "Winograd's algorithm", "attention"])
-def test_open_sizes_are_computed_by_the_rules_for_known_sizes(name: str) -> None:
+def test_dynamic_sizes_are_computed_by_the_rules_for_known_sizes(name: str) -> None:
     sizes = {"n": 2, "h": 32, "w": 48, "s": 48}
     opened_rules, known_rules = (rules_of(network(name, given)) for given in (None, sizes))
     assert opened_rules == known_rules
@@ -214,7 +214,7 @@ def test_parts_of_long_sums_ask_for_no_sizes_of_loops_around_them() -> None:
     z = R.nn.conv2d(y, v, padding=1, groups=32)"""
     given = opened(network_of(program(text, u=real(32, 480, 1, 1), v=real(32, 1, 3, 3))))
     seen: dict[str, tvm.IRModule] = {}
-    with ranges({d.var: d.values for d in given.open_dimensions}):
+    with ranges({d.var: d.values for d in given.dynamic_dimensions}):
         lower(given, backend_of(machine()), seen.__setitem__)
     (func,) = [f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule"]
     conditions: list[tirx.Expr] = []
@@ -224,7 +224,7 @@ def test_parts_of_long_sums_ask_for_no_sizes_of_loops_around_them() -> None:
 
 def rules_of(given: Network) -> list[str]:
     """The schedule rules of a network's kernels, but for the last one, which takes all that no other one knows."""
-    with ranges({d.var: d.values for d in given.open_dimensions}):
+    with ranges({d.var: d.values for d in given.dynamic_dimensions}):
         made = lower(given, backend_of(machine()))
     rules = [str(kernel.scheduled.attrs[RULE]) for kernel in made.kernels]
     return sorted(rule for rule in rules if rule != "FallbackRule")
@@ -236,7 +236,7 @@ def test_a_library_names_what_is_open() -> None:
         "x: float32[n, 3, h, w]",
         "y0: float32[n, 24]",
     ]
-    assert [(d.name, d.least, d.most, d.multiple) for d in model.dimensions] == [(n, 1, 4096, 1) for n in "nhw"]
+    assert [(d.name, d.minimum, d.maximum, d.multiple) for d in model.dimensions] == [(n, 1, 4096, 1) for n in "nhw"]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_sizes_that_do_not_fit_are_refused(shape: tuple[int, ...], message: str)
     assert model(np.zeros((2, 33), np.float32)).shape == (2, 20)
 
 
-def test_sessions_are_told_sizes_when_they_change_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_are_reported_sizes_when_they_change_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after a refusal, after which a session has no sizes, and in the session of another one's."""
     model = open_model("layers of perceptrons, softmax")
     told = []
@@ -276,7 +276,7 @@ def test_sessions_are_told_sizes_when_they_change_alone(monkeypatch: pytest.Monk
 def test_memory_is_reserved_by_the_names_of_dimensions() -> None:
     model = open_model("layers of perceptrons, softmax")
     model.reserve({"n": 100})
-    with pytest.raises(RunError, match='no open dimension "batch": its open dimensions are n'):
+    with pytest.raises(RunError, match='no dynamic dimension "batch": its dynamic dimensions are n'):
         model.reserve({"batch": 1})
     with pytest.raises(RunError, match='a size is 5000, but the network takes 1 to 4096 for "n"'):
         model.reserve({"n": 5000})
@@ -305,8 +305,8 @@ def test_sizes_beyond_what_a_tensor_may_have_are_refused() -> None:
         'x["n", 1]; y[1, "m"] -> z\na = R.add(x, y)\nb = R.exp(a)\nz = R.sum(R.matmul(b, R.permute_dims(b)))'
     )
     network = opened(network_of(module))
-    vast = tuple(OpenDimension(d.name, d.var, Range(1, 1 << 40, 4)) for d in network.open_dimensions)
-    model = compile_network(Network(**{**network.__dict__, "open_dimensions": vast}), machine()).load()
+    vast = tuple(DynamicDimension(d.name, d.var, Range(1, 1 << 40, 4)) for d in network.dynamic_dimensions)
+    model = compile_network(Network(**{**network.__dict__, "dynamic_dimensions": vast}), machine()).load()
     for n, m, name in ((1 << 31, 1, "x"), (1, 1 << 31, "y"), (1 << 40, 1 << 40, "x"), (1 << 16, 1 << 15, "x")):
         axis = "01"[name == "y"]
         size = n if name == "x" else m

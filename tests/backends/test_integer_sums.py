@@ -29,7 +29,7 @@ def machine(request: pytest.FixtureRequest) -> Machine:
     return found
 
 
-def items(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], extreme: bool) -> np.ndarray:
+def elements(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], extreme: bool) -> np.ndarray:
     """Of the whole range, or its ends alone: the largest sums that are possible."""
     limits = np.iinfo(dtype)
     if extreme:
@@ -38,7 +38,7 @@ def items(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], extreme:
 
 
 def products(rng: np.random.Generator) -> Iterator[tuple[str, str, str, tuple[int, ...], tuple[int, ...], int, bool]]:
-    """Operator, types, shapes, groups, and whether all items are extreme."""
+    """Operator, types, shapes, groups, and whether all elements are extreme."""
     for data, weights in (("uint8", "int8"), ("uint8", "uint8")):
         inputs, outputs, size = (int(n) for n in rng.integers((3, 5, 3), (40, 40, 12)))
         kernel = int(rng.integers(1, 4))
@@ -59,8 +59,8 @@ def network(rng: np.random.Generator) -> tuple[onnx.ModelProto, dict[str, np.nda
     nodes, constants, inputs = [], [], {}
     element = {name: helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in ("uint8", "int8", "int32")}
     for n, (operator, data, weights, of_data, of_weights, groups, extreme) in enumerate(products(rng)):
-        inputs[f"x{n}"] = items(rng, data, of_data, extreme)
-        factors = items(rng, weights, of_weights, extreme)
+        inputs[f"x{n}"] = elements(rng, data, of_data, extreme)
+        factors = elements(rng, weights, of_weights, extreme)
         if n % 2 and weights == "int8":
             factors = np.maximum(factors, -127)  # as quantizers make them: two products fit into 16 bits
         constants.append(numpy_helper.from_array(factors, f"w{n}"))
@@ -109,7 +109,7 @@ def windows(folder: Path) -> tuple[Path, dict[str, np.ndarray], list[np.ndarray]
     """A network of filters of their own for each channel, its inputs, and what it computes."""
     rng, net, results, wanted = np.random.default_rng(5), Net(seed=5), [], []
     for kernel, strides, dilation, width, pads, data, weights in WINDOWS:
-        x, w = items(rng, data, (1, 40, 11, width), False), items(rng, weights, (40, 1, *kernel), False)
+        x, w = elements(rng, data, (1, 40, 11, width), False), elements(rng, weights, (40, 1, *kernel), False)
         around = [pads[0]] * 2 + [pads[1]] * 2
         attributes = {"group": 40, "pads": around, "strides": strides, "dilations": dilation}
         results.append(net.do("ConvInteger", net.given(x), net.constant(w), **attributes))
@@ -169,8 +169,8 @@ def code_of(model: onnx.ModelProto, target: str, folder: Path) -> str:
     return "\n".join(path.read_text() for path in folder.glob("kernels*.s"))
 
 
-@pytest.mark.parametrize(("target", "most"), [("sapphirerapids", 1), ("llvm -mcpu=x86-64-v4 -mattr=+avx512vnni", 2)])
-def test_neighbouring_windows_share_the_words_of_their_pixels(target: str, most: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("target", "maximum"), [("sapphirerapids", 1), ("llvm -mcpu=x86-64-v4 -mattr=+avx512vnni", 2)])
+def test_neighbouring_windows_share_the_words_of_their_pixels(target: str, maximum: int, tmp_path: Path) -> None:
     """14 results have 7 words in each of 3 rows, and one or two instructions make a word."""
     net = Net(seed=6)
     x = net.given(np.zeros((1, 64, 14, 14), np.uint8))
@@ -178,7 +178,7 @@ def test_neighbouring_windows_share_the_words_of_their_pixels(target: str, most:
     text = code_of(net.model([net.do("ConvInteger", x, weights, group=64, pads=[1] * 4)]), target, tmp_path)
     (code,) = (part for part in text.split(".cfi_endproc") if "vpdpbusd" in part)
     assert code.count("\tvpdpbusd") == 14 * 3
-    assert 7 * 3 <= code.count("\tvperm") + code.count("\tvpshufb") <= most * 7 * 3
+    assert 7 * 3 <= code.count("\tvperm") + code.count("\tvpshufb") <= maximum * 7 * 3
 
 
 @pytest.mark.parametrize(("kernel", "group"), [(3, 1), (1, 1), (1, 2)])
@@ -219,10 +219,10 @@ def residual(seed: int, results: int) -> tuple[onnx.ModelProto, dict[str, np.nda
     rng = np.random.default_rng(seed)
     step, middle, large = (net.constant(np.float32(size)) for size in (0.1, 3, 19))
     zeros = [net.constant(np.int8(zero)) for zero in (3, -5, 11)]
-    data = net.do("DequantizeLinear", net.given(items(rng, "int8", (1, 32, 9, 7), False)), step, zeros[0])
+    data = net.do("DequantizeLinear", net.given(elements(rng, "int8", (1, 32, 9, 7), False)), step, zeros[0])
     quantized, summands = [], []
     for size, zero in ((large, zeros[1]), (middle, zeros[2])):
-        weights = net.do("DequantizeLinear", net.constant(items(rng, "int8", (40, 32, 1, 1), False)), step)
+        weights = net.do("DequantizeLinear", net.constant(elements(rng, "int8", (40, 32, 1, 1), False)), step)
         sums = net.do("QuantizeLinear", net.do("Conv", data, weights), size, zero)
         quantized.append(sums)
         summands.append(net.do("DequantizeLinear", sums, size, zero))

@@ -150,7 +150,7 @@ def test_levels_with_narrower_blocks_read_the_same_filters(
 
 
 @ON_X86
-def test_open_sizes_specializations_and_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dynamic_sizes_specializations_and_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = (RNG.standard_normal((24, 20)) / 5).astype(np.float32)
     nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Softmax", ["a"], ["y"], axis=1)]
     given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "s", 24])]

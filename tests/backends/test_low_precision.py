@@ -1,4 +1,4 @@
-"""Half floats on processors: what `--precision` multiplies, against sums in float64 of the same rounded operands."""
+"""16-bit floats on processors: what `--precision` multiplies, against sums in float64 of the same rounded operands."""
 
 from __future__ import annotations
 
@@ -112,14 +112,14 @@ def _check(case: _Contractions, results: list[np.ndarray], precision: str) -> No
     ("target", "precision"),
     [(_COOPERLAKE, "bf16"), (_SAPPHIRE_RAPIDS, "fp16"), (_SAPPHIRE_RAPIDS, "bf16"), (_EMULATED, "bf16")],
 )
-def test_pairs_of_half_floats_are_multiplied_on_x86(target: str, precision: str, tmp_path: Path) -> None:
+def test_pairs_of_float16_are_multiplied_on_x86(target: str, precision: str, tmp_path: Path) -> None:
     case = _contractions()
     artifact = _compiled(case, tmp_path, target, precision)
     _check(case, _run_here(artifact, tmp_path, case.inputs), precision)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_pairs_of_half_floats_are_multiplied_on_arm(precision: str, tmp_path: Path) -> None:
+def test_pairs_of_float16_are_multiplied_on_arm(precision: str, tmp_path: Path) -> None:
     if _ARM.missing:
         pytest.skip(f"needs: {_ARM.missing}")
     case = _contractions()
@@ -170,7 +170,7 @@ def _loops(text: str) -> list[list[str]]:
     return found
 
 
-def test_a_processor_without_such_instructions_stores_weights_in_half_floats(tmp_path: Path) -> None:
+def test_a_processor_without_such_instructions_stores_weights_in_float16(tmp_path: Path) -> None:
     case = _contractions()
     wide, narrow = (_compiled(case, tmp_path, "x86-64-v3", precision) for precision in ("fp32", "bf16"))
     sizes = [artifact.description.constant_bytes for artifact in (wide, narrow)]
@@ -242,7 +242,7 @@ def test_any_number_of_rows_is_multiplied(
         assert 0 < np.abs(found - expected).max() < 2e-2 * np.abs(expected).max()
 
 
-def test_what_is_moved_between_contractions_is_stored_in_half_floats(tmp_path: Path) -> None:
+def test_what_is_moved_between_contractions_is_stored_in_float16(tmp_path: Path) -> None:
     net = Net(seed=4)
     x = net.floats(2, 32, 9, 9)
     y = net.do("Conv", x, net.weight(48, 32, 1, 1))
@@ -280,7 +280,7 @@ def test_auto_takes_what_is_fastest_of_all_within_the_error(
     path, inputs = classifier
 
     def taken(bound: float, *seconds: float) -> list[tuple[str, float | None, bool]]:
-        monkeypatch.setattr(narrowest, "_least_times", lambda runs: list(seconds))
+        monkeypatch.setattr(narrowest, "_minimum_times", lambda runs: list(seconds))
         data = {"input0": np.stack([inputs["input0"]] * 2)}
         made = nnefc.compile(path, precision="auto", calibrate=data, max_error=bound)
         assert made.trials[0].error == 0 and all(trial.error > 0 for trial in made.trials[1:])
@@ -329,7 +329,7 @@ def test_results_in_bfloat16_are_compared_as_numbers(tmp_path: Path) -> None:
 
 
 def test_least_times_are_of_the_runs_that_take_turns() -> None:
-    quick, slow = narrowest._least_times([lambda: time.sleep(1e-3), lambda: time.sleep(0.03)])
+    quick, slow = narrowest._minimum_times([lambda: time.sleep(1e-3), lambda: time.sleep(0.03)])
     assert 1e-3 <= quick < 0.03 <= slow
 
 
@@ -338,7 +338,7 @@ def test_auto_takes_what_is_within_the_error(
 ) -> None:
     path, inputs = classifier
     monkeypatch.setattr(narrowest, "_quantized", lambda _: None)
-    monkeypatch.setattr(narrowest, "_least_times", lambda runs: [2.0, 1.0])
+    monkeypatch.setattr(narrowest, "_minimum_times", lambda runs: [2.0, 1.0])
     np.savez(tmp_path / "rows.npz", input0=np.stack([inputs["input0"]] * 2))
     options = {"precision": "auto", "calibrate": tmp_path / "rows.npz"}
     loose, tight = (nnefc.compile(path, max_error=bound, **options) for bound in (0.1, 1e-7))

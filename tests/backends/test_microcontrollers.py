@@ -125,7 +125,7 @@ def branches(path: Path) -> np.ndarray:
 
 @pytest.mark.parametrize("target", ["cortex-m4", "cortex-m55"])
 def test_what_is_kept_between_kernels_is_bytes(target: str, tmp_path: Path) -> None:
-    """Two tensors of 16 channels, and the picture beside them: in float32, one alone would take 9,216 bytes."""
+    """Two tensors of 16 channels, and the image beside them: in float32, one alone would take 9,216 bytes."""
     data = branches(tmp_path / "branches.onnx")
     artifact = nnefc.compile(tmp_path / "branches.onnx", target)
     assert artifact.description.workspace_bytes <= 2 * 16 * 14**2 + 1024
@@ -182,7 +182,7 @@ graph count(x) -> (y)
 """
 
 
-def test_states_are_in_the_arena_and_begin_anew(tmp_path: Path) -> None:
+def test_states_are_in_the_arena_and_begin_again(tmp_path: Path) -> None:
     """The program resets the states before each of its two runs."""
     skip_without("cortex-m4")
     folder = tmp_path / "count"
@@ -268,7 +268,7 @@ def test_helium_multiplies_and_rounds_vectors(tmp_path: Path) -> None:
 
 
 INTEGER_PRODUCTS = (
-    # data, weights, sizes of the picture; filters, strides, dilation, groups
+    # data, weights, sizes of the image; filters, strides, dilation, groups
     ("int8", "int8", (5, 9, 7), (6, 5, 3, 3), 1, 1, 1),
     ("uint8", "int8", (3, 8, 11), (9, 3, 3, 5), 2, 1, 1),
     ("uint8", "uint8", (19, 5, 6), (7, 19, 1, 1), 1, 1, 1),

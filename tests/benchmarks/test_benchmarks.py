@@ -26,7 +26,7 @@ from worker import EngineError
 from nnefc.backends import backend_of
 from nnefc.driver.formats import load_network
 from nnefc.driver.options import ReadOptions
-from nnefc.passes.pipeline import use_own_operators
+from nnefc.passes.pipeline import register_operators
 from nnefc.passes.plan.program import program_of
 from nnefc.passes.schedule.arithmetic import arithmetic_of
 from nnefc.targets.machine.cpu.parsing import parse_target
@@ -118,7 +118,7 @@ def test_an_engine_that_fails_is_left_out_and_a_needed_one_is_an_error(tmp_path:
 
 
 def write_model(model: Path) -> None:
-    """A network with open dimensions, an input that chooses a shape, and two outputs."""
+    """A network with dynamic dimensions, an input that chooses a shape, and two outputs."""
     inputs = [
         helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 4]),
         helper.make_tensor_value_info("ids", TensorProto.INT64, ["rows"]),
@@ -178,7 +178,7 @@ def write_product(folder: Path) -> Path:
 def test_products_of_pairs_are_as_much_arithmetic_as_those_of_numbers(name: str, tmp_path: Path) -> None:
     model = write_product(tmp_path)
     backend = backend_of(parse_target(name))
-    use_own_operators()
+    register_operators()
     with backend.target.host.to_tvm():
         network = optimized(load_network(model), backend)
     scaling = 32 * 48  # of results, for float16

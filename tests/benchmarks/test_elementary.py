@@ -18,6 +18,6 @@ def test_errors_are_counted_in_units_of_the_exact_result() -> None:
     assert errors.beyond == 2  # finite where the exact result is infinite, and where it is no number
 
 
-def test_functions_err_in_the_last_places() -> None:
+def test_functions_err_in_the_last_positions() -> None:
     found = measured(("Exp", "Log", "Tanh", "Atanh"), every=1 << 12)
     assert all(errors.largest < 8 and not errors.beyond for errors in found.values())

@@ -174,7 +174,7 @@ def measurement(network: str, own: float) -> Measurement:
     return Measurement(network, {}, 1.0, 1, 1, 1, {}, latency)
 
 
-def test_the_picture_has_a_bar_as_long_as_each_ratio() -> None:
+def test_the_image_has_a_bar_as_long_as_each_ratio() -> None:
     measurements = [measurement("slow", 4.0), measurement("quick", 0.5)]
     assert [m.ratio(1, attrgetter("median")) for m in measurements] == [0.5, 4.0]
     root = ElementTree.fromstring(picture(measurements, (1,)))

@@ -13,21 +13,21 @@ from peers.fastest_form import FastestForm
 from pictures import line_of_text, scattered_digits
 
 
-def places(*boxes: tuple[int, float, float]) -> np.ndarray:
+def positions(*boxes: tuple[int, float, float]) -> np.ndarray:
     """A detector's result with boxes of 32 × 32 at places of its first grid: place, offset in pixels, score."""
     result = np.zeros((1, 52**2 + 26**2 + 13**2, 6), np.float32)
-    for place, offset, score in boxes:
-        result[0, place] = offset / 8, 0, np.log(4), np.log(4), score, 1
+    for position, offset, score in boxes:
+        result[0, position] = offset / 8, 0, np.log(4), np.log(4), score, 1
     return result
 
 
 def test_boxes_are_the_same_where_they_overlap_by_half() -> None:
     same = PRETRAINED["ddddocr_det"].same
-    wide = places((52 * 10 + 10, 0, 0.9), (52 * 10 + 11, 0, 0.8), (52 * 30 + 30, 0, 0.7), (0, 0, 0.1))
+    wide = positions((52 * 10 + 10, 0, 0.9), (52 * 10 + 11, 0, 0.8), (52 * 30 + 30, 0, 0.7), (0, 0, 0.1))
     assert same(wide, wide) == (4, 4)  # the second overlaps the first, and of the last nobody is sure
-    moved = places((52 * 10 + 10, 4, 0.9), (52 * 30 + 30, 20, 0.7))
+    moved = positions((52 * 10 + 10, 4, 0.9), (52 * 30 + 30, 20, 0.7))
     assert same(wide, moved) == (2, 4)
-    assert same(wide, places()) == (0, 2)
+    assert same(wide, positions()) == (0, 2)
 
 
 def test_characters_are_compared_where_float32_reads_some() -> None:
@@ -59,7 +59,7 @@ def test_an_engine_runs_the_form_that_takes_the_least_time() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_pictures_have_dark_digits_on_a_bright_ground(seed: int) -> None:
+def test_images_have_dark_digits_on_a_bright_ground(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    for picture in (line_of_text(rng, 48, 320), scattered_digits(rng, 416)):
-        assert picture.dtype == np.float32 and 0 <= picture.min() < 0.45 and 0.6 < np.median(picture) <= 1
+    for image in (line_of_text(rng, 48, 320), scattered_digits(rng, 416)):
+        assert image.dtype == np.float32 and 0 <= image.min() < 0.45 and 0.6 < np.median(image) <= 1

@@ -11,7 +11,7 @@ import click
 import conditions
 import numpy as np
 import pytest
-from conditions import MOST_BUSY, Conditions, Watch, busy_processors, list_of_pages, processor, write_page
+from conditions import MAX_BUSY, Conditions, Watch, busy_processors, list_of_pages, processor, write_page
 from pages import EXCUSED, PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,7 +86,7 @@ def test_a_page_says_when_of_which_commit_and_where_it_was_measured(path: Path) 
 def test_what_was_timed_was_timed_on_an_idle_machine_of_its_folder(path: Path) -> None:
     text = path.read_text()
     found = re.search(r"kept busy: ([\d.]+) before, ([\d.]+) during, ([\d.]+) after\.", text)
-    assert found and max(map(float, found.groups())) <= MOST_BUSY
+    assert found and max(map(float, found.groups())) <= MAX_BUSY
     assert f"({path.parent.name})" in text
 
 

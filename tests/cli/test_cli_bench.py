@@ -58,8 +58,8 @@ def test_a_library_runs_as_often_as_asked() -> None:
     assert head.split() == ["runs", "least", "median", "90", "%", "99", "%", "largest", "runs/s"]
     assert row.split()[1] == "7"
     assert words == "milliseconds a run; 1 thread, 1 session"
-    least, median, tenth, last, largest = map(float, row.split()[2:7])
-    assert least <= median <= tenth <= last <= largest
+    minimum, median, tenth, last, largest = map(float, row.split()[2:7])
+    assert minimum <= median <= tenth <= last <= largest
 
 
 def test_sessions_run_side_by_side_and_json_has_all_of_it() -> None:
@@ -101,7 +101,7 @@ def test_onnxruntime_takes_turns_on_the_same_inputs(prefix: str, tmp_path: Path)
     assert record["results"][1]["largest_difference"] == pytest.approx(1)  # all of it: the twin gives zeros
 
 
-def test_mistakes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = sample_library()
     (tmp_path / "broken.onnx").write_bytes(b"no model")
     for arguments, text in (

@@ -99,7 +99,7 @@ def test_a_model_is_counted_at_typical_sizes(model: Path) -> None:
 
 def test_a_range_of_one_size_is_that_size(model: Path) -> None:
     network = load_network(model, ReadOptions(shape={"batch": "2..2", "height": "50..70:64", "width": "32..64"}))
-    assert [dimension.name for dimension in network.open_dimensions] == ["width"]
+    assert [dimension.name for dimension in network.dynamic_dimensions] == ["width"]
 
 
 def cells(text: str) -> list[list[str]]:
@@ -126,12 +126,12 @@ def test_the_workspace_that_is_shown_is_the_one_that_a_session_needs(library: Pa
         aligned = memory.ctypes.data + -memory.ctypes.data % 64
         options = OptionsStruct(OptionsStruct.weights.offset, 1, aligned, 64)
         assert dll.nnefc_create(byref(options), byref(session)) == 0
-        wanted = (c_int64 * len(sizes))(*(dimension.typical for dimension in sizes))
+        wanted = (c_int64 * len(sizes))(*(dimension.size_hint for dimension in sizes))
         assert dll.nnefc_reserve(session, wanted, 0) == 1
         needed = re.search(r"needs (\d+) for", dll.nnefc_last_error(session).decode())
         dll.nnefc_destroy(session)
     assert needed is not None
-    assert int(needed[1]) == metadata.description.open_workspaces[0]
+    assert int(needed[1]) == metadata.description.dynamic_workspaces[0]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_files_and_random_values_have_the_same_sizes(library: Path, tmp_path: Pa
     [
         (("--shape", "batch=65"), 'dimension 0 of input "image" is 65, but the network takes 1 to 64 for "batch"'),
         (("--shape", "height=33"), "is 33, but the network takes multiples of 32"),
-        (("--shape", "depth=1"), "no open dimension and no input 'depth'"),
+        (("--shape", "depth=1"), "no dynamic dimension and no input 'depth'"),
         (("--shape", "batch=1..8"), "a run has one size for 'batch', not a range"),
         (("--shape", "batch=1,2"), "the dimension 'batch' needs one size"),
         (("--shape", "image=1,3,32"), "float32[batch, 3, height, width] is given the shape [1, 3, 32] by --shape"),
@@ -197,6 +197,8 @@ def test_sizes_that_follow_from_others_are_computed_for_random_values() -> None:
 
 def test_sizes_that_broadcast_are_chosen_alike() -> None:
     ports = [TensorDescription("a", "float32", ("n", 3)), TensorDescription("b", "float32", ("k", 3))]
-    dimensions = [DimensionDescription(name, 1, 99, 1, typical) for name, typical in (("n", 4), ("k", 8), ("both", 8))]
+    dimensions = [
+        DimensionDescription(name, 1, 99, 1, size_hint) for name, size_hint in (("n", 4), ("k", 8), ("both", 8))
+    ]
     chosen = chosen_ports(ports, dimensions, {"k": (5,)}, {}, {"both": ("broadcast", "n", "k")})
     assert [port.shape for port in chosen] == [(5, 3), (5, 3)]

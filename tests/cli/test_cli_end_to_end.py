@@ -41,7 +41,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_compiled_library_classifies_a_picture_from_a_file(library: Path, tmp_path: Path) -> None:
+def test_a_compiled_library_classifies_a_image_from_a_file(library: Path, tmp_path: Path) -> None:
     held = np.load(DIGITS / "test.npz")
     np.save(tmp_path / "image.npy", held["images"][:1].astype(np.float32) / 16)
     done = nnefc("run", library, "--input", f"image={tmp_path / 'image.npy'}", "--output", tmp_path / "out")

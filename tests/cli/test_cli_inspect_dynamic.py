@@ -16,7 +16,7 @@ from nnefc.cli import main
 from nnefc.cli.options import read_shapes
 from nnefc.driver.formats import load_network
 from nnefc.driver.options import ReadOptions
-from nnefc.ir.outline import OpenTensor, shape_option
+from nnefc.ir.outline import DynamicTensor, shape_option
 from nnefc.support.diagnostics import CompileError
 
 NETWORKS = os.environ.get("NNEFC_NETWORKS")
@@ -111,8 +111,8 @@ def test_the_line_that_is_printed_gives_all_that_is_open(tmp_path: Path) -> None
     path = onnx_file(tmp_path / "m.onnx", weights=True)
     line = next(line for line in inspect(path).splitlines() if "--shape" in line)
     values = tuple(word for word in shlex.split(line) if word != "--shape")
-    assert load_network(path).open_dimensions
-    assert not load_network(path, ReadOptions(shape=read_shapes(values))).open_dimensions
+    assert load_network(path).dynamic_dimensions
+    assert not load_network(path, ReadOptions(shape=read_shapes(values))).dynamic_dimensions
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_the_line_that_is_printed_gives_all_that_is_open(tmp_path: Path) -> None
         ([("x", (2, 3)), ("y", ())], ""),
     ],
 )
-def test_open_sizes_get_numbers_that_the_option_reads(shapes: list[tuple[str, tuple]], option: str) -> None:
-    assert shape_option(OpenTensor(name, "float32", shape) for name, shape in shapes) == option
+def test_dynamic_sizes_get_numbers_that_the_option_reads(shapes: list[tuple[str, tuple]], option: str) -> None:
+    assert shape_option(DynamicTensor(name, "float32", shape) for name, shape in shapes) == option
     values = tuple(word for word in shlex.split(option) if word != "--shape")
     assert " ".join(f"--shape {shlex.quote(value)}" for value in values) == option
     assert all(size > 0 for sizes in read_shapes(values).values() for size in sizes)

@@ -58,7 +58,7 @@ def test_code_as_text_goes_into_a_folder(kind: str, end: str, tmp_path: Path) ->
         (["-o", "code", "--emit", "pascal"], 2, "pascal"),
     ],
 )
-def test_what_does_not_fit_is_told_and_nothing_is_written(
+def test_what_does_not_fit_is_reported_and_nothing_is_written(
     arguments: list[str], status: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -92,7 +92,7 @@ def test_the_page_shows_where_time_and_memory_go(digits: Path, tmp_path: Path) -
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs: chromium")
-def test_the_picture_of_a_run_is_stretched_and_moved(digits: Path, tmp_path: Path) -> None:
+def test_the_image_of_a_run_is_stretched_and_moved(digits: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     assert profile(digits, "--runs", 3, "--threads", 2, "--html", page).exit_code == 0
     with Page(1400, 1000) as browser:
@@ -144,7 +144,7 @@ def test_what_threads_do_is_counted_where_they_do_it() -> None:
     assert "no calls" in timeline(TracedRun(kernels, []))
 
 
-def test_a_picture_of_many_pieces_has_no_more_bars_than_can_be_seen() -> None:
+def test_a_image_of_many_pieces_has_no_more_bars_than_can_be_seen() -> None:
     kernels = [KernelDescription(name, (name,), "Rule", 0, 0) for name in ("k", "l")]
     pieces = [Piece(0, None, 0.0, 1.0), *(Piece(n // 4 % 2, n % 4, n * 1e-5, 8e-6) for n in range(100_000))]
     text = timeline(TracedRun(kernels, pieces))
@@ -197,7 +197,7 @@ def test_pieces_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         network.run({"x": x})
         assert trace(None, 0) == 0  # pieces are counted within trace alone
         with pytest.raises(RunError, match="more than 1: let there be room"):
-            network.trace({"x": x}, most=1)
+            network.trace({"x": x}, maximum=1)
         monkeypatch.setattr("nnefc.loader.profile._USUAL", 1)
         assert len(network.trace({"x": x})) > 1
         with pytest.raises(RunError, match="absent"):
@@ -227,7 +227,7 @@ def test_a_library_that_is_timed_is_shown_as_a_graph(digits: Path, tmp_path: Pat
     assert plain.exit_code == 1 and "compile the model with --profile" in plain.stderr
 
 
-def test_kernels_of_open_sizes_are_shown_in_the_order_of_their_calls(tmp_path: Path) -> None:
+def test_kernels_of_dynamic_sizes_are_shown_in_the_order_of_their_calls(tmp_path: Path) -> None:
     nodes = [node("Softmax", ["x"], ["a"]), node("Softmax", ["a"], ["y"], axis=0)]
     made = model(graph(nodes, [info("x", ("n", 8))], [info("y", ("n", 8))]))
     compiled(made, tmp_path).close()
@@ -255,7 +255,7 @@ def compiled(made: Any, folder: Path, threads: int = 1, **options: Any) -> nnefc
     return nnefc.load(path, threads=threads)
 
 
-def test_equal_kernels_at_several_places_have_the_names_of_each(tmp_path: Path) -> None:
+def test_equal_kernels_at_several_positions_have_the_names_of_each(tmp_path: Path) -> None:
     weights = tensor("w", np.eye(24, dtype=np.float32))
     nodes = [node("MatMul", [f"x{i}", "w"], [f"x{i + 1}"]) for i in range(4)]
     made = model(graph(nodes, [info("x0", (5, 24))], [info("x4", (5, 24))], [weights]))
@@ -291,12 +291,12 @@ def test_kernels_in_loops_are_called_in_each_round(tmp_path: Path) -> None:
         network(np.array(7), np.ones(3, np.float32))
         calls = {kernel.tensors: kernel.calls for kernel in network.profile()}
         pieces = network.trace({"rounds": np.array(3), "x": np.ones(3, np.float32)})
-        (place,) = (n for n, kernel in enumerate(network.profile()) if kernel.tensors == ("moved",))
+        (position,) = (n for n, kernel in enumerate(network.profile()) if kernel.tensors == ("moved",))
     assert calls["moved",] == 7
-    assert sum(piece.thread is None and piece.kernel == place for piece in pieces) == 3
+    assert sum(piece.thread is None and piece.kernel == position for piece in pieces) == 3
 
 
-def test_code_for_known_sizes_has_places_of_its_own(tmp_path: Path) -> None:
+def test_code_for_known_sizes_has_positions_of_its_own(tmp_path: Path) -> None:
     made = model(graph([node("Add", ["x", "x"], ["y"])], [info("x", ("n", 8))], [info("y", ("n", 8))]))
     with compiled(made, tmp_path, specialize=[{"n": 4}]) as network:
         for rows in (4, 4, 5):

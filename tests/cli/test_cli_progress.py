@@ -43,7 +43,7 @@ def test_the_lines_stay_on_a_terminal() -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_why_a_step_takes_long_is_told_when_it_begins(terminal: bool) -> None:
+def test_why_a_step_takes_long_is_reported_when_it_begins(terminal: bool) -> None:
     text = io.StringIO()
     phases = Phases(Console(file=text, force_terminal=terminal, width=40))
     log = logging.getLogger("nnefc.targets.link")

@@ -214,13 +214,13 @@ def test_nan_is_an_error_on_request(tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (1, 'error: input "x": 1024 of 1024 elements are NaN, first [0]\n')
 
 
-def test_too_many_threads_are_told_of_the_processors() -> None:
+def test_too_many_threads_are_reported_of_the_processors() -> None:
     result = CliRunner().invoke(main, ["run", str(sample_library()), "--random", "0", "--threads", "100000"])
     assert result.exit_code == 1
     assert "error: threads is 100000, not a number from 1 to 1024; more than this machine's" in result.stderr
 
 
-def test_raw_numbers_are_told_from_arrays(model: Any, tmp_path: Path) -> None:
+def test_raw_numbers_are_reported_from_arrays(model: Any, tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(A.tobytes())
     result = run("--input", f"a={tmp_path / 'a.npy'}")
     assert result.exit_code == 1

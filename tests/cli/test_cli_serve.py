@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from runtime_samples import OPEN_SAMPLE, link, object_file, sample_library
+from runtime_samples import DYNAMIC_SAMPLE, link, object_file, sample_library
 
 from nnefc.cli import main
 from nnefc.serving.settings import Policy
@@ -72,7 +72,7 @@ def stateless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("aiohttp")
     pytest.importorskip("grpc")
     path = tmp_path_factory.mktemp("serve") / "open.so"
-    return link([object_file("open_network.c")], b"", OPEN_SAMPLE, path)
+    return link([object_file("open_network.c")], b"", DYNAMIC_SAMPLE, path)
 
 
 @contextmanager
@@ -103,9 +103,9 @@ def test_sigterm_ends_the_process_with_status_0(stateless: Path) -> None:
         begin = time.monotonic()
         os.kill(process.pid, signal.SIGTERM)
         assert process.stderr is not None
-        rest = process.stderr.read()
+        tail = process.stderr.read()
         assert process.wait(20) == 0 and time.monotonic() - begin < 10
-        assert "shutting down: 0 requests under way" in rest and rest.endswith("ended\n")
+        assert "shutting down: 0 requests under way" in tail and tail.endswith("ended\n")
 
 
 def test_a_port_that_is_taken_is_an_error(stateless: Path) -> None:

@@ -29,17 +29,17 @@ def without_settings() -> dict[str, str]:
 
 def modules_after(program: str, folder: Path) -> set[str]:
     """The modules that a new process has at the end of a program; there is a torch, which must not be imported."""
-    place = folder / "modules"
+    position = folder / "modules"
     (folder / "torch.py").write_text(TORCH)
     paths = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [sys.executable, "-c", NOTED.format(place=str(place)) + program],
+        [sys.executable, "-c", NOTED.format(position=str(position)) + program],
         capture_output=True,
         text=True,
         env=without_settings() | {"PYTHONPATH": paths},
     )
     assert done.returncode == 0, done.stderr
-    return set(place.read_text().splitlines())
+    return set(position.read_text().splitlines())
 
 
 def modules_of(arguments: list[str], folder: Path) -> set[str]:

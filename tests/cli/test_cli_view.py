@@ -119,7 +119,7 @@ def test_what_is_in_branches_is_a_graph_of_its_own(tmp_path: Path) -> None:
     assert "If" in titles(whole) and "Tanh" in titles(then) and "Abs" in titles(other)
 
 
-def test_mistakes_are_told(network: Path, tmp_path: Path) -> None:
+def test_mistakes_are_reported(network: Path, tmp_path: Path) -> None:
     assert "not the name of a page" in view(network, "-o", tmp_path / "page.txt").stderr
     assert "there is no folder" in view(network, "-o", tmp_path / "none" / "page.html").stderr
     assert view(network, "-o", tmp_path / "page.html", "--precision", "auto").exit_code == 2

@@ -102,8 +102,8 @@ FILES: list[tuple[str, bytes | str, str, str]] = [
     ("m.tar.xz", lzma.compress(b"x"), "compressed with xz", "unpack it first: tar xf m.tar.xz, or unxz -k m.tar.xz"),
     ("m.tar.bz2", bz2.compress(b"x"), "compressed with bzip2",
      "unpack it first: tar xf m.tar.bz2, or bunzip2 -k m.tar.bz2"),
-    ("cat.png", b"\x89PNG\r\n\x1a\n", "a picture, not a model",
-     "give the network's file; pictures are inputs, as .npy files: nnefc run model.so --input NAME=picture.npy"),
+    ("cat.png", b"\x89PNG\r\n\x1a\n", "an image, not a model",
+     "give the network's file; images are inputs, as .npy files: nnefc run model.so --input NAME=picture.npy"),
     ("m.zip", zipped("m.onnx")[:-12], "a damaged zip archive", "the download was cut off: repeat it"),
     ("m.bin", bytes(range(7, 200)), "no model of a format that is known", "models are of ONNX (.onnx), of PNNX "
      "(.pnnx.param with its .bin) or of NNEF (a folder, .tgz, .tar, or a document)"),
@@ -160,7 +160,7 @@ def test_a_name_that_is_nearly_right(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert message("inspect", "gone/m.onnx") == "error: there is no file 'gone/m.onnx': its folder does not exist"
 
 
-def test_the_values_of_a_pnnx_network_in_place_of_its_param_file(
+def test_the_values_of_a_pnnx_network_instead_of_its_param_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -207,7 +207,7 @@ def test_long_beginnings_take_no_time(tmp_path: Path, text: str) -> None:
         assert format_of(path).name == "NNEF"
 
 
-def test_formats_that_are_read_are_told_by_their_bytes_too(tmp_path: Path) -> None:
+def test_formats_that_are_read_are_reported_by_their_bytes_too(tmp_path: Path) -> None:
     shutil.copy(ROOT / "examples" / "digits" / "model.nnef" / "graph.nnef", tmp_path / "net")
     assert format_of(tmp_path / "net").name == "NNEF"
     assert format_of(write(tmp_path / "net.txt", "7767517\n1 1\npnnx.Input in 0 1 0\n")).name == "PNNX"

@@ -182,7 +182,7 @@ def param(operator: str, input: str = "pnnx.Input in0 0 1 0 #0=(1,4)f32", counts
     return f"7767517\n{counts}\n{input}\n{operator}\npnnx.Output out 1 0 1\n"
 
 
-OPEN_INPUT = "pnnx.Input in0 0 1 0 #0=(?,4)f32"
+DYNAMIC_INPUT = "pnnx.Input in0 0 1 0 #0=(?,4)f32"
 RELU = "nn.ReLU a 1 1 0 1"
 LINEAR = "nn.Linear fc 1 1 0 1 bias=False in_features=4 out_features=3 @weight=(3,4)f32"
 NETWORKS = [
@@ -195,10 +195,10 @@ NETWORKS = [
     (param(LINEAR), [], "m.pnnx.param:4:1: error: there is no file m.pnnx.bin with the tensor 'fc.weight'\n"
      f"4 | {LINEAR}\n  | ^\n"
      "hint: the binary file lies beside the param file, under the same name but for its end"),
-    (param(RELU, OPEN_INPUT), ["in=1,4"], "error: the network has no input 'in'\nhint: did you mean 'in0'?"),
-    (param(RELU, OPEN_INPUT), ["in0=4"],
+    (param(RELU, DYNAMIC_INPUT), ["in=1,4"], "error: the network has no input 'in'\nhint: did you mean 'in0'?"),
+    (param(RELU, DYNAMIC_INPUT), ["in0=4"],
      "m.pnnx.param:3:1: error: the input 'in0' has 2 dimensions, the shape given 1\n"
-     f"3 | {OPEN_INPUT}\n  | ^\nhint: the file gives it (?,4)"),
+     f"3 | {DYNAMIC_INPUT}\n  | ^\nhint: the file gives it (?,4)"),
     (param(RELU, "pnnx.Input in0 0 1 0"), [], "m.pnnx.param:3:1: error: the type of the input 'in0' is missing or not "
      "supported\n3 | pnnx.Input in0 0 1 0\n  | ^\n"
      "hint: give pnnx the inputs' shapes and types: pnnx model.pt 'inputshape=[1,3,224,224]f32'"),

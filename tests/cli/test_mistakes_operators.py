@@ -43,7 +43,7 @@ NODES = [
     ("ATen", "org.pytorch.aten", UNKNOWN_DOMAIN.format("org.pytorch.aten"), "PyTorch's exporter found no operator of "
      "ONNX for it: export with torch.onnx.export(…, dynamo=True), or with a newer opset_version"),
     ("BertTokenizer", "ai.onnx.contrib", UNKNOWN_DOMAIN.format("ai.onnx.contrib"), "it is of onnxruntime-extensions, "
-     "which prepare text and pictures: let the program do that, and export the network alone"),
+     "which prepare text and images: let the program do that, and export the network alone"),
     ("Quant", "onnx.brevitas", UNKNOWN_DOMAIN.format("onnx.brevitas"), "it stands for quantized values: export them as "
      "QuantizeLinear and DequantizeLinear (in Brevitas export_onnx_qcdq, in NNCF the format QDQ)"),
     ("AttnLSTM", "com.microsoft", NOT_SUPPORTED, "onnxruntime's optimizer or quantizer wrote it: compile the model "
@@ -83,7 +83,7 @@ def test_the_producer_says_which_tool_wrote_an_operator(tmp_path: Path, producer
     assert f"hint: {tool} wrote it: " in refused(tmp_path, node, producer=producer)
 
 
-def test_operators_that_tf2onnx_left_as_they_were_are_said_to_be_of_tensorflow(tmp_path: Path) -> None:
+def test_operators_that_tf2onnx_left_as_they_were_are_reported_to_be_of_tensorflow(tmp_path: Path) -> None:
     found = refused(tmp_path, helper.make_node("Erfc", ["x"], ["y"]), producer="tf2onnx")
     assert "hint: it is TensorFlow's, and tf2onnx found none of ONNX for it: Keras's exact GELU becomes it" in found
     assert "did you mean" not in found

@@ -16,14 +16,14 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "model.nnef"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a library of the digits, and arrays that do not fit it."""
-    place = tmp_path_factory.mktemp("mistakes")
-    nnefc.compile(DIGITS).export(place / "d.so")
-    np.save(place / "x.npy", np.zeros((1, 1, 8, 8), np.float32))
-    np.save(place / "objects.npy", np.array([{}], object), allow_pickle=True)
-    np.savez(place / "two.npz", a=np.zeros(1), b=np.zeros(1))
-    (place / "raw.bin").write_bytes(bytes(256))
-    (place / "empty.npy").write_bytes(b"")
-    return place
+    position = tmp_path_factory.mktemp("mistakes")
+    nnefc.compile(DIGITS).export(position / "d.so")
+    np.save(position / "x.npy", np.zeros((1, 1, 8, 8), np.float32))
+    np.save(position / "objects.npy", np.array([{}], object), allow_pickle=True)
+    np.savez(position / "two.npz", a=np.zeros(1), b=np.zeros(1))
+    (position / "raw.bin").write_bytes(bytes(256))
+    (position / "empty.npy").write_bytes(b"")
+    return position
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from nnefc.backends import backend_of
 from nnefc.backends.cpu import CpuBackend
 from nnefc.cli.compare import comparison_lines
 from nnefc.comparison.compare import compare
-from nnefc.comparison.kernel_stages import kernel_steps
+from nnefc.comparison.kernel_stages import kernel_stages
 from nnefc.comparison.passes import outputs_after_each
 from nnefc.driver.formats import load_network
 from nnefc.ir.error_metrics import difference
@@ -74,7 +74,7 @@ def test_tensors_agree_with_onnxruntime_in_the_order_of_the_network(path: Path) 
     assert {"kept", "y"} <= set(names)
     assert [(output.name, output.shape) for output in found.outputs] == [("y", (2, 5, 11))]
     assert all(0 < tensor.difference.relative < 1e-5 for tensor in found.tensors if tensor.name != "y")
-    assert all("Relu" in tensor.place for tensor in found.tensors if tensor.name == "kept")
+    assert all("Relu" in tensor.position for tensor in found.tensors if tensor.name == "kept")
     assert json.loads(json.dumps(found.record()))["tensors"][0]["name"] == "first"
 
 
@@ -104,7 +104,7 @@ def test_a_wrong_pass_and_what_it_does_are_named(tmp_path: Path, monkeypatch: py
     assert found.wrong_pass == "WrongPass"
 
 
-def test_open_sizes_are_those_of_the_inputs(tmp_path: Path) -> None:
+def test_dynamic_sizes_are_those_of_the_inputs(tmp_path: Path) -> None:
     path = save(network(batch="batch"), tmp_path)
     x = np.random.default_rng(1).standard_normal((5, 3, 9, 7)).astype(np.float32)
     found = compare(path, inputs={"x": x}, reference="plain")
@@ -119,7 +119,7 @@ def test_other_formats_are_compared_with_their_operators_one_by_one(model_path: 
     assert len(found.tensors) > 3 and found.outputs
 
 
-def test_half_floats_are_compared_with_the_float32_build(path: Path) -> None:
+def test_float16_are_compared_with_the_float32_build(path: Path) -> None:
     found = compare(path, precision="bf16", reference="fp32", keep_wide=("first",))
     assert found.is_close and found.bound > 1e-2
     errors = {tensor.name: tensor.difference.relative for tensor in found.tensors}
@@ -134,7 +134,7 @@ def test_integers_are_compared_with_floats(path: Path) -> None:
     assert found.is_close and found.outputs[0].difference.relative > 1e-3
 
 
-def test_a_library_of_another_network_is_told_apart(path: Path, tmp_path: Path) -> None:
+def test_a_library_of_another_network_is_reported_apart(path: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.so"
     nnefc.compile(save(network(seed=1), tmp_path)).export(other)
     found = compare(path, library=other)
@@ -178,7 +178,7 @@ def test_what_needs_the_runtime_is_compared_with_a_strict_build(tmp_path: Path) 
             compare(path, **options)
 
 
-def test_mistakes_are_told(path: Path) -> None:
+def test_mistakes_are_reported(path: Path) -> None:
     mistakes: list[tuple[dict[str, Any], str]] = [
         ({"inputs": {"z": np.zeros(1)}}, "no input 'z'"),
         ({"inputs": {"x": np.zeros((2, 3, 9, 8), np.float32)}}, "is given the shape"),
@@ -214,7 +214,7 @@ def test_each_pass_and_each_step_of_a_kernel_is_computed(path: Path) -> None:
     assert next(iter(after)) == "network"
     assert "fuse" in after
     assert all(difference(found["y"], after["network"]["y"]).relative < 1e-5 for found in after.values())
-    steps = list(kernel_steps(network, backend, given, False, MEMORY_BUDGET))
+    steps = list(kernel_stages(network, backend, given, False, MEMORY_BUDGET))
     assert {"schedule", "flatten buffers", "raw pointers", "export"} <= {step.step for step in steps}
     assert all(step.difference.relative < 1e-5 for step in steps)
 
@@ -227,7 +227,7 @@ def test_scans_are_computed_after_each_pass(tmp_path: Path) -> None:
     given = {"x": np.random.default_rng(6).standard_normal((1, 9, 24)).astype(np.float32)}
     after = dict(outputs_after_each(network, backend, given, False, MEMORY_BUDGET))
     assert all(np.allclose(found["y"], given["x"].cumsum(1), atol=1e-5) for found in after.values())
-    assert all(s.difference.relative < 1e-5 for s in kernel_steps(network, backend, given, False, MEMORY_BUDGET))
+    assert all(s.difference.relative < 1e-5 for s in kernel_stages(network, backend, given, False, MEMORY_BUDGET))
 
 
 def test_inputs_of_which_the_shape_alone_is_used_are_no_obstacle(tmp_path: Path) -> None:

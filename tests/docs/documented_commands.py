@@ -53,7 +53,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "docs/how-to/language-model.md": ("tests/docs/test_how_to.py::test_the_page_on_language_models",),
     "docs/how-to/look-inside.md": ("tests/docs/test_documentation.py::test_the_page_on_looking_inside",),
     "docs/how-to/open-sizes.md": (
-        "tests/docs/test_documentation.py::test_the_page_on_open_sizes_from_the_model_to_the_c_program",
+        "tests/docs/test_documentation.py::test_the_page_on_dynamic_sizes_from_the_model_to_the_c_program",
     ),
     "docs/how-to/quantize.md": (
         "tests/docs/test_documentation.py::test_the_digits_are_quantized_as_the_documentation_shows",
@@ -189,8 +189,8 @@ def _listed(value: object) -> list[str]:
 
 
 def _of_make(words: list[str], page: Path, folder: str) -> str:
-    places = [page.parent / folder, ROOT / folder, ROOT]
-    text = next((place / "Makefile").read_text() for place in places if (place / "Makefile").exists())
+    positions = [page.parent / folder, ROOT / folder, ROOT]
+    text = next((position / "Makefile").read_text() for position in positions if (position / "Makefile").exists())
     goals = [word for word in words if "=" not in word and not word.startswith("-")]
     return next((f"no goal {goal}" for goal in goals if not re.search(rf"^{goal}\b.*:", text, re.MULTILINE)), "")
 
@@ -200,10 +200,14 @@ def _of_python(words: list[str], page: Path, folder: str) -> str:
         return ""
     if words[:1] == ["-m"]:
         own = words[1].removeprefix("nnefc.").replace(".", "/")
-        places = [ROOT / "compiler" / own, ROOT / "compiler" / f"{own}.py", ROOT / own]
-        return "" if not words[1].startswith("nnefc") or any(place.exists() for place in places) else f"no {words[1]}"
-    places = [place / words[0] for place in (page.parent / folder, ROOT / folder, ROOT)]
-    path = next((place for place in places if place.exists()), None)
+        positions = [ROOT / "compiler" / own, ROOT / "compiler" / f"{own}.py", ROOT / own]
+        return (
+            ""
+            if not words[1].startswith("nnefc") or any(position.exists() for position in positions)
+            else (f"no {words[1]}")
+        )
+    positions = [position / words[0] for position in (page.parent / folder, ROOT / folder, ROOT)]
+    path = next((position for position in positions if position.exists()), None)
     if path is None:
         return f"no file {words[0]}"
     source = (path / "__main__.py" if path.is_dir() else path).read_text()

@@ -197,7 +197,7 @@ def test_the_digits_are_quantized_as_the_documentation_shows(folder: Path) -> No
     assert abs(len((folder / "digits.so").read_bytes()) - len(whole)) <= page_of_memory
 
 
-def test_the_page_on_open_sizes_from_the_model_to_the_c_program(folder: Path) -> None:
+def test_the_page_on_dynamic_sizes_from_the_model_to_the_c_program(folder: Path) -> None:
     page = ROOT / "docs" / "how-to" / "open-sizes.md"
     make, use = blocks(page, "python")
     (commands,), (program,) = blocks(page, "sh"), blocks(page, "c")
@@ -220,7 +220,7 @@ def programs_for_python() -> list[str]:
 
 
 def rows_network() -> onnx.ModelProto:
-    """Products of an open number of rows."""
+    """Products of a dynamic number of rows."""
     text = """<ir_version: 8, opset_import: ["" : 17]>
     rows (float[batch, 8] x) => (float[batch, 3] y) { y = MatMul (x, w) }"""
     model = onnx.parser.parse_model(text)
@@ -310,12 +310,12 @@ def test_the_rule_of_the_page_on_schedule_rules_takes_what_it_says(columns: int,
     np.testing.assert_array_equal(result.numpy(), data * data)
 
 
-def test_every_picture_of_a_page_is_written_by_the_script_for_them_and_shown() -> None:
-    from screenshots import FOLDER, PICTURES
+def test_every_image_of_a_page_is_written_by_the_script_for_them_and_shown() -> None:
+    from screenshots import FOLDER, IMAGES
 
-    assert {path.stem for path in FOLDER.iterdir()} == set(PICTURES)
+    assert {path.stem for path in FOLDER.iterdir()} == set(IMAGES)
     text = "".join(page.read_text() for page in PAGES)
-    assert [name for name in PICTURES if f"pictures/{name}.png" not in text] == []
+    assert [name for name in IMAGES if f"pictures/{name}.png" not in text] == []
 
 
 FOLDERS = "benchmarks|compiler|docs|examples|passes|targets|tests"

@@ -167,9 +167,9 @@ def test_the_page_on_operators_writes_all_generated_pages_of_operators() -> None
 @pytest.mark.parametrize("page", ADDING, ids=lambda page: page.stem)
 def test_commands_that_pages_name_are_there(page: Path) -> None:
     for command in re.findall(r"python (?:-m )?([\w./]+)", page.read_text()):
-        folder, _, rest = command.partition(".")
-        place = ROOT / "compiler" / rest.replace(".", "/") if folder == "nnefc" else ROOT / command
-        alternatives = [place, place.with_suffix(".py"), ROOT / rest.replace(".", "/")]
+        folder, _, tail = command.partition(".")
+        position = ROOT / "compiler" / tail.replace(".", "/") if folder == "nnefc" else ROOT / command
+        alternatives = [position, position.with_suffix(".py"), ROOT / tail.replace(".", "/")]
         assert any(path.exists() for path in alternatives), command
 
 

@@ -12,6 +12,6 @@ def said(page: str) -> list[str]:
     return [line for line in page.splitlines() if not re.match("Usage: |Try |Error: |$", line)]
 
 
-def test_the_page_of_mistakes_is_what_is_said_of_them() -> None:
+def test_the_page_of_mistakes_is_what_is_reported_of_them() -> None:
     assert sum(map(len, common_errors.MISTAKES.values())) >= 40
     assert said(common_errors.PAGE.read_text()) == said(common_errors.page()), "run: python docs/common_errors.py"

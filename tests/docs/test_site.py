@@ -58,7 +58,7 @@ def test_the_references_have_all_that_is_public(site: Path) -> None:
 
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 SHOWN = {
-    "first_network": ("<caption>Artifact digits", "<caption>Model digits", "a 0, by", "pictures are read right"),
+    "first_network": ("<caption>Artifact digits", "<caption>Model digits", "a 0, by", "images are read right"),
     "sizes_and_precisions": ("multiples of 8 for", "int8:", "of its size is noise"),
     "where_the_time_goes": ('class="boxes"', "ContractionRule", "pieces", "outside of kernels"),
 }

@@ -192,7 +192,7 @@ def test_emitted_assembly_is_that_of_the_library(compiled: Artifact, tmp_path: P
         assert np.array_equal(outputs[name], array)
 
 
-def test_other_texts_and_places_are_refused(compiled: Artifact, tmp_path: Path) -> None:
+def test_other_texts_and_positions_are_refused(compiled: Artifact, tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="choose one of llvm-ir, asm"):
         compiled.emit("pascal", tmp_path)
     (tmp_path / "file").touch()
@@ -231,8 +231,8 @@ def test_copies_of_an_artifact_are_the_artifact(compiled: Artifact, tmp_path: Pa
 
 
 def test_an_artifact_is_shown_in_one_line(compiled: Artifact) -> None:
-    face = "x: float32[1, 8, 9, 9] -> y0: float32[1, 10], y1: float32[1, 17, 9, 9]"
-    assert repr(compiled) == f"<Artifact test for llvm -mcpu=x86-64-v3: {face}>"
+    interface = "x: float32[1, 8, 9, 9] -> y0: float32[1, 10], y1: float32[1, 17, 9, 9]"
+    assert repr(compiled) == f"<Artifact test for llvm -mcpu=x86-64-v3: {interface}>"
     many = replace(compiled.description, inputs=compiled.inputs * 1000)
     assert len(repr(replace(compiled, description=many))) < 500
 

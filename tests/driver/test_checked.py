@@ -66,7 +66,7 @@ def mistaken(change: Callable[..., object], kernel: str = "", kind: type = tirx.
 
 
 def longer(loop: tirx.For) -> tirx.For:
-    """A loop with one round more."""
+    """A loop with one iteration more."""
     if loop.kind not in (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL):
         return loop
     return tirx.For(loop.loop_var, loop.min, loop.extent + 1, loop.kind, loop.body, annotations=loop.annotations)
@@ -91,10 +91,10 @@ def test_a_schedule_whose_loops_are_too_long_is_found(model: Path, shape: dict[s
         with artifact.load(threads=threads) as library, pytest.raises(RunError) as caught:
             library.run({"x": X})
         assert "the kernel pad writes padded[" in str(caught.value)
-        assert "which has 1950 items, in node 'edges' (Conv)" in str(caught.value)
+        assert "which has 1950 elements, in node 'edges' (Conv)" in str(caught.value)
 
 
-def test_products_of_open_sizes_without_limits_are_checked_for_overflow(tmp_path: Path) -> None:
+def test_products_of_dynamic_sizes_without_limits_are_checked_for_overflow(tmp_path: Path) -> None:
     graph = helper.make_graph(
         [helper.make_node("ArgMin", ["x"], ["y"], axis=1)],
         "g",
@@ -150,7 +150,7 @@ def test_what_is_read_to_invert_its_bits_is_looked_at(tmp_path: Path) -> None:
 
     with mistaken(beyond, kind=TensorLoad):
         artifact = nnefc.compile(path, checked=True)
-    with artifact.load(threads=1) as library, pytest.raises(RunError, match=r"reads x\[37\], which has 37 items"):
+    with artifact.load(threads=1) as library, pytest.raises(RunError, match=r"reads x\[37\], which has 37 elements"):
         library.run({"x": np.arange(37, dtype=np.int32)})
 
 

@@ -60,14 +60,14 @@ def test_a_document_is_compiled_and_runs(document: Path) -> None:
     assert np.array_equal(artifact.run({"x": X})["y"], np.maximum(X, 0))
 
 
-def test_progress_is_told_of_every_phase_in_order(document: Path) -> None:
+def test_progress_is_reported_of_every_phase_in_order(document: Path) -> None:
     recorder = Recorder()
     nnefc.compile(document, progress=recorder)
     names = ["read", "lower", "generate code"]
     phases = [event for event in recorder.events if " of " not in event]
     assert phases == [f"{what} {name}" for name in names for what in ("begin", "end")]
     done = [event for event in recorder.events if event not in phases]
-    assert done == [f"{place} of {len(done)}" for place in range(len(done))] and done
+    assert done == [f"{position} of {len(done)}" for position in range(len(done))] and done
     assert recorder.events.index("begin lower") < recorder.events.index(done[-1]) < recorder.events.index("end lower")
 
 
@@ -96,7 +96,7 @@ def test_a_dump_that_cannot_be_written_is_an_error(document: Path, tmp_path: Pat
         nnefc.compile(document, dump=tmp_path / "dump")
 
 
-def test_a_wrong_target_is_told_before_the_model_is_read(tmp_path: Path) -> None:
+def test_a_wrong_target_is_reported_before_the_model_is_read(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="unknown target 'abacus'"):
         nnefc.compile(tmp_path / "missing.nnef", "abacus")
 

@@ -102,12 +102,12 @@ def test_a_compressed_model_of_onnx_that_unpacks_to_far_more_than_it_is_is_refus
 
 def test_more_memory_than_there_is_is_an_error_of_the_model(tmp_path: Path) -> None:
     """Weights of 2 GiB, in a file without a block on the disk, where the process may have 1 GiB."""
-    items = 1 << 29
+    elements = 1 << 29
     with (tmp_path / "weights").open("wb") as file:
-        file.truncate(4 * items)
+        file.truncate(4 * elements)
     path = onnx_file(tmp_path, [NODE("Add", ["x", "w"], ["y"])], [1])
     model = onnx.load(path)
-    weights = onnx.TensorProto(name="w", data_type=FLOAT, dims=[items], data_location=onnx.TensorProto.EXTERNAL)
+    weights = onnx.TensorProto(name="w", data_type=FLOAT, dims=[elements], data_location=onnx.TensorProto.EXTERNAL)
     weights.external_data.add(key="location", value="weights")
     model.graph.initializer.append(weights)
     path.write_bytes(model.SerializeToString())
@@ -142,10 +142,10 @@ def test_memory_that_tvm_lacks_is_an_error_of_the_model() -> None:
         ),
     ],
 )
-def test_tensors_have_places_of_32_bits(
+def test_tensors_have_positions_of_32_bits(
     tmp_path: Path, nodes: list[onnx.NodeProto], shape: list[int], constants: dict[str, Any], name: str
 ) -> None:
-    with pytest.raises(CompileError, match=f"{name}.* items[,:] a tensor may have 2,147,483,647"):
+    with pytest.raises(CompileError, match=f"{name}.* elements[,:] a tensor may have 2,147,483,647"):
         confined(compiled, onnx_file(tmp_path, nodes, shape, **constants))
 
 
@@ -191,16 +191,16 @@ def test_what_must_be_known_and_takes_too_long_is_refused(tmp_path: Path) -> Non
         confined(compiled, onnx_file(tmp_path, nodes, [1], INT64, s=np.array([9000, 9000])))
 
 
-def test_sequences_do_not_get_any_number_of_items(tmp_path: Path) -> None:
+def test_sequences_do_not_get_any_number_of_elements(tmp_path: Path) -> None:
     nodes = [NODE("SplitToSequence", ["x"], ["q"]), NODE("SequenceAt", ["q", "i"], ["y"])]
-    with pytest.raises(CompileError, match="the sequence would have 200,000 items, at most 16,384 are supported"):
+    with pytest.raises(CompileError, match="the sequence would have 200,000 elements, at most 16,384 are supported"):
         confined(compiled, onnx_file(tmp_path, nodes, [200_000], i=np.array(3)))
 
 
 def test_sequences_do_not_get_longer_and_longer(tmp_path: Path) -> None:
     nodes = [NODE("SequenceConstruct", ["x"] * 16_384, ["q"]), NODE("SequenceInsert", ["q", "x"], ["r"])]
     nodes += [NODE("SequenceAt", ["r", "i"], ["y"])]
-    with pytest.raises(CompileError, match="the sequence would have 16,385 items, at most 16,384 are supported"):
+    with pytest.raises(CompileError, match="the sequence would have 16,385 elements, at most 16,384 are supported"):
         confined(compiled, onnx_file(tmp_path, nodes, [1], i=np.array(3)))
 
 
@@ -261,7 +261,7 @@ def test_functions_do_not_call_themselves(tmp_path: Path) -> None:
     [
         ("neg(" * 200_000 + "@0" + ")" * 200_000, "the expression has 200,001 numbers, operands and functions"),
         (f"[{','.join(['neg(@0)'] * 50_000)}]", "the expression has 100,001 numbers"),
-        (f"[{','.join(['@0'] * 50_000)}]", "a list has more than 4096 items"),
+        (f"[{','.join(['@0'] * 50_000)}]", "a list has more than 4096 elements"),
     ],
 )
 def test_expressions_and_lists_have_bounds(tmp_path: Path, text: str, message: str) -> None:
@@ -272,7 +272,7 @@ def test_expressions_and_lists_have_bounds(tmp_path: Path, text: str, message: s
 def test_lists_that_double_again_and_again_are_refused(tmp_path: Path) -> None:
     lines = ["pnnx.Input a 0 1 0 #0=(3)f32"]
     lines += [f"prim::ListConstruct l{i} 10 1 {' '.join([str(i)] * 10)} {i + 1}" for i in range(14)]
-    with pytest.raises(CompileError, match="a list has more than 4096 items"):
+    with pytest.raises(CompileError, match="a list has more than 4096 elements"):
         confined(compiled, pnnx_file(tmp_path, *lines, "pnnx.Output o 1 0 14"))
 
 
@@ -324,6 +324,6 @@ def test_functions_that_double_again_and_again_are_refused(tmp_path: Path) -> No
     assert len(caught.value.message) < 400
 
 
-def test_reasons_are_told_without_the_hints_after_them() -> None:
+def test_reasons_are_reported_without_the_hints_after_them() -> None:
     """What a pass raises in TVM's hands arrives as a text."""
     assert reason_of(RuntimeError("trace\nerror: it is open\nhint: narrow it\n")) == "it is open"

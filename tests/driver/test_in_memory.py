@@ -55,22 +55,22 @@ def test_messages_of_two_gigabytes_are_kept_beside_their_weights(monkeypatch: py
     monkeypatch.setattr(in_memory, "_serialized", large)
     with pytest.raises(CompileError, match="cannot be written down: Failed"):
         nnefc.compile(product())
-    monkeypatch.setattr(in_memory, "_MOST_BYTES", 0)
+    monkeypatch.setattr(in_memory, "_MAX_BYTES", 0)
     with nnefc.compile(product()).load() as loaded:
         np.testing.assert_allclose(loaded(X), X @ WEIGHTS, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("place", ["initializer", "constant", "branch"])
-def test_data_in_files_beside_a_model_in_memory_is_asked_for(place: str) -> None:
+@pytest.mark.parametrize("position", ["initializer", "constant", "branch"])
+def test_data_in_files_beside_a_model_in_memory_is_asked_for(position: str) -> None:
     """A model in memory has no folder: the message names the ways to give one."""
     away = tensor("w", WEIGHTS)
     away.ClearField("raw_data")
     away.data_location = onnx.TensorProto.EXTERNAL
     away.external_data.add(key="location", value="m.data")
     graph = product()
-    if place == "initializer":
+    if position == "initializer":
         graph.graph.initializer[0].CopyFrom(away)
-    elif place == "constant":
+    elif position == "constant":
         del graph.graph.initializer[:]
         graph.graph.node.insert(0, node("Constant", [], ["w"], value=away))
     else:

@@ -17,7 +17,7 @@ import seeds
 from bounds import bounds_of
 from comparison import Arrays, compare, difference
 from corpus import CORPUS, read_case
-from dynamic_dims import may_be_open
+from dynamic_dims import may_be_dynamic
 from exact_products import HAS_EXACT_PRODUCTS
 from graph import Graph
 from onnx.reference import ReferenceEvaluator
@@ -36,7 +36,7 @@ from ways import WAYS, Way
 import nnefc
 
 _NOT_INFERRED = ("AveragePool", "LpPool", "MaxPool", "MeanVarianceNormalization", "OneHot")
-"""Operators of which ONNX's inference refuses what the standard allows, or takes windows behind a picture."""
+"""Operators of which ONNX's inference refuses what the standard allows, or takes windows behind an image."""
 
 
 _DEFINED = {"CausalConvWithState": 27, "LinearAttention": 27, "SwiGLU": 28}
@@ -105,7 +105,7 @@ def test_graphs_agree_with_float64(seed: int, way: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.txt")), ids=lambda path: path.stem)
-def test_what_was_found_stays_mended(path: Path) -> None:
+def test_what_was_found_stays_fixed(path: Path) -> None:
     case = read_case(path)
     assert compare([case.graph], case.way).agreed == 1
 
@@ -155,7 +155,7 @@ def test_graphs_of_other_operator_sets_agree_with_float64(opset: int) -> None:
     assert not outcome.findings
 
 
-def test_a_wrong_graph_is_told_from_others_in_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_graph_is_reported_from_others_in_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = [graph_of(seed, 2) for seed in range(40, 45)]
     run = comparison.run
 
@@ -269,7 +269,7 @@ def test_a_library_that_fails_is_halved_to_the_graph_at_fault(monkeypatch: pytes
     assert outcome.agreed == 4
 
 
-def test_results_that_are_wrong_in_one_item_are_told_from_rounding() -> None:
+def test_results_that_are_wrong_in_one_element_are_reported_from_rounding() -> None:
     walk = Walk(11)
     x = walk.new_input((5, 7))
     (product,) = walk.add("MatMul", x, walk.constant(walk.random((7, 9))))
@@ -284,7 +284,7 @@ def test_results_that_are_wrong_in_one_item_are_told_from_rounding() -> None:
 
 
 @pytest.mark.parametrize(("floats", "precision"), [("float16", ""), ("float32", "bf16"), ("float32", "fp16")])
-def test_half_floats_are_rounded_and_no_more(floats: str, precision: str) -> None:
+def test_float16_are_rounded_and_no_more(floats: str, precision: str) -> None:
     walk = Walk(17, floats=floats)
     x = walk.new_input((5, 7))
     weights = walk.constant(walk.random((7, 9)))
@@ -310,7 +310,7 @@ def test_doubles_are_not_rounded_to_single_precision() -> None:
 
 
 @pytest.mark.parametrize("operator", ["ReduceSum", "ReduceMean", "ReduceL1"])
-def test_an_item_that_a_long_sum_lacks_is_told_from_rounding(operator: str) -> None:
+def test_an_element_that_a_long_sum_lacks_is_reported_from_rounding(operator: str) -> None:
     walk = Walk(14)
     x = walk.new_input((1 << 14,))
     walk.add(operator, x, keepdims=0)
@@ -323,7 +323,7 @@ def test_an_item_that_a_long_sum_lacks_is_told_from_rounding(operator: str) -> N
     assert difference({bound.name: wrong}, {bound.name: bound})
 
 
-def test_the_mean_of_equal_items_is_not_exact() -> None:
+def test_the_mean_of_equal_elements_is_not_exact() -> None:
     walk = Walk(16)
     (x,) = walk.add("Expand", walk.constant(np.float32(1.7)), walk.integers(2, 51))
     walk.add("LayerNormalization", x, walk.constant(walk.random((51,))), axis=-1, epsilon=0.1)
@@ -360,7 +360,7 @@ def test_nothing_is_asked_of_what_a_rounding_may_turn() -> None:
 def test_a_graph_that_fails_becomes_small() -> None:
     graph = graph_of(21, 12)
     kind = next(step.node.op_type for step in graph.steps[4:] if len(step.nodes) == 1)
-    small = shrunk(graph, lambda candidate: kind in candidate.operators(), most=200)
+    small = shrunk(graph, lambda candidate: kind in candidate.operators(), maximum=200)
     assert small.operators() == [kind]
 
 
@@ -404,7 +404,7 @@ def test_sizes_stay_open_that_operators_ask_something_of_which_holds() -> None:
     walk.add("DepthToSpace", walk.add("Unsqueeze", x, walk.integers(2, 3))[0], blocksize=2)
     walk.add("Add", x, y)
     graph = walk.graph()
-    opened = [may_be_open(replace(graph, seed=seed)) for seed in range(12)]
+    opened = [may_be_dynamic(replace(graph, seed=seed)) for seed in range(12)]
     assert any({"x0_1", "x1_1"} <= names for names in opened)  # equal multiples of 4
     assert any({"x0_0", "x1_0"} <= names for names in opened)  # one of which is 1 in the run, and broadcast
 
@@ -418,7 +418,7 @@ def test_counts_of_another_file_are_moved_to_a_record(tmp_path: Path) -> None:
     assert not other.exists()
 
 
-def test_what_each_run_looks_at_anew_is_not_added() -> None:
+def test_what_each_run_looks_at_again_is_not_added() -> None:
     one = Record({"states": {"a": 3, "b": 5}, "runtime": {"runs": 2}})
     assert one + {"states": {"a": 4}, "runtime": {"runs": 1}} == {"states": {"a": 4}, "runtime": {"runs": 3}}
 

@@ -79,7 +79,7 @@ def results(model: Path) -> dict[str, np.ndarray]:
 
 
 def bits(array: np.ndarray) -> bytes:
-    """Those of the numbers; what is no number has any."""
+    """Those of the numbers; NaN has any."""
     if array.dtype.kind == "f":
         array = np.where(np.isnan(array), array.dtype.type(np.nan), array)
     return np.ascontiguousarray(array).tobytes()

@@ -147,8 +147,8 @@ def _read_in_order(node: ast.AST) -> list[ast.expr]:
             return [read]
         case ast.ListComp(generators=loops) | ast.GeneratorExp(generators=loops) | ast.DictComp(generators=loops):
             return [loop.iter for loop in loops]
-        case ast.List(elts=items) | ast.Tuple(elts=items):
-            return [item.value for item in items if isinstance(item, ast.Starred)]
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            return [element.value for element in elements if isinstance(element, ast.Starred)]
         case ast.Call(func=function, args=arguments):
             name, is_method = _called(node), isinstance(function, ast.Attribute)
             if name in METHODS_IN_ORDER if is_method else name in IN_ORDER:

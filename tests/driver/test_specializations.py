@@ -116,14 +116,14 @@ def test_constants_that_are_the_same_are_there_once(tmp_path: Path) -> None:
     [
         ({"specialize": [{}]}, "a specialization without sizes(.|\n)*open are n, h, w"),
         ({"specialize": ["tg"]}, "the model has no scenario 'tg'"),
-        ({"specialize": [{"m": 1}]}, "no open dimension 'm'(.|\n)*open are n, h, w"),
+        ({"specialize": [{"m": 1}]}, "no dynamic dimension 'm'(.|\n)*open are n, h, w"),
         ({"specialize": [{"n": 9, "h": 8, "w": 8}], "shape": {"n": "1..8"}}, "'n' cannot be 9: it is from 1 to 8"),
         ({"specialize": [{"x": 1}], "shape": {"x": (1, 3, 8, 8)}}, "no size of the network is open"),
         ({"specialize": [{"n": "1..2", "h": 8, "w": 8}]}, "'1..2' is no size"),
         ({"only_specialized": True}, "--specialize NAME=SIZE"),
     ],
 )
-def test_what_cannot_be_specialized_is_told(model: Path, options: dict[str, object], message: str) -> None:
+def test_what_cannot_be_specialized_is_reported(model: Path, options: dict[str, object], message: str) -> None:
     with pytest.raises(CompileError, match=message):
         nnefc.compile(model, **options)  # type: ignore[arg-type]
 
@@ -144,7 +144,7 @@ def test_the_command_compiles_them_and_inspect_lists_them(tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The positive items of the rows' sums, and where they are."""
+    """The positive elements of the rows' sums, and where they are."""
     nodes = [
         helper.make_node("ReduceSum", ["x", "axes"], ["s"], keepdims=0),
         helper.make_node("Greater", ["s", "zero"], ["g"]),
@@ -168,7 +168,7 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("only", [False, True])
-def test_programs_for_known_sizes_write_the_sizes_that_the_data_tell(only: bool, counting: Path) -> None:
+def test_programs_for_known_sizes_write_the_sizes_that_depend_on_data(only: bool, counting: Path) -> None:
     artifact = nnefc.compile(counting, specialize=[{"n": 40, "w": 8}, {"n": 3, "w": 5}], only_specialized=only)
     session = onnxruntime.InferenceSession(counting, providers=["CPUExecutionProvider"])
     with artifact.load() as library:
@@ -193,7 +193,7 @@ def test_dimensions_that_are_not_given_stay_open(partly: nnefc.Artifact, model: 
     assert [part.sizes for part in partly.description.specializations] == [(1, 32, 48), (1, None, None), (None, 17, 17)]
 
 
-def test_programs_with_open_sizes_share_the_workspace(partly: nnefc.Artifact) -> None:
+def test_programs_with_dynamic_sizes_share_the_workspace(partly: nnefc.Artifact) -> None:
     """None is alive when another is, so that the largest alone says how much memory is needed."""
     description = partly.description
     counts = [part.storages for part in description.specializations]
@@ -207,7 +207,7 @@ def test_programs_with_open_sizes_share_the_workspace(partly: nnefc.Artifact) ->
         assert max(last for _, last in before) < min(first for first, _ in after)
 
 
-def test_memory_that_is_reserved_is_enough_for_programs_with_open_sizes(partly: nnefc.Artifact, model: Path) -> None:
+def test_memory_that_is_reserved_is_enough_for_programs_with_dynamic_sizes(partly: nnefc.Artifact, model: Path) -> None:
     with partly.load(threads=1) as library:
         library.reserve({"n": 5, "h": 64, "w": 64})
         check(library, model, (1, 3, 64, 64), (5, 3, 17, 17), (5, 3, 64, 64), (1, 3, 32, 48))
@@ -264,7 +264,7 @@ def test_what_stays_open_has_the_whole_range_that_was_given(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("only", [False, True])
-def test_programs_with_open_sizes_write_the_sizes_that_the_data_tell(only: bool, counting: Path) -> None:
+def test_programs_with_dynamic_sizes_write_the_sizes_that_depend_on_data(only: bool, counting: Path) -> None:
     artifact = nnefc.compile(counting, specialize=[{"w": 8}, {"n": 3, "w": 5}], only_specialized=only)
     session = onnxruntime.InferenceSession(counting, providers=["CPUExecutionProvider"])
     with artifact.load() as library:

@@ -21,7 +21,7 @@ class Model:
     """An architecture.
 
     Attributes:
-        width: of a head; `turned` items of it turn with the position, neighbours or those of two halves together.
+        width: of a head; `turned` elements of it turn with the position, neighbours or those of two halves together.
         biased: what has biases besides weights.
         normed: whether heads of queries and keys are normed.
         post_norms: whether what a layer adds is normed.
@@ -90,10 +90,10 @@ def write_model(
     _write_words(writer)
     shapes = _shapes(model, layers, tied) | ({other: (SIZE,)} if other else {})
     values = {}
-    for place, (name, shape) in enumerate(shapes.items()):
+    for position, (name, shape) in enumerate(shapes.items()):
         given = (rng.standard_normal(shape) * (0.3 if len(shape) > 1 else 1)).astype(np.float32)
         given = np.abs(given) + 0.5 if name == "rope_freqs" else given
-        kind = kinds.F32 if len(shape) == 1 else (kinds.Q4_1, kinds.Q8_0, kinds.Q4_0, kinds.F32)[place % 4]
+        kind = kinds.F32 if len(shape) == 1 else (kinds.Q4_1, kinds.Q8_0, kinds.Q4_0, kinds.F32)[position % 4]
         data, values[name] = quantized(given, kind)
         writer.add_tensor(name if name.endswith(".bias") else f"{name}.weight", data, raw_dtype=kind)
     writer.write_header_to_file()
@@ -166,7 +166,7 @@ def _shapes(model: Model, layers: int, tied: bool) -> dict[str, tuple[int, ...]]
 
 
 def turned(x: np.ndarray, model: Model, frequencies: np.ndarray) -> np.ndarray:
-    """Neighbouring items of each head, or those of its halves, turned by an angle that grows with the position."""
+    """Neighbouring elements of each head, or those of its halves, turned by an angle that grows with the position."""
     count = 2 * len(frequencies)
     angles = np.arange(x.shape[1])[:, None] * frequencies
     halves = slice(0, count // 2), slice(count // 2, count)

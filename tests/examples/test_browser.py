@@ -31,13 +31,13 @@ def part(name: str) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page with a network for pictures whose classes are the colours that pictures have most of."""
+    """The page with a network for images whose classes are the colours that images have most of."""
     folder = tmp_path_factory.mktemp("site")
     document = folder / "colours.nnef"
     document.write_text(
-        "version 1.0; extension KHR_enable_operator_expressions; graph colours(picture) -> (share) {"
-        " picture = external<scalar>(shape = [1, 3, 64, 64]);"
-        " mean = mean_reduce(picture, axes = [2, 3]); flat = squeeze(mean, axes = [2, 3]);"
+        "version 1.0; extension KHR_enable_operator_expressions; graph colours(image) -> (share) {"
+        " image = external<scalar>(shape = [1, 3, 64, 64]);"
+        " mean = mean_reduce(image, axes = [2, 3]); flat = squeeze(mean, axes = [2, 3]);"
         " share = softmax(flat * 8.0, axes = [1]); }"
     )
     (folder / "labels.txt").write_text("\n".join(COLOURS))
@@ -84,17 +84,17 @@ def test_a_digit_that_is_drawn_is_recognized(page: Page, strokes: list[list[tupl
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-def test_a_picture_that_is_chosen_is_classified(page: Page, colour: str, tmp_path: Path) -> None:
+def test_a_image_that_is_chosen_is_classified(page: Page, colour: str, tmp_path: Path) -> None:
     pixels = np.full((48, 80, 3), 40, np.uint8)
     pixels[:, :, COLOURS.index(colour)] = 220
     (tmp_path / "picture.png").write_bytes(png(pixels))
-    page.value("document.querySelector('#pictures .results').replaceChildren()")
-    page.choose_file("#pictures input", tmp_path / "picture.png")
+    page.value("document.querySelector('#images .results').replaceChildren()")
+    page.choose_file("#images input", tmp_path / "picture.png")
     assert first(page, "pictures") == colour
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """A picture, uint8 [height, width, 3], as a file of PNG."""
+    """An image, uint8 [height, width, 3], as a file of PNG."""
 
     def chunk(name: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))

@@ -160,15 +160,15 @@ def test_the_class_of_java(folder: Path) -> None:
 @pytest.mark.skipif(not works("pkg-config"), reason="pkg-config is not installed")
 def test_the_answer_to_pkg_config(folder: Path) -> None:
     ask = 'PKG_CONFIG_PATH="$(nnefc --includedir)" pkg-config'
-    place = Path(run("nnefc --includedir", folder).stdout.strip())
-    assert run(f"{ask} --cflags --libs nnefc", folder).stdout.split() == [f"-I{place}", "-lm", "-lpthread"]
+    position = Path(run("nnefc --includedir", folder).stdout.strip())
+    assert run(f"{ask} --cflags --libs nnefc", folder).stdout.split() == [f"-I{position}", "-lm", "-lpthread"]
 
 
 def test_the_version_that_pkg_config_tells(folder: Path) -> None:
-    place = Path(run("nnefc --includedir", folder).stdout.strip())
-    assert f"\nVersion: {nnefc.__version__}\n" in (place / "nnefc.pc").read_text()
+    position = Path(run("nnefc --includedir", folder).stdout.strip())
+    assert f"\nVersion: {nnefc.__version__}\n" in (position / "nnefc.pc").read_text()
 
 
 def test_the_folder_of_headers(folder: Path) -> None:
-    place = Path(run("nnefc --includedir", folder).stdout.strip())
-    assert {"nnefc.h", "nnefc.hpp"} <= {path.name for path in place.iterdir()}
+    position = Path(run("nnefc --includedir", folder).stdout.strip())
+    assert {"nnefc.h", "nnefc.hpp"} <= {path.name for path in position.iterdir()}

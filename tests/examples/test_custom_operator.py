@@ -1,4 +1,4 @@
-"""The example of operators of one's own: three formats, an operator in TE and one in C, known and open sizes."""
+"""The example of operators of one's own: three formats, an operator in TE and one in C, known and dynamic sizes."""
 
 from __future__ import annotations
 

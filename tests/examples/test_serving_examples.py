@@ -21,14 +21,14 @@ def instructions() -> list[tuple[str, str]]:
     """Of the Dockerfile, each with its words; lines that go on are one."""
     text = re.sub(r"^#.*\n", "", (FOLDER / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     lines = [line.partition(" ") for line in text.splitlines() if line.strip()]
-    return [(name, rest.strip()) for name, _, rest in lines]
+    return [(name, tail.strip()) for name, _, tail in lines]
 
 
 def test_the_image_copies_what_there_is_and_all_that_the_wheel_is_built_from() -> None:
     copied = set()
-    for name, rest in instructions():
-        if name == "COPY" and not rest.startswith("--from"):
-            *sources, _ = rest.split()
+    for name, tail in instructions():
+        if name == "COPY" and not tail.startswith("--from"):
+            *sources, _ = tail.split()
             copied |= set(sources)
     made_by_the_user = "examples/serving/models"
     assert all((ROOT / source).exists() for source in copied - {made_by_the_user})
@@ -37,12 +37,12 @@ def test_the_image_copies_what_there_is_and_all_that_the_wheel_is_built_from() -
 
 def test_the_image_has_instructions_that_docker_knows_and_lists_that_are_json() -> None:
     known = "FROM WORKDIR COPY RUN USER EXPOSE STOPSIGNAL HEALTHCHECK ENTRYPOINT CMD"
-    for name, rest in instructions():
+    for name, tail in instructions():
         assert name in known.split()
         if name in ("ENTRYPOINT", "CMD"):
-            assert all(isinstance(word, str) for word in json.loads(rest))
+            assert all(isinstance(word, str) for word in json.loads(tail))
         if name == "RUN":
-            shlex.split(rest)
+            shlex.split(tail)
     first, program = dict(instructions())["ENTRYPOINT"], dict(instructions())["HEALTHCHECK"].partition("CMD")[2]
     assert json.loads(first)[:2] == ["nnefc", "serve"]
     compile(json.loads(program)[2], "the health check", "exec")

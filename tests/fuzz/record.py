@@ -18,9 +18,9 @@ import click
 __all__ = ["RECORD", "Record"]
 
 RECORD = Path(__file__).with_name("record.json")
-"""The counts of all runs whose findings were mended."""
+"""The counts of all runs whose findings were fixed."""
 _NOT_ADDED = ("states",)
-"""What each run looks at anew: the last one says how much there is."""
+"""What each run looks at again: the last one says how much there is."""
 
 
 class Record(dict[str, Any]):
@@ -101,7 +101,7 @@ def _total(part: Mapping[str, Any], name: str) -> int:
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 def main(files: tuple[Path, ...]) -> None:
-    """Move the counts of FILES, which fuzzers wrote elsewhere, to the record; who still adds to one begins it anew."""
+    """Move the counts of FILES, which fuzzers wrote elsewhere, to the record; who still adds to one begins it again."""
     for path in files:
         Record.move(path, RECORD)
 

@@ -136,6 +136,6 @@ class Page:
         node = self.command("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
         self.command("DOM.setFileInputFiles", files=[str(path)], nodeId=node)
 
-    def picture(self) -> bytes:
+    def image(self) -> bytes:
         """What the page looks like, as PNG."""
         return base64.b64decode(self.command("Page.captureScreenshot", format="png")["data"])

@@ -40,7 +40,7 @@ _RENAMED = {
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Inside, libraries of networks with open sizes are linked with such memory."""
+    """Inside, libraries of networks with dynamic sizes are linked with such memory."""
     with tempfile.TemporaryDirectory() as name:
         plain = toolchain.runtime_sources
 
@@ -55,7 +55,7 @@ def guarded() -> Iterator[None]:
 
         def sources(description: toolchain.LibraryDescription) -> list[Path]:
             found = plain(description)
-            return [*map(renamed, found), _SOURCE] if description.is_open else found
+            return [*map(renamed, found), _SOURCE] if description.is_dynamic else found
 
         with patch.object(toolchain, "runtime_sources", sources):
             yield

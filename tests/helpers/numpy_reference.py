@@ -82,8 +82,8 @@ def max_pool(
 ) -> np.ndarray:  # fmt: skip
     """The largest value under each window; padding never wins."""
     sizes = pool_sizes(data.shape[2:], size, strides, padding, dilation, ceil_mode)
-    least = -np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).min
-    return _windows(data, size, strides, padding, dilation, sizes, least).max(axis=-1)
+    minimum = -np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).min
+    return _windows(data, size, strides, padding, dilation, sizes, minimum).max(axis=-1)
 
 
 def average_pool(

@@ -13,7 +13,7 @@ from nnefc.ir.network import Network
 from nnefc.passes import pipeline
 from nnefc.passes.backend import MEMORY_BUDGET, Backend, KernelUse, Lowered, ObjectCompiler
 from nnefc.passes.manager import PassManager, PassRun, Phase
-from nnefc.passes.pipeline import MAIN, Place
+from nnefc.passes.pipeline import MAIN, LibraryContext
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.in_place import InPlace
@@ -38,7 +38,7 @@ def lower(
     strict: bool = False,
     receive: Callable[[tirx.PrimFunc], None] = lambda _kernel: None,
     memory_budget: float = MEMORY_BUDGET,
-    place: Place | None = None,
+    position: LibraryContext | None = None,
 ) -> Lowered:
     """As `nnefc.passes.pipeline.lower`.
 
@@ -57,7 +57,7 @@ def lower(
 
     observers = [] if observe is None else [_of_graph(observe), observer]
     manager = PassManager(backend, backend.settings(strict, memory_budget), observers=observers)
-    return pipeline.lower(network, manager, receive, place)
+    return pipeline.lower(network, manager, receive, position)
 
 
 def optimized(

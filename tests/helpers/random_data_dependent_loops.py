@@ -1,4 +1,4 @@
-"""Random loops whose sizes only the data tell: states that grow, what is found in each row, sequences; for comparison.
+"""Random loops with data-dependent sizes: states that grow, what is found in each row, sequences; for comparison.
 
 A model is a loop over the rows of `x: [n, w]`, both open, whose body is a chain of random steps on a row.
 """
@@ -39,7 +39,7 @@ class _Walk:
         return choices[int(self._rng.integers(len(choices)))]
 
     def step(self, vector: str) -> str:
-        """A vector from a vector, of another size that the data tell, or of the same."""
+        """A vector from a vector, of another data-dependent size, or of the same."""
         match self.some("found", "unique", "best", "shorter", "calm", "joined"):
             case "found":
                 mask = self.add("Greater", f"{vector} level")

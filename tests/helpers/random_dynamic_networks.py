@@ -1,7 +1,7 @@
 """Random networks whose batch, height and width are open, for comparison with NumPy at any size.
 
-A network is a list of steps, each of which makes a value of those before; it is built once with open sizes, and again
-for every size, in NumPy. No step may depend on an open size.
+A network is a list of steps, each of which makes a value of those before; it is built once with dynamic sizes, and
+again for every size, in NumPy. No step may depend on a dynamic size.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tvm import relax, tirx
 
 from nnefc.ir.network import Network
 
-__all__ = ["OpenCase", "random_open_case"]
+__all__ = ["DynamicCase", "random_dynamic_case"]
 
 Step = Callable[[Graph, Sequence[Value]], Value]
 
@@ -24,15 +24,15 @@ _CHANNELS = (1, 3, 8, 16, 17, 32)
 _CALM = ("relu", "leakyrelu", "sigmoid", "silu", "tanh", "abs", "clip", "sin")
 
 
-class _OpenGraph(Graph):
-    """Emits operations on tensors of open sizes; their values here are of no use."""
+class _DynamicGraph(Graph):
+    """Emits operations on tensors of dynamic sizes; their values here are of no use."""
 
     def emit(self, expr: relax.Expr, array: np.ndarray) -> Value:
         return Value(self._builder.emit(expr), array)
 
 
 @dataclass(frozen=True)
-class OpenCase:
+class DynamicCase:
     """A network of one input, [n, channels, h, w].
 
     Attributes:
@@ -64,7 +64,7 @@ def _replayed(graph: Graph, x: Value, steps: Sequence[Step]) -> list[Value]:
     return values
 
 
-def random_open_case(seed: int, steps: int) -> OpenCase:
+def random_dynamic_case(seed: int, steps: int) -> DynamicCase:
     """A network of so many steps."""
     rng = np.random.default_rng(seed)
     channels = int(rng.choice(_CHANNELS))
@@ -73,7 +73,7 @@ def random_open_case(seed: int, steps: int) -> OpenCase:
     builder = relax.BlockBuilder()
     with builder.function("main", [x]):
         with builder.dataflow():
-            walk = _Walk(rng, _OpenGraph(builder), Value(x, np.zeros((2, channels, 24, 24))))
+            walk = _Walk(rng, _DynamicGraph(builder), Value(x, np.zeros((2, channels, 24, 24))))
             while len(walk.steps) < steps:
                 walk.go()
             last = len(walk.values) - 1
@@ -81,7 +81,7 @@ def random_open_case(seed: int, steps: int) -> OpenCase:
             result = builder.emit_output(relax.Tuple([walk.values[number].expr for number in outputs]))
         builder.emit_func_output(result)
     names = tuple(f"y{number}" for number in outputs)
-    return OpenCase(opened(Network("open", builder.finalize(), ("x",), names)), channels, walk.steps, outputs)
+    return DynamicCase(opened(Network("open", builder.finalize(), ("x",), names)), channels, walk.steps, outputs)
 
 
 class _Walk:

@@ -188,9 +188,9 @@ class Walk:
 
     def concatenation(self, x: Value) -> Value | None:
         axis = int(self.rng.integers(len(x.shape))) if self.chance(0.4) else min(1, len(x.shape) - 1)
-        rest = x.shape[:axis] + x.shape[axis + 1 :]
+        tail = x.shape[:axis] + x.shape[axis + 1 :]
         found = [
-            v for v in self.values if len(v.shape) == len(x.shape) and v.shape[:axis] + v.shape[axis + 1 :] == rest
+            v for v in self.values if len(v.shape) == len(x.shape) and v.shape[:axis] + v.shape[axis + 1 :] == tail
         ]
         parts = [x, *(found[int(i)] for i in self.rng.integers(len(found), size=int(self.rng.integers(0, 4))))]
         return self.graph.concatenate(parts, axis - len(x.shape) if self.chance(0.3) else axis)

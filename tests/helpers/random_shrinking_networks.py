@@ -1,4 +1,4 @@
-"""Random ONNX networks of open width that cut so much off it that some tensors have no items where it is small.
+"""Random ONNX networks of dynamic width that cut so much off it that some tensors have no elements where it is small.
 
 A network is a list of steps, each of which makes a tensor [2, channels, width] of those before; it is computed in NumPy
 for any width of its input.
@@ -116,10 +116,10 @@ class _Walk:
 
     def _added(self, at: int) -> None:
         """Places of known values, before or after the others."""
-        items = self._random(2, self._examples[at][0].shape[1], self._some(1, 2, 3))
+        elements = self._random(2, self._examples[at][0].shape[1], self._some(1, 2, 3))
         order = self._some(1, -1)
-        names = [f"t{at}", self._constant(items)][::order]
-        self._note("Concat", names, lambda x: np.concatenate([x, items][::order], 2), [at], axis=2)
+        names = [f"t{at}", self._constant(elements)][::order]
+        self._note("Concat", names, lambda x: np.concatenate([x, elements][::order], 2), [at], axis=2)
 
     def _padding(self, at: int) -> None:
         before, after = self._some(0, 1, 3), self._some(0, 1, 2)

@@ -141,8 +141,8 @@ class _Structures(Walk):
     def taken(self, x: Value) -> Value:
         """Channels in any order; of some, perhaps twice."""
         count = int(self.rng.integers(1, x.shape[1] + 1))
-        places = self.rng.choice(x.shape[1], count, replace=self.chance(0.2))
-        return self.graph.emit(relax.op.take(x.expr, relax.const(places.astype(np.int32)), 1), x.array[:, places])
+        positions = self.rng.choice(x.shape[1], count, replace=self.chance(0.2))
+        return self.graph.emit(relax.op.take(x.expr, relax.const(positions.astype(np.int32)), 1), x.array[:, positions])
 
     def enlarged(self, x: Value) -> Value | None:
         """Each position of an image several times."""

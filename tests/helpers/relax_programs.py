@@ -16,7 +16,7 @@ from tvm.ir import GenericConst
 
 from nnefc.driver.compile import compile_network
 from nnefc.driver.options import CodeOptions
-from nnefc.ir.network import Network, OpenDimension, State
+from nnefc.ir.network import DynamicDimension, Network, State
 from nnefc.operators.base import Emitter
 from nnefc.operators.nn.normalization import LocalResponse
 from nnefc.symbolic.dims import Range
@@ -50,10 +50,10 @@ def program(text: str, **constants: np.ndarray) -> tvm.IRModule:
     head, *body = (line.strip() for line in text.strip().splitlines())
     inputs, outputs = head.split(" -> ")
     params = []
-    for item in inputs.split("; "):
-        name, _, rest = item.partition("[")
+    for element in inputs.split("; "):
+        name, _, tail = element.partition("[")
         name, _, dtype = name.partition(": ")
-        params.append(f'{name}: R.Tensor(({rest.rstrip("]")},), "{dtype or "float32"}")')
+        params.append(f'{name}: R.Tensor(({tail.rstrip("]")},), "{dtype or "float32"}")')
     lines = ["@I.ir_module", "class Module:", "    @R.function", f"    def main({', '.join(params)}):"]
     lines += ["        with R.dataflow():", *(f"            {line}" for line in body if line)]
     lines += [f"            result = ({outputs},)", "            R.output(result)", "        return result"]
@@ -84,13 +84,13 @@ def network_of(module: tvm.IRModule, states: Sequence[State] = (), name: str = "
 
 
 def opened(network: Network) -> Network:
-    """A network whose open dimensions are those that its module has: 1 to 4096."""
+    """A network whose dynamic dimensions are those that its module has: 1 to 4096."""
     found: dict[str, tirx.Var] = {}
     for param in network.module["main"].params:
         assert isinstance(param.ty, relax.TensorType)
         found |= {str(size.name): size for size in param.ty.shape if isinstance(size, tirx.Var)}
-    made = (OpenDimension(name, var, Range(1, 4096, 48)) for name, var in found.items())
-    return replace(network, open_dimensions=tuple(made))
+    made = (DynamicDimension(name, var, Range(1, 4096, 48)) for name, var in found.items())
+    return replace(network, dynamic_dimensions=tuple(made))
 
 
 def summary(module: tvm.IRModule) -> str:
@@ -205,9 +205,9 @@ class Graph:
         assert shape == array.shape, f"Relax says {shape}, NumPy {array.shape}: {expr}"
         return Value(emitted, array)
 
-    def compute(self, item: Callable[[tirx.Expr], tirx.Expr], x: Value, array: np.ndarray) -> Value:
+    def compute(self, element: Callable[[tirx.Expr], tirx.Expr], x: Value, array: np.ndarray) -> Value:
         """An element-wise computation in TE."""
-        return self.emit_te(lambda x: te.compute(x.shape, lambda *index: item(x(*index))), x, array)
+        return self.emit_te(lambda x: te.compute(x.shape, lambda *index: element(x(*index))), x, array)
 
     def emit_te(self, function: Callable[[te.Tensor], te.Tensor], x: Value, array: np.ndarray) -> Value:
         """Any computation in TE."""
@@ -297,10 +297,10 @@ class Graph:
         expr = relax.op.strided_slice(x.expr, [axis], [begin], [end], [step])
         return self.emit(expr, x.array[tuple(index)])
 
-    def split(self, x: Value, places: Sequence[int], axis: int) -> list[Value]:
+    def split(self, x: Value, locations: Sequence[int], axis: int) -> list[Value]:
         """Parts of a tensor along one axis."""
-        parts = self._builder.emit(relax.op.split(x.expr, list(places), axis))
-        arrays = np.split(x.array, places, axis)
+        parts = self._builder.emit(relax.op.split(x.expr, list(locations), axis))
+        arrays = np.split(x.array, locations, axis)
         return [self.emit(relax.TupleGetItem(parts, i), array) for i, array in enumerate(arrays)]
 
     def softmax(self, x: Value, axis: int) -> Value:

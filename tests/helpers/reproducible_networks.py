@@ -116,7 +116,7 @@ def _quantized(folder: Path) -> Given:
     return path, {"x": rng.standard_normal((2, 5, 7, 45), np.float32)}
 
 
-def _open_size(folder: Path) -> Given:
+def _dynamic_size(folder: Path) -> Given:
     """Long sums over a size that is known only when the network runs."""
     rng = np.random.default_rng(5)
     nodes = [
@@ -135,6 +135,6 @@ AT_BORDERS: dict[str, Callable[[Path], Given]] = {
     "functions": _functions,
     "conversions": _conversions,
     "quantized": _quantized,
-    "open size": _open_size,
+    "dynamic size": _dynamic_size,
 }
 """By name: writes a network into a folder."""

@@ -54,7 +54,7 @@ SAMPLE = LibraryDescription(
 )
 
 
-OPEN_SAMPLE = LibraryDescription(
+DYNAMIC_SAMPLE = LibraryDescription(
     model="open sample",
     target="here",
     compiler="nnefc test",
@@ -65,7 +65,7 @@ OPEN_SAMPLE = LibraryDescription(
 )
 """The network of open_network.c."""
 
-COUNTED_SAMPLE = LibraryDescription(
+DATA_DEPENDENT_SAMPLE = LibraryDescription(
     model="counted sample",
     target="here",
     compiler="nnefc test",

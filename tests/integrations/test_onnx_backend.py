@@ -69,10 +69,10 @@ def test_sequences_and_optionals_go_in_and_come_out() -> None:
     )
     prepared, x = backend.prepare(proto), normal(2)
     made = prepared.run([[normal(3), normal(1, 2)], x, x])
-    assert [item.shape for item in made.t] == [(3,), (1, 2), (2,)]
+    assert [element.shape for element in made.t] == [(3,), (1, 2), (2,)]
     assert made.there and np.array_equal(made.p, x)
     made = prepared.run([[], x, None])
-    assert ([item.shape for item in made.t], bool(made.there), made.p) == ([(2,)], False, None)
+    assert ([element.shape for element in made.t], bool(made.there), made.p) == ([(2,)], False, None)
 
 
 def test_types_that_numpy_lacks_are_those_of_the_model() -> None:

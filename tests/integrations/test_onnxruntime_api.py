@@ -45,9 +45,9 @@ def given(rows: int = 3) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("session") / "linear.onnx"
-    onnx.save(linear(), place)
-    return place
+    position = tmp_path_factory.mktemp("session") / "linear.onnx"
+    onnx.save(linear(), position)
+    return position
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,9 @@ def test_a_callback_gets_the_results_or_the_error(session: nnefc.InferenceSessio
     assert '"x" is missing' in reason
 
 
-def test_a_run_that_fails_in_any_way_is_told(session: nnefc.InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_fails_in_any_way_is_reported(
+    session: nnefc.InferenceSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def without_memory(*_: Any) -> None:
         raise MemoryError
 

@@ -31,10 +31,10 @@ def check(found: Any, wanted: Any) -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_a_module_with_an_open_batch(tmp_path: Path) -> None:
+def test_a_module_with_an_dynamic_batch(tmp_path: Path) -> None:
     module = network()
-    open_batch = ({0: torch.export.Dim("batch")},)
-    compiled = nnefc.torch.compile(module, torch.randn(2, 3, 8, 8), dynamic_shapes=open_batch, threads=1)
+    dynamic_batch = ({0: torch.export.Dim("batch")},)
+    compiled = nnefc.torch.compile(module, torch.randn(2, 3, 8, 8), dynamic_shapes=dynamic_batch, threads=1)
     for batch in (1, 2, 5):
         x = torch.randn(batch, 8, 8, 3).permute(0, 3, 1, 2)  # not dense
         check(compiled(x), module(x))

@@ -150,7 +150,7 @@ def test_bfloat16_of_other_libraries_is_read_and_written(copying: Callable[..., 
 
 
 @pytest.mark.parametrize(("dtype", "shape"), [("float16", (3, 4)), ("float32", (2, 3)), ("float64", (1, 3))])
-def test_nan_is_told_with_its_place_before_the_run(dtype: str, shape: Any, copying: Callable[..., Model]) -> None:
+def test_nan_is_reported_with_its_place_before_the_run(dtype: str, shape: Any, copying: Callable[..., Model]) -> None:
     x = np.zeros(shape, dtype)
     out = np.ones_like(x)
     with copying(dtype, shape) as model:
@@ -167,7 +167,7 @@ def test_nan_is_told_with_its_place_before_the_run(dtype: str, shape: Any, copyi
     assert (out == 1).all()
 
 
-def test_nan_of_a_scalar_is_told(copying: Callable[..., Model]) -> None:
+def test_nan_of_a_scalar_is_reported(copying: Callable[..., Model]) -> None:
     with copying("float64", ()) as model:
         model(np.float64(1))
         with pytest.raises(RunError, match=r'input "x": 1 of 1 elements are NaN, first \[\]'):
@@ -217,7 +217,7 @@ def test_shapes_that_differ_come_with_the_way_between_them(given: Any, wanted: A
         check_type("input", tensor, np.zeros(given, np.float32))
 
 
-def test_the_ways_of_other_runtimes_are_told_nnefcs(model: Model) -> None:
+def test_the_ways_of_other_runtimes_are_reported_nnefcs(model: Model) -> None:
     usage = r'write model\.run\({"x": array}\), or model\(array\)'
     with pytest.raises(RunError, match=f"run got None in place of inputs by name: {usage}; all outputs are returned"):
         model.run(None, {"x": X})  # type: ignore[arg-type]

@@ -46,9 +46,9 @@ def library(original: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(original, tmp_path))
 
 
-def change(path: Path, place: int, content: bytes) -> None:
+def change(path: Path, position: int, content: bytes) -> None:
     with path.open("r+b") as file:
-        file.seek(place)
+        file.seek(position)
         file.write(content)
 
 
@@ -139,18 +139,18 @@ def test_what_is_no_key(library: Path, tmp_path: Path, key: object) -> None:
         load(library, weights_key=tmp_path / key if isinstance(key, str) else key)
 
 
-@pytest.mark.parametrize("place", [16, 24, 32, 47, 48, 63])
-def test_a_changed_header(library: Path, place: int) -> None:
-    byte = library.with_suffix(".weights").read_bytes()[place]
-    change(library.with_suffix(".weights"), place, bytes([byte ^ 1]))
+@pytest.mark.parametrize("position", [16, 24, 32, 47, 48, 63])
+def test_a_changed_header(library: Path, position: int) -> None:
+    byte = library.with_suffix(".weights").read_bytes()[position]
+    change(library.with_suffix(".weights"), position, bytes([byte ^ 1]))
     with pytest.raises(LoadError, match="with another key, or its first bytes are damaged"):
         load(library, weights_key=KEY)
 
 
-@pytest.mark.parametrize("place", [64, 79, HEADER, HEADER + 1000, HEADER + len(CONSTANTS) - 1])
-def test_changed_constants(library: Path, place: int) -> None:
-    byte = library.with_suffix(".weights").read_bytes()[place]
-    change(library.with_suffix(".weights"), place, bytes([byte ^ 128]))
+@pytest.mark.parametrize("position", [64, 79, HEADER, HEADER + 1000, HEADER + len(CONSTANTS) - 1])
+def test_changed_constants(library: Path, position: int) -> None:
+    byte = library.with_suffix(".weights").read_bytes()[position]
+    change(library.with_suffix(".weights"), position, bytes([byte ^ 128]))
     with pytest.raises(LoadError, match="is damaged, or was changed after it was encrypted"):
         load(library, weights_key=KEY)
 
@@ -233,12 +233,12 @@ def test_a_library_takes_its_constants_from_memory(library: Path) -> None:
     memory = np.frombuffer(CONSTANTS + bytes(128), np.uint8).copy()
     start = -memory.ctypes.data % 64
     memory[start : start + len(CONSTANTS)] = np.frombuffer(CONSTANTS, np.uint8)
-    place, size = memory.ctypes.data + start, len(CONSTANTS)
-    assert create(library, constants=place, constant_bytes=size) == (0, "")
-    assert create(library, constants=place + 8, constant_bytes=size)[0] == 1
-    assert create(library, constants=place, constant_bytes=size - 1)[1].endswith(f"but the network has {size}")
+    position, size = memory.ctypes.data + start, len(CONSTANTS)
+    assert create(library, constants=position, constant_bytes=size) == (0, "")
+    assert create(library, constants=position + 8, constant_bytes=size)[0] == 1
+    assert create(library, constants=position, constant_bytes=size - 1)[1].endswith(f"but the network has {size}")
     memory[start + 5] ^= 1
-    assert create(library, constants=place, constant_bytes=size)[0] == 7
+    assert create(library, constants=position, constant_bytes=size)[0] == 7
     status, said = create(library)
     assert status == 7 and "is encrypted: decrypt it, and give what is in it in nnefc_options.constants" in said
 

@@ -94,7 +94,7 @@ def system(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
 HERE = {"Linux": ".so", "macOS": ".dylib", "Windows": ".dll"}
 
 
-def test_libraries_of_other_systems_are_told_by_name(system: str, tmp_path: Path) -> None:
+def test_libraries_of_other_systems_are_reported_by_name(system: str, tmp_path: Path) -> None:
     others = {"Linux": elf(62), "macOS": mach_o(0x01000007), "Windows": pe(0x8664), "WebAssembly": b"\0asm\1\0\0\0"}
     del others[system]
     for name, content in others.items():
@@ -102,13 +102,13 @@ def test_libraries_of_other_systems_are_told_by_name(system: str, tmp_path: Path
         assert f"was compiled for {name}, but this is {system}: compile the model for this machine" in text
 
 
-def test_libraries_for_other_processors_are_told_by_name(system: str, tmp_path: Path) -> None:
+def test_libraries_for_other_processors_are_reported_by_name(system: str, tmp_path: Path) -> None:
     content = {"Linux": elf(183), "macOS": mach_o(0x0100000C), "Windows": pe(0xAA64)}[system]
     text = refusal(tmp_path / "net.so", content)
     assert "was compiled for aarch64, but this is x86_64: compile the model for this machine" in text
 
 
-def test_other_files_of_nnefc_are_told_from_libraries(system: str, tmp_path: Path) -> None:
+def test_other_files_of_nnefc_are_reported_from_libraries(system: str, tmp_path: Path) -> None:
     write = f"write a shared one, nnefc compile MODEL -o net{HERE[system]}"
     assert f"is a static library, to be linked into a program: {write}" in refusal(tmp_path / "net.a", b"!<arch>\n")
     assert "load the library that was written beside it" in refusal(tmp_path / "net.weights", b"NNEFCWTS" + bytes(99))

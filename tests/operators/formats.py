@@ -111,8 +111,10 @@ def _from_nnef(computation: Computation) -> Network:
     ]
     for name, value in computation.constants.items():
         kind = _NNEF_TYPES[value.dtype.kind]
-        items = ", ".join(repr(item).lower() if kind == "logical" else repr(item) for item in value.ravel().tolist())
-        lines.append(f"{name} = constant<{kind}>(shape = {list(value.shape)}, value = [{items}]);")
+        elements = ", ".join(
+            repr(element).lower() if kind == "logical" else repr(element) for element in value.ravel().tolist()
+        )
+        lines.append(f"{name} = constant<{kind}>(shape = {list(value.shape)}, value = [{elements}]);")
     made = ", ".join(names)
     if computation.nnef.startswith(("split(", "unstack(")):
         made = f"[{made}]"

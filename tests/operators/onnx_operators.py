@@ -123,9 +123,9 @@ def _votes(x: Array) -> Array:
 
 def _quantized(x: Array) -> Array:
     """Rounded to bytes by its own range, as `DynamicQuantizeLinear` does it."""
-    least, most = min(x.min(), 0.0), max(x.max(), 0.0)
-    step = (most - least) / 255
-    zero = np.clip(np.rint(-least / step), 0, 255)
+    minimum, maximum = min(x.min(), 0.0), max(x.max(), 0.0)
+    step = (maximum - minimum) / 255
+    zero = np.clip(np.rint(-minimum / step), 0, 255)
     return np.asarray((np.clip(np.rint(x / step) + zero, 0, 255) - zero) * step)
 
 
@@ -224,7 +224,7 @@ ELSEWHERE: Mapping[str, tuple[str, str]] = {
         ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
         (f"{_ONNX}/test_operators_random.py", "random: the generator's words, and how numbers are spread"),
     ),
-    "ImageDecoder": (f"{_ONNX}/test_onnx_images.py", "takes files of pictures"),
+    "ImageDecoder": (f"{_ONNX}/test_onnx_images.py", "takes files of images"),
     "StringNormalizer": (f"{_ONNX}/test_onnx_text.py", "strings"),
     "com.microsoft.Tokenizer": (f"{_ONNX}/test_onnx_text.py", "strings"),
     "ai.onnx.ml.CategoryMapper": (f"{_ONNX}/test_onnx_labels.py", "strings"),

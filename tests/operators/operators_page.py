@@ -128,7 +128,7 @@ def _kinds_of(root: object, name: str) -> set[type[Operator]]:
         return set(wrapped)
     level, seen, aside = [root], set[int](), set[type[Operator]]()
     while level:
-        named = [value for item in level for value in _named(item, name) if id(value) not in seen]
+        named = [value for element in level for value in _named(element, name) if id(value) not in seen]
         seen |= set(map(id, named))
         kinds = {value for value in [*level, *named] if isinstance(value, type) and issubclass(value, Operator)}
         own = {kind for kind in kinds if kind.__name__.lower() == name.replace("_", "").lower()}
@@ -171,7 +171,7 @@ def _named(function: object, name: str) -> Iterable[object]:
             held += value
         elif isinstance(value, ModuleType) and value.__name__.startswith("nnefc.operators."):
             held += [getattr(value, used) for used in names if hasattr(value, used)]
-    nested = [item for value in held if isinstance(value, tuple) for item in value]
+    nested = [element for value in held if isinstance(value, tuple) for element in value]
     return [value.func if isinstance(value, functools.partial) else value for value in (*values, *held, *nested)]
 
 

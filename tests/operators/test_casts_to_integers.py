@@ -54,8 +54,8 @@ def wanted(value: float, dtype: str) -> int:
     bits = int(dtype.lstrip("uint"))
     wide = 64 if dtype in ("int64", "uint32", "uint64") else 32
     large = dtype == "uint64" and value >= 2.0**63
-    rest = value - 2.0**63 if large else value
-    whole = int(rest) if -(2.0 ** (wide - 1)) <= rest < 2.0 ** (wide - 1) else -(2 ** (wide - 1))
+    tail = value - 2.0**63 if large else value
+    whole = int(tail) if -(2.0 ** (wide - 1)) <= tail < 2.0 ** (wide - 1) else -(2 ** (wide - 1))
     low = (whole + (2**63 if large else 0)) % 2**bits
     return low if dtype.startswith("u") or low < 2 ** (bits - 1) else low - 2**bits
 

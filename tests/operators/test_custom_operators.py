@@ -85,11 +85,11 @@ def test_attributes_have_the_types_and_defaults_of_the_fields(tmp_path: Path) ->
 def test_inputs_may_be_optional_and_many_and_results_several(tmp_path: Path) -> None:
     @custom.register(onnx=["my::SumAndCount", "my::Sums"])
     class SumAndCount(custom.CustomOperator):
-        def lower(self, at, x, start=None, *rest):
+        def lower(self, at, x, start=None, *tail):
             total = at.expr(x)
-            for other in (start, *rest):
+            for other in (start, *tail):
                 total = total if other is None else relax.op.add(total, at.expr(other))
-            return total, np.array(1 + len(rest), np.int64)
+            return total, np.array(1 + len(tail), np.int64)
 
     outputs = [info("y"), info("n", (), TensorProto.INT64)]
     proto = of_mine([node("Sums", ["x", "", "x", "x"], ["y", "n"], domain="my")], None, outputs)
@@ -100,7 +100,7 @@ def test_inputs_may_be_optional_and_many_and_results_several(tmp_path: Path) -> 
         compiled(of_mine([node("SumAndCount", ["", "x"], ["y"], domain="my")]), tmp_path)
 
 
-def test_half_floats_come_as_float32_and_leave_as_what_they_were(tmp_path: Path) -> None:
+def test_float16_come_as_float32_and_leave_as_what_they_were(tmp_path: Path) -> None:
     scale()
     half = TensorProto.FLOAT16
     proto = of_mine([node("Scale", ["x"], ["y"], domain="my")], [info("x", (2, 3), half)], [info("y", (2, 3), half)])
@@ -109,7 +109,7 @@ def test_half_floats_come_as_float32_and_leave_as_what_they_were(tmp_path: Path)
     np.testing.assert_array_equal(made, 2 * X)
 
 
-def test_a_registered_operator_takes_the_place_of_functions_and_of_the_standard(tmp_path: Path) -> None:
+def test_a_registered_operator_replaces_functions_and_of_the_standard(tmp_path: Path) -> None:
     scale()
     body = helper.make_function("my", "Scale", ["x"], ["y"], [node("Neg", ["x"], ["y"])], [helper.make_opsetid("", 21)])
     proto = of_mine([node("Scale", ["x"], ["y"], domain="my")], functions=[body])
@@ -123,7 +123,7 @@ def test_a_registered_operator_takes_the_place_of_functions_and_of_the_standard(
     np.testing.assert_array_equal(compiled(model([node("Relu", ["x"], ["y"])]), tmp_path).run({"x": X})["y"], 2 * X)
 
 
-def test_branches_and_open_sizes_have_custom_operators(tmp_path: Path) -> None:
+def test_branches_and_dynamic_sizes_have_custom_operators(tmp_path: Path) -> None:
     @custom.register(onnx="my::Shift")
     class Shift(custom.CustomOperator):
         def shape(self, x):

@@ -1,4 +1,4 @@
-"""What moves items: of arrays at compile time and of expressions, by one shape rule, as NumPy does it."""
+"""What moves elements: of arrays at compile time and of expressions, by one shape rule, as NumPy does it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nnefc.operators.tensor.shape import (
     DepthToSpace,
     Diagonal,
     Expand,
-    RepeatItems,
+    RepeatElements,
     Reshape,
     Roll,
     Slice,
@@ -55,7 +55,7 @@ MOVEMENTS: list[tuple[Operator, tuple[np.ndarray, ...], np.ndarray]] = [
     (Slice({1: (2, 0, 1)}), (X,), X[:, :0]),
     (Tile((1, 3, 2)), (X,), np.tile(X, (1, 3, 2))),
     (Tile((1, 0, 2)), (X,), np.tile(X, (1, 0, 2))),
-    (RepeatItems(3, 1), (X,), np.repeat(X, 3, 1)),
+    (RepeatElements(3, 1), (X,), np.repeat(X, 3, 1)),
     (Expand((2, 3, 4, 6)), (X[:, :1],), np.broadcast_to(X[:, :1], (2, 3, 4, 6))),
     (Roll((0, 5, -2)), (X,), np.roll(X, (0, 5, -2), (0, 1, 2))),
     (Diagonal(2), (MATRIX,), np.diagonal(MATRIX, 2)),
@@ -85,12 +85,12 @@ def computed(cases: list[tuple[Operator, tuple[np.ndarray, ...], np.ndarray]]) -
     """The results of operators on tensors that are known at run time, in one program."""
     arrays = [array for _, operands, _ in cases for array in operands]
     params = [relax.Var(f"p{i}", relax.TensorType(array.shape, str(array.dtype))) for i, array in enumerate(arrays)]
-    builder, rest = relax.BlockBuilder(), iter(params)
+    builder, tail = relax.BlockBuilder(), iter(params)
     with builder.function("main", params):
         with builder.dataflow():
             at = Emitter(builder)
             at.hint = "moved"
-            made = [at.apply(operator, *(next(rest) for _ in operands)) for operator, operands, _ in cases]
+            made = [at.apply(operator, *(next(tail) for _ in operands)) for operator, operands, _ in cases]
             result = builder.emit_output(relax.Tuple([at.expr(operand) for operand in made]))
         builder.emit_func_output(result)
     return run_in_virtual_machine(builder.finalize(), arrays)
@@ -103,7 +103,7 @@ def test_expressions_agree_with_numpy_and_with_the_shape_rule() -> None:
         assert operator.shape(*(array.shape for array in operands)) == expected.shape, operator
 
 
-@pytest.mark.parametrize(("operator", "operands", "expected"), MOVEMENTS, ids=lambda item: type(item).__name__)
+@pytest.mark.parametrize(("operator", "operands", "expected"), MOVEMENTS, ids=lambda element: type(element).__name__)
 def test_arrays_stay_arrays(operator: Operator, operands: tuple[np.ndarray, ...], expected: np.ndarray) -> None:
     made = operator.lower(Emitter(relax.BlockBuilder()), *operands)
     assert isinstance(made, np.ndarray)
@@ -163,7 +163,7 @@ def test_chosen_channels_stay_in_the_layout_of_convolutions() -> None:
     assert (after.count(" block("), after.count("unblock(")) == (1, 1)
 
 
-def test_slices_of_open_sizes_have_the_sizes_that_they_are_said_to_have() -> None:
+def test_slices_of_dynamic_sizes_have_the_sizes_that_they_are_reported_to_have() -> None:
     n = tirx.Var("n", "int64")
     with ranges({n: Range(1, 1000, 64)}):
         size, builder = Size(n), relax.BlockBuilder()

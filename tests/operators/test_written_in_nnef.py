@@ -90,7 +90,7 @@ def test_the_page_of_what_is_written_is_up_to_date(tmp_path: Path) -> None:
     assert PAGE.read_text() == page(tmp_path), "run: python tests/operators/nnef_writing_page.py"
 
 
-def test_open_sizes_are_unknown_in_nnef_and_symbols_for_tract(tmp_path: Path) -> None:
+def test_dynamic_sizes_are_unknown_in_nnef_and_symbols_for_tract(tmp_path: Path) -> None:
     made = graph(
         [node("Reshape", ["x", "shape"], ["r"]), node("Softmax", ["r"], ["y"], axis=1)],
         [info("x", ("batch", 2, 3))],
@@ -177,7 +177,7 @@ def test_a_size_that_nnef_cannot_say_names_the_operator(tmp_path: Path) -> None:
     nnefc.convert(path, tmp_path / "out.nnef")  # 0 and -1 say it
     made = graph([node("Tile", ["x", "s"], ["y"])], [info("x", (1, "n"))], [info("y", ("m", "n"))])
     made.node.insert(0, node("Shape", ["x"], ["s"]))
-    with pytest.raises(CompileError, match=r"(?i)tile.*depends on an open size") as caught:
+    with pytest.raises(CompileError, match=r"(?i)tile.*depends on a dynamic size") as caught:
         nnefc.convert(save(model(made), tmp_path), tmp_path / "out.nnef")
     assert "--registry tract_core" in (caught.value.hint or "")
 

@@ -27,9 +27,9 @@ def real(*shape: int) -> Array:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-def whole(least: int, limit: int, *shape: int) -> Array:
-    """Random integers from `least` up to `limit`, int64."""
-    return RNG.integers(least, limit, shape)
+def whole(minimum: int, limit: int, *shape: int) -> Array:
+    """Random integers from `minimum` up to `limit`, int64."""
+    return RNG.integers(minimum, limit, shape)
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def delta_rule(q: Array, k: Array, v: Array, decay: Array, beta: Array, state: A
 _X, _I, _J, _B = real(3, 5), whole(0, 50, 3, 5), whole(0, 50, 3, 5), whole(0, 2, 3, 5).astype(bool)
 _TIES = np.array([[1, 3, 3, 0], [2, 0, 0, 2]], np.float32)
 _SPECIAL = np.array([[1, np.nan, np.inf], [-np.inf, 0, -1]], np.float32)
-_PICTURE, _GRID = real(2, 3, 5, 7), RNG.uniform(-1.1, 1.1, (2, 4, 3, 2)).astype(np.float32)
+_IMAGE, _GRID = real(2, 3, 5, 7), RNG.uniform(-1.1, 1.1, (2, 4, 3, 2)).astype(np.float32)
 _RULE = (real(2, 3, 4, 8), real(2, 3, 4, 8) * 0.3, real(2, 3, 4, 8), -np.abs(real(2, 3, 4)), np.abs(real(2, 3, 4)))
 
 CASES: Sequence[Case] = [
@@ -151,10 +151,10 @@ CASES: Sequence[Case] = [
     Case("tract_core_softmax(a, axes = [1])", (_X,), lambda a: np.exp(a) / np.exp(a).sum(1, keepdims=True)),
     Case("tract_core_trilu(a, k = 1, upper = true)", (_X,), lambda a: np.triu(a, 1)),
     Case("tract_transformers_rms_norm(a, axis = 1, eps = 0.5)", (_X,), lambda a: rms_norm(a, 0.5)),
-    Case("tract_onnx_grid_sample(a, b)", (_PICTURE, _GRID), bilinear),
+    Case("tract_onnx_grid_sample(a, b)", (_IMAGE, _GRID), bilinear),
     Case(
         "tract_onnx_resize(a, sizes = [2, 3, 10, 14], coord_transformer = 'asymmetric', interpolator = 'nearest')",
-        (_PICTURE,),
+        (_IMAGE,),
         lambda a: a.repeat(2, 2).repeat(2, 3),
     ),
     Case("square(a)", (_X,), lambda a: a * a),

@@ -136,7 +136,7 @@ def test_a_dump_after_a_pass_goes_to_standard_output_without_a_folder(
     assert out.startswith("# ") and "_fuse.py\n" in out and "def main" in out
 
 
-def test_a_name_that_no_pass_has_is_told_with_the_nearest(model: Path) -> None:
+def test_a_name_that_no_pass_has_is_reported_with_the_nearest(model: Path) -> None:
     with pytest.raises(CompileError, match=r"there is no pass 'fold afine'\nhint: did you mean 'fold affine'"):
         nnefc.compile(model, dump_after=["fold afine"])
 

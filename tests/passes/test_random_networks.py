@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from random_dynamic_networks import random_open_case
+from random_dynamic_networks import random_dynamic_case
 from random_networks import random_case
 from random_shrinking_networks import random_cut_case
 from random_structures import bytes_case, structures_case, tokens_case
@@ -48,9 +48,9 @@ def test_networks_that_once_were_wrong_are_right() -> None:
 
 
 @pytest.mark.parametrize(("seed", "name"), [(0, "llvm"), (100, "llvm -mcpu=x86-64-v3"), (102, "llvm")])
-def test_random_networks_of_open_sizes_have_the_same_values(seed: int, name: str) -> None:
+def test_random_networks_of_dynamic_sizes_have_the_same_values(seed: int, name: str) -> None:
     """Compiled once, run at ten sizes."""
-    case = random_open_case(seed, steps=10)
+    case = random_dynamic_case(seed, steps=10)
     rng = np.random.default_rng(seed)
     with compile_network(case.network, target(name)).load(threads=2) as model:
         for _ in range(10):

@@ -114,7 +114,7 @@ def test_layers_stay_in_floats_by_name_and_by_place(network: Network) -> None:
     assert integer_layers(quantized(network, found)) == 4
 
 
-def test_what_only_moves_items_is_stored_as_integers(network: Network, plan: QuantizationPlan) -> None:
+def test_what_only_moves_elements_is_stored_as_integers(network: Network, plan: QuantizationPlan) -> None:
     """The pooling between the first layers is of bytes: they are quantized before it."""
     module = quantized(network, plan).module
     calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
@@ -173,7 +173,7 @@ def test_parts_of_a_concatenation_that_only_its_maxima_are_read_of_are_not_store
     assert tensors_read(graph, [planned(layer, read, None, per_channel=True)])[0] == {layer.data: read}
 
 
-def test_networks_of_open_sizes(tmp_path: Path) -> None:
+def test_networks_of_dynamic_sizes(tmp_path: Path) -> None:
     net = Net(seed=4)
     x = net.convolution(net.convolution(net.floats(1, 3, 17, 17), 3, 16), 16, 16, groups=16)
     made = net.model([x])

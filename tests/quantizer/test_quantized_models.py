@@ -35,16 +35,16 @@ def small_model() -> tuple[onnx.ModelProto, str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With a model, data, and both files that are made of them."""
-    place = tmp_path_factory.mktemp("quantized")
+    position = tmp_path_factory.mktemp("quantized")
     model, x = small_model()
-    onnx.save(model, place / "model.onnx")
+    onnx.save(model, position / "model.onnx")
     data = np.random.default_rng(7).standard_normal((5, 3, 15, 15), np.float32)
-    np.savez(place / "data.npz", **{x: data})
+    np.savez(position / "data.npz", **{x: data})
     for output in ("small.nnef", "small.onnx"):
-        report = nnefc.quantize(place / "model.onnx", place / output, calibrate=place / "data.npz")
+        report = nnefc.quantize(position / "model.onnx", position / output, calibrate=position / "data.npz")
     assert [layer.decibels is not None for layer in report.layers] == [True] * 6
     assert 0 < next(iter(report.outputs.values())) < 0.05
-    return place
+    return position
 
 
 def data_of(folder: Path) -> tuple[str, np.ndarray]:
@@ -99,7 +99,7 @@ def last_layer(folder: Path) -> tuple[float, np.ndarray]:
 
 
 def enlarging_model() -> tuple[onnx.ModelProto, str]:
-    """A picture at half the size beside itself, as in U-Net."""
+    """An image at half the size beside itself, as in U-Net."""
     net = Net(seed=5)
     x = net.floats(1, 3, 12, 12)
     a = net.convolution(x, 3, 16)

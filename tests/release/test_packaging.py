@@ -177,7 +177,7 @@ def test_python_m_nnefc_is_the_command_line() -> None:
 
 
 def test_the_locked_packages_are_those_that_the_project_asks_for() -> None:
-    """Of all goals of make; `make lock` writes them anew."""
+    """Of all goals of make; `make lock` writes them again."""
     requirements = pytest.importorskip("packaging.requirements")
     first, *lines = (ROOT / "packaging" / "locked.txt").read_text().splitlines()
     assert "nnefc[dev]" in first and "x86_64" in first

@@ -80,8 +80,8 @@ def test_documented_programs_pass_pyright(folder: Path) -> None:
     if find_spec("basedpyright") is None:
         pytest.skip("needs: basedpyright")
     for number, page in enumerate(DOCUMENTED):
-        for place, text in enumerate(re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)):
-            (folder / f"page_{number}_{place}.py").write_text(text)
+        for position, text in enumerate(re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)):
+            (folder / f"page_{number}_{position}.py").write_text(text)
     for path in sorted((ROOT / "examples" / "notebooks").glob("*.ipynb")):
         cells = json.loads(path.read_text())["cells"]
         (folder / f"{path.stem}.py").write_text(
@@ -101,5 +101,5 @@ def test_documented_programs_pass_pyright(folder: Path) -> None:
     command = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "--outputjson", *programs]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     found = [each for each in json.loads(done.stdout)["generalDiagnostics"] if each["severity"] == "error"]
-    places = [(Path(each["file"]).name, each["range"]["start"]["line"]) for each in found]
-    assert places == [("wrong.py", 4), ("wrong.py", 5), ("wrong.py", 6)], found
+    positions = [(Path(each["file"]).name, each["range"]["start"]["line"]) for each in found]
+    assert positions == [("wrong.py", 4), ("wrong.py", 5), ("wrong.py", 6)], found

@@ -286,8 +286,8 @@ def test_no_random_bytes_end_the_server(libraries: dict[str, Path]) -> None:
     with serving({"rows": libraries["rows"]}) as server:
         for _ in range(150):
             body = bytearray(right)
-            for place in rng.integers(0, len(body), 3):
-                body[place] = rng.integers(0, 256)
+            for position in rng.integers(0, len(body), 3):
+                body[position] = rng.integers(0, 256)
             cut = bytes(body[: rng.integers(0, len(body) + 1)])
             header = {} if rng.integers(2) else {"Inference-Header-Content-Length": str(rng.integers(0, len(body)))}
             assert post(server, INFER, cut, **header)[0] in (200, 400)
@@ -310,8 +310,8 @@ async def random_messages(port: int, rng: np.random.Generator) -> set[str]:
         infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         for _ in range(150):
             body = bytearray(request)
-            for place in rng.integers(0, len(body), 2):
-                body[place] = rng.integers(0, 256)
+            for position in rng.integers(0, len(body), 2):
+                body[position] = rng.integers(0, 256)
             try:
                 await infer(bytes(body[: rng.integers(0, len(body) + 1)]))
                 found.add("OK")
@@ -344,7 +344,7 @@ def test_every_session_is_made_before_the_first_request(libraries: dict[str, Pat
         assert len(served._pool._made) == 3
 
 
-def test_a_network_that_is_loaded_anew_counts_with_the_one_before() -> None:
+def test_a_network_that_is_loaded_again_counts_with_the_one_before() -> None:
     metrics = Metrics()
     before, after = metrics.of("n", "1"), metrics.of("n", "1")
     before.admitted(1)

@@ -150,7 +150,7 @@ def changed(**changes: Any) -> dict[str, Any]:
         (GOOD | {"parameters": []}, '"parameters" is no object'),
     ],
 )
-def test_requests_that_are_not_right_are_told_why(server: Any, body: Any, words: str) -> None:
+def test_requests_that_are_not_right_are_reported_why(server: Any, body: Any, words: str) -> None:
     status, said = post(server, "/v2/models/rows/infer", body)
     assert status == 400 and words in said["error"], said
     assert post(server, "/v2/models/rows/infer", GOOD)[0] == 200

@@ -125,7 +125,7 @@ def test_two_requests_of_one_connection_that_come_together(libraries: dict[str, 
 
 def test_arriving_requests_are_bounded_by_address_and_bytes() -> None:
     ended: list[str] = []
-    incoming = Incoming(per_address=2, most=4, most_bytes=100)
+    incoming = Incoming(per_address=2, maximum=4, max_bytes=100)
     entries = {name: incoming.begin(name[0], lambda name=name: ended.append(name)) for name in ("a1", "a2", "b1")}
     incoming.begin("a", lambda: None)
     assert ended == ["a1"]

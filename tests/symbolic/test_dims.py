@@ -9,27 +9,27 @@ from itertools import permutations
 import pytest
 from tvm import te, tirx
 
-from nnefc.frontends.dynamic_shapes import OpenDimensions, leaving_open
+from nnefc.frontends.dynamic_shapes import DynamicDimensions, dynamic_shape_context
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import (
     LARGEST,
     Dimension,
-    OpenSize,
+    DynamicSize,
     Range,
     Size,
     bounds,
     broadcast,
     ceil_div,
     dimension,
-    item_count,
+    element_count,
     known_less,
     may_exceed,
     named,
     ranges,
+    size_hint,
     substituted,
-    typical,
 )
-from nnefc.symbolic.refinement import Narrowing, narrowed
+from nnefc.symbolic.refinement import Refinement, narrowed
 
 N, H, W = (tirx.Var(name, "int64") for name in "nhw")
 
@@ -126,7 +126,7 @@ def test_a_comparison_that_the_ranges_leave_open_is_refused_with_its_sizes() -> 
 def test_products_of_sizes_without_a_largest_one_have_names() -> None:
     """Their bounds are those of int64, which the ends of TVM's ranges do not reach."""
     variables = [tirx.Var(name, "int64") for name in "abcdef"]
-    with ranges({var: OpenSize().values for var in variables}):
+    with ranges({var: DynamicSize().values for var in variables}):
         count = math.prod(Size(var) for var in variables)
         assert bounds(count)[1] > 1 << 40
         assert bounds(named("e", count)) == (1, 1 << 40)
@@ -140,7 +140,7 @@ def test_questions_have_answers_where_comparisons_have_none() -> None:
 
 def test_typical_sizes_are_those_of_typical_dimensions() -> None:
     n, h, w = map(dimension, (N, H, W))
-    assert (typical(item_count((n, 3, h, w // 4))), typical(7)) == (3 * 224 * 80, 7)
+    assert (size_hint(element_count((n, 3, h, w // 4))), size_hint(7)) == (3 * 224 * 80, 7)
 
 
 def test_dimensions_of_two_operands_are_those_of_the_one_that_is_not_repeated() -> None:
@@ -153,7 +153,7 @@ def test_sizes_can_be_written_with_other_dimensions() -> None:
     assert substituted(5, {H: 1}) == 5
 
 
-def test_an_open_size_is_never_taken_for_a_number() -> None:
+def test_an_dynamic_size_is_never_taken_for_a_number() -> None:
     h = dimension(H)
     assert not isinstance(h, int)
     for use in (int, range, float, lambda size: [0] * size):
@@ -161,30 +161,30 @@ def test_an_open_size_is_never_taken_for_a_number() -> None:
             use(h)
 
 
-def test_tensors_of_tvm_have_open_sizes() -> None:
+def test_tensors_of_tvm_have_dynamic_sizes() -> None:
     shape: tuple[Dimension, ...] = (dimension(N), 3, (dimension(H) + 1) // 2)
     assert [dimension(size) for size in te.placeholder(shape).shape] == list(shape)
 
 
-def test_variables_that_nothing_is_said_about_are_no_less_than_nothing() -> None:
+def test_variables_that_nothing_is_reported_about_are_no_less_than_nothing() -> None:
     size = Size(tirx.Var("other", "int64"))
     assert size >= 0
     assert may_exceed(1, size)
 
 
 def test_a_name_stands_for_a_size_without_bounds_too() -> None:
-    vast, least = named("e", dimension(N) * dimension(H) * dimension(W) * (1 << 40)), named("e", dimension(N))
+    vast, minimum = named("e", dimension(N) * dimension(H) * dimension(W) * (1 << 40)), named("e", dimension(N))
     assert bounds(named("e", dimension(N) * (dimension(H) - 3)))[0] == 0
-    assert bounds(vast)[1] >= 1 << 40 and typical(vast) == 224 * 320 << 40
-    assert bounds(least) == (1, 64) and typical(least) == 1
+    assert bounds(vast)[1] >= 1 << 40 and size_hint(vast) == 224 * 320 << 40
+    assert bounds(minimum) == (1, 64) and size_hint(minimum) == 1
 
 
-def compared(narrowing: Narrowing) -> tuple[bool, bool, list[tuple[str, int, int]]]:
+def compared(narrowing: Refinement) -> tuple[bool, bool, list[tuple[str, int, int]]]:
     """A network that asks twice how large a dimension is, of typically 30; and what it becomes."""
-    made = OpenDimensions(narrowing)
-    h, w = made.size("h", OpenSize(likely=30)), made.size("w", OpenSize())
-    with leaving_open(made.all(), {"x": (h, w)}):
-        return h // 2 > 48, h >= 5, [(each.name, each.least, each.most) for each in made.all()]
+    made = DynamicDimensions(narrowing)
+    h, w = made.size("h", DynamicSize(likely=30)), made.size("w", DynamicSize())
+    with dynamic_shape_context(made.all(), {"x": (h, w)}):
+        return h // 2 > 48, h >= 5, [(each.name, each.minimum, each.maximum) for each in made.all()]
 
 
 def test_a_dimension_that_a_comparison_depends_on_is_narrowed_to_the_sizes_around_the_typical_one() -> None:
@@ -194,10 +194,10 @@ def test_a_dimension_that_a_comparison_depends_on_is_narrowed_to_the_sizes_aroun
 
 
 def test_dimensions_that_decide_a_comparison_together_are_named() -> None:
-    def build(narrowing: Narrowing) -> bool:
-        made = OpenDimensions(narrowing)
-        h, w = made.size("h", OpenSize(3, 50)), made.size("w", OpenSize(2, 9))
-        with leaving_open(made.all(), {"x": (h, w)}):
+    def build(narrowing: Refinement) -> bool:
+        made = DynamicDimensions(narrowing)
+        h, w = made.size("h", DynamicSize(3, 50)), made.size("w", DynamicSize(2, 9))
+        with dynamic_shape_context(made.all(), {"x": (h, w)}):
             return h * w > 48
 
     with pytest.raises(CompileError, match="depends on whether") as error:

@@ -106,7 +106,7 @@ def run_on(machine: Machine, artifact: Artifact, inputs: Mapping[str, np.ndarray
         done = _run(machine, artifact, inputs, Path(name))
         assert done.returncode == 0, f"{machine.name}: {done.returncode} {done.stderr[-2000:]}"
         shapes: list[tuple[int, ...]] = [tensor.shape for tensor in artifact.outputs]
-        if artifact.description.is_open:
+        if artifact.description.is_dynamic:
             shapes = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
         return {
             tensor.name: np.fromfile(Path(name) / f"out{i}", _dtype(tensor)).reshape(shape)
@@ -142,7 +142,7 @@ def _run(
     for tensor, path in zip(artifact.inputs, sources, strict=True):
         np.ascontiguousarray(inputs[tensor.name], _dtype(tensor)).tofile(path)
     words = list(map(str, sources))
-    if artifact.description.is_open:
+    if artifact.description.is_dynamic:
         shapes = (inputs[tensor.name].shape for tensor in artifact.inputs)
         words = [f"{path}@{'x'.join(map(str, shape))}" for path, shape in zip(words, shapes, strict=True)]
     command = [*_program(machine, artifact, folder), *words, *map(str, results)]
@@ -165,7 +165,7 @@ def _program(machine: Machine, artifact: Artifact, folder: Path) -> list[str]:
         return [*machine.command, str(_opener(artifact.target.zig_target)), str(folder / f"network{suffix}")]
     artifact.export(folder / "network.a")
     program = folder / "program"
-    flags = ["-static"] * (not machine.root) + ["-DOPEN_SIZES"] * artifact.description.is_open
+    flags = ["-static"] * (not machine.root) + ["-DOPEN_SIZES"] * artifact.description.is_dynamic
     _compile(artifact.target.zig_target, [*flags, str(_PROGRAM), str(folder / "network.a"), *_LIBRARIES], program)
     return [*machine.command, str(program)]
 

@@ -139,29 +139,29 @@ def test_loops_of_the_rest_of_a_block_are_limited() -> None:
             assert not ranges.is_inside(768 * (128 * block + 8 * row + 16), number(768 * 197))
 
 
-def test_items_of_tables_are_within_their_ranges_and_conditions() -> None:
+def test_elements_of_tables_are_within_their_ranges_and_conditions() -> None:
     ranges, i = Ranges(), tirx.Var("i", "int64")
     table = tirx.decl_buffer((10,), "int32", name="table")
     ranges.tables[table] = (-1, 99)
     with ranges.within(loop(i, 10)):
-        item = tirx.BufferLoad(table, [i])
-        assert isinstance(item, TensorLoad)
-        channel = item.astype("int64")
-        place = channel // 16 * 320 + channel % 16
-        assert not ranges.is_inside(place, number(7 * 320))
+        element = tirx.BufferLoad(table, [i])
+        assert isinstance(element, TensorLoad)
+        channel = element.astype("int64")
+        position = channel // 16 * 320 + channel % 16
+        assert not ranges.is_inside(position, number(7 * 320))
         with ranges.under(channel >= 0):
-            assert ranges.is_inside(place, number(6 * 320 + 16))
-            assert not ranges.is_inside(place, number(6 * 320 + 3))
+            assert ranges.is_inside(position, number(6 * 320 + 16))
+            assert not ranges.is_inside(position, number(6 * 320 + 3))
 
 
-def test_items_and_quotients_are_0_where_a_check_fails() -> None:
+def test_elements_and_quotients_are_0_where_a_check_fails() -> None:
     ranges, i, n = Ranges(), tirx.Var("i", "int64"), tirx.Var("n", "int64")
     table = tirx.decl_buffer((10,), "int64", name="table")
     ranges.tables[table] = (5, 10)
     with ranges.within(loop(i, 8)), ranges.under(tirx.And(n >= 0, n < 6)):
-        item = tirx.BufferLoad(table, [i])
-        assert ranges.is_inside(item, number(11))
-        assert not ranges.is_inside(item - 5, number(6))
+        element = tirx.BufferLoad(table, [i])
+        assert ranges.is_inside(element, number(11))
+        assert not ranges.is_inside(element - 5, number(6))
         quotient = tirx.FloorDiv(i + 20, n)
         assert not ranges.is_inside(quotient - 4, number(100))
         with ranges.under(n > 0):
@@ -169,23 +169,23 @@ def test_items_and_quotients_are_0_where_a_check_fails() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
-def test_items_of_tables_may_be_far_apart(dtype: str) -> None:
+def test_elements_of_tables_may_be_far_apart(dtype: str) -> None:
     ranges, i, limits = Ranges(), tirx.Var("i", "int64"), np.iinfo(dtype)
     table = tirx.decl_buffer((10,), dtype, name="table")
     ranges.tables[table] = (int(limits.min), int(limits.max))
     with ranges.within(loop(i, 10)):
-        item = tirx.BufferLoad(table, [i]).astype("int64")
-        assert ranges.is_inside(item, number(256)) == (dtype == "uint8")
+        element = tirx.BufferLoad(table, [i]).astype("int64")
+        assert ranges.is_inside(element, number(256)) == (dtype == "uint8")
 
 
-def test_items_of_tables_at_changing_places_have_no_name() -> None:
+def test_elements_of_tables_at_changing_positions_have_no_name() -> None:
     ranges, i = Ranges(), tirx.Var("i", "int64")
-    table, places = (tirx.decl_buffer((10,), "int64", name=name) for name in ("table", "places"))
+    table, positions = (tirx.decl_buffer((10,), "int64", name=name) for name in ("table", "places"))
     ranges.tables[table] = (0, 9)
     with ranges.within(loop(i, 10)):
-        item = tirx.BufferLoad(table, [tirx.BufferLoad(places, [i])])
-        with ranges.under(item < 5):
-            assert not ranges.is_inside(item, number(5))
+        element = tirx.BufferLoad(table, [tirx.BufferLoad(positions, [i])])
+        with ranges.under(element < 5):
+            assert not ranges.is_inside(element, number(5))
 
 
 def test_indices_that_may_overflow_are_not_proved() -> None:

@@ -1,4 +1,4 @@
-"""The page that `nnefc profile --html` writes: the kernels as a graph, and where time and memory go, as pictures."""
+"""The page that `nnefc profile --html` writes: the kernels as a graph, and where time and memory go, as images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["profile_page"]
 
 _WIDTH = 1000
-_MOST_ROWS = 40
+_MAX_ROWS = 40
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,15 @@ Row = Sequence[str]
 
 def _table(rows: Iterable[Row]) -> str:
     """The first row is the head; the first cell of each is a text, the others are numbers."""
-    head, *rest = rows
+    head, *tail = rows
 
     def line(row: Row, kind: str) -> str:
-        cells = (f"<{kind}{' class=n' if place else ''}>{escape(cell)}</{kind}>" for place, cell in enumerate(row))
+        cells = (
+            f"<{kind}{' class=n' if location else ''}>{escape(cell)}</{kind}>" for location, cell in enumerate(row)
+        )
         return f"<tr>{''.join(cells)}</tr>"
 
-    return f"<table>{line(head, 'th')}{''.join(line(row, 'td') for row in rest)}</table>"
+    return f"<table>{line(head, 'th')}{''.join(line(row, 'td') for row in tail)}</table>"
 
 
 def _by(timed: Sequence[_Timed], whole: float, key: Callable[[_Timed], str]) -> list[Row]:
@@ -108,8 +110,8 @@ def _by(timed: Sequence[_Timed], whole: float, key: Callable[[_Timed], str]) -> 
     for each in timed:
         groups.setdefault(key(each), []).append(each)
     rows: list[Row] = [("", "share of the time", "places", "GFLOP/s", "GB/s")]
-    ordered = sorted(groups.items(), key=lambda item: -sum(each.time.seconds for each in item[1]))
-    for name, members in ordered[:_MOST_ROWS]:
+    ordered = sorted(groups.items(), key=lambda element: -sum(each.time.seconds for each in element[1]))
+    for name, members in ordered[:_MAX_ROWS]:
         seconds = sum(each.time.seconds for each in members)
         operations = sum(each.said.operations * each.time.calls for each in members)
         moved = sum(each.said.bytes * each.time.calls for each in members)
@@ -134,15 +136,15 @@ def _roofline(timed: Sequence[_Timed], roofs: Roofs) -> str:
     dots = [each for each in timed if each.operation_rate and each.said.bytes]
     if not dots:
         return "<p>The sizes of this network are open: compile it with --shape for a roofline.</p>"
-    most = max(roofs.operations, *(each.operation_rate for each in dots))
+    maximum = max(roofs.operations, *(each.operation_rate for each in dots))
     intensities = [each.said.operations / each.said.bytes for each in dots]
     x = _Axis(min(0.1, *intensities), max(200.0, *intensities), 60, _WIDTH - 20)
-    y = _Axis(min(most / 1e5, *(each.operation_rate for each in dots)), most * 1.5, 330, 10)
+    y = _Axis(min(maximum / 1e5, *(each.operation_rate for each in dots)), maximum * 1.5, 330, 10)
     total = sum(each.time.seconds for each in dots)
     parts = [x.lines(10, 330, "{:g}", "x"), y.lines(60, _WIDTH - 20, "{:g} GFLOP/s", "y", 1e-9)]
     ridge = roofs.operations / roofs.bytes
-    corners = [(x.least, x.least * roofs.bytes), (ridge, roofs.operations), (x.most, roofs.operations)]
-    points = " ".join(f"{x.at(a):.1f},{y.at(b):.1f}" for a, b in corners if a >= x.least)
+    corners = [(x.minimum, x.minimum * roofs.bytes), (ridge, roofs.operations), (x.maximum, roofs.operations)]
+    points = " ".join(f"{x.at(a):.1f},{y.at(b):.1f}" for a, b in corners if a >= x.minimum)
     parts.append(f'<polyline class="roof" points="{points}" fill="none" stroke="#c0392b" stroke-width="1.5"/>')
     for each, intensity in zip(dots, intensities, strict=True):
         size = 3 + 14 * math.sqrt(each.time.seconds / total)
@@ -155,34 +157,34 @@ def _roofline(timed: Sequence[_Timed], roofs: Roofs) -> str:
     words = (
         f"<p>The line is what this machine did in NumPy: {1e-9 * roofs.operations:,.0f} GFLOP/s in a product of "
         f"matrices of float32, and {1e-9 * roofs.bytes:,.1f} GB/s in a copy of what no cache holds. Kernels in "
-        "integers or half floats, and those whose operands are in caches, may be above it.</p>"
+        "integers or 16-bit floats, and those whose operands are in caches, may be above it.</p>"
     )
     return _svg(365, "".join(parts)) + words
 
 
 class _Axis:
-    """A logarithmic axis from `start` to `end` on the picture."""
+    """A logarithmic axis from `start` to `end` on the image."""
 
-    def __init__(self, least: float, most: float, start: float, end: float) -> None:
-        self.least, self.most = least, most
-        self._low = math.log10(least)
-        self._scale = (end - start) / max(1e-9, math.log10(most) - self._low)
+    def __init__(self, minimum: float, maximum: float, start: float, end: float) -> None:
+        self.minimum, self.maximum = minimum, maximum
+        self._low = math.log10(minimum)
+        self._scale = (end - start) / max(1e-9, math.log10(maximum) - self._low)
         self._start = start
 
     def at(self, value: float) -> float:
-        return self._start + (math.log10(max(value, self.least)) - self._low) * self._scale
+        return self._start + (math.log10(max(value, self.minimum)) - self._low) * self._scale
 
     def lines(self, first: float, last: float, text: str, axis: str, unit: float = 1.0) -> str:
         """A line and a number at each power of ten."""
         parts = []
-        for power in range(math.ceil(self._low), math.floor(math.log10(self.most)) + 1):
-            place, label = self.at(10.0**power), escape(text.format(unit * 10.0**power))
+        for power in range(math.ceil(self._low), math.floor(math.log10(self.maximum)) + 1):
+            location, label = self.at(10.0**power), escape(text.format(unit * 10.0**power))
             if axis == "x":
-                line = f'<line x1="{place:.1f}" x2="{place:.1f}" y1="{first}" y2="{last}" stroke="#e3e6ea"/>'
-                parts.append(f'{line}<text x="{place:.1f}" y="{last + 14}" text-anchor="middle">{label}</text>')
+                line = f'<line x1="{location:.1f}" x2="{location:.1f}" y1="{first}" y2="{last}" stroke="#e3e6ea"/>'
+                parts.append(f'{line}<text x="{location:.1f}" y="{last + 14}" text-anchor="middle">{label}</text>')
             else:
-                line = f'<line x1="{first}" x2="{last}" y1="{place:.1f}" y2="{place:.1f}" stroke="#e3e6ea"/>'
-                parts.append(f'{line}<text x="{first}" y="{place - 3:.1f}">{label}</text>')
+                line = f'<line x1="{first}" x2="{last}" y1="{location:.1f}" y2="{location:.1f}" stroke="#e3e6ea"/>'
+                parts.append(f'{line}<text x="{first}" y="{location - 3:.1f}">{label}</text>')
         return "".join(parts)
 
 
@@ -195,14 +197,14 @@ def _constants(timed: Sequence[_Timed]) -> str:
                 key = operand.index, operand.offset or 0
                 sizes.setdefault(key, (operand.bytes, operand.type, each.hint))
     rows: list[Row] = [("of", "type", "bytes")]
-    rows += [(hint, type_, f"{size:,}") for size, type_, hint in sorted(sizes.values(), reverse=True)[:_MOST_ROWS]]
+    rows += [(hint, type_, f"{size:,}") for size, type_, hint in sorted(sizes.values(), reverse=True)[:_MAX_ROWS]]
     return _table(rows)
 
 
 def _kernels(timed: Sequence[_Timed], whole: float, run: TracedRun) -> str:
     heads = ("computes", "share of the time", "µs a call", "calls", "threads", "GFLOP/s", "GB/s", "kernel", "rule")
     rows: list[Row] = [heads]
-    for place, each in sorted(enumerate(timed), key=lambda item: -item[1].time.seconds):
+    for location, each in sorted(enumerate(timed), key=lambda element: -element[1].time.seconds):
         time, said = each.time, each.said
         rows.append(
             (
@@ -210,7 +212,7 @@ def _kernels(timed: Sequence[_Timed], whole: float, run: TracedRun) -> str:
                 f"{100 * time.seconds / whole:.1f} %",
                 f"{1e6 * time.seconds / max(1, time.calls):,.1f}",
                 f"{time.calls:,}",
-                f"{run.busy_in[place]:.2f}" if run.busy_in[place] else "-",
+                f"{run.busy_in[location]:.2f}" if run.busy_in[location] else "-",
                 _rate(said.operations * time.calls, time.seconds),
                 _rate(said.bytes * time.calls, time.seconds),
                 said.kernel,

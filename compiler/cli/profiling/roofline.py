@@ -9,7 +9,7 @@ from dataclasses import dataclass
 __all__ = ["Roofs", "measured_roofs"]
 
 _SIDE = 768  # of square matrices
-_ITEMS = 1 << 24  # of float32, 64 MiB: more than caches hold
+_ELEMENTS = 1 << 24  # of float32, 64 MiB: more than caches hold
 _REPEATS = 4
 
 
@@ -26,7 +26,7 @@ def measured_roofs() -> Roofs:
     import numpy as np
 
     matrix = np.ones((_SIDE, _SIDE), np.float32)
-    product, source = np.empty_like(matrix), np.ones(_ITEMS, np.float32)
+    product, source = np.empty_like(matrix), np.ones(_ELEMENTS, np.float32)
     target = np.empty_like(source)
     multiplied = _best(lambda: np.matmul(matrix, matrix, out=product))
     copied = _best(lambda: np.copyto(target, source))

@@ -1,4 +1,4 @@
-"""The picture of one run in the page of `nnefc profile`: kernels and threads over time, and below them the workspace.
+"""The image of one run in the page of `nnefc profile`: kernels and threads over time, and below them the workspace.
 
 It is one SVG, which the page's script stretches along the axis of time; so all texts stand beside it.
 """
@@ -23,18 +23,18 @@ _WIDTH = 1000.0
 _ROW, _APART = 22.0, 4.0
 _FLAT_ROW = 5.0
 """Of each thread, where there are many."""
-_MOST_HIGH = 24
+_MAX_HIGH = 24
 _MEMORY_HEIGHT = 180.0
-_MOST_BARS = 40_000
-"""In the picture; shorter ones that follow each other are drawn as one."""
+_MAX_BARS = 40_000
+"""In the image; shorter ones that follow each other are drawn as one."""
 
 
 def timeline(run: TracedRun) -> str:
-    """The picture and what is to be said of it."""
+    """The image and what is to be said of it."""
     if not run.calls:
         return "<p>The run had no calls of kernels.</p>"
     count = len(run.threads)
-    high = _ROW if count <= _MOST_HIGH else _FLAT_ROW
+    high = _ROW if count <= _MAX_HIGH else _FLAT_ROW
     rows: list[tuple[str, float, Sequence[Piece]]] = [("kernels", _ROW, run.calls)]
     for number, pieces in enumerate(run.threads):
         share = f"{100 * run.busy[number] / max(run.seconds, 1e-12):.0f} %"
@@ -55,18 +55,16 @@ def timeline(run: TracedRun) -> str:
         f"{escape(run.name(kernel))}, {_threads(run, kernel)}</title></path>"
         for kernel, paths in sorted(bars.items())
     )
-    places, label = _workspace(run, scale, y)
-    if places:
+    locations, label = _workspace(run, scale, y)
+    if locations:
         labels.append(f'<div style="top:{y:.0f}px">{label}</div>')
         y += _MEMORY_HEIGHT
-    picture = (
+    image = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:.0f} {y:.0f}" height="{y:.0f}" '
         f'preserveAspectRatio="none" stroke="#5b6570" stroke-width=".7" data-seconds="{run.seconds:.9f}">'
-        f"{drawn}{places}</svg>"
+        f"{drawn}{locations}</svg>"
     )
-    return (
-        f'<div class="time"><div class="rows">{"".join(labels)}</div>{picture}<p class="span"></p></div>{_words(run)}'
-    )
+    return f'<div class="time"><div class="rows">{"".join(labels)}</div>{image}<p class="span"></p></div>{_words(run)}'
 
 
 def _words(run: TracedRun) -> str:
@@ -74,7 +72,8 @@ def _words(run: TracedRun) -> str:
     share = 100 * sum(run.busy) / (count * whole)
     return (
         f"<p>{1e3 * run.seconds:.3f} ms from the first call to the end of the last, of which the session's {count} "
-        f"thread{'s' * (count > 1)} computed {share:.0f} %. A bar of a thread is a piece of a loop that is shared out, "
+        f"thread{'s' * (count > 1)} computed {share:.0f} %. A bar of a thread is a piece of a loop that is "
+        f"distributed, "
         "or a kernel without such loops. Below lies what is in the workspace, from the kernel that writes it to the "
         "last one that reads it, at its place. Turn the wheel to zoom, drag to move, point at a bar for what it is.</p>"
     )
@@ -87,11 +86,11 @@ def _threads(run: TracedRun, kernel: int) -> str:
 
 def _drawn(pieces: Sequence[Piece], rows: int, seconds: float) -> Iterator[tuple[int, float, float]]:
     """The bars of a row, which are apart, in their order: kernel, begin and end."""
-    least = 2 * seconds * rows / _MOST_BARS
+    minimum = 2 * seconds * rows / _MAX_BARS
     kernel, begin, end = -1, float("-inf"), float("-inf")
     for piece in pieces:
         until = piece.begin + piece.seconds
-        if until - begin < least or (piece.kernel == kernel and piece.begin - end < least):
+        if until - begin < minimum or (piece.kernel == kernel and piece.begin - end < minimum):
             end = max(end, until)
             continue
         if kernel >= 0:

@@ -100,9 +100,9 @@ def _is_done(amount: Amount, times: Times) -> bool:
 def _turn(contender: Contender, amount: Amount, times: Times) -> None:
     """One turn on all streams, which each run for its time, or equally often."""
     if amount.runs is None:
-        seconds, most = min(TURN, amount.seconds - times.elapsed), None
+        seconds, maximum = min(TURN, amount.seconds - times.elapsed), None
     else:
-        seconds, most = math.inf, min(-(-amount.runs // TURNS), amount.runs - times.rounds)
+        seconds, maximum = math.inf, min(-(-amount.runs // TURNS), amount.runs - times.rounds)
     taken: list[list[float]] = [[] for _ in contender.streams]
     errors: list[BaseException] = []
     starting = threading.Barrier(len(contender.streams))
@@ -117,7 +117,7 @@ def _turn(contender: Contender, amount: Amount, times: Times) -> None:
                 run()
                 now = time.perf_counter()
                 own.append(now - began)
-                if now >= end or len(own) == most:
+                if now >= end or len(own) == maximum:
                     return
         except BaseException as error:
             errors.append(error)

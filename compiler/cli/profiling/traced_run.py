@@ -33,18 +33,18 @@ class TracedRun:
 
     @cached_property
     def threads(self) -> Sequence[Sequence[Piece]]:
-        """What each thread computed: its pieces of loops that are shared out, and for the first one whole calls without
-        any."""
+        """What each thread computed: its pieces of loops that are distributed, and for the first one whole calls
+        without any."""
         count = 1 + max((piece.thread for piece in self.pieces if piece.thread is not None), default=0)
         found: list[list[Piece]] = [[] for _ in range(count)]
         shared = [piece for piece in self.pieces if piece.thread is not None]
         for piece in shared:
             found[piece.thread or 0].append(piece)
-        place = 0
+        location = 0
         for call in self.calls:
-            while place < len(shared) and shared[place].begin < call.begin:
-                place += 1
-            if place == len(shared) or shared[place].begin >= call.begin + call.seconds:
+            while location < len(shared) and shared[location].begin < call.begin:
+                location += 1
+            if location == len(shared) or shared[location].begin >= call.begin + call.seconds:
                 found[0].append(call)
         found[0].sort(key=lambda piece: piece.begin)
         return found

@@ -17,13 +17,13 @@ from nnefc.frontends.nnef.language.types import Dialect
 from nnefc.symbolic.dims import Size, bounds
 from nnefc.symbolic.values import equal
 
-__all__ = ["ITEMS_A_STEP", "MAX_ITEMS", "ArithmeticProblem", "binary", "cast", "unary"]
+__all__ = ["ELEMENTS_A_STEP", "MAX_ELEMENTS", "ArithmeticProblem", "binary", "cast", "unary"]
 
-MAX_ITEMS = 1 << 22
+MAX_ELEMENTS = 1 << 22
 """Arrays and strings made at compile time are no longer than this."""
 
-ITEMS_A_STEP = 8
-"""Items of an array that are made, taken apart or compared in the time of one expression."""
+ELEMENTS_A_STEP = 8
+"""Elements of an array that are made, taken apart or compared in the time of one expression."""
 
 
 class ArithmeticProblem(Exception):
@@ -101,8 +101,8 @@ def _number(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _add(left: Any, right: Any) -> Any:
-    if isinstance(left, list | str) and len(left) + len(right) > MAX_ITEMS:
-        raise ArithmeticProblem(f"the result has more than {MAX_ITEMS} items")
+    if isinstance(left, list | str) and len(left) + len(right) > MAX_ELEMENTS:
+        raise ArithmeticProblem(f"the result has more than {MAX_ELEMENTS} elements")
     return _checked(left + right)
 
 
@@ -110,8 +110,8 @@ def _multiply(left: Any, right: Any) -> Any:
     if isinstance(left, list | str):
         if right < 0:
             raise ArithmeticProblem(f"the number of repetitions is negative: {right}")
-        if len(left) * right > MAX_ITEMS:
-            raise ArithmeticProblem(f"the result has more than {MAX_ITEMS} items")
+        if len(left) * right > MAX_ELEMENTS:
+            raise ArithmeticProblem(f"the result has more than {MAX_ELEMENTS} elements")
     return _checked(left * right)
 
 
@@ -174,5 +174,5 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
     "==": _equal,
     "!=": lambda left, right: not _equal(left, right),
-    "in": lambda left, right: any(_equal(left, item) for item in right),
+    "in": lambda left, right: any(_equal(left, element) for element in right),
 }

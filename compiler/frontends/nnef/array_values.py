@@ -18,10 +18,10 @@ from nnefc.frontends.nnef.language.types import ArrayType, TensorType, TupleType
 
 __all__ = ["with_values_as_tensors"]
 
-_MOST = 1 << 20
+_MAX = 1 << 20
 """Numbers in one array: more are in files."""
 
-_MOST_LINES = 5
+_MAX_LINES = 5
 """Lines that a warning names."""
 
 
@@ -43,8 +43,8 @@ def _spelled(lines: Sequence[int]) -> str:
     shown = [str(line) for line in dict.fromkeys(lines)]
     if len(shown) == 1:
         return f"line {shown[0]}"
-    more = f" and {len(shown) - _MOST_LINES} others" if len(shown) > _MOST_LINES else ""
-    return f"lines {', '.join(shown[:_MOST_LINES])}{more}"
+    more = f" and {len(shown) - _MAX_LINES} others" if len(shown) > _MAX_LINES else ""
+    return f"lines {', '.join(shown[:_MAX_LINES])}{more}"
 
 
 class _Rewriting:
@@ -97,12 +97,14 @@ class _Rewriting:
             case TensorType():
                 made = _constant(given, 1)
                 if made is not None:
-                    nested = any(isinstance(each, syntax.Array) for each in given.items)
+                    nested = any(isinstance(each, syntax.Array) for each in given.elements)
                     self._note(_OF_ARRAYS if nested else _OF_NUMBERS, given)
                     return made
             case ArrayType(TupleType()):
-                pairs = [syntax.Tuple(each.at, each.items) for each in given.items if isinstance(each, syntax.Array)]
-                if pairs and len(pairs) == len(given.items):
+                pairs = [
+                    syntax.Tuple(each.at, each.elements) for each in given.elements if isinstance(each, syntax.Array)
+                ]
+                if pairs and len(pairs) == len(given.elements):
                     self._note("arrays are read as tuples", given)
                     return syntax.Array(given.at, tuple(pairs))
         return given
@@ -127,10 +129,10 @@ _OF_ARRAYS = "arrays of arrays are read as constants"
 _OF_NUMBERS = "arrays of numbers are read as constants"
 
 
-def _constant(array: syntax.Array, least: int) -> syntax.Invocation | None:
+def _constant(array: syntax.Array, minimum: int) -> syntax.Invocation | None:
     """Numbers in an array of so many dimensions or more as a constant of reals; None for other arrays."""
     shape, numbers = _shape(array), _numbers(array)
-    if shape is None or len(shape) < least or not numbers or len(numbers) > _MOST:
+    if shape is None or len(shape) < minimum or not numbers or len(numbers) > _MAX:
         return None
 
     def literals(values: list[int] | list[float]) -> syntax.Array:
@@ -144,10 +146,10 @@ def _constant(array: syntax.Array, least: int) -> syntax.Invocation | None:
 
 
 def _shape(part: syntax.Expression) -> list[int] | None:
-    """How many items arrays have inside each other; None if some have more than others."""
+    """How many elements arrays have inside each other; None if some have more than others."""
     if not isinstance(part, syntax.Array):
         return []
-    shapes = [_shape(item) for item in part.items]
+    shapes = [_shape(element) for element in part.elements]
     if not shapes or any(shape is None or shape != shapes[0] for shape in shapes):
         return None
     return [len(shapes), *(shapes[0] or [])]
@@ -162,7 +164,7 @@ def _numbers(part: syntax.Expression) -> list[float] | None:
             return [value]
         case syntax.Unary(_, "-", syntax.Literal(_, int() | float() as value)):
             return [-value]
-        case syntax.Array(_, items):
-            found = [_numbers(item) for item in items]
+        case syntax.Array(_, elements):
+            found = [_numbers(element) for element in elements]
             return None if any(each is None for each in found) else [n for each in found for n in each or ()]
     return None

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from nnefc.frontends.nnef import arithmetic
-from nnefc.frontends.nnef.arithmetic import ITEMS_A_STEP, MAX_ITEMS, ArithmeticProblem
+from nnefc.frontends.nnef.arithmetic import ELEMENTS_A_STEP, MAX_ELEMENTS, ArithmeticProblem
 from nnefc.frontends.nnef.declarations import Operation, Registry
 from nnefc.frontends.nnef.environment import Environment, UserFragment, document_environment
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation
@@ -17,7 +17,7 @@ from nnefc.frontends.nnef.invocation import (
     complete,
     count_leaves,
     invoke,
-    places,
+    locations,
     written_arguments,
 )
 from nnefc.frontends.nnef.language import syntax
@@ -162,11 +162,11 @@ class _Evaluator:
         if isinstance(target, syntax.Identifier):
             frame.values[target.name] = name(target.at, target.name, value)
             return
-        if len(value) != len(target.items):
-            message = f"an array of {len(value)} items cannot be unpacked into {len(target.items)}"
+        if len(value) != len(target.elements):
+            message = f"an array of {len(value)} elements cannot be unpacked into {len(target.elements)}"
             self._fail(frame, target.at, message)
-        for item, item_value in zip(target.items, value, strict=True):
-            self._assign(item, item_value, frame, name)  # type: ignore[arg-type]
+        for element, element_value in zip(target.elements, value, strict=True):
+            self._assign(element, element_value, frame, name)  # type: ignore[arg-type]
 
     def _named(self, frame: _Frame, fresh: set[Tensor], at: int, name: str, value: Any) -> Tensor:
         """A tensor called `name` in the graph: the value itself if its statement made it, else a copy."""
@@ -208,10 +208,10 @@ class _Evaluator:
                 return frame.values[name]
             case syntax.Invocation():
                 return self._invocation(expression, frame)
-            case syntax.Array(_, items):
-                return [self._value(item, frame) for item in items]
-            case syntax.Tuple(_, items):
-                return tuple([self._value(item, frame) for item in items])
+            case syntax.Array(_, elements):
+                return [self._value(element, frame) for element in elements]
+            case syntax.Tuple(_, elements):
+                return tuple([self._value(element, frame) for element in elements])
             case syntax.Select(_, value, condition, otherwise):
                 return self._value(value if self._value(condition, frame) else otherwise, frame)
             case syntax.Binary():
@@ -255,7 +255,7 @@ class _Evaluator:
         except ArithmeticProblem as problem:
             self._fail(frame, at, str(problem))
         if isinstance(result, list | str):
-            self._spend(frame, at, len(result) // ITEMS_A_STEP)
+            self._spend(frame, at, len(result) // ELEMENTS_A_STEP)
         return result
 
     def _subscript(self, subscript: syntax.Subscript, frame: _Frame) -> Any:
@@ -274,7 +274,7 @@ class _Evaluator:
             if not 0 <= position <= len(sequence):
                 self._fail(frame, (bound or range_).at, f"the bound {value} is outside {_counted(sequence)}")
             bounds.append(position)
-        self._spend(frame, range_.at, max(0, bounds[1] - bounds[0]) // ITEMS_A_STEP)
+        self._spend(frame, range_.at, max(0, bounds[1] - bounds[0]) // ELEMENTS_A_STEP)
         return sequence[bounds[0] : bounds[1]]
 
     def _comprehension(self, comprehension: syntax.Comprehension, frame: _Frame) -> list[Any]:
@@ -282,15 +282,15 @@ class _Evaluator:
         sequences = [self._value(iterator.sequence, frame) for iterator in comprehension.iterators]
         for iterator, sequence in zip(comprehension.iterators, sequences, strict=True):
             if len(sequence) != len(sequences[0]):
-                message = f"arrays of {len(sequences[0])} and {len(sequence)} items cannot be iterated over together"
+                message = f"arrays of {len(sequences[0])} and {len(sequence)} elements cannot be iterated over together"
                 self._fail(frame, iterator.sequence.at, message)
-        items = []
+        elements = []
         for values in zip(*sequences, strict=True):
             for iterator, value in zip(comprehension.iterators, values, strict=True):
                 self._assign(iterator.target, value, frame, lambda at, name, value: value)
             if comprehension.condition is None or self._value(comprehension.condition, frame):
-                items.append(self._value(comprehension.item, frame))
-        return items
+                elements.append(self._value(comprehension.element, frame))
+        return elements
 
     def _builtin(self, builtin: syntax.Builtin, frame: _Frame) -> Any:
         argument = self._value(builtin.argument, frame)
@@ -303,7 +303,7 @@ class _Evaluator:
             case "length_of":
                 return len(argument)
             case "range_of":
-                self._spend(frame, builtin.at, len(argument) // ITEMS_A_STEP)
+                self._spend(frame, builtin.at, len(argument) // ELEMENTS_A_STEP)
                 return list(range(len(argument)))
             case name:
                 return self._arithmetic(frame, builtin.at, arithmetic.cast, name, argument, self._document.dialect)
@@ -341,7 +341,9 @@ class _Evaluator:
         if callee.definition is not None and self._expand(callee):
             # Its own rule holds too: what the definition would accept beyond it is refused in either case.
             self._check_size(arguments, frame, at)
-            invoke(callee, arguments, content, frame.source.location(at), places(callee, invocation, frame.source, at))
+            invoke(
+                callee, arguments, content, frame.source.location(at), locations(callee, invocation, frame.source, at)
+            )
             return self._fragment(self._definition(callee), arguments, content, frame, at)
         return self._standard(callee, arguments, content, frame, at, invocation)
 
@@ -402,7 +404,7 @@ class _Evaluator:
             if not isinstance(variable, Tensor) or self._producers[variable].operation.name != "variable":
                 self._fail(frame, at, "the first argument of 'update' must be a variable")
 
-        invocation = invoke(operation, arguments, content, location, places(operation, written, frame.source, at))
+        invocation = invoke(operation, arguments, content, location, locations(operation, written, frame.source, at))
         self._invocations.append(invocation)
         for tensor in invocation.tensors:
             self._producers[tensor] = invocation
@@ -423,13 +425,14 @@ class _Evaluator:
             raise CompileError(message, location=frame.source.location(at), notes=notes)
 
     def _check_size(self, arguments: Mapping[str, Value], frame: _Frame, at: int) -> None:
-        """Arrays that share their items can be larger than all memory when taken apart; looking at each takes time."""
+        """Arrays that share their elements can be larger than all memory when taken apart; looking at each takes
+        time."""
         for name, value in arguments.items():
             if isinstance(value, list | tuple):
-                count = count_leaves(value, MAX_ITEMS)
-                if count > MAX_ITEMS:
-                    self._fail(frame, at, f"'{name}' has more than {MAX_ITEMS} items")
-                self._spend(frame, at, count // ITEMS_A_STEP)
+                count = count_leaves(value, MAX_ELEMENTS)
+                if count > MAX_ELEMENTS:
+                    self._fail(frame, at, f"'{name}' has more than {MAX_ELEMENTS} elements")
+                self._spend(frame, at, count // ELEMENTS_A_STEP)
 
 
 _CONTENTS: dict[type, str] = {bool: "logical", int: "integer", float: "scalar"}
@@ -441,5 +444,5 @@ def _tensor(value: Any) -> Tensor:
 
 
 def _counted(sequence: str | list[Any] | tuple[Any, ...]) -> str:
-    what = "characters" if isinstance(sequence, str) else "items"
+    what = "characters" if isinstance(sequence, str) else "elements"
     return f"a sequence of {len(sequence)} {what}"

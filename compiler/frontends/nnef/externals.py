@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
-from nnefc.frontends.dynamic_shapes import OpenInputs
+from nnefc.frontends.dynamic_shapes import DynamicInputs
 from nnefc.frontends.nnef.arithmetic import ArithmeticProblem, binary
 from nnefc.frontends.nnef.language import syntax
-from nnefc.ir.network import OpenDimension
-from nnefc.ir.outline import OpenTensor
-from nnefc.symbolic.dims import Dimension, OpenSize
-from nnefc.symbolic.refinement import Narrowing
+from nnefc.ir.network import DynamicDimension
+from nnefc.ir.outline import DynamicTensor
+from nnefc.symbolic.dims import Dimension, DynamicSize
+from nnefc.symbolic.refinement import Refinement
 
-__all__ = ["declared_inputs", "open_shapes", "written_shape"]
+__all__ = ["declared_inputs", "dynamic_shapes", "written_shape"]
 
 _DTYPES = {"scalar": "float32", "integer": "int32", "logical": "bool"}
 
 
-def declared_inputs(graph: syntax.Graph, given: Mapping[str, tuple[int, ...]]) -> Iterator[OpenTensor]:
+def declared_inputs(graph: syntax.Graph, given: Mapping[str, tuple[int, ...]]) -> Iterator[DynamicTensor]:
     """The graph's inputs as the document, or else the user, says."""
     externals = {
         assignment.target.name: assignment.value
@@ -29,17 +29,18 @@ def declared_inputs(graph: syntax.Graph, given: Mapping[str, tuple[int, ...]]) -
     for name in (identifier.name for identifier in graph.inputs):
         call = externals.get(name)
         dtype = _DTYPES.get((call.content if call else None) or "scalar", "float32")
-        yield OpenTensor(name, dtype, tuple(given[name]) if name in given else written_shape(call))
+        yield DynamicTensor(name, dtype, tuple(given[name]) if name in given else written_shape(call))
 
 
-def open_shapes(
-    graph: syntax.Graph, given: Mapping[str, tuple[int | OpenSize, ...]], narrowing: Narrowing
-) -> tuple[dict[str, tuple[Dimension, ...]], tuple[OpenDimension, ...]]:
-    """The shapes of inputs that are given or that the document leaves open, by name; and the open dimensions in them.
+def dynamic_shapes(
+    graph: syntax.Graph, given: Mapping[str, tuple[int | DynamicSize, ...]], narrowing: Refinement
+) -> tuple[dict[str, tuple[Dimension, ...]], tuple[DynamicDimension, ...]]:
+    """The shapes of inputs that are given or that the document leaves open, by name; and the dynamic dimensions in
+    them.
 
-    An input whose shape is written as it is has no place among them.
+    An input whose shape is written as it is has no location among them.
     """
-    opened = OpenInputs(narrowing)
+    opened = DynamicInputs(narrowing)
     shapes = {name: opened.shape(name, shape) for name, shape in given.items()}
     for tensor in declared_inputs(graph, {}):
         declared = tuple(size if isinstance(size, int) else None for size in tensor.shape or ())
@@ -52,17 +53,17 @@ def written_shape(call: syntax.Invocation | None) -> tuple[int | None, ...]:
     """The sizes of `shape = […]`, None for 0, which stands for unknown; none if they do not follow from literals."""
     for argument in call.arguments if call else ():
         if argument.name in (None, "shape") and isinstance(argument.value, syntax.Array):
-            sizes = [_size(item) for item in argument.value.items]
+            sizes = [_size(element) for element in argument.value.elements]
             return tuple(size or None for size in sizes) if None not in sizes else ()
     return ()
 
 
-def _size(item: syntax.Expression) -> int | None:
+def _size(element: syntax.Expression) -> int | None:
     """An integer that literals alone say."""
     found: object = None
-    match item:
+    match element:
         case syntax.Literal():
-            found = item.value
+            found = element.value
         case syntax.Binary(_, sign, left, right):
             sides = _size(left), _size(right)
             with suppress(ArithmeticProblem, KeyError, TypeError):

@@ -15,13 +15,13 @@ import numpy.typing as npt
 from tvm import relax
 from tvm.ir import GenericConst
 
-from nnefc.frontends.dynamic_shapes import leaving_open
+from nnefc.frontends.dynamic_shapes import dynamic_shape_context
 from nnefc.frontends.nnef import operations as _operations  # noqa: F401  (fills STANDARD)
 from nnefc.frontends.nnef.declarations import STANDARD, Operation, nearest_name
 from nnefc.frontends.nnef.dynamic.interpreter import Limits
 from nnefc.frontends.nnef.dynamic.network import dynamic_network
 from nnefc.frontends.nnef.evaluation import MAX_DEPTH, MAX_OPERATIONS, MAX_STEPS, evaluate, keep_whole
-from nnefc.frontends.nnef.externals import open_shapes
+from nnefc.frontends.nnef.externals import dynamic_shapes
 from nnefc.frontends.nnef.files.archive import ModelFiles, open_model
 from nnefc.frontends.nnef.files.quantization import Quantization, QuantizedBy, parse_quantization
 from nnefc.frontends.nnef.files.resources import document_text
@@ -39,15 +39,15 @@ from nnefc.frontends.nnef.operations.lowering import DTYPES, Lowering, Operand, 
 from nnefc.frontends.nnef.properties import properties_of
 from nnefc.frontends.nnef.quantized_tensors import Codes, grid_of
 from nnefc.frontends.nnef.relaxed_shapes import allowing
-from nnefc.ir.network import MAX_ITEMS, Network, State
+from nnefc.ir.network import MAX_ELEMENTS, Network, State
 from nnefc.operators.base import shape_of
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.nn.block_quantization import BlockTensor
-from nnefc.operators.recording import note_name, note_place
+from nnefc.operators.recording import note_location, note_name
 from nnefc.operators.tensor.shape import Copy
 from nnefc.support.diagnostics import CompileError, warn
-from nnefc.symbolic.dims import Dimension, OpenSize, known_less
-from nnefc.symbolic.refinement import Narrowing, narrowed
+from nnefc.symbolic.dims import Dimension, DynamicSize, known_less
+from nnefc.symbolic.refinement import Refinement, narrowed
 
 __all__ = ["document_of", "load", "read_document"]
 
@@ -62,7 +62,7 @@ def load(
     path: Path | str,
     *,
     random_weights: int | None = None,
-    shape: Mapping[str, tuple[int | OpenSize, ...]] | None = None,
+    shape: Mapping[str, tuple[int | DynamicSize, ...]] | None = None,
     graph: str | None = None,
     dialect: str | None = None,
     pedantic: bool = False,
@@ -86,10 +86,10 @@ def load(
         output_tensors: names of tensors to return in place of the graph's own outputs.
         max_depth: how many fragments may be expanded inside each other.
         max_operations: how many operations the flattened graph may have.
-        is_tied: whether open sizes that broadcast are one size.
+        is_tied: whether dynamic sizes that broadcast are one size.
 
     Raises:
-        CompileError: anything in the model or the arguments that does not fit; with the place and a way out.
+        CompileError: anything in the model or the arguments that does not fit; with the location and a way out.
     """
     if random_weights is not None and random_weights < 0:
         raise CompileError(f"the seed of random weights must not be negative, it is {random_weights}")
@@ -97,21 +97,21 @@ def load(
         document = read_document(files, dialect, pedantic)
         chosen = choose_graph(document, graph)
 
-        def build(narrowing: Narrowing) -> Network:
+        def build(narrowing: Refinement) -> Network:
             if document.is_dynamic:
                 limits = Limits(max_depth, max_operations, max(MAX_STEPS, _STEPS_AN_OPERATION * max_operations))
                 return dynamic_network(
                     document, chosen, files, shape or {}, limits, output_tensors, narrowing, random_weights, scan_states
                 )
-            shapes, opened = open_shapes(chosen, shape or {}, narrowing)
-            with leaving_open(opened, shapes):
+            shapes, opened = dynamic_shapes(chosen, shape or {}, narrowing)
+            with dynamic_shape_context(opened, shapes):
                 with _lenient(files, pedantic):
                     flat = _flatten(document, shapes, graph, max_depth, max_operations, _lowered_by_definition)
                 _check_sizes(flat)
                 quantization = _quantization(files, flat.dialect)
                 values = load_variables(flat, files, quantization, random_weights)
                 network = build_network(flat, values, _outputs(flat, output_tensors), quantization)
-                return replace(network, open_dimensions=opened)
+                return replace(network, dynamic_dimensions=opened)
 
         network, narrowing = narrowed(build, is_tied)
         metadata = properties_of(document)
@@ -177,7 +177,7 @@ def _flatten(
 
 
 def read_document(files: ModelFiles, dialect: str | None, pedantic: bool, needs_values: bool = True) -> syntax.Document:
-    """The document of a model; what it breaks without a doubt of what is meant is mended, with warnings.
+    """The document of a model; what it breaks without a doubt of what is meant is fixed, with warnings.
 
     Without `needs_values` the files of variables may be missing.
 
@@ -199,8 +199,8 @@ def _warn_of(notes: Iterable[str], files: ModelFiles) -> None:
 
 
 def _number_of(files: ModelFiles, label: str, needed: bool) -> float | None:
-    """The one item of a variable's file; where values are not needed and there is no file, any number; None for others,
-    and for integers that stand for reals."""
+    """The one element of a variable's file; where values are not needed and there is no file, any number; None for
+    others, and for integers that stand for reals."""
     name = f"{label.removeprefix('/')}.dat"
     found = files.find(name)
     if found is None:
@@ -231,9 +231,9 @@ def _quantization(files: ModelFiles, dialect: Dialect) -> Quantization:
 def _check_sizes(flat: FlatGraph) -> None:
     for invocation in flat.invocations:
         for tensor in invocation.tensors:
-            if known_less(MAX_ITEMS, math.prod(tensor.shape)):
+            if known_less(MAX_ELEMENTS, math.prod(tensor.shape)):
                 raise CompileError(
-                    f"the tensor '{tensor.name}' of shape {list(tensor.shape)} has more than {MAX_ITEMS} items",
+                    f"the tensor '{tensor.name}' of shape {list(tensor.shape)} has more than {MAX_ELEMENTS} elements",
                     location=invocation.location,
                 )
 
@@ -337,7 +337,7 @@ def _lower(
             return
     tensors = invocation.tensors
     lowering.hint = tensors[0].name
-    note_place(f"'{invocation.operation.name}' in {invocation.location}")
+    note_location(f"'{invocation.operation.name}' in {invocation.location}")
     try:
         made = invocation.operation.lower(lowering, invocation.args)
     except CompileError as error:
@@ -361,7 +361,7 @@ def _quantize(
 ) -> None:
     """Let results that `graph.quant` has an entry for stand for what they are rounded to.
 
-    The items of a variable's file are rounded already if they are marked so; states are as they are given.
+    The elements of a variable's file are rounded already if they are marked so; states are as they are given.
     """
     label = invocation.args.label if invocation.operation.name == "variable" else None
     if label is not None and (label in states or isinstance(values[label], Codes)):
@@ -371,7 +371,7 @@ def _quantize(
         if by is None or tensor.content != "scalar":
             continue
         grid, value = grid_of(by, tensor.shape), lowering.operand(tensor)
-        note_place(f"the entry of '{tensor.name}' in graph.quant")
+        note_location(f"the entry of '{tensor.name}' in graph.quant")
         if grid is not None:
             lowering.hint = tensor.name
             lowering.bind(tensor, grid.applied(lowering, value))
@@ -413,7 +413,7 @@ def _by_definition(lowering: Lowering, tensor: Tensor, value: Operand, by: Quant
 
 
 def _parameter(by: QuantizedBy, name: str, argument: list[Any]) -> Array:
-    """A parameter with items for channels; dimensions match from the first one."""
+    """A parameter with elements for channels; dimensions match from the first one."""
     return np.array(argument, np.int32 if name == "zero_point" else np.float32)
 
 

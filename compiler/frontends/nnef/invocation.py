@@ -18,7 +18,7 @@ from nnefc.ir.outline import shape_option
 from nnefc.support.diagnostics import CompileError, Location
 from nnefc.symbolic.dims import known_less
 
-__all__ = ["ExternalShapes", "complete", "count_leaves", "invoke", "places", "written_arguments"]
+__all__ = ["ExternalShapes", "complete", "count_leaves", "invoke", "locations", "written_arguments"]
 
 _MAX_VOLUME = 1 << 48
 _MAX_RANK = 32
@@ -32,16 +32,16 @@ def written_arguments(signature: Signature, invocation: syntax.Invocation) -> di
     return {argument.name or parameter.name: argument.value for parameter, argument in pairs}
 
 
-def places(
+def locations(
     operation: Operation, invocation: syntax.Invocation | None, source: Source, at: int
 ) -> Callable[[str], Location]:
     """Where the argument of a parameter is written; where the invocation is, if the parameter has its default."""
 
-    def place(parameter: str) -> Location:
+    def index(parameter: str) -> Location:
         written = {} if invocation is None else written_arguments(operation.signature, invocation)
         return source.location(written[parameter].at if parameter in written else at)
 
-    return place
+    return index
 
 
 def complete(signature: Signature, given: Mapping[str, Value]) -> dict[str, Value]:
@@ -59,10 +59,10 @@ def count_leaves(value: Any, limit: int) -> int:
     count = 0
     pending = [value]
     while pending and count <= limit:
-        item = pending.pop()
-        if isinstance(item, list | tuple):
-            pending += item
-            count += not item
+        element = pending.pop()
+        if isinstance(element, list | tuple):
+            pending += element
+            count += not element
         else:
             count += 1
     return count
@@ -73,14 +73,14 @@ def invoke(
     arguments: Mapping[str, Value],
     content: str,
     location: Location,
-    place: Callable[[str], Location],
+    index: Callable[[str], Location],
 ) -> Invocation:
     """Invoke an operation with checked types.
 
     Args:
         content: what `?` stands for; "" if the operation is not generic.
-        location: the place of the invocation; its results have it too.
-        place: the place of a parameter's argument, for errors about it; that of the invocation if it has none.
+        location: the location of the invocation; its results have it too.
+        place: the location of a parameter's argument, for errors about it; that of the invocation if it has none.
 
     Raises:
         CompileError: the shape rule refuses the arguments, or a result is larger than any memory.
@@ -89,7 +89,7 @@ def invoke(
     try:
         shapes: Any = operation.shape(Arguments(arguments, content))
     except ShapeError as error:
-        at = location if error.parameter is None else place(error.parameter)
+        at = location if error.parameter is None else index(error.parameter)
         notes = tuple(_origins(arguments))
         message = _shorten(f"'{operation.name}': {error.message}")
         raise CompileError(message, location=at, hint=error.hint, notes=notes) from None
@@ -105,7 +105,7 @@ def invoke(
                 if len(shape) > MAX_RESULTS:
                     message = f"'{operation.name}': {len(shape)} results are more than {MAX_RESULTS}"
                     raise CompileError(message, location=location)
-                results[result.name] = [_result(operation, result_content, item, location) for item in shape]
+                results[result.name] = [_result(operation, result_content, element, location) for element in shape]
             case other:
                 raise TypeError(f"the standard operation {operation.name} has a result of type {other}")
     return Invocation(operation, arguments, results, content if signature.generic else None, location)

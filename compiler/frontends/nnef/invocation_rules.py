@@ -102,7 +102,7 @@ class InvocationRules(Reporter):
     def _positional_attributes(self, callee: Callee) -> bool:
         """Whether attributes may be given by position.
 
-        The provisional standard says that only tensors may, and then calls `sum_of(items[1:])` for an array of
+        The provisional standard says that only tensors may, and then calls `sum_of(elements[1:])` for an array of
         scalars: so fragments without any tensor parameter may be called that way there.
         """
         return (
@@ -191,8 +191,8 @@ def _value_type(value: Value | Missing) -> Type | None:
     """The type of a default's value."""
     match value:
         case list():
-            item = common_type([type_ for type_ in map(_value_type, value) if type_ is not None])
-            return EMPTY_ARRAY if item is None else ArrayType(item)
+            element = common_type([type_ for type_ in map(_value_type, value) if type_ is not None])
+            return EMPTY_ARRAY if element is None else ArrayType(element)
         case tuple():
             return TupleType(tuple([type_ for type_ in map(_value_type, value) if type_ is not None]))
         case _:
@@ -208,9 +208,9 @@ def _deduced(formal: Type, actual: Type | None) -> list[str]:
             return ["?"]
         case TensorType("?"), TensorType(content) if content:
             return [content]
-        case ArrayType(item), ArrayType(actual_item) if item is not None and actual_item is not None:
-            return _deduced(item, actual_item)
-        case TupleType(items), TupleType(actual_items) if len(items) == len(actual_items):
-            return [found for pair in zip(items, actual_items, strict=True) for found in _deduced(*pair)]
+        case ArrayType(element), ArrayType(actual_element) if element is not None and actual_element is not None:
+            return _deduced(element, actual_element)
+        case TupleType(elements), TupleType(actual_elements) if len(elements) == len(actual_elements):
+            return [found for pair in zip(elements, actual_elements, strict=True) for found in _deduced(*pair)]
         case _:
             return []

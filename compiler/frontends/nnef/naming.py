@@ -56,9 +56,9 @@ def rename(graph: FlatGraph, names: Names) -> FlatGraph:
             case Tensor():
                 return renamed[value]
             case list():
-                return [final(item) for item in value]
+                return [final(element) for element in value]
             case tuple():
-                return tuple([final(item) for item in value])
+                return tuple([final(element) for element in value])
             case _:
                 return value
 

@@ -16,12 +16,12 @@ from nnefc.frontends.nnef.frontend import document_of, read_document
 from nnefc.frontends.nnef.language import syntax
 from nnefc.frontends.nnef.language.checking import choose_graph
 from nnefc.frontends.nnef.operations.lowering import DTYPES
-from nnefc.ir.outline import OpenTensor, Outline, range_option, shape_option
+from nnefc.ir.outline import DynamicTensor, Outline, range_option, shape_option
 
 __all__ = ["outline"]
 
 _SOURCES = ("external", "variable", "constant", "tract_core_external")
-_ITEM_BYTES = 4  # of a trained value in the compiled network, however the file stores it
+_ELEMENT_BYTES = 4  # of a trained value in the compiled network, however the file stores it
 
 
 def outline(
@@ -50,7 +50,7 @@ def outline(
     operations = Counter(call.name for call in _invocations(chosen.body))
     variables = [written_shape(call) for call in _invocations(chosen.body) if call.name == "variable"]
     parameters = sum(math.prod(e for e in sizes if isinstance(e, int)) for sizes in variables if sizes)
-    outputs = tuple(OpenTensor(output.name, "", None) for output in chosen.outputs)
+    outputs = tuple(DynamicTensor(output.name, "", None) for output in chosen.outputs)
     return _outline(chosen.name, _about(document), inputs, outputs, operations, parameters, option)
 
 
@@ -67,7 +67,7 @@ def _about(document: syntax.Document) -> str:
 
 def _of_flat(flat: FlatGraph) -> Outline:
     inputs, outputs = (
-        tuple(OpenTensor(tensor.name, DTYPES[tensor.content], tensor.shape) for tensor in tensors)
+        tuple(DynamicTensor(tensor.name, DTYPES[tensor.content], tensor.shape) for tensor in tensors)
         for tensors in (flat.inputs, flat.outputs)
     )
     operations = Counter(invocation.operation.name for invocation in flat.invocations)
@@ -86,15 +86,15 @@ def _of_flat(flat: FlatGraph) -> Outline:
 def _outline(
     name: str,
     about: str,
-    inputs: tuple[OpenTensor, ...],
-    outputs: tuple[OpenTensor, ...],
+    inputs: tuple[DynamicTensor, ...],
+    outputs: tuple[DynamicTensor, ...],
     operations: Counter[str],
     parameters: int,
     option: str,
 ) -> Outline:
     counts = {name: count for name, count in operations.items() if name not in _SOURCES}
-    ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-    bytes_ = _ITEM_BYTES * parameters
+    ordered = dict(sorted(counts.items(), key=lambda element: (-element[1], element[0])))
+    bytes_ = _ELEMENT_BYTES * parameters
     ranges = range_option(inputs) if option else ""
     return Outline(name, about, inputs, outputs, ordered, parameters, bytes_, option=option, range_option=ranges)
 

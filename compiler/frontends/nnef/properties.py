@@ -41,12 +41,12 @@ def spelled_comments(metadata: Mapping[str, str]) -> str:
     """Returns a comment of a line for each pair; long values are cut off."""
     lines = []
     for key, value in metadata.items():
-        spelled = repr(value) if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]!r} … ({len(value):,} characters)"
+        spelled = repr(value) if len(value) <= _MAX_SHOWN else f"{value[:_MAX_SHOWN]!r} … ({len(value):,} characters)"
         lines.append(f"# {repr(key)[1:-1]}: {spelled}\n")
     return "".join(lines)
 
 
-_MOST_SHOWN = 1000
+_MAX_SHOWN = 1000
 
 
 def _escaped(text: str) -> str:
@@ -57,8 +57,8 @@ def _escaped(text: str) -> str:
 def _pairs(assignment: Assignment) -> Iterator[tuple[str, str]]:
     if not isinstance(assignment.value, Array):
         return
-    for item in assignment.value.items:
-        match item:
+    for element in assignment.value.elements:
+        match element:
             case Tuple(_, (Literal(_, str() as key), Literal(_, value))):
                 yield _unescaped(key), _unescaped(value) if isinstance(value, str) else str(value).lower()
 

@@ -33,7 +33,7 @@ class Grid:
     """What integers stand for: `(code - zero) * scale`.
 
     Attributes:
-        scale, zero: float32 and the integers' type; one, or one for each place along `axis`.
+        scale, zero: float32 and the integers' type; one, or one for each location along `axis`.
         dtype: uint8 or int8.
         lowest: the least code, which is not the type's where codes are symmetric.
         axis: None for one scale.

@@ -57,8 +57,8 @@ class _Reading:
             return node
         types = self._types(node)
         given = tuple(
-            self._argument(argument, types.get(argument.name if argument.name is not None else place))
-            for place, argument in enumerate(node.arguments)
+            self._argument(argument, types.get(argument.name if argument.name is not None else location))
+            for location, argument in enumerate(node.arguments)
         )
         changed = any(one is not other for one, other in zip(given, node.arguments, strict=True))
         return replace(node, arguments=given) if changed else node
@@ -74,11 +74,11 @@ class _Reading:
         return replace(argument, value=syntax.Literal(value.at, float(number)))
 
     def _number(self, made: syntax.Invocation) -> float | None:
-        """The one item of a constant or a variable of rank 0; None for others."""
+        """The one element of a constant or a variable of rank 0; None for others."""
         given = {argument.name: argument.value for argument in made.arguments}
         if (
             not isinstance(shape := given.get("shape"), syntax.Array)
-            or shape.items
+            or shape.elements
             or made.content not in (None, "scalar")
         ):
             return None

@@ -27,7 +27,7 @@ __all__ = [
 class Tensor:
     """One tensor of a flattened graph; two are equal only if they are the same one.
 
-    `content` is "scalar", "integer" or "logical". `location` is the place of the invocation that makes it.
+    `content` is "scalar", "integer" or "logical". `location` is the location of the invocation that makes it.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Tensor:
 
 
 Value: TypeAlias = "int | float | bool | str | list[Any] | tuple[Any, ...] | Tensor"
-"""`integer`, `scalar`, `logical`, `string`, arrays (list), tuples, tensors. Items are Values again."""
+"""`integer`, `scalar`, `logical`, `string`, arrays (list), tuples, tensors. Elements are Values again."""
 
 Shape: TypeAlias = tuple[int, ...]
 Shapes: TypeAlias = Shape | list[Shape] | Mapping[str, Shape | list[Shape]]
@@ -60,7 +60,8 @@ MISSING: Final = Missing.MISSING
 class ShapeError(Exception):
     """Arguments of an operation that do not fit together.
 
-    Raised by shape rules; whoever invoked the operation adds the place. `parameter` names the culprit, if there is one.
+    Raised by shape rules; whoever invoked the operation adds the location. `parameter` names the culprit, if there is
+    one.
     """
 
     def __init__(self, message: str, parameter: str | None = None, *, hint: str | None = None) -> None:

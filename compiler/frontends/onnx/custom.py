@@ -53,8 +53,8 @@ def custom_schema(node: NodeDef) -> onnx.defs.OpSchema | None:
 
 def _parameter(formal: Input, kind: str) -> onnx.defs.OpSchema.FormalParameter:
     option = _Option.Variadic if formal.variadic else _Option.Optional if formal.optional else _Option.Single
-    least = {"min_arity": 0} if formal.variadic else {}
-    return _Schema.FormalParameter(formal.name, kind, param_option=option, is_homogeneous=False, **least)
+    minimum = {"min_arity": 0} if formal.variadic else {}
+    return _Schema.FormalParameter(formal.name, kind, param_option=option, is_homogeneous=False, **minimum)
 
 
 def _attribute(attribute: Attribute) -> onnx.defs.OpSchema.Attribute:

@@ -17,14 +17,14 @@ from nnefc.frontends.onnx.files.model import NodeDef
 from nnefc.frontends.onnx.operator import Context, Origin
 from nnefc.frontends.onnx.symbolic_values import computed, sizes_array
 from nnefc.frontends.onnx.values import AnyValue, Array, Value
-from nnefc.operators.tensor.data_dependent_sizes import counted
+from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.tensor.shape import Reshape, Slice
 from nnefc.symbolic.dims import Dimension, Size, any_number, expression, is_known, narrower_ranges, variables
 
 __all__ = ["distance_of", "note_integers", "sizes_of"]
 
-_MOST_ITEMS = 8
-"""Of tensors that items are taken from as sizes."""
+_MAX_ELEMENTS = 8
+"""Of tensors that elements are taken from as sizes."""
 
 
 def note_integers(
@@ -45,26 +45,26 @@ def note_integers(
 
 
 def _may_be_sizes(value: AnyValue) -> bool:
-    if not isinstance(value, Value) or not is_known(*value.shape) or math.prod(value.shape) > _MOST_ITEMS:
+    if not isinstance(value, Value) or not is_known(*value.shape) or math.prod(value.shape) > _MAX_ELEMENTS:
         return False
     return value.array is not None or value.sizes is not None or value.dtype in ("int32", "int64", "bool")
 
 
 def sizes_of(ctx: Context, value: Value, name: str) -> Array | None:
-    """The items of a tensor as sizes, those that the data tell called `name`; None if it cannot hold sizes."""
+    """The elements of a tensor as sizes, those that the data tell called `name`; None if it cannot hold sizes."""
     return _followed(ctx, value, lambda told: _taken(ctx, told, name))
 
 
 def distance_of(ctx: Context, start: Value, limit: Value) -> Dimension | None:
-    """`limit - start` of tensors of one item, where no more than sizes of inputs are in it; None elsewhere.
+    """`limit - start` of tensors of one element, where no more than sizes of inputs are in it; None elsewhere.
 
-    What the data tell, and may be negative, cancels then: `Range(a, a + n)` has n items, whatever a is.
+    What the data tell, and may be negative, cancels then: `Range(a, a + n)` has n elements, whatever a is.
     """
     numbers: dict[tuple[relax.Expr, int], Dimension] = {}
 
     def number(told: Value) -> Array:
         assert told.expr is not None
-        keys = [(told.expr, place) for place in range(math.prod(told.shape))]
+        keys = [(told.expr, location) for location in range(math.prod(told.shape))]
         for key in keys:
             if key not in numbers:
                 numbers[key] = any_number(f"number{len(numbers)}")
@@ -82,7 +82,7 @@ def distance_of(ctx: Context, start: Value, limit: Value) -> Dimension | None:
 
 
 def _followed(ctx: Context, value: Value, told: Callable[[Value], Array]) -> Array | None:
-    """The items of a tensor as sizes, with what `told` makes of those that only the data tell."""
+    """The elements of a tensor as sizes, with what `told` makes of those that only the data tell."""
     if value.sizes is not None:
         return value.sizes
     array = ctx.constant(value)
@@ -100,15 +100,15 @@ def _followed(ctx: Context, value: Value, told: Callable[[Value], Array]) -> Arr
 
 
 def _taken(ctx: Context, value: Value, name: str) -> Array:
-    """The items as sizes that only the data tell."""
+    """The elements as data-dependent sizes."""
     assert value.expr is not None
     flat = ctx.apply(Reshape((math.prod(value.shape),)), value)
-    items = []
-    for place in range(math.prod(value.shape)):
-        key = value.expr, place, tuple(ctx.at.chosen_by)
+    elements = []
+    for location in range(math.prod(value.shape)):
+        key = value.expr, location, tuple(ctx.at.chosen_by)
         found = next((frame.sizes[key] for frame in ctx.at.frames if key in frame.sizes), None)
         if found is None:
-            found = counted(ctx.at, ctx.expr(ctx.apply(Slice({0: (place, 1, 1)}), flat)), None, name)
+            found = data_dependent_size(ctx.at, ctx.expr(ctx.apply(Slice({0: (location, 1, 1)}), flat)), None, name)
             ctx.at.frames[-1].sizes[key] = found
-        items.append(found)
-    return sizes_array(items, value.shape)
+        elements.append(found)
+    return sizes_array(elements, value.shape)

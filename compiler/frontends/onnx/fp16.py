@@ -1,13 +1,13 @@
-"""Half floats are computed in float32: few processors have arithmetic on them.
+"""16-bit floats are computed in float32: few processors have arithmetic on them.
 
     h = Conv(x, W)    float16           h = conv2d(astype(x, float32), float32 W)     float32
     y = Relu(h)       float16     →     y = relu(h)                                   float32
     return y                            return astype(y, float16)
 
-An operator's results are not rounded to the half float's type: they are more precise than the model asks for, and no
+An operator's results are not rounded to the 16-bit float's type: they are more precise than the model asks for, and no
 conversion stands between two operators. They are rounded where the program must have the type itself: in outputs,
-states, and what goes in and out of bodies. A `Cast` to a half float is what the model itself asks for: it rounds, and
-gives infinity where a number is too large. What only moves numbers that are stored as half floats leaves them so.
+states, and what goes in and out of bodies. A `Cast` to a 16-bit float is what the model itself asks for: it rounds, and
+gives infinity where a number is too large. What only moves numbers that are stored as 16-bit floats leaves them so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from onnx.defs import OpSchema
 
 from nnefc.frontends.onnx.operator import AnyValue, Context, Lowering, Node, Value
-from nnefc.frontends.onnx.values import HALF_FLOATS, numpy_dtype
+from nnefc.frontends.onnx.values import FLOAT16_TYPES, numpy_dtype
 
 __all__ = ["bound_types", "lower_in_single"]
 
@@ -69,12 +69,12 @@ _MOVES = frozenset(
         "Unsqueeze",
     }
 )
-"""Operators whose results are some of their operands' items."""
+"""Operators whose results are some of their operands' elements."""
 
 
 def lower_in_single(ctx: Context, node: Node, schema: OpSchema, lowering: Lowering) -> list[AnyValue]:
-    """Lower a node, given float32 for its half floats; the results have the types that the schema says."""
-    halves = [operand for operand in node.operands if isinstance(operand, Value) and operand.dtype in HALF_FLOATS]
+    """Lower a node, given float32 for its 16-bit floats; the results have the types that the schema says."""
+    halves = [operand for operand in node.operands if isinstance(operand, Value) and operand.dtype in FLOAT16_TYPES]
     as_it_is = node.op_type in _OF_TYPES or (node.op_type in _MOVES and not any(half.wide for half in halves))
     if not halves or as_it_is:
         return _listed(lowering(ctx, node))
@@ -109,7 +109,7 @@ def bound_types(node: Node, schema: OpSchema) -> dict[str, str]:
 
 def _labelled(result: AnyValue, dtype: str | None) -> AnyValue:
     """A result as what the model takes it for."""
-    if dtype not in HALF_FLOATS or not isinstance(result, Value) or result.dtype != "float32":
+    if dtype not in FLOAT16_TYPES or not isinstance(result, Value) or result.dtype != "float32":
         return result
     if result.array is None:
         return replace(result, dtype=dtype, wide=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from nnefc.frontends.dynamic_shapes import leaving_open
+from nnefc.frontends.dynamic_shapes import dynamic_shape_context
 from nnefc.frontends.onnx.checks.scopes import check_model
 from nnefc.frontends.onnx.checks.tolerance import without_dead_nodes
 from nnefc.frontends.onnx.files.model import Graph, Model, NodeDef
@@ -37,11 +37,11 @@ from nnefc.operators.math.elementwise import Elementwise
 from nnefc.operators.recording import note_name
 from nnefc.operators.tensor.shape import Copy
 from nnefc.support.diagnostics import CompileError, warn
-from nnefc.symbolic.refinement import Narrowing, narrowed
+from nnefc.symbolic.refinement import Refinement, narrowed
 
 __all__ = ["load"]
 
-_MOST_LISTED = 10  # names in a message
+_MAX_LISTED = 10  # names in a message
 
 _NO_RUNS = np.zeros((), np.int64)
 """The first value of the state that counts runs, where random numbers are drawn."""
@@ -60,8 +60,9 @@ def load(
 ) -> Network:
     """Load an ONNX model as a network.
 
-    A sequence among the inputs or outputs becomes a tensor for each of its items, `NAME.0`, `NAME.1` and so on. Tensors
-    of types that no machine computes with (int4, float8, …) have the types that `values.STORAGE` gives for them.
+    A sequence among the inputs or outputs becomes a tensor for each of its elements, `NAME.0`, `NAME.1` and so on.
+    Tensors of types that no machine computes with (int4, float8, …) have the types that `values.STORAGE` gives for
+    them.
 
     Args:
         path: the file; data of large tensors may be in files beside it.
@@ -71,7 +72,7 @@ def load(
         output_tensors: names of values of the graph to return in place of its outputs.
         entry: None for the model's graph; `training:0` for the step of its first training.
         overridable: whether initializers that are inputs too, are inputs of the network; else they are constants.
-        is_tied: whether open sizes that broadcast are one size.
+        is_tied: whether dynamic sizes that broadcast are one size.
         is_apart: whether the network need not be right for single sizes, which it names.
 
     Raises:
@@ -174,7 +175,7 @@ class _Builder:
         is_tied: bool,
         is_apart: bool,
     ) -> Network:
-        """The network, with open dimensions as narrow as its operators need them."""
+        """The network, with dynamic dimensions as narrow as its operators need them."""
         network, narrowing = narrowed(
             lambda known: self._attempt(shape, values, output_tensors, overridable, known), is_tied, is_apart
         )
@@ -188,14 +189,14 @@ class _Builder:
         values: Mapping[str, Any] | None,
         output_tensors: tuple[str, ...],
         overridable: bool,
-        narrowing: Narrowing,
+        narrowing: Refinement,
     ) -> Network:
         graph = self._graph
         constants = set(self._states) if overridable else {*graph.initializers, *self._states}
         infos = [info for info in graph.inputs if info.name not in constants]
         borders, symbols = bind_inputs(infos, shape, values, narrowing)
         leaves = [leaf for border in borders.values() for leaf in _leaves(border)]
-        with leaving_open(symbols.opened.all(), {leaf.name: leaf.shape for leaf in leaves}):
+        with dynamic_shape_context(symbols.opened.all(), {leaf.name: leaf.shape for leaf in leaves}):
             symbols.check_formulas()
             return self._built(borders, symbols, output_tensors)
 
@@ -207,7 +208,7 @@ class _Builder:
             _check_leaf(leaf)
         params = {leaf.name: _parameter(leaf.name, leaf.shape, leaf.dtype) for leaf in leaves}
         if len(params) != len(leaves):
-            raise CompileError("two inputs of the network would have the same name: one is an item of a sequence")
+            raise CompileError("two inputs of the network would have the same name: one is an element of a sequence")
         kept = {name: _parameter(name, array.shape, str(array.dtype)) for name, array in self._states.items()}
         builder = relax.BlockBuilder()
         interpreter = Interpreter(self._model, builder, symbols)
@@ -247,7 +248,7 @@ class _Builder:
             variables=tuple(name for name in graph.initializers if name not in params and name not in self._states),
             files=self._model.files,
             controls=interpreter.context.at.controls,
-            open_dimensions=symbols.opened.all(),
+            dynamic_dimensions=symbols.opened.all(),
             counts=tuple(interpreter.context.at.counts),
             labels={name: labels for name, labels in interpreter.context.labels.items() if name in outputs},
             texts=texts,
@@ -267,7 +268,7 @@ class _Builder:
         for name in wanted:
             if name not in scope.values:
                 close = get_close_matches(name, scope.values, 1)
-                outputs = ", ".join(self._graph.output_names[:_MOST_LISTED])
+                outputs = ", ".join(self._graph.output_names[:_MAX_LISTED])
                 raise CompileError(
                     f"the model has no tensor '{name}'",
                     hint=f"did you mean '{close[0]}'?" if close else f"its outputs are {outputs}",
@@ -309,8 +310,8 @@ def _leaves(border: Border) -> Iterable[Leaf]:
         case Leaf():
             yield border
         case tuple():
-            for item in border:
-                yield from _leaves(item)
+            for element in border:
+                yield from _leaves(element)
 
 
 def _check_leaf(leaf: Leaf) -> None:
@@ -331,8 +332,8 @@ def _value(border: Border, params: Mapping[str, relax.Var]) -> AnyValue:
             return Optional(None, dtype)
         case Value() | Map():
             return border
-    items = tuple(_value(item, params) for item in border)
-    return Sequence(items, items[0].dtype if items and isinstance(items[0], Value) else "")
+    elements = tuple(_value(element, params) for element in border)
+    return Sequence(elements, elements[0].dtype if elements and isinstance(elements[0], Value) else "")
 
 
 def _tensors(name: str, value: AnyValue) -> dict[str, Value]:
@@ -344,10 +345,14 @@ def _tensors(name: str, value: AnyValue) -> dict[str, Value]:
             return {name: value}
         case Stacked(tensor):
             return {name: tensor}
-        case Optional(item):
-            return {} if item is None else _tensors(name, item)
-        case Sequence(items):
-            return {key: part for i, item in enumerate(items) for key, part in _tensors(f"{name}.{i}", item).items()}
+        case Optional(element):
+            return {} if element is None else _tensors(name, element)
+        case Sequence(elements):
+            return {
+                key: part
+                for i, element in enumerate(elements)
+                for key, part in _tensors(f"{name}.{i}", element).items()
+            }
     raise CompileError(f"the output '{name}' is a map, which a library cannot return")
 
 

@@ -1,7 +1,7 @@
 """`Gradient` of ai.onnx.preview.training: derivatives of what the graph computes, by reverse mode.
 
 The part of the program that makes `y` from `xs` and `zs` is taken out as a function of its own, differentiated by
-`relax.transform.Gradient`, and put back with the node's inputs in the place of `xs` and `zs`.
+`relax.transform.Gradient`, and put back with the node's inputs instead of `xs` and `zs`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ def _gradient(ctx: Context, node: Node) -> list[Value]:
         raise CompileError(
             f"{node.description}: it has {len(node.operands)} inputs for {len(names)} names in 'xs' and 'zs'"
         )
-    places = [_named(ctx, node, name) for name in names]
+    locations = [_named(ctx, node, name) for name in names]
     target = _named(ctx, node, node.attributes["y"])
     inputs = [value for value in node.inputs if value is not None]
-    for name, place, value in zip(names, places, inputs, strict=True):
-        if (place.dtype, place.shape) != (value.dtype, value.shape):
+    for name, location, value in zip(names, locations, inputs, strict=True):
+        if (location.dtype, location.shape) != (value.dtype, value.shape):
             raise CompileError(f"{node.description}: the input for '{name}' differs from it in type or shape")
     count = len(node.attributes["xs"])
-    if target.expr is None or not any(place.expr is not None for place in places[:count]):
+    if target.expr is None or not any(location.expr is not None for location in locations[:count]):
         raise CompileError(f"{node.description}: '{node.attributes['y']}' does not depend on what is computed")
-    function, free = _function(ctx, node, target, [ctx.expr(place) for place in places])
+    function, free = _function(ctx, node, target, [ctx.expr(location) for location in locations])
     try:
         adjoint = relax.transform.Gradient("main", list(function["main"].params[:count]))(function)["main_adjoint"]
     except REFUSALS as error:

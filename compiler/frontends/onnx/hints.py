@@ -25,7 +25,7 @@ _DOMAINS: Sequence[tuple[str, str]] = (
     ),
     (
         r"ai\.onnx\.contrib",
-        "it is of onnxruntime-extensions, which prepare text and pictures: let the program do that, and export the "
+        "it is of onnxruntime-extensions, which prepare text and images: let the program do that, and export the "
         "network alone",
     ),
     (

@@ -44,7 +44,7 @@ from nnefc.frontends.onnx.shapes import Symbols, check_declared
 from nnefc.frontends.onnx.symbolic_values import computed, result_type
 from nnefc.frontends.onnx.values import AnyValue, Array, Optional, SparseTensor, Value
 from nnefc.frontends.refusals import REFUSALS, reason_of
-from nnefc.operators.recording import note_name, note_place
+from nnefc.operators.recording import note_location, note_name
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.internal_errors import InternalError, internal_error, is_mistake
 
@@ -56,7 +56,7 @@ _MAX_NODES = 1 << 16
 _MAX_CALLS = 64
 """Functions and subgraphs inside each other."""
 
-_MOST_PLACES = 3
+_MAX_PLACES = 3
 """Nodes around the one that is wrong that an error names: the innermost."""
 
 
@@ -258,7 +258,7 @@ class Interpreter:
 
     def _apply(self, lowering: Lowering, node: Node, schema: Schema) -> list[AnyValue]:
         before, self.context.at.hint = self.context.at.hint, _hint(node.outputs)
-        note_place(node.description)
+        note_location(node.description)
         try:
             check_strings(node)
             return with_strings(node, schema, lower_in_single(self.context, node, schema, lowering))
@@ -288,7 +288,7 @@ class Interpreter:
         try:
             self.run(function.nodes, scope)
         except CompileError as error:
-            if error.message.count(" (in ") >= _MOST_PLACES:
+            if error.message.count(" (in ") >= _MAX_PLACES:
                 raise
             raise CompileError(f"{error.message} (in {node.description})", hint=error.hint) from error
         results: list[AnyValue] = []
@@ -353,7 +353,7 @@ class Interpreter:
 def _of_sizes(
     node: NodeDef, operands: SequenceOf[AnyValue | None], attributes: Mapping[str, Any]
 ) -> list[Value] | None:
-    """What a node makes of tensors of open sizes, if that is known at compile time."""
+    """What a node makes of tensors of dynamic sizes, if that is known at compile time."""
     given = [operand for operand in operands if isinstance(operand, Value)]
     if node.domain or not any(value.sizes is not None for value in given):
         return None
@@ -422,7 +422,7 @@ def _body(
 @cache
 def _plain_body(name: str, since: int, domain: str, version: int) -> Function | None:
     schema = onnx.defs.get_schema(name, since, domain)
-    usable = [item for item in schema.function_opset_versions if item <= version]
+    usable = [element for element in schema.function_opset_versions if element <= version]
     return _parsed(schema.get_function_with_opset_version(max(usable, default=version)))
 
 
@@ -451,8 +451,8 @@ def _element_type(type_: Type) -> str:
     match type_:
         case TensorType(dtype):
             return dtype
-        case SequenceType(item) | OptionalType(item) | MapType(item=item):
-            return _element_type(item)
+        case SequenceType(element) | OptionalType(element) | MapType(element=element):
+            return _element_type(element)
 
 
 def _hint(outputs: SequenceOf[str]) -> str:

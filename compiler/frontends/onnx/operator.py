@@ -29,7 +29,7 @@ from nnefc.operators.tensor.creation import SizeValues
 from nnefc.operators.text.strings import TextConstant
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.mapped_files import LARGE, release_pages, tensor_of
-from nnefc.symbolic.dims import dimensions, mentions_open
+from nnefc.symbolic.dims import dimensions, mentions_dynamic_dim
 from nnefc.symbolic.values import integer_parts
 
 __all__ = [
@@ -173,11 +173,11 @@ class Context:
     _budget: Budget = field(default_factory=Budget)
     _constants: dict[object, tuple[object, relax.Expr]] = field(default_factory=dict)
     _widened: dict[object, tuple[object, Value]] = field(default_factory=dict)
-    """float32 of half floats, by the array's `id` or by the variable."""
+    """float32 of 16-bit floats, by the array's `id` or by the variable."""
     _fixed: dict[relax.Expr, Array | None] = field(default_factory=dict)
     """Variables that are computed from constants alone, and their values where somebody has asked."""
     _rounded: dict[tuple[relax.Expr | None, str], Array | None] = field(default_factory=dict)
-    """The values of half floats that are variables of float32."""
+    """The values of 16-bit floats that are variables of float32."""
 
     def __post_init__(self, start: relax.BlockBuilder) -> None:
         self.at: Emitter = _Emitter(self, start)
@@ -221,7 +221,7 @@ class Context:
         return self._fixed[value.expr]
 
     def _rounded_constant(self, half: Value) -> Array | None:
-        """The value of half floats that are float32 where they are computed."""
+        """The value of 16-bit floats that are float32 where they are computed."""
         key = half.expr, half.dtype
         if key not in self._rounded:
             exact = self.constant(self.unrounded(half))
@@ -265,7 +265,7 @@ class Context:
         return self._constants[key][1]
 
     def _written(self, sizes: Array, dtype: str) -> relax.Expr:
-        """A tensor of what is known when the sizes are: integers, or quotients or truth values as these."""
+        """A tensor of what is known when the sizes are: integers, or quotients or booleans as these."""
         if dtype.startswith("int"):
             made = SizeValues(sizes, dtype).lower(self.at)
             return self.at.expr(made) if isinstance(made, np.ndarray) else self.builder.emit(made, self.at.hint)
@@ -274,7 +274,7 @@ class Context:
         return real[0] if len(real) == 1 else self.builder.emit(relax.op.divide(*real), self.at.hint)
 
     def unrounded(self, half: Value) -> Value:
-        """Half floats as float32, just as the operator that they come from computed them."""
+        """16-bit floats as float32, just as the operator that they come from computed them."""
         if half.wide:
             return replace(half, dtype="float32", wide=False)
         key: object = id(half.array) if half.array is not None else self.expr(half)
@@ -302,7 +302,7 @@ class Context:
         """Bind an expression to a variable, of which it is noted whether constants alone determine it."""
         fixed = all(var in self._fixed for var in relax.analysis.free_vars(expr))
         var = self.builder.emit(expr, self.at.hint)
-        if fixed and not mentions_open(expr, var.ty):
+        if fixed and not mentions_dynamic_dim(expr, var.ty):
             self._fixed[var] = None
         return var
 
@@ -404,7 +404,7 @@ class Context:
         """Call a choice or a loop.
 
         Args:
-            results: values like those that it gives, for their types; none of them without items.
+            results: values like those that it gives, for their types; none of them without elements.
         """
         made = self.at.control(control, list(map(self.expr, operands)), list(map(self._type, results)))
         return [self._value(part, like.dtype) for part, like in zip(made, results, strict=True)]

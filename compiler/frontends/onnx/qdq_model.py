@@ -40,7 +40,7 @@ class RoundedTensor:
     """A tensor that is rounded to uint8: `round(x / scale) + zero`.
 
     Attributes:
-        everywhere: whether all nodes read it rounded, or only layers and what moves items.
+        everywhere: whether all nodes read it rounded, or only layers and what moves elements.
     """
 
     name: str
@@ -156,7 +156,7 @@ class _Editor:
             return
         node.output[0] = self._new(f"{layer.output}_product")
         added = helper.make_node("Add", [node.output[0], self._constant(layer.bias, "bias", layer)], [layer.output])
-        self._nodes.insert(_place(self._nodes, node) + 1, added)
+        self._nodes.insert(_location(self._nodes, node) + 1, added)
 
     def found(self, output: str, transposed: bool) -> tuple[onnx.NodeProto, onnx.NodeProto] | None:
         """The node of a layer, and the one that makes its result: that, or what scales and shifts it."""
@@ -222,13 +222,13 @@ class _Editor:
         everywhere = {tensor.name for tensor in tensors if tensor.everywhere}
         for node in self._nodes:
             reads = id(node) in self._layers or node.op_type in _MOVES
-            for place, name in enumerate(node.input):
+            for location, name in enumerate(node.input):
                 if name in made and (reads or name in everywhere):
-                    node.input[place] = made[name][1]
+                    node.input[location] = made[name][1]
         for name, (nodes, _) in made.items():
             own = self._made.get(name)
-            place = next((i + 1 for i, node in enumerate(self._nodes) if name in node.output), 0) if own else 0
-            self._nodes[place:place] = nodes
+            location = next((i + 1 for i, node in enumerate(self._nodes) if name in node.output), 0) if own else 0
+            self._nodes[location:location] = nodes
 
     def _rounded(self, tensor: RoundedTensor) -> tuple[list[onnx.NodeProto], str]:
         scale = self._constant(np.array(tensor.scale, np.float32), "scale", tensor)
@@ -255,9 +255,9 @@ class _Editor:
                 needed.update(_read(node))
         constants = [tensor for tensor in self._graph.initializer if tensor.name in needed]
         inputs = [i for i in self._graph.input if i.name not in self._constants or i.name in needed]
-        for field, items in (("node", kept[::-1]), ("initializer", constants), ("input", inputs)):
+        for field, elements in (("node", kept[::-1]), ("initializer", constants), ("input", inputs)):
             self._graph.ClearField(field)
-            getattr(self._graph, field).extend(items)
+            getattr(self._graph, field).extend(elements)
         self._graph.ClearField("value_info")
 
 
@@ -281,5 +281,5 @@ def _drop(node: onnx.NodeProto, name: str) -> None:
     node.attribute.extend(kept)
 
 
-def _place(nodes: Sequence[onnx.NodeProto], node: onnx.NodeProto) -> int:
-    return next(place for place, each in enumerate(nodes) if each is node)
+def _location(nodes: Sequence[onnx.NodeProto], node: onnx.NodeProto) -> int:
+    return next(location for location, each in enumerate(nodes) if each is node)

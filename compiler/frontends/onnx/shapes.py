@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nnefc.frontends.dynamic_shapes import OpenDimensions, axis_name, likely_sizes
+from nnefc.frontends.dynamic_shapes import DynamicDimensions, axis_name, likely_sizes
 from nnefc.frontends.onnx.checks.types import (
     DeclaredSize,
     MapType,
@@ -23,15 +23,15 @@ from nnefc.frontends.onnx.checks.types import (
     spelled,
 )
 from nnefc.frontends.onnx.values import AnyValue, Array, Map, Optional, Sequence, Stacked, Value, numpy_dtype
-from nnefc.ir.network import MAX_ITEMS
-from nnefc.ir.outline import OpenTensor, shape_option
+from nnefc.ir.network import MAX_ELEMENTS
+from nnefc.ir.outline import DynamicTensor, shape_option
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import Dimension, OpenSize, Size, bounds, greatest, is_known, known_less, least
+from nnefc.symbolic.dims import Dimension, DynamicSize, Size, bounds, greatest, is_known, known_less, minimum
 from nnefc.symbolic.formulas import size_of
 from nnefc.symbolic.named_formulas import names_in, read_formula
 from nnefc.symbolic.ranges import may_be_empty
-from nnefc.symbolic.refinement import Narrowing
-from nnefc.symbolic.unification import agree
+from nnefc.symbolic.refinement import Refinement
+from nnefc.symbolic.unification import unify_dims
 
 __all__ = ["Absent", "Border", "Leaf", "Symbols", "bind_inputs", "check_declared", "item_variables", "no_such_name"]
 
@@ -60,11 +60,11 @@ Border = Leaf | Value | Map | Absent | tuple["Border", ...]
 class Symbols:
     """The sizes of dimension variables, by name: one size everywhere in a model.
 
-    Variables in the types of sequences stand for a size of each item, whose tensors have the same variable wherever
+    Variables in the types of sequences stand for a size of each element, whose tensors have the same variable wherever
     they go: these are `loose`, and may have one size here and another there.
 
     `contradictions` tell of values whose declared shape is not the computed one, by name: the computed one holds.
-    `opened` are the open dimensions.
+    `opened` are the dynamic dimensions.
     `counts` are sizes that a user gives for names that inputs do not have: of what only the data tell.
     """
 
@@ -72,22 +72,22 @@ class Symbols:
     sources: dict[str, str] = field(default_factory=dict)
     loose: set[str] = field(default_factory=set)
     contradictions: dict[str, str] = field(default_factory=dict)
-    opened: OpenDimensions = field(default_factory=lambda: OpenDimensions(Narrowing()))
-    counts: dict[str, OpenSize] = field(default_factory=dict)
+    opened: DynamicDimensions = field(default_factory=lambda: DynamicDimensions(Refinement()))
+    counts: dict[str, DynamicSize] = field(default_factory=dict)
 
-    def leave_open(self, declared: tuple[DeclaredSize, ...], name: str) -> tuple[Dimension, ...]:
+    def keep_dynamic(self, declared: tuple[DeclaredSize, ...], name: str) -> tuple[Dimension, ...]:
         """The shape of an input, of which stays open what nobody has given."""
         sizes: list[Dimension] = []
         for axis, stated in enumerate(declared):
             match stated:
                 case str() if stated not in self.sizes:
-                    size = self.opened.size(stated, _open_size(stated, axis))
+                    size = self.opened.size(stated, _dynamic_size(stated, axis))
                     self.bind(stated, size, f"axis {axis} of the input '{name}'")
                     sizes.append(size)
                 case str():
                     sizes.append(self.sizes[stated])
                 case None:
-                    sizes.append(self.opened.size(axis_name(name, axis), _open_size("", axis)))
+                    sizes.append(self.opened.size(axis_name(name, axis), _dynamic_size("", axis)))
                 case int():
                     sizes.append(stated)
         return tuple(sizes)
@@ -104,7 +104,7 @@ class Symbols:
             if formula is None or not self.sizes.keys() >= set(names_in(formula)):
                 continue
             found = size_of(formula, self.sizes.__getitem__)
-            if not agree(size, found):
+            if not unify_dims(size, found):
                 raise CompileError(f"the dimension '{name}' is {size} by {self.sources[name]}, but not {found}")
 
     def bind(self, name: str, size: Dimension, source: str) -> None:
@@ -119,25 +119,25 @@ class Symbols:
             raise CompileError(f"the dimension '{name}' is {other} by {first}, but {size} by {source}")
 
 
-def _open_size(name: str, axis: int) -> OpenSize:
+def _dynamic_size(name: str, axis: int) -> DynamicSize:
     """The sizes of a dimension that nobody gives any."""
-    return OpenSize(least=0 if may_be_empty(name, axis) and read_formula(name) is None else 1)
+    return DynamicSize(minimum=0 if may_be_empty(name, axis) and read_formula(name) is None else 1)
 
 
 def bind_inputs(
     infos: Iterable[ValueInfo],
     shape: Mapping[str, Any] | None,
     values: Mapping[str, Any] | None,
-    narrowing: Narrowing,
+    narrowing: Refinement,
 ) -> tuple[dict[str, Border], Symbols]:
     """Find the shapes of all inputs. Dimensions that are not known stay open.
 
     Args:
         infos: the inputs as declared.
-        shape: shapes of inputs and sizes of dimension variables, by name; of a sequence the shapes of its items,
+        shape: shapes of inputs and sizes of dimension variables, by name; of a sequence the shapes of its elements,
             and None for an optional input that is not there.
         values: inputs whose values are known at compile time, by name.
-        narrowing: what is known of open dimensions.
+        narrowing: what is known of dynamic dimensions.
 
     Returns:
         What stands for each input, and the sizes of the dimension variables.
@@ -149,7 +149,7 @@ def bind_inputs(
     variables = dict.fromkeys(name for info in inputs.values() for name in _variables(info.type))  # in their order
     shape, values = _by_single_names(shape or {}, {*inputs, *variables}), dict(values or {})
     known = [*inputs, *sorted(variables)]
-    counts: dict[str, OpenSize] = {}
+    counts: dict[str, DynamicSize] = {}
     for name in (*shape, *values):
         if name in values and name not in inputs:
             raise no_such_name(name, list(inputs), "input")
@@ -157,9 +157,9 @@ def bind_inputs(
             size = _single_size(shape[name])
             if size is None or get_close_matches(name, known, 1):
                 raise no_such_name(name, known)
-            counts[name] = size  # perhaps of a size that only the data tell
+            counts[name] = size  # perhaps of a data-dependent size
     likely = likely_sizes(tensor for info in inputs.values() for tensor in _tensors(info))
-    symbols = Symbols(opened=OpenDimensions(narrowing, likely), counts=counts)
+    symbols = Symbols(opened=DynamicDimensions(narrowing, likely), counts=counts)
     for name in variables:
         if name in shape and name not in inputs:
             sizes = _sizes(shape[name], f"the dimension '{name}'", symbols, [name])
@@ -204,14 +204,14 @@ def no_such_name(name: str, known: SequenceOf[str], kind: str = "input and no di
     )
 
 
-def _single_size(given: Any) -> OpenSize | None:
+def _single_size(given: Any) -> DynamicSize | None:
     """A size, or a range of sizes, that a user gives for a name; None for whole shapes."""
-    items = tuple(given) if isinstance(given, Iterable) else (given,)
-    match items:
-        case (OpenSize() as size,):
+    elements = tuple(given) if isinstance(given, Iterable) else (given,)
+    match elements:
+        case (DynamicSize() as size,):
             return size
         case (int() as size,) if size > 0:
-            return OpenSize(size, size)
+            return DynamicSize(size, size)
     return None
 
 
@@ -229,7 +229,7 @@ def _by_single_names(shape: Mapping[str, Any], known: set[str]) -> dict[str, Any
 
 def item_variables(infos: Iterable[ValueInfo]) -> set[str]:
     """The dimension variables in the types of sequences."""
-    types = (info.type.item if isinstance(info.type, OptionalType) else info.type for info in infos)
+    types = (info.type.element if isinstance(info.type, OptionalType) else info.type for info in infos)
     return {name for type_ in types if isinstance(type_, SequenceType) for name in _variables(type_)}
 
 
@@ -237,21 +237,26 @@ def _variables(type_: Type | None) -> Iterator[str]:
     match type_:
         case TensorType(shape=shape):
             yield from (size for size in shape or () if isinstance(size, str))
-        case SequenceType(item) | OptionalType(item) | MapType(item=item):
-            yield from _variables(item)
+        case SequenceType(element) | OptionalType(element) | MapType(element=element):
+            yield from _variables(element)
 
 
 def _sizes(given: Any, what: str, symbols: Symbols | None = None, names: SequenceOf[str] = ()) -> tuple[Dimension, ...]:
     """Sizes that a user gives; those that stay open get these names."""
-    items = tuple(given) if isinstance(given, Iterable) else (given,)
+    elements = tuple(given) if isinstance(given, Iterable) else (given,)
     if symbols is not None:
-        pairs = zip(items, (*names, *(f"{what}_{axis}" for axis in range(len(names), len(items)))), strict=False)
-        items = tuple(symbols.opened.size(name, item) if isinstance(item, OpenSize) else item for item, name in pairs)
-    if not all(isinstance(item, Size) or (isinstance(item, int | np.integer) and item >= 0) for item in items):
+        pairs = zip(elements, (*names, *(f"{what}_{axis}" for axis in range(len(names), len(elements)))), strict=False)
+        elements = tuple(
+            symbols.opened.size(name, element) if isinstance(element, DynamicSize) else element
+            for element, name in pairs
+        )
+    if not all(
+        isinstance(element, Size) or (isinstance(element, int | np.integer) and element >= 0) for element in elements
+    ):
         raise CompileError(f"the sizes of {what} must be integers, and not negative: {given!r}")
-    lengths = tuple(item if isinstance(item, Size) else int(item) for item in items)
-    if is_known(*lengths) and math.prod(lengths) > MAX_ITEMS:
-        raise CompileError(f"{what} has {math.prod(lengths):,} items, a tensor may have {MAX_ITEMS:,}")
+    lengths = tuple(element if isinstance(element, Size) else int(element) for element in elements)
+    if is_known(*lengths) and math.prod(lengths) > MAX_ELEMENTS:
+        raise CompileError(f"{what} has {math.prod(lengths):,} elements, a tensor may have {MAX_ELEMENTS:,}")
     return lengths
 
 
@@ -264,12 +269,12 @@ def _names(declared: tuple[DeclaredSize, ...] | None, name: str, given: Any) -> 
 
 def _bind_shape(type_: Type | None, given: Any, name: str, what: str, symbols: Symbols) -> None:
     match type_:
-        case OptionalType(item):
-            _bind_shape(item, given, name, what, symbols)
-        case SequenceType(item):
+        case OptionalType(element):
+            _bind_shape(element, given, name, what, symbols)
+        case SequenceType(element):
             for index, part in enumerate(given):
-                # Variables of items bind nothing: onnx's own models use them for items of many sizes.
-                _bind_shape(item, part, name, f"item {index} of {what}", Symbols())
+                # Variables of elements bind nothing: onnx's own models use them for elements of many sizes.
+                _bind_shape(element, part, name, f"element {index} of {what}", Symbols())
         case TensorType(shape=declared):
             sizes = _sizes(given, what, symbols, _names(declared, name, given))
             try:
@@ -281,11 +286,11 @@ def _bind_shape(type_: Type | None, given: Any, name: str, what: str, symbols: S
 
 def _bind_value(type_: Type | None, given: Any, what: str, symbols: Symbols) -> None:
     match type_:
-        case OptionalType(item) if given is not None:
-            _bind_value(item, given, what, symbols)
-        case SequenceType(item):
+        case OptionalType(element) if given is not None:
+            _bind_value(element, given, what, symbols)
+        case SequenceType(element):
             for index, part in enumerate(given):
-                _bind_value(item, part, f"item {index} of {what}", Symbols())
+                _bind_value(element, part, f"element {index} of {what}", Symbols())
         case TensorType(shape=declared):
             unify(declared, _regular(given, what).shape, what, symbols)
 
@@ -321,8 +326,8 @@ def unify(declared: tuple[DeclaredSize, ...] | None, found: tuple[int, ...], wha
 
 def _refuse_map(info: ValueInfo) -> None:
     """Maps, and sequences of them, cannot go in: a library takes tensors."""
-    item = info.type.item if isinstance(info.type, SequenceType) else info.type
-    if info.type is not None and isinstance(item, MapType):
+    element = info.type.element if isinstance(info.type, SequenceType) else info.type
+    if info.type is not None and isinstance(element, MapType):
         raise CompileError(
             f"the input '{info.name}' is {spelled(info.type)}, which a library cannot take",
             hint="let the program put the values in a row, at the places of their keys in the node DictVectorizer, and "
@@ -341,18 +346,18 @@ def _unknown(info: ValueInfo, given: Mapping[str, Any]) -> list[str]:
                 return []
             return [f"'{info.name}' has no declared shape"] if declared is None else []
         case SequenceType() | OptionalType(SequenceType()):
-            return [] if info.name in given else [f"the items of the sequence '{info.name}'"]
+            return [] if info.name in given else [f"the elements of the sequence '{info.name}'"]
     return [f"'{info.name}' is {spelled(info.type)}, which a library cannot take"]
 
 
-_NOT_BY_OPTION = "give the shapes of a sequence's items in Python: nnefc.compile(…, shape={NAME: [(1, 3), (1, 5)]})"
+_NOT_BY_OPTION = "give the shapes of a sequence's elements in Python: nnefc.compile(…, shape={NAME: [(1, 3), (1, 5)]})"
 
 
-def _tensors(info: ValueInfo) -> Iterator[OpenTensor]:
+def _tensors(info: ValueInfo) -> Iterator[DynamicTensor]:
     """The tensor that an input is declared as, if it is one."""
     match info.type:
         case TensorType(dtype, shape) | OptionalType(TensorType(dtype, shape)):
-            yield OpenTensor(info.name, dtype, shape)
+            yield DynamicTensor(info.name, dtype, shape)
 
 
 def _border(info: ValueInfo, has_shape: bool, shape: Any, values: Mapping[str, Any], symbols: Symbols) -> Border:
@@ -368,14 +373,14 @@ def _border(info: ValueInfo, has_shape: bool, shape: Any, values: Mapping[str, A
 
 def _given(type_: Type | None, shape: Any, name: str, symbols: Symbols) -> Border:
     match type_:
-        case OptionalType(item):
-            return _given(item, shape, name, symbols)
-        case SequenceType(item):
-            return tuple(_given(item, part, f"{name}.{index}", symbols) for index, part in enumerate(shape))
+        case OptionalType(element):
+            return _given(element, shape, name, symbols)
+        case SequenceType(element):
+            return tuple(_given(element, part, f"{name}.{index}", symbols) for index, part in enumerate(shape))
         case TensorType(dtype, declared, False):
             if not dtype:
                 raise CompileError(f"the input '{name}' has no declared element type")
-            sizes = shape if shape is not None else symbols.leave_open(declared or (), name)
+            sizes = shape if shape is not None else symbols.keep_dynamic(declared or (), name)
             names = _names(declared, name, sizes)
             return Leaf(name, _sizes(sizes, f"the input '{name}'", symbols, names), dtype)
     raise CompileError(f"the input '{name}' is {spelled(type_) if type_ else 'untyped'}, which a library cannot take")
@@ -383,14 +388,14 @@ def _given(type_: Type | None, shape: Any, name: str, symbols: Symbols) -> Borde
 
 def _known(type_: Type | None, given: Any) -> Border:
     match type_:
-        case OptionalType(item):
-            return Absent(_dtype(type_)) if given is None else _known(item, given)
-        case SequenceType(item):
-            return tuple(_known(item, part) for part in given)
+        case OptionalType(element):
+            return Absent(_dtype(type_)) if given is None else _known(element, given)
+        case SequenceType(element):
+            return tuple(_known(element, part) for part in given)
         case TensorType(dtype):
             return Value.known(_array(given, dtype))
-        case MapType(key, item):
-            return Map({_key(name, key): _array(value, _dtype(item))[()] for name, value in _pairs(given)})
+        case MapType(key, element):
+            return Map({_key(name, key): _array(value, _dtype(element))[()] for name, value in _pairs(given)})
     return Value.known(np.asarray(given))
 
 
@@ -428,8 +433,8 @@ def _dtype(type_: Type) -> str:
     match type_:
         case TensorType(dtype):
             return dtype
-        case SequenceType(item) | OptionalType(item) | MapType(item=item):
-            return _dtype(item)
+        case SequenceType(element) | OptionalType(element) | MapType(element=element):
+            return _dtype(element)
 
 
 def check_declared(
@@ -461,8 +466,8 @@ def check_declared(
             return
         case (SequenceType(MapType()) | MapType(), Value()):
             return  # of ZipMap: the values of its maps
-        case (OptionalType(item), _):
-            check_declared(value, ValueInfo(info.name, item), symbols, what, strict=strict, inside=inside)
+        case (OptionalType(element), _):
+            check_declared(value, ValueInfo(info.name, element), symbols, what, strict=strict, inside=inside)
         case (TensorType() | SequenceType(), _):
             raise CompileError(f"{what}: '{info.name}' is declared as {spelled(info.type)}, but it is a {_kind(value)}")
 
@@ -481,14 +486,14 @@ def _possible(
 
 
 def _may_be(size: Dimension, other: Dimension) -> bool:
-    """Whether an open size may be a number; or a size that it is never less than, or never greater than."""
+    """Whether a dynamic size may be a number; or a size that it is never less than, or never greater than."""
     if is_known(size):
         return False
     if is_known(other):
         return bounds(size)[0] <= other <= bounds(size)[1]
     if known_less(size, other) or known_less(other, size):
         return False
-    return size in (greatest(size, other), least(size, other))
+    return size in (greatest(size, other), minimum(size, other))
 
 
 def _kind(value: AnyValue) -> str:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from nnefc.frontends.refusals import REFUSALS
 from nnefc.operators.dtypes import dtype_name, is_float
-from nnefc.symbolic.dims import Size, bounds, ceil_div, greatest, least, may_exceed
+from nnefc.symbolic.dims import Size, bounds, ceil_div, greatest, may_exceed, minimum
 from nnefc.symbolic.values import (
     Condition,
     Quotient,
@@ -40,7 +40,7 @@ from nnefc.symbolic.values import (
     whole_quotient,
 )
 
-__all__ = ["computed", "is_open", "result_type", "sizes_array"]
+__all__ = ["computed", "is_dynamic", "result_type", "sizes_array"]
 
 Array: TypeAlias = npt.NDArray[Any]
 _Operands: TypeAlias = Sequence[Array | None]
@@ -50,28 +50,28 @@ _Rule: TypeAlias = Callable[[_Attributes, _Operands], "Array | list[Array] | Non
 _TYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64", 16: "bfloat16"}
 """Element types that tensors of sizes may have, by their numbers in ONNX."""
 _COMPARISONS = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or"})
-_MOST_ITEMS = 1 << 8
+_MAX_ELEMENTS = 1 << 8
 """Of an operand and of a result: kernels compute larger ones of these."""
-_MOST_FACTORS = 62
+_MAX_FACTORS = 62
 """Of a power: one of more is beyond 64 bits, save where it is 0 or 1."""
 _UNLIMITED = float(np.finfo(np.float32).max)
 """What `Clip` limits to where it does not limit, in versions that have its bounds as attributes."""
 
 
-def sizes_array(items: Sequence[Any], shape: Sequence[int]) -> Array:
+def sizes_array(elements: Sequence[Any], shape: Sequence[int]) -> Array:
     """An array of numbers and sizes."""
-    made = np.empty(len(items), object)
-    made[:] = list(items)
+    made = np.empty(len(elements), object)
+    made[:] = list(elements)
     return made.reshape(tuple(shape))
 
 
-def is_open(array: Array) -> bool:
-    """Whether an array has items that are known at run time only."""
+def is_dynamic(array: Array) -> bool:
+    """Whether an array has elements that are known at run time only."""
     if array.dtype != object:
         return False
     return any(
-        isinstance(item, Size | Condition) or (isinstance(item, Quotient) and not item.is_known)
-        for item in array.reshape(-1)
+        isinstance(element, Size | Condition) or (isinstance(element, Quotient) and not element.is_known)
+        for element in array.reshape(-1)
     )
 
 
@@ -92,7 +92,7 @@ def computed(op_type: str, attributes: _Attributes, operands: _Operands) -> list
         operands: arrays of objects, or of numbers where all is known; None for one that is not given.
     """
     rule = _RULES.get(op_type)
-    if rule is None or any(operand is not None and operand.size > _MOST_ITEMS for operand in operands):
+    if rule is None or any(operand is not None and operand.size > _MAX_ELEMENTS for operand in operands):
         return None
     try:
         made = rule(attributes, [None if operand is None else _exact(operand) for operand in operands])
@@ -101,17 +101,17 @@ def computed(op_type: str, attributes: _Attributes, operands: _Operands) -> list
     if made is None:
         return None
     results = [np.asarray(array, object) for array in (made if isinstance(made, list) else [made])]
-    return results if all(array.size <= _MOST_ITEMS for array in results) else None
+    return results if all(array.size <= _MAX_ELEMENTS for array in results) else None
 
 
 def _limited(count: int) -> None:
-    """Raises an error before so many items are made if they are too many."""
-    if count > _MOST_ITEMS:
-        raise ValueError(f"{count} items of sizes are computed at run time")
+    """Raises an error before so many elements are made if they are too many."""
+    if count > _MAX_ELEMENTS:
+        raise ValueError(f"{count} elements of sizes are computed at run time")
 
 
 def _itemwise(function: Callable[..., Any], *arrays: Array) -> Array:
-    """The function on all items of arrays, which broadcast."""
+    """The function on all elements of arrays, which broadcast."""
     _limited(math.prod(np.broadcast_shapes(*(array.shape for array in arrays))))
     made: Array = elementwise(function)(*arrays)
     return made
@@ -119,7 +119,7 @@ def _itemwise(function: Callable[..., Any], *arrays: Array) -> Array:
 
 def _exact(array: Array) -> Array:
     """Reals as quotients; other arrays as they are."""
-    return _itemwise(lambda item: quotient(item), array) if is_float(dtype_name(array.dtype)) else array
+    return _itemwise(lambda element: quotient(element), array) if is_float(dtype_name(array.dtype)) else array
 
 
 def _cast(attributes: _Attributes, operands: _Operands) -> Array | None:
@@ -127,7 +127,7 @@ def _cast(attributes: _Attributes, operands: _Operands) -> Array | None:
     if data is None or to is None:
         return None
 
-    def item(value: Any) -> Any:
+    def element(value: Any) -> Any:
         if to == "bool":
             return value if isinstance(value, bool | Condition) else negated(equal(value, 0))
         number = value.size if isinstance(value, Condition) else int(value) if isinstance(value, bool) else value
@@ -135,7 +135,7 @@ def _cast(attributes: _Attributes, operands: _Operands) -> Array | None:
             return truncated(number) if isinstance(number, Quotient) else number
         return quotient(number)
 
-    return _itemwise(lambda value: item(value), data)
+    return _itemwise(lambda value: element(value), data)
 
 
 def _gather(attributes: _Attributes, operands: _Operands) -> Array | None:
@@ -200,19 +200,19 @@ def _quotient_of(one: Any, other: Any) -> Any:
     return whole_quotient(one, other)
 
 
-def _rest_of(attributes: _Attributes, operands: _Operands) -> Array | None:
+def _tail_of(attributes: _Attributes, operands: _Operands) -> Array | None:
     """With the sign of the divisor, or with `fmod` that of the dividend; no divisor may be 0."""
     left, right = operands[:2]
     if left is None or right is None:
         return None
     truncates = bool(attributes.get("fmod"))
-    return _itemwise(lambda a, b: _rest(a, b, truncates), left.astype(object), right.astype(object))
+    return _itemwise(lambda a, b: _tail(a, b, truncates), left.astype(object), right.astype(object))
 
 
-def _rest(one: Any, other: Any, truncates: bool) -> Any:
+def _tail(one: Any, other: Any, truncates: bool) -> Any:
     dividend, divisor = quotient(one), quotient(other)
-    least, most = bounds(divisor.above)
-    if least <= 0 <= most or (truncates and (least < 0 or may_exceed(0, dividend.above))):
+    minimum, maximum = bounds(divisor.above)
+    if minimum <= 0 <= maximum or (truncates and (minimum < 0 or may_exceed(0, dividend.above))):
         raise ValueError("the remainder depends on a sign, or a size that may be 0 is divided by")
     if not isinstance(one, Quotient) and not isinstance(other, Quotient):
         return one % other
@@ -221,7 +221,7 @@ def _rest(one: Any, other: Any, truncates: bool) -> Any:
 
 def _power(one: Any, other: Any) -> Any:
     exponent = int(float(other)) if isinstance(other, Quotient) else int(other)
-    if not 0 <= exponent <= _MOST_FACTORS or exponent != (float(other) if isinstance(other, Quotient) else other):
+    if not 0 <= exponent <= _MAX_FACTORS or exponent != (float(other) if isinstance(other, Quotient) else other):
         raise ValueError("only powers of sizes by small positive integers are sizes")
     return reduce(lambda x, y: x * y, [one] * exponent, quotient(1) if isinstance(one, Quotient) else 1)
 
@@ -231,7 +231,7 @@ def _larger(one: Any, other: Any) -> Any:
 
 
 def _smaller(one: Any, other: Any) -> Any:
-    return chosen(less(one, other), one, other) if isinstance(one, Quotient) else least(one, other)
+    return chosen(less(one, other), one, other) if isinstance(one, Quotient) else minimum(one, other)
 
 
 def _clip(attributes: _Attributes, operands: _Operands) -> Array | None:
@@ -247,7 +247,7 @@ def _clip(attributes: _Attributes, operands: _Operands) -> Array | None:
 
 
 def _range(_: _Attributes, operands: _Operands) -> Array | None:
-    """Where the number of items is known."""
+    """Where the number of elements is known."""
     start, limit, step = (operand.astype(object).reshape(-1)[0] for operand in operands if operand is not None)
     if any(isinstance(part, Quotient) for part in (start, limit, step)) or isinstance(step, Size):
         return None
@@ -255,7 +255,7 @@ def _range(_: _Attributes, operands: _Operands) -> Array | None:
     if isinstance(count, Size):
         return None
     _limited(count)
-    return sizes_array([start + step * place for place in range(count)], (max(count, 0),))
+    return sizes_array([start + step * location for location in range(count)], (max(count, 0),))
 
 
 def _expand(_: _Attributes, operands: _Operands) -> Array | None:
@@ -309,7 +309,7 @@ def _scatter(
 def _beside(data: Array, indices: Array, axis: int) -> Array:
     """The places of the data that indices along an axis mean: beside it there are as many as there are indices.
 
-    NumPy repeats a single index for all places, and its functions get no others here.
+    NumPy repeats a single index for all locations, and its functions get no others here.
     """
     if data.ndim != indices.ndim:
         raise ValueError("indices of elements have as many dimensions as the data")
@@ -326,7 +326,7 @@ def _write_elements(made: Array, indices: Array, updates: Array, attributes: _At
     np.put_along_axis(_beside(made, indices, axis), indices, updates, axis)
 
 
-def _write_items(made: Array, indices: Array, updates: Array, _: _Attributes) -> None:
+def _write_values(made: Array, indices: Array, updates: Array, _: _Attributes) -> None:
     made[tuple(np.moveaxis(indices, -1, 0))] = updates
 
 
@@ -345,8 +345,8 @@ def _cumulated(attributes: _Attributes, operands: _Operands) -> Array | None:
     return np.cumsum(data.astype(object), int(axis.reshape(-1)[0]))
 
 
-def _items(function: Callable[..., Any]) -> _Rule:
-    """The rule of an operator of items; one of two operands joins more from the left."""
+def _elements(function: Callable[..., Any]) -> _Rule:
+    """The rule of an operator of elements; one of two operands joins more from the left."""
 
     def rule(_: _Attributes, operands: _Operands) -> Array | None:
         arrays = [operand.astype(object) for operand in operands if operand is not None]
@@ -401,31 +401,31 @@ _RULES: Mapping[str, _Rule] = {
     ),
     "Range": _range,
     "ScatterElements": _scatter(_write_elements),
-    "ScatterND": _scatter(_write_items),
+    "ScatterND": _scatter(_write_values),
     "CumSum": _cumulated,
-    "Add": _items(lambda a, b: each_choice(operator.add, a, b)),
-    "Sub": _items(lambda a, b: each_choice(operator.sub, a, b)),
-    "Mul": _items(lambda a, b: each_choice(operator.mul, a, b)),
-    "Div": _items(_quotient_of),
-    "Mod": _rest_of,
-    "Pow": _items(_power),
-    "Neg": _items(lambda a: each_choice(operator.mul, a, -1) if isinstance(a, Size) else -a),
-    "Abs": _items(lambda a: _larger(a, -a)),
-    "Max": _items(_larger),
-    "Min": _items(_smaller),
+    "Add": _elements(lambda a, b: each_choice(operator.add, a, b)),
+    "Sub": _elements(lambda a, b: each_choice(operator.sub, a, b)),
+    "Mul": _elements(lambda a, b: each_choice(operator.mul, a, b)),
+    "Div": _elements(_quotient_of),
+    "Mod": _tail_of,
+    "Pow": _elements(_power),
+    "Neg": _elements(lambda a: each_choice(operator.mul, a, -1) if isinstance(a, Size) else -a),
+    "Abs": _elements(lambda a: _larger(a, -a)),
+    "Max": _elements(_larger),
+    "Min": _elements(_smaller),
     "Clip": _clip,
-    "Floor": _items(lambda a: quotient(a.floor)),
-    "Ceil": _items(lambda a: quotient(-(-a).floor)),
-    "Round": _items(lambda a: quotient(rounded(a))),
-    "Equal": _items(equal),
-    "Less": _items(less),
-    "LessOrEqual": _items(less_or_equal),
-    "Greater": _items(lambda a, b: less(b, a)),
-    "GreaterOrEqual": _items(lambda a, b: less_or_equal(b, a)),
-    "Not": _items(negated),
-    "And": _items(both),
-    "Or": _items(either),
-    "Where": _items(chosen),
+    "Floor": _elements(lambda a: quotient(a.floor)),
+    "Ceil": _elements(lambda a: quotient(-(-a).floor)),
+    "Round": _elements(lambda a: quotient(rounded(a))),
+    "Equal": _elements(equal),
+    "Less": _elements(less),
+    "LessOrEqual": _elements(less_or_equal),
+    "Greater": _elements(lambda a, b: less(b, a)),
+    "GreaterOrEqual": _elements(lambda a, b: less_or_equal(b, a)),
+    "Not": _elements(negated),
+    "And": _elements(both),
+    "Or": _elements(either),
+    "Where": _elements(chosen),
     "ReduceProd": _reduce(np.prod),
     "ReduceSum": _reduce(np.sum),
     "ReduceMax": _reduce(_folded(_larger)),

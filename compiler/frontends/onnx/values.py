@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from tvm import relax
 
-from nnefc.frontends.onnx.symbolic_values import is_open
-from nnefc.operators.dtypes import HALF_FLOATS, STORAGE, dtype_name, numpy_dtype
+from nnefc.frontends.onnx.symbolic_values import is_dynamic
+from nnefc.operators.dtypes import FLOAT16_TYPES, STORAGE, dtype_name, numpy_dtype
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, is_known
 
 __all__ = [
-    "HALF_FLOATS",
+    "FLOAT16_TYPES",
     "STORAGE",
     "AnyValue",
     "Array",
@@ -35,7 +35,7 @@ Array: TypeAlias = "npt.NDArray[Any]"
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor: known at compile time (`array`), made of open sizes (`sizes`), or computed by the program (`expr`).
+    """A tensor: known at compile time (`array`), made of dynamic sizes (`sizes`), or computed by the program (`expr`).
 
     Attributes:
         shape: sizes.
@@ -44,7 +44,7 @@ class Value:
         expr: the Relax expression otherwise: a variable of the dataflow block, or a parameter.
         fixed: whether it is computed from values known at compile time alone, so that it could become known.
         sizes: the value where it is made of sizes that are known at run time; see `of_sizes`.
-        wide: whether the expression of a half float is float32, and not rounded to the half float's type.
+        wide: whether the expression of a 16-bit float is float32, and not rounded to the 16-bit float's type.
     """
 
     shape: tuple[int, ...]
@@ -68,18 +68,18 @@ class Value:
 
     @classmethod
     def of_sizes(cls, sizes: Array, dtype: str) -> Value:
-        """A tensor whose items are known, or known when sizes are.
+        """A tensor whose elements are known, or known when sizes are.
 
         Args:
-            sizes: an array of objects: numbers and `Size`s, `Quotient`s of a real type, `Condition`s of truth values.
+            sizes: an array of objects: numbers and `Size`s, `Quotient`s of a real type, `Condition`s of booleans.
         """
-        if not is_open(sizes):
+        if not is_dynamic(sizes):
             return cls.known(sizes.astype(numpy_dtype(dtype)))
         return cls(sizes.shape, dtype, sizes=sizes)
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], dtype: str) -> Value:
-        """A tensor without items, and so known: an array, or neither that nor a variable if other sizes are open.
+        """A tensor without elements, and so known: an array, or neither that nor a variable if other sizes are open.
 
         Raises:
             CompileError: NumPy has no such array: its other sizes are too large.
@@ -89,7 +89,7 @@ class Value:
         try:
             return cls.known(np.zeros(shape, numpy_dtype(dtype)))
         except ValueError:
-            raise CompileError(f"a tensor without items has the shape {list(shape)}, which is too large") from None
+            raise CompileError(f"a tensor without elements has the shape {list(shape)}, which is too large") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +97,11 @@ class Sequence:
     """A sequence of tensors (or of sequences, …), of a length known at compile time.
 
     Attributes:
-        items: the values.
+        elements: the values.
         dtype: element type of the tensors, for an empty sequence too; empty where nothing tells.
     """
 
-    items: tuple[AnyValue, ...]
+    elements: tuple[AnyValue, ...]
     dtype: str = ""
 
 
@@ -110,32 +110,32 @@ class Stacked:
     """A sequence of tensors of one shape, of any length.
 
     Attributes:
-        tensor: the items along its first dimension.
+        tensor: the elements along its first dimension.
     """
 
     tensor: Value
 
     @property
     def length(self) -> Dimension:
-        """How many items there are."""
+        """How many elements there are."""
         return self.tensor.shape[0]
 
     @property
     def dtype(self) -> str:
-        """Element type of the items."""
+        """Element type of the elements."""
         return self.tensor.dtype
 
     @property
-    def item(self) -> Value:
+    def element(self) -> Value:
         """An item's shape and type."""
         return Value(self.tensor.shape[1:], self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Optional:
-    """An optional value, of which it is known at compile time whether it is there: `item` is None if it is not."""
+    """An optional value, of which it is known at compile time whether it is there: `element` is None if it is not."""
 
-    item: AnyValue | None
+    element: AnyValue | None
     dtype: str = ""
 
 
@@ -143,7 +143,7 @@ class Optional:
 class Map:
     """A map from integers or strings to values, all known at compile time."""
 
-    items: dict[int | str, Any]
+    elements: dict[int | str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +151,8 @@ class SparseTensor:
     """A sparse tensor, as an attribute or an initializer.
 
     Attributes:
-        values: `[n]`, the items that are not zero.
-        indices: `[n]` int64, their places in the flattened tensor, ascending.
+        values: `[n]`, the elements that are not zero.
+        indices: `[n]` int64, their locations in the flattened tensor, ascending.
         shape: of the tensor.
     """
 

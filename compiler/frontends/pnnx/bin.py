@@ -23,7 +23,7 @@ from nnefc.frontends.pnnx.lowering import Array
 from nnefc.frontends.pnnx.param import Operator, TensorType, known_shape
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.mapped_files import LARGE, map_path, release_pages
-from nnefc.symbolic.dims import MAX_ITEMS
+from nnefc.symbolic.dims import MAX_ELEMENTS
 
 __all__ = ["STORED_TYPES", "Weights"]
 
@@ -88,56 +88,56 @@ class Weights:
         return {name: self._tensor(operator, name, type) for name, type in operator.attributes.items()}
 
     def _tensor(self, operator: Operator, name: str, type: TensorType) -> Array:
-        shape, place = known_shape(type), operator.location
+        shape, location = known_shape(type), operator.location
         if shape is None or type.dtype is None or type.dtype not in STORED_TYPES:
             what = "an unknown size" if shape is None else f"the element type {type.dtype or 'null'}"
-            raise CompileError(f"the tensor '{name}' of '{operator.name}' has {what}", location=place)
+            raise CompileError(f"the tensor '{name}' of '{operator.name}' has {what}", location=location)
         dtype = STORED_TYPES[type.dtype]
         size = math.prod(shape) * dtype.itemsize
         if size == 0:
-            if math.prod(max(each, 1) for each in shape) > MAX_ITEMS:
-                raise CompileError(f"the tensor '{name}' of '{operator.name}' is too large", location=place)
+            if math.prod(max(each, 1) for each in shape) > MAX_ELEMENTS:
+                raise CompileError(f"the tensor '{name}' of '{operator.name}' is too large", location=location)
             return np.zeros(shape, dtype)
         member = f"{operator.name}.{name}"
         data = self._bytes(member, size, operator)
         if dtype == np.bool_ and data.max() > 1:
-            raise CompileError(f"{self._path} ('{member}'): truth values must be 0 or 1", location=place)
+            raise CompileError(f"{self._path} ('{member}'): booleans must be 0 or 1", location=location)
         return data.view(dtype).reshape(shape)
 
     def _bytes(self, member: str, size: int, operator: Operator) -> Array:
-        place = operator.location
+        location = operator.location
         if self._archive is None:
             raise CompileError(
                 f"there is no file {self._path} with the tensor '{member}'",
-                location=place,
+                location=location,
                 hint="the binary file lies beside the param file, under the same name but for its end",
             )
         try:
             info = self._archive.getinfo(member)
         except KeyError:
-            raise CompileError(f"{self._path} has no tensor '{member}'", location=place) from None
+            raise CompileError(f"{self._path} has no tensor '{member}'", location=location) from None
         if info.compress_type != zipfile.ZIP_STORED:
-            raise CompileError(f"{self._path} ('{member}'): members must be stored, not compressed", location=place)
+            raise CompileError(f"{self._path} ('{member}'): members must be stored, not compressed", location=location)
         if info.compress_size != info.file_size:  # what the reader asks memory for
-            raise CompileError(f"{self._path} ('{member}') is damaged: it has two sizes", location=place)
+            raise CompileError(f"{self._path} ('{member}') is damaged: it has two sizes", location=location)
         if info.file_size != size:
             raise CompileError(
                 f"{self._path} ('{member}') has {info.file_size:,} bytes, by the param file it should have {size:,}",
-                location=place,
+                location=location,
             )
         self._left -= size
         if self._left < 0:
-            raise CompileError(f"{self._path}: its members claim to be larger than the file", location=place)
+            raise CompileError(f"{self._path}: its members claim to be larger than the file", location=location)
         try:
             if size >= LARGE:
                 return self._mapped(info)
             data = self._archive.read(info)
         except OSError as error:
-            raise CompileError(f"cannot read {self._path}: {error.strerror or error}", location=place) from error
+            raise CompileError(f"cannot read {self._path}: {error.strerror or error}", location=location) from error
         except _UNREADABLE as error:
-            raise CompileError(f"{self._path} ('{member}') is damaged: {_reason(error)}", location=place) from None
+            raise CompileError(f"{self._path} ('{member}') is damaged: {_reason(error)}", location=location) from None
         if len(data) != size:
-            raise CompileError(f"{self._path} ('{member}') ends after {len(data):,} bytes", location=place)
+            raise CompileError(f"{self._path} ('{member}') ends after {len(data):,} bytes", location=location)
         return np.frombuffer(data, np.uint8)
 
     def _mapped(self, info: zipfile.ZipInfo) -> Array:

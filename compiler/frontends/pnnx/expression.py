@@ -17,9 +17,9 @@ from nnefc.frontends.pnnx.functions import FUNCTIONS
 from nnefc.support.diagnostics import CompileError, Location
 
 __all__ = [
+    "ExpressionLocation",
     "Kind",
     "Node",
-    "Place",
     "Step",
     "Token",
     "TokenKind",
@@ -33,7 +33,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Place:
+class ExpressionLocation:
     """Where the text of an expression begins: `line` is the whole line, `column` counts from 1."""
 
     file: str
@@ -50,7 +50,7 @@ class TokenKind(Enum):
     """What a token is; the values are what errors call it."""
 
     NUMBER = "a number"
-    WORD = "a truth value or None"
+    WORD = "a boolean or None"
     OPERAND = "an operand"
     NAME = "a function"
     COMMA = "','"
@@ -83,22 +83,22 @@ _WORDS = {"True": True, "False": False, "true": True, "false": False, "None": No
 _LONGEST_NUMBER = 400  # digits; Python itself takes thousands for integers, and needs quadratic time for them
 
 
-def tokenize(text: str, place: Place | None = None) -> tuple[Token, ...]:
+def tokenize(text: str, location: ExpressionLocation | None = None) -> tuple[Token, ...]:
     """The tokens of an expression, the last one of the kind END; blanks between them have no meaning.
 
     Raises:
         CompileError: characters that begin no token, `@` without a number, a malformed number.
     """
-    place = place or Place("expression", 1, 1, text)
+    location = location or ExpressionLocation("expression", 1, 1, text)
     tokens: list[Token] = []
     position = 0
     while position < len(text):
         match = _TOKENS.match(text, position)
         if match is None:
-            raise CompileError(_misspelt(text, position), location=place.at(position))
+            raise CompileError(_misspelt(text, position), location=location.at(position))
         kind = str(match.lastgroup)
         if kind == "NUMBER" and match.end() - position > _LONGEST_NUMBER:
-            raise CompileError("this number is too long", location=place.at(position))
+            raise CompileError("this number is too long", location=location.at(position))
         if kind == "NAME" and match.group() in _WORDS:
             kind = "WORD"
         if kind != "BLANK":
@@ -133,7 +133,7 @@ class Node:
 
     Attributes:
         kind: what it is.
-        value: the number (a truth value and None count as such), the number of the operand, the name of the function.
+        value: the number (a boolean and None count as such), the number of the operand, the name of the function.
         position: of its first character in the text, counted from 0.
         arguments: the nodes below it, as indices into the tree's `nodes`, from left to right.
     """
@@ -149,7 +149,7 @@ class Tree:
     """An expression as a tree, kept flat: `nodes[0]` is the root, each node comes before those below it."""
 
     nodes: tuple[Node, ...]
-    place: Place
+    location: ExpressionLocation
 
     @property
     def operands(self) -> tuple[int, ...]:
@@ -169,7 +169,7 @@ class _Open:
 _CLOSING = {"(": ")", "[": "]"}
 
 
-def parse(text: str, place: Place | None = None, *, operands: int | None = None) -> Tree:
+def parse(text: str, location: ExpressionLocation | None = None, *, operands: int | None = None) -> Tree:
     """The tree of an expression.
 
     Args:
@@ -180,10 +180,10 @@ def parse(text: str, place: Place | None = None, *, operands: int | None = None)
     Raises:
         CompileError: the text is not one expression of known functions, each with as many arguments as it takes.
     """
-    place = place or Place("expression", 1, 1, text)
-    tokens = tokenize(text, place)
+    location = location or ExpressionLocation("expression", 1, 1, text)
+    tokens = tokenize(text, location)
     if tokens[0].kind is TokenKind.END:
-        raise CompileError("the expression is empty", location=place.at(0))
+        raise CompileError("the expression is empty", location=location.at(0))
     nodes: list[Node] = []
     stack: list[_Open] = []
     index = 0
@@ -191,7 +191,7 @@ def parse(text: str, place: Place | None = None, *, operands: int | None = None)
         # A value begins here.
         token = tokens[index]
         index += 1
-        node, opens = _begin(token, tokens[index] if token.kind is not TokenKind.END else token, place, operands)
+        node, opens = _begin(token, tokens[index] if token.kind is not TokenKind.END else token, location, operands)
         if stack:
             stack[-1].arguments.append(len(nodes))
         nodes.append(node)
@@ -202,31 +202,33 @@ def parse(text: str, place: Place | None = None, *, operands: int | None = None)
                 continue
         # A value has ended: close what closes after it.
         while stack and _closes(tokens[index]):
-            _close(stack.pop(), tokens[index], nodes, place)
+            _close(stack.pop(), tokens[index], nodes, location)
             index += 1
         if not stack:
             break
-        index = _after_comma(tokens, index, stack[-1], place)
+        index = _after_comma(tokens, index, stack[-1], location)
     if tokens[index].kind is not TokenKind.END:
         raise CompileError(
-            f"the expression ends before '{_short(tokens[index].text)}'", location=place.at(tokens[index].start)
+            f"the expression ends before '{_short(tokens[index].text)}'", location=location.at(tokens[index].start)
         )
-    return Tree(tuple(nodes), place)
+    return Tree(tuple(nodes), location)
 
 
 def _closes(token: Token) -> bool:
     return token.kind is TokenKind.CLOSE
 
 
-def _begin(token: Token, following: Token, place: Place, operands: int | None) -> tuple[Node, Token | None]:
+def _begin(
+    token: Token, following: Token, location: ExpressionLocation, operands: int | None
+) -> tuple[Node, Token | None]:
     """The node that begins with `token`, and the bracket that it opens, if any."""
     match token.kind:
         case TokenKind.NUMBER:
-            return Node(Kind.NUMBER, _number(token, place), token.start), None
+            return Node(Kind.NUMBER, _number(token, location), token.start), None
         case TokenKind.WORD:
             return Node(Kind.NUMBER, _WORDS[token.text], token.start), None
         case TokenKind.OPERAND:
-            return Node(Kind.OPERAND, _operand(token, place, operands), token.start), None
+            return Node(Kind.OPERAND, _operand(token, location, operands), token.start), None
         case TokenKind.OPEN:
             return Node(Kind.LIST if token.text == "[" else Kind.TUPLE, None, token.start), token
         case TokenKind.NAME:
@@ -234,11 +236,13 @@ def _begin(token: Token, following: Token, place: Place, operands: int | None) -
             if name not in FUNCTIONS:
                 close = get_close_matches(name[:40], FUNCTIONS, 1)
                 hint = f"did you mean '{close[0]}'?" if close else None
-                raise CompileError(f"there is no function '{_short(name)}'", location=place.at(token.start), hint=hint)
+                raise CompileError(
+                    f"there is no function '{_short(name)}'", location=location.at(token.start), hint=hint
+                )
             if following.text != "(":
                 raise CompileError(
                     f"'{name}' must be followed by '('",
-                    location=place.at(following.start),
+                    location=location.at(following.start),
                     hint="converters write functions that they do not know without brackets: the model must avoid them"
                     if following.kind is TokenKind.COMMA
                     else None,
@@ -246,29 +250,29 @@ def _begin(token: Token, following: Token, place: Place, operands: int | None) -
             return Node(Kind.CALL, name, token.start), following
     found = "the expression ends" if token.kind is TokenKind.END else f"there is '{_short(token.text)}'"
     raise CompileError(
-        f"{found} where a number, an operand, a function or a list should be", location=place.at(token.start)
+        f"{found} where a number, an operand, a function or a list should be", location=location.at(token.start)
     )
 
 
-def _number(token: Token, place: Place) -> int | float:
+def _number(token: Token, location: ExpressionLocation) -> int | float:
     try:
         number = int(token.text)
     except ValueError:
         return float(token.text)
     if not -(1 << 63) <= number < 1 << 63:
-        raise CompileError("the number does not fit into 64 bits", location=place.at(token.start))
+        raise CompileError("the number does not fit into 64 bits", location=location.at(token.start))
     return number
 
 
-def _operand(token: Token, place: Place, operands: int | None) -> int:
+def _operand(token: Token, location: ExpressionLocation, operands: int | None) -> int:
     number = int(token.text[1:]) if len(token.text) < 12 else None
     if number is None or (operands is not None and number >= operands):
         have = "" if operands is None else f": there {'is' if operands == 1 else 'are'} {operands}, counted from 0"
-        raise CompileError(f"there is no operand '{_short(token.text)}'{have}", location=place.at(token.start))
+        raise CompileError(f"there is no operand '{_short(token.text)}'{have}", location=location.at(token.start))
     return number
 
 
-def _after_comma(tokens: Sequence[Token], index: int, inside: _Open, place: Place) -> int:
+def _after_comma(tokens: Sequence[Token], index: int, inside: _Open, location: ExpressionLocation) -> int:
     token = tokens[index]
     if token.kind is TokenKind.COMMA:
         return index + 1
@@ -276,31 +280,34 @@ def _after_comma(tokens: Sequence[Token], index: int, inside: _Open, place: Plac
     found = "the expression ends" if token.kind is TokenKind.END else f"there is '{_short(token.text)}'"
     raise CompileError(
         f"{found} where ',' or '{expected}' should be",
-        location=place.at(token.start),
-        notes=((f"the '{inside.bracket.text}' is here", place.at(inside.bracket.start)),),
+        location=location.at(token.start),
+        notes=((f"the '{inside.bracket.text}' is here", location.at(inside.bracket.start)),),
     )
 
 
-def _close(closed: _Open, token: Token, nodes: list[Node], place: Place) -> None:
+def _close(closed: _Open, token: Token, nodes: list[Node], location: ExpressionLocation) -> None:
     """Complete the node whose bracket `token` closes."""
     expected = _CLOSING[closed.bracket.text]
     if token.text != expected:
         raise CompileError(
             f"there is '{token.text}' where '{expected}' should be",
-            location=place.at(token.start),
-            notes=((f"the '{closed.bracket.text}' is here", place.at(closed.bracket.start)),),
+            location=location.at(token.start),
+            notes=((f"the '{closed.bracket.text}' is here", location.at(closed.bracket.start)),),
         )
     node = nodes[closed.node]
     if node.kind is Kind.CALL:
         function = FUNCTIONS[str(node.value)]
         count = len(closed.arguments)
-        if not function.fewest <= count <= function.most:
+        if not function.fewest <= count <= function.maximum:
             takes = (
-                str(function.fewest) if function.fewest == function.most else f"{function.fewest} or {function.most}"
+                str(function.fewest)
+                if function.fewest == function.maximum
+                else f"{function.fewest} or {function.maximum}"
             )
             plural = "" if takes == "1" else "s"
             raise CompileError(
-                f"'{node.value}' takes {takes} argument{plural}, here it has {count}", location=place.at(node.position)
+                f"'{node.value}' takes {takes} argument{plural}, here it has {count}",
+                location=location.at(node.position),
             )
     nodes[closed.node] = Node(node.kind, node.value, node.position, tuple(closed.arguments))
 
@@ -402,6 +409,6 @@ def _tree_lines(tree: Tree) -> Iterator[str]:
             continue
         yield before + label
         last = len(node.arguments) - 1
-        for place, argument in reversed(list(enumerate(node.arguments))):
-            branch, below = ("└─ ", "   ") if place == last else ("├─ ", "│  ")
+        for location, argument in reversed(list(enumerate(node.arguments))):
+            branch, below = ("└─ ", "   ") if location == last else ("├─ ", "│  ")
             pending.append((argument, indent + branch, indent + below, depth + 1))

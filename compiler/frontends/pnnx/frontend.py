@@ -10,23 +10,23 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from nnefc.frontends.dynamic_shapes import OpenInputs, leaving_open
+from nnefc.frontends.dynamic_shapes import DynamicInputs, dynamic_shape_context
 from nnefc.frontends.pnnx import operators as _operators  # noqa: F401  (fills OPERATORS)
 from nnefc.frontends.pnnx.bin import Weights
 from nnefc.frontends.pnnx.custom import is_custom, lower_custom
-from nnefc.frontends.pnnx.expression import Place, parse
-from nnefc.frontends.pnnx.lowering import MAX_LIST_ITEMS, Array, Lowering, Shape, check_list
+from nnefc.frontends.pnnx.expression import ExpressionLocation, parse
+from nnefc.frontends.pnnx.lowering import MAX_LIST_ELEMENTS, Array, Lowering, Shape, check_list
 from nnefc.frontends.pnnx.lowering_expression import lower
 from nnefc.frontends.pnnx.operators.declaration import NATIVE, OPERATORS, Declaration, arguments_of, nearest
 from nnefc.frontends.pnnx.param import DTYPES, Graph, Operator, read_param
 from nnefc.frontends.refusals import REFUSALS, reason_of
-from nnefc.ir.network import Network, OpenDimension
+from nnefc.ir.network import DynamicDimension, Network
 from nnefc.operators.base import build_main, check_size
-from nnefc.operators.recording import note_name, note_place
+from nnefc.operators.recording import note_location, note_name
 from nnefc.operators.tensor.shape import Copy
 from nnefc.support.diagnostics import CompileError, warn
-from nnefc.symbolic.dims import OpenSize, dimensions
-from nnefc.symbolic.refinement import Narrowing, narrowed
+from nnefc.symbolic.dims import DynamicSize, dimensions
+from nnefc.symbolic.refinement import Refinement, narrowed
 
 __all__ = ["expressions_of", "is_supported", "load", "name_of"]
 
@@ -36,7 +36,7 @@ _INPUT_TYPES = frozenset({dtype for dtype in DTYPES.values() if dtype and not dt
 def load(
     path: Path | str,
     *,
-    shape: Mapping[str, tuple[int | OpenSize, ...]] | None = None,
+    shape: Mapping[str, tuple[int | DynamicSize, ...]] | None = None,
     output_tensors: tuple[str, ...] = (),
     is_tied: bool = False,
 ) -> Network:
@@ -50,10 +50,10 @@ def load(
         shape: shapes of inputs in place of those in the file, by the name of the operator or the operand. Sizes
             that the file leaves open, stay open.
         output_tensors: names of operands to return in place of the network's outputs, which may be among them.
-        is_tied: whether open sizes that broadcast are one size.
+        is_tied: whether dynamic sizes that broadcast are one size.
 
     Raises:
-        CompileError: anything in the files or the arguments that does not fit; with the place and a way out.
+        CompileError: anything in the files or the arguments that does not fit; with the location and a way out.
     """
     path = Path(path)
     graph = read_param(path)
@@ -88,10 +88,10 @@ def _build(
     shapes: dict[str, Any],
     output_tensors: tuple[str, ...],
     name: str,
-    narrowing: Narrowing,
+    narrowing: Refinement,
 ) -> Network:
     _check_names(graph, shapes)
-    opened = OpenInputs(narrowing)
+    opened = DynamicInputs(narrowing)
     inputs = {
         op.outputs[0]: _input(graph, op, shapes, opened)
         for op in graph.operators
@@ -99,7 +99,7 @@ def _build(
         if _one(op)
     }
     given = {str(var.name): dimensions(var.ty.shape) for var in inputs.values()}
-    with leaving_open(opened.dimensions, given):
+    with dynamic_shape_context(opened.dimensions, given):
         return _built(graph, weights, inputs, output_tensors, name, opened.dimensions)
 
 
@@ -109,7 +109,7 @@ def _built(
     inputs: Mapping[str, relax.Var],
     output_tensors: tuple[str, ...],
     name: str,
-    open_dimensions: tuple[OpenDimension, ...],
+    dynamic_dimensions: tuple[DynamicDimension, ...],
 ) -> Network:
     at = Lowering(relax.BlockBuilder())
     outputs: dict[str, Any] = {}
@@ -130,7 +130,7 @@ def _built(
         tuple(var.name for var in inputs.values()),
         tuple(outputs),
         controls=at.controls,
-        open_dimensions=open_dimensions,
+        dynamic_dimensions=dynamic_dimensions,
     )
 
 
@@ -145,8 +145,8 @@ def _lower_all(
             if operator.outputs:
                 raise CompileError("an output of the network has no outputs of its own", location=operator.location)
             results += [tensor for o in operator.inputs for tensor in _flat(values[o], operator)]
-            if len(results) > MAX_LIST_ITEMS:
-                raise CompileError(f"the network has more than {MAX_LIST_ITEMS} outputs", location=operator.location)
+            if len(results) > MAX_LIST_ELEMENTS:
+                raise CompileError(f"the network has more than {MAX_LIST_ELEMENTS} outputs", location=operator.location)
         elif operator.type != "pnnx.Input":
             made = _lower(at, operator, [values[o] for o in operator.inputs], weights.read(operator))
             values.update(zip(operator.outputs, made, strict=True))
@@ -177,7 +177,7 @@ def _spelled(shape: tuple[int | None, ...]) -> str:
     return f"({','.join('?' if size is None else str(size) for size in shape)})"
 
 
-def _input(graph: Graph, operator: Operator, shapes: dict[str, Any], opened: OpenInputs) -> relax.Var:
+def _input(graph: Graph, operator: Operator, shapes: dict[str, Any], opened: DynamicInputs) -> relax.Var:
     """The variable of an input; what `shapes` says of it is taken out there."""
     operand = operator.outputs[0]
     type = graph.types.get(operand)
@@ -212,7 +212,7 @@ def _lower(at: Lowering, operator: Operator, operands: list[Any], weights: dict[
     """The values of the operator's results, all bound: TVM checks an expression when it is."""
     at.hint = _identifier(operator.name)
     at.results = len(operator.outputs)
-    note_place(f"'{operator.name}' ({operator.type})")
+    note_location(f"'{operator.name}' ({operator.type})")
     for name, array in weights.items():
         note_name(array, f"{operator.name}.{name}")
     try:
@@ -294,7 +294,7 @@ def _named(at: Lowering, operator: Operator, made: Any) -> list[Any]:
 
 def _bound(at: Lowering, value: Any) -> Any:
     if isinstance(value, tuple | list):
-        return tuple(_bound(at, item) for item in value)
+        return tuple(_bound(at, element) for element in value)
     if isinstance(value, relax.Expr) and not isinstance(value, relax.Var | tvm.ir.GenericConst):
         return at.emit(value)
     return value
@@ -306,17 +306,17 @@ def _attribute(at: Lowering, operator: Operator, operands: list[Any], weights: d
     return next(iter(weights.values()))
 
 
-def _expression_text(operator: Operator) -> tuple[str, Place]:
+def _expression_text(operator: Operator) -> tuple[str, ExpressionLocation]:
     parameter = operator.parameters.get("expr")
     if parameter is None:
         raise CompileError("an expression needs the parameter 'expr'", location=operator.location)
     where = parameter.location
-    return parameter.text, Place(where.file, where.line, where.column, where.text)
+    return parameter.text, ExpressionLocation(where.file, where.line, where.column, where.text)
 
 
 def _expression(at: Lowering, operator: Operator, operands: list[Any], weights: dict[str, Array]) -> Any:
-    text, place = _expression_text(operator)
-    tree = parse(text, place, operands=len(operands))
+    text, location = _expression_text(operator)
+    tree = parse(text, location, operands=len(operands))
     return lower(tree, operands, at)
 
 
@@ -357,8 +357,8 @@ def _flat(value: Any, operator: Operator) -> Iterator[Any]:
     """The tensors in a value, in order."""
     match value:
         case tuple():
-            for item in value:
-                yield from _flat(item, operator)
+            for element in value:
+                yield from _flat(element, operator)
         case bool() | int() | float():
             if abs(value) >= 1 << 63 and isinstance(value, int):
                 raise CompileError("an output does not fit into 64 bits", location=operator.location)

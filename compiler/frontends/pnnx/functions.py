@@ -17,9 +17,9 @@ class Rule(Enum):
 
     SAME = "the type that the arguments promote to"
     REAL = "the same, but integers become reals"
-    COMPARISON = "truth values; the arguments meet in the type that they promote to"
+    COMPARISON = "booleans; the arguments meet in the type that they promote to"
     INTEGER = "the type that the arguments promote to, which is not a real one"
-    LOGICAL = "truth values; the arguments count as true where they are not zero"
+    LOGICAL = "booleans; the arguments count as true where they are not zero"
     CONVERSION = "a fixed type"
     SIZE = "numbers known at compile time"
 
@@ -33,13 +33,13 @@ class Function:
         rule: how its result is typed.
         name: what the library calls it; of conversions the type that they give.
         number: the same of plain numbers.
-        truth: whether it is defined for truth values.
+        truth: whether it is defined for booleans.
         swapped: whether it is the library's function of its arguments in the other order.
         symbol, binding: how infix notation writes it, and how tightly that binds.
     """
 
     fewest: int
-    most: int
+    maximum: int
     rule: Rule
     name: str
     number: Callable[..., Any]
@@ -84,12 +84,12 @@ def _to_integer(function: Callable[[float], float]) -> Callable[[float], float]:
     return lambda x: int(function(x)) if math.isfinite(x) else x
 
 
-def _of_one(name: str, number: Callable[..., Any], rule: Rule = Rule.REAL, **rest: Any) -> Function:
-    return Function(1, 1, rule, name, number, **rest)
+def _of_one(name: str, number: Callable[..., Any], rule: Rule = Rule.REAL, **tail: Any) -> Function:
+    return Function(1, 1, rule, name, number, **tail)
 
 
-def _of_two(name: str, number: Callable[..., Any], rule: Rule = Rule.SAME, **rest: Any) -> Function:
-    return Function(2, 2, rule, name, number, **rest)
+def _of_two(name: str, number: Callable[..., Any], rule: Rule = Rule.SAME, **tail: Any) -> Function:
+    return Function(2, 2, rule, name, number, **tail)
 
 
 def _infix(
@@ -118,7 +118,7 @@ def _log_add_exp(x: float, y: float) -> float:
     return max(x, y) + math.log1p(math.exp(min(x, y) - max(x, y)))
 
 
-_greatest, _least = _of_two("maximum", max, truth=True), _of_two("minimum", min, truth=True)
+_greatest, _minimum = _of_two("maximum", max, truth=True), _of_two("minimum", min, truth=True)
 
 FUNCTIONS: Mapping[str, Function] = {
     # Arithmetic of two.
@@ -135,8 +135,8 @@ FUNCTIONS: Mapping[str, Function] = {
     "logaddexp": _of_two("logaddexp", _log_add_exp, Rule.REAL),
     "max": _greatest,
     "maximum": _greatest,
-    "min": _least,
-    "minimum": _least,
+    "min": _minimum,
+    "minimum": _minimum,
     # Bits.
     "and": _infix("bitwise_and", operator.and_, "&", 40, Rule.INTEGER),
     "or": _infix("bitwise_or", operator.or_, "|", 30, Rule.INTEGER),

@@ -11,7 +11,7 @@ from nnefc.operators.math.casting import Cast
 from nnefc.support.diagnostics import CompileError
 
 __all__ = [
-    "MAX_LIST_ITEMS",
+    "MAX_LIST_ELEMENTS",
     "Array",
     "Lowering",
     "Shape",
@@ -22,10 +22,10 @@ __all__ = [
     "shape_of",
 ]
 
-MAX_LIST_ITEMS = 4096
-"""Items of a list or tuple, those of the lists in it counted too: each may be a tensor, and a kernel."""
+MAX_LIST_ELEMENTS = 4096
+"""Elements of a list or tuple, those of the lists in it counted too: each may be a tensor, and a kernel."""
 
-_MOST_NESTED = 16
+_MAX_NESTED = 16
 """Lists inside each other."""
 
 Tensor: TypeAlias = Operand
@@ -40,14 +40,16 @@ def check_list(value: Any) -> None:
     """
     waiting, count = [(value, 0)], 0
     while waiting:
-        item, depth = waiting.pop()
+        element, depth = waiting.pop()
         count += 1
-        if count > 1 + MAX_LIST_ITEMS:
-            raise CompileError(f"a list has more than {MAX_LIST_ITEMS} items, those of the lists in it counted too")
-        if depth > _MOST_NESTED:
-            raise CompileError(f"lists are nested deeper than {_MOST_NESTED}")
-        if isinstance(item, tuple):
-            waiting += [(inner, depth + 1) for inner in item[: 1 + MAX_LIST_ITEMS]]
+        if count > 1 + MAX_LIST_ELEMENTS:
+            raise CompileError(
+                f"a list has more than {MAX_LIST_ELEMENTS} elements, those of the lists in it counted too"
+            )
+        if depth > _MAX_NESTED:
+            raise CompileError(f"lists are nested deeper than {_MAX_NESTED}")
+        if isinstance(element, tuple):
+            waiting += [(inner, depth + 1) for inner in element[: 1 + MAX_LIST_ELEMENTS]]
 
 
 class Lowering(Emitter):

@@ -15,8 +15,8 @@ from nnefc.frontends.pnnx.lowering import Lowering, Shape, check_list, dtype_of,
 from nnefc.frontends.pnnx.promotion import DEFAULT_FLOAT, Typed, category, result_type
 from nnefc.operators.math.elementwise import broadcast_shapes
 from nnefc.operators.math.expression import Expression
+from nnefc.operators.math.expression_nodes import ExpressionNode as Computed
 from nnefc.operators.math.expression_nodes import Given, Made
-from nnefc.operators.math.expression_nodes import Step as Computed
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Size
 
@@ -24,7 +24,7 @@ __all__ = ["lower"]
 
 Number: TypeAlias = "int | float | bool"
 
-_MOST_NODES = 100_000  # of one expression
+_MAX_NODES = 100_000  # of one expression
 _INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
@@ -37,7 +37,7 @@ class _Tensor:
     shape: Shape
 
 
-_Item: TypeAlias = "_Tensor | Number | tuple[Any, ...] | None"
+_Element: TypeAlias = "_Tensor | Number | tuple[Any, ...] | None"
 
 
 def lower(tree: Tree, operands: Sequence[Any], at: Lowering) -> Any:
@@ -52,10 +52,10 @@ def lower(tree: Tree, operands: Sequence[Any], at: Lowering) -> Any:
         CompileError: operands do not fit: shapes that do not broadcast, types that a function does not take; the
             expression, or a list in it, is too large.
     """
-    if len(tree.nodes) > _MOST_NODES:
+    if len(tree.nodes) > _MAX_NODES:
         raise CompileError(
-            f"the expression has {len(tree.nodes):,} numbers, operands and functions, more than {_MOST_NODES:,}",
-            location=tree.place.at(0),
+            f"the expression has {len(tree.nodes):,} numbers, operands and functions, more than {_MAX_NODES:,}",
+            location=tree.location.at(0),
         )
     typing = _Typing(tree, operands)
     result = typing.result()
@@ -63,16 +63,16 @@ def lower(tree: Tree, operands: Sequence[Any], at: Lowering) -> Any:
     return _lowered(result, typing.computed, operands, at)
 
 
-def _lowered(item: _Item, steps: list[Computed], operands: Sequence[Any], at: Lowering) -> Any:
-    """What an item of the result stands for; each tensor in a list is a kernel of its own."""
-    match item:
+def _lowered(element: _Element, steps: list[Computed], operands: Sequence[Any], at: Lowering) -> Any:
+    """What an element of the result stands for; each tensor in a list is a kernel of its own."""
+    match element:
         case tuple():
-            return tuple(_lowered(inner, steps, operands, at) for inner in item)
+            return tuple(_lowered(inner, steps, operands, at) for inner in element)
         case _Tensor(source=Given(index=index)):
             return operands[index]
         case _Tensor(source=Made(index=index)):
             return Expression.ending_at(steps, index).lower(at, *operands)
-    return item
+    return element
 
 
 class _Typing:
@@ -83,8 +83,8 @@ class _Typing:
         self._tree = tree
         self._operands = operands
 
-    def result(self) -> _Item:
-        stack: list[_Item] = []
+    def result(self) -> _Element:
+        stack: list[_Element] = []
         for step in to_rpn(self._tree):
             arguments = tuple(stack[len(stack) - step.count :])
             del stack[len(stack) - step.count :]
@@ -101,9 +101,9 @@ class _Typing:
         return stack[0]
 
     def _error(self, step: Step, message: str) -> CompileError:
-        return CompileError(message, location=self._tree.place.at(step.position))
+        return CompileError(message, location=self._tree.location.at(step.position))
 
-    def _operand(self, step: Step) -> _Item:
+    def _operand(self, step: Step) -> _Element:
         number = step.value
         assert isinstance(number, int)
         if number >= len(self._operands):
@@ -115,7 +115,7 @@ class _Typing:
             raise self._error(step, f"the operand '@{number}' is neither a tensor nor a number")
         return _Tensor(Given(number), dtype_of(operand), shape_of(operand))
 
-    def _call(self, step: Step, arguments: tuple[_Item, ...]) -> _Item:
+    def _call(self, step: Step, arguments: tuple[_Element, ...]) -> _Element:
         function = FUNCTIONS[str(step.value)]
         if function.rule is Rule.SIZE:
             return self._size(step, arguments)
@@ -128,7 +128,7 @@ class _Typing:
             return self._of_numbers(step, function, values)
         return self._of_tensors(step, function, tuple(values))
 
-    def _size(self, step: Step, arguments: tuple[_Item, ...]) -> _Item:
+    def _size(self, step: Step, arguments: tuple[_Element, ...]) -> _Element:
         tensor = arguments[0]
         if not isinstance(tensor, _Tensor):
             raise self._error(step, "'size' is for tensors")
@@ -143,7 +143,7 @@ class _Typing:
 
     def _of_numbers(self, step: Step, function: Function, values: list[Any]) -> Number:
         if function.rule is Rule.INTEGER and not all(isinstance(value, int | Size) for value in values):
-            raise self._error(step, f"'{step.value}' is for integers and truth values")
+            raise self._error(step, f"'{step.value}' is for integers and booleans")
         try:
             result: Number = function.number(*values)
         except ZeroDivisionError:
@@ -187,9 +187,9 @@ class _Typing:
             case Rule.REAL if category(common) != 2:
                 return DEFAULT_FLOAT, DEFAULT_FLOAT
             case Rule.INTEGER if category(common) == 2:
-                raise self._error(step, f"'{step.value}' is for integers and truth values, not for {common}")
+                raise self._error(step, f"'{step.value}' is for integers and booleans, not for {common}")
         if common == "bool" and not function.truth:
-            raise self._error(step, f"'{step.value}' is not for truth values")
+            raise self._error(step, f"'{step.value}' is not for booleans")
         return common, common
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from nnefc.frontends.pnnx.bin import STORED_TYPES
 from nnefc.frontends.pnnx.frontend import is_supported, name_of
 from nnefc.frontends.pnnx.param import Graph, TensorType, known_shape, read_param
-from nnefc.ir.outline import OpenTensor, Outline, range_option, shape_option
+from nnefc.ir.outline import DynamicTensor, Outline, range_option, shape_option
 
 __all__ = ["outline"]
 
@@ -38,25 +38,25 @@ def outline(path: Path | str) -> Outline:
         about="PNNX",
         inputs=inputs,
         outputs=tuple(_tensor(graph, f"pnnx_output_{index}", name) for index, name in enumerate(results)),
-        operations=dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
-        parameters=sum(_items(type) for type in types),
-        parameter_bytes=sum(_items(type) * _item_bytes(type) for type in types),
+        operations=dict(sorted(counts.items(), key=lambda element: (-element[1], element[0]))),
+        parameters=sum(_elements(type) for type in types),
+        parameter_bytes=sum(_elements(type) * _element_bytes(type) for type in types),
         unsupported=frozenset(type for type in counts if not is_supported(type)),
         option=shape_option(inputs),
         range_option=range_option(inputs),
     )
 
 
-def _tensor(graph: Graph, name: str, operand: str) -> OpenTensor:
+def _tensor(graph: Graph, name: str, operand: str) -> DynamicTensor:
     type = graph.types.get(operand)
     if type is None:
-        return OpenTensor(name, "unknown type", None)
-    return OpenTensor(name, type.dtype or "float32", type.shape)
+        return DynamicTensor(name, "unknown type", None)
+    return DynamicTensor(name, type.dtype or "float32", type.shape)
 
 
-def _items(type: TensorType) -> int:
+def _elements(type: TensorType) -> int:
     return math.prod(known_shape(type) or (0,))
 
 
-def _item_bytes(type: TensorType) -> int:
+def _element_bytes(type: TensorType) -> int:
     return STORED_TYPES.get(type.dtype or "float32", np.dtype("float32")).itemsize

@@ -43,7 +43,7 @@ DTYPES: Mapping[str, str | None] = {
 """Element types by the names of the format; `null` is an unknown one."""
 
 _LARGEST_FILE = 256 << 20  # bytes
-_MOST_DIMENSIONS = 16
+_MAX_DIMENSIONS = 16
 _GREATEST_SIZE = 1 << 40
 
 
@@ -57,7 +57,7 @@ class TensorType:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A value and the place where it stands; for a string, the column of its first character."""
+    """A value and the location where it stands; for a string, the column of its first character."""
 
     value: Value
     text: str
@@ -122,7 +122,7 @@ def parse_param(text: str, file: str = "model.pnnx.param") -> Graph:
     """Parse the text of a param file; every operand has one producer, which stands before its consumers.
 
     Raises:
-        CompileError: with the place.
+        CompileError: with the location.
     """
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines or lines[0][1].strip() != MAGIC:
@@ -132,7 +132,7 @@ def parse_param(text: str, file: str = "model.pnnx.param") -> Graph:
             location=where,
             hint=_ncnn_hint(lines),
         )
-    operators_expected, operands_expected, place = _counts(lines, file)
+    operators_expected, operands_expected, location = _counts(lines, file)
     operators: list[Operator] = []
     types: dict[str, TensorType] = {}
     producers: dict[str, Operator] = {}
@@ -145,11 +145,11 @@ def parse_param(text: str, file: str = "model.pnnx.param") -> Graph:
         operators.append(operator)
     if len(operators) != operators_expected:
         raise CompileError(
-            f"the file has {len(operators)} operators, but its second line says {operators_expected}", location=place
+            f"the file has {len(operators)} operators, but its second line says {operators_expected}", location=location
         )
     if len(producers) != operands_expected:
         raise CompileError(
-            f"the file has {len(producers)} operands, but its second line says {operands_expected}", location=place
+            f"the file has {len(producers)} operands, but its second line says {operands_expected}", location=location
         )
     return Graph(file, tuple(operators), types)
 
@@ -161,11 +161,11 @@ def _ncnn_hint(lines: list[tuple[int, str]]) -> str | None:
 
 def _counts(lines: list[tuple[int, str]], file: str) -> tuple[int, int, Location]:
     number, line = lines[1] if len(lines) > 1 else (lines[0][0] + 1, "")
-    place = Location(file, number, 1, line)
+    location = Location(file, number, 1, line)
     words = line.split()
     if len(words) != 2 or not all(_is_count(word) for word in words):
-        raise CompileError("the second line should give the numbers of operators and operands", location=place)
-    return int(words[0]), int(words[1]), place
+        raise CompileError("the second line should give the numbers of operators and operands", location=location)
+    return int(words[0]), int(words[1]), location
 
 
 def _is_count(word: str) -> bool:
@@ -194,7 +194,7 @@ def _check_names(operator: Operator, names: dict[str, Operator], producers: dict
 
 
 class _Line:
-    """The words of a line and their places."""
+    """The words of a line and their locations."""
 
     def __init__(self, file: str, number: int, text: str) -> None:
         self.file, self.number, self.text = file, number, text
@@ -228,7 +228,7 @@ def _operator(line: _Line) -> tuple[Operator, dict[str, TensorType]]:
         key, equals, text = word.partition("=")
         if not equals or key in ("", "@", "#", "$"):
             raise CompileError(f"'{_short(word)}' is not of the form key=value", location=line.at(position))
-        place = line.at(position + len(key) + 1)
+        location = line.at(position + len(key) + 1)
         known: Mapping[str, object]
         match key[0]:
             case "@":
@@ -243,46 +243,46 @@ def _operator(line: _Line) -> tuple[Operator, dict[str, TensorType]]:
             raise CompileError(f"'{_short(key)}' is given twice", location=line.at(position))
         match key[0]:
             case "@":
-                attributes[name] = _type(text, place)
+                attributes[name] = _type(text, location)
             case "$":
-                names[name] = _input(text, operands[:inputs], place)
+                names[name] = _input(text, operands[:inputs], location)
             case "#":
                 if name not in operands:
                     raise CompileError(f"the operator has no operand '{_short(name)}'", location=line.at(position))
-                types[name] = _type(text, place)
+                types[name] = _type(text, location)
             case _:
-                parameters[name] = Parameter(_value(text, place), text, place)
+                parameters[name] = Parameter(_value(text, location), text, location)
     type, name = words[0][0], words[1][0]
-    place = line.at(words[0][1])
-    made = Operator(type, name, operands[:inputs], operands[inputs:], parameters, attributes, names, place)
+    location = line.at(words[0][1])
+    made = Operator(type, name, operands[:inputs], operands[inputs:], parameters, attributes, names, location)
     return made, types
 
 
-def _input(text: str, inputs: tuple[str, ...], place: Location) -> int:
+def _input(text: str, inputs: tuple[str, ...], location: Location) -> int:
     if text not in inputs:
-        raise CompileError(f"the operator has no input '{_short(text)}'", location=place)
+        raise CompileError(f"the operator has no input '{_short(text)}'", location=location)
     return inputs.index(text)
 
 
 _TYPE = re.compile(r"\(([^()]*)\)([a-z0-9]*)")
 
 
-def _type(text: str, place: Location) -> TensorType:
+def _type(text: str, location: Location) -> TensorType:
     """A type such as `(1,3,?,?)f32`."""
     match = _TYPE.fullmatch(text)
     if match is None or (match[2] or "null") not in DTYPES:
-        raise CompileError(f"'{_short(text)}' is not a type such as (1,3,?,?)f32", location=place)
+        raise CompileError(f"'{_short(text)}' is not a type such as (1,3,?,?)f32", location=location)
     words = [word for word in match[1].split(",") if word] if match[1] else []
-    if len(words) > _MOST_DIMENSIONS:
-        raise CompileError(f"a tensor has at most {_MOST_DIMENSIONS} dimensions, here {len(words)}", location=place)
-    return TensorType(tuple(_size(word, place) for word in words), DTYPES[match[2] or "null"])
+    if len(words) > _MAX_DIMENSIONS:
+        raise CompileError(f"a tensor has at most {_MAX_DIMENSIONS} dimensions, here {len(words)}", location=location)
+    return TensorType(tuple(_size(word, location) for word in words), DTYPES[match[2] or "null"])
 
 
-def _size(word: str, place: Location) -> int | None:
+def _size(word: str, location: Location) -> int | None:
     if word in ("?", "-1") or word.startswith("%"):
         return None
     if not (word.isascii() and word.isdigit()) or len(word) > 15 or int(word) > _GREATEST_SIZE:
-        raise CompileError(f"'{_short(word)}' is not the size of a dimension", location=place)
+        raise CompileError(f"'{_short(word)}' is not the size of a dimension", location=location)
     return int(word)
 
 
@@ -292,7 +292,7 @@ _COMPLEX = re.compile(rf"(?P<real>{_FLOAT.pattern})(?P<imaginary>[+-](?:{_FLOAT.
 _WORDS: Mapping[str, Value] = {"None": None, "True": True, "False": False}
 
 
-def _value(text: str, place: Location) -> Value:
+def _value(text: str, location: Location) -> Value:
     """The value of a parameter; what is no value of another kind is a string."""
     if text[:1] in ("(", "["):
         closing = {"(": ")", "[": "]"}[text[0]]

@@ -23,7 +23,7 @@ class Typed:
 
 
 def category(dtype: str) -> int:
-    """0 for truth values, 1 for integers, 2 for reals."""
+    """0 for booleans, 1 for integers, 2 for reals."""
     if dtype == "bool":
         return 0
     return 2 if dtype in _FLOATS else 1

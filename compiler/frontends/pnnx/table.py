@@ -43,7 +43,11 @@ def operators_table() -> str:
     ]
     lines.append("|---|---|---|---|")
     for name, function in FUNCTIONS.items():
-        count = str(function.fewest) if function.fewest == function.most else f"{function.fewest} or {function.most}"
+        count = (
+            str(function.fewest)
+            if function.fewest == function.maximum
+            else (f"{function.fewest} or {function.maximum}")
+        )
         symbol = f"`{function.symbol}`" if function.symbol else ""
         lines.append(f"| `{name}` | {_cell(symbol)} | {count} | {function.rule.value} |")
     return "\n".join(lines) + "\n"

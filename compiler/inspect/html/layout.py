@@ -21,7 +21,7 @@ from nnefc.inspect.html.graph import Graph
 __all__ = ["Box", "Layout", "layout"]
 
 _LETTER = 7.2
-_LEAST, _MOST = 90.0, 260.0  # widths
+_MIN, _MAX = 90.0, 260.0  # widths
 HEIGHT = 40.0
 _APART, _BELOW, _LANE = 18.0, 34.0, 9.0
 _SWEEPS = 3
@@ -61,7 +61,7 @@ def layout(graph: Graph) -> Layout:
         above[edge.target].append(edge.source)
         below[edge.source].append(edge.target)
     row_of = _rows(above, below)
-    widths = [min(_MOST, max(_LEAST, _LETTER * max(len(n.title), len(n.name)) + 16)) for n in graph.nodes]
+    widths = [min(_MAX, max(_MIN, _LETTER * max(len(n.title), len(n.name)) + 16)) for n in graph.nodes]
     rows: list[list[int]] = [[] for _ in range(max(row_of, default=-1) + 1)]
     for node, row in enumerate(row_of):
         rows[row].append(node)
@@ -111,10 +111,10 @@ def _put(row: Sequence[int], wanted: dict[int, float], widths: Sequence[float], 
         right.append(max(wanted[node], edge + widths[node] / 2))
         edge = right[-1] + widths[node] / 2 + _APART
     edge = float("inf")
-    for place, node in reversed(list(enumerate(row))):
+    for location, node in reversed(list(enumerate(row))):
         left = min(wanted[node], edge - widths[node] / 2)
         edge = left - widths[node] / 2 - _APART
-        middles[node] = (left + right[place]) / 2
+        middles[node] = (left + right[location]) / 2
 
 
 def _lines(
@@ -127,13 +127,13 @@ def _lines(
     lanes = _Lanes()
     lines: list[tuple[tuple[float, float], ...]] = [()] * len(graph.edges)
     right = 0.0
-    for place in sorted(range(len(graph.edges)), key=lambda place: row_of[graph.edges[place].source]):
-        edge = graph.edges[place]
+    for location in sorted(range(len(graph.edges)), key=lambda location: row_of[graph.edges[location].source]):
+        edge = graph.edges[location]
         source, target = boxes[edge.source], boxes[edge.target]
         first, last = row_of[edge.source] + 1, row_of[edge.target]
         start, end = (source.middle, source.y + HEIGHT), (target.middle, target.y)
         if last <= first:
-            lines[place] = (start, end)
+            lines[location] = (start, end)
             continue
         x = target.middle
         if last - first > _LOOKED_AT:
@@ -142,14 +142,14 @@ def _lines(
             x = max(ends[row][-1] for row in range(first, last)) + lanes.take(first, last)
         right = max(right, x)
         top, bottom = first * (HEIGHT + _BELOW), (last - 1) * (HEIGHT + _BELOW) + HEIGHT
-        lines[place] = (start, (x, top), (x, bottom), end)
+        lines[location] = (start, (x, top), (x, bottom), end)
     return lines, right
 
 
 def _is_taken(starts: Sequence[float], ends: Sequence[float], x: float) -> bool:
     """Whether a box of a row is where a line would pass."""
-    place = bisect_left(ends, x - _LANE)
-    return place < len(starts) and starts[place] < x + _LANE
+    location = bisect_left(ends, x - _LANE)
+    return location < len(starts) and starts[location] < x + _LANE
 
 
 class _Lanes:

@@ -13,7 +13,7 @@ from tvm import relax, te, tirx
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.dtypes import STORAGE, is_float, numpy_dtype, widened
 from nnefc.operators.math.elementwise import compute
-from nnefc.operators.math.functions import converted, item_dtype
+from nnefc.operators.math.functions import converted, element_dtype
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["BitCast", "Cast", "cast_array"]
@@ -21,7 +21,7 @@ __all__ = ["BitCast", "Cast", "cast_array"]
 
 @dataclass(frozen=True)
 class Cast(Operator):
-    """The items in another element type: reals towards zero where they become integers, and as 0 or 1 from `bool`.
+    """The elements in another element type: reals towards zero where they become integers, and as 0 or 1 from `bool`.
 
     True is what is not zero. Integers that do not fit keep their low bits; reals that do not, and NaN, become integers
     as on x86-64, see :func:`nnefc.operators.math.functions.converted`.
@@ -56,26 +56,26 @@ class Cast(Operator):
         if dtype in _FORMATS:
             form = _FORMATS[dtype]
             wide = at.bound(Cast("float32", source).lower(at, x))
-            return compute(at, lambda item: self._code(form, item), wide, name="narrow", dtype=dtype)
+            return compute(at, lambda element: self._code(form, element), wide, name="narrow", dtype=dtype)
         if dtype in _BITS:
-            return compute(at, lambda item: _low_bits(item, *_BITS[dtype]), x, name="narrow", dtype=dtype)
+            return compute(at, lambda element: _low_bits(element, *_BITS[dtype]), x, name="narrow", dtype=dtype)
         if limited:
-            return compute(at, lambda item: _limited(item, dtype), x, name="cast", dtype=dtype)
+            return compute(at, lambda element: _limited(element, dtype), x, name="cast", dtype=dtype)
         if dtype == "bool" or (is_float(source) and not is_float(dtype)):
-            return compute(at, lambda item: converted(item, dtype), x, name="cast", dtype=dtype)
+            return compute(at, lambda element: converted(element, dtype), x, name="cast", dtype=dtype)
         return relax.op.astype(at.expr(x), dtype)
 
-    def _code(self, form: _Format, item: tirx.Expr) -> tirx.Expr:
+    def _code(self, form: _Format, element: tirx.Expr) -> tirx.Expr:
         if not form.mantissa:
-            return _power_code(form, item, self.saturate, self.rounding)
-        # Four bits have no room for what is not a number.
-        return _code(form, item, self.saturate or self.dtype == "float4_e2m1fn")
+            return _power_code(form, element, self.saturate, self.rounding)
+        # Four bits have no room for NaN.
+        return _code(form, element, self.saturate or self.dtype == "float4_e2m1fn")
 
 
-def _limited(item: tirx.Expr, dtype: str) -> tirx.Expr:
+def _limited(element: tirx.Expr, dtype: str) -> tirx.Expr:
     """A real as an integer, within the integer type."""
-    real, ends = item.astype(widened(item_dtype(item))), np.iinfo(dtype)
-    low, high = (tirx.const(float(end), item_dtype(real)) for end in (ends.min, ends.max + 1))
+    real, ends = element.astype(widened(element_dtype(element))), np.iinfo(dtype)
+    low, high = (tirx.const(float(end), element_dtype(real)) for end in (ends.min, ends.max + 1))
     inner = tirx.Select(tirx.isnan(real), tirx.const(0, dtype), real.astype(dtype))
     return tirx.Select(real >= high, tirx.max_value(dtype), tirx.Select(real <= low, tirx.min_value(dtype), inner))
 
@@ -92,9 +92,9 @@ _BITS = {"int4": (4, True), "uint4": (4, False), "int2": (2, True), "uint2": (2,
 """Narrow integers: their bits and whether they are signed."""
 
 
-def _low_bits(item: tirx.Expr, bits: int, signed: bool) -> tirx.Expr:
+def _low_bits(element: tirx.Expr, bits: int, signed: bool) -> tirx.Expr:
     """The low bits of the value towards zero, as a value of the storage type."""
-    low = converted(item, "int32") & ((1 << bits) - 1)
+    low = converted(element, "int32") & ((1 << bits) - 1)
     sign = 1 << (bits - 1)
     return (low ^ sign) - sign if signed else low
 
@@ -104,10 +104,10 @@ def _widened(at: Emitter, codes: relax.Expr, dtype: str) -> relax.Expr:
     every = np.arange(16 if dtype == "float4_e2m1fn" else 256, dtype=np.uint8)
     table = every.view(numpy_dtype(dtype)).astype(np.float32)
 
-    def item(tensors: tuple[te.Tensor, ...], index: tuple[Any, ...]) -> tirx.Expr:
+    def element(tensors: tuple[te.Tensor, ...], index: tuple[Any, ...]) -> tirx.Expr:
         return tensors[1](tensors[0](*index).astype("int32"))
 
-    return at.elements(shape_of(codes), item, codes, table, name="widen")
+    return at.elements(shape_of(codes), element, codes, table, name="widen")
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class _Format:
         bias: of the exponent.
         largest: the code of the largest finite number.
         beyond: the code of what is larger, without saturation.
-        nan: the code of what is not a number.
+        nan: the code of NaN.
         sign: the bit of the sign.
         negative_zero: whether there is one.
     """
@@ -173,11 +173,11 @@ def _unsigned(number: int) -> tirx.Expr:
 def _power_code(form: _Format, value: tirx.Expr, saturate: bool, rounding: str) -> tirx.Expr:
     """The exponent of the power of two above, below or next to the value; negative values have none."""
     bits = tirx.reinterpret("int32", value)
-    exponent, rest = (bits >> 23) & 0xFF, bits & 0x7FFFFF
+    exponent, tail = (bits >> 23) & 0xFF, bits & 0x7FFFFF
     never = tirx.const(False)
-    more = {"up": rest > 0, "nearest": rest >= 0x400000}.get(rounding, never)
+    more = {"up": tail > 0, "nearest": tail >= 0x400000}.get(rounding, never)
     # A number below the smallest normal one has the code 0 for 2**-127, which is 0x400000 of its digits.
-    small = {"up": rest > 0x400000, "nearest": rest > 0x600000}.get(rounding, never)
+    small = {"up": tail > 0x400000, "nearest": tail > 0x600000}.get(rounding, never)
     made = exponent + tirx.Select(tirx.Select(exponent == 0, small, more), 1, 0)
     edge = form.largest if saturate else form.nan
     made = tirx.Select(made > form.largest, tirx.const(edge, "int32"), made)
@@ -203,9 +203,9 @@ def _whole_known(array: Array, dtype: str) -> Array:
     real = array.astype(np.float64)
     signed = np.int64 if dtype in ("int64", "uint32", "uint64") else np.int32
     large = (real >= 2.0**63) & (dtype == "uint64")
-    rest = np.where(large, real - 2.0**63, real)
-    fits = np.abs(rest) < -float(np.iinfo(signed).min)
-    low = np.where(fits, np.where(fits, rest, 0).astype(signed), np.iinfo(signed).min)
+    tail = np.where(large, real - 2.0**63, real)
+    fits = np.abs(tail) < -float(np.iinfo(signed).min)
+    low = np.where(fits, np.where(fits, tail, 0).astype(signed), np.iinfo(signed).min)
     bits = np.where(large, low.astype(np.uint64) ^ np.uint64(1 << 63), low.astype(np.uint64))
     return bits.astype(dtype)
 

@@ -11,17 +11,17 @@ import numpy as np
 from tvm import te, tirx
 
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
-from nnefc.operators.dtypes import HALF_FLOATS
+from nnefc.operators.dtypes import FLOAT16_TYPES
 from nnefc.operators.math.elementwise import fitted
 from nnefc.operators.math.matrix import MatMul
 from nnefc.operators.tensor.shape import Transpose
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.broadcasting import joint
-from nnefc.symbolic.dims import typical
+from nnefc.symbolic.dims import size_hint
 
 __all__ = ["Einsum"]
 
-_FEW, _MOST_IN_PAIRS = 4, 16
+_FEW, _MAX_IN_PAIRS = 4, 16
 """Operands of which all orders of pairs are looked at, and at most for any order: what that takes grows fast."""
 
 
@@ -53,31 +53,31 @@ class Einsum(Operator):
             product = _as_matmul(at, operands, terms, result, sizes)
             if product is not None:
                 return product
-        if 2 < len(operands) <= _MOST_IN_PAIRS and len(sizes) > len(result):
+        if 2 < len(operands) <= _MAX_IN_PAIRS and len(sizes) > len(result):
             paired, letters = _in_pairs(at, operands, terms, result, sizes)
             if len(paired) <= 2:
                 return at.apply(Einsum(f"{','.join(letters)}->{result}"), *paired)
         return at.compute(self._sum_of_products(list(map(shape_of, operands))), *operands, name="einsum")
 
     def _sum_of_products(self, shapes: list[Shape]) -> Callable[..., te.Tensor]:
-        """The computation by definition; half floats are added up in float32."""
+        """The computation by definition; 16-bit floats are added up in float32."""
         terms, result, sizes = self._read(shapes)
         summed = [letter for letter in dict.fromkeys("".join(terms)) if letter not in result]
 
         def function(*tensors: te.Tensor) -> te.Tensor:
             dtype = str(tensors[0].dtype)
-            work = "float32" if dtype in HALF_FLOATS else dtype
+            work = "float32" if dtype in FLOAT16_TYPES else dtype
             axes = {letter: te.reduce_axis((0, sizes[letter]), f"sum_{i}") for i, letter in enumerate(summed)}
 
-            def item(*index: tirx.Var) -> Any:
-                place = dict(zip(result, index, strict=True)) | axes
+            def element(*index: tirx.Var) -> Any:
+                position = dict(zip(result, index, strict=True)) | axes
                 product: Any = tirx.const(1, work)
                 for tensor, term, shape in zip(tensors, terms, shapes, strict=True):
-                    at = [0 if size == 1 else place[letter] for letter, size in zip(term, shape, strict=True)]
+                    at = [0 if size == 1 else position[letter] for letter, size in zip(term, shape, strict=True)]
                     product = product * tensor(*at).astype(work)
                 return te.sum(product, axis=list(axes.values())) if axes else product
 
-            sums = te.compute(tuple(sizes[letter] for letter in result), item, name="einsum")
+            sums = te.compute(tuple(sizes[letter] for letter in result), element, name="einsum")
             return sums if work == dtype else te.compute(sums.shape, lambda *i: sums(*i).astype(dtype), name="rounded")
 
         return function
@@ -122,20 +122,20 @@ def _in_pairs(
     at: Emitter, operands: Sequence[Operand], terms: list[str], result: str, sizes: dict[str, int]
 ) -> tuple[list[Operand], list[str]]:
     """Operands and their letters after products of pairs, as NumPy orders these: two, or all if that does not save."""
-    letters = {letter: place for place, letter in enumerate(sizes)}
+    letters = {letter: position for position, letter in enumerate(sizes)}
     known = [
-        np.broadcast_to(np.float32(0), [typical(size) for size in shape_of(operand)])  # takes no memory
+        np.broadcast_to(np.float32(0), [size_hint(size) for size in shape_of(operand)])  # takes no memory
         for operand in operands
     ]
     given: list[Any] = [part for x, term in zip(known, terms, strict=True) for part in (x, [letters[c] for c in term])]
-    largest = max(*(x.size for x in known), math.prod(typical(sizes[c]) for c in result))
+    largest = max(*(x.size for x in known), math.prod(size_hint(sizes[c]) for c in result))
     kind = "optimal" if len(operands) <= _FEW else "greedy"
     (_, *path), _ = np.einsum_path(*given, [letters[c] for c in result], optimize=(kind, largest))
     left = list(zip(operands, terms, strict=True))
     if any(len(pair) != 2 for pair in path):
         return list(operands), terms
     for pair in path[:-1]:
-        (b, right), (a, first) = (left.pop(place) for place in sorted(pair, reverse=True))
+        (b, right), (a, first) = (left.pop(position) for position in sorted(pair, reverse=True))
         others = set(result).union(*(term for _, term in left))
         kept = "".join(c for c in dict.fromkeys(first + right) if c in others)
         left.append((at.apply(Einsum(f"{first},{right}->{kept}"), a, b), kept))

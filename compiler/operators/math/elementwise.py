@@ -1,4 +1,4 @@
-"""Element-wise operators: a function of scalars on each item of tensors that broadcast from the last dimension."""
+"""Element-wise operators: a function of scalars on each element of tensors that broadcast from the last dimension."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.broadcasting import joint
 from nnefc.symbolic.dims import expression
 
-__all__ = ["Clip", "Elementwise", "Where", "apply", "broadcast_shapes", "compute", "fitted", "item_at"]
+__all__ = ["Clip", "Elementwise", "Where", "apply", "broadcast_shapes", "compute", "element_at", "fitted"]
 
 _REALS = ("float32", "float64")
 
@@ -54,24 +54,24 @@ def fitted(at: Emitter, operand: Operand, result: Shape) -> Operand:
     return at.emit(at.elements(shape, element, operand, name="broadcast"))
 
 
-def item_at(tensor: Any, index: Sequence[Any], result: Sequence[Any]) -> tirx.Expr:
-    """The item of a tensor of TE, or a buffer, that broadcasting puts at `index` of a result of the shape `result`.
+def element_at(tensor: Any, index: Sequence[Any], result: Sequence[Any]) -> tirx.Expr:
+    """The element of a tensor of TE, or a buffer, that broadcasting puts at `index` of a result of the shape `result`.
 
     Where the result has one position along a dimension too, the index stays: so an element-wise kernel is known as one,
     and can be fused.
     """
     axes = zip(reversed(tensor.shape), reversed(result), reversed(index), strict=False)
-    places = [0 if size == 1 and wanted != 1 else i for size, wanted, i in axes][::-1]
-    return tensor(*places) if isinstance(tensor, te.Tensor) else tensor[tuple(places)]
+    positions = [0 if size == 1 and wanted != 1 else i for size, wanted, i in axes][::-1]
+    return tensor(*positions) if isinstance(tensor, te.Tensor) else tensor[tuple(positions)]
 
 
 def compute(
     at: Emitter, scalar: Callable[..., Any], *operands: Operand, name: str, dtype: str | None = None
 ) -> Operand:
-    """A function of scalars that the table lacks. Half floats are computed in float32, and rounded once.
+    """A function of scalars that the table lacks. 16-bit floats are computed in float32, and rounded once.
 
     Args:
-        scalar: of expressions of TIR, each of the type of its operand; constants of one item are constants in it.
+        scalar: of expressions of TIR, each of the type of its operand; constants of one element are constants in it.
         name: of the kernel.
         dtype: of the result; that of the first operand if it is not given.
     """
@@ -85,16 +85,16 @@ def compute(
         numbers = {}
 
     def element(tensors: tuple[te.Tensor, ...], index: tuple[tirx.Var, ...]) -> tirx.Expr:
-        rest = iter(tensors)
-        items = (numbers[i] if i in numbers else item_at(next(rest), index, shape) for i in range(len(operands)))
-        return scalar(*(item.astype(widened(str(item.ty))) for item in items)).astype(STORAGE.get(dtype, dtype))
+        tail = iter(tensors)
+        elements = (numbers[i] if i in numbers else element_at(next(tail), index, shape) for i in range(len(operands)))
+        return scalar(*(entry.astype(widened(str(entry.ty))) for entry in elements)).astype(STORAGE.get(dtype, dtype))
 
     tensors = [operand for i, operand in enumerate(operands) if i not in numbers]
     return at.elements(shape, element, *tensors, name=name)
 
 
 def _is_number(operand: Operand) -> bool:
-    """Whether it is a constant of one item that TIR has a constant for."""
+    """Whether it is a constant of one element that TIR has a constant for."""
     if not isinstance(operand, np.ndarray) or operand.size != 1 or str(operand.dtype) in STORAGE:
         return False
     return operand.dtype != np.uint64 or bool(operand < 1 << 63)
@@ -106,13 +106,13 @@ def _number(operand: Operand) -> tirx.Expr:
 
 
 def apply(at: Emitter, function: str, *operands: Operand) -> Operand:
-    """A function of the table on each item of its operands, bound."""
+    """A function of the table on each element of its operands, bound."""
     return at.bound(Elementwise(function).lower(at, *operands))
 
 
 @dataclass(frozen=True)
 class Elementwise(Operator):
-    """A function of `FUNCTIONS` on each item. One of two arguments joins more operands than two from the left."""
+    """A function of `FUNCTIONS` on each element. One of two arguments joins more operands than two from the left."""
 
     function: str
 

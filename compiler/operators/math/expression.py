@@ -18,11 +18,11 @@ from nnefc.operators.dtypes import numpy_dtype
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import Elementwise, broadcast_shapes, fitted
 from nnefc.operators.math.expression_kernel import LARGEST_ELEMENT, kernel
-from nnefc.operators.math.expression_nodes import Given, Made, Number, Step
+from nnefc.operators.math.expression_nodes import ExpressionNode, Given, Made, Number
 
 __all__ = ["Expression"]
 
-_MOST_OPERATORS = 48
+_MAX_OPERATORS = 48
 """Steps of an expression that becomes Relax operators."""
 
 
@@ -30,10 +30,10 @@ _MOST_OPERATORS = 48
 class Expression(Operator):
     """The last of the steps; each takes results of those before it."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ExpressionNode, ...]
 
     @classmethod
-    def ending_at(cls, steps: Sequence[Step], last: int) -> Expression:
+    def ending_at(cls, steps: Sequence[ExpressionNode], last: int) -> Expression:
         """The expression of one step of many, with those alone that it depends on."""
         reached = {last}
         for number in range(last, -1, -1):
@@ -57,12 +57,12 @@ class Expression(Operator):
 
     def lower(self, at: Emitter, *operands: Operand) -> Operand:
         """`operands` may have what is no tensor where no step takes it."""
-        if len(self.steps) <= _MOST_OPERATORS and self._size() <= LARGEST_ELEMENT:
+        if len(self.steps) <= _MAX_OPERATORS and self._size() <= LARGEST_ELEMENT:
             return self._as_operators(at, operands)
         return self._as_kernel(at, operands)
 
     def _size(self) -> int:
-        """How large the result is as one expression; what an item repeats is counted each time."""
+        """How large the result is as one expression; what an element repeats is counted each time."""
         sizes: list[int] = []
         for step in self.steps:
             inner = sum(sizes[a.index] if isinstance(a, Made) else 1 for a in step.arguments)

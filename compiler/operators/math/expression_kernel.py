@@ -18,8 +18,8 @@ from tvm import tirx
 from tvm.tirx.stmt import BufferRegion
 
 from nnefc.operators.base import Shape
-from nnefc.operators.math.elementwise import item_at
-from nnefc.operators.math.expression_nodes import Given, Made, Number, Step
+from nnefc.operators.math.elementwise import element_at
+from nnefc.operators.math.expression_nodes import ExpressionNode, Given, Made, Number
 from nnefc.operators.math.functions import converted
 
 __all__ = ["LARGEST_ELEMENT", "kernel"]
@@ -31,7 +31,7 @@ _OPAQUE = 8
 """What `relax.transform.FuseOps` may do: nothing. What the kernel is joined with might be computed in vectors."""
 
 
-def kernel(steps: Sequence[Step], operands: dict[int, tuple[Shape, str]], shape: Shape) -> tirx.PrimFunc:
+def kernel(steps: Sequence[ExpressionNode], operands: dict[int, tuple[Shape, str]], shape: Shape) -> tirx.PrimFunc:
     """The kernel of the last step.
 
     Args:
@@ -80,7 +80,7 @@ class _Slots:
             self._free[slot.dtype].append(slot.number)
 
 
-def _order(steps: Sequence[Step]) -> list[int]:
+def _order(steps: Sequence[ExpressionNode]) -> list[int]:
     """An order of evaluation that needs few slots: of two arguments the one that needs more comes first.
 
     A tree of n nodes then needs no more than log2(n) + 1 (Sethi and Ullman, "The Generation of Optimal Code for
@@ -120,7 +120,7 @@ class _Writer:
 
     def __init__(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[ExpressionNode],
         inputs: dict[int, tirx.Var],
         axes: list[tirx.Var],
         shape: Shape,
@@ -135,7 +135,7 @@ class _Writer:
             self._pieces[number] = self._piece(steps[number])
         self.result = self._pieces[len(steps) - 1].expr
 
-    def _piece(self, step: Step) -> _Piece:
+    def _piece(self, step: ExpressionNode) -> _Piece:
         arguments = [self._argument(step, argument) for argument in step.arguments]
         size = 1 + step.uses * sum(argument.size for argument in arguments)
         reads = [slot for argument in arguments for slot in argument.reads]
@@ -143,10 +143,10 @@ class _Writer:
         # A value that waits for another one must not be many slots: it becomes one.
         return self._stored(piece, step.dtype) if size > LARGEST_ELEMENT or len(reads) > 1 else piece
 
-    def _argument(self, step: Step, argument: Given | Made | Number) -> _Piece:
+    def _argument(self, step: ExpressionNode, argument: Given | Made | Number) -> _Piece:
         match argument:
             case Given(index=index):
-                return _Piece(converted(item_at(self._inputs[index], self._axes, self._shape), step.computes))
+                return _Piece(converted(element_at(self._inputs[index], self._axes, self._shape), step.computes))
             case Made(index=index):
                 piece = self._pieces.pop(index)
                 if piece.size > 1 and (step.uses > 1 or piece.size > LARGEST_ELEMENT):
@@ -157,11 +157,11 @@ class _Writer:
     def _stored(self, piece: _Piece, dtype: str) -> _Piece:
         self.slots.give_back(piece.reads)
         slot = self.slots.take(dtype)
-        place = [tirx.IntImm("int64", slot.number)]
+        position = [tirx.IntImm("int64", slot.number)]
         if dtype not in self.local:
             self.local[dtype] = _buffer(f"slots_{dtype}", (self._counts.get(dtype, 1),), dtype, "local")
-        self.statements.append(tirx.BufferStore(self.local[dtype], piece.expr, place))
-        return _Piece(self.local[dtype][tuple(place)], 1, [slot])
+        self.statements.append(tirx.BufferStore(self.local[dtype], piece.expr, position))
+        return _Piece(self.local[dtype][tuple(position)], 1, [slot])
 
 
 def _loops(
@@ -184,8 +184,8 @@ def _loops(
     for buffer in inputs:
         shape = [int(size) for size in buffer.shape]
         own = axes[len(axes) - len(shape) :]
-        places = [zero if size == 1 else axis for size, axis in zip(shape, own, strict=True)]
-        reads.append(BufferRegion(buffer, [tvm.ir.Range.from_min_extent(p, tirx.const(1, "int64")) for p in places]))
+        positions = [zero if size == 1 else axis for size, axis in zip(shape, own, strict=True)]
+        reads.append(BufferRegion(buffer, [tvm.ir.Range.from_min_extent(p, tirx.const(1, "int64")) for p in positions]))
     writes = [BufferRegion(output, [tvm.ir.Range.from_min_extent(axis, tirx.const(1, "int64")) for axis in axes])]
     body = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
     block = structured.SBlock([*iters, unit], reads, writes, "expression", body, None, local)

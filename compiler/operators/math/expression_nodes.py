@@ -9,7 +9,7 @@ from tvm import tirx
 
 from nnefc.operators.math.functions import FUNCTIONS
 
-__all__ = ["Given", "Made", "Number", "Step"]
+__all__ = ["ExpressionNode", "Given", "Made", "Number"]
 
 Number: TypeAlias = int | float | bool
 
@@ -29,7 +29,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Step:
+class ExpressionNode:
     """One function of the library applied to operands, results of other steps, and numbers.
 
     Attributes:
@@ -56,6 +56,6 @@ class Step:
         """The steps whose results it takes."""
         return [argument.index for argument in self.arguments if isinstance(argument, Made)]
 
-    def item(self, *items: tirx.Expr) -> tirx.Expr:
-        """One item of the result."""
-        return FUNCTIONS[self.function](*items) if self.function else items[0]
+    def item(self, *elements: tirx.Expr) -> tirx.Expr:
+        """One element of the result."""
+        return FUNCTIONS[self.function](*elements) if self.function else elements[0]

@@ -24,11 +24,11 @@ from tvm import tirx
 
 from nnefc.operators.base import Emitter, Operand, dtype_of, shape_of
 from nnefc.operators.statements import T, each, looped, told
-from nnefc.symbolic.dims import Dimension, ceil_div, expression, greatest, is_known, least, typical
+from nnefc.symbolic.dims import Dimension, ceil_div, expression, greatest, is_known, minimum, size_hint
 
 __all__ = ["fourier_of_any_length"]
 
-_MOST_CHUNKS = 16
+_MAX_CHUNKS = 16
 """Parts into which rows are divided. Each may run on a thread of its own, and has a workspace of its own."""
 
 _WIDE = "float64"
@@ -60,9 +60,9 @@ def fourier_of_any_length(
     """
     plan = _Plan(length)
     *tables, _ = looped(at, plan.write_tables, [], plan.tables, "fourier_tables")
-    lines, items = shape_of(rows)
+    lines, elements = shape_of(rows)
     result = (lines, length if half else bins * 2)
-    transform = _Transform(plan, lines, items // parts, bins, parts, inverse, half)
+    transform = _Transform(plan, lines, elements // parts, bins, parts, inverse, half)
     work = (transform.chunks * plan.workspace,), _WIDE
     return looped(at, transform.write, [rows, *tables], [(result, dtype_of(rows)), work], "fourier_transform")[0]
 
@@ -173,7 +173,7 @@ class _Plan:
         return tirx.cos(angle), -tirx.sin(angle)
 
     def _told(self, count: Any, usual: int) -> Any:
-        return told(count, typical(self.length) * usual)
+        return told(count, size_hint(self.length) * usual)
 
     def _quarter(self, size: Any) -> Any:
         """M / 4, or 1 if that is less."""
@@ -207,7 +207,7 @@ class _Plan:
     def transform(self, work: _Complex, stages: Any, size: Any, roots: Any) -> None:
         """Stockham's algorithm: each stage reads one half of the workspace and writes the other."""
         half, quarter = T.bind(tirx.floordiv(size, 2)), T.bind(self._quarter(size))
-        with told(stages, max(1, (2 * typical(self.length)).bit_length())) as stage:
+        with told(stages, max(1, (2 * size_hint(self.length)).bit_length())) as stage:
             there = expression(self.room * 2)
             source = _Complex(work.buffer, T.bind(work.start + tirx.floormod(stage, 2) * there), self.room)
             target = _Complex(work.buffer, T.bind(work.start + tirx.floormod(stage + 1, 2) * there), self.room)
@@ -252,7 +252,7 @@ class _Transform:
 
     @property
     def chunks(self) -> Dimension:
-        return least(self.lines, _MOST_CHUNKS)
+        return minimum(self.lines, _MAX_CHUNKS)
 
     def write(self, rows: Any, stages: Any, roots: Any, chirp: Any, kernel: Any, out: Any, work: Any) -> None:
         plan = self.plan
@@ -261,7 +261,7 @@ class _Transform:
             own = _Complex(work, T.bind(chunk * plan.workspace), plan.room)
             first = T.bind(tirx.floordiv(chunk * self.lines, expression(greatest(1, self.chunks))))
             after = T.bind(tirx.floordiv((chunk + 1) * self.lines, expression(greatest(1, self.chunks))))
-            with told(after - first, max(1, typical(ceil_div(self.lines, _MOST_CHUNKS)))) as line:
+            with told(after - first, max(1, size_hint(ceil_div(self.lines, _MAX_CHUNKS)))) as line:
                 row = T.bind(first + line)
                 tables = (stages, roots, chirp, kernel)
                 if is_known(plan.length):
@@ -286,7 +286,7 @@ class _Transform:
         plan, (stages, roots, chirp, kernel) = self.plan, tables
         self._load(rows, row, lambda n, *value: own.store(n, *_product(value, plan.wave(chirp, n))))
         zero = tirx.const(0, _WIDE)
-        with told(size - plan.length, 2 * typical(plan.length)) as n:
+        with told(size - plan.length, 2 * size_hint(plan.length)) as n:
             own.store(plan.length + n, zero, zero)
         plan.transform(own, stages[0], size, roots)
         made = plan.after(own, stages[0])
@@ -298,7 +298,7 @@ class _Transform:
 
         for n in (_int(0), half):
             multiply(n, plan.kernel(kernel).load(n))
-        with told(half - 1, typical(plan.length)) as n:
+        with told(half - 1, size_hint(plan.length)) as n:
             factor = plan.kernel(kernel).load(n + 1)
             multiply(n + 1, factor)
             multiply(size - 1 - n, factor)
@@ -313,20 +313,20 @@ class _Transform:
         def put(n: Any, real: Any, imaginary: Any) -> None:
             store(n, *((imaginary, real) if self.inverse else (real, imaginary)))
 
-        def wide(place: Any) -> Any:
-            return T.bind(rows[place].astype(_WIDE))
+        def wide(position: Any) -> Any:
+            return T.bind(rows[position].astype(_WIDE))
 
         def read(index: Any) -> tuple[Any, Any]:
-            place = T.bind(start + index * self.parts)
+            position = T.bind(start + index * self.parts)
             if is_known(self.parts):
-                return wide(place), wide(place + 1) if self.parts == 2 else zero
+                return wide(position), wide(position + 1) if self.parts == 2 else zero
             both = expression(self.parts) == 2
-            return wide(place), T.bind(tirx.if_then_else(both, rows[place + 1].astype(_WIDE), zero))
+            return wide(position), T.bind(tirx.if_then_else(both, rows[position + 1].astype(_WIDE), zero))
 
-        count = least(self.count, length // 2 + 1 if self.half else length)
-        with told(expression(length), typical(length)) as n:
+        count = minimum(self.count, length // 2 + 1 if self.half else length)
+        with told(expression(length), size_hint(length)) as n:
             put(n, zero, zero)
-        with told(expression(count), typical(count)) as n:
+        with told(expression(count), size_hint(count)) as n:
             real, imaginary = read(n)
             if not self.half:
                 put(n, real, imaginary)
@@ -342,7 +342,7 @@ class _Transform:
     def _store(self, out: Any, row: Any, load: Callable[[Any], tuple[Any, Any]]) -> None:
         length = self.plan.length
         scale = 1 / expression(length).astype(_WIDE)
-        with told(expression(self.bins), typical(self.bins)) as k:
+        with told(expression(self.bins), size_hint(self.bins)) as k:
             real, imaginary = load(k)
             if self.inverse:
                 real, imaginary = imaginary * scale, real * scale

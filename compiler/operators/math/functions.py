@@ -19,7 +19,7 @@ from tvm import relax, tirx
 from nnefc.operators.base import Array
 from nnefc.operators.dtypes import Kind, is_float, is_signed, numpy_dtype, widened
 
-__all__ = ["FUNCTIONS", "POWERS", "Function", "converted", "item_dtype", "library", "number", "truth"]
+__all__ = ["FUNCTIONS", "POWERS", "Function", "converted", "element_dtype", "library", "number", "truth"]
 
 Scalar = Callable[..., Any]
 
@@ -47,43 +47,43 @@ class Function:
     relax: Callable[..., relax.Expr] | None = None
     uses: int = 1
     dtype: str | None = None
-    takes: Kind = "truth values"
+    takes: Kind = "booleans"
 
-    def __call__(self, *items: tirx.Expr) -> tirx.Expr:
-        """One item of the result; half floats are computed in float32 and rounded once."""
-        dtype = item_dtype(items[0])
-        made = self.scalar(*(_as(item, widened(item_dtype(item))) for item in items))
+    def __call__(self, *elements: tirx.Expr) -> tirx.Expr:
+        """One element of the result; 16-bit floats are computed in float32 and rounded once."""
+        dtype = element_dtype(elements[0])
+        made = self.scalar(*(_as(element, widened(element_dtype(element))) for element in elements))
         return _as(made if isinstance(made, tvm.ir.Expr) else made.asobject(), self.dtype or dtype)
 
 
-def item_dtype(item: tirx.Expr) -> str:
+def element_dtype(element: tirx.Expr) -> str:
     """The element type of an expression of TIR."""
-    return str(item.ty)
+    return str(element.ty)
 
 
 def number(value: float, like: tirx.Expr) -> tirx.Expr:
     """A constant of the same element type; infinite where the type has no number as large."""
-    dtype = item_dtype(like)
+    dtype = element_dtype(like)
     if is_float(dtype) and abs(value) > _LARGE:
         with np.errstate(over="ignore"):
             value = float(np.float64(value).astype(numpy_dtype(dtype)))
     return tirx.const(value, dtype)
 
 
-def _as(item: tirx.Expr, dtype: str) -> tirx.Expr:
-    return item if item_dtype(item) == dtype else item.astype(dtype)
+def _as(element: tirx.Expr, dtype: str) -> tirx.Expr:
+    return element if element_dtype(element) == dtype else element.astype(dtype)
 
 
 def library(name: str) -> Scalar:
     """A function of the C library."""
-    return lambda *items: tirx.call_pure_extern(
-        item_dtype(items[0]), name if item_dtype(items[0]) == "float64" else f"{name}f", *items
+    return lambda *elements: tirx.call_pure_extern(
+        element_dtype(elements[0]), name if element_dtype(elements[0]) == "float64" else f"{name}f", *elements
     )
 
 
 def truth(x: tirx.Expr) -> tirx.Expr:
-    """Whether an item counts as true: where it is not zero."""
-    return x if item_dtype(x) == "bool" else _not_equal(x, number(0, x))
+    """Whether an element counts as true: where it is not zero."""
+    return x if element_dtype(x) == "bool" else _not_equal(x, number(0, x))
 
 
 def converted(x: tirx.Expr, dtype: str) -> tirx.Expr:
@@ -95,12 +95,12 @@ def converted(x: tirx.Expr, dtype: str) -> tirx.Expr:
     """
     if dtype == "bool":
         return truth(x)
-    if not is_float(item_dtype(x)) or is_float(dtype):
+    if not is_float(element_dtype(x)) or is_float(dtype):
         return _as(x, dtype)
-    real = x.astype(widened(item_dtype(x)))
+    real = x.astype(widened(element_dtype(x)))
     if dtype != "uint64":
         return _as(_within(real, "int64" if dtype in ("int64", "uint32") else "int32"), dtype)
-    edge = tirx.const(2.0**63, item_dtype(real))
+    edge = tirx.const(2.0**63, element_dtype(real))
     is_large = real >= edge
     low = _within(tirx.Select(is_large, real - edge, real), "int64").astype(dtype)
     return tirx.Select(is_large, low ^ tirx.const(1 << 63, dtype), low)
@@ -108,19 +108,19 @@ def converted(x: tirx.Expr, dtype: str) -> tirx.Expr:
 
 def _within(real: tirx.Expr, dtype: str) -> tirx.Expr:
     """A real towards zero as a signed integer; the min of its type for what does not fit."""
-    least = tirx.min_value(dtype)
-    fits = tirx.abs(real) < tirx.const(-float(least.value), item_dtype(real))  # false for NaN
-    return tirx.Select(fits, real.astype(dtype), least)
+    minimum = tirx.min_value(dtype)
+    fits = tirx.abs(real) < tirx.const(-float(minimum.value), element_dtype(real))  # false for NaN
+    return tirx.Select(fits, real.astype(dtype), minimum)
 
 
 def _kind(x: tirx.Expr) -> str:
-    dtype = item_dtype(x)
+    dtype = element_dtype(x)
     return "float" if is_float(dtype) else "bool" if dtype == "bool" else "int"
 
 
 def _by_kind(**scalars: Scalar) -> Scalar:
-    """A function that is another one for truth values (`bool`), integers (`int`) or reals (`float`)."""
-    return lambda *items: scalars[_kind(items[0])](*items)
+    """A function that is another one for booleans (`bool`), integers (`int`) or reals (`float`)."""
+    return lambda *elements: scalars[_kind(elements[0])](*elements)
 
 
 def _itself(x: tirx.Expr) -> tirx.Expr:
@@ -138,7 +138,7 @@ _times = _by_kind(bool=tirx.all, int=operator.mul, float=operator.mul)
 def _opposite(x: tirx.Expr) -> tirx.Expr:
     """Of unsigned integers what wraps around: TVM takes any difference of them for one that is not negative."""
     zero = number(0, x)
-    if is_signed(item_dtype(x)):
+    if is_signed(element_dtype(x)):
         return zero - x
     return tirx.Select(tirx.EQ(x, zero), zero, tirx.bitwise_not(x) + number(1, x))
 
@@ -150,13 +150,13 @@ _negative = _by_kind(
 
 
 def _absolute(x: tirx.Expr) -> tirx.Expr:
-    if not is_signed(item_dtype(x)):
+    if not is_signed(element_dtype(x)):
         return x
     return tirx.abs(x) if _kind(x) == "float" else tirx.Select(x < number(0, x), _negative(x), x)
 
 
 def _sign(x: tirx.Expr) -> tirx.Expr:
-    return _as(x > number(0, x), item_dtype(x)) - _as(x < number(0, x), item_dtype(x))
+    return _as(x > number(0, x), element_dtype(x)) - _as(x < number(0, x), element_dtype(x))
 
 
 def _sign_or_nan(x: tirx.Expr) -> tirx.Expr:
@@ -178,21 +178,21 @@ _maximum, _minimum = _extremum(operator.gt, tirx.any), _extremum(operator.lt, ti
 def _safe(y: tirx.Expr) -> tirx.Expr:
     """The divisor, but 1 where the machine would trap: for 0, and for -1, which overflows for the least integer."""
     traps = tirx.EQ(y, number(0, y))
-    if is_signed(item_dtype(y)):
+    if is_signed(element_dtype(y)):
         traps = tirx.any(traps, tirx.EQ(y, number(-1, y)))
     return tirx.Select(traps, number(1, y), y)
 
 
 def _unless_minus_one(x: tirx.Expr, y: tirx.Expr, quotient: tirx.Expr) -> tirx.Expr:
-    return tirx.Select(tirx.EQ(y, number(-1, y)), _negative(x), quotient) if is_signed(item_dtype(y)) else quotient
+    return tirx.Select(tirx.EQ(y, number(-1, y)), _negative(x), quotient) if is_signed(element_dtype(y)) else quotient
 
 
-def _crosses(rest: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
+def _crosses(tail: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
     """Whether a remainder towards zero has another sign than the divisor."""
-    if not is_signed(item_dtype(y)):
+    if not is_signed(element_dtype(y)):
         return tirx.const(False)
     zero = number(0, y)
-    return tirx.all(tirx.NE(rest, zero), _differs(rest < zero, y < zero))
+    return tirx.all(tirx.NE(tail, zero), _differs(tail < zero, y < zero))
 
 
 def _truncated_remainder(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
@@ -201,8 +201,8 @@ def _truncated_remainder(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
 
 def _remainder(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
     divisor = y if _kind(x) == "float" else _safe(y)
-    rest = _truncated_remainder(x, y)
-    return tirx.Select(_crosses(rest, divisor), rest + divisor, rest)
+    tail = _truncated_remainder(x, y)
+    return tirx.Select(_crosses(tail, divisor), tail + divisor, tail)
 
 
 def _divide_integers(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
@@ -219,8 +219,8 @@ def _floor_divide_integers(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
 def _floor_divide_floats(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
     """As Python does it: from the remainder, so that the quotient is exact where x / y would be rounded up."""
     zero = number(0, x)
-    rest = _truncated_remainder(x, y)
-    quotient = (x - rest) / y - _as(_crosses(rest, y), item_dtype(x))
+    tail = _truncated_remainder(x, y)
+    quotient = (x - tail) / y - _as(_crosses(tail, y), element_dtype(x))
     whole = tirx.floor(quotient)
     whole = tirx.Select(quotient - whole > number(0.5, x), whole + number(1, x), whole)
     by_zero, is_zero = tirx.EQ(y, zero), tirx.EQ(quotient, zero)
@@ -255,7 +255,7 @@ def _power(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
         for name in POWERS[exponent]:
             x = FUNCTIONS[name].scalar(x)
         return x
-    dtype, other = item_dtype(x), item_dtype(y)
+    dtype, other = element_dtype(x), element_dtype(y)
     if _kind(x) == "int" and dtype == other:
         return _integer_power(x, y)
     # Of integers exact up to 53 bits.
@@ -264,7 +264,7 @@ def _power(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
 
 
 def _bits(x: tirx.Expr) -> int:
-    return int(item_dtype(x).lstrip("uint"))
+    return int(element_dtype(x).lstrip("uint"))
 
 
 def _integer_power(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
@@ -277,7 +277,7 @@ def _integer_power(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
         square = _times(square, square)
     large = y >= number(min(2 * bits, 127), y)
     result = tirx.Select(tirx.all(large, tirx.Not(_has_bit(x, 1))), zero, result)
-    if not is_signed(item_dtype(x)):
+    if not is_signed(element_dtype(x)):
         return result
     parity = tirx.Select(_has_bit(y, 1), number(-1, x), one)
     fraction = tirx.Select(tirx.EQ(x, one), one, tirx.Select(tirx.EQ(x, number(-1, x)), parity, zero))
@@ -302,7 +302,7 @@ def _power_known(x: Array, y: Array) -> Array:
 
 def _log_add_exp(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
     high, low = _maximum(x, y), tirx.min(x, y)
-    equal_infinities = tirx.all(tirx.EQ(x, y), tirx.abs(x) >= tirx.infinity(item_dtype(x)))
+    equal_infinities = tirx.all(tirx.EQ(x, y), tirx.abs(x) >= tirx.infinity(element_dtype(x)))
     return tirx.Select(equal_infinities, x, high + tirx.log1p(tirx.exp(low - high)))
 
 
@@ -342,16 +342,16 @@ def _shift(outside: Scalar, shift: Scalar) -> Scalar:
 
     def scalar(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
         inside = y < number(_bits(x), y)
-        if is_signed(item_dtype(y)):
+        if is_signed(element_dtype(y)):
             inside = tirx.all(y >= number(0, y), inside)
         amount = tirx.bitwise_and(y, number(_bits(x) - 1, y))
-        return tirx.Select(inside, shift(x, _as(amount, item_dtype(x))), outside(x))
+        return tirx.Select(inside, shift(x, _as(amount, element_dtype(x))), outside(x))
 
     return scalar
 
 
 def _all_sign(x: tirx.Expr) -> tirx.Expr:
-    return tirx.shift_right(x, number(_bits(x) - 1, x)) if is_signed(item_dtype(x)) else number(0, x)
+    return tirx.shift_right(x, number(_bits(x) - 1, x)) if is_signed(element_dtype(x)) else number(0, x)
 
 
 def _shift_known(shift: Callable[..., Array]) -> Callable[[Array, Array], Array]:
@@ -370,7 +370,7 @@ def _shift_known(shift: Callable[..., Array]) -> Callable[[Array, Array], Array]
 
 
 def _differs(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
-    """Code generation does not compare truth values."""
+    """Code generation does not compare booleans."""
     return tirx.NE(x.astype("int8"), y.astype("int8"))
 
 
@@ -388,12 +388,12 @@ def _comparison(scalar: Scalar) -> Scalar:
 
 
 def _not_negated(comparison: tirx.Expr) -> tirx.Expr:
-    """A comparison of floats by an integer: TVM takes `not x < y` for `y <= x`, which differs for what is no number."""
+    """A comparison of floats by an integer: TVM takes `not x < y` for `y <= x`, which differs for NaN."""
     return tirx.NE(comparison.astype("int8"), tirx.const(0, "int8"))
 
 
 def _equal(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
-    """Of floats two comparisons, of which LLVM makes one: TVM knows that `x == x`, even of what is not a number."""
+    """Of floats two comparisons, of which LLVM makes one: TVM knows that `x == x`, even of NaN."""
     return tirx.all(tirx.LE(x, y), tirx.GE(x, y)) if _kind(x) == "float" else tirx.EQ(x, y)
 
 
@@ -402,11 +402,11 @@ def _only_float(scalar: Scalar, otherwise: bool) -> Scalar:
 
 
 def _infinite(x: tirx.Expr) -> tirx.Expr:
-    return tirx.abs(x) >= tirx.infinity(item_dtype(x))
+    return tirx.abs(x) >= tirx.infinity(element_dtype(x))
 
 
 def _erf_known(x: Array) -> Array:
-    return np.array([math.erf(item) for item in x.reshape(-1)]).reshape(x.shape)
+    return np.array([math.erf(element) for element in x.reshape(-1)]).reshape(x.shape)
 
 
 def _compares(symbol: str, scalar: Scalar, known: Any, relax: Any, uses: int = 1) -> Function:
@@ -422,15 +422,15 @@ def _real(definition: str, scalar: Scalar, known: Any, relax: Any = None, uses: 
 
 
 def _of_integers(definition: str, scalar: Scalar, known: Any, relax: Any = None, uses: int = 1) -> Function:
-    """A function of integers, too, but not of truth values."""
+    """A function of integers, too, but not of booleans."""
     return Function(definition, scalar, known, relax, uses, takes="integers")
 
 
 _op = relax.op
 FUNCTIONS: Mapping[str, Function] = {
-    "add": Function("`x + y`, of truth values whether one is true.", _plus, np.add, _op.add),
+    "add": Function("`x + y`, of booleans whether one is true.", _plus, np.add, _op.add),
     "subtract": _of_integers("`x - y`.", _minus, np.subtract, _op.subtract),
-    "multiply": Function("`x * y`, of truth values whether both are true.", _times, np.multiply, _op.multiply),
+    "multiply": Function("`x * y`, of booleans whether both are true.", _times, np.multiply, _op.multiply),
     "divide": _of_integers(
         "`x / y`; integers are divided towards zero.",
         _by_kind(int=_divide_integers, float=operator.truediv), _divide_known, _op.divide, 3,
@@ -480,21 +480,21 @@ FUNCTIONS: Mapping[str, Function] = {
     "isinf": _logic("Whether it is infinite.", _only_float(_infinite, False), np.isinf),
     "isposinf": _logic(
         "Whether it is infinite and positive.",
-        _only_float(lambda x: x >= tirx.infinity(item_dtype(x)), False), np.isposinf,
+        _only_float(lambda x: x >= tirx.infinity(element_dtype(x)), False), np.isposinf,
     ),
     "isneginf": _logic(
         "Whether it is infinite and negative.",
-        _only_float(lambda x: x <= -tirx.infinity(item_dtype(x)), False), np.isneginf,
+        _only_float(lambda x: x <= -tirx.infinity(element_dtype(x)), False), np.isneginf,
     ),
     "isfinite": _logic(
         "Whether it is a number and not infinite.",
-        _only_float(lambda x: tirx.abs(x) < tirx.infinity(item_dtype(x)), True), np.isfinite,
+        _only_float(lambda x: tirx.abs(x) < tirx.infinity(element_dtype(x)), True), np.isfinite,
     ),
     "negative": _of_integers("`-x`.", _negative, np.negative, _op.negative),
     "abs": Function("`x` without its sign.", _absolute, np.abs, _op.abs, 3),
-    "sign": _of_integers("-1, 0 or 1; what is not a number stays so.", _sign_or_nan, np.sign, None, 4),
+    "sign": _of_integers("-1, 0 or 1; NaN stays so.", _sign_or_nan, np.sign, None, 4),
     "sign_or_zero": _of_integers(
-        "-1, 0 or 1; 0 for what is not a number.", _sign, lambda x: np.nan_to_num(np.sign(x)), _op.sign, 2
+        "-1, 0 or 1; 0 for NaN.", _sign, lambda x: np.nan_to_num(np.sign(x)), _op.sign, 2
     ),
     "square": _of_integers("`x * x`.", lambda x: _times(x, x), np.square, lambda x: _op.multiply(x, x), 2),
     "cube": _of_integers(

@@ -10,17 +10,17 @@ import numpy as np
 from tvm import relax, tirx
 
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, rank_of, shape_of, zeros
-from nnefc.operators.dtypes import HALF_FLOATS
+from nnefc.operators.dtypes import FLOAT16_TYPES
 from nnefc.operators.math.elementwise import broadcast_shapes, fitted
 from nnefc.operators.statements import T, looped
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.broadcasting import fits
-from nnefc.symbolic.unification import agree
+from nnefc.symbolic.unification import unify_dims
 
 __all__ = ["Determinant", "Gemm", "MatMul", "Triangle", "broadcasts_to", "transposed"]
 
 _FOLDED = 1 << 16
-"""Items of a constant that is computed with at once; a pass packs larger ones, transposed or not, in one go."""
+"""Elements of a constant that is computed with at once; a pass packs larger ones, transposed or not, in one go."""
 
 
 def transposed(at: Emitter, x: Operand) -> Operand:
@@ -54,7 +54,7 @@ class MatMul(Operator):
         """`[*batch, m, n]` from `[*batch, m, k]` and `[*batch, k, n]`."""
         left, right = _exchanged(a, self.transpose_a), _exchanged(b, self.transpose_b)
         try:
-            if not left or not right or not agree(left[-1], right[-2 if len(right) > 1 else 0]):
+            if not left or not right or not unify_dims(left[-1], right[-2 if len(right) > 1 else 0]):
                 raise ValueError
             batch = broadcast_shapes(left[:-2], right[:-2])
         except (ValueError, CompileError):
@@ -173,14 +173,14 @@ class Determinant(Operator):
 
     def shape(self, x: Shape) -> Shape:
         """Without the last two dimensions."""
-        if len(x) < 2 or not agree(x[-1], x[-2]):
+        if len(x) < 2 or not unify_dims(x[-1], x[-2]):
             raise CompileError(f"{list(x)} is not a square matrix")
         return x[:-2]
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         result, dtype = self.shape(shape_of(x)), dtype_of(x)
         size, count = shape_of(x)[-1], math.prod(result)
-        if dtype in HALF_FLOATS:
+        if dtype in FLOAT16_TYPES:
             raise CompileError(f"the determinant of {dtype} is not supported")
 
         def write(x: Any, out: Any, work: Any, spare: Any) -> None:
@@ -201,7 +201,7 @@ class Determinant(Operator):
 
 
 def _pivot(work: Any, out: Any, spare: Any, m: Any, base: Any, size: int, k: Any) -> None:
-    """Exchange row k with every row below that has a larger item in the column: the largest comes up."""
+    """Exchange row k with every row below that has a larger element in the column: the largest comes up."""
     with (
         T.serial(0, size) as r,
         T.If(tirx.all(r > k, tirx.abs(work[base + r * size + k]) > tirx.abs(work[base + k * size + k]))),
@@ -216,7 +216,8 @@ def _pivot(work: Any, out: Any, spare: Any, m: Any, base: Any, size: int, k: Any
 
 
 def _eliminate(work: Any, base: Any, size: int, k: Any, r: Any) -> None:
-    """Subtract row k from row r, scaled so that the item in column k vanishes; that item is the last to change."""
+    """Subtract row k from row r, scaled so that the element in column k vanishes; that element is the last to
+    change."""
     with T.serial(0, size) as back, T.If(size - 1 - back >= k), T.Then():
         c = size - 1 - back
         factor = work[base + r * size + k] / work[base + k * size + k]

@@ -1,9 +1,9 @@
 """Random numbers: uniform and normal ones, choices by chance, dropout in training.
 
 The generator is Philox 4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3; 2011), a function of a
-key and a counter that gives four words. The counter is made of the place in the tensor and of the number of runs that
-the session has done, the operand `runs`, int64 without dimensions. So a new session, and one that is reset, draws the
-same numbers again.
+key and a counter that gives four words. The counter is made of the position in the tensor and of the number of runs
+that the session has done, the operand `runs`, int64 without dimensions. So a new session, and one that is reset, draws
+the same numbers again.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Key: TypeAlias = tuple[int, int]
 """Two words of 32 bits that tell one generator from another."""
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-_WEYL = (0x9E3779B9, 0xBB67AE85)  # what each round adds to the key
+_WEYL = (0x9E3779B9, 0xBB67AE85)  # what each iteration adds to the key
 _ROUNDS = 10
 _UNSEEDED = 0x6E6E6566  # the second word of keys that no seed gives
-_MOST = 1 << 33  # items of a tensor
+_MAX = 1 << 33  # elements of a tensor
 
 
 def key_of_seed(seed: float) -> Key:
@@ -50,8 +50,8 @@ def _philox(counter: Sequence[Any], key: Key) -> list[Any]:
     for index in range(_ROUNDS):
         keys = [tirx.const((k + index * step) & 0xFFFFFFFF, "uint32") for k, step in zip(key, _WEYL, strict=True)]
         products = [
-            T.bind(words[place].astype("uint64") * tirx.const(factor, "uint64"))
-            for place, factor in zip((0, 2), _MULTIPLIERS, strict=True)
+            T.bind(words[position].astype("uint64") * tirx.const(factor, "uint64"))
+            for position, factor in zip((0, 2), _MULTIPLIERS, strict=True)
         ]
         high = [(product >> tirx.const(32, "uint64")).astype("uint32") for product in products]
         low = [product.astype("uint32") for product in products]
@@ -61,7 +61,7 @@ def _philox(counter: Sequence[Any], key: Key) -> list[Any]:
 
 def _drawn(at: Emitter, runs: Operand, key: Key, count: int) -> Operand:
     """`count` words of uint32, or a few more."""
-    if known_less(_MOST, count):
+    if known_less(_MAX, count):
         raise CompileError(f"{count} random numbers are too many for one tensor")
     blocks = ceil_div(count, 4)
 
@@ -83,17 +83,17 @@ def _from_words(
     key: Key,
     shape: Shape,
     each: int,
-    item: Callable[[Sequence[tirx.Expr]], tirx.Expr],
+    scalar: Callable[[Sequence[tirx.Expr]], tirx.Expr],
     name: str,
 ) -> relax.Expr:
-    """A tensor of which each item is made of `each` words; bound to a variable."""
+    """A tensor of which each element is made of `each` words; bound to a variable."""
     words = _drawn(at, runs, key, each * math.prod(shape))
 
     def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-        place: Any = tirx.const(0, "int64")
+        position: Any = tirx.const(0, "int64")
         for i, size in zip(index, shape, strict=True):
-            place = place * size + i
-        return item([tensors[0](place * each + word) for word in range(each)])
+            position = position * size + i
+        return scalar([tensors[0](position * each + word) for word in range(each)])
 
     return at.emit(at.elements(shape, element, words, name=name))
 
@@ -198,19 +198,19 @@ class RandomNormal(_Distribution):
             return np.zeros(self.result, numpy_dtype(self.dtype))
         work = _computed_in(self.dtype)
 
-        def item(words: Sequence[tirx.Expr]) -> tirx.Expr:
+        def scalar(words: Sequence[tirx.Expr]) -> tirx.Expr:
             first, second = (word.astype(work) for word in words)
             part = (first + tirx.const(1, work)) * tirx.const(2.0**-32, work)  # never 0
             radius = tirx.sqrt(tirx.const(-2, work) * tirx.log(part))
             value = radius * tirx.cos(second * tirx.const(2 * math.pi * 2.0**-32, work))
             return tirx.const(self.mean, work) + tirx.const(self.scale, work) * value
 
-        return _cast(at, _from_words(at, runs, self.key, self.result, 2, item, "random_normal"), self.dtype)
+        return _cast(at, _from_words(at, runs, self.key, self.result, 2, scalar, "random_normal"), self.dtype)
 
 
 @dataclass(frozen=True)
 class Bernoulli(_Random):
-    """1 with the probability that each item of the operand is, else 0.
+    """1 with the probability that each element of the operand is, else 0.
 
     Attributes:
         dtype: of the result.
@@ -232,9 +232,10 @@ class Bernoulli(_Random):
 
 @dataclass(frozen=True)
 class Dropout(_Random):
-    """Each item is dropped with the probability `rate`; the others are divided by `1 - rate` (Srivastava et al., 2014).
+    """Each element is dropped with the probability `rate`; the others are divided by `1 - rate` (Srivastava et al.,
+    2014).
 
-    The second result says which items stay. Outside of training there is nothing to compute.
+    The second result says which elements stay. Outside of training there is nothing to compute.
     """
 
     rate: float
@@ -292,10 +293,10 @@ class Multinomial(_Random):
                 with T.serial(1, classes) as k:
                     sums[k] = sums[k - 1] + chances[row * classes + k]
                 with T.serial(0, self.samples) as sample:
-                    place = row * self.samples + sample
-                    out[place] = tirx.const(0, self.dtype)
+                    position = row * self.samples + sample
+                    out[position] = tirx.const(0, self.dtype)
                     with T.serial(0, classes - 1) as k:
-                        reached = sums[k] <= drawn[place] * sums[classes - 1]
-                        out[place] = out[place] + reached.astype(self.dtype)
+                        reached = sums[k] <= drawn[position] * sums[classes - 1]
+                        out[position] = out[position] + reached.astype(self.dtype)
 
         return looped(at, write, [chances, drawn], [(result, self.dtype), ((classes,), work)], "multinomial")[0]

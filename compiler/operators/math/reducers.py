@@ -10,21 +10,30 @@ from tvm import te, tirx
 
 from nnefc.operators.dtypes import is_float
 
-__all__ = ["extreme", "extreme_position", "largest", "largest_position", "least", "lowest", "more_extreme", "most"]
+__all__ = [
+    "extreme",
+    "extreme_position",
+    "largest",
+    "largest_position",
+    "lowest",
+    "maximum_reducer",
+    "minimum_reducer",
+    "more_extreme",
+]
 
 
-def least(dtype: Any) -> tirx.Expr:
+def minimum_reducer(dtype: Any) -> tirx.Expr:
     """What no element is smaller than."""
     return tirx.const(-math.inf, dtype) if is_float(str(dtype)) else tirx.min_value(dtype)
 
 
-def most(dtype: Any) -> tirx.Expr:
+def maximum_reducer(dtype: Any) -> tirx.Expr:
     """What no element is larger than."""
     return tirx.const(math.inf, dtype) if is_float(str(dtype)) else tirx.max_value(dtype)
 
 
-# TE's own maximum starts from the least finite number. In this one, of windows, what is not a number never wins.
-largest = te.comm_reducer(lambda a, b: tirx.Select(b > a, b, a), least, name="largest")
+# TE's own maximum starts from the least finite number. In this one, of windows, NaN never wins.
+largest = te.comm_reducer(lambda a, b: tirx.Select(b > a, b, a), minimum_reducer, name="largest")
 
 
 def more_extreme(maximum: bool) -> Callable[[Any, Any], tirx.Expr]:
@@ -41,7 +50,8 @@ def extreme(maximum: bool) -> Any:
     """A reducer to the largest or the smallest value; to NaN where one is."""
     better = more_extreme(maximum)
     name = "largest" if maximum else "smallest"
-    return te.comm_reducer(lambda a, b: better(a, b), least if maximum else most, name=name)  # TE counts arguments
+    # TE counts arguments
+    return te.comm_reducer(lambda a, b: better(a, b), minimum_reducer if maximum else maximum_reducer, name=name)
 
 
 def extreme_position(maximum: bool, nowhere: int, last: bool = False) -> Any:
@@ -59,14 +69,14 @@ def extreme_position(maximum: bool, nowhere: int, last: bool = False) -> Any:
         take = tirx.any(ahead, tirx.all(same, a[0] >= b[0] if last else a[0] <= b[0]))
         return tirx.Select(take, a[0], b[0]), tirx.Select(take, a[1], b[1])
 
-    start = least if maximum else most
+    start = minimum_reducer if maximum else maximum_reducer
     return te.comm_reducer(better, lambda i, v: (tirx.const(nowhere, i), start(v)), name="extreme_position")
 
 
 def largest_position(nowhere: int, keeps_nan: bool) -> Any:
-    """A reducer of pairs (position, value) to the largest value of a window and the first place where it is.
+    """A reducer of pairs (position, value) to the largest value of a window and the first position where it is.
 
-    What is not a number comes before all numbers, so that its first place is that of a window without any. With
+    NaN comes before all numbers, so that its first position is that of a window without any. With
     `keeps_nan` it comes after all numbers, and the last place counts, as in PyTorch. It starts at the position
     `nowhere`, which must come after all others, with :func:`lowest`.
     """
@@ -86,5 +96,5 @@ def largest_position(nowhere: int, keeps_nan: bool) -> Any:
 
 
 def lowest(dtype: Any, keeps_nan: bool) -> tirx.Expr:
-    """What :func:`largest_position` takes last: with `keeps_nan` :func:`least`, else what is not a number."""
-    return least(dtype) if keeps_nan or not is_float(str(dtype)) else tirx.const(math.nan, dtype)
+    """What :func:`largest_position` takes last: with `keeps_nan` :func:`minimum_reducer`, else NaN."""
+    return minimum_reducer(dtype) if keeps_nan or not is_float(str(dtype)) else tirx.const(math.nan, dtype)

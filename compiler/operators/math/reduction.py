@@ -1,7 +1,7 @@
-"""Reductions over axes, positions of extremes, and running sums and products.
+"""Reductions over axes, positions of minima and maxima, and running sums and products.
 
 Sums, means, products, maxima and minima are Relax's own operators: they stay in the layout of what they follow, and are
-joined with the element-wise steps around them. Results of no items are those that change nothing in the reduction.
+joined with the element-wise steps around them. Results of no elements are those that change nothing in the reduction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
-from nnefc.operators.dtypes import HALF_FLOATS, is_float
+from nnefc.operators.dtypes import FLOAT16_TYPES, is_float
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.functions import truth
 from nnefc.operators.math.reducers import extreme_position
@@ -25,7 +25,7 @@ from nnefc.symbolic.dims import Dimension, expression, greatest, is_known, may_e
 __all__ = [
     "AllTrue",
     "AnyTrue",
-    "ArgExtreme",
+    "ArgMinMax",
     "Cumulative",
     "Hardmax",
     "LogSumExp",
@@ -44,10 +44,10 @@ _NOWHERE = 2**31 - 1  # after all positions in a tensor
 
 @dataclass(frozen=True)
 class Reduction(Operator):
-    """A reduction of the items along axes to one.
+    """A reduction of the elements along axes to one.
 
     Attributes:
-        axes: in ascending order, counted from the front; without any the items stay what they are.
+        axes: in ascending order, counted from the front; without any the elements stay what they are.
         keepdims: whether the axes stay, with the size 1.
     """
 
@@ -60,7 +60,7 @@ class Reduction(Operator):
         return tuple(1 if axis in self.axes else size for axis, size in kept if self.keepdims or axis not in self.axes)
 
     def _count(self, x: Operand) -> int:
-        """The number of items that become one."""
+        """The number of elements that become one."""
         shape = shape_of(x)
         return math.prod(shape[axis] for axis in self.axes)
 
@@ -90,7 +90,7 @@ def _magnitude(at: Emitter, x: Operand) -> Operand:
 
 @dataclass(frozen=True)
 class Sum(Reduction):
-    """The sum of the items along axes, in their type."""
+    """The sum of the elements along axes, in their type."""
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         return self._reduced(at, x, relax.op.sum, np.sum, 0)
@@ -98,7 +98,7 @@ class Sum(Reduction):
 
 @dataclass(frozen=True)
 class Product(Reduction):
-    """The product of the items along axes, in their type."""
+    """The product of the elements along axes, in their type."""
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         return self._reduced(at, x, relax.op.prod, np.prod, 1)
@@ -106,7 +106,7 @@ class Product(Reduction):
 
 @dataclass(frozen=True)
 class Mean(Reduction):
-    """The mean of the items along axes; of integers without its fraction."""
+    """The mean of the elements along axes; of integers without its fraction."""
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         if is_float(dtype_of(x)):
@@ -117,7 +117,7 @@ class Mean(Reduction):
 
 @dataclass(frozen=True)
 class Maximum(Reduction):
-    """The largest item along axes; NaN where one is."""
+    """The largest element along axes; NaN where one is."""
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         if dtype_of(x) == "bool":
@@ -128,7 +128,7 @@ class Maximum(Reduction):
 
 @dataclass(frozen=True)
 class Minimum(Reduction):
-    """The smallest item along axes; NaN where one is."""
+    """The smallest element along axes; NaN where one is."""
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         if dtype_of(x) == "bool":
@@ -139,17 +139,17 @@ class Minimum(Reduction):
 
 @dataclass(frozen=True)
 class _Quantifier(Reduction):
-    """Truth values from those of the items along axes; an item is true where it is not zero."""
+    """Booleans from those of the elements along axes; an element is true where it is not zero."""
 
-    def _truths(self, at: Emitter, x: Operand, reduce: Callable[..., Any], known: Callable[..., Array]) -> Operand:
+    def _booleans(self, at: Emitter, x: Operand, reduce: Callable[..., Any], known: Callable[..., Array]) -> Operand:
         """The extreme of zeros and ones: of none at all the least int8, or the greatest."""
         if isinstance(x, np.ndarray):
             return np.asarray(known(x, axis=self.axes, keepdims=self.keepdims))
         if not self.axes and dtype_of(x) == "bool":
             return x
 
-        def reduced(item: tirx.Expr, _position: tirx.Expr, axes: list[Any]) -> Any:
-            one = truth(item).astype("int8")
+        def reduced(scalar: tirx.Expr, _position: tirx.Expr, axes: list[Any]) -> Any:
+            one = truth(scalar).astype("int8")
             return reduce(one, axis=axes) if axes else one
 
         def function(x: te.Tensor) -> te.Tensor:
@@ -162,25 +162,25 @@ class _Quantifier(Reduction):
 
 @dataclass(frozen=True)
 class AnyTrue(_Quantifier):
-    """Whether any item along axes is true."""
+    """Whether any element along axes is true."""
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
-        return self._truths(at, x, te.max, np.any)
+        return self._booleans(at, x, te.max, np.any)
 
 
 @dataclass(frozen=True)
 class AllTrue(_Quantifier):
-    """Whether all items along axes are true."""
+    """Whether all elements along axes are true."""
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
-        return self._truths(at, x, te.min, np.all)
+        return self._booleans(at, x, te.min, np.all)
 
 
-def _along(x: te.Tensor, axes: Shape, item: Callable[..., Any]) -> Any:
+def _along(x: te.Tensor, axes: Shape, scalar: Callable[..., Any]) -> Any:
     """A reduction in TE that keeps its axes, with the size 1.
 
-    `item(value, position, axes)` makes the reduced value of an item, its position, row-major along the axes, as int32,
-    and the reduction's variables.
+    `item(value, position, axes)` makes the reduced value of an element, its position, row-major along the axes, as
+    int32, and the reduction's variables.
     """
     along = {axis: te.reduce_axis((0, x.shape[axis]), f"along{axis}") for axis in axes}
     position: Any = tirx.const(0, "int32")
@@ -188,20 +188,20 @@ def _along(x: te.Tensor, axes: Shape, item: Callable[..., Any]) -> Any:
         position = position * variable.dom.extent.astype("int32") + variable.var.astype("int32")
 
     def element(*index: tirx.Var) -> Any:
-        place = [along.get(axis, i) for axis, i in enumerate(index)]
-        return item(x(*place), position, list(along.values()))
+        offset = [along.get(axis, i) for axis, i in enumerate(index)]
+        return scalar(x(*offset), position, list(along.values()))
 
     kept = [1 if axis in along else size for axis, size in enumerate(x.shape)]
     return te.compute(kept, element, name="reduction")
 
 
 @dataclass(frozen=True)
-class ArgExtreme(Reduction):
-    """Where the largest or smallest item along axes is, row-major along them; NaN is beyond all others.
+class ArgMinMax(Reduction):
+    """Where the largest or smallest element along axes is, row-major along them; NaN is beyond all others.
 
     Attributes:
         largest: whether the largest is looked for.
-        last: whether of equal items the last one counts, not the first.
+        last: whether of equal elements the last one counts, not the first.
         dtype: of the result.
     """
 
@@ -211,16 +211,16 @@ class ArgExtreme(Reduction):
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         if dtype_of(x) == "bool":
-            raise CompileError("the largest of truth values is not supported: convert them to integers")
+            raise CompileError("the largest of booleans is not supported: convert them to integers")
         shape, count = self.shape(shape_of(x)), self._count(x)
         if is_empty(shape) or count == 1:
             return zeros(shape, self.dtype)
         if count == 0:
-            raise CompileError("an axis without items has no largest one")
+            raise CompileError("an axis without elements has no largest one")
         reducer = extreme_position(self.largest, -1 if self.last else _NOWHERE, self.last)
 
         def function(x: te.Tensor) -> te.Tensor:
-            found, _ = _along(x, self.axes, lambda item, position, axes: reducer((position, item), axis=axes))
+            found, _ = _along(x, self.axes, lambda scalar, position, axes: reducer((position, scalar), axis=axes))
             return te.compute(found.shape, lambda *index: found(*index).astype(self.dtype), name="position")
 
         name = "argmax" if self.largest else "argmin"
@@ -229,7 +229,7 @@ class ArgExtreme(Reduction):
 
 @dataclass(frozen=True)
 class Hardmax(Operator):
-    """1 at the first of the largest items along an axis, 0 elsewhere."""
+    """1 at the first of the largest elements along an axis, 0 elsewhere."""
 
     axis: int
 
@@ -240,18 +240,18 @@ class Hardmax(Operator):
     def lower(self, at: Emitter, x: Operand) -> Operand:
         if is_empty(shape_of(x)):
             return x
-        first = at.apply(ArgExtreme((self.axis,), keepdims=True, dtype="int32"), x)
+        first = at.apply(ArgMinMax((self.axis,), keepdims=True, dtype="int32"), x)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-            place = tensors[0](*index[: self.axis], 0, *index[self.axis + 1 :])
-            return (place == index[self.axis].astype("int32")).astype(dtype_of(x))
+            offset = tensors[0](*index[: self.axis], 0, *index[self.axis + 1 :])
+            return (offset == index[self.axis].astype("int32")).astype(dtype_of(x))
 
         return at.elements(shape_of(x), element, first, name="hardmax")
 
 
 @dataclass(frozen=True)
 class LogSumExp(Reduction):
-    """The logarithm of the sum of eˣ along axes, the largest item taken out first, so that nothing overflows.
+    """The logarithm of the sum of eˣ along axes, the largest element taken out first, so that nothing overflows.
 
     Of integers without its fraction.
     """
@@ -319,9 +319,9 @@ def _root(at: Emitter, x: Operand) -> Operand:
 
 @dataclass(frozen=True)
 class Variance(Reduction):
-    """The sum of squared distances from the mean along axes, divided by the number of items less `correction`.
+    """The sum of squared distances from the mean along axes, divided by the number of elements less `correction`.
 
-    Where only a run tells that there are too few items, they are divided by 0, as in PyTorch.
+    Where only a run tells that there are too few elements, they are divided by 0, as in PyTorch.
     """
 
     correction: float = 1.0
@@ -359,12 +359,12 @@ def _number(at: Emitter, size: Dimension, like: Operand, less: float = 0) -> Ope
 
 @dataclass(frozen=True)
 class Cumulative(Operator):
-    """Running sums or products along an axis, in the type of the items.
+    """Running sums or products along an axis, in the type of the elements.
 
     Attributes:
         axis: counted from the front.
-        product: whether items are multiplied, not added.
-        exclusive: whether a result is of the items before it, without its own.
+        product: whether elements are multiplied, not added.
+        exclusive: whether a result is of the elements before it, without its own.
         reverse: whether it runs from the end.
     """
 
@@ -378,8 +378,8 @@ class Cumulative(Operator):
         return x
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
-        """Half floats are added up in float32."""
-        data = at.apply(Cast("float32"), x) if dtype_of(x) in HALF_FLOATS else x
+        """16-bit floats are added up in float32."""
+        data = at.apply(Cast("float32"), x) if dtype_of(x) in FLOAT16_TYPES else x
         scan = relax.op.cumprod if self.product else relax.op.cumsum
         made = at.emit(scan(self._turned(at, at.expr(data)), self.axis, exclusive=self.exclusive))
         return Cast(dtype_of(x)).lower(at, self._turned(at, made))

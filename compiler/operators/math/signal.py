@@ -20,12 +20,12 @@ from nnefc.operators.math.elementwise import apply
 from nnefc.operators.math.fourier import fourier_of_any_length
 from nnefc.operators.tensor.shape import Slice, Transpose
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import Dimension, is_known, known_less, least
-from nnefc.symbolic.unification import agree, agree_all, covers, within
+from nnefc.symbolic.dims import Dimension, is_known, known_less, minimum
+from nnefc.symbolic.unification import covers, unify_dims, unify_shapes, within
 
 __all__ = ["FourierTransform", "MelWeights", "ShortTimeFourierTransform"]
 
-_MOST = 1 << 14
+_MAX = 1 << 14
 """The longest transform by matrices: where that is prime, its matrix has the square of this."""
 
 _Matrix = Callable[[int, int, int, int], Array]
@@ -33,7 +33,8 @@ _Matrix = Callable[[int, int, int, int], Array]
 
 
 def _forward(count: int, length: int, bins: int, parts: int) -> Array:
-    """`[count * parts, bins * 2]`: from interleaved signals to interleaved spectra; items beyond `length` are cut."""
+    """`[count * parts, bins * 2]`: from interleaved signals to interleaved spectra; elements beyond `length` are
+    cut."""
     angle = -2 * np.pi * (np.arange(count)[:, None] * np.arange(bins)[None, :] % length) / length
     cosine, sine = np.cos(angle), np.sin(angle)
     whole = np.zeros((count, parts, bins, 2))
@@ -69,8 +70,8 @@ def _transformed(at: Emitter, rows: Operand, matrix: _Matrix, length: int, bins:
     """`[rows, length * parts]` → `[rows, bins * 2]`: a product with one matrix, or, where these need a quarter of the
     multiplications or fewer, two with smaller ones (Cooley and Tukey, 1965).
 
-    With `length = p q`, an item is at `q n + m` and a frequency at `k + p l`. For each `m` the items are transformed
-    over `n`, which gives `k`; then for each `k` over `m`, which gives `l`.
+    With `length = p q`, an element is at `q n + m` and a frequency at `k + p l`. For each `m` the elements are
+    transformed over `n`, which gives `k`; then for each `k` over `m`, which gives `l`.
     """
     p = max((size for size in range(1, math.isqrt(length) + 1) if length % size == 0), default=1)
     q, count = length // p, -(-bins // p)
@@ -91,7 +92,7 @@ def _holds_parts(size: Dimension, is_real: bool) -> bool:
     """Whether a dimension may hold a real and an imaginary part, or a real one alone."""
     if is_known(size):
         return size in (1, 2)
-    return agree(size, 1) if is_real else within(size, 1, 2)
+    return unify_dims(size, 1) if is_real else within(size, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -112,14 +113,14 @@ class FourierTransform(Operator):
     onesided: bool = False
 
     def shape(self, x: Shape) -> Shape:
-        """As many frequencies, or items of the signal, along the axis."""
+        """As many frequencies, or elements of the signal, along the axis."""
         if len(x) < 2 or not _holds_parts(x[-1], self.onesided and not self.inverse):
             raise CompileError(f"the last dimension of {list(x)} is neither 1 nor 2")
         if self.axis == len(x) - 1:
             raise CompileError(f"axis {self.axis} holds the real and imaginary parts")
         length = self._length(x)
         if not covers(length, 1):
-            raise CompileError(f"there is no transform of {length} items")
+            raise CompileError(f"there is no transform of {length} elements")
         count = length // 2 + 1 if self.onesided and not self.inverse else length
         return (*x[: self.axis], count, *x[self.axis + 1 : -1], 1 if self.onesided and self.inverse else 2)
 
@@ -129,8 +130,8 @@ class FourierTransform(Operator):
         return 2 * (x[self.axis] - 1) if self.inverse and self.onesided else x[self.axis]
 
     def _product(self, at: Emitter, rows: Operand, count: Dimension, length: Dimension, parts: Dimension) -> Operand:
-        """Of rows of `count` items, `[rows, count * parts]`."""
-        if not is_known(count, length, parts) or length > _MOST:
+        """Of rows of `count` elements, `[rows, count * parts]`."""
+        if not is_known(count, length, parts) or length > _MAX:
             bins = length // 2 + 1 if self.onesided and not self.inverse else length
             half = self.onesided and self.inverse
             return fourier_of_any_length(at, rows, length, bins, parts, self.inverse, half)
@@ -147,7 +148,7 @@ class FourierTransform(Operator):
     def lower(self, at: Emitter, x: Operand) -> Operand:
         shape, result = shape_of(x), self.shape(shape_of(x))
         length, parts, last = self._length(shape), shape[-1], len(shape) - 1
-        count = least(shape[self.axis], length // 2 + 1 if self.inverse and self.onesided else length)
+        count = minimum(shape[self.axis], length // 2 + 1 if self.inverse and self.onesided else length)
         order = [*(axis for axis in range(last) if axis != self.axis), self.axis, last]
         cut = at.apply(Slice({self.axis: (0, count, 1)}), x)
         lead = [shape[axis] for axis in order[:-2]]
@@ -159,7 +160,8 @@ class FourierTransform(Operator):
 
 @dataclass(frozen=True)
 class ShortTimeFourierTransform(Operator):
-    """The discrete Fourier transform of each frame of signals `[N, items, parts]`: `[N, frames, bins, 2]`. ONNX `STFT`.
+    """The discrete Fourier transform of each frame of signals `[N, elements, parts]`: `[N, frames, bins, 2]`. ONNX
+    `STFT`.
 
     Attributes:
         step: between the beginnings of frames.
@@ -180,27 +182,27 @@ class ShortTimeFourierTransform(Operator):
             and all(_holds_parts(n, self.onesided) for n in x[2:])
         )
         if not fits or known_less(x[1], self.length):
-            raise CompileError(f"frames of {self.length} items every {self.step} do not fit {list(x)}")
-        if window is not None and not agree_all(window, (self.length,)):
-            raise CompileError(f"the window {list(window or ())} does not fit frames of {self.length} items")
+            raise CompileError(f"frames of {self.length} elements every {self.step} do not fit {list(x)}")
+        if window is not None and not unify_shapes(window, (self.length,)):
+            raise CompileError(f"the window {list(window or ())} does not fit frames of {self.length} elements")
         frames = (x[1] - self.length) // self.step + 1
         return x[0], frames, self.length // 2 + 1 if self.onesided else self.length, 2
 
     def lower(self, at: Emitter, x: Operand, window: Operand | None = None) -> Operand:
-        """Real signals may be `[N, items]`."""
+        """Real signals may be `[N, elements]`."""
         result = self.shape(shape_of(x), None if window is None else shape_of(window))
-        count, items, *parts = shape_of(x)
+        count, elements, *parts = shape_of(x)
         parts = parts or [1]
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-            n, frame, item, part = index
-            value = tensors[0](n, frame * self.step + item, part)
-            return value * tensors[1](item) if window is not None else value
+            n, frame, scalar, part = index
+            value = tensors[0](n, frame * self.step + scalar, part)
+            return value * tensors[1](scalar) if window is not None else value
 
-        operands = [at.reshaped(x, (count, items, *parts)), *([] if window is None else [window])]
+        operands = [at.reshaped(x, (count, elements, *parts)), *([] if window is None else [window])]
         frames = at.elements((*result[:2], self.length, *parts), element, *operands, name="frames")
         rows = at.reshaped(at.emit(frames), (count * result[1], self.length * parts[0]))
-        if is_known(self.length, *parts) and self.length <= _MOST:
+        if is_known(self.length, *parts) and self.length <= _MAX:
             return at.reshaped(_transformed(at, rows, _forward, self.length, result[2], parts[0]), result)
         return at.reshaped(fourier_of_any_length(at, rows, self.length, result[2], parts[0]), result)
 
@@ -214,7 +216,7 @@ class MelWeights(Operator):
     Attributes:
         bands: how many.
         length: of the transforms that the spectra are of.
-        rate: items of a signal a second.
+        rate: elements of a signal a second.
         low, high: edges of the first and the last band, in Hz.
     """
 
@@ -226,8 +228,8 @@ class MelWeights(Operator):
 
     def shape(self) -> Shape:
         """A row for each frequency, a column for each band."""
-        if not (0 < self.bands <= _MOST and 0 < self.length <= 1 << 20 and self.rate > 0):
-            raise CompileError(f"cannot make {self.bands} bands of {self.length} items at {self.rate} Hz")
+        if not (0 < self.bands <= _MAX and 0 < self.length <= 1 << 20 and self.rate > 0):
+            raise CompileError(f"cannot make {self.bands} bands of {self.length} elements at {self.rate} Hz")
         return self.length // 2 + 1, self.bands
 
     def lower(self, at: Emitter) -> Array:
@@ -236,10 +238,10 @@ class MelWeights(Operator):
             raise CompileError(f"bands from {self.low} to {self.high} Hz have no place in mel")
         low, high = (2595 * np.log10(1 + edge / 700) for edge in (self.low, self.high))
         mel = np.arange(self.bands + 2) * ((high - low) / (self.bands + 2)) + low
-        places = np.floor((self.length + 1) * 700 * (10 ** (mel / 2595) - 1) / self.rate).astype(np.int64)
-        if places.min() < 0 or places.max() > len(weights):
+        positions = np.floor((self.length + 1) * 700 * (10 ** (mel / 2595) - 1) / self.rate).astype(np.int64)
+        if positions.min() < 0 or positions.max() > len(weights):
             raise CompileError("the edges are beyond half of the sample rate")
-        for band, (first, centre, last) in enumerate(zip(places, places[1:], places[2:], strict=False)):
+        for band, (first, centre, last) in enumerate(zip(positions, positions[1:], positions[2:], strict=False)):
             if centre == first:
                 weights[centre, band] = 1
             else:

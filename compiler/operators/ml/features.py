@@ -20,7 +20,7 @@ from nnefc.operators.tensor.padding import Pad
 from nnefc.operators.tensor.shape import Concat
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import is_known
-from nnefc.symbolic.unification import agree
+from nnefc.symbolic.unification import unify_dims
 
 __all__ = ["FeatureVectors", "Imputed", "Normalized", "OneHotCategories", "Scaled", "as_samples"]
 
@@ -45,7 +45,7 @@ def _by_feature(values: Array, x: Shape, what: str) -> None:
     Raises:
         CompileError: there is another number.
     """
-    if not x or (len(values) != 1 and not agree(x[-1], len(values))):
+    if not x or (len(values) != 1 and not unify_dims(x[-1], len(values))):
         raise CompileError(f"there are {len(values)} {what} for the features of {list(x)}")
 
 
@@ -79,7 +79,7 @@ class Normalized(Operator):
     """Each sample divided by its norm, unless that is 0; float32. ai.onnx.ml `Normalizer`.
 
     Attributes:
-        norm: the largest item (not its magnitude), the sum of magnitudes, or the root of the sum of squares.
+        norm: the largest element (not its magnitude), the sum of magnitudes, or the root of the sum of squares.
     """
 
     norm: Literal["MAX", "L1", "L2"]
@@ -140,11 +140,11 @@ class Imputed(Operator):
 
 @dataclass(frozen=True, eq=False)
 class OneHotCategories(Operator):
-    """For each item, 1 in the column of its category and 0 in the others, float32. ai.onnx.ml `OneHotEncoder`.
+    """For each element, 1 in the column of its category and 0 in the others, float32. ai.onnx.ml `OneHotEncoder`.
 
     Attributes:
-        categories: integers, one for each column; items are rounded towards zero.
-        zeros: whether an item of no category has zeros alone; else the run fails.
+        categories: integers, one for each column; elements are rounded towards zero.
+        zeros: whether an element of no category has zeros alone; else the run fails.
     """
 
     categories: Array
@@ -156,30 +156,30 @@ class OneHotCategories(Operator):
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         shape = self.shape(shape_of(x))
-        items: Operand = at.apply(Cast("int64"), x)
+        elements: Operand = at.apply(Cast("int64"), x)
         if not self.zeros:
-            items = self._checked(at, items)
+            elements = self._checked(at, elements)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             return (tensors[0](*index[:-1]) == tensors[1](index[-1])).astype("float32")
 
-        return at.elements(shape, element, items, self.categories, name="one_hot")
+        return at.elements(shape, element, elements, self.categories, name="one_hot")
 
-    def _checked(self, at: Emitter, items: Operand) -> Operand:
-        """The items; one of no category fails the run."""
-        count, columns = math.prod(shape_of(items)), len(self.categories)
+    def _checked(self, at: Emitter, elements: Operand) -> Operand:
+        """The elements; one of no category fails the run."""
+        count, columns = math.prod(shape_of(elements)), len(self.categories)
 
         def write(source: Any, categories: Any, out: Any, found: Any) -> None:
-            with T.serial(0, count) as place:
-                out[place] = source[place]
+            with T.serial(0, count) as position:
+                out[position] = source[position]
                 found[0] = tirx.const(0, "int32")
-                with T.serial(0, columns) as column, T.If(source[place] == categories[column]), T.Then():
+                with T.serial(0, columns) as column, T.If(source[position] == categories[column]), T.Then():
                     found[0] = tirx.const(1, "int32")
                 with T.If(found[0] == 0), T.Then():
-                    report("OneHotEncoder: an item is of no category")
+                    report("OneHotEncoder: an element is of no category")
 
-        results = [(shape_of(items), "int64"), ((1,), "int32")]
-        return looped(at, write, [items, self.categories], results, "check_categories")[0]
+        results = [(shape_of(elements), "int64"), ((1,), "int32")]
+        return looped(at, write, [elements, self.categories], results, "check_categories")[0]
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import Literal
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.matrix import Gemm
-from nnefc.operators.math.reduction import ArgExtreme
+from nnefc.operators.math.reduction import ArgMinMax
 from nnefc.operators.ml.features import as_samples
 from nnefc.operators.ml.scores import of_two, positive, transformed
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.unification import agree
+from nnefc.symbolic.unification import unify_dims
 
 __all__ = ["LinearClassifier", "LinearRegressor"]
 
@@ -34,7 +34,7 @@ class _Linear(Operator):
     def _check(self, x: Shape) -> tuple[int, int]:
         """The numbers of samples, of a matrix or a vector, and of scores."""
         scores, features = self.weights.shape
-        if len(x) not in (1, 2) or not agree(x[-1], features):
+        if len(x) not in (1, 2) or not unify_dims(x[-1], features):
             raise CompileError(f"{scores} times {features} coefficients do not fit the features of {list(x)}")
         if self.bias is not None and len(self.bias) not in (1, scores):
             raise CompileError(f"there are {len(self.bias)} intercepts for {scores} scores")
@@ -91,4 +91,4 @@ class LinearClassifier(_Linear):
             return best, transformed(at, scores, self.transform)
         if rows != self.classes:
             raise CompileError(f"there are {rows} rows of coefficients for {self.classes} classes")
-        return at.apply(ArgExtreme((1,)), scores), transformed(at, scores, self.transform)
+        return at.apply(ArgMinMax((1,)), scores), transformed(at, scores, self.transform)

@@ -16,12 +16,12 @@ from tvm import tirx
 
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
 from nnefc.operators.statements import each, looped
-from nnefc.operators.text.strings import packed_texts, text_call, utf8
+from nnefc.operators.text.strings import packed_strings, text_call, utf8
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["Positions", "search", "text_table"]
 
-_MOST_KEYS = 1 << 24
+_MAX_KEYS = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +38,8 @@ class Positions(Operator):
 
     def shape(self, x: Shape) -> Shape:
         """That of the operand."""
-        if len(self.keys) > _MOST_KEYS:
-            raise CompileError(f"there are {len(self.keys)} keys, more than {_MOST_KEYS}")
+        if len(self.keys) > _MAX_KEYS:
+            raise CompileError(f"there are {len(self.keys)} keys, more than {_MAX_KEYS}")
         return x
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
@@ -54,8 +54,8 @@ class Positions(Operator):
 
 
 def _known(keys: Array, x: Array) -> Array:
-    places = {utf8(key): place for place, key in reversed(list(enumerate(keys)))}
-    found = [places.get(utf8(item), len(keys)) for item in x.reshape(-1)]
+    positions = {utf8(key): position for position, key in reversed(list(enumerate(keys)))}
+    found = [positions.get(utf8(element), len(keys)) for element in x.reshape(-1)]
     return np.array(found, np.int64).reshape(x.shape)
 
 
@@ -64,53 +64,54 @@ def _of_texts(at: Emitter, x: Operand, keys: Array) -> Operand:
 
     def write(source: Any, table: Any, out: Any) -> None:
         address = tirx.address_of(table[0])
-        with each(math.prod(shape), math.prod(shape) * 8) as place:
+        with each(math.prod(shape), math.prod(shape) * 8) as position:
             missing = tirx.const(count, "int64")
-            out[place] = text_call(at, "nnefc_text_position", "int64", source[place], address, missing)
+            out[position] = text_call(at, "nnefc_text_position", "int64", source[position], address, missing)
 
     return looped(at, write, [x, text_table(keys)], [(shape, "int64")], "text_positions")[0]
 
 
 def _of_numbers(at: Emitter, x: Operand, keys: Array) -> Operand:
-    """Found among the keys in ascending order, of which `places` says where they were."""
+    """Found among the keys in ascending order, of which `positions` says where they were."""
     shape, dtype, missing = shape_of(x), dtype_of(x), len(keys)
     is_nan = keys != keys
     unique, first = np.unique(keys[~is_nan], return_index=True)
-    places = np.flatnonzero(~is_nan)[first].astype(np.int64)
+    positions = np.flatnonzero(~is_nan)[first].astype(np.int64)
     nan = int(np.flatnonzero(is_nan)[0]) if is_nan.any() else missing
     count = len(unique)
 
     def write(source: Any, sorted_keys: Any, order: Any, out: Any) -> None:
-        with each(math.prod(shape), math.prod(shape) * 8) as place:
-            item, found = source[place], out[place]
-            search(sorted_keys, count, item, out, place)
+        with each(math.prod(shape), math.prod(shape) * 8) as position:
+            element, found = source[position], out[position]
+            search(sorted_keys, count, element, out, position)
             there = order[tirx.min(found, max(count - 1, 0))]
-            out[place] = tirx.Select(found < count, there, tirx.const(missing, "int64"))
+            out[position] = tirx.Select(found < count, there, tirx.const(missing, "int64"))
             if dtype.startswith("float"):
-                out[place] = tirx.Select(tirx.isnan(item), tirx.const(nan, "int64"), found)
+                out[position] = tirx.Select(tirx.isnan(element), tirx.const(nan, "int64"), found)
 
     if not count:
-        unique, places = np.zeros(1, keys.dtype), np.array([missing], np.int64)
-    return looped(at, write, [x, unique, places], [(shape, "int64")], "positions")[0]
+        unique, positions = np.zeros(1, keys.dtype), np.array([missing], np.int64)
+    return looped(at, write, [x, unique, positions], [(shape, "int64")], "positions")[0]
 
 
-def search(keys: Any, count: int, item: tirx.Expr, out: Any, place: Any) -> None:
-    """Let `out[place]` be where an item is among `count` keys in ascending order, or `count` if it is none of them."""
-    less, least = out[place], tirx.const(0, "int64")
-    out[place] = least
+def search(keys: Any, count: int, element: tirx.Expr, out: Any, position: Any) -> None:
+    """Let `out[position]` be where an element is among `count` keys in ascending order, or `count` if it is none of
+    them."""
+    less, minimum = out[position], tirx.const(0, "int64")
+    out[position] = minimum
     for half in (1 << bit for bit in reversed(range(count.bit_length()))):
         last = tirx.min(less + (half - 1), max(count - 1, 0))
-        goes = tirx.all(less + half <= count, keys[last] < item)
-        out[place] = less + tirx.Select(goes, tirx.const(half, "int64"), least)
-    is_there = tirx.all(less < count, keys[tirx.min(less, max(count - 1, 0))] == item)
-    out[place] = tirx.Select(is_there, less, tirx.const(count, "int64"))
+        goes = tirx.all(less + half <= count, keys[last] < element)
+        out[position] = less + tirx.Select(goes, tirx.const(half, "int64"), minimum)
+    is_there = tirx.all(less < count, keys[tirx.min(less, max(count - 1, 0))] == element)
+    out[position] = tirx.Select(is_there, less, tirx.const(count, "int64"))
 
 
 def text_table(keys: Sequence[object] | Array) -> Array:
     """Strings as the table of hashes that `nnefc_text_position` reads, uint8."""
     words = [utf8(key) for key in keys]
     slots = 1 << max(1, (2 * len(words)).bit_length())
-    pool, offsets = packed_texts(words)
+    pool, offsets = packed_strings(words)
     table = np.zeros(slots, [("hash", "<u8"), ("place", "<u4"), ("position", "<u4")])
     start, taken = (8 + table.nbytes) // 8, dict[bytes, int]()
     for position, word in enumerate(words):

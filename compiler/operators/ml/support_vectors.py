@@ -16,12 +16,12 @@ from tvm import relax, te, tirx
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.matrix import Gemm, MatMul
-from nnefc.operators.math.reduction import ArgExtreme
+from nnefc.operators.math.reduction import ArgMinMax
 from nnefc.operators.ml.features import as_samples
 from nnefc.operators.ml.scores import of_two, transformed
 from nnefc.operators.statements import T, each, looped
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.unification import agree
+from nnefc.symbolic.unification import unify_dims
 
 __all__ = ["KERNELS", "Kernel", "SupportVectorClassifier", "SupportVectorRegressor"]
 
@@ -46,7 +46,7 @@ class Kernel:
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         """The similarities `[samples, vectors]` of samples `[samples, features]`."""
-        if not agree(shape_of(x)[1], self.vectors.shape[1]):
+        if not unify_dims(shape_of(x)[1], self.vectors.shape[1]):
             raise CompileError(f"vectors of {self.vectors.shape[1]} features do not fit samples {list(shape_of(x))}")
         if self.kind == "RBF":
             return self._of_distances(at, x)
@@ -76,11 +76,11 @@ class Kernel:
         def distances(x: te.Tensor, vectors: te.Tensor) -> te.Tensor:
             k = te.reduce_axis((0, features), "feature")
 
-            def item(n: tirx.Var, j: tirx.Var) -> Any:
+            def element(n: tirx.Var, j: tirx.Var) -> Any:
                 difference = x(n, k) - vectors(k, j)
                 return te.sum(difference * difference, axis=k)
 
-            return te.compute((x.shape[0], vectors.shape[1]), item, name="distances")
+            return te.compute((x.shape[0], vectors.shape[1]), element, name="distances")
 
         squares = at.emit(at.compute(distances, x, turned, name="distances"))
         return at.emit(relax.op.exp(at.emit(relax.op.multiply(squares, at.expr(at.number(-self.gamma, x))))))
@@ -111,7 +111,7 @@ class SupportVectorRegressor(Operator):
     def lower(self, at: Emitter, x: Operand) -> Operand:
         x = as_samples(at, x)
         similar = x if self.kernel is None else self.kernel.lower(at, x)
-        if not agree(shape_of(similar)[1], len(self.coefficients)):
+        if not unify_dims(shape_of(similar)[1], len(self.coefficients)):
             raise CompileError(f"there are {len(self.coefficients)} coefficients for {list(shape_of(similar))} values")
         column = self.coefficients.reshape(-1, 1).astype(dtype_of(x))
         score = at.apply(Gemm(), similar, column, at.number(self.rho, x).reshape(1))
@@ -172,8 +172,8 @@ class SupportVectorClassifier(Operator):
         if self.platt is not None:
             votes = self._votes(at, pairs)
             found = self._coupled(at, pairs)
-            return at.apply(ArgExtreme((1,)), votes), transformed(at, found, self.transform)
-        best = at.apply(ArgExtreme((1,)), self._votes(at, pairs))
+            return at.apply(ArgMinMax((1,)), votes), transformed(at, found, self.transform)
+        best = at.apply(ArgMinMax((1,)), self._votes(at, pairs))
         scores = at.apply(Cast("float32"), pairs)
         if self._classes == 2:
             return best, of_two(at, scores, self.transform, "negative")
@@ -181,11 +181,11 @@ class SupportVectorClassifier(Operator):
 
     def _linear(self, at: Emitter, x: Operand) -> tuple[Operand, Operand]:
         weights = self.coefficients.astype(dtype_of(x))
-        if not agree(shape_of(x)[1], weights.shape[1]):
+        if not unify_dims(shape_of(x)[1], weights.shape[1]):
             raise CompileError(f"{weights.shape[1]} coefficients do not fit the samples {list(shape_of(x))}")
         scores = at.apply(Gemm(transpose_b=True), x, weights, self.rho[:1].astype(dtype_of(x)))
         scores = at.apply(Cast("float32"), scores)
-        return at.apply(ArgExtreme((1,)), scores), transformed(at, scores, self.transform)
+        return at.apply(ArgMinMax((1,)), scores), transformed(at, scores, self.transform)
 
     def _of_pairs(self, at: Emitter, x: Operand) -> Operand:
         """The scores `[samples, pairs]`."""
@@ -231,9 +231,7 @@ class SupportVectorClassifier(Operator):
                     pair, j = _pair(i, classes) + k, i + 1 + k
                     power = platt[pair] * scores[sample * count + pair].astype("float64") + platt[count + pair]
                     one = T.bind(tirx.const(1, "float64") / (tirx.const(1, "float64") + tirx.exp(power)))
-                    one = T.bind(
-                        tirx.max(tirx.const(_LEAST, "float64"), tirx.min(one, tirx.const(1 - _LEAST, "float64")))
-                    )
+                    one = T.bind(tirx.max(tirx.const(_MIN, "float64"), tirx.min(one, tirx.const(1 - _MIN, "float64"))))
                     best[parts.square + i * classes + j] = one
                     best[parts.square + j * classes + i] = tirx.const(1, "float64") - one
                 _couple(parts, best, matrix, found, moves, state)
@@ -249,7 +247,7 @@ class SupportVectorClassifier(Operator):
         return looped(at, write, [pairs, self.platt.astype(np.float64)], results, "couple")[0]
 
 
-_LEAST = 1e-7
+_MIN = 1e-7
 """The smallest probability of a class against another."""
 
 

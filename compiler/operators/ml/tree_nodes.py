@@ -1,12 +1,12 @@
 """Decision trees as records that a kernel walks through without branches: `next = first + (x[column] > split)`.
 
-A node is two words: its split, and the place of the first of its two children, which lie beside each other, with the
+A node is two words: its split, and the position of the first of its two children, which lie beside each other, with the
 column that it looks at. A leaf leads to itself, by a column that nothing is less than, and has a payload instead of a
 split. So a walk may take more steps than a path has, and several walks in step are one sequence of instructions.
 
 All comparisons become `>`: `x < s` is `-x > -s`, in a column of negative values; `x == s` and sets are several nodes,
-one for each place where the answer changes. Missing values become infinities in their column, so that they go the way
-that is meant for them, or ones in a column of their own.
+one for each position where the answer changes. Missing values become infinities in their column, so that they go the
+way that is meant for them, or ones in a column of their own.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Trees:
     leaves: Leaves
 
     def check(self, features: int, targets: int) -> None:
-        """Check that every place exists, and that from a root each node is reached at most once: each way ends.
+        """Check that every position exists, and that from a root each node is reached at most once: each way ends.
 
         Raises:
             CompileError: it does not.
@@ -174,7 +174,7 @@ class PackedTrees:
         lanes: how many these are: `FEW_LANES`, or all trees if there are fewer.
         columns: what nodes look at.
         words: of each node, its split or payload and its link: `[nodes, 2]`, uint32 of float32 or int64 of float64.
-        shift: bits of a column in a link; above them is the place of the first child.
+        shift: bits of a column in a link; above them is the position of the first child.
         roots: int32, of all groups.
         steps: of each group, the longest path, int32 `[groups]`.
         order: of each root, the number of its tree; -1 for one that is there to fill its group.
@@ -209,7 +209,7 @@ def packed(trees: Trees, payloads: Array, filler: float | int, dtype: str) -> Pa
     order = np.concatenate([np.full(few * lanes - len(order) % LANES, -1), order])
     roots = np.where(order < 0, -1 - len(payloads), np.asarray(trees.roots, np.int64)[order])
     payloads = np.append(payloads, np.array(filler, payloads.dtype))
-    places, begins, count = _places(tests, roots)
+    positions, begins, count = _positions(tests, roots)
     columns, looked = _columns(tests)
     shift = max(1, (columns.count - 1).bit_length())
     wide = dtype == "float64" or count << shift > 1 << _WORD
@@ -218,12 +218,12 @@ def packed(trees: Trees, payloads: Array, filler: float | int, dtype: str) -> Pa
     shift = _WORD if wide else shift
     splits, contents = _contents(tests, payloads, wide)
     words = np.zeros((count, 2), np.int64 if wide else np.uint32)
-    inner = np.flatnonzero(places >= 0)
-    slots = np.concatenate([begins, places[inner], places[inner] + 1])
+    inner = np.flatnonzero(positions >= 0)
+    slots = np.concatenate([begins, positions[inner], positions[inner] + 1])
     refs = np.concatenate([roots, tests.left[inner], tests.right[inner]])
     is_leaf = refs < 0
     test, leaf = np.where(is_leaf, 0, refs), np.where(is_leaf, -1 - refs, 0)
-    first = np.where(is_leaf, slots, np.append(places, 0)[test])
+    first = np.where(is_leaf, slots, np.append(positions, 0)[test])
     column = np.where(is_leaf, columns.count - 1, np.append(looked, 0)[test])
     words[slots, 0] = np.where(is_leaf, contents[leaf], splits[test])
     words[slots, 1] = (first << shift) | column
@@ -295,33 +295,33 @@ class _Expansion:
         """The test that takes the node's place."""
         trees = self._trees
         feature, missing = int(trees.features[node]), bool(trees.missing[node])
-        places, answers = self._answers(node)
+        positions, answers = self._answers(node)
         wanted = missing or trees.modes[node] == _NEQ
         ways = [int(trees.yes[node]) if answer else int(trees.no[node]) for answer in answers]
         high = answers[-1] == wanted
-        if places and (high or answers[0] == wanted):
-            return self._between(feature, places, ways, high)
-        rest = ways[0] if not places else self._added(self._between(feature, places, ways, True))
-        return feature, Filling.MISSING, 0.5, rest, int(trees.yes[node] if wanted else trees.no[node])
+        if positions and (high or answers[0] == wanted):
+            return self._between(feature, positions, ways, high)
+        tail = ways[0] if not positions else self._added(self._between(feature, positions, ways, True))
+        return feature, Filling.MISSING, 0.5, tail, int(trees.yes[node] if wanted else trees.no[node])
 
     def _added(self, row: tuple[int, int, float, int, int]) -> int:
         self._rows.append(row)
         return self._first + len(self._rows) - 1
 
     def _between(
-        self, feature: int, places: list[tuple[float, bool]], ways: list[int], high: bool
+        self, feature: int, positions: list[tuple[float, bool]], ways: list[int], high: bool
     ) -> tuple[int, int, float, int, int]:
-        """A test of the place in the middle, with others of those on its sides."""
-        middle = len(places) // 2
-        split, behind = places[middle]
-        below = self._way(feature, places[:middle], ways[: middle + 1], high)
-        above = self._way(feature, places[middle + 1 :], ways[middle + 1 :], high)
+        """A test of the position in the middle, with others of those on its sides."""
+        middle = len(positions) // 2
+        split, behind = positions[middle]
+        below = self._way(feature, positions[:middle], ways[: middle + 1], high)
+        above = self._way(feature, positions[middle + 1 :], ways[middle + 1 :], high)
         if behind:
             return feature, Filling.HIGH if high else Filling.LOW, split, below, above
         return feature, Filling.NEGATIVE_LOW if high else Filling.NEGATIVE_HIGH, -split, above, below
 
-    def _way(self, feature: int, places: list[tuple[float, bool]], ways: list[int], high: bool) -> int:
-        return self._added(self._between(feature, places, ways, high)) if places else ways[0]
+    def _way(self, feature: int, positions: list[tuple[float, bool]], ways: list[int], high: bool) -> int:
+        return self._added(self._between(feature, positions, ways, high)) if positions else ways[0]
 
     def _answers(self, node: int) -> tuple[list[tuple[float, bool]], list[bool]]:
         """Where the answer changes, before or behind a number, and the answers between; NaN is left out."""
@@ -333,18 +333,18 @@ class _Expansion:
             numbers = self._splits[node : node + 1]
         numbers = np.unique(numbers[~np.isnan(numbers)])
         if mode in (_EQ, _NEQ, MEMBER):
-            places = [(float(number), behind) for number in numbers for behind in (False, True)]
-            answers = [bool(i % 2) != (mode == _NEQ) for i in range(len(places) + 1)]
+            positions = [(float(number), behind) for number in numbers for behind in (False, True)]
+            answers = [bool(i % 2) != (mode == _NEQ) for i in range(len(positions) + 1)]
         elif math.isnan(split):
-            places, answers = [], [False]
+            positions, answers = [], [False]
         else:
-            places = [(split, mode in (_LEQ, _GT))]
+            positions = [(split, mode in (_LEQ, _GT))]
             answers = [mode in (_LEQ, _LT), mode in (_GT, _GTE)]
-        if places and places[-1] == (math.inf, True):  # nothing is behind
-            places, answers = places[:-1], answers[:-1]
-        if places and places[0] == (-math.inf, False):
-            places, answers = places[1:], answers[1:]
-        return places, answers
+        if positions and positions[-1] == (math.inf, True):  # nothing is behind
+            positions, answers = positions[:-1], answers[:-1]
+        if positions and positions[0] == (-math.inf, False):
+            positions, answers = positions[1:], answers[1:]
+        return positions, answers
 
 
 def _heights(trees: Trees, tests: _Tests) -> Array:
@@ -366,7 +366,7 @@ def _heights(trees: Trees, tests: _Tests) -> Array:
     return heights[np.where(roots < 0, len(cost), roots)]
 
 
-def _places(tests: _Tests, roots: Array) -> tuple[Array, Array, int]:
+def _positions(tests: _Tests, roots: Array) -> tuple[Array, Array, int]:
     """Where the children of each test begin (-1 for those that no root leads to), where roots are, the count of all.
 
     Trees lie one after the other, each breadth-first.

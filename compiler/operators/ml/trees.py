@@ -23,7 +23,7 @@ from tvm import relax, tirx
 
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, shape_of
 from nnefc.operators.math.casting import Cast
-from nnefc.operators.math.reduction import ArgExtreme
+from nnefc.operators.math.reduction import ArgMinMax
 from nnefc.operators.ml.features import as_samples
 from nnefc.operators.ml.scores import TRANSFORMS, of_two, positive, transformed
 from nnefc.operators.ml.tree_nodes import LANES, MEMBER, MODES, Columns, Filling, Leaves, PackedTrees, Trees, packed
@@ -38,7 +38,7 @@ AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _ROWS = 32
 """Samples that pass a group of trees before the next group."""
 
-_LEAST_STEPS, _MOST_BLOCKS = 1 << 13, 8
+_MIN_STEPS, _MAX_BLOCKS = 1 << 13, 8
 """Steps of all trees from which on they are divided into blocks, each of its own thread; and how many."""
 
 
@@ -110,9 +110,9 @@ def _prepared(at: Emitter, x: Operand, columns: Columns) -> Operand:
 
     def write(x: Any, features: Any, out: Any) -> None:
         with each(samples, samples * count) as sample:
-            for filling, places in runs:
-                first, length = int(places[0]), len(places)
-                straight = np.array_equal(columns.features[places], np.arange(length))
+            for filling, positions in runs:
+                first, length = int(positions[0]), len(positions)
+                straight = np.array_equal(columns.features[positions], np.arange(length))
                 with T.serial(0, length) as k:
                     feature = k if straight else features[first + k]
                     out[sample * count + first + k] = filled(x[sample * width + feature], filling)
@@ -149,7 +149,7 @@ class _Walk:
 
     @property
     def _blocks(self) -> int:
-        return max(1, min(_MOST_BLOCKS, self._steps // _LEAST_STEPS, len(self.trees.steps) - self.trees.few))
+        return max(1, min(_MAX_BLOCKS, self._steps // _MIN_STEPS, len(self.trees.steps) - self.trees.few))
 
     @property
     def _steps(self) -> int:
@@ -165,8 +165,8 @@ class _Walk:
         lists = [c for c in (weights.begins, weights.ids, weights.values) if c is not None]
         shape = (blocks, self.samples, self.targets)
 
-        def write(x: Any, words: Any, roots: Any, steps: Any, own: Any, *rest: Any) -> None:
-            *lists, out = rest
+        def write(x: Any, words: Any, roots: Any, steps: Any, own: Any, *tail: Any) -> None:
+            *lists, out = tail
             tables = _Tables(x, words, roots, steps, own, lists, out)
             chunks = ceil_div(self.samples, _ROWS)
             with each(chunks * blocks, self.samples * self._steps) as task:
@@ -184,8 +184,8 @@ class _Walk:
         rows = tirx.min(samples - chunk * _ROWS, tirx.const(_ROWS, "int64"))
         first = T.bind(chunk * _ROWS)
         begin = T.bind((block * samples + first) * self.targets)
-        with T.serial(0, rows * self.targets) as place:
-            tables.out[begin + place] = tirx.const(self._identity, "float64")
+        with T.serial(0, rows * self.targets) as position:
+            tables.out[begin + position] = tirx.const(self._identity, "float64")
         count = groups if self._blocks == 1 else tirx.max(tirx.min(groups - block * size, size), 0)
         if few:
             with self._in_first(block), T.serial(0, few) as group, T.serial(0, rows) as row:
@@ -208,16 +208,16 @@ class _Walk:
 
     def _write_sample(self, tables: _Tables, group: Any, root: Any, lanes: int, sample: Any, scores: Any) -> None:
         """Add what the trees of a group say of a sample to its scores, which begin at `scores`."""
-        places = self._walked(tables, group, root, lanes, sample * self.trees.columns.count)
+        positions = self._walked(tables, group, root, lanes, sample * self.trees.columns.count)
         if self.targets == 1 and not tables.lists:
-            weights = [self._real(tables.words[place * 2]).astype("float64") for place in places]
+            weights = [self._real(tables.words[position * 2]).astype("float64") for position in positions]
             while len(weights) > 1:  # not one after the other: each would wait for the one before
                 pairs = zip(weights[::2], weights[1::2], strict=False)
                 weights = [T.bind(self._of(*pair)) for pair in pairs] + weights[len(weights) & ~1 :]
             tables.out[scores] = self._of(tables.out[scores], weights[0])
             return
-        for lane, place in enumerate(places):
-            self._add(tables, place, scores, root + lane)
+        for lane, position in enumerate(positions):
+            self._add(tables, position, scores, root + lane)
 
     def _walked(self, tables: _Tables, group: Any, root: Any, lanes: int, sample: Any) -> list[Any]:
         """The leaves that a sample comes to in the trees of a group, from `root` on, as places."""
@@ -237,9 +237,9 @@ class _Walk:
     def _real(self, word: Any) -> Any:
         return tirx.reinterpret(self._work, word)
 
-    def _add(self, tables: _Tables, place: Any, scores: Any, root: Any) -> None:
+    def _add(self, tables: _Tables, position: Any, scores: Any, root: Any) -> None:
         """Add what a leaf has to the scores of a sample, which begin at `scores`."""
-        word = tables.words[place * 2]
+        word = tables.words[position * 2]
         if not tables.lists:
             self._combine(tables.out, scores + tables.own[root].astype("int64"), self._real(word))
             return
@@ -249,8 +249,8 @@ class _Walk:
             pair = T.bind(begins[leaf] + k)
             self._combine(tables.out, scores + ids[pair].astype("int64"), values[pair])
 
-    def _combine(self, out: Any, place: Any, weight: Any) -> None:
-        out[place] = self._of(out[place], weight.astype("float64"))
+    def _combine(self, out: Any, position: Any, weight: Any) -> None:
+        out[position] = self._of(out[position], weight.astype("float64"))
 
     def _of(self, one: Any, other: Any) -> Any:
         match self.aggregate:
@@ -385,7 +385,7 @@ class TreeClassifier(_Ensemble):
         if self.classes == 2 and not (targets != targets[:1]).any():
             return self._of_one(at, scores, int(targets[0]) if len(targets) else 0)
         scores = at.apply(Cast("float32"), self._with_base(at, scores))
-        return at.apply(ArgExtreme((1,)), scores), transformed(at, scores, self.transform)
+        return at.apply(ArgMinMax((1,)), scores), transformed(at, scores, self.transform)
 
     def _of_one(self, at: Emitter, scores: Operand, column: int) -> tuple[Operand, Operand]:
         """Two classes, weights of one: its score is a probability if no weight is negative, else its sign decides.

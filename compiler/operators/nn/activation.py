@@ -1,4 +1,4 @@
-"""Activations, by formulas that neither overflow nor lose what is small. What is not a number stays so.
+"""Activations, by formulas that neither overflow nor lose what is small. NaN stays so.
 
 Where passes know an operator of Relax for it, an activation is made of that: it stays in the layout of what it follows.
 """
@@ -62,7 +62,7 @@ def exponential_minus_one(x: tirx.Expr) -> tirx.Expr:
 
 
 class _Activation(Operator):
-    """An operator on each item."""
+    """An operator on each element."""
 
     @property
     def takes(self) -> Kind:
@@ -75,7 +75,7 @@ class _Activation(Operator):
 
 
 def _each(at: Emitter, x: Operand, element: Callable[[tirx.Expr], tirx.Expr], name: str) -> relax.Expr:
-    """A computation on each item that Relax has no operator for."""
+    """A computation on each element that Relax has no operator for."""
     return at.elements(shape_of(x), lambda tensors, index: element(tensors[0](*index)), x, name=name)
 
 
@@ -133,7 +133,7 @@ class ParametricRelu(Operator):
             is_below = at.emit(relax.op.less(at.expr(data), _number(at, 0, x)))
             return relax.op.where(is_below, at.emit(relax.op.multiply(at.expr(slope), at.expr(data))), at.expr(data))
         above = at.emit(relax.op.nn.relu(at.expr(data)))
-        # What is not a number is lost in `minimum`; the sum still has it from the other side.
+        # NaN is lost in `minimum`; the sum still has it from the other side.
         below = at.emit(relax.op.minimum(at.expr(data), _number(at, 0, x)))
         return relax.op.add(above, at.emit(relax.op.multiply(at.expr(slope), below)))
 
@@ -185,9 +185,9 @@ class Binarizer(_Activation):
         return "integers"
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        def element(item: tirx.Expr) -> tirx.Expr:
-            above = item.astype("float64") > tirx.const(self.threshold, "float64")
-            return tirx.Select(above, number(1, item), number(0, item))
+        def element(entry: tirx.Expr) -> tirx.Expr:
+            above = entry.astype("float64") > tirx.const(self.threshold, "float64")
+            return tirx.Select(above, number(1, entry), number(0, entry))
 
         return _each(at, x, element, "binarize")
 
@@ -197,7 +197,7 @@ class ThresholdedRelu(_Activation):
     """`x` where it is above `threshold`, else `value`.
 
     Attributes:
-        keeps_nan: whether what is no number stays so, as in PyTorch; it is not above the threshold in ONNX.
+        keeps_nan: whether NaN stays so, as in PyTorch; it is not above the threshold in ONNX.
     """
 
     threshold: float
@@ -219,7 +219,7 @@ class Shrink(_Activation):
     """`x - bias` above `limit`, `x + bias` below `-limit`, else 0. ONNX `Shrink`, PyTorch's hard and soft shrink.
 
     Attributes:
-        keeps_nan: whether what is no number stays so, as in PyTorch; it is beyond no limit in ONNX.
+        keeps_nan: whether NaN stays so, as in PyTorch; it is beyond no limit in ONNX.
     """
 
     bias: float
@@ -343,10 +343,10 @@ class Mish(_Activation):
 
 @dataclass(frozen=True)
 class Softmax(_Activation):
-    """`eˣ / sum of eˣ` over axes, the largest item taken out first, so that nothing overflows.
+    """`eˣ / sum of eˣ` over axes, the largest element taken out first, so that nothing overflows.
 
     Attributes:
-        axes: in ascending order; without any each item is a group of its own.
+        axes: in ascending order; without any each element is a group of its own.
         logarithm: whether the result is its logarithm.
     """
 

@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype_of, rank_of, shape_of
-from nnefc.operators.dtypes import HALF_FLOATS
+from nnefc.operators.dtypes import FLOAT16_TYPES
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import fitted
 from nnefc.operators.math.matrix import Gemm, MatMul, broadcasts_to
@@ -19,7 +19,7 @@ from nnefc.operators.nn.activation import Softmax
 from nnefc.operators.tensor.shape import Concat, Transpose
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import expression, is_known
-from nnefc.symbolic.unification import agree, agree_all
+from nnefc.symbolic.unification import unify_dims, unify_shapes
 
 __all__ = [
     "Attention",
@@ -42,7 +42,7 @@ class SplitHeads(Operator):
 
     def shape(self, x: Shape) -> Shape:
         """With a dimension of heads."""
-        if len(x) != 3 or self.heads < 1 or not agree(x[2] % self.heads, 0):
+        if len(x) != 3 or self.heads < 1 or not unify_dims(x[2] % self.heads, 0):
             raise CompileError(f"{list(x)} cannot be divided among {self.heads} heads")
         return (x[0], self.heads, x[1], x[2] // self.heads)
 
@@ -149,7 +149,8 @@ class Attention(Operator):
         past: the position of the first query among the keys, where their number is not given at run time.
         left, right: how many keys before and after its position a query sees; None for all.
         softcap: scores become `softcap · tanh(score / softcap)`; 0 leaves them.
-        precision: the type that the softmax is computed in; None for that of the operands, but float32 for half floats.
+        precision: the type that the softmax is computed in; None for that of the operands, but float32 for 16-bit
+            floats.
         stage: what the second result is, if there is one.
     """
 
@@ -166,13 +167,15 @@ class Attention(Operator):
         self, query: Shape, key: Shape, value: Shape, mask: Shape | None = None, lengths: Shape | None = None
     ) -> Shape | tuple[Shape, Shape]:
         """`[…, H, L, V]`, and `[…, H, L, S]` if there is a second result."""
-        if min(map(len, (query, key, value))) < 2 or not (agree(query[-1], key[-1]) and agree(key[-2], value[-2])):
+        if min(map(len, (query, key, value))) < 2 or not (
+            unify_dims(query[-1], key[-1]) and unify_dims(key[-2], value[-2])
+        ):
             raise CompileError(f"the query {list(query)}, the key {list(key)} and the value {list(value)} do not fit")
         scores = AttentionScores().shape(query, key)
         result = AttentionValues().shape(scores, value)
         if mask is not None and not broadcasts_to(mask, scores):
             raise CompileError(f"the mask {list(mask)} does not broadcast to {list(scores)}")
-        if lengths is not None and not agree_all(lengths, query[:1]):
+        if lengths is not None and not unify_shapes(lengths, query[:1]):
             raise CompileError(f"the numbers of keys {list(lengths)} do not fit the query {list(query)}")
         return (result, scores) if self.stage is not None else result
 
@@ -192,16 +195,16 @@ class Attention(Operator):
         Args:
             at: where to build.
             query, key, value: `[…, H, L, E]`, `[…, G, S, E]` and `[…, G, S, V]`.
-            mask: broadcasts to `[…, H, L, S]`: truth values, false for what is not seen, or numbers that are added.
-            lengths: `[N]`, of an integer type: how many keys of each batch item there are; the others are not seen, and
-                the last query is at the position of the last key, if `first` does not say otherwise.
-            first: `[N]`, of an integer type: the position of the first query of each batch item.
+            mask: broadcasts to `[…, H, L, S]`: booleans, false for what is not seen, or numbers that are added.
+            lengths: `[N]`, of an integer type: how many keys of each batch element there are; the others are not seen,
+                and the last query is at the position of the last key, if `first` does not say otherwise.
+            first: `[N]`, of an integer type: the position of the first query of each batch element.
             sink: `[H]`: a score of each head that has a share in the softmax, but no value.
         """
         optional = (None if x is None else shape_of(x) for x in (mask, lengths))
         self.shape(shape_of(query), shape_of(key), shape_of(value), *optional)
         dtype = dtype_of(query)
-        if dtype in HALF_FLOATS:
+        if dtype in FLOAT16_TYPES:
             query, key, value = (at.apply(Cast("float32"), x) for x in (query, key, value))
         stages: dict[str, Operand] = {"scores": AttentionScores(self.scale).lower(at, query, key)}
         stages["capped"] = self._capped(at, stages["scores"])
@@ -209,7 +212,7 @@ class Attention(Operator):
         stages["weights"] = self._softmax(at, stages["masked"], self._hides_all(mask, lengths), sink)
         made = at.apply(AttentionValues(), stages["weights"], value)
         results = [made] if self.stage is None else [made, stages[self.stage]]
-        if dtype in HALF_FLOATS:
+        if dtype in FLOAT16_TYPES:
             results = [at.apply(Cast(dtype), result) for result in results]
         return results[0] if self.stage is None else tuple(results)
 
@@ -276,9 +279,9 @@ class Attention(Operator):
             made = Softmax((axis,)).lower(at, scores)
         else:
             # The largest power is 1. A largest score that is finite makes powers of 0 from minus infinity.
-            least = at.expr(at.number(float(np.finfo(dtype_of(scores)).min), scores))
+            minimum = at.expr(at.number(float(np.finfo(dtype_of(scores)).min), scores))
             largest = at.emit(relax.op.max(at.expr(scores), [axis], keepdims=True))
-            shifted = relax.op.subtract(at.expr(scores), at.emit(relax.op.maximum(largest, least)))
+            shifted = relax.op.subtract(at.expr(scores), at.emit(relax.op.maximum(largest, minimum)))
             powers = at.emit(relax.op.exp(at.emit(shifted)))
             total = at.emit(relax.op.sum(powers, [axis], keepdims=True))
             made = relax.op.divide(powers, at.emit(relax.op.maximum(total, at.expr(at.number(1, total)))))
@@ -291,8 +294,8 @@ def _softmax_with_sink(at: Emitter, scores: Operand, sink: Operand) -> relax.Exp
     own = at.expr(at.reshaped(sink, (*shape_of(sink), 1, 1)))
     largest = at.emit(relax.op.maximum(at.emit(relax.op.max(at.expr(scores), [axis], keepdims=True)), own))
     powers = at.emit(relax.op.exp(at.emit(relax.op.subtract(at.expr(scores), largest))))
-    rest = at.emit(relax.op.exp(at.emit(relax.op.subtract(own, largest))))
-    total = at.emit(relax.op.add(at.emit(relax.op.sum(powers, [axis], keepdims=True)), rest))
+    tail = at.emit(relax.op.exp(at.emit(relax.op.subtract(own, largest))))
+    total = at.emit(relax.op.add(at.emit(relax.op.sum(powers, [axis], keepdims=True)), tail))
     return relax.op.divide(powers, total)
 
 
@@ -339,7 +342,7 @@ class MultiHeadAttention(Operator):
         for pair in rows:
             more = (np.repeat(row, batch, 0) for row in pair)
             others = [at.apply(Concat(1), x, row) for x, row in zip(others, more, strict=True)]
-        first, *rest = [at.apply(SplitHeads(self.heads), x) for x in (query, *others)]
-        made, shares = Attention(stage="weights").lower(at, first, rest[0], rest[1], mask)
+        first, *tail = [at.apply(SplitHeads(self.heads), x) for x in (query, *others)]
+        made, shares = Attention(stage="weights").lower(at, first, tail[0], tail[1], mask)
         joined = MergeHeads().lower(at, made)
         return linear.lower(at, joined, weights[3], biases[3]), shares

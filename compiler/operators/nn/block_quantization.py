@@ -21,15 +21,15 @@ from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype
 from nnefc.operators.math.casting import Cast
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, ceil_div, expression
-from nnefc.symbolic.unification import agree_all
+from nnefc.symbolic.unification import unify_shapes
 
 __all__ = [
     "BlockDequantization",
     "BlockGather",
     "BlockTensor",
     "TableDequantization",
+    "element_of_block",
     "in_blocks",
-    "item_of_block",
     "packed",
     "unpacked",
 ]
@@ -42,54 +42,54 @@ _OPAQUE = 8  # Relax's number for kernels that stay alone
 def unpacked(codes: Array, bits: int) -> Array:
     """`[…, bytes]` as `[…, bytes · 8 / bits]` uint8: the lowest bits of a byte come first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    items = codes[..., None] >> shifts & np.uint8((1 << bits) - 1)
-    return np.asarray(items.reshape(*codes.shape[:-1], codes.shape[-1] * len(shifts)))
+    elements = codes[..., None] >> shifts & np.uint8((1 << bits) - 1)
+    return np.asarray(elements.reshape(*codes.shape[:-1], codes.shape[-1] * len(shifts)))
 
 
-def packed(items: Array, bits: int) -> Array:
+def packed(elements: Array, bits: int) -> Array:
     """The reverse of :func:`unpacked`."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    parts = items.reshape(*items.shape[:-1], -1, len(shifts)) << shifts
+    parts = elements.reshape(*elements.shape[:-1], -1, len(shifts)) << shifts
     return np.asarray(np.bitwise_or.reduce(parts, axis=-1))
 
 
-def in_blocks(items: Array, zeros: Array | None, bits: int, block: int, signed: bool) -> tuple[Array, Array | None]:
+def in_blocks(elements: Array, zeros: Array | None, bits: int, block: int, signed: bool) -> tuple[Array, Array | None]:
     """Integers `[K, N]` and zero points `[blocks, N]`, 0 without them, as a `BlockDequantization` takes them."""
     half = 1 << (bits - 1)
-    depth, columns = items.shape
+    depth, columns = elements.shape
     rows = np.zeros((columns, ceil_div(depth, block) * block), np.uint8)
-    rows[:, :depth] = (items.astype(np.int16) + (half if signed else 0)).T
+    rows[:, :depth] = (elements.astype(np.int16) + (half if signed else 0)).T
     data = packed(rows.reshape(columns, -1, block), bits)
     origin = np.zeros((data.shape[1], columns)) if zeros is None else zeros.astype(np.float32)
     moved = (origin.T + (half if signed else 0)).astype(np.float32)
     return data, None if (moved == half).all() else np.ascontiguousarray(moved)
 
 
-def _code(byte: tirx.Expr, place: Any, bits: int) -> tirx.Expr:
-    """The item at a place among those that lie in bytes, as int32."""
+def _code(byte: tirx.Expr, position: Any, bits: int) -> tirx.Expr:
+    """The element at a position among those that lie in bytes, as int32."""
     wide = byte.astype("int32")
     if bits == 8:
         return wide
-    shift = (tirx.floormod(place, 8 // bits) * bits).astype("int32")
+    shift = (tirx.floormod(position, 8 // bits) * bits).astype("int32")
     return wide >> shift & tirx.const((1 << bits) - 1, "int32")
 
 
-def item_of_block(
+def element_of_block(
     tensors: Sequence[te.Tensor], k: tirx.Expr, n: tirx.Expr, bits: int, block: int, adds_offsets: bool
 ) -> tirx.Expr:
-    """An item of a matrix `[K, N]` in blocks, float32.
+    """An element of a matrix `[K, N]` in blocks, float32.
 
     Args:
         tensors: `[N, blocks, bytes]` integers, `[N, blocks]` scales, and zero points or offsets, if there are any.
-        k, n: its place.
+        k, n: its position.
         bits, block: of an integer, and how many share a scale.
         adds_offsets: whether offsets are given, not zero points.
     """
     data, scales, *others = tensors
-    own, place = (n, tirx.floordiv(k, block)), tirx.floormod(k, block)
+    own, position = (n, tirx.floordiv(k, block)), tirx.floormod(k, block)
     half = tirx.const(1 << (bits - 1), "float32")
     zero = others[0](*own).astype("float32") if others else half
-    code = _code(data(*own, tirx.floordiv(place, 8 // bits)), place, bits).astype("float32")
+    code = _code(data(*own, tirx.floordiv(position, 8 // bits)), position, bits).astype("float32")
     scale = scales(*own).astype("float32")
     return code * scale + zero if adds_offsets else (code - zero) * scale
 
@@ -136,7 +136,7 @@ class BlockDequantization(Operator):
             raise CompileError(f"integers of {self.bits} bits are not supported, only of 2, 4 and 8")
         if len(data) != 3 or data[1] != ceil_div(self.depth, data[2] * 8 // self.bits):
             raise CompileError(f"the integers {list(data)} are not those of {self.depth} rows in blocks")
-        if not agree_all(scales, data[:2]):
+        if not unify_shapes(scales, data[:2]):
             raise CompileError(f"the scales {list(scales)} do not fit the integers {list(data)}")
         return self.depth, data[0]
 
@@ -159,7 +159,7 @@ class BlockDequantization(Operator):
 
         def dequantized(*tensors: te.Tensor) -> te.Tensor:
             def element(k: tirx.Var, n: tirx.Var) -> tirx.Expr:
-                return item_of_block(tensors, k, n, self.bits, block, self.adds_offsets)
+                return element_of_block(tensors, k, n, self.bits, block, self.adds_offsets)
 
             return te.compute(result, element, name="dequantize_blocks")
 
@@ -194,12 +194,12 @@ class BlockTensor:
 
     def values(self) -> Array:
         """The numbers, float32."""
-        items = unpacked(self.codes, self.bits).astype(np.float32)
+        elements = unpacked(self.codes, self.bits).astype(np.float32)
         scales = self.scales.astype(np.float32)[..., None]
         if self.offsets is None:
-            made = (items - (1 << (self.bits - 1))) * scales
+            made = (elements - (1 << (self.bits - 1))) * scales
         else:
-            made = items * scales + self.offsets.astype(np.float32)[..., None]
+            made = elements * scales + self.offsets.astype(np.float32)[..., None]
         return np.asarray(made.reshape(self.shape))
 
     def lower(self, at: Emitter) -> relax.Expr:
@@ -219,7 +219,7 @@ class TableDequantization(Operator):
 
     Attributes:
         rows, columns: N and K.
-        block: items that share a scale.
+        block: elements that share a scale.
         table: 16 numbers.
     """
 
@@ -231,8 +231,8 @@ class TableDequantization(Operator):
     def shape(self, data: Shape, scales: Shape) -> Shape:
         """Of `[bytes]` and `[blocks]`."""
         count = self.rows * self.columns
-        if not agree_all((*data, *scales), (ceil_div(count, 2), ceil_div(count, self.block))):
-            raise CompileError(f"the codes {list(data)} and scales {list(scales)} do not fit {count} items")
+        if not unify_shapes((*data, *scales), (ceil_div(count, 2), ceil_div(count, self.block))):
+            raise CompileError(f"the codes {list(data)} and scales {list(scales)} do not fit {count} elements")
         return self.rows, self.columns
 
     def lower(self, at: Emitter, data: Operand, scales: Operand) -> relax.Expr:
@@ -241,10 +241,10 @@ class TableDequantization(Operator):
 
         def dequantized(data: te.Tensor, scales: te.Tensor, table: te.Tensor) -> te.Tensor:
             def element(n: tirx.Var, k: tirx.Var) -> tirx.Expr:
-                place = n * self.columns + k
-                byte = data(tirx.floordiv(place, 2)).astype("int32")
-                shift = ((1 - tirx.floormod(place, 2)) * 4).astype("int32")
-                return table(byte >> shift & tirx.const(15, "int32")) * scales(tirx.floordiv(place, self.block))
+                position = n * self.columns + k
+                byte = data(tirx.floordiv(position, 2)).astype("int32")
+                shift = ((1 - tirx.floormod(position, 2)) * 4).astype("int32")
+                return table(byte >> shift & tirx.const(15, "int32")) * scales(tirx.floordiv(position, self.block))
 
             return te.compute(shape, element, name="dequantize_table")
 
@@ -255,14 +255,14 @@ class TableDequantization(Operator):
 
 @dataclass(frozen=True)
 class BlockGather(Operator):
-    """Items of a tensor quantized in blocks at the positions of a dimension that indices say, float32.
+    """Elements of a tensor quantized in blocks at the positions of a dimension that indices say, float32.
 
     An index out of range gives zeros.
 
     Attributes:
         axis: the dimension; those of the indices take its place.
         along: the dimension that blocks are along.
-        block: items that share a scale.
+        block: elements that share a scale.
         packed: bits of the integers that lie in bytes along the last dimension; 8 for one in a byte.
         zero: the zero point where none are given.
     """
@@ -278,9 +278,9 @@ class BlockGather(Operator):
         whole = (*data[:-1], data[-1] * (8 // self.packed))
         blocks = tuple(ceil_div(size, self.block) if a == self.along else size for a, size in enumerate(whole))
         packed_blocks = (*blocks[:-1], ceil_div(blocks[-1], 8 // self.packed))
-        if not agree_all(scales, blocks):
+        if not unify_shapes(scales, blocks):
             raise CompileError(f"blocks of {self.block} need scales of the shape {list(blocks)}, not {list(scales)}")
-        if zeros is not None and not agree_all(zeros, packed_blocks):
+        if zeros is not None and not unify_shapes(zeros, packed_blocks):
             raise CompileError(f"zero points should have the shape {list(packed_blocks)}, not {list(zeros)}")
         return (*whole[: self.axis], *indices, *whole[self.axis + 1 :])
 
@@ -302,8 +302,8 @@ class BlockGather(Operator):
         given = [data, indices, at.apply(Cast("float32"), scales), *([] if zeros is None else [zeros])]
         per = 8 // self.packed
 
-        def read(tensor: te.Tensor, place: list[tirx.Expr]) -> tirx.Expr:
-            return _code(tensor(*place[:-1], tirx.floordiv(place[-1], per)), place[-1], self.packed)
+        def read(tensor: te.Tensor, position: list[tirx.Expr]) -> tirx.Expr:
+            return _code(tensor(*position[:-1], tirx.floordiv(position[-1], per)), position[-1], self.packed)
 
         def element(tensors: tuple[te.Tensor, ...], index: tuple[tirx.Var, ...]) -> tirx.Expr:
             data, indices, scales, *zeros = tensors
@@ -313,10 +313,10 @@ class BlockGather(Operator):
             row, last = indices(*inner).astype("int64"), expression(size).astype("int64")
             row = tirx.Select(row < 0, row + last, row)
             there = tirx.all(row >= 0, row < last)
-            place = [*before, tirx.max(tirx.min(row, last - 1), tirx.const(0, "int64")), *after]
-            block = [tirx.floordiv(i, self.block) if a == self.along else i for a, i in enumerate(place)]
+            position = [*before, tirx.max(tirx.min(row, last - 1), tirx.const(0, "int64")), *after]
+            block = [tirx.floordiv(i, self.block) if a == self.along else i for a, i in enumerate(position)]
             zero = read(zeros[0], block) if zeros else tirx.const(self.zero, "int32")
-            value = (read(data, place) - zero).astype("float32") * scales(*block)
+            value = (read(data, position) - zero).astype("float32") * scales(*block)
             return tirx.Select(there, value, tirx.const(0, "float32"))
 
         return at.elements(shape, element, *given, name="gather_blocks")

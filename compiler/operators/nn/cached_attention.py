@@ -10,7 +10,7 @@ from tvm import relax, tirx
 
 from nnefc.ir.attributes import UPDATES
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, rank_of, shape_of
-from nnefc.operators.math.elementwise import item_at
+from nnefc.operators.math.elementwise import element_at
 from nnefc.operators.nn.attention import Attention, MergeHeads
 from nnefc.operators.nn.normalization import RootMeanSquare
 from nnefc.operators.nn.rotary import RotaryEmbedding
@@ -19,7 +19,7 @@ from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.shape import Transpose
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, expression
-from nnefc.symbolic.unification import agree, agree_all
+from nnefc.symbolic.unification import unify_dims, unify_shapes
 
 __all__ = ["AppendToCache", "CachedAttention", "FirstPositions", "PaddingMask", "WriteToCache"]
 
@@ -39,9 +39,9 @@ class PaddingMask(Operator):
 
     def shape(self, given: Shape) -> Shape:
         """`[N, 1, 1, S]`, or with queries `[N, 1, L, S]`."""
-        if len(given) == 1 and (self._has_starts(given) or agree(given[0], self.batch)):
+        if len(given) == 1 and (self._has_starts(given) or unify_dims(given[0], self.batch)):
             return (self.batch, 1, 1, self.keys)
-        if len(given) not in (2, 3) or not agree_all((given[0], given[-1]), (self.batch, self.keys)):
+        if len(given) not in (2, 3) or not unify_shapes((given[0], given[-1]), (self.batch, self.keys)):
             raise CompileError(f"the mask {list(given)} does not fit {self.batch} times {self.keys} keys")
         return (self.batch, 1, *(given[1:-1] or (1,)), self.keys)
 
@@ -57,14 +57,14 @@ class PaddingMask(Operator):
         starts = rank == 1 and self._has_starts(shape_of(given))
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-            (mask,), (item, _, query, key) = tensors, index
+            (mask,), (scalar, _, query, key) = tensors, index
             if rank > 1:
-                seen = mask(item, query, key) > 0 if rank == 3 else mask(item, key) > 0
+                seen = mask(scalar, query, key) > 0 if rank == 3 else mask(scalar, key) > 0
             else:
-                place = key.astype("int64")
-                seen = place < mask(item).astype("int64")
+                offset = key.astype("int64")
+                seen = offset < mask(scalar).astype("int64")
                 if starts:
-                    seen = tirx.all(seen, place >= mask(item + expression(self.batch)).astype("int64"))
+                    seen = tirx.all(seen, offset >= mask(scalar + expression(self.batch)).astype("int64"))
             return tirx.Select(seen, tirx.const(0, "float32"), tirx.const(self.padding, "float32"))
 
         return at.elements(shape, element, given, name="padding_mask")
@@ -81,7 +81,7 @@ class FirstPositions(Operator):
         return last
 
     def lower(self, at: Emitter, last: Operand, total: Operand) -> relax.Expr:
-        """The last position of each batch item, and how many positions the longest has, an integer."""
+        """The last position of each batch element, and how many positions the longest has, an integer."""
         length, zeros = expression(self.length), [0] * rank_of(total)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
@@ -103,8 +103,8 @@ class AppendToCache(Operator):
 
     def shape(self, new: Shape, cache: Shape | None, first: Shape) -> Shape:
         """`[N, G, T, E]`."""
-        fits = cache is None or (len(cache) == 4 and agree_all((*cache[:2], cache[3]), (*new[:2], new[3])))
-        if not fits or not agree_all(first, new[:1]):
+        fits = cache is None or (len(cache) == 4 and unify_shapes((*cache[:2], cache[3]), (*new[:2], new[3])))
+        if not fits or not unify_shapes(first, new[:1]):
             raise CompileError(f"a cache {list(cache or ())} does not fit new positions {list(new)}")
         return (*new[:2], self.total, *new[3:])
 
@@ -117,58 +117,64 @@ class AppendToCache(Operator):
         zero = tirx.const(0, dtype_of(new))
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-            item, group, position, e = index
-            place = position.astype("int64")
-            start = tensors[1](item).astype("int64")
-            own = tirx.max(tirx.min(place - start, expression(count) - 1), tirx.const(0, "int64"))
-            made = tirx.Select(place < start + expression(count), tensors[0](item, group, own, e), zero)
+            scalar, group, position, e = index
+            offset = position.astype("int64")
+            start = tensors[1](scalar).astype("int64")
+            own = tirx.max(tirx.min(offset - start, expression(count) - 1), tirx.const(0, "int64"))
+            made = tirx.Select(offset < start + expression(count), tensors[0](scalar, group, own, e), zero)
             if cache is None:
                 return made
-            kept = tirx.min(place, expression(shape_of(cache)[2]) - 1)
-            return tirx.Select(place < start, tensors[2](item, group, kept, e), made)
+            kept = tirx.min(offset, expression(shape_of(cache)[2]) - 1)
+            return tirx.Select(offset < start, tensors[2](scalar, group, kept, e), made)
 
         return at.elements(shape, element, new, first, *([] if cache is None else [cache]), name="append_to_cache")
 
 
 @dataclass(frozen=True)
 class WriteToCache(Operator):
-    """A cache with new positions in the place of those that it has there; what lies beyond its end is left out.
+    """A cache with new positions instead of those that it has there; what lies beyond its end is left out.
 
     Where the cache is a state, and this its new value, nothing but the new positions is touched.
     """
 
-    def shape(self, new: Shape, cache: Shape, first: Shape, items: Shape | None = None) -> Shape:
+    def shape(self, new: Shape, cache: Shape, first: Shape, elements: Shape | None = None) -> Shape:
         """That of the cache."""
-        own = cache if items is None else (*items, *cache[1:])
-        if len(cache) != 4 or not agree_all((*own[:2], own[3]), (*new[:2], new[3])) or not agree_all(first, new[:1]):
+        own = cache if elements is None else (*elements, *cache[1:])
+        if (
+            len(cache) != 4
+            or not unify_shapes((*own[:2], own[3]), (*new[:2], new[3]))
+            or not unify_shapes(first, new[:1])
+        ):
             raise CompileError(f"a cache {list(cache)} does not fit new positions {list(new)}")
         return cache
 
-    def lower(self, at: Emitter, new: Operand, cache: Operand, first: Operand, items: Operand | None = None) -> Operand:
+    def lower(
+        self, at: Emitter, new: Operand, cache: Operand, first: Operand, elements: Operand | None = None
+    ) -> Operand:
         """Of `[N, G, S, E]` new positions and `[M, G, P, E]` in the cache.
 
-        `first`, `[N]`, is the first new position of each batch item, and `items`, `[N]`, int64, are the cache's own
-        numbers of them, all different; without these, N is M.
+        `first`, `[N]`, is the first new position of each batch element, and `elements`, `[N]`, int64, are the cache's
+        own numbers of them, all different; without these, N is M.
         """
-        given = [new, first, cache, *([] if items is None else [items])]
+        given = [new, first, cache, *([] if elements is None else [elements])]
         shape = self.shape(*map(shape_of, [new, cache, first, *given[3:]]))
-        kept, groups, most, width = map(expression, shape)
+        kept, groups, maximum, width = map(expression, shape)
         batch, _, count, _ = shape_of(new)
         lines = batch * shape[1] * count
 
         def write(new: Any, first: Any, cache: Any, *others: Any) -> None:
             *numbers, result = others
             with each(lines, lines * shape[3]) as line:
-                row, place = tirx.floordiv(line, expression(count)), tirx.floormod(line, expression(count))
-                item = tirx.floordiv(row, groups)
-                position = first[item].astype("int64") + place
-                there, fits = row, [position >= 0, position < most]
+                row, offset = tirx.floordiv(line, expression(count)), tirx.floormod(line, expression(count))
+                scalar = tirx.floordiv(row, groups)
+                position = first[scalar].astype("int64") + offset
+                there, fits = row, [position >= 0, position < maximum]
                 if numbers:
-                    own = numbers[0][item]
+                    own = numbers[0][scalar]
                     there = own * groups + tirx.floormod(row, groups)
                     fits += [own >= 0, own < kept]
                 with T.If(tirx.all(*fits)), T.Then(), T.serial(width) as e:
-                    result[(there * most + position) * width + e] = new[line * width + e]
+                    result[(there * maximum + position) * width + e] = new[line * width + e]
 
         return looped(at, write, given, [(shape, dtype_of(cache))], "write_to_cache", {UPDATES: 2})[0]
 
@@ -214,7 +220,7 @@ class CachedAttention(Operator):
             at: where to build.
             parts: queries, keys and values of the new positions: `[N, S, H, E]`, `[N, S, G, E]` twice.
             caches: of keys and values, `[N, G, P, E]`.
-            first: `[N]`, the first new position of each batch item.
+            first: `[N]`, the first new position of each batch element.
             angles: tables of cosines and sines by position.
             positions: `[N, S]`, places in these tables; None for those of the new positions.
             weights: of the normalization of queries and keys, `[E]`, or None.
@@ -255,7 +261,7 @@ def _in_steps(at: Emitter, x: Operand, step: Operand) -> Operand:
     shape = shape_of(x)
 
     def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-        count = tirx.nearbyint(tensors[0](*index) / item_at(tensors[1], index, shape))
+        count = tirx.nearbyint(tensors[0](*index) / element_at(tensors[1], index, shape))
         return tirx.max(tirx.min(count, tirx.const(127, "float32")), tirx.const(-128, "float32")).astype("int8")
 
     return at.emit(at.elements(shape, element, x, step, name="in_steps"))
@@ -266,7 +272,7 @@ def _of_steps(at: Emitter, x: Operand, step: Operand) -> Operand:
     shape = shape_of(x)
 
     def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-        return tensors[0](*index).astype("float32") * item_at(tensors[1], index, shape)
+        return tensors[0](*index).astype("float32") * element_at(tensors[1], index, shape)
 
     return at.emit(at.elements(shape, element, x, step, name="of_steps"))
 

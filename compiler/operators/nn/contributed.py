@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
-from nnefc.operators.math.elementwise import Clip, apply, broadcast_shapes, fitted, item_at
+from nnefc.operators.math.elementwise import Clip, apply, broadcast_shapes, element_at, fitted
 from nnefc.operators.math.reduction import Sum
 from nnefc.operators.nn.activation import Gelu, Relu, Silu, Softmax
 from nnefc.operators.statements import T, looped
@@ -19,7 +19,7 @@ from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.sorting import TopK
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import expression
-from nnefc.symbolic.unification import agree, agree_all
+from nnefc.symbolic.unification import unify_dims, unify_shapes
 
 __all__ = ["ComplexProduct", "CropAndResize", "Inverse", "MixtureOfExperts", "MurmurHash", "NGramBlock"]
 
@@ -30,7 +30,7 @@ class Inverse(Operator):
 
     def shape(self, x: Shape) -> Shape:
         """That of the operand."""
-        if len(x) < 2 or not agree(x[-1], x[-2]):
+        if len(x) < 2 or not unify_dims(x[-1], x[-2]):
             raise CompileError(f"{list(x)} is not a square matrix")
         return x
 
@@ -40,9 +40,9 @@ class Inverse(Operator):
 
         def write(x: Any, out: Any, work: Any, spare: Any) -> None:
             with T.serial(0, count) as m, T.serial(0, size) as r, T.serial(0, size) as c:
-                place = (m * size + r) * size + c
-                work[place] = x[place]
-                out[place] = tirx.Select(r == c, tirx.const(1, dtype), tirx.const(0, dtype))
+                position = (m * size + r) * size + c
+                work[position] = x[position]
+                out[position] = tirx.Select(r == c, tirx.const(1, dtype), tirx.const(0, dtype))
             with T.serial(0, count) as m, T.serial(0, size) as k:
                 base = m * size * size
                 with (
@@ -67,10 +67,10 @@ class Inverse(Operator):
         return looped(at, write, [x], [(shape, dtype), (shape, dtype), ((1,), dtype)], "inverse")[0]
 
 
-def _exchange(items: Any, spare: Any, one: Any, other: Any) -> None:
-    spare[0] = items[one]
-    items[one] = items[other]
-    items[other] = spare[0]
+def _exchange(elements: Any, spare: Any, one: Any, other: Any) -> None:
+    spare[0] = elements[one]
+    elements[one] = elements[other]
+    elements[other] = spare[0]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class NGramBlock(Operator):
 
     def shape(self, words: Shape, scores: Shape) -> Shape:
         """That of the scores, `[N, vocabulary]`; of words `[N, L]`."""
-        if len(words) != 2 or len(scores) != 2 or not agree(words[0], scores[0]) or self.length < 1:
+        if len(words) != 2 or len(scores) != 2 or not unify_dims(words[0], scores[0]) or self.length < 1:
             raise CompileError(f"{self.length} of the words {list(words)} do not fit the scores {list(scores)}")
         return scores
 
@@ -122,8 +122,8 @@ class MurmurHash(Operator):
         bits = np.dtype(dtype_of(x)).itemsize * 8
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-            item = tensors[0](*index)
-            whole = item if "uint" in str(item.ty) else tirx.reinterpret(f"uint{bits}", item)
+            scalar = tensors[0](*index)
+            whole = scalar if "uint" in str(scalar.ty) else tirx.reinterpret(f"uint{bits}", scalar)
             made: Any = _wide(self.seed & 0xFFFFFFFF)
             for shift in range(0, bits, 32):
                 word = _low(whole.astype("uint64") >> _wide(shift))
@@ -179,7 +179,7 @@ class ComplexProduct(Operator):
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             (ar, ai), (br, bi) = (
-                [item_at(tensor, (*index[:-1], part), shape) for part in range(2)] for tensor in tensors
+                [element_at(tensor, (*index[:-1], part), shape) for part in range(2)] for tensor in tensors
             )
             bi = -bi if self.conjugate else bi
             return tirx.Select(index[-1] == 0, ar * br - ai * bi, ar * bi + ai * br)
@@ -193,7 +193,7 @@ class CropAndResize(Operator):
 
     Attributes:
         size: height and width.
-        nearest: whether the nearest item is taken; else four are interpolated.
+        nearest: whether the nearest element is taken; else four are interpolated.
         outside: what is taken outside of the image.
     """
 
@@ -203,7 +203,7 @@ class CropAndResize(Operator):
 
     def shape(self, x: Shape, regions: Shape, images: Shape) -> Shape:
         """Of `[N, C, H, W]`, `[R, 4]` with `y1, x1, y2, x2` as shares of the image, and `[R]`."""
-        if len(x) != 4 or not agree_all((*regions, *images), (images[0], 4, images[0])) or min(self.size) < 1:
+        if len(x) != 4 or not unify_shapes((*regions, *images), (images[0], 4, images[0])) or min(self.size) < 1:
             raise CompileError(f"the regions {list(regions)} of the images {list(images)} do not fit {list(x)}")
         return (regions[0], x[1], *self.size)
 
@@ -212,7 +212,7 @@ class CropAndResize(Operator):
         shape, dtype = self.shape(shape_of(x), shape_of(regions), shape_of(images)), dtype_of(x)
         count, _, *sizes = map(expression, shape_of(x))
 
-        def place(box: te.Tensor, region: Any, i: Any, axis: int) -> Any:
+        def position(box: te.Tensor, region: Any, i: Any, axis: int) -> Any:
             low, high = box(region, axis), box(region, axis + 2)
             last = (sizes[axis] - 1).astype(dtype)
             if self.size[axis] == 1:
@@ -222,10 +222,10 @@ class CropAndResize(Operator):
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             data, box, images = tensors
             region, channel, *inner = index
-            places = [place(box, region, i, axis) for axis, i in enumerate(inner)]
+            positions = [position(box, region, i, axis) for axis, i in enumerate(inner)]
             image = images(region).astype("int64")
             inside = [image >= 0, image < count]
-            for where, size in zip(places, sizes, strict=True):
+            for where, size in zip(positions, sizes, strict=True):
                 inside += [where >= tirx.const(0, dtype), where <= (size - 1).astype(dtype)]
 
             def read(corner: Sequence[Any]) -> Any:
@@ -233,23 +233,23 @@ class CropAndResize(Operator):
                 return data(_kept(image, count), channel, *near)
 
             if self.nearest:
-                value = read([tirx.floor(where + tirx.const(0.5, dtype)) for where in places])
+                value = read([tirx.floor(where + tirx.const(0.5, dtype)) for where in positions])
             else:
-                value = _interpolated(read, places)
+                value = _interpolated(read, positions)
             return tirx.Select(tirx.all(*inside), value, tirx.const(self.outside, dtype))
 
         return at.elements(shape, element, x, regions, images, name="crop_and_resize")
 
 
-def _kept(place: Any, size: Any) -> Any:
+def _kept(position: Any, size: Any) -> Any:
     """The nearest position that there is."""
-    return tirx.max(tirx.min(place, size - 1), tirx.const(0, "int64"))
+    return tirx.max(tirx.min(position, size - 1), tirx.const(0, "int64"))
 
 
-def _interpolated(read: Any, places: Sequence[Any]) -> Any:
-    """Between the items above and below, and left and right of a place."""
-    (top, left), (bottom, right) = [tirx.floor(p) for p in places], [tirx.ceil(p) for p in places]
-    down, across = places[0] - top, places[1] - left
+def _interpolated(read: Any, positions: Sequence[Any]) -> Any:
+    """Between the elements above and below, and left and right of a position."""
+    (top, left), (bottom, right) = [tirx.floor(p) for p in positions], [tirx.ceil(p) for p in positions]
+    down, across = positions[0] - top, positions[1] - left
     upper = read((top, left)) + (read((top, right)) - read((top, left))) * across
     lower = read((bottom, left)) + (read((bottom, right)) - read((bottom, left))) * across
     return upper + (lower - upper) * down
@@ -284,7 +284,7 @@ class MixtureOfExperts(Operator):
 
     def shape(self, x: Shape, scores: Shape, *layers: Shape | None) -> Shape:
         """That of the rows, `[T, width]`."""
-        if len(scores) != 2 or not agree(x[0], scores[0]) or not 0 < self.count <= scores[1]:
+        if len(scores) != 2 or not unify_dims(x[0], scores[0]) or not 0 < self.count <= scores[1]:
             raise CompileError(f"{self.count} of the experts in {list(scores)} do not fit the rows {list(x)}")
         return x
 
@@ -334,8 +334,8 @@ class MixtureOfExperts(Operator):
 
         def part(offset: int) -> Operand:
             def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-                *place, i = index
-                return tensors[0](*place, 2 * i + offset if self.interleaved else i + offset * half)
+                *position, i = index
+                return tensors[0](*position, 2 * i + offset if self.interleaved else i + offset * half)
 
             return at.emit(at.elements((*outer, half), element, x, name="half"))
 
@@ -350,15 +350,15 @@ class MixtureOfExperts(Operator):
 def _of_experts(at: Emitter, x: Operand, experts: Operand, layer: _Layer) -> Operand:
     """A layer of each of a row's experts, `[T, k, out]`, of rows `[T, in]` or `[T, k, in]`."""
     (rows, count), (many, outputs, inputs) = shape_of(experts), shape_of(layer.weights)
-    if not agree(shape_of(x)[-1], inputs):
+    if not unify_dims(shape_of(x)[-1], inputs):
         raise CompileError(f"the weights {list(shape_of(layer.weights))} do not fit {list(shape_of(x))}")
 
     def sums(x: te.Tensor, experts: te.Tensor, weights: te.Tensor) -> te.Tensor:
         k = te.reduce_axis((0, inputs), "k")
 
         def element(t: tirx.Var, j: tirx.Var, o: tirx.Var) -> tirx.Expr:
-            item = x(t, k) if len(x.shape) == 2 else x(t, j, k)
-            return te.sum(item * weights(_kept(experts(t, j).astype("int64"), expression(many)), o, k), axis=[k])
+            scalar = x(t, k) if len(x.shape) == 2 else x(t, j, k)
+            return te.sum(scalar * weights(_kept(experts(t, j).astype("int64"), expression(many)), o, k), axis=[k])
 
         return te.compute((rows, count, outputs), element, name="experts")
 

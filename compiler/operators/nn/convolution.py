@@ -14,7 +14,7 @@ from nnefc.operators.nn.window import Padding, Window, no_padding
 from nnefc.operators.tensor.padding import FoldPadding, Pad
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import dimensions, is_known
-from nnefc.symbolic.unification import agree
+from nnefc.symbolic.unification import unify_dims
 
 __all__ = ["Convolution", "DeformableConvolution", "TransposedConvolution", "gather_transposed"]
 
@@ -62,14 +62,14 @@ class Convolution(Operator):
 
     def shape(self, x: Shape, w: Shape, bias: Shape | None = None) -> Shape:
         """`[N, O, *spatial]` from `[N, groups C, *spatial]` and `[O, C, *k]`."""
-        if not (agree(x[1], w[1] * self.groups) and agree(w[0] % self.groups, 0)):
+        if not (unify_dims(x[1], w[1] * self.groups) and unify_dims(w[0] % self.groups, 0)):
             raise CompileError(
                 f"the filter {list(w)} in {self.groups} group{'s' * (self.groups > 1)} does not fit the input {list(x)}"
             )
         return (x[0], w[0], *self.window.results(x[2:]))
 
     def lower(self, at: Emitter, x: Operand, w: Operand, bias: Operand | None = None) -> relax.Expr:
-        """`bias` has an item for each output channel, or one."""
+        """`bias` has an element for each output channel, or one."""
         window = self.window
         result = self.shape(shape_of(x), shape_of(w))
         if is_empty(shape_of(w)):  # no channels to sum over
@@ -107,12 +107,12 @@ class Convolution(Operator):
             channel = te.reduce_axis((0, inputs), "channel")
             taps = [te.reduce_axis((0, size), f"tap{axis}") for axis, size in enumerate(window.size)]
 
-            def item(n: tirx.Var, o: tirx.Var, *index: tirx.Var) -> tirx.Expr:
+            def element(n: tirx.Var, o: tirx.Var, *index: tirx.Var) -> tirx.Expr:
                 source = tirx.floordiv(o, tirx.floordiv(w.shape[0], self.groups)) * inputs + channel
                 value = x(n, source, *window.positions(index, taps))
                 return te.sum(value.astype(work) * w(o, channel, *taps).astype(work), axis=[channel, *taps])
 
-            return _narrowed(te.compute(result, item, name="convolution"), dtype)
+            return _narrowed(te.compute(result, element, name="convolution"), dtype)
 
         return convolution
 
@@ -144,7 +144,7 @@ class TransposedConvolution(Operator):
 
     def shape(self, x: Shape, w: Shape, bias: Shape | None = None) -> Shape:
         """`[N, groups O, *spatial]` from `[N, groups C, *spatial]` and `[groups C, O, *k]`."""
-        if not (agree(x[1], w[0]) and agree(w[0] % self.groups, 0)):
+        if not (unify_dims(x[1], w[0]) and unify_dims(w[0] % self.groups, 0)):
             raise CompileError(
                 f"the filter {list(w)} in {self.groups} group{'s' * (self.groups > 1)} does not fit the input {list(x)}"
             )
@@ -155,7 +155,7 @@ class TransposedConvolution(Operator):
         return (x[0], w[1] * self.groups, *spatial)
 
     def lower(self, at: Emitter, x: Operand, w: Operand, bias: Operand | None = None) -> relax.Expr:
-        """`bias` has an item for each output channel, or one."""
+        """`bias` has an element for each output channel, or one."""
         if self.border == "constant" or not self.window.pads:
             return _with_bias(at, self._sums(at, x, w), bias, self.window.rank)
         # All that the windows write, or less where the result ends before them; then what is outside comes inside.
@@ -192,7 +192,7 @@ class TransposedConvolution(Operator):
         return at.compute(gathered, x, w, name="transposed_convolution")
 
     def _as_convolution(self, at: Emitter, x: Operand, w: Array) -> relax.Expr:
-        """The convolution with the flipped filter of the input with zeros between its items and around them."""
+        """The convolution with the flipped filter of the input with zeros between its elements and around them."""
         inputs, outputs, *kernel = w.shape
         grouped = w.reshape(self.groups, inputs // self.groups, outputs, *kernel)
         flipped = np.flip(np.swapaxes(grouped, 1, 2), tuple(range(3, 3 + len(kernel))))
@@ -211,9 +211,9 @@ def _with_zeros_between(at: Emitter, x: Operand, stride: Shape) -> Operand:
     shape = (batch, channels, *[(size - 1) * step + 1 for size, step in zip(sizes, stride, strict=True)])
 
     def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-        n, c, *place = index
-        hit = [tirx.floormod(i, step) == 0 for i, step in zip(place, stride, strict=True) if step > 1]
-        value = tensors[0](n, c, *[tirx.floordiv(i, step) for i, step in zip(place, stride, strict=True)])
+        n, c, *position = index
+        hit = [tirx.floormod(i, step) == 0 for i, step in zip(position, stride, strict=True) if step > 1]
+        value = tensors[0](n, c, *[tirx.floordiv(i, step) for i, step in zip(position, stride, strict=True)])
         return tirx.if_then_else(tirx.all(*hit), value, tirx.const(0, dtype_of(x)))
 
     return at.emit(at.elements(shape, element, x, name="spread"))
@@ -229,7 +229,7 @@ def gather_transposed(
         w: `[groups C, O, *k]`.
         window: of the convolution that this one transposes; what comes after the tensor does not matter.
         outputs: the spatial sizes of the result.
-        dtype: of the result; half floats are summed up in float32.
+        dtype: of the result; 16-bit floats are summed up in float32.
 
     Returns:
         `[N, groups O, *outputs]`.
@@ -239,7 +239,7 @@ def gather_transposed(
     channel = te.reduce_axis((0, inputs), "channel")
     taps = [te.reduce_axis((0, size), f"tap{axis}") for axis, size in enumerate(window.size)]
 
-    def item(n: tirx.Var, o: tirx.Var, *index: tirx.Var) -> tirx.Expr:
+    def element(n: tirx.Var, o: tirx.Var, *index: tirx.Var) -> tirx.Expr:
         first = 0 if groups == 1 else tirx.floordiv(o, of_group) * inputs
         starts = [
             i + before - tap * step
@@ -249,14 +249,14 @@ def gather_transposed(
         for start, length, stride in zip(starts, sizes, window.stride, strict=True):
             inside += [start >= 0, start < length * stride]
             inside += [tirx.floormod(start, stride) == 0] if stride > 1 else []
-        places = [tirx.floordiv(start, stride) for start, stride in zip(starts, window.stride, strict=True)]
-        value = x(n, first + channel, *places)
+        positions = [tirx.floordiv(start, stride) for start, stride in zip(starts, window.stride, strict=True)]
+        value = x(n, first + channel, *positions)
         if inside:
             value = tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, x.dtype))
         weight = w(first + channel, o if groups == 1 else tirx.floormod(o, of_group), *taps)
         return te.sum(value.astype(work) * weight.astype(work), axis=[channel, *taps])
 
-    sums = te.compute((batch, groups * of_group, *outputs), item, name="transposed_convolution")
+    sums = te.compute((batch, groups * of_group, *outputs), element, name="transposed_convolution")
     return _narrowed(sums, dtype)
 
 
@@ -317,10 +317,10 @@ class DeformableConvolution(Operator):
         taps = int(np.prod(window.size))
 
         def along(index: Any, tap: Any, axis: int, size: int, moved: Any) -> Any:
-            place = index * window.stride[axis] - window.before[axis] + tap * window.dilation[axis]
+            position = index * window.stride[axis] - window.before[axis] + tap * window.dilation[axis]
             # Far outside, positions are cut before they become integers: all of them read zero.
             high, low = tirx.const(size + 1, dtype), tirx.const(-2, dtype)
-            return tirx.max(tirx.min(place.astype(dtype) + moved, high), low)
+            return tirx.max(tirx.min(position.astype(dtype) + moved, high), low)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             x, offset = tensors[:2]

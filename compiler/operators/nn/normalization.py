@@ -13,7 +13,7 @@ from nnefc.operators.math.elementwise import broadcast_shapes, fitted
 from nnefc.operators.math.reduction import Norm
 from nnefc.operators.nn.pooling import mean_of_channels
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.unification import agree
+from nnefc.symbolic.unification import unify_dims
 
 __all__ = [
     "BatchNormalization",
@@ -225,12 +225,12 @@ class GroupNormalization(Operator):
 
     def shape(self, x: Shape, scale: Shape | None = None, offset: Shape | None = None) -> Shape:
         """That of the operand, `[N, C, …]`."""
-        if len(x) < 2 or self.groups < 1 or not agree(x[1] % self.groups, 0):
+        if len(x) < 2 or self.groups < 1 or not unify_dims(x[1] % self.groups, 0):
             raise CompileError(f"{self.groups} groups do not divide the channels of {list(x)}")
         return x
 
     def lower(self, at: Emitter, x: Operand, scale: Operand | None = None, offset: Operand | None = None) -> relax.Expr:
-        """`scale` and `offset` have an item for each channel, or for each group."""
+        """`scale` and `offset` have an element for each channel, or for each group."""
         shape = self.shape(shape_of(x))
         if is_empty(shape):
             return at.expr(x)

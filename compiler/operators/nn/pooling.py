@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_table, dtype_of, shape_of
-from nnefc.operators.math.reducers import extreme, largest, largest_position, least, lowest
+from nnefc.operators.math.reducers import extreme, largest, largest_position, lowest, minimum_reducer
 from nnefc.operators.nn.window import Window
 from nnefc.operators.nn.window_elements import window_element
 from nnefc.symbolic.dims import Dimension, dimensions, expression, is_known
@@ -97,15 +97,15 @@ def _reduced(
     def pool(x: te.Tensor) -> te.Tensor:
         offsets = _offsets(window)
 
-        def item(*index: tirx.Var) -> tirx.Expr:
+        def element(*index: tirx.Var) -> tirx.Expr:
             value = window_element(
-                lambda places: change(x(*index[:lead], *places)),
+                lambda positions: change(x(*index[:lead], *positions)),
                 window, index[lead:], offsets, shape[lead:], result[lead:], outside(x.dtype),
                 idempotent=idempotent,
             )  # fmt: skip
             return reduce(value, axis=offsets)
 
-        return te.compute(result, item, name=name)
+        return te.compute(result, element, name=name)
 
     return pool
 
@@ -124,12 +124,12 @@ def _itself(x: tirx.Expr) -> tirx.Expr:
 
 @dataclass(frozen=True)
 class MaxPool(_Pool):
-    """The largest item of each window; positions outside never win.
+    """The largest element of each window; positions outside never win.
 
     ONNX `MaxPool`, `torch.nn.functional.max_pool2d`; NNEF `max_pool` with the border "ignore".
 
     Attributes:
-        keeps_nan: whether what is not a number wins, as in PyTorch; else it never does.
+        keeps_nan: whether NaN wins, as in PyTorch; else it never does.
     """
 
     keeps_nan: bool = False
@@ -141,12 +141,12 @@ class MaxPool(_Pool):
         if attributes is not None:
             return _MAX_POOL[window.rank](at.expr(x), count_include_pad=self.keeps_nan, **attributes)
         reduce = extreme(maximum=True) if self.keeps_nan else largest
-        pool = _reduced(window, shape, self.shape(shape), reduce, least, "max_pool", _itself, idempotent=True)
+        pool = _reduced(window, shape, self.shape(shape), reduce, minimum_reducer, "max_pool", _itself, idempotent=True)
         return at.compute(pool, x, name="max_pool")
 
 
 def keeps_nan(call: relax.Call) -> bool:
-    """Whether what is not a number wins in a call of Relax's maximum of windows.
+    """Whether NaN wins in a call of Relax's maximum of windows.
 
     Relax has no attribute that says so: `count_include_pad`, which means nothing to maxima, stands for it.
     """
@@ -168,7 +168,7 @@ class SumPool(_Pool):
 
 
 def _strided(at: Emitter, x: Operand, stride: Shape) -> relax.Expr:
-    """Every `stride`-th item of the last dimensions: windows of one position."""
+    """Every `stride`-th element of the last dimensions: windows of one position."""
     lead = len(shape_of(x)) - len(stride)
     axes = [lead + axis for axis, step in enumerate(stride) if step != 1]
     if not axes:
@@ -223,23 +223,23 @@ class AveragePool(_Pool):
         def compute(*sizes: Dimension) -> te.Tensor:
             own, shape = sizes[: len(lengths)], tuple(map(expression, sizes[len(lengths) :]))
 
-            def item(*index: tirx.Var) -> tirx.Expr:
-                places = index[len(lead) :]
-                counts = _counted(self.window, own, places, self.count_padding)
+            def element(*index: tirx.Var) -> tirx.Expr:
+                positions = index[len(lead) :]
+                counts = _counted(self.window, own, positions, self.count_padding)
                 return tirx.max(counts, tirx.const(1, "int64")).astype(dtype)
 
-            return te.compute((*ones, *shape), item, name="window_counts")
+            return te.compute((*ones, *shape), element, name="window_counts")
 
         return at.emit(at.of_sizes(compute, *lengths, *results, name="window_counts"))
 
 
-def _counted(window: Window, sizes: Shape, places: Sequence[tirx.Expr], padding: bool) -> tirx.Expr:
-    """How many positions of the window at some place lie in the tensor, with `padding` also those in its padding."""
+def _counted(window: Window, sizes: Shape, positions: Sequence[tirx.Expr], padding: bool) -> tirx.Expr:
+    """How many positions of the window at some position lie in the tensor, with `padding` also those in its padding."""
     counts: tirx.Expr = tirx.const(1, "int64")
-    axes = zip(window.size, window.stride, window.dilation, window.padding, sizes, places, strict=True)
-    for size, stride, dilation, (before, after), length, place in axes:
+    axes = zip(window.size, window.stride, window.dilation, window.padding, sizes, positions, strict=True)
+    for size, stride, dilation, (before, after), length, slot in axes:
         low, high = (-before, length + after) if padding else (0, length)
-        first = place.astype("int64") * stride - before
+        first = slot.astype("int64") * stride - before
         inside = (
             tirx.all(first + offset * dilation >= expression(low), first + offset * dilation < expression(high))
             for offset in range(size)
@@ -257,9 +257,9 @@ def window_counts(window: Window, sizes: Shape, results: Shape, padding: bool) -
     axes = zip(window.size, window.stride, window.dilation, window.padding, sizes, results, strict=True)
     for axis, (size, stride, dilation, (before, after), length, count) in enumerate(axes):
         check_table(count * size)
-        places = np.arange(count)[:, None] * stride + np.arange(size) * dilation - before
+        positions = np.arange(count)[:, None] * stride + np.arange(size) * dilation - before
         low, high = (-before, length + after) if padding else (0, length)
-        along = ((places >= low) & (places < high)).sum(1)
+        along = ((positions >= low) & (positions < high)).sum(1)
         along = along[:1] if (along == along[0]).all() else along
         counts = counts * along.reshape([-1 if other == axis else 1 for other in range(len(sizes))])
     return np.maximum(counts, 1)
@@ -294,7 +294,7 @@ class LpPool(_Pool):
 
     Attributes:
         p: the norm.
-        signed: whether powers keep the signs of their items, as in PyTorch. A last window that is not whole has the
+        signed: whether powers keep the signs of their elements, as in PyTorch. A last window that is not whole has the
             mean of its own positions there, times those of a whole one.
     """
 
@@ -326,7 +326,7 @@ def _power(value: tirx.Expr, exponent: float) -> tirx.Expr:
 
 
 def p_root(at: Emitter, sums: relax.Expr, p: float) -> relax.Expr:
-    """The p-th root of each item."""
+    """The p-th root of each element."""
     if p == 1:
         return sums
     bound = at.emit(sums)
@@ -339,14 +339,14 @@ def p_root(at: Emitter, sums: relax.Expr, p: float) -> relax.Expr:
 
 @dataclass(frozen=True)
 class ArgMaxPool(_Pool):
-    """Where the largest item of each window is; of equal ones the first, in the order of the numbering.
+    """Where the largest element of each window is; of equal ones the first, in the order of the numbering.
 
     NNEF `argmax_pool`, the second result of ONNX's `MaxPool` and of `torch.nn.functional.max_pool2d`.
 
     Attributes:
         within: what positions are numbered in, row by row: the window (int32), its channel or the whole tensor (int64).
         column_major: whether the spatial dimensions are numbered column by column.
-        keeps_nan: whether the last item that is not a number is the largest, as in PyTorch; else it is one only in
+        keeps_nan: whether the last element that is not a number is the largest, as in PyTorch; else it is one only in
             windows without a number.
     """
 
@@ -367,30 +367,30 @@ class ArgMaxPool(_Pool):
             window = self._covering(tuple(shape[lead:]))
             offsets = _offsets(window)
 
-            def item(*index: tirx.Var) -> Any:
-                places = window.positions(index[lead:], offsets)
-                inside = window.inside(places, shape[lead:], result[lead:])
-                position = self._number(index[:lead], places, offsets, shape, dtype)
-                value = x(*index[:lead], *places)
+            def element(*index: tirx.Var) -> Any:
+                positions = window.positions(index[lead:], offsets)
+                inside = window.inside(positions, shape[lead:], result[lead:])
+                position = self._number(index[:lead], positions, offsets, shape, dtype)
+                value = x(*index[:lead], *positions)
                 if inside:
                     within = tirx.all(*inside)
                     value = tirx.if_then_else(within, value, lowest(x.dtype, self.keeps_nan))
                     position = tirx.if_then_else(within, position, tirx.const(nowhere, dtype))
                 return reducer((position, value), axis=offsets)
 
-            both = te.compute(result, item, name="argmax_pool")
+            both = te.compute(result, element, name="argmax_pool")
 
             def found(*index: tirx.Var) -> tirx.Expr:
-                # A window that lies outside altogether has no largest item: its first position stands for it.
-                place = both[0](*index)
-                return tirx.Select(place < tirx.const(nowhere, dtype), place, tirx.const(0, dtype))
+                # A window that lies outside altogether has no largest element: its first position stands for it.
+                slot = both[0](*index)
+                return tirx.Select(slot < tirx.const(nowhere, dtype), slot, tirx.const(0, dtype))
 
             return te.compute(result, found, name="argmax_pool_index")
 
         return argmax
 
     def _number(
-        self, outer: Sequence[Any], places: Sequence[Any], offsets: Sequence[Any], shape: Sequence[int], dtype: str
+        self, outer: Sequence[Any], positions: Sequence[Any], offsets: Sequence[Any], shape: Sequence[int], dtype: str
     ) -> tirx.Expr:
         lead = len(outer)
         number: Any = tirx.const(0, dtype)
@@ -398,21 +398,21 @@ class ArgMaxPool(_Pool):
         if self.within == "window":
             steps = [(offset.var, size) for offset, size in zip(offsets, self.window.size, strict=True)]
         else:
-            steps = list(zip(places, shape[lead:], strict=True))
+            steps = list(zip(positions, shape[lead:], strict=True))
             steps = steps[::-1] if self.column_major else steps
             if self.within == "tensor":
                 steps = [*zip(outer, shape[:lead], strict=True), *steps]
-        for place, size in steps:
-            number = number * size + place.astype(dtype)
+        for slot, size in steps:
+            number = number * size + slot.astype(dtype)
         return number
 
 
 @dataclass(frozen=True)
 class AdaptivePool(Operator):
-    """Means or maxima of as many parts of each spatial dimension as the result has items.
+    """Means or maxima of as many parts of each spatial dimension as the result has elements.
 
-    Part i of n items in m parts is from floor(i n / m) to ceil((i + 1) n / m), so that parts may overlap. The maximum
-    of a part in which something is not a number is none.
+    Part i of n elements in m parts is from floor(i n / m) to ceil((i + 1) n / m), so that parts may overlap. The
+    maximum of a part in which something is not a number is none.
     `torch.nn.functional.adaptive_avg_pool2d`, `adaptive_max_pool2d`.
 
     Attributes:
@@ -457,23 +457,23 @@ class AdaptivePool(Operator):
 
         def pool(x: te.Tensor) -> te.Tensor:
             offsets = [te.reduce_axis((0, size), f"offset{axis}") for axis, size in enumerate(sizes)]
-            outside = _zero(x.dtype) if self.average else least(x.dtype)
+            outside = _zero(x.dtype) if self.average else minimum_reducer(x.dtype)
 
-            def item(*index: tirx.Var) -> tirx.Expr:
-                places, inside = [], []
+            def element(*index: tirx.Var) -> tirx.Expr:
+                positions, inside = [], []
                 for i, offset, n, m in zip(index[lead:], offsets, lengths, self.results, strict=True):
                     start, end = tirx.floordiv(i * n, m), tirx.floordiv((i + 1) * n + m - 1, m)
-                    places.append(tirx.min(start + offset, n - 1))
+                    positions.append(tirx.min(start + offset, n - 1))
                     inside.append(start + offset < end)
-                value = tirx.if_then_else(tirx.all(*inside), x(*index[:lead], *places), outside)
+                value = tirx.if_then_else(tirx.all(*inside), x(*index[:lead], *positions), outside)
                 return reduce(value, axis=offsets)
 
-            return te.compute(self.shape(shape), item, name="adaptive_pool")
+            return te.compute(self.shape(shape), element, name="adaptive_pool")
 
         return pool
 
 
 def _part_sizes(size: int, count: int) -> Array:
-    """How many of `size` items each of `count` parts has."""
+    """How many of `size` elements each of `count` parts has."""
     i = np.arange(count)
     return np.asarray(-(-(i + 1) * size // count) - i * size // count)

@@ -34,7 +34,7 @@ from nnefc.operators.nn.window import Window, no_padding
 from nnefc.operators.tensor.padding import Pad
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import ceil_div
-from nnefc.symbolic.unification import agree, agree_all
+from nnefc.symbolic.unification import unify_dims, unify_shapes
 
 __all__ = [
     "RANGES",
@@ -65,9 +65,9 @@ _NARROW = ("uint8", "int8")
 
 
 class QuantizedTensor(NamedTuple):
-    """Integers of 8 bits and what they stand for, `(items - zero) * scale`; both broadcast, the scale is float32."""
+    """Integers of 8 bits and what they stand for, `(elements - zero) * scale`; both broadcast, the scale is float32."""
 
-    items: Operand
+    elements: Operand
     scale: Operand
     zero: Operand
 
@@ -91,7 +91,7 @@ def _arithmetic(at: Emitter, name: str, a: Operand, b: Operand) -> Operand:
 
 
 def _wide(at: Emitter, x: Operand) -> Operand:
-    """The items as int32."""
+    """The elements as int32."""
     made: Operand = at.apply(Cast("int32"), x)
     return made
 
@@ -252,14 +252,14 @@ def _narrow_product(at: Emitter, a: Operand, b: Operand, a_zero: Operand | None,
         result = _arithmetic(at, "subtract", result, less)
     if b_zero is None:
         return result
-    items = a if origin is None else _arithmetic(at, "subtract", _wide(at, a), origin)
-    moved = _sum_over(at, items, [rank_of(a) - 1])
+    elements = a if origin is None else _arithmetic(at, "subtract", _wide(at, a), origin)
+    moved = _sum_over(at, elements, [rank_of(a) - 1])
     return _arithmetic(at, "subtract", result, _arithmetic(at, "multiply", moved, _wide(at, b_zero)))
 
 
 def quantized_product(at: Emitter, x: QuantizedTensor, w: QuantizedTensor) -> relax.Expr:
     """The product of matrices that stand for real numbers: summed in int32, then scaled, in float32."""
-    sums = _narrow_product(at, x.items, w.items, x.zero, w.zero)
+    sums = _narrow_product(at, x.elements, w.elements, x.zero, w.zero)
     return at.expr(apply(at, "multiply", at.apply(Cast("float32"), sums), apply(at, "multiply", x.scale, w.scale)))
 
 
@@ -293,7 +293,7 @@ class Requantization(Operator):
 
 @dataclass(frozen=True)
 class _Scaled(Operator):
-    """An operator on each item with its scale and its zero point.
+    """An operator on each element with its scale and its zero point.
 
     Attributes:
         axis: the dimension along which scales differ; None: there is one scale.
@@ -305,13 +305,13 @@ class _Scaled(Operator):
 
     def shape(self, x: Shape, scale: Shape, zero: Shape | None = None) -> Shape:
         """That of the first operand."""
-        if zero is not None and not agree(math.prod(zero), math.prod(scale)):
+        if zero is not None and not unify_dims(math.prod(zero), math.prod(scale)):
             raise CompileError(f"the zero point {list(zero)} does not fit the scale {list(scale)}")
         if self.block:
             blocks = tuple(ceil_div(size, self.block) if a == self.axis else size for a, size in enumerate(x))
-            if not agree_all(scale, blocks):
+            if not unify_shapes(scale, blocks):
                 raise CompileError(f"blocks of {self.block} need scales of the shape {list(blocks)}, not {list(scale)}")
-        elif self.axis is not None and not agree_all(scale, (x[self.axis],)):
+        elif self.axis is not None and not unify_shapes(scale, (x[self.axis],)):
             raise CompileError(f"the scales {list(scale)} do not fit axis {self.axis} of {list(x)}")
         return x
 
@@ -319,8 +319,8 @@ class _Scaled(Operator):
         """Check that the shapes fit."""
         self.shape(shape_of(x), shape_of(scale), None if zero is None else shape_of(zero))
 
-    def _place(self, index: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
-        """Where the scale, which has this rank, of the item at `index` is."""
+    def _position(self, index: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
+        """Where the scale, which has this rank, of the element at `index` is."""
         if self.axis is None:
             return (0,) * rank
         if self.block:
@@ -361,9 +361,10 @@ class Quotients(_Scaled):
         return at.elements(shape_of(x), element, x, scale, name="quotients")
 
     def _quotient(self, t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-        """Half floats are divided as such: the quotient is rounded to their type before it is rounded to an integer."""
+        """16-bit floats are divided as such: the quotient is rounded to their type before it is rounded to an
+        integer."""
         wide = widened(self.work)
-        quotient = t[0](*index).astype(wide) / t[1](*self._place(index, len(t[1].shape))).astype(wide)
+        quotient = t[0](*index).astype(wide) / t[1](*self._position(index, len(t[1].shape))).astype(wide)
         return quotient if self.work == wide else quotient.astype(self.work).astype(wide)
 
 
@@ -392,7 +393,7 @@ class Quantization(Quotients):
         def element(t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             low, high = (tirx.const(limit, wide) for limit in RANGES[self.dtype])
             value = tirx.nearbyint(self._quotient(t, index))
-            value = value + t[2](*self._place(index, len(t[2].shape))).astype(wide) if extra else value
+            value = value + t[2](*self._position(index, len(t[2].shape))).astype(wide) if extra else value
             return tirx.max(tirx.min(value, high), low).astype("int32").astype(STORAGE.get(self.dtype, self.dtype))
 
         return at.elements(shape_of(x), element, x, scale, *extra, name="quantize")
@@ -422,10 +423,10 @@ class Dequantization(_Scaled):
         extra = [] if zero is None or inner == "float32" else [at.reshaped(zero, shape_of(scale))]
 
         def element(t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-            place = self._place(index, len(t[1].shape))
+            position = self._position(index, len(t[1].shape))
             value = t[0](*index).astype(inner)
-            value = value - t[2](*place).astype(inner) if extra else value
-            return (value.astype(work) * t[1](*place).astype(work)).astype(self.dtype)
+            value = value - t[2](*position).astype(inner) if extra else value
+            return (value.astype(work) * t[1](*position).astype(work)).astype(self.dtype)
 
         return at.elements(shape_of(x), element, x, scale, *extra, name="dequantize")
 
@@ -450,17 +451,17 @@ class DynamicQuantization(Operator):
         def origin(low: Any, scale: Any) -> Any:
             return _as_byte(tirx.nearbyint(tirx.const(0, "float32") - low / _divisor(scale)))
 
-        def quantized(item: Any, scale: Any, origin: Any) -> Any:
-            return _as_byte(tirx.nearbyint(item / _divisor(scale)) + origin.astype("float32"))
+        def quantized(element: Any, scale: Any, origin: Any) -> Any:
+            return _as_byte(tirx.nearbyint(element / _divisor(scale)) + origin.astype("float32"))
 
         point = at.reshaped(at.bound(compute(at, origin, low, scale, name="zero_point", dtype="uint8")), ())
         scale = at.reshaped(scale, ())
-        items = at.bound(compute(at, quantized, x, scale, point, name="quantize", dtype="uint8"))
-        return QuantizedTensor(items, scale, point)
+        elements = at.bound(compute(at, quantized, x, scale, point, name="quantize", dtype="uint8"))
+        return QuantizedTensor(elements, scale, point)
 
 
 def _extreme(at: Emitter, function: Callable[..., relax.Expr], x: Operand) -> relax.Expr:
-    """The least or the greatest item, `[1, 1]`; the whole tensor is one row."""
+    """The least or the greatest element, `[1, 1]`; the whole tensor is one row."""
     row = at.reshaped(x, (1, math.prod(shape_of(x))))
     return at.emit(function(at.expr(row), [-1], keepdims=True))
 

@@ -59,7 +59,7 @@ class Activation:
     clip: float | None = None
 
     def __call__(self, x: Any) -> Any:
-        """Its value for an item."""
+        """Its value for an element."""
         if self.clip is not None:
             x = tirx.max(tirx.min(x, number(self.clip, x)), number(-self.clip, x))
         own = _OWN.get(self.name)
@@ -67,7 +67,8 @@ class Activation:
 
 
 class Weights(NamedTuple):
-    """The trained values of a layer: I inputs, G gates of H items, hidden states of O items, the cells' H if not less.
+    """The trained values of a layer: I inputs, G gates of H elements, hidden states of O elements, the cells' H if not
+    less.
 
     Where both matrices are quantized, what they are multiplied with is too: the inputs of all steps with one scale, the
     hidden states of a step with another. The cells' own operations stay in reals.
@@ -254,7 +255,7 @@ class Recurrence(Operator):
 
     Attributes:
         cell: what is computed in each step.
-        backwards: whether the last item of a sequence comes first.
+        backwards: whether the last element of a sequence comes first.
         ended_is_zero: whether the hidden state of a sequence that has ended is zeros in products; no result depends on
             it but by the scale of what is quantized for the whole batch.
     """
@@ -280,9 +281,9 @@ class Recurrence(Operator):
         Args:
             x: `[T, B, I]`, float32 or float64, as the weights and the states.
             states: before the first step: the hidden state `[B, O]` and, of an LSTM, the cell's `[B, H]`.
-            lengths: `[B]` int32, how many items the sequences have, from 0 to T.
+            lengths: `[B]` int32, how many elements the sequences have, from 0 to T.
         """
-        time, batch, _ = shape_of(x.items if isinstance(x, QuantizedTensor) else x)
+        time, batch, _ = shape_of(x.elements if isinstance(x, QuantizedTensor) else x)
         if is_empty((time, batch)):
             return (np.zeros((time, *shape_of(states[0])), np.dtype(dtype_of(states[0]))), *states)
         projected, by = self._prepared(at, x, weights)
@@ -305,10 +306,10 @@ class Recurrence(Operator):
 
     def _prepared(self, at: Emitter, x: Operand | QuantizedTensor, weights: Weights) -> tuple[relax.Expr, _Loop]:
         """The products with the inputs, biases added, `[T, B, G · H]`; and what steps work with."""
-        time, batch, depth = shape_of(x.items if isinstance(x, QuantizedTensor) else x)
+        time, batch, depth = shape_of(x.elements if isinstance(x, QuantizedTensor) else x)
         rows: Operand | QuantizedTensor
         if isinstance(x, QuantizedTensor):
-            rows = x._replace(items=at.reshaped(x.items, (time * batch, depth)))
+            rows = x._replace(elements=at.reshaped(x.elements, (time * batch, depth)))
         else:
             rows = at.reshaped(x, (time * batch, depth))
         product = _product(at, rows, weights.inputs)
@@ -330,11 +331,11 @@ class Recurrence(Operator):
         first, second = weights.input_bias, weights.hidden_bias
         apart: Operand | None = None
         if self.cell.bias_apart:
-            zeros, rest = np.zeros(size, dtype), (self.cell.gates - 1) * size
+            zeros, tail = np.zeros(size, dtype), (self.cell.gates - 1) * size
             apart = zeros
             if second is not None:
-                apart = at.apply(Slice({0: (rest, size, 1)}), second)
-                second = at.apply(Concat(0), at.apply(Slice({0: (0, rest, 1)}), second), zeros)
+                apart = at.apply(Slice({0: (tail, size, 1)}), second)
+                second = at.apply(Concat(0), at.apply(Slice({0: (0, tail, 1)}), second), zeros)
         if first is None or second is None:
             return second if first is None else first, apart
         return apply(at, "add", first, second), apart
@@ -379,8 +380,8 @@ def _turned(at: Emitter, x: Operand, lengths: Operand) -> relax.Expr:
     """The sequences `[T, B, …]`, each turned around and what comes behind its end left there."""
 
     def element(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
-        place, length = i[0].astype("int32"), t[1](i[1])
-        return t[0](tirx.Select(place < length, length - 1 - place, place), *i[1:])
+        position, length = i[0].astype("int32"), t[1](i[1])
+        return t[0](tirx.Select(position < length, length - 1 - position, position), *i[1:])
 
     return at.emit(at.elements(shape_of(x), element, x, lengths, name="turned"))
 

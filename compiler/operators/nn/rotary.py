@@ -1,4 +1,4 @@
-"""Rotary embeddings: pairs of items turned by an angle that grows with the position."""
+"""Rotary embeddings: pairs of elements turned by an angle that grows with the position."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from tvm import relax, tirx
 
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
-from nnefc.operators.math.elementwise import fitted, item_at
+from nnefc.operators.math.elementwise import element_at, fitted
 from nnefc.operators.math.matrix import broadcasts_to
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import is_known
@@ -20,11 +20,11 @@ __all__ = ["RotaryEmbedding"]
 class RotaryEmbedding(Operator):
     """Pairs `(a, b)` of the last axis as `(a cos - b sin, b cos + a sin)` (Su et al., "RoFormer", 2021).
 
-    Items beyond the angles' pairs stay.
+    Elements beyond the angles' pairs stay.
 
     Attributes:
         interleaved: whether neighbours are pairs; else the first half of what is turned is paired with the second.
-        scale: of the turned items.
+        scale: of the turned elements.
     """
 
     interleaved: bool = False
@@ -34,9 +34,9 @@ class RotaryEmbedding(Operator):
         """That of the operand, `[…, E]`; of the angles, `[…, P]`, all but the last axis broadcast to it."""
         turned = 2 * cos[-1]
         if cos != sin or not is_known(x[-1], turned) or not 0 < turned <= x[-1]:
-            raise CompileError(f"cosines {list(cos)} and sines {list(sin)} do not fit the items {list(x)}")
+            raise CompileError(f"cosines {list(cos)} and sines {list(sin)} do not fit the elements {list(x)}")
         if not broadcasts_to(cos[:-1], x[:-1]):
-            raise CompileError(f"cosines and sines {list(cos)} do not broadcast to the items {list(x)}")
+            raise CompileError(f"cosines and sines {list(cos)} do not broadcast to the elements {list(x)}")
         return x
 
     def lower(self, at: Emitter, x: Operand, cos: Operand, sin: Operand) -> relax.Expr:
@@ -52,8 +52,8 @@ class RotaryEmbedding(Operator):
             else:
                 pair, is_first = tirx.floormod(e, half), e < half
                 a, b = pair, pair + half
-            places = (*outer, pair)
-            turn, lift = (item_at(angle, places, (*shape[:-1], half)) for angle in angles)
+            positions = (*outer, pair)
+            turn, lift = (element_at(angle, positions, (*shape[:-1], half)) for angle in angles)
             first, second = data(*outer, a), data(*outer, b)
             made = tirx.Select(is_first, first * turn - second * lift, second * turn + first * lift)
             if self.scale != 1:

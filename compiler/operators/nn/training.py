@@ -52,7 +52,7 @@ class _Step(Operator):
         return tuple(at.elements(shape_of(x), of(formula), *operands, name=name) for formula in self._formulas())
 
     def _formulas(self) -> Sequence[_Formula]:
-        """The results as functions of the items of the operands."""
+        """The results as functions of the elements of the operands."""
         raise NotImplementedError
 
     def _regularized(self, x: Any, gradient: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The transposes of poolings, and items taken at positions that a pooling has found."""
+"""The transposes of poolings, and elements taken at positions that a pooling has found."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nnefc.operators.statements import T, each, looped
 from nnefc.operators.tensor.padding import FoldPadding, Pad
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import expression
-from nnefc.symbolic.unification import agree_all
+from nnefc.symbolic.unification import unify_shapes
 
 __all__ = ["Fold", "MaxUnpool", "SampleWindows", "SpreadWindows", "Unfold"]
 
@@ -36,7 +36,7 @@ _ZERO = tirx.const(0, "int64")
 
 @dataclass(frozen=True)
 class SampleWindows(Operator):
-    """The item of each window at a position in it, numbered row by row. NNEF `sample`.
+    """The element of each window at a position in it, numbered row by row. NNEF `sample`.
 
     Positions come from the data: whatever they are, nothing outside the tensor is read; there it reads zero.
 
@@ -61,9 +61,9 @@ class SampleWindows(Operator):
         lead, sizes = len(shape_of(x)) - window.rank, shape_of(x)[len(shape_of(x)) - window.rank :]
 
         def element(tensors: tuple[Any, ...], at_: tuple[Any, ...]) -> Any:
-            places = window.positions(at_[lead:], _unravel(tensors[1](*at_), window.size))
-            inside = [tirx.all(place >= 0, place < size) for place, size in zip(places, sizes, strict=True)]
-            return tirx.if_then_else(tirx.all(*inside), tensors[0](*at_[:lead], *places), tirx.const(0, dtype_of(x)))
+            positions = window.positions(at_[lead:], _unravel(tensors[1](*at_), window.size))
+            inside = [tirx.all(slot >= 0, slot < size) for slot, size in zip(positions, sizes, strict=True)]
+            return tirx.if_then_else(tirx.all(*inside), tensors[0](*at_[:lead], *positions), tirx.const(0, dtype_of(x)))
 
         return at.elements(shape_of(index), element, x, index, name="sample")
 
@@ -79,13 +79,15 @@ def _unravel(position: tirx.Expr, size: Shape) -> list[tirx.Expr]:
 
 @dataclass(frozen=True)
 class SpreadWindows(Operator):
-    """Each item is added to all positions of its window, or to the one at its position there. NNEF `debox`, `desample`.
+    """Each element is added to all positions of its window, or to the one at its position there. NNEF `debox`,
+    `desample`.
 
     Attributes:
         window: over all dimensions.
         result: the shape of the result.
-        border: where the padding's items go: a mode of `Pad`.
-        shares: None, or how each item is divided among the positions of its window: "all" of them, or those "inside".
+        border: where the padding's elements go: a mode of `Pad`.
+        shares: None, or how each element is divided among the positions of its window: "all" of them, or those
+            "inside".
     """
 
     window: Window
@@ -98,7 +100,7 @@ class SpreadWindows(Operator):
         return self.result
 
     def lower(self, at: Emitter, x: Operand, index: Operand | None = None) -> Operand:
-        """With `index`, of integers, each item goes to that position of its window alone, numbered row by row."""
+        """With `index`, of integers, each element goes to that position of its window alone, numbered row by row."""
         x = self._shared(at, x)
         operands = [x] if index is None else [x, index]
         if self.border == "constant" or not self.window.pads:
@@ -122,19 +124,19 @@ class SpreadWindows(Operator):
         def spread(x: te.Tensor, *index: te.Tensor) -> te.Tensor:
             offsets = [te.reduce_axis((0, size), f"offset{axis}") for axis, size in enumerate(window.size)]
 
-            def item(*at: tirx.Var) -> tirx.Expr:
-                places, hits = _sources(window, at, offsets, x.shape)
+            def element(*at: tirx.Var) -> tirx.Expr:
+                positions, hits = _sources(window, at, offsets, x.shape)
                 zero = tirx.const(0, x.dtype)
-                value = x(*places)
+                value = x(*positions)
                 if index:
                     position: Any = tirx.const(0, "int32")
                     for size, offset in zip(window.size, offsets, strict=True):
                         position = position * size + offset.var.astype("int32")
-                    here = index[0](*places) == position.astype(index[0].dtype)
+                    here = index[0](*positions) == position.astype(index[0].dtype)
                     value = tirx.if_then_else(here, value, zero)
                 return te.sum(tirx.if_then_else(tirx.all(*hits), value, zero), axis=offsets)
 
-            return te.compute(shape, item, name="spread")
+            return te.compute(shape, element, name="spread")
 
         return spread
 
@@ -143,20 +145,20 @@ def _sources(
     window: Window, at: Sequence[Any], offsets: Sequence[Any], sizes: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
     """Which windows write at a position with an offset, and the conditions that there are such windows."""
-    places, hits = [], []
+    positions, hits = [], []
     axes = zip(at, offsets, window.stride, window.dilation, window.before, sizes, strict=True)
     for i, offset, stride, dilation, before, size in axes:
         start = i + before - offset * dilation
-        places.append(tirx.floordiv(start, stride))
-        hits.append(tirx.all(start >= 0, tirx.floormod(start, stride) == 0, places[-1] < size))
-    return places, hits
+        positions.append(tirx.floordiv(start, stride))
+        hits.append(tirx.all(start >= 0, tirx.floormod(start, stride) == 0, positions[-1] < size))
+    return positions, hits
 
 
 @dataclass(frozen=True)
 class MaxUnpool(Operator):
-    """Each item at the position where a pooling found it; zeros elsewhere. ONNX `MaxUnpool`.
+    """Each element at the position where a pooling found it; zeros elsewhere. ONNX `MaxUnpool`.
 
-    Of several items at one position the last stays. What lies outside of the item's own channel is left out.
+    Of several elements at one position the last stays. What lies outside of the item's own channel is left out.
 
     Attributes:
         sizes: the spatial sizes that positions count in, after batch and channels.
@@ -168,47 +170,47 @@ class MaxUnpool(Operator):
 
     def shape(self, x: Shape, index: Shape) -> Shape:
         """`result`."""
-        if len(x) < 3 or not agree_all(index, x):
+        if len(x) < 3 or not unify_shapes(index, x):
             raise CompileError(f"the indices {list(index)} do not fit the input {list(x)}")
-        if len(self.result) != len(x) or not agree_all(self.result[:2], x[:2]):
+        if len(self.result) != len(x) or not unify_shapes(self.result[:2], x[:2]):
             raise CompileError(f"'output_shape' {list(self.result)} does not fit the input {list(x)}")
         return self.result
 
     def lower(self, at: Emitter, x: Operand, index: Operand) -> Operand:
-        """Scattered: the items of a channel are written one after the other."""
+        """Scattered: the elements of a channel are written one after the other."""
         shape = shape_of(x)
         target = self.shape(shape, shape_of(index))
         if is_empty((*shape, *target)):
             return zeros(target, at.number(0, x).dtype)
-        planes, plane, items, room = (math.prod(part) for part in (shape[:2], self.sizes, shape[2:], target[2:]))
+        planes, plane, elements, room = (math.prod(part) for part in (shape[:2], self.sizes, shape[2:], target[2:]))
 
         def write(x: Any, index: Any, out: Any) -> None:
-            with each(planes, planes * room) as line, T.serial(0, room) as place:
-                out[line * room + place] = tirx.const(0, out.dtype)
-            with each(planes, planes * items * 4) as line, T.serial(0, items) as item:
-                position = T.bind(index[line * items + item].astype("int64") - line * plane)
+            with each(planes, planes * room) as line, T.serial(0, room) as slot:
+                out[line * room + slot] = tirx.const(0, out.dtype)
+            with each(planes, planes * elements * 4) as line, T.serial(0, elements) as element:
+                position = T.bind(index[line * elements + element].astype("int64") - line * plane)
                 with T.If(tirx.all(position >= 0, position < plane)), T.Then():
-                    self._place(out, line * room, position, target[2:], x[line * items + item])
+                    self._position(out, line * room, position, target[2:], x[line * elements + element])
 
         return looped(at, write, [x, index], [(target, dtype_of(x))], "max_unpool")[0]
 
-    def _place(self, out: Any, first: Any, position: Any, target: Shape, value: Any) -> None:
-        """Write an item to a position that counts in `sizes`, in an image of the sizes `target`."""
+    def _position(self, out: Any, first: Any, position: Any, target: Shape, value: Any) -> None:
+        """Write an element to a position that counts in `sizes`, in an image of the sizes `target`."""
         if target == self.sizes:
             out[first + position] = value
             return
-        places = _unravel(position, self.sizes)
+        positions = _unravel(position, self.sizes)
         here: Any = _ZERO
-        for place, size in zip(places, target, strict=True):
-            here = here * size + place
-        inside = [place < size for place, size in zip(places, target, strict=True)]
+        for slot, size in zip(positions, target, strict=True):
+            here = here * size + slot
+        inside = [slot < size for slot, size in zip(positions, target, strict=True)]
         with T.If(tirx.all(*inside)), T.Then():
             out[first + here] = value
 
 
 @dataclass(frozen=True)
 class Unfold(Operator):
-    """Windows of an image as columns: `[N, C, *image]` to `[N, C · items, windows]`. `torch.nn.functional.unfold`.
+    """Windows of an image as columns: `[N, C, *image]` to `[N, C · elements, windows]`. `torch.nn.functional.unfold`.
 
     Attributes:
         window: over the image.
@@ -218,21 +220,21 @@ class Unfold(Operator):
     moves: ClassVar[bool] = True
 
     def shape(self, x: Shape) -> Shape:
-        """For each batch item, a row for each channel and item of the window, a column for each window."""
+        """For each batch element, a row for each channel and element of the window, a column for each window."""
         if len(x) != 2 + self.window.rank:
             raise CompileError(f"{list(x)} is no batch of images of {self.window.rank} dimensions")
-        items, windows = math.prod(self.window.size), math.prod(self.window.results(x[2:]))
-        return check_size((x[0], x[1] * items, windows))
+        elements, windows = math.prod(self.window.size), math.prod(self.window.results(x[2:]))
+        return check_size((x[0], x[1] * elements, windows))
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
         shape, window, image = self.shape(shape_of(x)), self.window, shape_of(x)[2:]
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(x)))
-        counts, items = window.results(image), math.prod(window.size)
+        counts, elements = window.results(image), math.prod(window.size)
 
-        def element(tensors: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
-            n, row, column = place
-            offset: Any = tirx.floormod(row, items)
+        def element(tensors: tuple[te.Tensor, ...], slot: tuple[tirx.Var, ...]) -> tirx.Expr:
+            n, row, column = slot
+            offset: Any = tirx.floormod(row, elements)
             index: list[Any] = []
             inside: list[Any] = []
             for axis in reversed(range(window.rank)):
@@ -241,7 +243,7 @@ class Unfold(Operator):
                 inside += [index[0] >= 0, index[0] < expression(image[axis])]
                 offset = tirx.floordiv(offset, window.size[axis])
                 column = tirx.floordiv(column, expression(counts[axis]))
-            value = tensors[0](n, tirx.floordiv(row, items), *index)
+            value = tensors[0](n, tirx.floordiv(row, elements), *index)
             return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, value.ty.dtype)) if window.pads else value
 
         return at.elements(shape, element, x, name="im2col")
@@ -249,7 +251,8 @@ class Unfold(Operator):
 
 @dataclass(frozen=True)
 class Fold(Operator):
-    """Columns added to the image that they were cut from: `[N, C · items, windows]` to `[N, C, *image]`. ONNX `Col2Im`.
+    """Columns added to the image that they were cut from: `[N, C · elements, windows]` to `[N, C, *image]`. ONNX
+    `Col2Im`.
 
     Attributes:
         window: over the image.
@@ -260,32 +263,32 @@ class Fold(Operator):
     image: Shape
 
     def shape(self, x: Shape) -> Shape:
-        """The image's, for each batch item and channel."""
-        items, windows = math.prod(self.window.size), math.prod(self.window.results(self.image))
-        if len(x) != 3 or x[1] % items or x[2] != windows:
+        """The image's, for each batch element and channel."""
+        elements, windows = math.prod(self.window.size), math.prod(self.window.results(self.image))
+        if len(x) != 3 or x[1] % elements or x[2] != windows:
             raise CompileError(f"columns {list(x)} do not make an image of {list(self.image)}")
-        return (x[0], x[1] // items, *self.image)
+        return (x[0], x[1] // elements, *self.image)
 
     def lower(self, at: Emitter, x: Operand) -> relax.Expr:
-        """Gathered: each pixel adds the items of all columns that hold it."""
+        """Gathered: each pixel adds the elements of all columns that hold it."""
         shape, window, counts = self.shape(shape_of(x)), self.window, self.window.results(self.image)
 
         def fold(x: te.Tensor) -> te.Tensor:
             offsets = [te.reduce_axis((0, size), f"offset{axis}") for axis, size in enumerate(window.size)]
 
-            def item(n: tirx.Var, c: tirx.Var, *index: tirx.Var) -> tirx.Expr:
+            def element(n: tirx.Var, c: tirx.Var, *index: tirx.Var) -> tirx.Expr:
                 inside: list[Any] = []
                 row: Any = c
                 column: Any = 0
                 for axis, i in enumerate(index):
                     start = i + window.before[axis] - offsets[axis] * window.dilation[axis]
-                    place = tirx.floordiv(start, window.stride[axis])
-                    inside += [start >= 0, tirx.floormod(start, window.stride[axis]) == 0, place < counts[axis]]
-                    row, column = row * window.size[axis] + offsets[axis], column * counts[axis] + place
+                    slot = tirx.floordiv(start, window.stride[axis])
+                    inside += [start >= 0, tirx.floormod(start, window.stride[axis]) == 0, slot < counts[axis]]
+                    row, column = row * window.size[axis] + offsets[axis], column * counts[axis] + slot
                 return te.sum(
                     tirx.if_then_else(tirx.all(*inside), x(n, row, column), tirx.const(0, x.dtype)), axis=offsets
                 )
 
-            return te.compute(shape, item, name="col2im")
+            return te.compute(shape, element, name="col2im")
 
         return at.compute(fold, x, name="col2im")

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from nnefc.operators.base import Shape
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import ceil_div, greatest, is_known, known_less, least, may_exceed
+from nnefc.symbolic.dims import ceil_div, greatest, is_known, known_less, may_exceed, minimum
 
 __all__ = ["Padding", "Window", "no_padding", "same_padding"]
 
@@ -21,12 +21,12 @@ def no_padding(rank: int) -> Padding:
     return ((0, 0),) * rank
 
 
-_MOST = (1 << 31) - 1  # TVM's attributes are of 32 bits
+_MAX = (1 << 31) - 1  # TVM's attributes are of 32 bits
 
 
 @dataclass(frozen=True)
 class Window:
-    """A window that slides over the last dimensions of a tensor; every tuple has one item for each of them."""
+    """A window that slides over the last dimensions of a tensor; every tuple has one element for each of them."""
 
     size: Shape
     stride: Shape
@@ -37,8 +37,8 @@ class Window:
         named = {"size": self.size, "stride": self.stride, "dilation": self.dilation, "padding": sum(self.padding, ())}
         for name, numbers in named.items():
             for number in numbers:
-                if isinstance(number, int) and abs(number) > _MOST:
-                    raise CompileError(f"a {name} of {number:,} is more than a window may have, {_MOST:,}")
+                if isinstance(number, int) and abs(number) > _MAX:
+                    raise CompileError(f"a {name} of {number:,} is more than a window may have, {_MAX:,}")
 
     @classmethod
     def of(
@@ -135,7 +135,7 @@ class Window:
             if is_known(last, size, before):
                 last -= last * stride >= size + before
             else:
-                last = least(last, (size + before - 1) // stride)
+                last = minimum(last, (size + before - 1) // stride)
             padding.append((before, greatest(after, last * stride + reach - before - size)))
         return self.padded(tuple(padding))
 
@@ -145,7 +145,7 @@ class Window:
         return tuple((size - 1) * stride + reach - before - after for size, stride, reach, (before, after) in axes)
 
     def positions(self, index: Sequence[Any], offsets: Sequence[Any]) -> list[Any]:
-        """Where the item `offsets` of the window `index` lies; may be outside of the tensor."""
+        """Where the element `offsets` of the window `index` lies; may be outside of the tensor."""
         axes = zip(index, self.stride, offsets, self.dilation, self.before, strict=True)
         return [i * stride + offset * dilation - before for i, stride, offset, dilation, before in axes]
 
@@ -153,11 +153,11 @@ class Window:
         """The conditions under which positions are in the tensor: only those that can fail for so many windows."""
         conditions = []
         axes = zip(positions, sizes, results, self.stride, self.reach, self.before, strict=True)
-        for place, size, count, stride, reach, before in axes:
+        for position, size, count, stride, reach, before in axes:
             if may_exceed(before, 0):
-                conditions.append(place >= 0)
+                conditions.append(position >= 0)
             if may_exceed((count - 1) * stride + reach - before, size):
-                conditions.append(place < size)
+                conditions.append(position < size)
         return conditions
 
 

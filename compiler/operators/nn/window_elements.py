@@ -37,28 +37,28 @@ def window_element(
     """The element `offsets` of the window `index`, or `outside`.
 
     Args:
-        read: of a place in the tensor.
+        read: of a position in the tensor.
         idempotent: whether an element may be taken twice, as by a maximum.
     """
-    places = window.positions(index, offsets)
+    positions = window.positions(index, offsets)
     conditions: list[tirx.Expr] = []
     chosen: list[tirx.Expr] = []
-    for axis, (place, size, count) in enumerate(zip(places, sizes, results, strict=True)):
+    for axis, (position, size, count) in enumerate(zip(positions, sizes, results, strict=True)):
         before, reach, stride = window.before[axis], window.reach[axis], window.stride[axis]
         limits = []
         if may_exceed(before, 0):
-            limits.append(place >= 0)
+            limits.append(position >= 0)
         if may_exceed((count - 1) * stride + reach - before, size):
-            limits.append(place < expression(size))
+            limits.append(position < expression(size))
         if not limits:
             continue
-        places[axis] = tirx.max(tirx.min(place, expression(size - 1)), tirx.IntImm("int64", 0))
+        positions[axis] = tirx.max(tirx.min(position, expression(size - 1)), tirx.IntImm("int64", 0))
         if bounds(size)[0] < 1:
             conditions.append(expression(size) > tirx.IntImm("int64", 0))
         meets = window.dilation[axis] == 1 and not may_exceed(before, reach - 1)
         if not (idempotent and meets and not may_exceed((count - 1) * stride - before, dimension(size) - 1)):
             chosen += limits
-    value = read(places)
+    value = read(positions)
     if chosen and idempotent:
         value = tirx.Select(tirx.all(*chosen), value, outside)
     elif chosen:  # with a name, which a sum uses once: TVM would read what has none behind a branch

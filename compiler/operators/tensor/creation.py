@@ -26,7 +26,7 @@ __all__ = ["Arange", "Eye", "Full", "Linspace", "SizeValues", "check_constant"]
 Number: TypeAlias = int | float
 """A number, or a size."""
 
-_MOST_ITEMS = 1 << 28
+_MAX_ELEMENTS = 1 << 28
 
 
 def check_constant(shape: Sequence[int]) -> Shape:
@@ -35,10 +35,10 @@ def check_constant(shape: Sequence[int]) -> Shape:
     Raises:
         CompileError: no tensor may have it, or a few bytes of a model would become a gigabyte and more.
     """
-    if math.prod(check_size(shape)) > _MOST_ITEMS:
+    if math.prod(check_size(shape)) > _MAX_ELEMENTS:
         raise CompileError(
-            f"a constant of the shape {list(shape)} is too large: it would have {math.prod(shape):,} items, "
-            f"and may have {_MOST_ITEMS:,}"
+            f"a constant of the shape {list(shape)} is too large: it would have {math.prod(shape):,} elements, "
+            f"and may have {_MAX_ELEMENTS:,}"
         )
     return tuple(shape)
 
@@ -65,14 +65,14 @@ class Full(Operator):
         return check_size(self.target)
 
     def lower(self, at: Emitter) -> Operand:
-        item = np.array(self.value).astype(numpy_dtype(self.dtype))
-        if is_known(*self.target) and is_array(check_constant(self.target), item.dtype):
-            return np.full(self.target, item)
-        return Expand(self.shape()).lower(at, at.expr(item))
+        element = np.array(self.value).astype(numpy_dtype(self.dtype))
+        if is_known(*self.target) and is_array(check_constant(self.target), element.dtype):
+            return np.full(self.target, element)
+        return Expand(self.shape()).lower(at, at.expr(element))
 
 
 class _Formula(Operator):
-    """A tensor whose items follow from their positions."""
+    """A tensor whose elements follow from their positions."""
 
     dtype: str
     name: ClassVar[str]
@@ -97,19 +97,19 @@ class _Formula(Operator):
 
     @property
     def numbers(self) -> tuple[Any, ...]:
-        """What items are calculated with besides their positions, sizes among it."""
+        """What elements are calculated with besides their positions, sizes among it."""
         return ()
 
     def array(self, shape: Shape) -> Array:
-        """The tensor, where all is known, in an element type that holds its items exactly."""
+        """The tensor, where all is known, in an element type that holds its elements exactly."""
         raise NotImplementedError
 
     def item(self, index: Sequence[Any], numbers: Sequence[Any]) -> Any:
-        """The item at a position where something is open."""
+        """The element at a position where something is open."""
         raise NotImplementedError
 
 
-_MOST_EXACT = 1 << 61
+_MAX_EXACT = 1 << 61
 """Numerators of fractions that are calculated with in 64 bits are less than this."""
 
 
@@ -118,7 +118,7 @@ class Arange(_Formula):
     """`(start + i * step) / unit` for each `i`, as long as that is before `limit / unit`. `numpy.arange`, ONNX `Range`.
 
     Attributes:
-        start, limit, step: all integers where one is an open size.
+        start, limit, step: all integers where one is a dynamic size.
         unit: of reals that are fractions of integers: half of these for 2.
     """
 
@@ -133,12 +133,12 @@ class Arange(_Formula):
     def of(
         cls, start: Number | Quotient, limit: Number | Quotient, step: Number | Quotient, dtype: str
     ) -> Arange | None:
-        """The range of numbers of any kind, with reals as fractions of integers where something is an open size.
+        """The range of numbers of any kind, with reals as fractions of integers where something is a dynamic size.
 
         None where these fractions do not fit 64 bits.
 
         Raises:
-            CompileError: a number beside an open size is infinite or NaN.
+            CompileError: a number beside a dynamic size is infinite or NaN.
         """
         numbers = start, limit, step
         if all(isinstance(number, int | float) for number in numbers):
@@ -148,7 +148,7 @@ class Arange(_Formula):
         parts = [Quotient(*n.as_integer_ratio()) if isinstance(n, float) else quotient(n) for n in numbers]
         unit = math.lcm(*(part.below for part in parts))
         first, last, each = (part.above * (unit // part.below) for part in parts)
-        if max(abs(bound) for part in (first, last, each) for bound in bounds(part)) >= _MOST_EXACT:
+        if max(abs(bound) for part in (first, last, each) for bound in bounds(part)) >= _MAX_EXACT:
             return None
         return cls(first, last, each, dtype, unit)
 
@@ -229,38 +229,38 @@ class Eye(_Formula):
 
 @dataclass(frozen=True, eq=False)
 class SizeValues(_Formula):
-    """A tensor whose items are numbers and sizes.
+    """A tensor whose elements are numbers and sizes.
 
     Attributes:
-        items: an array of objects: numbers and `Size`s.
+        elements: an array of objects: numbers and `Size`s.
         dtype: an integer type.
     """
 
-    items: npt.NDArray[np.object_]
+    elements: npt.NDArray[np.object_]
     dtype: str
     name: ClassVar[str] = "sizes"
 
     def shape(self) -> Shape:
         """That of the array."""
-        return self.items.shape
+        return self.elements.shape
 
     @property
     def numbers(self) -> tuple[Any, ...]:
-        return tuple(self.items.reshape(-1).tolist())
+        return tuple(self.elements.reshape(-1).tolist())
 
     def array(self, shape: Shape) -> Array:
-        return self.items
+        return self.elements
 
     def item(self, index: Sequence[Any], numbers: Sequence[Any]) -> Any:
         """Halves are chosen between, so that the expression is as deep as the count has digits."""
-        place: Any = expression(0)
+        position: Any = expression(0)
         for axis, number in enumerate(index):
-            place += number * math.prod(self.shape()[axis + 1 :])
+            position += number * math.prod(self.shape()[axis + 1 :])
 
         def one_of(first: int, last: int) -> Any:
             if last - first == 1:
                 return numbers[first]
             middle = (first + last) // 2
-            return tirx.Select(place < middle, one_of(first, middle), one_of(middle, last))
+            return tirx.Select(position < middle, one_of(first, middle), one_of(middle, last))
 
         return one_of(0, len(numbers))

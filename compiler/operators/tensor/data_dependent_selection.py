@@ -1,7 +1,7 @@
-"""What the data select: how many items there are is known after a run of the kernel that counts them.
+"""What the data select: how many elements there are is known after a run of the kernel that counts them.
 
-A kernel finds the items, in room for as many as there may be, and their number; then a computation takes the first of
-them, `n = counted(at, number, limit, name)`, in the shape that the result has.
+A kernel finds the elements, in room for as many as there may be, and their number; then a computation takes the first
+of them, `n = counted(at, number, limit, name)`, in the shape that the result has.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from nnefc.operators.base import Emitter, Operand, Operator, dtype_of, is_empty,
 from nnefc.operators.dtypes import is_float
 from nnefc.operators.math.functions import truth
 from nnefc.operators.statements import T, looped
-from nnefc.operators.tensor.data_dependent_sizes import counted
+from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.shape import Reshape, Transpose
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import Dimension, expression, is_known, least
+from nnefc.symbolic.dims import Dimension, expression, is_known, minimum
 
 __all__ = ["Compress", "NonZero", "Unique", "first_of"]
 
-_MOST_PASSES = 31
-"""Of a sort by merging: tensors have fewer than 2^31 items."""
+_MAX_PASSES = 31
+"""Of a sort by merging: tensors have fewer than 2^31 elements."""
 
 
-def first_of(at: Emitter, items: Operand, count: Dimension) -> relax.Expr:
-    """The first items along the first dimension."""
-    shape = (count, *shape_of(items)[1:])
-    return at.emit(at.elements(shape, lambda tensors, index: tensors[0](*index), items, name="first"))
+def first_of(at: Emitter, elements: Operand, count: Dimension) -> relax.Expr:
+    """The first elements along the first dimension."""
+    shape = (count, *shape_of(elements)[1:])
+    return at.emit(at.elements(shape, lambda tensors, index: tensors[0](*index), elements, name="first"))
 
 
 def _int64(value: int) -> tirx.Expr:
@@ -41,33 +41,33 @@ def _int64(value: int) -> tirx.Expr:
 
 
 def _positions(at: Emitter, x: Operand, limit: Dimension, name: str) -> Operand:
-    """The positions `[n]` of the items of a flat tensor that are not zero, of the first `limit` items; int64.
+    """The positions `[n]` of the elements of a flat tensor that are not zero, of the first `limit` elements; int64.
 
     Whoever asks again for those of one tensor gets the same ones, so that their sizes are known to be equal.
     """
     if isinstance(x, np.ndarray) and is_known(limit):
         return np.flatnonzero(x[:limit]).astype(np.int64)
-    (items,), places = shape_of(x), at.frames[-1].places
+    (elements,), positions = shape_of(x), at.frames[-1].positions
     key = at.expr(x), limit, tuple(at.chosen_by)
-    if key in places:
-        return places[key]
+    if key in positions:
+        return positions[key]
 
     def write(source: Any, found: Any, count: Any) -> None:
         count[0] = _int64(0)
-        with T.serial(0, expression(limit)) as place, T.If(truth(source[place])), T.Then():
-            found[count[0]] = place
+        with T.serial(0, expression(limit)) as position, T.If(truth(source[position])), T.Then():
+            found[count[0]] = position
             count[0] = count[0] + 1
 
-    found, count = looped(at, write, [x], [((items,), "int64"), ((1,), "int64")], name)
-    places[key] = first_of(at, found, counted(at, at.expr(count), limit, name))
-    return places[key]
+    found, count = looped(at, write, [x], [((elements,), "int64"), ((1,), "int64")], name)
+    positions[key] = first_of(at, found, data_dependent_size(at, at.expr(count), limit, name))
+    return positions[key]
 
 
 @dataclass(frozen=True)
 class NonZero(Operator):
-    """The places of the items that are not zero, `[rank, n]` int64, in row-major order. ONNX `NonZero`.
+    """The places of the elements that are not zero, `[rank, n]` int64, in row-major order. ONNX `NonZero`.
 
-    A tensor without dimensions has one place, of rank 1.
+    A tensor without dimensions has one position, of rank 1.
     """
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
@@ -78,25 +78,25 @@ class NonZero(Operator):
         found = _positions(at, flat, math.prod(shape), "nonzero")
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
-        def places(found: te.Tensor, *given: tirx.Expr) -> te.Tensor:
+        def positions(found: te.Tensor, *given: tirx.Expr) -> te.Tensor:
             sizes, strides = given[: len(shape)], given[len(shape) :]
 
-            def place(axis: tirx.Var, item: tirx.Var) -> tirx.Expr:
+            def position(axis: tirx.Var, element: tirx.Var) -> tirx.Expr:
                 made = _int64(0)
                 for number, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
-                    along = tirx.floormod(tirx.floordiv(found(item), stride), size)
+                    along = tirx.floormod(tirx.floordiv(found(element), stride), size)
                     made = tirx.Select(axis == number, along, made)
                 return made
 
-            return te.compute((len(shape), *found.shape), place, name="places")
+            return te.compute((len(shape), *found.shape), position, name="places")
 
         numbers = map(expression, (*shape, *strides))
-        return at.emit(call_te(at.builder, places, found, *numbers, name="places"))
+        return at.emit(call_te(at.builder, positions, found, *numbers, name="places"))
 
 
 @dataclass(frozen=True)
 class Compress(Operator):
-    """The items along a dimension for which a condition holds; those beyond the condition's end are left out.
+    """The elements along a dimension for which a condition holds; those beyond the condition's end are left out.
 
     Attributes:
         axis: the dimension.
@@ -105,22 +105,23 @@ class Compress(Operator):
     axis: int
 
     def lower(self, at: Emitter, x: Operand, condition: Operand) -> Operand:
-        """`condition`: `[items]` bool."""
+        """`condition`: `[elements]` bool."""
         size, (given,) = shape_of(x)[self.axis], shape_of(condition)
-        kept = _positions(at, condition, least(given, size), "compress")
+        kept = _positions(at, condition, minimum(given, size), "compress")
         return Gather(self.axis, "clip").lower(at, x, kept)
 
 
 @dataclass(frozen=True)
 class Unique(Operator):
-    """The different items along a dimension; where each occurs first, which one each item is, how often each occurs.
+    """The different elements along a dimension; where each occurs first, which one each element is, how often each
+    occurs.
 
-    `numpy.unique`, ONNX `Unique`. All but the items are int64: `[n]`, `[items]`, `[n]`.
+    `numpy.unique`, ONNX `Unique`. All but the elements are int64: `[n]`, `[elements]`, `[n]`.
 
     Attributes:
-        axis: the dimension; None takes all items of the tensor, as one dimension.
-        in_order: whether the items are sorted, by their elements in row-major order and NaN last; else they are in the
-            order in which they occur.
+        axis: the dimension; None takes all elements of the tensor, as one dimension.
+        in_order: whether the elements are sorted, by their elements in row-major order and NaN last; else they are in
+            the order in which they occur.
         is_text: whether elements that are int64 are handles of strings.
     """
 
@@ -139,21 +140,21 @@ class Unique(Operator):
         lines = at.apply(Transpose(order), x)
         count, width = shape_of(lines)[0], math.prod(shape_of(lines)[1:])
         if is_empty((count, width)):
-            raise CompileError(f"a tensor of the shape {list(shape_of(x))} has no items to tell apart")
+            raise CompileError(f"a tensor of the shape {list(shape_of(x))} has no elements to tell apart")
         first, which, often, number = self._groups(at, at.apply(Reshape((count, width)), lines))
-        groups = counted(at, at.expr(number), count, "unique")
+        groups = data_dependent_size(at, at.expr(number), count, "unique")
         first = first_of(at, first, groups)
         return Gather(axis, "clip").lower(at, x, first), first, which, first_of(at, often, groups)
 
     def _known(self, x: np.ndarray) -> tuple[Operand, ...]:
-        items, first, which, often = np.unique(
+        elements, first, which, often = np.unique(
             x, return_index=True, return_inverse=True, return_counts=True, axis=self.axis
         )
         if not self.in_order:
             order = np.argsort(first)
-            items, which = np.take(items, order, self.axis or 0), np.argsort(order)[which.reshape(-1)]
+            elements, which = np.take(elements, order, self.axis or 0), np.argsort(order)[which.reshape(-1)]
             first, often = first[order], often[order]
-        return items, *(part.reshape(-1).astype(np.int64) for part in (first, which, often))
+        return elements, *(part.reshape(-1).astype(np.int64) for part in (first, which, often))
 
     def _groups(self, at: Emitter, lines: Operand) -> tuple[Operand, ...]:
         """For lines `[m, w]`: `first`, `which`, `often`, all `[m]`, and how many of them are filled, `[1]`."""
@@ -163,15 +164,15 @@ class Unique(Operator):
         def write(x: Any, first: Any, which: Any, often: Any, groups: Any, order: Any, other: Any, state: Any) -> None:
             _sort(x, order, other, state, m, w, dtype)
             groups[0] = _int64(0)
-            with T.serial(0, m) as place:
+            with T.serial(0, m) as position:
                 state[0] = _int64(1)
-                with T.If(place > 0), T.Then():
-                    _compare(x, order[place - 1], order[place], state, w, dtype)
+                with T.If(position > 0), T.Then():
+                    _compare(x, order[position - 1], order[position], state, w, dtype)
                 with T.If(state[0] != 0), T.Then():
-                    first[groups[0]] = order[place]
+                    first[groups[0]] = order[position]
                     often[groups[0]] = _int64(0)
                     groups[0] = groups[0] + 1
-                which[order[place]] = groups[0] - 1
+                which[order[position]] = groups[0] - 1
                 often[groups[0] - 1] = often[groups[0] - 1] + 1
             if not self.in_order:
                 _in_order_of_occurrence(first, which, often, groups, order, other, state, m)
@@ -201,14 +202,14 @@ def _sort(x: Any, order: Any, other: Any, state: Any, count: Any, width: Any, dt
 
     Runs of 1, 2, 4, … lines are merged; `state[1]` and `state[2]` count what is taken of the two.
     """
-    with T.serial(0, count) as place:
-        order[place] = place
-    with T.serial(0, _MOST_PASSES) as step, T.If(tirx.shift_left(_int64(1), step.astype("int64")) < count), T.Then():
+    with T.serial(0, count) as position:
+        order[position] = position
+    with T.serial(0, _MAX_PASSES) as step, T.If(tirx.shift_left(_int64(1), step.astype("int64")) < count), T.Then():
         run = tirx.shift_left(_int64(1), step.astype("int64"))
-        with T.serial(0, count) as place:
-            start = tirx.floordiv(place, 2 * run) * (2 * run)
+        with T.serial(0, count) as position:
+            start = tirx.floordiv(position, 2 * run) * (2 * run)
             middle, end = tirx.min(start + run, count), tirx.min(start + 2 * run, count)
-            with T.If(place == start), T.Then():
+            with T.If(position == start), T.Then():
                 state[1] = start
                 state[2] = middle
             state[0] = tirx.Select(state[1] < middle, _int64(-1), _int64(1))
@@ -216,27 +217,27 @@ def _sort(x: Any, order: Any, other: Any, state: Any, count: Any, width: Any, dt
                 _compare(x, order[state[1]], order[state[2]], state, width, dtype)
             with T.If(state[0] <= 0):
                 with T.Then():
-                    other[place] = order[state[1]]
+                    other[position] = order[state[1]]
                     state[1] = state[1] + 1
                 with T.Else():
-                    other[place] = order[state[2]]
+                    other[position] = order[state[2]]
                     state[2] = state[2] + 1
-        with T.serial(0, count) as place:
-            order[place] = other[place]
+        with T.serial(0, count) as position:
+            order[position] = other[position]
 
 
 def _in_order_of_occurrence(
     first: Any, which: Any, often: Any, groups: Any, order: Any, other: Any, state: Any, count: Any
 ) -> None:
-    """Number the groups anew, by where they occur first: `order[old]` is the new number."""
+    """Number the groups again, by where they occur first: `order[old]` is the new number."""
     state[0] = _int64(0)
-    with T.serial(0, count) as place, T.If(first[which[place]] == place), T.Then():
-        order[which[place]] = state[0]
+    with T.serial(0, count) as position, T.If(first[which[position]] == position), T.Then():
+        order[which[position]] = state[0]
         state[0] = state[0] + 1
     for values in (first, often):
         with T.serial(0, groups[0]) as group:
             other[order[group]] = values[group]
         with T.serial(0, groups[0]) as group:
             values[group] = other[group]
-    with T.serial(0, count) as place:
-        which[place] = order[which[place]]
+    with T.serial(0, count) as position:
+        which[position] = order[which[position]]

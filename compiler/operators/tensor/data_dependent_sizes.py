@@ -1,4 +1,4 @@
-"""Sizes that only the data tell: a kernel computes the size, and what follows has variables of it in its shapes.
+"""Data-dependent sizes: a kernel computes the size, and what follows has variables of it in its shapes.
 
     n = counted(at, number, limit, "nonzero")       at most `limit`: memory is laid out for that before the run
     n = counted(at, number, None, "range")          without a limit: memory is laid out in the run, when n is known
@@ -16,30 +16,30 @@ from typing import Any, Literal, TypeAlias
 from tvm import relax, te, tirx
 
 from nnefc.ir.kernel_calls import call_te
-from nnefc.ir.network import Count
+from nnefc.ir.network import DataDependentSize
 from nnefc.operators.base import Emitter, rank_of
 from nnefc.operators.statements import T, looped, report
 from nnefc.symbolic.dims import (
     Dimension,
-    OpenSize,
+    DynamicSize,
     Range,
     Size,
-    also_counted,
+    add_data_dependent_dim,
     bounds,
     dimension,
+    dynamic_variables,
     expression,
     is_known,
-    least,
-    open_variables,
+    minimum,
+    size_hint,
     substituted,
-    typical,
     variables,
     widest,
 )
 from nnefc.symbolic.formulas import size_of
-from nnefc.symbolic.refinement import Narrowing
+from nnefc.symbolic.refinement import Refinement
 
-__all__ = ["Beyond", "before_the_run", "counted", "new_count", "not_empty", "one_of"]
+__all__ = ["Beyond", "before_the_run", "data_dependent_size", "new_count", "not_empty", "one_of"]
 
 Beyond: TypeAlias = Literal["nearest", "from the end", "error"]
 """Values beyond a limit: the nearest one counts; negative ones count from the limit on, as positions do, and then the
@@ -49,14 +49,14 @@ _LIKELY = 256
 """For estimates, a size without a limit."""
 
 
-def counted(
+def data_dependent_size(
     at: Emitter, value: relax.Expr, limit: Dimension | None, name: str, beyond: Beyond = "nearest"
 ) -> Dimension:
-    """A size that only the data tell: the value of a tensor of one integer. In a body, of one run of the body.
+    """A data-dependent size: the value of a tensor of one integer. In a body, of one run of the body.
 
     Args:
         at: where it is computed.
-        value: a tensor of one item.
+        value: a tensor of one element.
         limit: what the size is at most. None if there is no limit: values of more than `LARGEST`, and negative ones,
             fail the run.
         name: of the variable that stands for it; a number is added if there is such a variable.
@@ -64,19 +64,19 @@ def counted(
     """
     value = _where_run(at, value)
     name = _unused(at, name)
-    own = OpenSize(0, likely=_LIKELY)
+    own = DynamicSize(0, likely=_LIKELY)
     if limit is not None:
         limit = before_the_run(at, limit)
-        own = OpenSize(0, max(bounds(limit)[1], 0))
+        own = DynamicSize(0, max(bounds(limit)[1], 0))
         value = (_refused if beyond == "error" else _clipped)(at, value, limit, name, beyond)
     given = at.ranges.pop(name, own)
     same, size = (name, given) if at.narrowing is None else at.narrowing.of(name, given)
     if at.narrowing is not None and (same != name or name in at.narrowing.computed):
         return _checked(at, value, name, _size_named(at.narrowing, same))
     if limit is not None and (same, size) == (name, own):
-        return _noted(at, value, Count.up_to(limit, tirx.Var(name, "int64")))
-    if size.values.least == size.values.most:
-        return _checked(at, value, name, size.values.least * size.multiple)
+        return _noted(at, value, DataDependentSize.up_to(limit, tirx.Var(name, "int64")))
+    if size.values.minimum == size.values.maximum:
+        return _checked(at, value, name, size.values.minimum * size.multiple)
     return _in_range(at, value, name, size, limit)
 
 
@@ -86,16 +86,16 @@ def before_the_run(at: Emitter, limit: Dimension) -> Dimension:
     return widest(limit, {each.var: each.limit for each in around if each.limit is not None})
 
 
-def new_count(name: str, limit: Dimension | None, values: Range | None = None) -> Count:
+def new_count(name: str, limit: Dimension | None, values: Range | None = None) -> DataDependentSize:
     """A size that a tensor will have: up to a limit, one that is known before the run; or in a range."""
-    taken = {str(var.name) for var in open_variables()}
+    taken = {str(var.name) for var in dynamic_variables()}
     var = tirx.Var(next(each for n in counting() if (each := f"{name}{n or ''}") not in taken), "int64")
     if limit is not None:
-        made = Count.up_to(limit, var)
+        made = DataDependentSize.up_to(limit, var)
     else:
         assert values is not None
-        made = Count(var, None, values)
-    also_counted(var, made.values, has_limit=limit is not None)
+        made = DataDependentSize(var, None, values)
+    add_data_dependent_dim(var, made.values, has_limit=limit is not None)
     return made
 
 
@@ -114,52 +114,52 @@ def _where_run(at: Emitter, value: relax.Expr) -> relax.Expr:
 
 def _unused(at: Emitter, name: str) -> str:
     """The name, with a number if it is taken; the same one each time that a network is built."""
-    taken = {str(var.name) for var in open_variables()} | at.count_names
+    taken = {str(var.name) for var in dynamic_variables()} | at.count_names
     found = next(each for number in counting() if (each := f"{name}{number or ''}") not in taken)
     at.count_names.add(found)
     return found
 
 
-def _noted(at: Emitter, value: relax.Expr, made: Count) -> Dimension:
-    """The variable of a size whose value, divided by its multiple, is the item of a tensor."""
-    also_counted(made.var, made.values, has_limit=made.limit is not None)
+def _noted(at: Emitter, value: relax.Expr, made: DataDependentSize) -> Dimension:
+    """The variable of a size whose value, divided by its multiple, is the element of a tensor."""
+    add_data_dependent_dim(made.var, made.values, has_limit=made.limit is not None)
     at.counts[made] = value
     return Size(made.var) * made.values.multiple
 
 
-def _in_range(at: Emitter, value: relax.Expr, name: str, size: OpenSize, limit: Dimension | None) -> Dimension:
+def _in_range(at: Emitter, value: relax.Expr, name: str, size: DynamicSize, limit: Dimension | None) -> Dimension:
     """A size that must be in a range, and a multiple of a number."""
     values, multiple = size.values, size.multiple
-    low, high = values.least * multiple, values.most * multiple
+    low, high = values.minimum * multiple, values.maximum * multiple
     wanted = f"{low} to {high}" + (f" in multiples of {multiple}" if multiple > 1 else "")
 
-    def write(item: Any, made: Any) -> None:
-        number = item[0].astype("int64")
-        made[0] = tirx.const(values.least, "int64")
+    def write(element: Any, made: Any) -> None:
+        number = element[0].astype("int64")
+        made[0] = tirx.const(values.minimum, "int64")
         with T.If(tirx.all(number >= low, number <= high, tirx.floormod(number, multiple) == 0)):
             with T.Then():
                 made[0] = tirx.floordiv(number, multiple)
             with T.Else():
                 report(f"the data ask for a size '{name}' that the network does not take: it takes {wanted}")
 
-    if size.most is not None:  # a user's, or that of the operator
-        limit = values.most if limit is None else least(limit // multiple, values.most)
+    if size.maximum is not None:  # a user's, or that of the operator
+        limit = values.maximum if limit is None else minimum(limit // multiple, values.maximum)
     if limit is not None:
-        values = replace(values, typical=max(values.least, min(values.most, typical(limit))))
+        values = replace(values, size_hint=max(values.minimum, min(values.maximum, size_hint(limit))))
     (made,) = looped(at, write, [value], [((1,), "int64")], "count")  # no reshape behind it, which would be no step
-    return _noted(at, at.expr(made), Count(tirx.Var(name, "int64"), limit, values))
+    return _noted(at, at.expr(made), DataDependentSize(tirx.Var(name, "int64"), limit, values))
 
 
 def _checked(at: Emitter, value: relax.Expr, name: str, size: Dimension) -> Dimension:
     """A size that must be another one, or a number."""
 
-    def write(item: Any, made: Any) -> None:
+    def write(element: Any, made: Any) -> None:
         made[0] = tirx.const(0, "int64")
-        with T.If(item[0].astype("int64") != expression(size)), T.Then():
+        with T.If(element[0].astype("int64") != expression(size)), T.Then():
             report(f"the data ask for a size '{name}' that is not {size}, but the network's operators need it to be")
 
     (made,) = looped(at, write, [value], [((1,), "int64")], "check")
-    _noted(at, at.expr(made), Count.up_to(0, tirx.Var(f"check_{name}", "int64")))
+    _noted(at, at.expr(made), DataDependentSize.up_to(0, tirx.Var(f"check_{name}", "int64")))
     return size
 
 
@@ -172,40 +172,40 @@ def one_of(at: Emitter, size: Dimension, sizes: tuple[Dimension, ...], name: str
             report(f"the data ask for a size '{name}' that is not {' or '.join(map(str, sizes))}")
 
     (made,) = looped(at, write, [], [((1,), "int64")], "check")
-    _noted(at, at.expr(made), Count.up_to(0, tirx.Var(f"check_{_unused(at, name)}", "int64")))
+    _noted(at, at.expr(made), DataDependentSize.up_to(0, tirx.Var(f"check_{_unused(at, name)}", "int64")))
 
 
-def not_empty(at: Emitter, size: Dimension, items: Dimension, operator: str) -> None:
-    """Let a run fail, in `operator`'s name, in which so many items are taken of a dimension that has none: nothing is
-    read then, not even what is nearest.
+def not_empty(at: Emitter, size: Dimension, elements: Dimension, operator: str) -> None:
+    """Let a run fail, in `operator`'s name, in which so many elements are taken of a dimension that has none: nothing
+    is read then, not even what is nearest.
     """
-    if bounds(size)[0] > 0 or (is_known(items) and items == 0):
+    if bounds(size)[0] > 0 or (is_known(elements) and elements == 0):
         return
 
     def write(made: Any) -> None:
         made[0] = tirx.const(0, "int64")
-        with T.If(tirx.all(expression(size) < 1, expression(items) > 0)), T.Then():
+        with T.If(tirx.all(expression(size) < 1, expression(elements) > 0)), T.Then():
             report(f"{operator}: there is nothing to take from a dimension of size 0")
 
     (made,) = looped(at, write, [], [((1,), "int64")], "check")
-    _noted(at, at.expr(made), Count.up_to(0, tirx.Var(f"check_{_unused(at, 'items')}", "int64")))
+    _noted(at, at.expr(made), DataDependentSize.up_to(0, tirx.Var(f"check_{_unused(at, 'items')}", "int64")))
 
 
-def _size_named(narrowing: Narrowing, name: str) -> Dimension:
-    """The open dimension, the size that only the data tell, or what follows from such, of a name."""
+def _size_named(narrowing: Refinement, name: str) -> Dimension:
+    """The dynamic dimension, the data-dependent size, or what follows from such, of a name."""
     if name in narrowing.computed:
         return size_of(narrowing.computed[name], lambda part: _size_named(narrowing, part))
-    name, size = narrowing.of(name, OpenSize())
-    if size.values.least == size.values.most:
-        return size.values.least * size.multiple
-    return Size(next(var for var in open_variables() if str(var.name) == name)) * size.multiple
+    name, size = narrowing.of(name, DynamicSize())
+    if size.values.minimum == size.values.maximum:
+        return size.values.minimum * size.multiple
+    return Size(next(var for var in dynamic_variables() if str(var.name) == name)) * size.multiple
 
 
 def _refused(at: Emitter, value: relax.Expr, limit: Dimension, name: str, _beyond: Beyond) -> relax.Expr:
-    """The item of a tensor; a run in which it is not from 0 to a limit fails."""
+    """The element of a tensor; a run in which it is not from 0 to a limit fails."""
 
-    def write(item: Any, made: Any) -> None:
-        number = item[0].astype("int64")
+    def write(element: Any, made: Any) -> None:
+        number = element[0].astype("int64")
         made[0] = tirx.const(0, "int64")
         with T.If(tirx.all(number >= 0, number <= expression(limit))):
             with T.Then():
@@ -218,15 +218,15 @@ def _refused(at: Emitter, value: relax.Expr, limit: Dimension, name: str, _beyon
 
 
 def _clipped(at: Emitter, value: relax.Expr, limit: Dimension, _name: str, beyond: Beyond) -> relax.Expr:
-    """The item of a tensor, or what is nearest to it from 0 to a limit."""
+    """The element of a tensor, or what is nearest to it from 0 to a limit."""
     zeros = [0] * rank_of(value)
-    most, used = expression(limit), variables(expression(limit))
+    maximum, used = expression(limit), variables(expression(limit))
 
     def clipped(tensor: te.Tensor, *sizes: tirx.Var) -> te.Tensor:
-        here = expression(substituted(dimension(most), dict(zip(used, map(dimension, sizes), strict=True))))
-        item = tensor(*zeros).astype("int64")
+        here = expression(substituted(dimension(maximum), dict(zip(used, map(dimension, sizes), strict=True))))
+        element = tensor(*zeros).astype("int64")
         if beyond == "from the end":
-            item = tirx.Select(item < 0, item + here, item)
-        return te.compute((), lambda: tirx.max(tirx.min(item, here), 0), name="count")
+            element = tirx.Select(element < 0, element + here, element)
+        return te.compute((), lambda: tirx.max(tirx.min(element, here), 0), name="count")
 
     return at.emit(call_te(at.builder, clipped, value, *used, name="count"))

@@ -1,4 +1,4 @@
-"""Items at positions that come from data: the gather family, and what is made of positions."""
+"""Elements at positions that come from data: the gather family, and what is made of positions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nnefc.operators.statements import T, looped, report
 from nnefc.operators.tensor.data_dependent_sizes import not_empty
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, bounds, expression, is_known, may_exceed
-from nnefc.symbolic.unification import agree, agree_all, covers
+from nnefc.symbolic.unification import covers, unify_dims, unify_shapes
 
 __all__ = [
     "AdvancedIndex",
@@ -67,7 +67,7 @@ def from_the_front(indices: Array, size: int, outside: Outside = "error") -> Arr
 
 
 def _positions(at: Emitter, indices: Array, sizes: Shape, operator: str) -> Operand:
-    """Indices known at compile time as positions, computed if they count from the end of an open size; `sizes` cycle.
+    """Indices known at compile time as positions, computed if they count from the end of a dynamic size; `sizes` cycle.
 
     They are wrapped by :func:`from_the_front` where that knows the size, and in range unless only the data tell it: the
     run looks then, in `operator`'s name.
@@ -78,10 +78,10 @@ def _positions(at: Emitter, indices: Array, sizes: Shape, operator: str) -> Oper
     if not (indices < 0).any():
         return indices
 
-    def element(tensors: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
-        index, size = tensors[0](*place), expression(sizes[-1])
+    def element(tensors: tuple[te.Tensor, ...], position: tuple[tirx.Var, ...]) -> tirx.Expr:
+        index, size = tensors[0](*position), expression(sizes[-1])
         for part, other in enumerate(sizes[:-1]):
-            size = tirx.Select(place[-1] == part, expression(other), size)
+            size = tirx.Select(position[-1] == part, expression(other), size)
         return tirx.Select(index < _like(index, 0), index + size.astype(str(index.ty)), index)
 
     return at.emit(at.elements(indices.shape, element, indices, name="positions"))
@@ -119,11 +119,11 @@ def _checked(at: Emitter, indices: Operand, sizes: Shape, operator: str) -> Oper
     def write(source: Any, out: Any) -> None:
         with T.serial(0, count // len(sizes)) as i:
             for part, size in enumerate(sizes):
-                place = i * len(sizes) + part
-                index = source[place]
+                position = i * len(sizes) + part
+                index = source[position]
                 with T.If(tirx.any(index < _of_type(-size, dtype), index >= _of_type(size, dtype))), T.Then():
                     report(message)
-                out[place] = _wrapped(index, size)
+                out[position] = _wrapped(index, size)
 
     return looped(at, write, [indices], [(shape_of(indices), dtype)], "check_indices")[0]
 
@@ -202,16 +202,16 @@ class GatherElements(Operator):
         elif not clips:
             indices = _checked(at, indices, (size,), "GatherElements")
 
-        def element(tensors: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
-            index = tensors[1](*place)
+        def element(tensors: tuple[te.Tensor, ...], position: tuple[tirx.Var, ...]) -> tirx.Expr:
+            index = tensors[1](*position)
             if clips:
                 index = tirx.max(tirx.min(index, _like(index, size - 1)), _like(index, 0))
-            return tensors[0](*place[: self.axis], index, *place[self.axis + 1 :])
+            return tensors[0](*position[: self.axis], index, *position[self.axis + 1 :])
 
         return at.elements(shape, element, x, indices, name="gather_elements")
 
 
-def tuple_length(size: Dimension, most: int, wanted: int | None = None) -> int:
+def tuple_length(size: Dimension, maximum: int, wanted: int | None = None) -> int:
     """The number of indices in a tuple: the size of the last dimension of the indices of `GatherND` and `ScatterND`.
 
     Args:
@@ -221,25 +221,26 @@ def tuple_length(size: Dimension, most: int, wanted: int | None = None) -> int:
 
     Raises:
         CompileError: no such length fits, or several do: the rank of the result depends on it.
-        Narrowed: one length fits, and open dimensions that are narrowed give it.
+        Narrowed: one length fits, and dynamic dimensions that are narrowed give it.
     """
-    least, greatest = (max(1, bounds(size)[0]), min(most, bounds(size)[1])) if wanted is None else (wanted, wanted)
-    if not 1 <= least <= greatest <= most:
-        raise CompileError(f"indices of {size} items do not fit {most} dimensions")
-    if least < greatest:
+    minimum, greatest = (max(1, bounds(size)[0]), min(maximum, bounds(size)[1])) if wanted is None else (wanted, wanted)
+    if not 1 <= minimum <= greatest <= maximum:
+        raise CompileError(f"indices of {size} elements do not fit {maximum} dimensions")
+    if minimum < greatest:
         raise CompileError(
-            f"indices of {size} items select among {most} dimensions: how many items decides the rank of the result, "
+            f"indices of {size} elements select among {maximum} dimensions: how many elements decides the rank "
+            f"of the result, "
             "and it is not known at compile time",
-            hint=f"fix it: --shape {size}={greatest}, or another number from {least} to {greatest}",
+            hint=f"fix it: --shape {size}={greatest}, or another number from {minimum} to {greatest}",
         )
-    if not agree(size, least):
-        raise CompileError(f"indices of {size} items are not the {least} that the result's rank asks for")
-    return least
+    if not unify_dims(size, minimum):
+        raise CompileError(f"indices of {size} elements are not the {minimum} that the result's rank asks for")
+    return minimum
 
 
 @dataclass(frozen=True)
 class GatherND(Operator):
-    """The items, or slices, at tuples of indices: `result[i] = x[indices[i, 0], indices[i, 1], …]`. ONNX `GatherND`.
+    """The elements, or slices, at tuples of indices: `result[i] = x[indices[i, 0], indices[i, 1], …]`. ONNX `GatherND`.
 
     Attributes:
         batch: how many leading dimensions both tensors share.
@@ -253,7 +254,7 @@ class GatherND(Operator):
     def shape(self, x: Shape, indices: Shape) -> Shape:
         """The dimensions of the indices but the last, then those that they do not index."""
         batch = self.batch
-        if not indices or not 0 <= batch < min(len(x), len(indices)) or not agree_all(x[:batch], indices[:batch]):
+        if not indices or not 0 <= batch < min(len(x), len(indices)) or not unify_shapes(x[:batch], indices[:batch]):
             raise CompileError(f"the indices {list(indices)} and the input {list(x)} do not share {batch} dimensions")
         depth = tuple_length(indices[-1], len(x) - batch, self.depth)
         return check_size((*indices[:-1], *x[batch + depth :]))
@@ -271,9 +272,9 @@ class GatherND(Operator):
         check = _positions if isinstance(indices, np.ndarray) else _checked
         indices = check(at, indices, sizes, "GatherND")
 
-        def element(tensors: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
-            index = [tensors[1](*place[:outer], part) for part in range(depth)]
-            return tensors[0](*place[:batch], *index, *place[outer:])
+        def element(tensors: tuple[te.Tensor, ...], position: tuple[tirx.Var, ...]) -> tirx.Expr:
+            index = [tensors[1](*position[:outer], part) for part in range(depth)]
+            return tensors[0](*position[:batch], *index, *position[outer:])
 
         return at.elements(shape, element, x, indices, name="gather_nd")
 
@@ -282,7 +283,7 @@ class GatherND(Operator):
 class AdvancedIndex(Operator):
     """`x[a, :, b, …]` of NumPy and PyTorch, with tensors of integers that broadcast together.
 
-    What they select takes the place of the first one's dimension if the dimensions stand side by side, else it comes
+    What they select replaces the first one's dimension if the dimensions stand side by side, else it comes
     first. Negative indices count from the end; one that is out of range reads the nearest position.
 
     Attributes:
@@ -316,13 +317,13 @@ class AdvancedIndex(Operator):
         for axis in self.axes:
             not_empty(at, sizes[axis], math.prod(shape), "index")
 
-        def element(tensors: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
-            rest, own = iter((*place[:first], *place[end:])), place[first:end]
+        def element(tensors: tuple[te.Tensor, ...], position: tuple[tirx.Var, ...]) -> tirx.Expr:
+            tail, own = iter((*position[:first], *position[end:])), position[first:end]
             chosen = {}
             for axis, index, tensor in zip(self.axes, indices, tensors[1:], strict=True):
                 dims = zip(shape_of(index), own[len(own) - rank_of(index) :], strict=True)
                 chosen[axis] = _wrapped(tensor(*(0 if n == 1 else i for n, i in dims)).astype("int64"), sizes[axis])
-            return tensors[0](*(chosen[axis] if axis in chosen else next(rest) for axis in range(len(sizes))))
+            return tensors[0](*(chosen[axis] if axis in chosen else next(tail) for axis in range(len(sizes))))
 
         return at.elements(shape, element, x, *indices, name="index")
 
@@ -350,20 +351,20 @@ class OneHot(Operator):
         if is_empty(shape):
             return zeros(shape, numpy_dtype(dtype_of(values)))
 
-        def element(tensors: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
-            index = tensors[1](*place[: self.axis], *place[self.axis + 1 :]).astype("int64")
+        def element(tensors: tuple[te.Tensor, ...], position: tuple[tirx.Var, ...]) -> tirx.Expr:
+            index = tensors[1](*position[: self.axis], *position[self.axis + 1 :]).astype("int64")
             front = tirx.Select(index < 0, index + _like(index, self.depth), index)
-            return tirx.Select(front == place[self.axis].astype("int64"), tensors[0](1), tensors[0](0))
+            return tirx.Select(front == position[self.axis].astype("int64"), tensors[0](1), tensors[0](0))
 
         return at.elements(shape, element, values, indices, name="one_hot")
 
 
 @dataclass(frozen=True)
 class ReverseSequence(Operator):
-    """The first `lengths[b]` positions in time of each batch item `b` in reverse, the others as they are.
+    """The first `lengths[b]` positions in time of each batch element `b` in reverse, the others as they are.
 
     Attributes:
-        time, batch: the dimensions of time and of batch items.
+        time, batch: the dimensions of time and of batch elements.
     """
 
     time: int
@@ -372,7 +373,7 @@ class ReverseSequence(Operator):
 
     def shape(self, x: Shape, lengths: Shape) -> Shape:
         """That of the first operand."""
-        if len(x) < 2 or not agree_all(lengths, (x[self.batch],)):
+        if len(x) < 2 or not unify_shapes(lengths, (x[self.batch],)):
             raise CompileError(f"{list(lengths)} lengths do not fit the sequences {list(x)}")
         return x
 
@@ -381,10 +382,10 @@ class ReverseSequence(Operator):
         if is_empty(shape):
             return x
 
-        def element(tensors: tuple[te.Tensor, ...], place: tuple[tirx.Var, ...]) -> tirx.Expr:
-            length, t = tensors[1](place[self.batch]), place[self.time].astype("int64")
+        def element(tensors: tuple[te.Tensor, ...], position: tuple[tirx.Var, ...]) -> tirx.Expr:
+            length, t = tensors[1](position[self.batch]), position[self.time].astype("int64")
             source = tirx.Select(t < length, length - 1 - t, t)
             source = tirx.max(tirx.min(source, _like(source, shape[self.time] - 1)), _like(source, 0))
-            return tensors[0](*place[: self.time], source, *place[self.time + 1 :])
+            return tensors[0](*position[: self.time], source, *position[self.time + 1 :])
 
         return at.elements(shape, element, x, lengths, name="reverse_sequence")

@@ -25,13 +25,13 @@ from nnefc.operators.base import (
 from nnefc.operators.nn.window import Padding
 from nnefc.operators.tensor.shape import Slice
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import greatest, is_known, known_less, least, may_exceed
+from nnefc.symbolic.dims import greatest, is_known, known_less, may_exceed, minimum
 
 __all__ = ["PADDING_MODES", "FoldPadding", "Pad"]
 
 PADDING_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
-"""Where positions outside read: a constant, the nearest item, the image mirrored at the border's item or behind it, the
-other end. The names are those of `numpy.pad`."""
+"""Where positions outside read: a constant, the nearest element, the image mirrored at the border's element or behind
+it, the other end. The names are those of `numpy.pad`."""
 
 _NATIVE = frozenset({"float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32"})
 """Types whose constants Relax's padding, which takes a real number, has exactly."""
@@ -83,7 +83,7 @@ class Pad(Operator):
 
     def _check_mode(self, x: Shape) -> None:
         for size, (before, after) in zip(x, self.padding, strict=True):
-            left = size + least(before, 0) + least(after, 0)
+            left = size + minimum(before, 0) + minimum(after, 0)
             if self.mode != "constant" and may_exceed(greatest(before, after), 0) and not may_exceed(left, 0):
                 raise CompileError(f"the padding '{self.mode}' has nothing to repeat in the shape {list(x)}")
 
@@ -107,12 +107,12 @@ _Axis: TypeAlias = tuple[Any, Any, tuple[int, int]]
 
 
 def _moved(axes: Sequence[_Axis]) -> list[Any]:
-    """The same place in the tensor without padding."""
+    """The same position in the tensor without padding."""
     return [i - before for i, _, (before, _) in axes]
 
 
 def _inside(axes: Sequence[_Axis]) -> Any:
-    """Whether a place is one of the tensor's own."""
+    """Whether a position is one of the tensor's own."""
     inside = []
     for i, size, (before, after) in axes:
         inside += [i >= before] if before else []
@@ -120,22 +120,22 @@ def _inside(axes: Sequence[_Axis]) -> Any:
     return tirx.all(*inside)
 
 
-def _source(place: tirx.Expr, size: int, pair: tuple[int, int], mode: str) -> tirx.Expr:
-    """Where the position `place`, which may be outside, reads from."""
+def _source(position: tirx.Expr, size: int, pair: tuple[int, int], mode: str) -> tirx.Expr:
+    """Where the position `position`, which may be outside, reads from."""
     if mode == "edge":
-        return tirx.max(tirx.min(place, size - 1), 0)
+        return tirx.max(tirx.min(position, size - 1), 0)
     if mode == "wrap":
-        return tirx.floormod(place, size)
+        return tirx.floormod(position, size)
     if mode not in ("reflect", "symmetric"):
         raise CompileError(f"there is no padding mode '{mode}'", hint=f"known are {', '.join(PADDING_MODES)}")
-    behind = int(mode == "symmetric")  # the border's own item is repeated
+    behind = int(mode == "symmetric")  # the border's own element is repeated
     if size == 1:
-        return place - place
+        return position - position
     if not may_exceed(greatest(*pair), size - 1 + behind):  # mirrored once on each side
-        below = tirx.Select(place < 0, -place - behind, place)
+        below = tirx.Select(position < 0, -position - behind, position)
         return tirx.Select(below >= size, 2 * (size - 1) + behind - below, below)
     period = 2 * (size - 1 + behind)
-    folded = tirx.floormod(place, period)
+    folded = tirx.floormod(position, period)
     return tirx.min(folded, period - behind - folded)
 
 
@@ -145,7 +145,7 @@ def _cropped(at: Emitter, x: Operand, padding: Padding) -> Operand:
     for axis, (size, (before, after)) in enumerate(zip(shape_of(x), padding, strict=True)):
         if known_less(0, -before) or known_less(0, -after) or not is_known(before, after):
             first = greatest(0, -before)
-            parts[axis] = (first, size - first + least(0, after), 1)
+            parts[axis] = (first, size - first + minimum(0, after), 1)
     cropped: Operand = at.apply(Slice(parts), x)
     return cropped
 
@@ -188,12 +188,12 @@ def _fold_te(axis: int, size: int) -> Callable[[te.Tensor, te.Tensor], te.Tensor
     def fold(x: te.Tensor, sources: te.Tensor) -> te.Tensor:
         padded = te.reduce_axis((0, x.shape[axis]), "padded")
 
-        def item(*index: tirx.Var) -> tirx.Expr:
-            place = (*index[:axis], padded, *index[axis + 1 :])
+        def element(*index: tirx.Var) -> tirx.Expr:
+            position = (*index[:axis], padded, *index[axis + 1 :])
             here = sources(padded) == index[axis].astype("int32")
-            return te.sum(tirx.if_then_else(here, x(*place), tirx.const(0, x.dtype)), axis=padded)
+            return te.sum(tirx.if_then_else(here, x(*position), tirx.const(0, x.dtype)), axis=padded)
 
         shape: Sequence[Any] = (*x.shape[:axis], size, *x.shape[axis + 1 :])
-        return te.compute(shape, item, name="fold_padding")
+        return te.compute(shape, element, name="fold_padding")
 
     return fold

@@ -1,4 +1,4 @@
-"""Items written to positions that come from data. Of several at one position the last stays, or all are combined.
+"""Elements written to positions that come from data. Of several at one position the last stays, or all are combined.
 
 A scatter copies the data, then writes the updates in order. Lines along the dimension are independent of each other.
 """
@@ -19,7 +19,7 @@ from nnefc.operators.math.functions import FUNCTIONS
 from nnefc.operators.statements import T, columns, each, looped, report
 from nnefc.operators.tensor.indexing import from_the_front, tuples_from_the_front
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.unification import agree, agree_all, covers
+from nnefc.symbolic.unification import covers, unify_dims, unify_shapes
 
 __all__ = ["ScatterElements", "ScatterND", "TensorScatter"]
 
@@ -62,15 +62,15 @@ class _Scatter(Operator):
         """Refuse shapes that do not fit each other."""
         raise NotImplementedError
 
-    def store(self, out: Any, place: Any, update: Any, inside: Sequence[Any]) -> None:
-        """Combine what is at a place with an update if that is inside; else the run fails."""
-        value = _COMBINE[self.reduction](out[place], update)
+    def store(self, out: Any, position: Any, update: Any, inside: Sequence[Any]) -> None:
+        """Combine what is at a position with an update if that is inside; else the run fails."""
+        value = _COMBINE[self.reduction](out[position], update)
         if not inside:
-            out[place] = value
+            out[position] = value
             return
         with T.If(tirx.all(*inside)):
             with T.Then():
-                out[place] = value
+                out[position] = value
             with T.Else():
                 report(f"{type(self).__name__}: an index is out of range")
 
@@ -90,7 +90,7 @@ class ScatterElements(_Scatter):
     reduction: str = "none"
 
     def check(self, data: Shape, indices: Shape, updates: Shape) -> None:
-        if not data or len(indices) != len(data) or not agree_all(updates, indices):
+        if not data or len(indices) != len(data) or not unify_shapes(updates, indices):
             raise CompileError(
                 f"the indices {list(indices)} and the updates {list(updates)} must have one shape, with the rank of "
                 f"the data {list(data)}"
@@ -100,26 +100,26 @@ class ScatterElements(_Scatter):
             raise CompileError(f"the indices {list(indices)} reach beyond the data {list(data)}")
 
     def lower(self, at: Emitter, data: Operand, indices: Operand, updates: Operand) -> Operand:
-        places, axis = shape_of(indices), self.axis
-        shape = self.shape(shape_of(data), places, shape_of(updates))
+        positions, axis = shape_of(indices), self.axis
+        shape = self.shape(shape_of(data), positions, shape_of(updates))
         size, constant = shape[axis], isinstance(indices, np.ndarray)
         if isinstance(indices, np.ndarray):
             indices = from_the_front(indices, size)
-        if is_empty(places) or is_empty(shape):
+        if is_empty(positions) or is_empty(shape):
             return data
-        count, stride, step = places[axis], math.prod(shape[axis + 1 :]), math.prod(places[axis + 1 :])
-        first = _first_column(shape, places, axis)
-        width = math.prod(places[first:])
-        lines = math.prod(places[:first]) // count
+        count, stride, step = positions[axis], math.prod(shape[axis + 1 :]), math.prod(positions[axis + 1 :])
+        first = _first_column(shape, positions, axis)
+        width = math.prod(positions[first:])
+        lines = math.prod(positions[:first]) // count
         found, strides = _spread(at, indices)
 
         def write(data: Any, indices: Any, updates: Any, out: Any) -> None:
             _copy(data, out, math.prod(shape))
             with each(lines, lines * count * width) as line:
-                place = _places(line, places[:first], axis)
-                source, target = _flat(place, places), _flat(place, shape)
+                position = _positions(line, positions[:first], axis)
+                source, target = _flat(position, positions), _flat(position, shape)
                 with T.serial(0, count) as k, columns(width) as j:
-                    row = [*place[:axis], k, *place[axis + 1 :], *_digits(j, places[first:])]
+                    row = [*position[:axis], k, *position[axis + 1 :], *_digits(j, positions[first:])]
                     index = indices[sum(p * s for p, s in zip(row, strides, strict=True))]
                     front = tirx.Select(index < 0, index + size, index)
                     inside = [] if constant else [front >= 0, front < size]
@@ -130,7 +130,8 @@ class ScatterElements(_Scatter):
 
 @dataclass(frozen=True)
 class ScatterND(_Scatter):
-    """The items, or slices, at tuples of indices are written: `result[indices[i, 0], indices[i, 1], …] = updates[i]`.
+    """The elements, or slices, at tuples of indices are written: `result[indices[i, 0], indices[i, 1], …] =
+    updates[i]`.
 
     ONNX `ScatterND`. Negative indices count from the end; one that is out of range fails the run.
 
@@ -142,34 +143,34 @@ class ScatterND(_Scatter):
 
     def check(self, data: Shape, indices: Shape, updates: Shape) -> None:
         depth = len(indices) - 1 + len(data) - len(updates)
-        fits = indices and 1 <= depth <= len(data) and agree(indices[-1], depth)
-        if not fits or not agree_all(updates, (*indices[:-1], *data[depth:])):
+        fits = indices and 1 <= depth <= len(data) and unify_dims(indices[-1], depth)
+        if not fits or not unify_shapes(updates, (*indices[:-1], *data[depth:])):
             raise CompileError(
                 f"the updates {list(updates)} do not fit the indices {list(indices)} and the data {list(data)}"
             )
 
     def lower(self, at: Emitter, data: Operand, indices: Operand, updates: Operand) -> Operand:
-        places = shape_of(indices)
-        shape = self.shape(shape_of(data), places, shape_of(updates))
-        depth, constant = places[-1], isinstance(indices, np.ndarray)
+        positions = shape_of(indices)
+        shape = self.shape(shape_of(data), positions, shape_of(updates))
+        depth, constant = positions[-1], isinstance(indices, np.ndarray)
         if isinstance(indices, np.ndarray):
             indices = tuples_from_the_front(indices, shape[:depth])
-        if is_empty(places) or is_empty(shape):
+        if is_empty(positions) or is_empty(shape):
             return data
-        count, size = math.prod(places[:-1]), math.prod(shape[depth:])
+        count, size = math.prod(positions[:-1]), math.prod(shape[depth:])
 
         def write(data: Any, indices: Any, updates: Any, out: Any) -> None:
             _copy(data, out, math.prod(shape))
             with T.serial(0, count) as k:
-                place: Any = tirx.const(0, "int64")
+                position: Any = tirx.const(0, "int64")
                 inside: list[Any] = []
                 for part in range(depth):
                     index = indices[k * depth + part]
                     front = tirx.Select(index < 0, index + shape[part], index)
                     inside += [] if constant else [front >= 0, front < shape[part]]
-                    place = place + front * math.prod(shape[part + 1 :])
+                    position = position + front * math.prod(shape[part + 1 :])
                 with columns(size) as i:
-                    self.store(out, place + i, updates[k * size + i], inside)
+                    self.store(out, position + i, updates[k * size + i], inside)
 
         return looped(at, write, [data, indices, updates], [(shape, dtype_of(data))], "scatter_nd")[0]
 
@@ -177,19 +178,19 @@ class ScatterND(_Scatter):
 def _copy(source: Any, target: Any, count: int) -> None:
     rows = 64 if count % 64 == 0 else 1
     with each(rows, count) as row, T.serial(0, count // rows) as i:
-        place = row * (count // rows) + i
-        target[place] = source[place]
+        position = row * (count // rows) + i
+        target[position] = source[position]
 
 
-def _first_column(shape: Shape, places: Shape, axis: int) -> int:
+def _first_column(shape: Shape, positions: Shape, axis: int) -> int:
     """The first dimension behind `axis` of those that are next to each other in the indices and in the data."""
     first = len(shape)
-    while first > axis + 1 and (first == len(shape) or places[first] == shape[first]):
+    while first > axis + 1 and (first == len(shape) or positions[first] == shape[first]):
         first -= 1
     return first
 
 
-def _places(line: Any, sizes: Shape, axis: int) -> list[Any]:
+def _positions(line: Any, sizes: Shape, axis: int) -> list[Any]:
     """Where a line is in these dimensions, without `axis`, where it is 0."""
     found = _digits(line, (*sizes[:axis], *sizes[axis + 1 :]))
     return [*found[:axis], tirx.const(0, "int64"), *found[axis:]]
@@ -204,9 +205,11 @@ def _digits(number: Any, sizes: Shape) -> list[Any]:
     return [number, *found] if sizes else []
 
 
-def _flat(places: Sequence[Any], shape: Shape) -> Any:
-    """The number of the element at places in the first dimensions, 0 in the others."""
-    return sum((place * math.prod(shape[axis + 1 :]) for axis, place in enumerate(places)), tirx.const(0, "int64"))
+def _flat(positions: Sequence[Any], shape: Shape) -> Any:
+    """The number of the element at positions in the first dimensions, 0 in the others."""
+    return sum(
+        (position * math.prod(shape[axis + 1 :]) for axis, position in enumerate(positions)), tirx.const(0, "int64")
+    )
 
 
 def _spread(at: Emitter, indices: Operand) -> tuple[Operand, list[Any]]:
@@ -231,7 +234,7 @@ def _spread(at: Emitter, indices: Operand) -> tuple[Operand, list[Any]]:
 
 @dataclass(frozen=True)
 class TensorScatter(Operator):
-    """A cache with an update written from a position on that every batch item has for itself. ONNX `TensorScatter`.
+    """A cache with an update written from a position on that every batch element has for itself. ONNX `TensorScatter`.
 
     Attributes:
         axis: the dimension of positions, which is not the first.
@@ -253,13 +256,13 @@ class TensorScatter(Operator):
         shape, size, axis = self.shape(shape_of(cache), shape_of(update)), shape_of(update)[self.axis], self.axis
 
         def element(tensors: tuple[te.Tensor, ...], index: tuple[tirx.Var, ...]) -> tirx.Expr:
-            place = index[axis].astype("int64")
+            position = index[axis].astype("int64")
             if starts is not None:
-                place = place - tensors[2](index[0]).astype("int64")
+                position = position - tensors[2](index[0]).astype("int64")
             if self.circular:
-                place = tirx.floormod(place, shape[axis])
-            new = tensors[1](*index[:axis], place, *index[axis + 1 :])
-            return tirx.if_then_else(tirx.all(place >= 0, place < size), new, tensors[0](*index))
+                position = tirx.floormod(position, shape[axis])
+            new = tensors[1](*index[:axis], position, *index[axis + 1 :])
+            return tirx.if_then_else(tirx.all(position >= 0, position < size), new, tensors[0](*index))
 
         operands = [cache, update] if starts is None else [cache, update, starts]
         return at.elements(shape, element, *operands, name="tensor_scatter")

@@ -1,4 +1,4 @@
-"""What moves items without changing them: other shapes and orders, parts, joined tensors, repetitions.
+"""What moves elements without changing them: other shapes and orders, parts, joined tensors, repetitions.
 
 All are made of the operators of Relax that graph passes know, so that they stay in blocked layouts, in integers, or
 become another name for the same memory.
@@ -33,7 +33,7 @@ from nnefc.operators.math.elementwise import fitted
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.broadcasting import fits
 from nnefc.symbolic.dims import is_known, known_less, may_exceed
-from nnefc.symbolic.unification import agree, agree_all
+from nnefc.symbolic.unification import unify_dims, unify_shapes
 
 __all__ = [
     "ChannelShuffle",
@@ -42,7 +42,7 @@ __all__ = [
     "DepthToSpace",
     "Diagonal",
     "Expand",
-    "RepeatItems",
+    "RepeatElements",
     "Reshape",
     "Roll",
     "Slice",
@@ -56,12 +56,12 @@ __all__ = [
     "Unstack",
 ]
 
-_MOST_PARTS = 1024
+_MAX_PARTS = 1024
 """Results of one `split`: TVM takes quadratic time for them."""
 
 
 class Movement(Operator):
-    """An operator whose result has items of one tensor."""
+    """An operator whose result has elements of one tensor."""
 
     moves: ClassVar[bool] = True
 
@@ -83,7 +83,7 @@ class Movement(Operator):
 
 
 class _Reshaping(Movement):
-    """The same items in the same order."""
+    """The same elements in the same order."""
 
     def moved(self, x: Array, shape: Shape) -> Array:
         return x if shape == x.shape else x.reshape(shape)
@@ -94,7 +94,7 @@ class _Reshaping(Movement):
 
 @dataclass(frozen=True)
 class Copy(Movement):
-    """The same items in memory of their own: results of a network are not its parameters, nor each other."""
+    """The same elements in memory of their own: results of a network are not its parameters, nor each other."""
 
     def shape(self, x: Shape) -> Shape:
         """That of the operand."""
@@ -107,23 +107,23 @@ class Copy(Movement):
 
 @dataclass(frozen=True)
 class Reshape(_Reshaping):
-    """The same items in another shape, of which one dimension may be -1: what is left for it."""
+    """The same elements in another shape, of which one dimension may be -1: what is left for it."""
 
     target: Shape
 
     def shape(self, x: Shape) -> Shape:
         """The target, complete."""
         target = self.target
-        items, given = _without_common(x, tuple(size for size in target if size != -1))
-        if target.count(-1) == 1 and given and agree(items % given, 0):
-            target = tuple(items // given if size == -1 else size for size in target)
-        if any(known_less(size, 0) for size in target) or not agree(*_without_common(target, x)):
+        elements, given = _without_common(x, tuple(size for size in target if size != -1))
+        if target.count(-1) == 1 and given and unify_dims(elements % given, 0):
+            target = tuple(elements // given if size == -1 else size for size in target)
+        if any(known_less(size, 0) for size in target) or not unify_dims(*_without_common(target, x)):
             raise CompileError(f"a tensor of the shape {list(x)} cannot take the shape {list(self.target)}")
         return target
 
 
 def _without_common(one: Shape, other: Shape) -> tuple[int, int]:
-    """How many items two shapes have, both divided by the open sizes that both have."""
+    """How many elements two shapes have, both divided by the dynamic sizes that both have."""
     left, right = list(one), list(other)
     for size in one:
         if not is_known(size) and size in right:
@@ -140,7 +140,7 @@ class Squeeze(_Reshaping):
 
     def shape(self, x: Shape) -> Shape:
         """The sizes of the other dimensions."""
-        if not all(agree(x[axis], 1) for axis in self.axes):
+        if not all(unify_dims(x[axis], 1) for axis in self.axes):
             raise CompileError(f"only dimensions of size 1 can be squeezed, not {list(self.axes)} of {list(x)}")
         return tuple(size for axis, size in enumerate(x) if axis not in self.axes)
 
@@ -257,7 +257,7 @@ class Tile(Movement):
 
 
 @dataclass(frozen=True)
-class RepeatItems(Movement):
+class RepeatElements(Movement):
     """Each position of a dimension `count` times, one after the other. `numpy.repeat`."""
 
     count: int
@@ -332,7 +332,7 @@ class Roll(Movement):
 
 @dataclass(frozen=True)
 class Diagonal(Movement):
-    """The items of a matrix whose column is `offset` more than their row."""
+    """The elements of a matrix whose column is `offset` more than their row."""
 
     offset: int = 0
 
@@ -348,7 +348,7 @@ class Diagonal(Movement):
         return np.diagonal(x, self.offset)
 
     def built(self, at: Emitter, x: relax.Expr, shape: Shape) -> relax.Expr:
-        """Every so many items of the matrix, row after row."""
+        """Every so many elements of the matrix, row after row."""
         rows, columns = shape_of(x)
         first = max(0, self.offset) + max(0, -self.offset) * columns
         flat = at.reshaped(x, (rows * columns,))
@@ -397,7 +397,7 @@ class DepthToSpace(_Shuffle):
         return (*batch, c // size**2, size, size, h, w), (*kept, b, b + 3, b + 1, b + 4, b + 2)
 
     def _checked(self, x: Shape) -> Shape:
-        if len(x) < 3 or self.block < 1 or not agree(x[-3] % self.block**2, 0):
+        if len(x) < 3 or self.block < 1 or not unify_dims(x[-3] % self.block**2, 0):
             raise CompileError(f"blocks of {self.block} do not fit the channels of {list(x)}")
         return x
 
@@ -421,7 +421,7 @@ class SpaceToDepth(_Shuffle):
         return (*batch, c, h // size, size, w // size, size), (*range(b), *order)
 
     def _checked(self, x: Shape) -> Shape:
-        if len(x) < 3 or self.block < 1 or not all(agree(size % self.block, 0) for size in x[-2:]):
+        if len(x) < 3 or self.block < 1 or not all(unify_dims(size % self.block, 0) for size in x[-2:]):
             raise CompileError(f"blocks of {self.block} do not fit the pixels of {list(x)}")
         return x
 
@@ -437,10 +437,10 @@ class ChannelShuffle(_Shuffle):
         return x
 
     def parts(self, x: Shape) -> tuple[Shape, Shape]:
-        if len(x) < 3 or self.groups < 1 or not agree(x[1] % self.groups, 0):
+        if len(x) < 3 or self.groups < 1 or not unify_dims(x[1] % self.groups, 0):
             raise CompileError(f"the channels of {list(x)} cannot be shuffled in {self.groups} groups")
-        n, c, *rest = x
-        return (n, self.groups, c // self.groups, *rest), (0, 2, 1, *range(3, len(x) + 1))
+        n, c, *tail = x
+        return (n, self.groups, c // self.groups, *tail), (0, 2, 1, *range(3, len(x) + 1))
 
 
 @dataclass(frozen=True)
@@ -453,8 +453,8 @@ class Concat(Operator):
     def shape(self, *shapes: Shape) -> Shape:
         """The sum of the sizes along the dimension."""
         first = shapes[0]
-        rest = (*first[: self.axis], *first[self.axis + 1 :])
-        if not all(agree_all(rest, (*shape[: self.axis], *shape[self.axis + 1 :])) for shape in shapes):
+        tail = (*first[: self.axis], *first[self.axis + 1 :])
+        if not all(unify_shapes(tail, (*shape[: self.axis], *shape[self.axis + 1 :])) for shape in shapes):
             listed = ", ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
             raise CompileError(f"the shapes {listed} must agree in all dimensions but {self.axis}")
         return (*first[: self.axis], sum(shape[self.axis] for shape in shapes), *first[self.axis + 1 :])
@@ -471,7 +471,7 @@ class Concat(Operator):
         joined = at.builder.normalize(relax.op.concat(given, self.axis))
         if joined.ty.shape is not None:
             return joined
-        # TVM does not know the ranges of open sizes, and so not that these are equal.
+        # TVM does not know the ranges of dynamic sizes, and so not that these are equal.
         first = shape_of(given[0])
         wanted = [(*first[: self.axis], shape_of(x)[self.axis], *first[self.axis + 1 :]) for x in given]
         same = [at.emit(relax.op.reshape(x, shape)) for x, shape in zip(given, wanted, strict=True)]
@@ -487,7 +487,7 @@ class Stack(Operator):
 
     def shape(self, *shapes: Shape) -> Shape:
         """With as many positions along the new dimension as there are tensors."""
-        if not all(agree_all(shapes[0], shape) for shape in shapes):
+        if not all(unify_shapes(shapes[0], shape) for shape in shapes):
             listed = ", ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
             raise CompileError(f"tensors of different shapes cannot be stacked: {listed}")
         return (*shapes[0][: self.axis], len(shapes), *shapes[0][self.axis :])
@@ -507,7 +507,7 @@ class Split(Operator):
 
     def shape(self, x: Shape) -> tuple[Shape, ...]:
         """Those of the parts."""
-        if any(known_less(size, 0) for size in self.sizes) or not agree(sum(self.sizes), x[self.axis]):
+        if any(known_less(size, 0) for size in self.sizes) or not unify_dims(sum(self.sizes), x[self.axis]):
             raise CompileError(
                 f"{list(x)} cannot be split into parts of {_listed(self.sizes)} along dimension {self.axis}"
             )
@@ -516,7 +516,7 @@ class Split(Operator):
     def lower(self, at: Emitter, x: Operand) -> list[Operand]:
         self.shape(shape_of(x))
         starts = [*accumulate(self.sizes, initial=0)][:-1]
-        few = 1 < len(self.sizes) <= _MOST_PARTS and not is_empty(self.sizes) and is_known(*self.sizes)
+        few = 1 < len(self.sizes) <= _MAX_PARTS and not is_empty(self.sizes) and is_known(*self.sizes)
         if few and not isinstance(x, np.ndarray):
             return at.parts(relax.op.split(at.expr(x), starts[1:], self.axis))
         ranges = [(start, size, 1) for start, size in zip(starts, self.sizes, strict=True)]

@@ -1,4 +1,4 @@
-"""Items of a tensor along its first dimension, at positions that are computed: what sequences of tensors come to."""
+"""Elements of a tensor along its first dimension, at positions that are computed: what sequences of tensors come to."""
 
 from __future__ import annotations
 
@@ -12,63 +12,65 @@ from nnefc.ir.kernel_calls import call_te
 from nnefc.operators.base import Emitter, Operand, Operator, rank_of, shape_of
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.shape import Concat, Unsqueeze
-from nnefc.symbolic.dims import MAX_ITEMS, Dimension, expression, greatest
+from nnefc.symbolic.dims import MAX_ELEMENTS, Dimension, expression, greatest
 
 __all__ = ["Erase", "Insert"]
 
 
 @dataclass(frozen=True)
 class Insert(Operator):
-    """The items with one more before a position. A run whose position is out of range fails."""
+    """The elements with one more before a position. A run whose position is out of range fails."""
 
     moves: ClassVar[bool] = True
 
-    def lower(self, at: Emitter, items: Operand, item: Operand, position: Operand) -> Operand:
+    def lower(self, at: Emitter, elements: Operand, element: Operand, position: Operand) -> Operand:
         """Of `[n, …]`, `[…]` and one integer, which may count from the end."""
 
-        def order(place: Any, before: Any) -> Any:
+        def order(index: Any, before: Any) -> Any:
             first = tirx.const(0, "int64")
-            return tirx.Select(place < before, place + 1, tirx.Select(place.equal(before), first, place))
+            return tirx.Select(index < before, index + 1, tirx.Select(index.equal(before), first, index))
 
-        count = shape_of(items)[0]
-        together = at.apply(Concat(0), at.apply(Unsqueeze((0,)), item), items)
-        return Gather(0).lower(at, together, _places(at, position, count + 1, (count, count), order))
+        count = shape_of(elements)[0]
+        together = at.apply(Concat(0), at.apply(Unsqueeze((0,)), element), elements)
+        return Gather(0).lower(at, together, _positions(at, position, count + 1, (count, count), order))
 
 
 @dataclass(frozen=True)
 class Erase(Operator):
-    """The items without the one at a position. A run whose position is out of range fails."""
+    """The elements without the one at a position. A run whose position is out of range fails."""
 
     moves: ClassVar[bool] = True
 
-    def lower(self, at: Emitter, items: Operand, position: Operand) -> Operand:
+    def lower(self, at: Emitter, elements: Operand, position: Operand) -> Operand:
         """Of `[n, …]` and one integer, which may count from the end."""
 
-        def order(place: Any, left_out: Any) -> Any:
-            return tirx.Select(place < left_out, place, place + 1)
+        def order(index: Any, left_out: Any) -> Any:
+            return tirx.Select(index < left_out, index, index + 1)
 
-        count = shape_of(items)[0]
-        return Gather(0).lower(at, items, _places(at, position, greatest(count - 1, 0), (count, count - 1), order))
+        count = shape_of(elements)[0]
+        return Gather(0).lower(
+            at, elements, _positions(at, position, greatest(count - 1, 0), (count, count - 1), order)
+        )
 
 
-def _places(
+def _positions(
     at: Emitter,
     position: Operand,
     made: Dimension,
     of: tuple[Dimension, Dimension],
     order: Callable[[Any, Any], Any],
 ) -> Operand:
-    """What `order` says for so many places, of a position among so many items, at most the second of these numbers.
+    """What `order` says for so many places, of a position among so many elements, at most the second of these numbers.
 
     A position that is out of range gives places that are not there.
     """
 
-    def places(given: te.Tensor, count: tirx.Expr, last: tirx.Expr) -> te.Tensor:
-        item = given(*[0] * rank_of(position)).astype("int64")
-        found = tirx.Select(item < 0, item + count, item)
+    def positions(given: te.Tensor, count: tirx.Expr, last: tirx.Expr) -> te.Tensor:
+        element = given(*[0] * rank_of(position)).astype("int64")
+        found = tirx.Select(element < 0, element + count, element)
         outside = tirx.any(found < 0, found > last)
-        nowhere = tirx.const(MAX_ITEMS, "int64")
-        return te.compute((expression(made),), lambda place: tirx.Select(outside, nowhere, order(place, found)))
+        nowhere = tirx.const(MAX_ELEMENTS, "int64")
+        return te.compute((expression(made),), lambda index: tirx.Select(outside, nowhere, order(index, found)))
 
-    call = call_te(at.builder, places, at.expr(position), *map(expression, of), name="places")
+    call = call_te(at.builder, positions, at.expr(position), *map(expression, of), name="places")
     return at.emit(call)

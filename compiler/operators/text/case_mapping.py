@@ -45,7 +45,7 @@ def case_table(case: Case) -> Array:
     ranges = []
     if case == "LOWER":
         numbered = ((_kind(character), ord(character)) for character in _characters())
-        for (kind, _), run in groupby(enumerate(numbered), lambda item: (item[1][0], item[1][1] - item[0])):
+        for (kind, _), run in groupby(enumerate(numbered), lambda element: (element[1][0], element[1][1] - element[0])):
             numbers = [number for _, (_, number) in run]
             if kind:
                 ranges.append((numbers[0], numbers[-1], kind))

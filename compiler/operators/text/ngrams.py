@@ -17,7 +17,7 @@ from nnefc.symbolic.dims import bounds, expression
 
 __all__ = ["NgramCounts"]
 
-_MOST_COLUMNS = 1 << 24
+_MAX_COLUMNS = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,13 +50,13 @@ class NgramCounts(Operator):
         if len(x) not in (1, 2) or is_empty(x):
             raise CompileError(f"the input {list(x)} is neither a row nor a matrix of words")
         count, columns = sum(map(len, self.grams)), self.columns
-        if count != len(columns) or not count or columns.min() < 0 or columns.max() >= _MOST_COLUMNS:
+        if count != len(columns) or not count or columns.min() < 0 or columns.max() >= _MAX_COLUMNS:
             raise CompileError(f"{len(columns)} places do not fit {count} n-grams")
         if len(self.weights) != count:
             raise CompileError(f"there are {len(self.weights)} weights for {count} n-grams")
         if not 1 <= self.lengths[0] <= self.lengths[1] or self.skips < 0:
-            least, most = self.lengths
-            raise CompileError(f"n-grams of {least} to {most} words with {self.skips} between are not possible")
+            minimum, maximum = self.lengths
+            raise CompileError(f"n-grams of {minimum} to {maximum} words with {self.skips} between are not possible")
         return (*x[:-1], int(columns.max()) + 1)
 
     def lower(self, at: Emitter, x: Operand) -> Operand:
@@ -69,8 +69,8 @@ class NgramCounts(Operator):
         steps = min(self.skips, bounds(shape_of(x)[-1])[1]) + 1 if len(levels) > 1 else 1
         more = len(self.vocabulary) + 1
 
-        def write(x: Any, factors: Any, *rest: Any) -> None:
-            *tables, out, cells = rest
+        def write(x: Any, factors: Any, *tail: Any) -> None:
+            *tables, out, cells = tail
             with each(rows, rows * 64 * steps) as row:
                 with T.serial(0, width) as column:
                     out[row * width + column] = tirx.const(0, "float32")
@@ -81,10 +81,10 @@ class NgramCounts(Operator):
                         _count(out, row * width, tables[0], cells[node])
                     for n in range(2, len(levels) + 1):
                         keys, columns, count = tables[2 * n - 3], tables[2 * n - 2], len(levels[n - 1][0])
-                        place = start + (n - 1) * (between + 1)
-                        with T.If(tirx.all(cells[node] < len(levels[n - 2][1]) - 1, place < length)):
+                        position = start + (n - 1) * (between + 1)
+                        with T.If(tirx.all(cells[node] < len(levels[n - 2][1]) - 1, position < length)):
                             with T.Then():
-                                key = cells[node] * more + x[row * length + tirx.min(place, length - 1)]
+                                key = cells[node] * more + x[row * length + tirx.min(position, length - 1)]
                                 search(keys, count, key, cells, node + 1)
                                 cells[node] = cells[node + 1]
                                 _count(out, row * width, columns, cells[node])
@@ -92,9 +92,11 @@ class NgramCounts(Operator):
                                 cells[node] = tirx.const(count, "int64")
                 if self.mode != "TF":
                     with T.serial(0, width) as column:
-                        place = row * width + column
-                        occurs = tirx.min(out[place], tirx.const(1, "float32")) if self.mode == "IDF" else out[place]
-                        out[place] = occurs * factors[column]
+                        position = row * width + column
+                        occurs = (
+                            tirx.min(out[position], tirx.const(1, "float32")) if self.mode == "IDF" else out[position]
+                        )
+                        out[position] = occurs * factors[column]
 
         tables = [part for level in levels for part in level][1:]
         results = [(shape, "float32"), ((rows, 2), "int64")]
@@ -103,7 +105,7 @@ class NgramCounts(Operator):
     def _levels(self) -> list[tuple[Array, Array]]:
         """For n = 1, 2, … what leads to n-grams, and the columns of these, -1 for what is only part of longer ones.
 
-        An n-gram is a number: its word's for n = 1, else its place among keys, `shorter * (words + 1) + word`, in
+        An n-gram is a number: its word's for n = 1, else its position among keys, `shorter * (words + 1) + word`, in
         ascending order. One more number is none, and has no column.
         """
         first = 0
@@ -126,7 +128,7 @@ class NgramCounts(Operator):
         levels = [(np.arange(words), columns)]
         for level in paths[1:]:
             keyed = sorted((numbers[path[:-1]] * (words + 1) + path[-1], path) for path in level)
-            numbers = {path: place for place, (_, path) in enumerate(keyed)}
+            numbers = {path: position for position, (_, path) in enumerate(keyed)}
             keys = np.array([key for key, _ in keyed] or [-1], np.int64)
             columns = np.array([*(level[path] for _, path in keyed), *[-1] * (1 if keyed else 2)], np.int64)
             levels.append((keys, columns))
@@ -136,5 +138,5 @@ class NgramCounts(Operator):
 def _count(out: Any, first: Any, columns: Any, gram: Any) -> None:
     """Add 1 to the column of an n-gram, if it has one."""
     with T.If(columns[gram] >= 0), T.Then():
-        place = first + columns[gram]
-        out[place] = out[place] + tirx.const(1, "float32")
+        position = first + columns[gram]
+        out[position] = out[position] + tirx.const(1, "float32")

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from nnefc.operators.base import Array
-from nnefc.operators.text.regex_syntax import WORD, Anchor, Choice, Letters, Repeat, Sequence, Side, Tree, parsed
+from nnefc.operators.text.regex_syntax import WORD, Alternation, Anchor, Letters, Repeat, Sequence, Side, Tree, parsed
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["automaton"]
 
-_MOST_STATES = 1 << 13
-_MOST_PARTS = 1 << 16
-_MOST_WORK = 1 << 24
+_MAX_STATES = 1 << 13
+_MAX_PARTS = 1 << 16
+_MAX_WORK = 1 << 24
 """States of one automaton, of the other, and steps from the one to the other."""
 
-_MOST_MINIMIZED = 1 << 11
+_MAX_MINIMIZED = 1 << 11
 """States of automata of which the smallest is looked for: others are left as they are."""
 
 
@@ -42,9 +42,9 @@ def automaton(pattern: str, is_part: bool = False) -> Array:
     machine = _Determined(parts, start, end)
     following, accepting, class_of = machine.tables()
     starts = np.array(machine.starts)
-    if len(following) <= _MOST_MINIMIZED:
-        following, accepting, place = _smallest(following, accepting)
-        starts = place[starts]
+    if len(following) <= _MAX_MINIMIZED:
+        following, accepting, position = _smallest(following, accepting)
+        starts = position[starts]
     head = np.array([*following.shape, *starts], "<u4")
     words = np.concatenate([following.reshape(-1), accepting]).astype("<u4")
     return np.frombuffer(head.tobytes() + class_of.tobytes() + words.tobytes(), np.uint8)
@@ -55,7 +55,7 @@ class _Parts:
 
     Attributes:
         edges: from each state by a byte in a range to another.
-        free: from each state to others without a byte; where there is an anchor, at its places alone.
+        free: from each state to others without a byte; where there is an anchor, at its positions alone.
         anchors: all of them.
     """
 
@@ -67,7 +67,7 @@ class _Parts:
 
     def state(self) -> int:
         """A new state."""
-        if len(self.edges) == _MOST_PARTS:
+        if len(self.edges) == _MAX_PARTS:
             raise too_large(self.pattern)
         self.edges.append([])
         self.free.append([])
@@ -79,8 +79,8 @@ class _Parts:
             case Letters(ranges, is_byte):
                 for path in [((0, 255),)] if is_byte else _paths(ranges):
                     at = start
-                    for place, (low, high) in enumerate(path):
-                        after = end if place == len(path) - 1 else self.state()
+                    for position, (low, high) in enumerate(path):
+                        after = end if position == len(path) - 1 else self.state()
                         self.edges[at].append((low, high, after))
                         at = after
             case Sequence(parts):
@@ -89,7 +89,7 @@ class _Parts:
                     self.add(part, start, after)
                     start = after
                 self.free[start].append((end, None))
-            case Choice(parts):
+            case Alternation(parts):
                 for part in parts:
                     own = self.state()
                     self.free[start].append((own, None))
@@ -97,21 +97,21 @@ class _Parts:
             case Anchor():
                 self.free[start].append((end, tree))
                 self.anchors.add(tree)
-            case Repeat(part, least, most):
-                self._repeat(part, least, most, start, end)
+            case Repeat(part, minimum, maximum):
+                self._repeat(part, minimum, maximum, start, end)
 
-    def _repeat(self, part: Tree, least: int, most: int | None, start: int, end: int) -> None:
-        for _ in range(least):
+    def _repeat(self, part: Tree, minimum: int, maximum: int | None, start: int, end: int) -> None:
+        for _ in range(minimum):
             after = self.state()
             self.add(part, start, after)
             start = after
-        if most is None:
+        if maximum is None:
             own, after = self.state(), self.state()
             self.free[start].append((own, None))
             self.add(part, own, after)
             self.free[after].append((own, None))
             start = own
-        for _ in range(0 if most is None else most - least):
+        for _ in range(0 if maximum is None else maximum - minimum):
             self.free[start].append((end, None))
             after = self.state()
             self.add(part, start, after)
@@ -119,7 +119,7 @@ class _Parts:
         self.free[start].append((end, None))
 
     def reached(self, states: frozenset[int], sides: tuple[Side, Side] | None = None) -> frozenset[int]:
-        """What is reached without a byte at a place: before the byte that follows is known, or with both sides."""
+        """What is reached without a byte at a position: before the byte that follows is known, or with both sides."""
         found, waiting = set(states), sorted(states)
         while waiting:
             for other, anchor in self.free[waiting.pop()]:
@@ -147,7 +147,7 @@ def too_large(pattern: str) -> CompileError:
 
 
 class _Determined:
-    """The same automaton in one state at a time, each a set of those of the other, and what is before the place.
+    """The same automaton in one state at a time, each a set of those of the other, and what is before the position.
 
     What they reach by anchors is found when the byte that follows is known. They are numbered as they are met: 0 is the
     one from which nothing matches.
@@ -159,7 +159,7 @@ class _Determined:
     def __init__(self, parts: _Parts, start: int, end: int) -> None:
         self._parts = parts
         self._end = end
-        self._left = _MOST_WORK
+        self._left = _MAX_WORK
         bounds = {0, 256}
         if parts.anchors:
             bounds |= {0x0A, 0x0B, *(bound for low, high in WORD for bound in (low, high + 1))}
@@ -188,7 +188,7 @@ class _Determined:
     def _number(self, states: frozenset[int], before: Side) -> int:
         key = states, self._parts.told_apart(before) if states else Side.OTHER
         if key not in self._numbers:
-            if len(self._sets) == _MOST_STATES:
+            if len(self._sets) == _MAX_STATES:
                 raise too_large(self._parts.pattern)
             self._numbers[key] = len(self._sets)
             self._sets.append(key)
@@ -231,9 +231,9 @@ def _smallest(following: Array, accepting: Array) -> tuple[Array, Array, Array]:
             break
         groups = made
     order = np.argsort(firsts)
-    place = np.empty(len(firsts), np.int64)
-    place[order] = np.arange(len(firsts))
-    return place[made[following[firsts[order]]]], accepting[firsts[order]], place[made]
+    position = np.empty(len(firsts), np.int64)
+    position[order] = np.arange(len(firsts))
+    return position[made[following[firsts[order]]]], accepting[firsts[order]], position[made]
 
 
 def _paths(ranges: tuple[tuple[int, int], ...]) -> Iterator[tuple[tuple[int, int], ...]]:
@@ -247,8 +247,8 @@ def _paths(ranges: tuple[tuple[int, int], ...]) -> Iterator[tuple[tuple[int, int
 def _encoded(low: int, high: int) -> Iterator[tuple[tuple[int, int], ...]]:
     """Of characters of the same number of bytes: split where a byte does not go through all of its values."""
     first, last = chr(low).encode(), chr(high).encode()
-    for place in range(1, len(first)):
-        span = 1 << (6 * place)  # characters that differ in the last `place` bytes
+    for position in range(1, len(first)):
+        span = 1 << (6 * position)  # characters that differ in the last `position` bytes
         if low // span != high // span:
             if low % span:
                 yield from _encoded(low, low | (span - 1))

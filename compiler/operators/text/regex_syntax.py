@@ -15,14 +15,14 @@ from typing import TypeAlias
 
 from nnefc.support.diagnostics import CompileError
 
-__all__ = ["ANY_BYTE", "WORD", "Anchor", "Choice", "Letters", "Repeat", "Sequence", "Side", "Tree", "parsed"]
+__all__ = ["ANY_BYTE", "WORD", "Alternation", "Anchor", "Letters", "Repeat", "Sequence", "Side", "Tree", "parsed"]
 
 Range: TypeAlias = tuple[int, int]
 """Code points from the first to the last."""
 
 _LAST = 0x10FFFF
-_MOST_REPEATS = 1000
-_MOST_NESTED = 200
+_MAX_REPEATS = 1000
+_MAX_NESTED = 200
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Sequence:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Alternation:
     """One of them."""
 
     parts: tuple[Tree, ...]
@@ -55,12 +55,12 @@ class Repeat:
     """`part` at least so often, and at most, if that is not None."""
 
     part: Tree
-    least: int
-    most: int | None
+    minimum: int
+    maximum: int | None
 
 
 class Side(Enum):
-    """What is on a side of a place in a text: its beginning or end, or a byte of one of three kinds."""
+    """What is on a side of a position in a text: its beginning or end, or a byte of one of three kinds."""
 
     EDGE = 0
     WORD = 1
@@ -69,7 +69,7 @@ class Side(Enum):
 
 
 class Anchor(Enum):
-    """Nothing, at places that are told by what is on both sides."""
+    """Nothing, at positions that are told by what is on both sides."""
 
     BEGIN = "the beginning of the text"
     END = "the end of the text"
@@ -79,7 +79,7 @@ class Anchor(Enum):
     NO_BOUNDARY = "another place"
 
     def holds(self, before: Side, after: Side) -> bool:
-        """Whether a place is one of these."""
+        """Whether a position is one of these."""
         match self:
             case Anchor.BEGIN:
                 return before is Side.EDGE
@@ -92,7 +92,7 @@ class Anchor(Enum):
         return ((before is Side.WORD) is not (after is Side.WORD)) is (self is Anchor.BOUNDARY)
 
 
-Tree: TypeAlias = "Letters | Sequence | Choice | Repeat | Anchor"
+Tree: TypeAlias = "Letters | Sequence | Alternation | Repeat | Anchor"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def parsed(pattern: str) -> Tree:
     """
     parser = _Parser(re.sub(_QUOTED, _unquoted, pattern, flags=re.DOTALL))
     tree = parser.choice(_Flags())
-    if parser.place < len(parser.pattern):
+    if parser.position < len(parser.pattern):
         raise parser.wrong("there is a ')' without a '('")
     return tree
 
@@ -158,7 +158,7 @@ _CONTROLS = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
 class _Parser:
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
-        self.place = 0
+        self.position = 0
         self._depth = 0
 
     def wrong(self, reason: str) -> CompileError:
@@ -166,24 +166,24 @@ class _Parser:
 
     def _next(self, text: str) -> bool:
         """Whether the pattern goes on with a text, which is taken then."""
-        found = self.pattern.startswith(text, self.place)
-        self.place += len(text) if found else 0
+        found = self.pattern.startswith(text, self.position)
+        self.position += len(text) if found else 0
         return found
 
     def _take(self) -> str:
-        if self.place >= len(self.pattern):
+        if self.position >= len(self.pattern):
             raise self.wrong("it ends too early")
-        self.place += 1
-        return self.pattern[self.place - 1]
+        self.position += 1
+        return self.pattern[self.position - 1]
 
     def choice(self, flags: _Flags) -> Tree:
         """What stands between `|`, up to a `)` or the end."""
         self._depth += 1
-        if self._depth > _MOST_NESTED:
-            raise self.wrong(f"groups are nested more than {_MOST_NESTED} times")
+        if self._depth > _MAX_NESTED:
+            raise self.wrong(f"groups are nested more than {_MAX_NESTED} times")
         parts: list[Tree] = []
         branch: list[Tree] = []
-        while self.place < len(self.pattern) and self.pattern[self.place] != ")":
+        while self.position < len(self.pattern) and self.pattern[self.position] != ")":
             if self._next("|"):
                 parts.append(Sequence(tuple(branch)))
                 branch = []
@@ -198,7 +198,7 @@ class _Parser:
                 branch.append(self._repeated(self._one(flags)))
         self._depth -= 1
         parts.append(Sequence(tuple(branch)))
-        return parts[0] if len(parts) == 1 else Choice(tuple(parts))
+        return parts[0] if len(parts) == 1 else Alternation(tuple(parts))
 
     def _flags(self, flags: _Flags) -> tuple[_Flags, Tree | None]:
         """`(?i)` changes flags for what follows; `(?i:…)` is a group that has them for itself."""
@@ -249,33 +249,33 @@ class _Parser:
 
     def _name(self) -> None:
         """`name>` of a group."""
-        end = self.pattern.find(">", self.place)
-        if end < 0 or not self.pattern[self.place : end].isidentifier():
+        end = self.pattern.find(">", self.position)
+        if end < 0 or not self.pattern[self.position : end].isidentifier():
             raise self.wrong("the name of a group is missing")
-        self.place = end + 1
+        self.position = end + 1
 
     def _repeated(self, part: Tree) -> Tree:
-        for sign, least, most in (("*", 0, None), ("+", 1, None), ("?", 0, 1)):
+        for sign, minimum, maximum in (("*", 0, None), ("+", 1, None), ("?", 0, 1)):
             if self._next(sign):
-                return self._once(Repeat(part, least, most))
-        start = self.place
+                return self._once(Repeat(part, minimum, maximum))
+        start = self.position
         if self._next("{"):
-            inside, end, _ = self.pattern[self.place :].partition("}")
-            least_text, comma, most_text = inside.partition(",")
-            if end and least_text.isdecimal() and least_text.isascii() and (not most_text or most_text.isdecimal()):
-                self.place += len(inside) + 1
-                least = int(least_text)
-                most = int(most_text) if most_text else None if comma else least
-                if max(least, most or 0) > _MOST_REPEATS or (most is not None and most < least):
-                    raise self.wrong(f"it repeats {{{inside}}} times; up to {_MOST_REPEATS} are possible")
-                return self._once(Repeat(part, least, most))
-            self.place = start
+            inside, end, _ = self.pattern[self.position :].partition("}")
+            min_text, comma, max_text = inside.partition(",")
+            if end and min_text.isdecimal() and min_text.isascii() and (not max_text or max_text.isdecimal()):
+                self.position += len(inside) + 1
+                minimum = int(min_text)
+                maximum = int(max_text) if max_text else None if comma else minimum
+                if max(minimum, maximum or 0) > _MAX_REPEATS or (maximum is not None and maximum < minimum):
+                    raise self.wrong(f"it repeats {{{inside}}} times; up to {_MAX_REPEATS} are possible")
+                return self._once(Repeat(part, minimum, maximum))
+            self.position = start
         return part
 
     def _once(self, repeat: Repeat) -> Tree:
         """What is repeated is not repeated again without a group; `?` behind it asks for the shortest match."""
         self._next("?")
-        if self.pattern.startswith(("*", "+", "?"), self.place):
+        if self.pattern.startswith(("*", "+", "?"), self.position):
             raise self.wrong("two repetitions follow each other")
         return repeat
 
@@ -291,17 +291,17 @@ class _Parser:
 
     def _set(self) -> list[Range] | None:
         r"""`\d`, `\PL`, `\p{Lu}` and such; what begins it is taken."""
-        name = self.pattern[self.place : self.place + 1]
+        name = self.pattern[self.position : self.position + 1]
         if name.lower() in _PERL and name:
-            self.place += 1
+            self.position += 1
             found = list(_PERL[name.lower()])
             return found if name.islower() else _others(found)
         if name in ("p", "P"):
-            self.place += 1
+            self.position += 1
             is_other = name == "P"
             if self._next("{"):
-                inside, end, _ = self.pattern[self.place :].partition("}")
-                self.place += len(inside) + len(end)
+                inside, end, _ = self.pattern[self.position :].partition("}")
+                self.position += len(inside) + len(end)
                 is_other ^= inside.startswith("^")
                 inside = inside.removeprefix("^")
             else:
@@ -318,8 +318,8 @@ class _Parser:
         if character == "x":
             digits = self._take()
             if digits == "{":
-                digits, _, _ = self.pattern[self.place :].partition("}")
-                self.place += len(digits) + 1
+                digits, _, _ = self.pattern[self.position :].partition("}")
+                self.position += len(digits) + 1
             else:
                 digits += self._take()
             try:
@@ -331,7 +331,7 @@ class _Parser:
             return number
         if character in "01234567":
             digits = character
-            while len(digits) < 3 and self.pattern[self.place : self.place + 1] in tuple("01234567"):
+            while len(digits) < 3 and self.pattern[self.position : self.position + 1] in tuple("01234567"):
                 digits += self._take()
             if character != "0" and len(digits) < 2:
                 raise self.wrong("references to groups are not regular")
@@ -349,8 +349,8 @@ class _Parser:
         while first or not self._next("]"):
             first = False
             if self._next("[:"):
-                name, end, _ = self.pattern[self.place :].partition(":]")
-                self.place += len(name) + 2
+                name, end, _ = self.pattern[self.position :].partition(":]")
+                self.position += len(name) + 2
                 found = _POSIX.get(name.removeprefix("^"))
                 if not end or found is None:
                     raise self.wrong(f"'[:{name}:]' is no class")
@@ -370,10 +370,10 @@ class _Parser:
 
     def _upper(self, low: int) -> int:
         """The last character of a range that begins with this one."""
-        rest = self.pattern[self.place : self.place + 2]
-        if len(rest) < 2 or rest[0] != "-" or rest[1] == "]":
+        tail = self.pattern[self.position : self.position + 2]
+        if len(tail) < 2 or tail[0] != "-" or tail[1] == "]":
             return low
-        self.place += 1
+        self.position += 1
         high = self._character() if self._next("\\") else ord(self._take())
         if high < low:
             raise self.wrong(f"the range from {chr(low)!r} to {chr(high)!r} is empty")

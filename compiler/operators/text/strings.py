@@ -19,7 +19,7 @@ from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import broadcast_shapes, compute
 from nnefc.operators.statements import Result, T, each, looped
-from nnefc.operators.tensor.data_dependent_sizes import counted
+from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.tensor.shape import Expand
 from nnefc.operators.text.case_mapping import Case, case_table
 from nnefc.operators.text.regex import automaton
@@ -28,14 +28,14 @@ from nnefc.symbolic.dims import Dimension, expression
 __all__ = [
     "ChangeCase",
     "FromNumbers",
-    "JoinTexts",
+    "JoinStrings",
     "RegexMatch",
-    "SplitTexts",
+    "SplitStrings",
     "TextConstant",
     "TextEqual",
     "ToNumbers",
     "called",
-    "packed_texts",
+    "packed_strings",
     "text_call",
     "utf8",
 ]
@@ -69,21 +69,21 @@ def utf8(text: object) -> bytes:
     return text if isinstance(text, bytes) else str(text).encode("utf-8", "surrogateescape")
 
 
-def packed_texts(texts: Sequence[object]) -> tuple[bytes, Array]:
+def packed_strings(texts: Sequence[object]) -> tuple[bytes, Array]:
     """Counted texts one after the other, equal ones once, and where each begins, int64.
 
     A counted text is its length, 64 bits, and its bytes; see `nnefc_counted_text` in `text.h`.
     """
-    places: dict[bytes, int] = {}
+    positions: dict[bytes, int] = {}
     parts: list[bytes] = []
     end = 0
     for text in map(utf8, texts):
-        if text not in places:
-            places[text] = end
+        if text not in positions:
+            positions[text] = end
             padding = -len(text) % _WORD
             parts += [len(text).to_bytes(_WORD, "little"), text, bytes(padding)]
             end += _WORD + len(text) + padding
-    return b"".join(parts), np.array([places[utf8(text)] for text in texts], np.int64)
+    return b"".join(parts), np.array([positions[utf8(text)] for text in texts], np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ class TextConstant(Operator):
 
     def lower(self, at: Emitter) -> Operand:
         """An expression of int64."""
-        pool, offsets = packed_texts(list(self.texts.reshape(-1)))
+        pool, offsets = packed_strings(list(self.texts.reshape(-1)))
         operands = [np.frombuffer(pool, np.uint8), offsets]
         return called(at, "nnefc_text_constants", operands, [(self.texts.shape, "int64")], self.texts.size)[0]
 
@@ -122,7 +122,7 @@ class TextEqual(Operator):
 
 
 @dataclass(frozen=True)
-class JoinTexts(Operator):
+class JoinStrings(Operator):
     """Two strings, which broadcast, one behind the other. ONNX `StringConcat`."""
 
     def shape(self, x: Shape, y: Shape) -> Shape:
@@ -171,15 +171,15 @@ class RegexMatch(Operator):
             return zeros(shape, bool)
 
         def write(source: Any, machine: Any, out: Any) -> None:
-            with each(math.prod(shape), math.prod(shape) * 64) as place:
-                found = text_call(at, "nnefc_text_matches", "int32", source[place], tirx.address_of(machine[0]))
-                out[place] = found != 0
+            with each(math.prod(shape), math.prod(shape) * 64) as position:
+                found = text_call(at, "nnefc_text_matches", "int32", source[position], tirx.address_of(machine[0]))
+                out[position] = found != 0
 
         return looped(at, write, [at.expr(x), table], [(shape, "bool")], "text_matches")[0]
 
 
 @dataclass(frozen=True)
-class SplitTexts(Operator):
+class SplitStrings(Operator):
     """The pieces of strings, `[…, n]`, and how many each has, int64, as Python's `str.split`. ONNX `StringSplit`.
 
     `n` is the most that one has; behind the last of another there are empty strings.
@@ -200,11 +200,11 @@ class SplitTexts(Operator):
         shape, count = shape_of(x), math.prod(shape_of(x))
         if is_empty(shape):
             return np.zeros((*shape, 0), np.int64), np.zeros(shape, np.int64)
-        pool, _ = packed_texts([self.delimiter])
+        pool, _ = packed_strings([self.delimiter])
         operands = [x, np.frombuffer(pool, np.uint8)]
         sizes = [(shape, "int64"), ((1,), "int64")]
-        counts, most = called(at, "nnefc_text_count_pieces", operands, sizes, count, self.cuts)
-        width = counted(at, at.expr(most), None if self.cuts < 0 else self.cuts + 1, "pieces")
+        counts, maximum = called(at, "nnefc_text_count_pieces", operands, sizes, count, self.cuts)
+        width = data_dependent_size(at, at.expr(maximum), None if self.cuts < 0 else self.cuts + 1, "pieces")
         made = called(at, "nnefc_text_split", operands, [((*shape, width), "int64")], count, self.cuts, width)
         return made[0], counts
 

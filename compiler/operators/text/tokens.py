@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, is_empty, shape_of
-from nnefc.operators.tensor.data_dependent_sizes import counted
+from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.text.regex import automaton
 from nnefc.operators.text.strings import TextConstant, called
 from nnefc.support.diagnostics import CompileError
@@ -34,7 +34,7 @@ class Tokens(Operator):
 
     patterns: tuple[str, ...]
     keeps_matches: bool
-    least: int
+    minimum: int
     marks: bool
     pad: str
 
@@ -48,15 +48,15 @@ class Tokens(Operator):
             return np.zeros((*shape, 0), np.int64)
         if not self.patterns or (self.keeps_matches and len(self.patterns) > 1):
             raise CompileError(f"{len(self.patterns)} regular expressions do not say what a token is")
-        pool, places = b"", []
+        pool, positions = b"", []
         for pattern in self.patterns:
-            places.append(len(pool))
+            positions.append(len(pool))
             machine = automaton(pattern, is_part=True).tobytes()
             pool += machine + bytes(-len(machine) % _ALIGNMENT)
-        operands = [x, np.frombuffer(pool, np.uint8), np.array(places, np.int64)]
-        rules = (count, len(places), self.least, int(self.keeps_matches), int(self.marks))
-        (most,) = called(at, "nnefc_text_count_tokens", operands, [((1,), "int64")], *rules)
-        width = counted(at, at.expr(most), None, "tokens")
+        operands = [x, np.frombuffer(pool, np.uint8), np.array(positions, np.int64)]
+        rules = (count, len(positions), self.minimum, int(self.keeps_matches), int(self.marks))
+        (maximum,) = called(at, "nnefc_text_count_tokens", operands, [((1,), "int64")], *rules)
+        width = data_dependent_size(at, at.expr(maximum), None, "tokens")
         fill = TextConstant(np.array([self.pad, _BEGIN, _END], object)).lower(at)
         results = [((*shape, width), "int64")]
         return called(at, "nnefc_text_tokens", [*operands, fill], results, *rules, width)[0]

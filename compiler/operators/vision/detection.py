@@ -1,4 +1,4 @@
-"""Sampling between items, at positions that are computed: regions of interest resized, and grids.
+"""Sampling between elements, at positions that are computed: regions of interest resized, and grids.
 
 Positions come from the data: whatever they are, nothing outside a tensor is read.
 """
@@ -17,7 +17,7 @@ from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is
 from nnefc.operators.vision.regions import Regions, clamped
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, Size, expression, is_known
-from nnefc.symbolic.unification import agree
+from nnefc.symbolic.unification import unify_dims
 
 __all__ = ["AffineGrid", "GridSample", "RoiResample"]
 
@@ -35,9 +35,9 @@ def _like(x: Any, value: float) -> tirx.Expr:
     return size.astype(dtype)
 
 
-def _cubic(rest: tirx.Expr) -> list[tirx.Expr]:
+def _cubic(tail: tirx.Expr) -> list[tirx.Expr]:
     """Keys, "Cubic convolution interpolation for digital image processing" (1981), with the coefficient -0.75."""
-    a, one = -0.75, _like(rest, 1)
+    a, one = -0.75, _like(tail, 1)
 
     def far(d: Any) -> Any:
         return ((_like(d, a) * d - _like(d, 5 * a)) * d + _like(d, 8 * a)) * d - _like(d, 4 * a)
@@ -45,29 +45,30 @@ def _cubic(rest: tirx.Expr) -> list[tirx.Expr]:
     def near(d: Any) -> Any:
         return ((_like(d, a + 2) * d - _like(d, a + 3)) * d) * d + one
 
-    return [far(rest + one), near(rest), near(one - rest), far(_like(rest, 2) - rest)]
+    return [far(tail + one), near(tail), near(one - tail), far(_like(tail, 2) - tail)]
 
 
 _TAPS: dict[str, tuple[int, Callable[[tirx.Expr], list[tirx.Expr]]]] = {
-    "linear": (0, lambda rest: [_like(rest, 1) - rest, rest]),
+    "linear": (0, lambda tail: [_like(tail, 1) - tail, tail]),
     "cubic": (-1, _cubic),
 }
-"""The first item that is read, counted from the one before the place, and the weights of it and those that follow."""
+"""The first element that is read, counted from the one before the position, and the weights of it and those that
+follow."""
 
 
 def _interpolated(
     read: Callable[[list[Any]], tirx.Expr],
-    places: Sequence[tirx.Expr],
+    indices: Sequence[tirx.Expr],
     mode: str = "linear",
     combine: Callable[[Any, Any], Any] = operator.add,
 ) -> tirx.Expr:
-    """The weighted items around a place between them, added up; `read` gives the item at integer positions."""
+    """The weighted elements around a position between them, added up; `read` gives the element at integer positions."""
     start, weights_at = _TAPS[mode]
-    floors = [tirx.floor(place) for place in places]
-    weights = [weights_at(place - floor) for place, floor in zip(places, floors, strict=True)]
+    floors = [tirx.floor(position) for position in indices]
+    weights = [weights_at(position - floor) for position, floor in zip(indices, floors, strict=True)]
 
     def along(axis: int, positions: list[Any]) -> Any:
-        if axis == len(places):
+        if axis == len(indices):
             return read(positions)
         first, total = _integer(floors[axis]) + start, None
         for step, weight in enumerate(weights[axis]):
@@ -95,7 +96,7 @@ class RoiResample(Regions):
         return at.compute(self._resample, x, rois, *([] if batch is None else [batch]), name="roi_resample")
 
     def _image(self, n: Any, images: int, rois: te.Tensor, batch: Sequence[te.Tensor]) -> tirx.Expr:
-        """The batch item that region `n` is of."""
+        """The batch element that region `n` is of."""
         return clamped(_integer(batch[0](n) if batch else rois(n, 0)), 0, images - 1)
 
     def _edges(self, n: Any, axis: int, rois: te.Tensor, batch: Sequence[te.Tensor]) -> tuple[Any, Any]:
@@ -103,28 +104,28 @@ class RoiResample(Regions):
         first = 0 if batch else 1
         return rois(n, first + 1 - axis), rois(n, first + 3 - axis)
 
-    def _source(self, edges: tuple[Any, Any], place: Any, count: int) -> Any:
+    def _source(self, edges: tuple[Any, Any], position: Any, count: int) -> Any:
         first, last = edges
-        span, place, half = last - first, place.astype(str(first.expr_ty().dtype)), _like(first, 0.5)
+        span, position, half = last - first, position.astype(str(first.expr_ty().dtype)), _like(first, 0.5)
         match self.method:
             case "symmetric":
-                return first + (place + half) * span / _like(first, count) - half
+                return first + (position + half) * span / _like(first, count) - half
             case "asymmetric":
-                return first + place * span / _like(first, count)
+                return first + position * span / _like(first, count)
             case _:
-                return first + place * (span - _like(first, 1)) / _like(first, max(1, count - 1))
+                return first + position * (span - _like(first, 1)) / _like(first, max(1, count - 1))
 
     def _resample(self, x: te.Tensor, rois: te.Tensor, *batch: te.Tensor) -> te.Tensor:
         images, _, *sizes = x.shape
 
-        def item(n: Any, c: Any, *places: Any) -> Any:
+        def element(n: Any, c: Any, *indices: Any) -> Any:
             sources = [
                 clamped(
-                    self._source(self._edges(n, axis, rois, batch), place, count),
+                    self._source(self._edges(n, axis, rois, batch), position, count),
                     tirx.const(0, rois.dtype),
                     (size - 1).astype(rois.dtype),
                 )
-                for axis, (place, count, size) in enumerate(zip(places, self.results, sizes, strict=True))
+                for axis, (position, count, size) in enumerate(zip(indices, self.results, sizes, strict=True))
             ]
 
             def read(at: list[Any]) -> Any:
@@ -133,20 +134,20 @@ class RoiResample(Regions):
 
             return _interpolated(read, sources)
 
-        return te.compute((rois.shape[0], x.shape[1], *self.results), item, name="roi_resample")
+        return te.compute((rois.shape[0], x.shape[1], *self.results), element, name="roi_resample")
 
 
 @dataclass(frozen=True)
 class AffineGrid(Operator):
-    """Where matrices `[N, rank, rank + 1]` move the places of a grid's items: `[N, *sizes, rank]`.
+    """Where matrices `[N, rank, rank + 1]` move the positions of a grid's elements: `[N, *sizes, rank]`.
 
     Places are those that :class:`GridSample` takes. Jaderberg et al., "Spatial Transformer Networks" (2015); ONNX
     `AffineGrid`, `torch.nn.functional.affine_grid`.
 
     Attributes:
         sizes: of the grid, the outermost first.
-        aligned: whether -1 and 1 are the centres of the first and last items, not their outer edges. An only item is
-            at -1 then, as in ONNX's reference.
+        aligned: whether -1 and 1 are the centres of the first and last elements, not their outer edges. An only element
+            is at -1 then, as in ONNX's reference.
     """
 
     sizes: Shape
@@ -155,7 +156,7 @@ class AffineGrid(Operator):
     def shape(self, theta: Shape) -> Shape:
         """`[N, *sizes, rank]`."""
         rank = len(self.sizes)
-        if len(theta) != 3 or not (agree(theta[1], rank) and agree(theta[2], rank + 1)):
+        if len(theta) != 3 or not (unify_dims(theta[1], rank) and unify_dims(theta[2], rank + 1)):
             raise CompileError(f"matrices {list(theta)} do not fit a grid of {rank} dimensions")
         return (theta[0], *self.sizes, rank)
 
@@ -164,34 +165,36 @@ class AffineGrid(Operator):
         work = "float64" if dtype == "float64" else "float32"
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-            n, *places, row = index
-            found = [self._place(place.astype(work), size) for place, size in zip(places, self.sizes, strict=True)]
+            n, *indices, row = index
+            found = [
+                self._position(position.astype(work), size) for position, size in zip(indices, self.sizes, strict=True)
+            ]
             factors = [tensors[0](n, row, column).astype(work) for column in range(rank + 1)]
             terms = map(operator.mul, factors, reversed(found))
             return functools.reduce(operator.add, terms, factors[-1]).astype(dtype)
 
         return at.elements(self.shape(shape_of(theta)), element, theta, name="affine_grid")
 
-    def _place(self, item: Any, size: Dimension) -> tirx.Expr:
-        """From an item to what is from -1 to 1."""
-        one, two = _like(item, 1), _like(item, 2)
+    def _position(self, element: Any, size: Dimension) -> tirx.Expr:
+        """From an element to what is from -1 to 1."""
+        one, two = _like(element, 1), _like(element, 2)
         if not self.aligned:
-            return (two * item + one) / _like(item, size) - one
+            return (two * element + one) / _like(element, size) - one
         last = max(size - 1, 1) if is_known(size) else tirx.max(expression(size) - 1, 1)
-        return two * item / _like(item, last) - one
+        return two * element / _like(element, last) - one
 
 
 @dataclass(frozen=True)
 class GridSample(Operator):
-    """The items of `x`, `[N, C, *spatial]`, at the places that a grid `[N, *results, rank]` says.
+    """The elements of `x`, `[N, C, *spatial]`, at the positions that a grid `[N, *results, rank]` says.
 
     A place is from -1 to 1 along each dimension, the innermost first. Jaderberg et al., "Spatial Transformer Networks"
     (2015); ONNX `GridSample`, `torch.nn.functional.grid_sample`.
 
     Attributes:
-        mode: between items, the "nearest" one, or "linear" or "cubic" interpolation.
+        mode: between elements, the "nearest" one, or "linear" or "cubic" interpolation.
         padding: what lies outside: "zeros", the "border", or the "reflection" of what lies inside.
-        aligned: whether -1 and 1 are the centres of the first and last items, not their outer edges.
+        aligned: whether -1 and 1 are the centres of the first and last elements, not their outer edges.
     """
 
     mode: Literal["nearest", "linear", "cubic"]
@@ -201,7 +204,7 @@ class GridSample(Operator):
     def shape(self, x: Shape, grid: Shape) -> Shape:
         """`[N, C, *results]`."""
         rank = len(x) - 2
-        if rank < 1 or len(grid) != len(x) or not (agree(grid[0], x[0]) and agree(grid[-1], rank)):
+        if rank < 1 or len(grid) != len(x) or not (unify_dims(grid[0], x[0]) and unify_dims(grid[-1], rank)):
             raise CompileError(f"the grid {list(grid)} does not fit the input {list(x)}")
         return (*x[:2], *grid[1:-1])
 
@@ -212,18 +215,18 @@ class GridSample(Operator):
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
             x, grid = tensors
             n, c, *out = index
-            places = [
+            indices = [
                 self._source(grid(n, *out, len(sizes) - 1 - axis).astype(work), size) for axis, size in enumerate(sizes)
             ]
 
             def read(positions: list[Any]) -> Any:
-                return self._item(lambda *inside: x(n, c, *inside).astype(work), positions, sizes, work)
+                return self._element(lambda *inside: x(n, c, *inside).astype(work), positions, sizes, work)
 
             if self.mode == "nearest":
-                return read([_integer(tirx.nearbyint(place)) for place in places]).astype(dtype)
+                return read([_integer(tirx.nearbyint(position)) for position in indices]).astype(dtype)
             if self.mode == "linear":
-                places = [self._moved_inside(place, size) for place, size in zip(places, sizes, strict=True)]
-            return _interpolated(read, places, self.mode).astype(dtype)
+                indices = [self._moved_inside(position, size) for position, size in zip(indices, sizes, strict=True)]
+            return _interpolated(read, indices, self.mode).astype(dtype)
 
         return at.elements(self.shape(shape_of(x), shape_of(grid)), element, x, grid, name="grid_sample")
 
@@ -231,36 +234,36 @@ class GridSample(Operator):
         """From -1 … 1 to positions; those far outside are cut, because they become integers."""
         one, two = _like(value, 1), _like(value, 2)
         if self.aligned:
-            place = (value + one) / two * _like(value, size - 1)
+            position = (value + one) / two * _like(value, size - 1)
         else:
-            place = ((value + one) * _like(value, size) - one) / two
-        return clamped(place, _like(value, -(1 << 20)), _like(value, 1 << 20))
+            position = ((value + one) * _like(value, size) - one) / two
+        return clamped(position, _like(value, -(1 << 20)), _like(value, 1 << 20))
 
-    def _moved_inside(self, place: Any, size: int) -> tirx.Expr:
+    def _moved_inside(self, position: Any, size: int) -> tirx.Expr:
         match self.padding:
             case "border":
-                return clamped(place, _like(place, 0), _like(place, size - 1))
+                return clamped(position, _like(position, 0), _like(position, size - 1))
             case "reflection":
-                return self._reflected(place, size)
-        return place
+                return self._reflected(position, size)
+        return position
 
-    def _reflected(self, place: Any, size: int) -> tirx.Expr:
+    def _reflected(self, position: Any, size: int) -> tirx.Expr:
         known = isinstance(size, int | tirx.IntImm)
         if known and int(size) <= self.aligned:
-            return _like(place, 0)
-        count = _like(place, size)
-        low, high = (_like(place, 0), count - 1) if self.aligned else (_like(place, -0.5), count - 0.5)
+            return _like(position, 0)
+        count = _like(position, size)
+        low, high = (_like(position, 0), count - 1) if self.aligned else (_like(position, -0.5), count - 0.5)
         length = high - low
-        distance = tirx.abs(place - low)
+        distance = tirx.abs(position - low)
         turns = tirx.floor(distance / length)
-        rest = distance - turns * length
-        odd = turns - tirx.floor(turns / _like(place, 2)) * _like(place, 2)
-        back = tirx.Select(odd > _like(place, 0.5), length - rest, rest) + low
-        inside = clamped(back, _like(place, 0), _like(place, size - 1))
-        return inside if known else tirx.Select(length > 0, inside, _like(place, 0))
+        tail = distance - turns * length
+        odd = turns - tirx.floor(turns / _like(position, 2)) * _like(position, 2)
+        back = tirx.Select(odd > _like(position, 0.5), length - tail, tail) + low
+        inside = clamped(back, _like(position, 0), _like(position, size - 1))
+        return inside if known else tirx.Select(length > 0, inside, _like(position, 0))
 
-    def _item(self, x: Callable[..., tirx.Expr], positions: Sequence[Any], sizes: Shape, work: str) -> tirx.Expr:
-        """The item at integer positions, by the rule of the padding."""
+    def _element(self, x: Callable[..., tirx.Expr], positions: Sequence[Any], sizes: Shape, work: str) -> tirx.Expr:
+        """The element at integer positions, by the rule of the padding."""
         pairs = list(zip(positions, sizes, strict=True))
         match self.padding:
             case "zeros":

@@ -1,4 +1,4 @@
-"""Pictures from files: `targets/runtime/images/` decodes them."""
+"""Images from files: `targets/runtime/images/` decodes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, is_empty, shape_of
-from nnefc.operators.tensor.data_dependent_sizes import counted
+from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.tensor.shape import Slice
 from nnefc.operators.text.strings import called
 from nnefc.support.diagnostics import CompileError
@@ -21,9 +21,9 @@ _FORMS: tuple[PixelForm, ...] = ("RGB", "BGR", "Grayscale")  # in the order of `
 
 @dataclass(frozen=True)
 class DecodeImage(Operator):
-    """The pixels of a picture in a file, uint8 `[height, width, channels]`. ONNX `ImageDecoder`.
+    """The pixels of an image in a file, uint8 `[height, width, channels]`. ONNX `ImageDecoder`.
 
-    A file that is damaged, or no picture, has no pixels: both sizes are 0.
+    A file that is damaged, or no image, has no pixels: both sizes are 0.
 
     Attributes:
         form: what the channels are: three colours, or the lightness alone.
@@ -32,7 +32,7 @@ class DecodeImage(Operator):
     form: PixelForm
 
     def shape(self, file: Shape) -> Shape:
-        """That of the file, `[bytes]`: only the data tell the size of the picture."""
+        """That of the file, `[bytes]`: only the data tell the size of the image."""
         return file
 
     def lower(self, at: Emitter, file: Operand) -> Operand:
@@ -44,8 +44,8 @@ class DecodeImage(Operator):
             return np.zeros((0, 0, channels), np.uint8)
         (found,) = called(at, "nnefc_image_decode", [file], [((3,), "int64")], shape[0], _FORMS.index(self.form))
         height, width = (
-            counted(at, at.expr(at.apply(Slice({0: (place, 1, 1)}), found)), None, name)
-            for place, name in enumerate(("image_height", "image_width"))
+            data_dependent_size(at, at.expr(at.apply(Slice({0: (position, 1, 1)}), found)), None, name)
+            for position, name in enumerate(("image_height", "image_width"))
         )
         pixels = (height, width, channels)
         return called(at, "nnefc_image_pixels", [found], [(pixels, "uint8")], height * width * channels)[0]

@@ -1,4 +1,4 @@
-"""Where the results of a changed resolution lie between the items, and how much each item weighs in them.
+"""Where the results of a changed resolution lie between the elements, and how much each element weighs in them.
 
 The formulas hold for arrays of positions, which are computed while compiling, and for expressions of one position,
 which kernels compute where sizes are known at run time.
@@ -16,7 +16,7 @@ from tvm import tirx
 
 from nnefc.operators.base import Array, check_table
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import Dimension, bounds, expression, is_known, typical
+from nnefc.symbolic.dims import Dimension, bounds, expression, is_known, size_hint
 
 __all__ = ["COORDINATES", "ROUNDINGS", "Interpolation", "Scaling"]
 
@@ -29,52 +29,54 @@ class Scaling:
     """How one axis is resized.
 
     Attributes:
-        items, results: its size before and after.
-        scale: results for each item, as the network says; not always `results / items`. None for that quotient, where
-            it is known at run time only.
+        elements, results: its size before and after.
+        scale: results for each element, as the network says; not always `results / elements`. None for that quotient,
+            where it is known at run time only.
         begin, end: which part of the axis, of 1, the results cover.
     """
 
-    items: Dimension
+    elements: Dimension
     results: Dimension
     scale: float | None
     begin: float = 0.0
     end: float = 1.0
 
     @classmethod
-    def between(cls, items: Dimension, results: Dimension) -> Scaling:
+    def between(cls, elements: Dimension, results: Dimension) -> Scaling:
         """From one size to another: as much larger as they say."""
-        if is_known(items, results):
-            return cls(items, results, results / items)
-        whole, part = (max(1, typical(a) // max(1, typical(b))) for a, b in ((results, items), (items, results)))
-        if results == items * whole:
-            return cls(items, results, float(whole))
-        return cls(items, results, 1 / part if items == results * part else None)
+        if is_known(elements, results):
+            return cls(elements, results, results / elements)
+        whole, part = (
+            max(1, size_hint(a) // max(1, size_hint(b))) for a, b in ((results, elements), (elements, results))
+        )
+        if results == elements * whole:
+            return cls(elements, results, float(whole))
+        return cls(elements, results, 1 / part if elements == results * part else None)
 
     @property
     def is_known(self) -> bool:
         """Whether its sizes are known at compile time."""
-        return is_known(self.items, self.results)
+        return is_known(self.elements, self.results)
 
     @property
     def keeps_positions(self) -> bool:
-        """Whether there are as many results as items, at their places, in all coordinates."""
-        return self.scale == 1 and self.items == self.results and (self.begin, self.end) == (0, 1)
+        """Whether there are as many results as elements, at their positions, in all coordinates."""
+        return self.scale == 1 and self.elements == self.results and (self.begin, self.end) == (0, 1)
 
     @property
     def factor(self) -> Real:
         """The scale as a number or an expression."""
-        return _real(self.results) / _real(self.items) if self.scale is None else self.scale
+        return _real(self.results) / _real(self.elements) if self.scale is None else self.scale
 
     @property
     def last(self) -> Real:
-        """The position of the last item."""
-        return _real(self.items - 1)
+        """The position of the last element."""
+        return _real(self.elements - 1)
 
     @property
     def length(self) -> Real:
         """How many results there are before they are rounded to whole ones."""
-        return _real(self.results) if self.scale is None else self.scale * _real(self.items)
+        return _real(self.results) if self.scale is None else self.scale * _real(self.elements)
 
 
 def _real(size: Dimension) -> Real:
@@ -85,7 +87,7 @@ def _unless_one(axis: Scaling, single: Callable[[], Real], other: Callable[[], R
     """`single` where there is one result before rounding, else `other`."""
     if axis.is_known:
         return single() if axis.length == 1 else other()
-    size, one = (axis.results, 1.0) if axis.scale is None else (axis.items, 1 / axis.scale)
+    size, one = (axis.results, 1.0) if axis.scale is None else (axis.elements, 1 / axis.scale)
     if bounds(size) == (one, one):
         return single()
     if not one.is_integer() or not bounds(size)[0] <= one <= bounds(size)[1]:
@@ -114,7 +116,7 @@ def _half_pixel(axis: Scaling, at: Real) -> Real:
 
 
 def _half_pixel_symmetric(axis: Scaling, at: Real) -> Real:
-    return _real(axis.items) / 2 * (1 - _real(axis.results) / axis.length) + (at + 0.5) / axis.factor - 0.5
+    return _real(axis.elements) / 2 * (1 - _real(axis.results) / axis.length) + (at + 0.5) / axis.factor - 0.5
 
 
 def _pytorch_half_pixel(axis: Scaling, at: Real) -> Real:
@@ -134,13 +136,13 @@ def _crop_and_resize(axis: Scaling, at: Real) -> Real:
 def _in_single(offset: float) -> _Coordinates:
     """PyTorch computes the positions of nearest neighbours in single precision."""
 
-    def place(axis: Scaling, at: Real) -> Real:
+    def position(axis: Scaling, at: Real) -> Real:
         if isinstance(at, np.ndarray) and axis.scale is not None:
             return (at.astype(np.float32) + np.float32(offset)) * np.float32(1 / axis.scale)
         step = tirx.const(1, "float64") / axis.factor
         return (at.astype("float32") + tirx.const(offset, "float32")) * step.astype("float32")
 
-    return place
+    return position
 
 
 COORDINATES: Mapping[str, _Coordinates] = {
@@ -154,10 +156,10 @@ COORDINATES: Mapping[str, _Coordinates] = {
     "pytorch_nearest": _in_single(0.0),
     "pytorch_nearest_exact": _in_single(0.5),
 }
-"""Where each result lies between the items, float64. The names are those of ONNX `Resize`, and two of our own."""
+"""Where each result lies between the elements, float64. The names are those of ONNX `Resize`, and two of our own."""
 
 _EVEN = frozenset(COORDINATES) - {"align_corners", "tf_crop_and_resize", "pytorch_nearest", "pytorch_nearest_exact"}
-"""Coordinates in which, with a whole scale, results lie between each item and the next as between the first two."""
+"""Coordinates in which, with a whole scale, results lie between each element and the next as between the first two."""
 
 ROUNDINGS: Mapping[str, Callable[[Real], Real]] = {
     "round_prefer_floor": lambda x: _ceil(x - 0.5),
@@ -166,7 +168,7 @@ ROUNDINGS: Mapping[str, Callable[[Real], Real]] = {
     "ceil": _ceil,
     "simple": _cut_off,
 }
-"""Which item is nearest. The names are those of ONNX."""
+"""Which element is nearest. The names are those of ONNX."""
 
 
 def _linear(distance: Real, _a: float) -> Real:
@@ -188,15 +190,15 @@ _KERNELS: dict[str, tuple[Callable[[Real, float], Real], int]] = {"linear": (_li
 
 @dataclass(frozen=True)
 class Interpolation:
-    """What a result between items is.
+    """What a result between elements is.
 
     Attributes:
         mode: "nearest", "linear" or "cubic".
         coordinates: a name of `COORDINATES`.
-        rounding: which item is nearest, a name of `ROUNDINGS`.
-        outside: what items outside are: "edge", the nearest one; "zero"; "exclude": the others weigh more for it.
+        rounding: which element is nearest, a name of `ROUNDINGS`.
+        outside: what elements outside are: "edge", the nearest one; "zero"; "exclude": the others weigh more for it.
         cubic: the coefficient of the cubic kernel.
-        antialias: whether the kernel is widened where there are fewer results than items.
+        antialias: whether the kernel is widened where there are fewer results than elements.
         extrapolation: what results are that lie outside, with the coordinates "tf_crop_and_resize".
     """
 
@@ -216,30 +218,30 @@ class Interpolation:
 
     def source(self, axis: Scaling, at: tirx.Expr) -> tirx.Expr:
         """Where the result at a position lies, float64."""
-        # Already whole: without the call, TVM's analysis of intervals fails for reals times and over open sizes.
+        # Already whole: without the call, TVM's analysis of intervals fails for reals times and over dynamic sizes.
         made: tirx.Expr = COORDINATES[self.coordinates](axis, tirx.trunc(at.astype("float64")))
         return made
 
     def taps(self, axis: Scaling) -> tuple[Array, Array]:
-        """`[results, taps]`: which items each result reads, and their weights."""
+        """`[results, taps]`: which elements each result reads, and their weights."""
         sources = self.sources(axis)
         if self.mode == "nearest":
-            return ROUNDINGS[self.rounding](sources)[:, None].clip(0, axis.items - 1), np.ones((axis.results, 1))
+            return ROUNDINGS[self.rounding](sources)[:, None].clip(0, axis.elements - 1), np.ones((axis.results, 1))
         kernel, reach = _KERNELS[self.mode]
         narrowed = min(axis.factor, 1.0) if self.antialias else 1.0
         count = math.ceil(reach / narrowed)
         check_table(axis.results * 2 * count)
-        places = np.floor(sources).astype(np.int64)[:, None] + np.arange(1 - count, count + 1)
-        weights = kernel((places - sources[:, None]) * narrowed, self.cubic)
+        positions = np.floor(sources).astype(np.int64)[:, None] + np.arange(1 - count, count + 1)
+        weights = kernel((positions - sources[:, None]) * narrowed, self.cubic)
         if self.outside != "edge":
-            weights = np.where((places >= 0) & (places < axis.items), weights, 0)
+            weights = np.where((positions >= 0) & (positions < axis.elements), weights, 0)
         if self.outside == "exclude" or narrowed != 1.0:
             weights = weights / weights.sum(1, keepdims=True)
         used = np.flatnonzero((weights != 0).any(0))
-        return np.clip(places, 0, axis.items - 1)[:, used], weights[:, used]
+        return np.clip(positions, 0, axis.elements - 1)[:, used], weights[:, used]
 
     def tap_count(self, axis: Scaling) -> int:
-        """How many items a result reads, of an axis whose sizes are known at run time.
+        """How many elements a result reads, of an axis whose sizes are known at run time.
 
         Raises:
             CompileError: it depends on the sizes.
@@ -253,38 +255,43 @@ class Interpolation:
             return 1.0
         if axis.scale is None:
             raise CompileError(
-                f"resizing {axis.items} to {axis.results} with an antialiasing filter reads as many items for each "
+                f"resizing {axis.elements} to {axis.results} with an antialiasing filter reads as many "
+                f"elements for each "
                 "result as their quotient says, which is not the same for all sizes",
                 hint="give these sizes: --shape NAME=SIZE",
             )
         return min(axis.scale, 1.0)
 
     def taps_at(self, axis: Scaling, at: tirx.Expr) -> list[tuple[tirx.Expr, tirx.Expr]]:
-        """The same as `taps` of one result: the items that it reads, int32, and their weights, float64."""
+        """The same as `taps` of one result: the elements that it reads, int32, and their weights, float64."""
         source = self.source(axis, at)
-        items = expression(axis.items)
+        elements = expression(axis.elements)
 
-        def inside(place: tirx.Expr) -> tirx.Expr:
-            return tirx.max(tirx.min(place, items - 1), tirx.const(0, "int64")).astype("int32")
+        def inside(position: tirx.Expr) -> tirx.Expr:
+            return tirx.max(tirx.min(position, elements - 1), tirx.const(0, "int64")).astype("int32")
 
         if self.mode == "nearest":
             return [(inside(ROUNDINGS[self.rounding](source).astype("int64")), tirx.const(1, "float64"))]
         kernel, narrowed, count = _KERNELS[self.mode][0], self._narrowed(axis), self.tap_count(axis) // 2
-        places = [_floor(source).astype("int64") + tap for tap in range(1 - count, count + 1)]
-        weights = [kernel((place.astype("float64") - source) * narrowed, self.cubic) for place in places]
+        positions = [_floor(source).astype("int64") + tap for tap in range(1 - count, count + 1)]
+        weights = [kernel((position.astype("float64") - source) * narrowed, self.cubic) for position in positions]
         if self.outside != "edge":
-            pairs = zip(places, weights, strict=True)
-            weights = [tirx.Select(tirx.all(place >= 0, place < items), weight, weight * 0) for place, weight in pairs]
+            pairs = zip(positions, weights, strict=True)
+            weights = [
+                tirx.Select(tirx.all(position >= 0, position < elements), weight, weight * 0)
+                for position, weight in pairs
+            ]
         if self.outside == "exclude" or narrowed != 1.0:
             whole = sum(weights[1:], weights[0])
             weights = [weight / whole for weight in weights]
-        return [(inside(place), weight) for place, weight in zip(places, weights, strict=True)]
+        return [(inside(position), weight) for position, weight in zip(positions, weights, strict=True)]
 
-    def repeats_items(self, axis: Scaling) -> int:
-        """How often each item is a result, where results are the items repeated whatever the sizes are; else 0."""
+    def repeats_elements(self, axis: Scaling) -> int:
+        """How often each element is a result, where results are the elements repeated whatever the sizes are; else
+        0."""
         times = 0 if axis.scale is None else int(axis.scale)
         even = self.mode == "nearest" and self.coordinates in _EVEN and times > 1 and times == axis.scale
-        if not even or axis.results != axis.items * times:
+        if not even or axis.results != axis.elements * times:
             return 0
-        places, _ = self.taps(replace(axis, items=4, results=4 * times))
-        return times if (places[:, 0] == np.arange(4 * times) // times).all() else 0
+        positions, _ = self.taps(replace(axis, elements=4, results=4 * times))
+        return times if (positions[:, 0] == np.arange(4 * times) // times).all() else 0

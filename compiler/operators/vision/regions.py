@@ -25,12 +25,12 @@ from typing import Any
 from tvm import tirx
 
 from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, is_empty, shape_of, zeros
-from nnefc.operators.math.reducers import least
+from nnefc.operators.math.reducers import minimum_reducer
 from nnefc.operators.statements import T, each, looped, told
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import Dimension, expression, typical
-from nnefc.symbolic.dims import least as least_size
-from nnefc.symbolic.unification import agree, agree_all
+from nnefc.symbolic.dims import Dimension, expression, size_hint
+from nnefc.symbolic.dims import minimum as least_size
+from nnefc.symbolic.unification import unify_dims, unify_shapes
 
 __all__ = ["Regions", "RoiAlign", "RoiPool", "clamped"]
 
@@ -41,14 +41,14 @@ _COLUMNS = 64
 """Columns whose sums over the rows of a bin are kept for the bins beside it."""
 
 _FARTHEST = float(1 << 30)
-"""How far from the input edges of regions may be, in items; others are moved there."""
+"""How far from the input edges of regions may be, in elements; others are moved there."""
 
 _FIRST, _BEHIND, _BEYOND, _FIELDS = range(4)
 """Of a bin: its first position in the list, the one behind its last, and whether a sample of it lies outside."""
 
 
 def clamped(value: Any, low: Any, high: Any) -> tirx.Expr:
-    """The nearest value of a range; `high` for what is not a number."""
+    """The nearest value of a range; `high` for NaN."""
     return tirx.max(tirx.min(value, high), low)
 
 
@@ -56,8 +56,8 @@ def clamped(value: Any, low: Any, high: Any) -> tirx.Expr:
 class Regions(Operator):
     """What computations over regions of `x`, `[N, C, H, W]`, have in common.
 
-    Regions `[n, 4]` are boxes (x1, y1, x2, y2), and a vector says of which batch item each is. Without it, regions are
-    `[n, 5]` and begin with the batch item.
+    Regions `[n, 4]` are boxes (x1, y1, x2, y2), and a vector says of which batch element each is. Without it, regions
+    are `[n, 5]` and begin with the batch element.
 
     Attributes:
         results: rows and columns of the result of each region.
@@ -71,11 +71,11 @@ class Regions(Operator):
         if (
             len(x) != 4
             or len(rois) != 2
-            or not agree(rois[1], width)
-            or (batch is not None and not agree_all(batch, rois[:1]))
+            or not unify_dims(rois[1], width)
+            or (batch is not None and not unify_shapes(batch, rois[:1]))
         ):
-            items = "" if batch is None else f", and their batch items {list(batch)},"
-            raise CompileError(f"the input {list(x)} and the regions {list(rois)}{items} have the wrong shapes")
+            elements = "" if batch is None else f", and their batch elements {list(batch)},"
+            raise CompileError(f"the input {list(x)} and the regions {list(rois)}{elements} have the wrong shapes")
         if len(self.results) != 2 or min(self.results) < 1:
             raise CompileError(f"regions cannot become {list(self.results)} rows and columns")
         return (rois[0], x[1], *self.results)
@@ -92,9 +92,9 @@ def _counter(dtype: str = "int64") -> Any:
 
 def _kept(value: Any) -> Any:
     """What a real number, or an integer made of one, is now; TVM fails over such as are bound to a name."""
-    place = _counter(str(value.ty))
-    place[0] = value
-    return place[0]
+    index = _counter(str(value.ty))
+    index[0] = value
+    return index[0]
 
 
 def _whole(value: Any) -> Any:
@@ -112,7 +112,7 @@ class _Axis:
         edges: where the region begins and ends.
         table: int64; `_FIELDS` numbers for each bin, from `first` on.
         positions, weights: the lists; what they have of this axis is from `begin` on, in `room` places.
-        counts: how many samples a bin has, at `place`.
+        counts: how many samples a bin has, at `position`.
     """
 
     size: Dimension
@@ -125,7 +125,7 @@ class _Axis:
     begin: Any
     room: Dimension
     counts: Any
-    place: Any
+    position: Any
 
     def of(self, bin_: Any, field: int) -> Any:
         """Where a field of a bin is in the table."""
@@ -137,12 +137,12 @@ class _Sums:
     """Sums over the rows of a bin, of `_COLUMNS` columns, from `first` up to `behind`; or what is the largest there.
 
     Attributes:
-        items: the sums.
+        elements: the sums.
         first, behind: places of one number each.
         start: the sum of nothing.
     """
 
-    items: Any
+    elements: Any
     first: Any
     behind: Any
     start: Any
@@ -150,7 +150,7 @@ class _Sums:
 
 def _usual(axis: _Axis) -> int:
     """How many positions a bin has in usual regions: of half the input."""
-    return 2 + typical(axis.size) // (2 * axis.bins)
+    return 2 + size_hint(axis.size) // (2 * axis.bins)
 
 
 class _Pooled(Regions):
@@ -176,12 +176,12 @@ class _Pooled(Regions):
         """Fill the lists of a region along an axis, and the table and the count of its samples."""
 
     @abstractmethod
-    def _weighted(self, item: Any, weights: Sequence[Any]) -> Any:
-        """An item, as much as it counts."""
+    def _weighted(self, element: Any, weights: Sequence[Any]) -> Any:
+        """An element, as much as it counts."""
 
     @abstractmethod
-    def _finished(self, made: Any, axes: Sequence[_Axis], places: Sequence[Any]) -> Any:
-        """The result of a bin, of what its items come to."""
+    def _finished(self, made: Any, axes: Sequence[_Axis], positions: Sequence[Any]) -> Any:
+        """The result of a bin, of what its elements come to."""
 
     def lower(self, at: Emitter, x: Operand, rois: Operand, batch: Operand | None = None) -> Operand:
         shape = self.shape(shape_of(x), shape_of(rois), None if batch is None else shape_of(batch))
@@ -207,21 +207,21 @@ class _Pooled(Regions):
                 found = []
                 for n in range(2):
                     edges = tuple(
-                        clamped(rois[region * width + place].astype(work), *_limits(work))
-                        for place in (width - 3 - n, width - 1 - n)
+                        clamped(rois[region * width + index].astype(work), *_limits(work))
+                        for index in (width - 3 - n, width - 1 - n)
                     )
                     first = (region * sum(self.results) + n * self.results[0]) * _FIELDS
-                    begin, place = region * sum(rooms) + n * rooms[0], region * 2 + n
+                    begin, index = region * sum(rooms) + n * rooms[0], region * 2 + n
                     found.append(
                         _Axis(sizes[n], self.results[n], edges, table, first, positions, weights, begin, rooms[n],
-                              counts, place)
+                              counts, index)
                     )  # fmt: skip
                 return found
 
             with each(count, count * sum(rooms) * 4) as region:
                 for axis in axes_of(region):
                     self._list(axis, work)
-            work_of_line = math.prod(self.results) * 4 + sum(map(typical, sizes))
+            work_of_line = math.prod(self.results) * 4 + sum(map(size_hint, sizes))
             with each(count * channels, count * channels * work_of_line) as line:
                 region = T.bind(tirx.floordiv(line, channels))
                 image = images[0][region] if images else rois[region * width]
@@ -241,7 +241,7 @@ class _Pooled(Regions):
         rows, columns = axes
         sums = _Sums(
             T.buffer_proxy(T.alloc_buffer((_COLUMNS,), work, scope="local")), _counter(), _counter(),
-            tirx.const(0, work) if self.average else least(work),
+            tirx.const(0, work) if self.average else minimum_reducer(work),
         )  # fmt: skip
         total = _counter(work)
         with T.serial(0, rows.bins) as row:
@@ -257,8 +257,8 @@ class _Pooled(Regions):
         """Add what lies in a bin to `total`."""
         columns = axes[1]
         (top, bottom), (left, right) = (
-            tuple(T.bind(axis.table[axis.of(place, field)]) for field in (_FIRST, _BEHIND))
-            for axis, place in zip(axes, bin_, strict=True)
+            tuple(T.bind(axis.table[axis.of(index, field)]) for field in (_FIRST, _BEHIND))
+            for axis, index in zip(axes, bin_, strict=True)
         )
         with T.If(tirx.all(top < bottom, left < right)), T.Then():
             begin = T.bind(columns.positions[left])
@@ -278,8 +278,8 @@ class _Pooled(Regions):
                     column = T.bind(columns.positions[left + step])
                     with T.If(tirx.all(column >= first, column < last)), T.Then():
                         weights = [buffer[left + step] for buffer in columns.weights]
-                        item = self._weighted(sums.items[column - sums.first[0]], weights)
-                        total[0] = self._joined(total[0], item)
+                        element = self._weighted(sums.elements[column - sums.first[0]], weights)
+                        total[0] = self._joined(total[0], element)
 
     def _add_rows(self, x: Any, plane: Any, axes: Sequence[_Axis], listed: Sequence[Any], sums: _Sums) -> None:
         """Let the sums be those of the rows that are listed, in the columns from `first` up to `behind`."""
@@ -289,13 +289,13 @@ class _Pooled(Regions):
 
         def add(part: Any, lanes: Any) -> None:
             with T.serial(0, _LANES) as lane:
-                sums.items[part * _LANES + lane] = sums.start
+                sums.elements[part * _LANES + lane] = sums.start
             with told(bottom - top, _usual(rows)) as step:
                 here = T.bind(plane + rows.positions[top + step] * columns.size + sums.first[0] + part * _LANES)
                 weights = [T.bind(buffer[top + step]) for buffer in rows.weights]
                 with T.serial(0, lanes) if isinstance(lanes, int) else told(lanes, _LANES) as lane:
-                    item = self._weighted(x[here + lane].astype(sums.items.dtype), weights)
-                    sums.items[part * _LANES + lane] = self._joined(sums.items[part * _LANES + lane], item)
+                    element = self._weighted(x[here + lane].astype(sums.elements.dtype), weights)
+                    sums.elements[part * _LANES + lane] = self._joined(sums.elements[part * _LANES + lane], element)
 
         with told(tirx.floordiv(count + (_LANES - 1), _LANES), 2) as part:
             last = plane + rows.positions[bottom - 1] * columns.size + sums.first[0] + (part + 1) * _LANES
@@ -323,15 +323,15 @@ def _rounded(value: Any, work: str) -> tirx.Expr:
 
 @dataclass(frozen=True)
 class RoiPool(_Pooled):
-    """The largest item, or the mean, of each of `results` bins of each region; a bin outside the input gives 0.
+    """The largest element, or the mean, of each of `results` bins of each region; a bin outside the input gives 0.
 
-    Bins are of whole items and may overlap (Girshick, "Fast R-CNN", 2015). ONNX `MaxRoiPool`; NNEF `max_roi_pool`,
+    Bins are of whole elements and may overlap (Girshick, "Fast R-CNN", 2015). ONNX `MaxRoiPool`; NNEF `max_roi_pool`,
     `avg_roi_pool`.
 
     Attributes:
         average: means, not maxima.
-        scale: what edges of regions are multiplied by before they are rounded to whole items.
-        inclusive: whether the end of a region belongs to it; a region has one item at least.
+        scale: what edges of regions are multiplied by before they are rounded to whole elements.
+        inclusive: whether the end of a region belongs to it; a region has one element at least.
     """
 
     average: bool = False
@@ -343,7 +343,7 @@ class RoiPool(_Pooled):
         return 0
 
     def _room(self, size: Dimension, bins: int) -> Dimension:
-        return size + 2 * bins  # neighbours share one item at most, and where bins are small each has one or two
+        return size + 2 * bins  # neighbours share one element at most, and where bins are small each has one or two
 
     def _list(self, axis: _Axis, work: str) -> None:
         limits = _limits(work)
@@ -355,39 +355,39 @@ class RoiPool(_Pooled):
         with T.serial(0, axis.bins) as bin_:
             begin = T.bind(tirx.max(first + tirx.floordiv(_int64(bin_) * span, axis.bins), _int64(0)))
             end = first - tirx.floordiv(-(_int64(bin_) + 1) * span, axis.bins)
-            items = T.bind(tirx.max(tirx.min(end, expression(axis.size)) - begin, _int64(0)))
+            elements = T.bind(tirx.max(tirx.min(end, expression(axis.size)) - begin, _int64(0)))
             axis.table[axis.of(bin_, _FIRST)] = used[0]
-            with told(items, _usual(axis)) as item:
-                axis.positions[used[0] + item] = begin + item
-            used[0] = used[0] + items
+            with told(elements, _usual(axis)) as element:
+                axis.positions[used[0] + element] = begin + element
+            used[0] = used[0] + elements
             axis.table[axis.of(bin_, _BEHIND)] = used[0]
 
-    def _weighted(self, item: Any, weights: Sequence[Any]) -> Any:
-        return item
+    def _weighted(self, element: Any, weights: Sequence[Any]) -> Any:
+        return element
 
-    def _finished(self, made: Any, axes: Sequence[_Axis], places: Sequence[Any]) -> Any:
+    def _finished(self, made: Any, axes: Sequence[_Axis], positions: Sequence[Any]) -> Any:
         lengths = (
-            axis.table[axis.of(place, _BEHIND)] - axis.table[axis.of(place, _FIRST)]
-            for axis, place in zip(axes, places, strict=True)
+            axis.table[axis.of(index, _BEHIND)] - axis.table[axis.of(index, _FIRST)]
+            for axis, index in zip(axes, positions, strict=True)
         )
-        items = T.bind(math.prod(lengths))
+        elements = T.bind(math.prod(lengths))
         if self.average:
-            made = made / tirx.max(items, _int64(1)).astype(str(made.ty))
-        return tirx.Select(items > 0, made, tirx.const(0, str(made.ty)))
+            made = made / tirx.max(elements, _int64(1)).astype(str(made.ty))
+        return tirx.Select(elements > 0, made, tirx.const(0, str(made.ty)))
 
 
 @dataclass(frozen=True)
 class RoiAlign(_Pooled):
-    """The mean, or the largest, of samples between the items in each of `results` bins of each region.
+    """The mean, or the largest, of samples between the elements in each of `results` bins of each region.
 
-    He, Gkioxari, Dollár, Girshick, "Mask R-CNN" (2017); ONNX `RoiAlign`, whose maximum is that of the weighted items.
-    Samples that are farther than one item outside of the input count as 0.
+    He, Gkioxari, Dollár, Girshick, "Mask R-CNN" (2017); ONNX `RoiAlign`, whose maximum is that of the weighted
+    elements. Samples that are farther than one element outside of the input count as 0.
 
     Attributes:
         average: means, not maxima.
-        samples: along each axis of a bin; 0: as many as the bin has items, rounded up.
+        samples: along each axis of a bin; 0: as many as the bin has elements, rounded up.
         scale: what edges of regions are multiplied by.
-        half_pixel: whether edges are then shifted by half an item; else regions have one item at least.
+        half_pixel: whether edges are then shifted by half an element; else regions have one element at least.
     """
 
     average: bool
@@ -397,12 +397,12 @@ class RoiAlign(_Pooled):
 
     @property
     def _weights(self) -> int:
-        """The sum of those that samples give an item; the largest and the smallest, of maxima."""
+        """The sum of those that samples give an element; the largest and the smallest, of maxima."""
         return 1 if self.average else 2
 
     def _room(self, size: Dimension, bins: int) -> Dimension:
-        most = size + 2 * bins  # neighbours share two items at most
-        return least_size(most, 2 * self.samples * bins) if self.samples else most
+        maximum = size + 2 * bins  # neighbours share two elements at most
+        return least_size(maximum, 2 * self.samples * bins) if self.samples else maximum
 
     def _list(self, axis: _Axis, work: str) -> None:
         def real(value: float) -> tirx.Expr:
@@ -414,7 +414,7 @@ class RoiAlign(_Pooled):
         width = _kept((length if self.half_pixel else tirx.max(length, real(1))) / real(axis.bins))
         count = real(self.samples) if self.samples else clamped(tirx.ceil(width), real(0), real(_FARTHEST))
         samples = _kept(count)
-        axis.counts[axis.place] = samples
+        axis.counts[axis.position] = samples
         step = _kept(width / tirx.max(samples, real(1)))
         used, inside = _counter(), _counter()
         used[0] = axis.begin
@@ -432,9 +432,9 @@ class RoiAlign(_Pooled):
                 position = _kept(base + part)
                 with T.If(tirx.all(position >= real(-1), position <= size.astype(work))), T.Then():
                     inside[0] = inside[0] + 1
-                    place = _kept(clamped(position, real(0), (size - 1).astype(work)))
-                    before = _whole(tirx.floor(place))
-                    share = _kept(place - before.astype(work))
+                    index = _kept(clamped(position, real(0), (size - 1).astype(work)))
+                    before = _whole(tirx.floor(index))
+                    share = _kept(index - before.astype(work))
                     self._add(axis, used, none_before, before, real(1) - share)
                     self._add(axis, used, none_before, T.bind(tirx.min(before + 1, size - 1)), share)
             axis.table[axis.of(bin_, _BEHIND)] = used[0]
@@ -442,7 +442,7 @@ class RoiAlign(_Pooled):
             axis.table[axis.of(bin_, _BEYOND)] = _int64(beyond)
 
     def _numbers(self, base: Any, step: Any, samples: Any, size: Any, work: str) -> tuple[Any, Any]:
-        """The first sample of a bin that may lie inside, and how many there may be: no more than twice the items."""
+        """The first sample of a bin that may lie inside, and how many there may be: no more than twice the elements."""
         if self.samples:
             return _int64(0), _int64(self.samples)
         low, high = (tirx.const(-1, work) - base) / step, (size.astype(work) - base) / step
@@ -455,8 +455,8 @@ class RoiAlign(_Pooled):
         """Let a position of the bin count more: one of the last two of its list, or a new one."""
         last, other = T.bind(used[0] - 1), T.bind(used[0] - 2)
         is_last, is_other = (
-            tirx.all(place >= none_before, axis.positions[tirx.max(place, axis.begin)] == position)
-            for place in (last, other)
+            tirx.all(index >= none_before, axis.positions[tirx.max(index, axis.begin)] == position)
+            for index in (last, other)
         )
         with T.If(is_last):
             with T.Then():
@@ -470,19 +470,19 @@ class RoiAlign(_Pooled):
                         buffer[used[0]] = weight
                     used[0] = used[0] + 1
 
-    def _merge(self, axis: _Axis, place: Any, weight: Any) -> None:
+    def _merge(self, axis: _Axis, index: Any, weight: Any) -> None:
         joined = (lambda a, b: a + b,) if self.average else (tirx.max, tirx.min)
         for buffer, join in zip(axis.weights, joined, strict=True):
-            buffer[place] = join(buffer[place], weight)
+            buffer[index] = join(buffer[index], weight)
 
-    def _weighted(self, item: Any, weights: Sequence[Any]) -> Any:
+    def _weighted(self, element: Any, weights: Sequence[Any]) -> Any:
         if self.average:
-            return item * weights[0]
-        return item * tirx.Select(item > tirx.const(0, str(item.ty)), *weights)
+            return element * weights[0]
+        return element * tirx.Select(element > tirx.const(0, str(element.ty)), *weights)
 
-    def _finished(self, made: Any, axes: Sequence[_Axis], places: Sequence[Any]) -> Any:
+    def _finished(self, made: Any, axes: Sequence[_Axis], positions: Sequence[Any]) -> Any:
         if self.average:
-            samples = math.prod(axis.counts[axis.place] for axis in axes)
+            samples = math.prod(axis.counts[axis.position] for axis in axes)
             return made / tirx.max(samples, tirx.const(1, str(samples.ty)))
-        beyond = (axis.table[axis.of(place, _BEYOND)] > 0 for axis, place in zip(axes, places, strict=True))
+        beyond = (axis.table[axis.of(index, _BEYOND)] > 0 for axis, index in zip(axes, positions, strict=True))
         return tirx.Select(tirx.any(*beyond), tirx.max(made, tirx.const(0, str(made.ty))), made)

@@ -22,8 +22,8 @@ from nnefc.symbolic.dims import expression
 __all__ = ["Resize", "interpolate"]
 
 
-_MOST_TAPS = 8
-"""Items that a result may read along all axes at once; with more, the axes are resized one after the other."""
+_MAX_TAPS = 8
+"""Elements that a result may read along all axes at once; with more, the axes are resized one after the other."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class _Step:
 
     Attributes:
         axis, how: the axis, and how it is read.
-        taps: how many items a result reads along it.
+        taps: how many elements a result reads along it.
         tables: what `interpolate` needs for it.
     """
 
@@ -44,21 +44,21 @@ class _Step:
 
 @dataclass(frozen=True)
 class Resize(Operator):
-    """Each result is an item, or a weighted sum of items, at a place between the items along some axes.
+    """Each result is an element, or a weighted sum of elements, at a position between the elements along some axes.
 
     ONNX `Resize` and `Upsample`, NNEF `nearest_upsample` and `multilinear_upsample`,
     `torch.nn.functional.interpolate`. Integers are interpolated as reals, cut to their range and off.
 
     Attributes:
         axes: how some dimensions are resized; the others stay.
-        interpolation: what a result between items is.
+        interpolation: what a result between elements is.
     """
 
     axes: tuple[tuple[int, Scaling], ...]
     interpolation: Interpolation
 
     def shape(self, x: Shape) -> Shape:
-        """The sizes, those of resized dimensions anew."""
+        """The sizes, those of resized dimensions again."""
         results = {axis: scaling.results for axis, scaling in self.axes}
         return tuple(results.get(axis, size) for axis, size in enumerate(x))
 
@@ -79,36 +79,36 @@ class Resize(Operator):
         """What is resized at once; what stays as it is is left out."""
         steps = [self._step(at, axis, scaling, dtype) for axis, scaling in self.axes]
         left = [step for step in steps if step is not None]
-        if self.interpolation.mode == "nearest" or math.prod(step.taps for step in left) <= _MOST_TAPS:
+        if self.interpolation.mode == "nearest" or math.prod(step.taps for step in left) <= _MAX_TAPS:
             return [left] if left else []
         return [[step] for step in left]
 
     def _step(self, at: Emitter, axis: int, scaling: Scaling, dtype: str) -> _Step | None:
-        """How an axis is read; None where each result is the item in its place."""
+        """How an axis is read; None where each result is the element in its place."""
         nearest = self.interpolation.mode == "nearest"
         if not scaling.is_known:
-            times = self.interpolation.repeats_items(scaling)
+            times = self.interpolation.repeats_elements(scaling)
             if times:
                 return _Step(axis, times, 1, ())
             count = self.interpolation.tap_count(scaling)
             return _Step(axis, -(not nearest), count, self._computed(at, scaling, count, dtype))
-        places, weights = self.interpolation.taps(scaling)
-        same = places.shape[1] == 1 and scaling.items == scaling.results and (weights == 1).all()
-        if same and (places[:, 0] == np.arange(scaling.items)).all():
+        positions, weights = self.interpolation.taps(scaling)
+        same = positions.shape[1] == 1 and scaling.elements == scaling.results and (weights == 1).all()
+        if same and (positions[:, 0] == np.arange(scaling.elements)).all():
             return None
-        factor = scaling.results // scaling.items
-        whole = nearest and factor * scaling.items == scaling.results
-        if whole and (places[:, 0] == np.arange(scaling.results) // factor).all():
+        factor = scaling.results // scaling.elements
+        whole = nearest and factor * scaling.elements == scaling.results
+        if whole and (positions[:, 0] == np.arange(scaling.results) // factor).all():
             return _Step(axis, factor, 1, ())
-        tables = (places.astype(np.int32), *([] if nearest else [weights.astype(dtype)]))
-        return _Step(axis, -(not nearest), places.shape[1], tables)
+        tables = (positions.astype(np.int32), *([] if nearest else [weights.astype(dtype)]))
+        return _Step(axis, -(not nearest), positions.shape[1], tables)
 
     def _computed(self, at: Emitter, scaling: Scaling, count: int, dtype: str) -> tuple[Operand, ...]:
         """Tables that the program computes from the sizes."""
 
         def table(part: int, kind: str) -> Operand:
-            def compute(items: int, results: int) -> te.Tensor:
-                own = replace(scaling, items=items, results=results)
+            def compute(elements: int, results: int) -> te.Tensor:
+                own = replace(scaling, elements=elements, results=results)
 
                 def entry(result: tirx.Var, tap: tirx.Var) -> tirx.Expr:
                     taps = self.interpolation.taps_at(own, result)
@@ -119,7 +119,7 @@ class Resize(Operator):
 
                 return te.compute((expression(results), count), entry, name="taps")
 
-            return at.emit(at.of_sizes(compute, scaling.items, scaling.results, name="taps"))
+            return at.emit(at.of_sizes(compute, scaling.elements, scaling.results, name="taps"))
 
         return (table(0, "int32"), *([] if self.interpolation.mode == "nearest" else [table(1, dtype)]))
 
@@ -142,19 +142,19 @@ class Resize(Operator):
     def _outside(self, at: Emitter, scaling: Scaling) -> Operand:
         """For each result along an axis, whether it lies outside."""
         if scaling.is_known:
-            place = self.interpolation.sources(scaling)
-            return np.asarray((place < 0) | (place > scaling.items - 1))
+            position = self.interpolation.sources(scaling)
+            return np.asarray((position < 0) | (position > scaling.elements - 1))
 
-        def compute(items: int, results: int) -> te.Tensor:
-            own = replace(scaling, items=items, results=results)
+        def compute(elements: int, results: int) -> te.Tensor:
+            own = replace(scaling, elements=elements, results=results)
 
             def entry(result: tirx.Var) -> tirx.Expr:
-                place = self.interpolation.source(own, result)
-                return tirx.any(place < 0, place > own.last)
+                position = self.interpolation.source(own, result)
+                return tirx.any(position < 0, position > own.last)
 
             return te.compute((expression(results),), entry, name="outside")
 
-        return at.emit(at.of_sizes(compute, scaling.items, scaling.results, name="outside"))
+        return at.emit(at.of_sizes(compute, scaling.elements, scaling.results, name="outside"))
 
 
 def _interpolated(at: Emitter, x: Operand, steps: Sequence[_Step]) -> relax.Expr:
@@ -172,39 +172,39 @@ def interpolate(x: te.Tensor, tables: Sequence[te.Tensor], axes: Sequence[tuple[
     """Each result reads at its own index but along some axes.
 
     Args:
-        tables: for the axes that need some, in their order: `[results, taps]` int32, which items a result reads; and
+        tables: for the axes that need some, in their order: `[results, taps]` int32, which elements a result reads; and
             their weights, of the type of `x`.
-        axes: axis and how: by a factor, result i reads item i // factor; 0: what the next table says, at its first
+        axes: axis and how: by a factor, result i reads element i // factor; 0: what the next table says, at its first
             tap; -1: the sum of what the next table says, times the weights in the one after it.
     """
-    rest = iter(tables)
+    tail = iter(tables)
     steps: list[tuple[int, int, list[te.Tensor]]] = []
     for axis, factor in axes:
-        steps.append((axis, factor, [next(rest) for _ in range(max(1 - factor, 0))]))
+        steps.append((axis, factor, [next(tail) for _ in range(max(1 - factor, 0))]))
     shape = list(x.shape)
     for axis, factor, own in steps:
         shape[axis] = own[0].shape[0] if own else shape[axis] * factor
 
-    def value(index: Sequence[Any], place: list[Any], left: list[tuple[int, int, list[te.Tensor]]]) -> Any:
+    def value(index: Sequence[Any], position: list[Any], left: list[tuple[int, int, list[te.Tensor]]]) -> Any:
         if not left:
-            return x(*place)
+            return x(*position)
         (axis, factor, own), *after = left
         i = index[axis]
 
         def at(source: Any) -> Any:
-            return value(index, [*place[:axis], source, *place[axis + 1 :]], after)
+            return value(index, [*position[:axis], source, *position[axis + 1 :]], after)
 
         if factor >= 0:
             return at(own[0](i, 0) if own else tirx.floordiv(i, factor))
-        places, weights = own
-        parts = [at(places(i, tap)) * weights(i, tap) for tap in range(int(places.shape[1]))]
+        positions, weights = own
+        parts = [at(positions(i, tap)) * weights(i, tap) for tap in range(int(positions.shape[1]))]
         return sum(parts[1:], parts[0])
 
     return te.compute(shape, lambda *index: value(index, list(index), steps), name="resize")
 
 
 def _narrowed(at: Emitter, x: relax.Expr, dtype: str) -> relax.Expr:
-    """Reals as integers: cut to the range of the type, then off; as truth values: whether they are not zero."""
+    """Reals as integers: cut to the range of the type, then off; as booleans: whether they are not zero."""
     if dtype == "bool":
         return relax.op.astype(x, dtype)
     limits = np.iinfo(dtype)

@@ -13,10 +13,10 @@ from tvm import tirx
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, is_empty, shape_of
 from nnefc.operators.statements import T, looped
 from nnefc.operators.tensor.data_dependent_selection import first_of
-from nnefc.operators.tensor.data_dependent_sizes import counted
+from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import expression, least
-from nnefc.symbolic.unification import agree_all
+from nnefc.symbolic.dims import expression, minimum
+from nnefc.symbolic.unification import unify_shapes
 
 __all__ = ["NonMaxSuppression"]
 
@@ -25,44 +25,44 @@ _ZERO = tirx.const(0, "int64")
 
 @dataclass(frozen=True)
 class _Limits:
-    """The attributes of a suppression as expressions: constants, or items of operands."""
+    """The attributes of a suppression as expressions: constants, or elements of operands."""
 
-    most: Any
+    maximum: Any
     overlap: Any
-    least: Any | None
+    minimum: Any | None
 
     @classmethod
     def of(cls, attributes: NonMaxSuppression, told: Mapping[str, Any]) -> _Limits:
         """The attributes, and what operands say in their place."""
-        most = told["most"].astype("int64") if "most" in told else attributes.most
+        maximum = told["most"].astype("int64") if "most" in told else attributes.maximum
         known = tirx.const(attributes.overlap or 0.0, "float64")
         overlap = told["overlap"].astype("float64") if "overlap" in told else known
-        return cls(most, overlap, told.get("least", attributes.least))
+        return cls(maximum, overlap, told.get("least", attributes.minimum))
 
     def is_candidate(self, score: Any) -> Any:
         """Whether a box of this score may be kept."""
-        if self.least is None:
+        if self.minimum is None:
             return score == score
-        return score > (tirx.const(self.least, str(score.ty)) if isinstance(self.least, float) else self.least)
+        return score > (tirx.const(self.minimum, str(score.ty)) if isinstance(self.minimum, float) else self.minimum)
 
 
 @dataclass(frozen=True)
 class NonMaxSuppression(Operator):
-    """The boxes of the highest scores that do not overlap each other much: rows (batch item, class, box), int64.
+    """The boxes of the highest scores that do not overlap each other much: rows (batch element, class, box), int64.
 
     Of equal scores the first box comes first.
 
     Attributes:
-        most: how many boxes are kept for each class of each batch item; None if an operand says it.
+        most: how many boxes are kept for each class of each batch element; None if an operand says it.
         overlap: two boxes overlap much if their intersection is more than this part of their union; None if an operand
             says it.
         least: what scores must be above; None for all of them, or if an operand says it.
         centred: whether boxes are (centre x, centre y, width, height), else two corners (y1, x1, y2, x2).
     """
 
-    most: int | None
+    maximum: int | None
     overlap: float | None
-    least: float | None
+    minimum: float | None
     centred: bool
 
     def lower(
@@ -70,24 +70,25 @@ class NonMaxSuppression(Operator):
         at: Emitter,
         boxes: Operand,
         scores: Operand,
-        most: Operand | None = None,
+        maximum: Operand | None = None,
         overlap: Operand | None = None,
-        least_score: Operand | None = None,
+        min_score: Operand | None = None,
     ) -> Operand:
-        """Of boxes `[N, n, 4]` and scores `[N, classes, n]`; what the attributes leave open are tensors of one item."""
+        """Of boxes `[N, n, 4]` and scores `[N, classes, n]`; what the attributes leave open are tensors of one
+        element."""
         b, s = shape_of(boxes), shape_of(scores)
-        if len(b) != 3 or len(s) != 3 or not agree_all((b[2], s[2], s[0]), (4, b[1], b[0])):
+        if len(b) != 3 or len(s) != 3 or not unify_shapes((b[2], s[2], s[0]), (4, b[1], b[0])):
             raise CompileError(f"boxes {list(b)} and scores {list(s)} do not fit each other")
-        given = {"most": most, "overlap": overlap, "least": least_score}
+        given = {"most": maximum, "overlap": overlap, "least": min_score}
         named = {name: operand for name, operand in given.items() if operand is not None}
         if isinstance(boxes, np.ndarray) and isinstance(scores, np.ndarray) and not named:
             return self._of_arrays(boxes, scores)
-        limit = math.prod(s[:2]) * (s[2] if self.most is None else least(s[2], self.most))
+        limit = math.prod(s[:2]) * (s[2] if self.maximum is None else minimum(s[2], self.maximum))
         if is_empty((limit,)):
             return np.zeros((0, 3), np.int64)
         results = [((limit, 3), "int64"), ((1,), "int64"), ((s[2],), "int64"), ((3,), "int64")]
         kept, count, *_ = looped(at, self._writer(s, named), [boxes, scores, *named.values()], results, "suppression")
-        return first_of(at, kept, counted(at, at.expr(count), limit, "boxes"))
+        return first_of(at, kept, data_dependent_size(at, at.expr(count), limit, "boxes"))
 
     def _writer(self, shape: Shape, named: Iterable[str]) -> Callable[..., None]:
         """Of each class, take the box of the highest score until none is left; those that overlap with it go too."""
@@ -105,7 +106,7 @@ class NonMaxSuppression(Operator):
                 with T.serial(0, boxes) as box, T.If(limits.is_candidate(scores[line + box])), T.Then():
                     left[state[0]] = box
                     state[0] = state[0] + 1
-                with T.While(tirx.all(state[0] > 0, state[1] < limits.most)):
+                with T.While(tirx.all(state[0] > 0, state[1] < limits.maximum)):
                     self._take(limits, data, scores, kept, count, left, state, image, class_, line, image * boxes)
                     state[1] = state[1] + 1
 
@@ -130,12 +131,16 @@ class NonMaxSuppression(Operator):
         kept[row] = image.astype("int64")
         kept[row + 1] = class_.astype("int64")
         kept[row + 2] = left[0]
-        with T.serial(0, state[0]) as place, T.If(scores[line + left[place]] > scores[line + kept[row + 2]]), T.Then():
-            kept[row + 2] = left[place]
+        with (
+            T.serial(0, state[0]) as position,
+            T.If(scores[line + left[position]] > scores[line + kept[row + 2]]),
+            T.Then(),
+        ):
+            kept[row + 2] = left[position]
         state[2] = state[0]
         state[0] = _ZERO
-        with T.serial(0, state[2]) as place:
-            box, best = left[place], kept[row + 2]
+        with T.serial(0, state[2]) as position:
+            box, best = left[position], kept[row + 2]
             much = self._overlap_much(limits, data, (first + box) * 4, (first + best) * 4)
             with T.If(tirx.all(box != best, tirx.Not(much))), T.Then():
                 left[state[0]] = box
@@ -144,16 +149,16 @@ class NonMaxSuppression(Operator):
 
     def _overlap_much(self, limits: _Limits, data: Any, one: Any, other: Any) -> Any:
         """As :meth:`_kept` does, in float64."""
-        a, b = (self._box(data, place) for place in (one, other))
+        a, b = (self._box(data, position) for position in (one, other))
         areas = [(y2 - y1) * (x2 - x1) for y1, x1, y2, x2 in (a, b)]
         zero = tirx.const(0, "float64")
         sides = [tirx.max(tirx.min(a[axis + 2], b[axis + 2]) - tirx.max(a[axis], b[axis]), zero) for axis in range(2)]
         common = sides[0] * sides[1]
         return common > limits.overlap * (areas[0] + areas[1] - common)
 
-    def _box(self, data: Any, place: Any) -> tuple[Any, ...]:
+    def _box(self, data: Any, position: Any) -> tuple[Any, ...]:
         """y1, x1, y2, x2, the first not above the second."""
-        one, two, three, four = (data[place + i].astype("float64") for i in range(4))
+        one, two, three, four = (data[position + i].astype("float64") for i in range(4))
         if self.centred:
             return two - four / 2, one - three / 2, two + four / 2, one + three / 2
         low, high = ([f(one, three), f(two, four)] for f in (tirx.min, tirx.max))
@@ -177,11 +182,11 @@ class NonMaxSuppression(Operator):
 
     def _kept(self, corners: Array, scores: Array) -> list[int]:
         order = np.argsort(-scores, kind="stable")
-        assert self.most is not None and self.overlap is not None
+        assert self.maximum is not None and self.overlap is not None
         kept: list[int] = []
         areas = (corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1])
-        for box in order if self.least is None else order[scores[order] > self.least]:
-            if len(kept) >= self.most:
+        for box in order if self.minimum is None else order[scores[order] > self.minimum]:
+            if len(kept) >= self.maximum:
                 break
             low = np.maximum(corners[box, :2], corners[kept, :2])
             high = np.minimum(corners[box, 2:], corners[kept, 2:])

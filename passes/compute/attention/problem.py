@@ -24,13 +24,13 @@ class Attended:
     """What is computed; `loads` are the operands, each a function of an index.
 
     Attributes:
-        batch: sizes of the axes before queries and keys: batch items, heads.
+        batch: sizes of the axes before queries and keys: batch elements, heads.
         queries, keys, size, width: how many queries and keys there are, and how long they and values are.
-        query, key, value: `(loads, batch index, position, place)` gives a number of these.
+        query, key, value: `(loads, batch index, position, position)` gives a number of these.
         score: `(loads, batch index, query, key, product)` makes a score of a product.
         ends: `(loads, batch index, query)` are numbers that a key must be below to be seen by a query or one before it.
         firsts: the same, of the first key that a query or one after it may see.
-        result: the shape of the result, and the index in it of `(batch index, query, place)`.
+        result: the shape of the result, and the index in it of `(batch index, query, position)`.
         empty: what becomes of a query of which all scores are minus infinity: zeros, or else NaN.
         defined: zeros come of such a query, and of one with a score of NaN as well.
         weight: `(loads, batch index, query, key, power)` is what is multiplied with a value; None: the power itself.

@@ -1,6 +1,6 @@
 """Attention of one query: every key and value is read once, and its heads share what is read for them.
 
-    for batch item, group of heads in parallel:
+    for batch element, group of heads in parallel:
         for block of keys:
             for some keys, as many as lanes:  S[head, keys] = score(sums of Q · K along both)
             highest, powers and their sums as in `attention.py`, of one number for each head
@@ -87,16 +87,16 @@ class _Heads:
 
     def _start(self) -> Iterator[tirx.Stmt]:
         problem, lanes = self.problem, self.lanes
-        zero, least = (spread(tirx.const(x, "float32"), lanes) for x in (0, -float("inf")))
+        zero, minimum = (spread(tirx.const(x, "float32"), lanes) for x in (0, -float("inf")))
 
-        def read(head: tirx.Expr, place: tirx.Expr) -> list[tirx.Stmt]:
-            value = problem.query(self.loads, self._of_head(head), int64(0), place)
-            return [tirx.BufferStore(self.queries, value, [head * problem.size + place])]
+        def read(head: tirx.Expr, position: tirx.Expr) -> list[tirx.Stmt]:
+            value = problem.query(self.loads, self._of_head(head), int64(0), position)
+            return [tirx.BufferStore(self.queries, value, [head * problem.size + position])]
 
         for head in range(self.heads):
             yield loop(problem.size, partial(read, int64(head)), "e")
         yield loop(self.heads * self.wide, lambda n: [tirx.BufferStore(self.sums, zero, [self._own(n)])], "n")
-        yield self._each(lambda head: tirx.BufferStore(self.highest, least, [self._own(head)]))
+        yield self._each(lambda head: tirx.BufferStore(self.highest, minimum, [self._own(head)]))
         yield self._each(lambda head: tirx.BufferStore(self.total, zero, [self._own(head)]))
         if self.problem.chosen:
             yield self._each(lambda head: tirx.BufferStore(self.chosen, zero, [self._own(head)]))
@@ -105,8 +105,8 @@ class _Heads:
         lanes = self.lanes
         count = tirx.min(int64(_BLOCK), end - start)
         whole = (count + int64(lanes - 1)) // int64(lanes)
-        least = spread(tirx.const(-float("inf"), "float32"), lanes)
-        yield self._each(lambda head: tirx.BufferStore(self.top, least, [self._own(head)]))
+        minimum = spread(tirx.const(-float("inf"), "float32"), lanes)
+        yield self._each(lambda head: tirx.BufferStore(self.top, minimum, [self._own(head)]))
         yield loop(whole, lambda n: self._scores(start, n * int64(lanes), end), "some")
         for head in range(self.heads):
             yield from self._highest(int64(head))
@@ -148,9 +148,9 @@ class _Heads:
                 key = tirx.min(first + row, expression(problem.keys - 1))
 
                 def multiplied(lane: tirx.Expr) -> tirx.Stmt:
-                    place = n * lanes + lane
-                    number = problem.key(self.loads, self._of_head(int64(0)), key, place)
-                    own = self.queries[head * problem.size + place]
+                    position = n * lanes + lane
+                    number = problem.key(self.loads, self._of_head(int64(0)), key, position)
+                    own = self.queries[head * problem.size + position]
                     return tirx.BufferStore(square, square[row * lanes + lane] + number * own, [row * lanes + lane])
 
                 return lane_loop(lanes, multiplied)
@@ -197,7 +197,7 @@ class _Heads:
         at_once = next(n for n in (4, 2, 1) if self.wide % n == 0)
         lanes, made = self.lanes, local("made", self.heads * at_once * self.lanes)
 
-        def place(head: tirx.Expr, vector: tirx.Expr) -> tirx.Expr:
+        def position(head: tirx.Expr, vector: tirx.Expr) -> tirx.Expr:
             return lanes_at((head * at_once + vector) * lanes, lanes)
 
         def each(body: Callable[[tirx.Expr, tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
@@ -209,7 +209,7 @@ class _Heads:
 
             def rescaled(head: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
                 value = self.sums[there(head, vector)] * self.rescaled[self._own(head)]
-                return tirx.BufferStore(made, value, [place(head, vector)])
+                return tirx.BufferStore(made, value, [position(head, vector)])
 
             def added(key: tirx.Expr) -> list[tirx.Stmt]:
                 def one(head: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
@@ -225,7 +225,7 @@ class _Heads:
                 return [each(one)]
 
             def stored(head: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
-                return tirx.BufferStore(self.sums, made[place(head, vector)], [there(head, vector)])
+                return tirx.BufferStore(self.sums, made[position(head, vector)], [there(head, vector)])
 
             yield AllocBuffer(made)
             yield each(rescaled)
@@ -249,9 +249,9 @@ class _Heads:
                 share = tirx.Select(some, share, spread(zero, lanes))
             yield tirx.BufferStore(self.rescaled, share, [own])
 
-            def write(place: tirx.Expr, number: tirx.Expr = number) -> list[tirx.Stmt]:
-                index, share = problem.result(self._of_head(number), int64(0), place), self.rescaled[number * lanes]
-                value = self.sums[number * problem.width + place] * share
+            def write(position: tirx.Expr, number: tirx.Expr = number) -> list[tirx.Stmt]:
+                index, share = problem.result(self._of_head(number), int64(0), position), self.rescaled[number * lanes]
+                value = self.sums[number * problem.width + position] * share
                 value = tirx.Select(share > zero, value, zero) if problem.defined else value
                 return [tirx.BufferStore(self.target, value, list(index))]
 

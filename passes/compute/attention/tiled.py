@@ -4,7 +4,7 @@ A tile is some vectors of queries, one query a lane, and goes through the keys i
 and sums of powers and of values relative to it, for each lane (Milakov and Gimelshein, "Online normalizer calculation
 for softmax", 2018):
 
-    for batch item, head, tile of queries in parallel:
+    for batch element, head, tile of queries in parallel:
         Qᵀ[E, lanes] = the tile's queries, transposed
         for block of keys:
             P[keys, lanes] = score(K · Qᵀ);  highest = max(highest, P)        # numbers of K in all lanes
@@ -38,7 +38,7 @@ from nnefc.passes.compute.loops import (
 )
 from nnefc.passes.compute.vector_math import exp_of_negative
 from nnefc.passes.tir.common.expressions import int64
-from nnefc.symbolic.dims import Dimension, ceil_div, expression, item_count, may_exceed
+from nnefc.symbolic.dims import Dimension, ceil_div, element_count, expression, may_exceed
 
 __all__ = ["attend"]
 
@@ -83,7 +83,7 @@ def _all_tiles(problem: Attended, tiles: AttentionTiles, loads: Loads, target: t
         *batch, tile = _digits(number, sizes)
         return _one_of_sizes(problem, tiles, loads, target, batch, tile)
 
-    return _shared(item_count(sizes), one, tiles)
+    return _shared(element_count(sizes), one, tiles)
 
 
 def _all_groups(problem: Attended, tiles: AttentionTiles, loads: Loads, target: tirx.Var) -> tirx.Stmt:
@@ -96,7 +96,7 @@ def _all_groups(problem: Attended, tiles: AttentionTiles, loads: Loads, target: 
         first = [*batch, group * int64(tiles.heads)] if problem.batch else []
         return one_query(problem, tiles, loads, target, first)
 
-    return _shared(item_count(sizes), one, tiles)
+    return _shared(element_count(sizes), one, tiles)
 
 
 def _shared(count: Dimension, body: Callable[[tirx.Expr], tirx.Stmt], tiles: AttentionTiles) -> tirx.Stmt:
@@ -207,14 +207,14 @@ class _Tile:
         return tirx.min(row, expression(self.problem.queries - 1)) if self.clamped else row
 
     def _each(self, buffer: tirx.Var, value: tirx.Expr | Callable[[tirx.Expr], tirx.Expr]) -> Iterator[tirx.Stmt]:
-        """Stores of all vectors of a buffer of one number a lane; a function gives the value at a place."""
+        """Stores of all vectors of a buffer of one number a lane; a function gives the value at a position."""
         for vector in range(self.vectors):
-            place = lanes_at(vector * self.lanes, self.lanes)
-            yield tirx.BufferStore(buffer, value(place) if callable(value) else value, [place])
+            position = lanes_at(vector * self.lanes, self.lanes)
+            yield tirx.BufferStore(buffer, value(position) if callable(value) else value, [position])
 
     def _start(self) -> Iterator[tirx.Stmt]:
-        zero, least = (spread(tirx.const(x, "float32"), self.lanes) for x in (0, -float("inf")))
-        yield from self._each(self.highest, least)
+        zero, minimum = (spread(tirx.const(x, "float32"), self.lanes) for x in (0, -float("inf")))
+        yield from self._each(self.highest, minimum)
         yield from self._each(self.total, zero)
         if self.problem.chosen:
             yield from self._each(self.chosen, zero)
@@ -230,8 +230,8 @@ class _Tile:
         problem, lanes = self.problem, self.lanes
         whole = problem.size // lanes if lanes > 1 else 0
 
-        def read(row: tirx.Expr, place: tirx.Expr) -> tirx.Expr:
-            return problem.query(self.loads, self.batch, self._row(row), place)
+        def read(row: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
+            return problem.query(self.loads, self.batch, self._row(row), position)
 
         def square(vector: tirx.Expr, n: tirx.Expr) -> Iterator[tirx.Stmt]:
             square = local("square", lanes * lanes)
@@ -247,7 +247,7 @@ class _Tile:
             yield from transposed(square, lanes)
 
             def store(row: tirx.Expr) -> tirx.Stmt:
-                at = self._place(n * lanes + row, vector)
+                at = self._position(n * lanes + row, vector)
                 return tirx.BufferStore(self.queries, square[lanes_at(row * lanes, lanes)], [at])
 
             yield unrolled(lanes, store)
@@ -264,7 +264,7 @@ class _Tile:
         if problem.size > whole * lanes:
             yield loop(problem.size - whole * lanes, column, "e")
 
-    def _place(self, row: tirx.Expr, vector: tirx.Expr) -> tirx.Expr:
+    def _position(self, row: tirx.Expr, vector: tirx.Expr) -> tirx.Expr:
         """A vector of a row of a buffer with one number a lane."""
         return lanes_at(row * self.across + vector * self.lanes, self.lanes)
 
@@ -278,9 +278,9 @@ class _Tile:
     def _block(self, start: tirx.Expr, end: tirx.Expr) -> Iterator[tirx.Stmt]:
         """What a block of keys changes."""
         count = tirx.min(int64(self.block), end - start)
-        least = spread(tirx.const(-float("inf"), "float32"), self.lanes)
+        minimum = spread(tirx.const(-float("inf"), "float32"), self.lanes)
         whole, rows = count // int64(self.rows), int64(self.rows)
-        yield from self._each(self.top, least)
+        yield from self._each(self.top, minimum)
         yield loop(whole, lambda n: self._scores(start, n * rows, clamped=False), "rows")
         left = self._scores(start, whole * rows, clamped=True)
         yield tirx.IfThenElse(whole * rows < count, sequence(left), None)
@@ -294,18 +294,18 @@ class _Tile:
         last = expression(problem.keys - 1)
 
         def key(row: tirx.Expr) -> tirx.Expr:
-            place = start + first + row
-            return tirx.min(place, last) if clamped else place
+            position = start + first + row
+            return tirx.min(position, last) if clamped else position
 
         def cleared(row: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
-            return tirx.BufferStore(products, spread(tirx.const(0, "float32"), lanes), [self._place(row, vector)])
+            return tirx.BufferStore(products, spread(tirx.const(0, "float32"), lanes), [self._position(row, vector)])
 
         def multiplied(e: tirx.Expr) -> tirx.Stmt:
             def one(row: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
                 number = spread(problem.key(self.loads, self.batch, key(row), e), lanes)
-                place = self._place(row, vector)
+                position = self._position(row, vector)
                 return tirx.BufferStore(
-                    products, products[place] + number * self.queries[self._place(e, vector)], [place]
+                    products, products[position] + number * self.queries[self._position(e, vector)], [position]
                 )
 
             return self._tile(self.rows, one)
@@ -320,13 +320,13 @@ class _Tile:
             return self._lanes(one)
 
         def stored(row: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
-            made = products[self._place(row, vector)]
-            return tirx.BufferStore(self.powers, made, [self._place(first + row, vector)])
+            made = products[self._position(row, vector)]
+            return tirx.BufferStore(self.powers, made, [self._position(first + row, vector)])
 
         def compared(row: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
-            """In this order: the largest one may lose what is not a number."""
+            """In this order: the largest one may lose NaN."""
             top = lanes_at(vector * lanes, lanes)
-            return tirx.BufferStore(self.top, tirx.Max(products[self._place(row, vector)], self.top[top]), [top])
+            return tirx.BufferStore(self.top, tirx.Max(products[self._position(row, vector)], self.top[top]), [top])
 
         yield AllocBuffer(products)
         yield self._tile(self.rows, cleared)
@@ -338,13 +338,15 @@ class _Tile:
         lanes = self.lanes
         lowest = spread(tirx.const(LOWEST, "float32"), lanes)
 
-        def rescaled(place: tirx.Expr) -> tirx.Expr:
-            return exp_of_negative(self.highest[place] - self.top[place])
+        def rescaled(position: tirx.Expr) -> tirx.Expr:
+            return exp_of_negative(self.highest[position] - self.top[position])
 
-        yield from self._each(self.top, lambda place: tirx.Max(tirx.Max(self.top[place], self.highest[place]), lowest))
+        yield from self._each(
+            self.top, lambda position: tirx.Max(tirx.Max(self.top[position], self.highest[position]), lowest)
+        )
         yield from self._each(self.rescaled, rescaled)
-        yield from self._each(self.highest, lambda place: self.top[place])
-        yield from self._each(self.total, lambda place: self.total[place] * self.rescaled[place])
+        yield from self._each(self.highest, lambda position: self.top[position])
+        yield from self._each(self.total, lambda position: self.total[position] * self.rescaled[position])
 
         def powers(key: tirx.Expr) -> Iterator[tirx.Stmt]:
             for vector in range(self.vectors):
@@ -383,20 +385,20 @@ class _Tile:
 
         def rescaled(row: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
             factor = self.rescaled[lanes_at(vector * self.lanes, self.lanes)]
-            value = self.sums[self._place(first + row, vector)] * factor
-            return tirx.BufferStore(own, value, [self._place(row, vector)])
+            value = self.sums[self._position(first + row, vector)] * factor
+            return tirx.BufferStore(own, value, [self._position(row, vector)])
 
         def multiplied(key: tirx.Expr) -> tirx.Stmt:
             def one(row: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
                 value = self.problem.value(self.loads, self.batch, start + key, first + row)
-                place = self._place(row, vector)
-                product = spread(value, self.lanes) * self.powers[self._place(key, vector)]
-                return tirx.BufferStore(own, own[place] + product, [place])
+                position = self._position(row, vector)
+                product = spread(value, self.lanes) * self.powers[self._position(key, vector)]
+                return tirx.BufferStore(own, own[position] + product, [position])
 
             return self._tile(rows, one)
 
         def stored(row: tirx.Expr, vector: tirx.Expr) -> tirx.Stmt:
-            return tirx.BufferStore(self.sums, own[self._place(row, vector)], [self._place(first + row, vector)])
+            return tirx.BufferStore(self.sums, own[self._position(row, vector)], [self._position(first + row, vector)])
 
         yield AllocBuffer(own)
         yield self._tile(rows, rescaled)
@@ -409,19 +411,19 @@ class _Tile:
         shares = local("shares", self.across)
         zero = spread(tirx.const(0, "float32"), lanes)
 
-        def share(place: tirx.Expr) -> tirx.Expr:
-            made = problem.share(self.total[place], lanes)
-            return tirx.Select(self.chosen[place] == zero, zero, made) if problem.chosen else made
+        def share(position: tirx.Expr) -> tirx.Expr:
+            made = problem.share(self.total[position], lanes)
+            return tirx.Select(self.chosen[position] == zero, zero, made) if problem.chosen else made
 
         yield AllocBuffer(shares)
         yield from self._each(shares, share)
 
-        def square(vector: tirx.Expr, n: tirx.Expr, rest: int) -> Iterator[tirx.Stmt]:
+        def square(vector: tirx.Expr, n: tirx.Expr, tail: int) -> Iterator[tirx.Stmt]:
             made = local("square", lanes * lanes)
 
             def load(row: tirx.Expr) -> tirx.Stmt:
                 share = shares[lanes_at(vector * lanes, lanes)]
-                value = self.sums[self._place(n * lanes + row, vector)] * share
+                value = self.sums[self._position(n * lanes + row, vector)] * share
                 value = tirx.Select(share > zero, value, zero) if problem.defined else value
                 return tirx.BufferStore(made, value, [lanes_at(row * lanes, lanes)])
 
@@ -430,15 +432,15 @@ class _Tile:
                     index = problem.result(self.batch, self._row(vector * lanes + row), n * lanes + lane)
                     return tirx.BufferStore(self.target, made[row * lanes + lane], list(index))
 
-                return loop(rest, lambda lane: [one(lane)], "lane") if rest else self._lanes(one)
+                return loop(tail, lambda lane: [one(lane)], "lane") if tail else self._lanes(one)
 
             yield AllocBuffer(made)
             yield unrolled(lanes, load)
             yield from transposed(made, lanes)
             yield unrolled(lanes, store)
 
-        whole, rest = divmod(problem.width, lanes)
+        whole, tail = divmod(problem.width, lanes)
         if whole:
             yield loop(self.vectors, lambda vector: [loop(whole, lambda n: square(vector, n, 0), "n")], "vector")
-        if rest:
-            yield loop(self.vectors, lambda vector: square(vector, int64(whole), rest), "vector")
+        if tail:
+            yield loop(self.vectors, lambda vector: square(vector, int64(whole), tail), "vector")

@@ -16,7 +16,7 @@ from tvm import te, tirx
 from nnefc.passes.tir.common.intrinsics import register_pure_operator
 from nnefc.symbolic.dims import dimensions
 
-__all__ = ["LARGEST", "digits_of", "is_of_two_digits", "joined_digits", "split_digits", "use_two_digits"]
+__all__ = ["LARGEST", "byte_parts_of", "is_byte_split", "join_bytes", "split_bytes", "use_byte_split"]
 
 LARGEST = 127 * 256 + 127
 """What two digits hold at most; the least is no nearer to zero."""
@@ -25,37 +25,37 @@ _NAME = "nnefc.two_digits"
 _BASE = 256
 
 
-def split_digits(items: te.Tensor) -> te.Tensor:
+def split_bytes(elements: te.Tensor) -> te.Tensor:
     """Whole numbers `[…, K]` up to `LARGEST`, float32, as digits `[…, 2, K]`, int8: the high ones first."""
-    *outer, size = dimensions(items.shape)
+    *outer, size = dimensions(elements.shape)
 
     def element(*index: tirx.Var) -> tirx.Expr:
-        *place, digit, k = index
-        number = items(*place, k).astype("int32")
+        *position, digit, k = index
+        number = elements(*position, k).astype("int32")
         high = (number + _BASE // 2) >> tirx.const(8, "int32")
         return tirx.Select(digit == 0, high, number - high * _BASE).astype("int8")
 
     return te.compute((*outer, 2, size), element, name="digits")
 
 
-def joined_digits(high: tirx.Expr, low: tirx.Expr) -> tirx.Expr:
+def join_bytes(high: tirx.Expr, low: tirx.Expr) -> tirx.Expr:
     """What two numbers of int32, of both digits, are together."""
     return tirx.call_intrin("int32", _NAME, high, low)
 
 
-def is_of_two_digits(expr: tirx.Expr) -> bool:
+def is_byte_split(expr: tirx.Expr) -> bool:
     """Whether `expr` is such a number."""
     return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") == _NAME
 
 
-def digits_of(expr: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+def byte_parts_of(expr: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
     """The high and the low part of such a number."""
     high, low = expr.args
     return high, low
 
 
 @functools.cache  # TVM refuses a second registration
-def use_two_digits() -> None:
+def use_byte_split() -> None:
     """Make the operator known to TVM, and its code generator for CPUs, in this process."""
     register_pure_operator(_NAME, "a number of two digits", _sum)
 

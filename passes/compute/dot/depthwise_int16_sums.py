@@ -20,24 +20,22 @@ from nnefc.passes.compute.dot.riscv_vectors import byte_pair
 from nnefc.symbolic.dims import dimension
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["convolve_pairs", "takes_pairs"]
+__all__ = ["convolve_int16_sums", "takes_int16_sums"]
 
 
-_MOST_TAPS = (
-    32  # of a filter all of whose products are written out, for places in it are no linear function of a pair's
-)
+_MAX_TAPS = 32  # of a filter all of whose products are written out, for places in it are no linear function of a pair's
 
 
-def takes_pairs(target: Target, filters: np.ndarray) -> bool:
+def takes_int16_sums(target: Target, filters: np.ndarray) -> bool:
     """Whether products of `filters`, `[C, *k]`, are made so."""
     taps = math.prod(filters.shape[1:])
-    least = np.iinfo(np.int8).min
+    minimum = np.iinfo(np.int8).min
     return (
-        target.vectors.long_products and filters.dtype == np.int8 and 2 <= taps <= _MOST_TAPS and filters.min() > least
+        target.vectors.long_products and filters.dtype == np.int8 and 2 <= taps <= _MAX_TAPS and filters.min() > minimum
     )
 
 
-def convolve_pairs(
+def convolve_int16_sums(
     data: te.Tensor, weights: te.Tensor, strides: Sequence[int], dilation: Sequence[int], target: Target
 ) -> te.Tensor:
     """Convolution of each channel by a filter of its own, without padding.
@@ -57,16 +55,16 @@ def convolve_pairs(
     taps = math.prod(kernel)
     pair = te.reduce_axis((0, -(-taps // 2)), "pair")
 
-    def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        *position, lane = rest
+    def element(n: tirx.Var, o: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        *position, lane = tail
 
         def factors(tap: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
-            places: list[tirx.Expr] = []
+            positions: list[tirx.Expr] = []
             for size in reversed(kernel):
-                places.insert(0, tirx.floormod(tap, size))
+                positions.insert(0, tirx.floormod(tap, size))
                 tap = tirx.floordiv(tap, size)
-            at = [p * s + t * d for p, s, t, d in zip(position, strides, places, dilation, strict=True)]
-            return data(n, o, *at, lane), weights(o, *places, lane)
+            at = [p * s + t * d for p, s, t, d in zip(position, strides, positions, dilation, strict=True)]
+            return data(n, o, *at, lane), weights(o, *positions, lane)
 
         first = factors(2 * pair)
         second = factors(tirx.min(2 * pair + 1, taps - 1) if taps % 2 else 2 * pair + 1)

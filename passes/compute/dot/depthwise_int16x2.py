@@ -3,8 +3,8 @@
     for t in k: C += int32(A[t]) W[t]
     → for p in k / 2: C += dot([A[2p], A[2p + 1]], [W[2p], W[2p + 1]])
 
-The two items of a product are of neighbouring rows: those of a pixel and of the one below it, brought together channel
-by channel, are multiplied by other columns of the filter for the pixel's neighbours.
+The two elements of a product are of neighbouring rows: those of a pixel and of the one below it, brought together
+channel by channel, are multiplied by other columns of the filter for the pixel's neighbours.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nnefc.ir.attributes import COMPUTED_OPERANDS
 from nnefc.passes.tir.common.intrinsics import register_pure_operator
 from nnefc.symbolic.dims import ceil_div, dimension
 
-__all__ = ["convolve_rows", "pack_rows", "use_pairs_of_bytes"]
+__all__ = ["convolve_rows", "pack_rows", "use_int16x2"]
 
 
 _NAME = "nnefc.pair_of_bytes"
@@ -65,34 +65,34 @@ def convolve_rows(
     counts = [ceil_div(size, 2) if axis == paired else size for axis, size in enumerate(kernel)]
     taps = [te.reduce_axis((0, count), f"k{axis}") for axis, count in enumerate(counts)]
 
-    def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        *position, lane = rest
+    def element(n: tirx.Var, o: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        *position, lane = tail
 
-        def item(second: int) -> tirx.Expr:
-            places = list(taps)
+        def scalar(second: int) -> tirx.Expr:
+            positions = list(taps)
             tap = 2 * taps[paired] + second
-            places[paired] = tirx.min(tap, kernel[paired] - 1) if second and kernel[paired] % 2 else tap
-            at = [p * s + t * d for p, s, t, d in zip(position, strides, places, dilation, strict=True)]
+            positions[paired] = tirx.min(tap, kernel[paired] - 1) if second and kernel[paired] % 2 else tap
+            at = [p * s + t * d for p, s, t, d in zip(position, strides, positions, dilation, strict=True)]
             return data(n, o, *at, lane)
 
-        pair = tirx.call_intrin("int32", _NAME, item(0), item(1))
+        pair = tirx.call_intrin("int32", _NAME, scalar(0), scalar(1))
         return te.sum(product(pair, weights(o, *taps, lane)), axis=taps)
 
     return te.compute((batch, outer, *spatial, block), element, name="convolution", attrs={COMPUTED_OPERANDS: True})
 
 
 @functools.cache  # TVM refuses a second registration
-def use_pairs_of_bytes() -> None:
+def use_int16x2() -> None:
     """Make the operator known to TVM, and its code generator for CPUs, in this process."""
     register_pure_operator(_NAME, "two bytes as two numbers of 16 bits in a word", _pair)
 
 
 def _pair(call: tvm.ir.Call) -> tirx.Expr:
-    """Vectors of 16 bits whose items take turns."""
+    """Vectors of 16 bits whose elements take turns."""
     lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
     if lanes == 1:
-        low, high = (item.astype("int32") for item in call.args)
+        low, high = (scalar.astype("int32") for scalar in call.args)
         return (high << tirx.const(16, "int32")) | (low & tirx.const(0xFFFF, "int32"))
-    wide = [item.astype(f"int16x{lanes}") for item in call.args]
+    wide = [scalar.astype(f"int16x{lanes}") for scalar in call.args]
     turns = [lane + lanes * which for lane in range(lanes) for which in range(2)]
     return tirx.reinterpret(f"int32x{lanes}", tirx.Shuffle(wide, turns))

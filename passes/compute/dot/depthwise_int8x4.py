@@ -25,12 +25,12 @@ from nnefc.passes.tir.common.intrinsics import register_pure_operator
 from nnefc.symbolic.dims import Dimension, ceil_div, dimension, is_known
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["Words", "convolve_words", "use_words", "words_of"]
+__all__ = ["Words", "convolve_int8x4", "use_int8x4", "words_of"]
 
 
 _NAME = "nnefc.word_of_neighbours"
 _PIXELS = 4  # of a word
-_WRITTEN_OUT = 16  # results of a row, at any places of which words are known when code is made
+_WRITTEN_OUT = 16  # results of a row, at any positions of which words are known when code is made
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,12 @@ def words_of(
     how = multiplication_of(target, data, "int8")
     if how.terms != _PIXELS or how.offset:
         return None
-    most = (ceil_div(taps, _PIXELS) * _PIXELS - taps) // strides[-1] + 1
-    results = most if width <= _WRITTEN_OUT else next(n for n in range(most, 0, -1) if width % n == 0)
+    maximum = (ceil_div(taps, _PIXELS) * _PIXELS - taps) // strides[-1] + 1
+    results = maximum if width <= _WRITTEN_OUT else next(n for n in range(maximum, 0, -1) if width % n == 0)
     return Words(how, strides[-1], taps, results)
 
 
-def convolve_words(
+def convolve_int8x4(
     data: te.Tensor, weights: te.Tensor, strides: Sequence[int], dilation: Sequence[int], words: Words, width: int
 ) -> te.Tensor:
     """Convolution of each channel by a filter of its own, without padding.
@@ -110,8 +110,8 @@ def convolve_words(
     spatial = [(dimension(e) - r) // s + 1 for e, r, s in zip(sizes, reach, strides, strict=False)]
     taps = [te.reduce_axis((0, size), f"k{axis}") for axis, size in enumerate((*kernel, words.count))]
 
-    def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        *position, x, lane = rest
+    def element(n: tirx.Var, o: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        *position, x, lane = tail
         *rows, word = taps
         at = [p * s + t * d for p, s, t, d in zip(position, strides, rows, dilation, strict=False)]
         first = tirx.floordiv(x, words.results) * (words.results * words.stride) + word * _PIXELS
@@ -124,13 +124,13 @@ def convolve_words(
 
 
 @functools.cache  # TVM refuses a second registration
-def use_words() -> None:
+def use_int8x4() -> None:
     """Make the operator known to TVM, and its code generator for CPUs, in this process."""
     register_pure_operator(_NAME, "four bytes as a word", _word)
 
 
 def _word(call: tvm.ir.Call) -> tirx.Expr:
-    """One item of each of four vectors in each lane."""
+    """One element of each of four vectors in each lane."""
     lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
     if lanes % _PIXELS:
         parts = [tirx.Cast("int32", pixel) << tirx.const(8 * n, "int32") for n, pixel in enumerate(call.args)]
@@ -140,11 +140,11 @@ def _word(call: tvm.ir.Call) -> tirx.Expr:
     quads = lanes // _PIXELS
     words = tirx.reinterpret(f"int32x{lanes}", whole)
     by_quad = tirx.Shuffle([words], [pixel * quads + quad for quad in range(quads) for pixel in range(_PIXELS)])
-    items = tirx.reinterpret(f"uint8x{_PIXELS * lanes}", by_quad)
+    elements = tirx.reinterpret(f"uint8x{_PIXELS * lanes}", by_quad)
     order = [
         quad * 16 + pixel * 4 + channel for quad in range(quads) for channel in range(4) for pixel in range(_PIXELS)
     ]
-    return tirx.reinterpret(f"int32x{lanes}", tirx.Shuffle([items], order))
+    return tirx.reinterpret(f"int32x{lanes}", tirx.Shuffle([elements], order))
 
 
 def _joined(vectors: Sequence[tirx.Expr], lanes: int) -> tirx.Expr:

@@ -23,7 +23,7 @@ __all__ = [
     "multiply_lanes",
     "pack_columns",
     "pack_rows",
-    "vector_items",
+    "vector_elements",
 ]
 
 
@@ -32,7 +32,7 @@ def _lengths(vector: int) -> tuple[int, int, int]:
     return vector, vector // 2, vector // 4
 
 
-def vector_items(count: int, vector: int, same_sign: bool = True) -> int:
+def vector_elements(count: int, vector: int, same_sign: bool = True) -> int:
     """How many neighbours one instruction takes where there are `count`; 1 if these do not fill vectors.
 
     Args:
@@ -72,8 +72,8 @@ def convolve_lanes(
     taps = [te.reduce_axis((0, size), f"k{axis}") for axis, size in enumerate(kernel)]
     ri = te.reduce_axis((0, block_in), "ri")
 
-    def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        *position, lane = rest
+    def element(n: tirx.Var, o: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        *position, lane = tail
         at = [p * s + t * d for p, s, t, d in zip(position, strides, taps, dilation, strict=True)]
         first = 0 if groups == 1 else o // of_group * int(in_blocks)
         return _sum(data(n, first + rc, *at, ri), _tile(weights, o, lane, rc, *taps, ri), [rc, *taps, ri])
@@ -82,8 +82,8 @@ def convolve_lanes(
 
 
 def pack_rows(filters: np.ndarray, block_out: int, vector: int) -> np.ndarray:
-    """`[O, I, *k, taps]` → `[O blocks, *k, items, block_out]`: the items of a row of the filter, all channels of a tap
-    side by side, filled up with zeros to whole vectors of so many bytes."""
+    """`[O, I, *k, taps]` → `[O blocks, *k, elements, block_out]`: the elements of a row of the filter, all channels of
+    a tap side by side, filled up with zeros to full vectors of so many bytes."""
     outputs, inputs, *kernel, taps = filters.shape
     rows = np.moveaxis(filters, 1, -1).reshape(outputs, *kernel, taps * inputs)
     more = filled_up(taps * inputs, vector) - taps * inputs
@@ -98,7 +98,7 @@ def convolve_rows(
 
     Args:
         data: `[N, 1, *spatial, channels of all pixels of a row]`, with as many behind the last that vectors reach.
-        weights: `[O blocks, tiles, *k, together, items]`, of :func:`pack_rows` and :func:`in_tiles`.
+        weights: `[O blocks, tiles, *k, together, elements]`, of :func:`pack_rows` and :func:`in_tiles`.
         strides: of all spatial dimensions.
         dilation: of all but the last, whose is 1.
         width: of the result.
@@ -106,35 +106,36 @@ def convolve_rows(
     Returns:
         `[N, O blocks, *spatial, block_out]`, int32.
     """
-    outer, tiles, *kernel, together, items = weights.shape
+    outer, tiles, *kernel, together, elements = weights.shape
     spatial = _results(data.shape[2:-1], kernel, strides, dilation)
     taps = [te.reduce_axis((0, size), f"k{axis}") for axis, size in enumerate(kernel)]
-    ri = te.reduce_axis((0, items), "ri")
+    ri = te.reduce_axis((0, elements), "ri")
 
-    def element(n: tirx.Var, o: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        *position, x, lane = rest
+    def element(n: tirx.Var, o: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        *position, x, lane = tail
         at = [p * s + t * d for p, s, t, d in zip(position, strides, taps, dilation, strict=False)]
         return _sum(data(n, 0, *at, x * (strides[-1] * channels) + ri), _tile(weights, o, lane, *taps, ri), [*taps, ri])
 
     return te.compute((data.shape[0], outer, *spatial, width, tiles * together), element, name="convolution")
 
 
-def pack_columns(right: np.ndarray, together: int, items: int) -> np.ndarray:
-    """`[K, N]` → `[N / together, K / items, together, items]`, vectors of a few columns; the last are filled up."""
+def pack_columns(right: np.ndarray, together: int, elements: int) -> np.ndarray:
+    """`[K, N]` → `[N / together, K / elements, together, elements]`, vectors of a few columns; the last are filled
+    up."""
     rows = np.pad(right.T, [(0, -right.shape[1] % together), (0, 0)])
-    return np.ascontiguousarray(np.swapaxes(rows.reshape(-1, together, rows.shape[1] // items, items), 1, 2))
+    return np.ascontiguousarray(np.swapaxes(rows.reshape(-1, together, rows.shape[1] // elements, elements), 1, 2))
 
 
 def multiply_lanes(left: te.Tensor, packed: te.Tensor, columns: int) -> te.Tensor:
     """`[…, M, K]` times weights of :func:`pack_columns`: `[…, M, columns]`, int32; what fills up is cut off."""
     *batch, rows, _ = left.shape
-    tiles, vectors, together, items = packed.shape
-    outer_k, k = te.reduce_axis((0, vectors), "k_outer"), te.reduce_axis((0, items), "k")
+    tiles, vectors, together, elements = packed.shape
+    outer_k, k = te.reduce_axis((0, vectors), "k_outer"), te.reduce_axis((0, elements), "k")
 
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, row, column = index
         weights = packed(column // together, outer_k, column % together, k)
-        return _sum(left(*outer, row, outer_k * items + k), weights, [outer_k, k])
+        return _sum(left(*outer, row, outer_k * elements + k), weights, [outer_k, k])
 
     wide = dimension(tiles) * dimension(together)
     whole = te.compute((*batch, rows, wide), element, name="matmul")
@@ -143,11 +144,11 @@ def multiply_lanes(left: te.Tensor, packed: te.Tensor, columns: int) -> te.Tenso
     return te.compute((*batch, rows, columns), lambda *index: whole(*index), name="cut")
 
 
-def _tile(weights: te.Tensor, outer: tirx.Var, lane: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
+def _tile(weights: te.Tensor, outer: tirx.Var, lane: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
     """What an output channel of a block reads of a filter in tiles."""
     together = weights.shape[-2]
-    *taps, item = rest
-    return weights(outer, lane // together, *taps, lane % together, item)
+    *taps, element = tail
+    return weights(outer, lane // together, *taps, lane % together, element)
 
 
 def _sum(data: tirx.Expr, weights: tirx.Expr, axes: Sequence[tirx.IterVar]) -> tirx.Expr:

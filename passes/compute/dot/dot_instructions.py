@@ -18,11 +18,12 @@ instruction adds `Σ left[t] · right[t]` over the terms t of two of them to a s
     smlad(sum, left, right)       left, right: 4 × int8, or uint8        Arm's DSP extension, two terms at a time
     half_pairs(sum, left, right)  left, right: 2 × float16               AVX-512 FP16
     sve_bfdot(sum, left, right)   left, right: 2 × bfloat16              vectors of SVE, of a length that is known
-    half_product(sum, left, right)  left, right: float16                 64-bit Arm with half floats, RISC-V with Zvfh
+    half_product(sum, left, right)  left, right: float16                 64-bit Arm with 16-bit floats, RISC-V with Zvfh
 
 Sums of floats are float32. Only those of `half_pairs` are two float16 in its place, one of each term, as vectors of
-float16 are multiplied and added: no more than `HALF_SUM` products go into one, then `half_sum` makes float32 of both.
-Where vectors are multiplied by lanes of others, a sum of `half_product` is one float16: `schedule/cpu/half_sums.py`.
+float16 are multiplied and added: no more than `FLOAT16_SUM` products go into one, then `half_sum` makes float32 of
+both. Where vectors are multiplied by lanes of others, a sum of `half_product` is one float16:
+`schedule/cpu/half_sums.py`.
 
 Each is an operator of TIR that vectorizes; single ones are computed by ordinary arithmetic, on any machine.
 
@@ -43,22 +44,22 @@ from nnefc.targets.machine.cpu.architecture import RISCV_LENGTHS
 
 __all__ = [
     "BYTE_PRODUCT",
+    "FLOAT16_ADD",
+    "FLOAT16_PAIRS",
+    "FLOAT16_PART",
+    "FLOAT16_PRODUCT",
+    "FLOAT16_SUM",
+    "FLOAT16_TOTAL",
     "FLOAT_MACHINES",
-    "HALF_ADD",
-    "HALF_PAIRS",
-    "HALF_PART",
-    "HALF_PRODUCT",
-    "HALF_SUM",
-    "HALF_TOTAL",
-    "LEAST_LANES",
-    "LONGEST_HALF_SUMS",
+    "LONGEST_FLOAT16_SUMS",
     "MACHINES",
+    "MIN_LANES",
     "PMADDWD",
     "PRODUCTS",
     "RISCV_PRODUCTS",
     "SMLAL",
     "SMULL",
-    "SUM_OF_HALVES",
+    "SUM_OF_FLOAT16",
     "VDPBF16PS",
     "VMLAL_S8",
     "VMULL_S8",
@@ -70,11 +71,11 @@ __all__ = [
 ]
 
 
-HALF_SUM = 32
+FLOAT16_SUM = 32
 """Products that are summed up in float16 at most. Of random terms, the error is then 0.4 thousandths of the sum, half
 of what rounding the operands to bfloat16 makes it."""
 
-HALF_PART, HALF_TOTAL = 72, 64
+FLOAT16_PART, FLOAT16_TOTAL = 72, 64
 """Products of a part of a sum in float16, and parts that are added up in float16, at most. Of random terms, the error
 is 0.6 thousandths of a sum of 32 to 1,024 products, and 0.8 of longer ones, as that of rounding to bfloat16."""
 
@@ -85,14 +86,14 @@ class DotProduct:
 
     Attributes:
         name: of the operator of TIR.
-        left, right: the types of the operands' items.
+        left, right: the types of the operands' elements.
         intrinsics: LLVM's functions by the number of their lanes.
         accumulates: whether LLVM's function adds to a sum; else an addition follows.
         sums: the type of the sum.
         long: LLVM's functions that multiply eight bytes, and that add neighbours among eight numbers of 16 bits, if the
             operator is made of these. `accumulates` is of the second then.
         joined: whether 16 bits hold the sum of two of its products.
-        single: whether its operands are items, which are not packed.
+        single: whether its operands are elements, which are not packed.
         scalable: whether LLVM's function is one on vectors of scalable length.
         right_first: whether LLVM's function has the right operand first, and the sum last.
     """
@@ -124,7 +125,7 @@ class DotProduct:
         return tirx.call_intrin(self.sums, self.name, tirx.const(0, self.sums), left, right)
 
 
-_SCALABLE_LANES, LEAST_LANES = (16, 8), 4  # of SVE
+_SCALABLE_LANES, MIN_LANES = (16, 8), 4  # of SVE
 
 _VPDPBUSD = DotProduct(
     "nnefc.vpdpbusd",
@@ -201,14 +202,14 @@ _SMLAD = DotProduct("nnefc.smlad", "int8", "int8", ())
 _UMLAD = DotProduct("nnefc.umlad", "uint8", "uint8", ())
 WIDENING_PAIRS = {_SMLAD.name: "llvm.arm.sxtb16", _UMLAD.name: "llvm.arm.uxtb16"}
 BYTE_PRODUCT = "nnefc.byte_product"
-HALF_PAIRS = DotProduct("nnefc.half_pairs", "float16", "float16", (), sums="float32")
-HALF_PRODUCT = DotProduct("nnefc.half_product", "float16", "float16", (), sums="float32", single=True)
+FLOAT16_PAIRS = DotProduct("nnefc.half_pairs", "float16", "float16", (), sums="float32")
+FLOAT16_PRODUCT = DotProduct("nnefc.half_product", "float16", "float16", (), sums="float32", single=True)
 RISCV_PRODUCTS = {
     bits: DotProduct(widened_product_name(bits), "int16", "int16", (), single=True) for bits in RISCV_LENGTHS
 }
-SUM_OF_HALVES = "nnefc.half_sum"
-HALF_ADD = "nnefc.half_multiply_add"
-LONGEST_HALF_SUMS = {HALF_PAIRS.name: HALF_SUM, HALF_PRODUCT.name: HALF_PART}
+SUM_OF_FLOAT16 = "nnefc.half_sum"
+FLOAT16_ADD = "nnefc.half_multiply_add"
+LONGEST_FLOAT16_SUMS = {FLOAT16_PAIRS.name: FLOAT16_SUM, FLOAT16_PRODUCT.name: FLOAT16_PART}
 _LONG = (SMULL, SMLAL, _UMULL, VMULL_S8, VMLAL_S8, _VMULL_U8)
 
 _PRODUCTS = (
@@ -227,8 +228,8 @@ _PRODUCTS = (
     VDPBF16PS,
     _BFDOT,
     _SVE_BFDOT,
-    HALF_PAIRS,
-    HALF_PRODUCT,
+    FLOAT16_PAIRS,
+    FLOAT16_PRODUCT,
     *RISCV_PRODUCTS.values(),
 )
 PRODUCTS = {product.name: product for product in _PRODUCTS}
@@ -264,9 +265,9 @@ FLOAT_MACHINES: dict[str, tuple[tuple[str, frozenset[str], DotProduct], ...]] = 
         ("aarch64", frozenset({"bf16"}), _BFDOT),
     ),
     "float16": (
-        ("x86_64", frozenset({"avx512fp16", "avx512vl"}), HALF_PAIRS),
-        ("aarch64", frozenset({"fullfp16"}), HALF_PRODUCT),
-        ("riscv64", frozenset({"zvfh"}), HALF_PRODUCT),
+        ("x86_64", frozenset({"avx512fp16", "avx512vl"}), FLOAT16_PAIRS),
+        ("aarch64", frozenset({"fullfp16"}), FLOAT16_PRODUCT),
+        ("riscv64", frozenset({"zvfh"}), FLOAT16_PRODUCT),
     ),
 }
 

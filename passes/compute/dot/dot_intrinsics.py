@@ -11,12 +11,12 @@ from tvm import tirx
 from nnefc.ir.element_types import bits_of
 from nnefc.passes.compute.dot.dot_instructions import (
     BYTE_PRODUCT,
-    HALF_ADD,
-    HALF_PAIRS,
-    LEAST_LANES,
+    FLOAT16_ADD,
+    FLOAT16_PAIRS,
+    MIN_LANES,
     PRODUCTS,
     RISCV_PRODUCTS,
-    SUM_OF_HALVES,
+    SUM_OF_FLOAT16,
     WIDENED,
     WIDENING_PAIRS,
     DotProduct,
@@ -35,7 +35,7 @@ def use_dot_products() -> None:
     for product in PRODUCTS.values():
         if product in RISCV_PRODUCTS.values():
             continue
-        lowering = _multiplied_halves if product is HALF_PAIRS else _lowering(product)
+        lowering = _multiplied_float16 if product is FLOAT16_PAIRS else _lowering(product)
         if product.long is not None:
             lowering = _long_products(product, product.long)
         if product.single:
@@ -44,8 +44,8 @@ def use_dot_products() -> None:
     register_pure_operator(BYTE_PRODUCT, "the product of two bytes", _byte_products)
     for dtype, name in WIDENED.items():
         register_pure_operator(name, f"two {dtype} as two int16", _widening(dtype))
-    register_pure_operator(SUM_OF_HALVES, "the sum of two float16", _sum_of_halves)
-    register_pure_operator(HALF_ADD, "a sum of float16 and one product", _added_product)
+    register_pure_operator(SUM_OF_FLOAT16, "the sum of two float16", _sum_of_float16)
+    register_pure_operator(FLOAT16_ADD, "a sum of float16 and one product", _added_product)
 
 
 def _lowering(product: DotProduct) -> Callable[[tvm.ir.Call], tirx.Expr]:
@@ -54,11 +54,11 @@ def _lowering(product: DotProduct) -> Callable[[tvm.ir.Call], tirx.Expr]:
         intrinsic = dict(product.intrinsics).get(lanes)
         if intrinsic is not None:
             return _instruction(product, intrinsic, lanes, *call.args)
-        least, of_least = min(product.intrinsics, default=(0, ""))
-        if least and lanes % least == 0:
-            parts = [list(range(first, first + least)) for first in range(0, lanes, least)]
+        minimum, of_least = min(product.intrinsics, default=(0, ""))
+        if minimum and lanes % minimum == 0:
+            parts = [list(range(first, first + minimum)) for first in range(0, lanes, minimum)]
             vectors = [[tirx.Shuffle([arg], part) for arg in call.args] for part in parts]
-            made = [_instruction(product, of_least, least, *vector) for vector in vectors]
+            made = [_instruction(product, of_least, minimum, *vector) for vector in vectors]
             return tirx.Shuffle(made, list(range(lanes)))
         return _by_lanes(product, lanes, *call.args)
 
@@ -108,7 +108,7 @@ def _pairs_of_bytes(words: tirx.Expr) -> list[tirx.Expr]:
     return halves
 
 
-def _multiplied_halves(call: tvm.ir.Call) -> tirx.Expr:
+def _multiplied_float16(call: tvm.ir.Call) -> tirx.Expr:
     """Both float16 of a sum, each with one product added to it in one step."""
     lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
     total, left, right = (tirx.reinterpret(f"float16x{2 * lanes}", arg) for arg in call.args)
@@ -130,7 +130,7 @@ def _added_product(call: tvm.ir.Call) -> tirx.Expr:
     return tirx.call_llvm_pure_intrin(str(call.expr_ty().dtype), name, left, right, total)
 
 
-def _sum_of_halves(call: tvm.ir.Call) -> tirx.Expr:
+def _sum_of_float16(call: tvm.ir.Call) -> tirx.Expr:
     """One addition in float16, then half as many numbers to widen."""
     lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
     suffix = f"x{lanes}" if lanes > 1 else ""
@@ -145,8 +145,8 @@ def _widening(dtype: str) -> Callable[[tvm.ir.Call], tirx.Expr]:
     def lower(call: tvm.ir.Call) -> tirx.Expr:
         (pair,) = call.args
         lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
-        items = tirx.reinterpret(f"{dtype}x{2 * lanes}", pair).astype(f"int16x{2 * lanes}")
-        return tirx.reinterpret("int32" if lanes == 1 else f"int32x{lanes}", items)
+        elements = tirx.reinterpret(f"{dtype}x{2 * lanes}", pair).astype(f"int16x{2 * lanes}")
+        return tirx.reinterpret("int32" if lanes == 1 else f"int32x{lanes}", elements)
 
     return lower
 
@@ -178,14 +178,14 @@ define linkonce_odr hidden <{lanes} x float> @{name}(<{lanes} x float> %s, <{lan
 
 
 def _scalable(product: DotProduct, lanes: int) -> tuple[Vector, Vector]:
-    """The vectors of a sum, and of an operand's items."""
-    total, item = ("float", "bfloat") if product.left == "bfloat16" else ("i32", "i8")
-    return Vector(total, lanes, LEAST_LANES), Vector(item, lanes * product.terms, LEAST_LANES * product.terms)
+    """The vectors of a sum, and of an operand's elements."""
+    total, element = ("float", "bfloat") if product.left == "bfloat16" else ("i32", "i8")
+    return Vector(total, lanes, MIN_LANES), Vector(element, lanes * product.terms, MIN_LANES * product.terms)
 
 
 def _declaration(product: DotProduct) -> str:
     """LLVM's text for its function on vectors of SVE."""
-    total, operand = (vector.scalable for vector in _scalable(product, LEAST_LANES))
+    total, operand = (vector.scalable for vector in _scalable(product, MIN_LANES))
     return f"\ndeclare {total} @{product.intrinsics[0][1]}({total}, {operand}, {operand})\n"
 
 
@@ -222,12 +222,12 @@ def _instruction(
     bits = 32 // product.terms
     if product.left == product.right and not product.right_first and isinstance(left, tirx.Broadcast):
         left, right = right, left  # what LLVM takes for a lane of a vector comes last
-    items = [tirx.reinterpret(f"int{bits}x{lanes * product.terms}", word) for word in (left, right)]
+    elements = [tirx.reinterpret(f"int{bits}x{lanes * product.terms}", word) for word in (left, right)]
     if product.right_first:
-        return tirx.call_llvm_pure_intrin(f"int32x{lanes}", intrinsic, *items[::-1], total)
+        return tirx.call_llvm_pure_intrin(f"int32x{lanes}", intrinsic, *elements[::-1], total)
     if product.accumulates:
-        return tirx.call_llvm_pure_intrin(f"int32x{lanes}", intrinsic, total, *items)
-    return total + tirx.call_llvm_pure_intrin(f"int32x{lanes}", intrinsic, *items)
+        return tirx.call_llvm_pure_intrin(f"int32x{lanes}", intrinsic, total, *elements)
+    return total + tirx.call_llvm_pure_intrin(f"int32x{lanes}", intrinsic, *elements)
 
 
 def _by_pairs(product: DotProduct, total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
@@ -270,12 +270,12 @@ def _even_and_odd(vector: tirx.Expr, number: int) -> list[tirx.Expr]:
 
 def _by_arithmetic(product: DotProduct, total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
     for term in range(product.terms):
-        total = total + _item(left, product.left, term) * _item(right, product.right, term)
+        total = total + _element(left, product.left, term) * _element(right, product.right, term)
     return total
 
 
-def _item(word: tirx.Expr, dtype: str, term: int) -> tirx.Expr:
-    """Item `term` of a packed operand, as an int32, or a float32."""
+def _element(word: tirx.Expr, dtype: str, term: int) -> tirx.Expr:
+    """Element `term` of a packed operand, as an int32, or a float32."""
     bits = bits_of(dtype)
     if dtype == "bfloat16":
         high = word << tirx.const(16, "int32") if term == 0 else word & tirx.const(-1 << 16, "int32")

@@ -13,19 +13,19 @@ from tvm import te, tirx
 from nnefc.ir.element_types import bits_of
 from nnefc.passes.compute.dot.dot_instructions import (
     BYTE_PRODUCT,
+    FLOAT16_ADD,
+    FLOAT16_PAIRS,
+    FLOAT16_PART,
+    FLOAT16_PRODUCT,
+    FLOAT16_SUM,
     FLOAT_MACHINES,
-    HALF_ADD,
-    HALF_PAIRS,
-    HALF_PART,
-    HALF_PRODUCT,
-    HALF_SUM,
-    LONGEST_HALF_SUMS,
+    LONGEST_FLOAT16_SUMS,
     MACHINES,
     PMADDWD,
     PRODUCTS,
     SMLAL,
     SMULL,
-    SUM_OF_HALVES,
+    SUM_OF_FLOAT16,
     VMLAL_S8,
     VMULL_S8,
     WASM_DOT,
@@ -41,18 +41,18 @@ __all__ = [
     "accumulates",
     "byte_product",
     "convert",
-    "half_multiply_add",
+    "float16_multiply_add",
     "is_dot_product",
-    "is_half_product",
+    "is_float16_product",
     "is_widening",
     "lane_type_of",
     "multiplication_of",
-    "of_halves",
+    "of_float16",
     "operator_of",
     "pair_product",
     "pair_speed",
     "spreading",
-    "sums_in_halves",
+    "sums_in_float16",
     "terms_of",
     "whole_sum",
 ]
@@ -65,7 +65,7 @@ class Multiplication:
     Attributes:
         data, weights: the types that they are brought to.
         offset: what that adds to the data, modulo 256.
-        dot: the instruction; None for ordinary arithmetic, on items that are not packed.
+        dot: the instruction; None for ordinary arithmetic, on elements that are not packed.
         stored: the type that constant weights have in memory, of 8 bits; None for `weights`.
     """
 
@@ -109,18 +109,18 @@ class Multiplication:
 
     @property
     def _longest(self) -> int:
-        """Steps of a sum in a half float, at most; 0 for sums of other types."""
-        return 0 if self.dot is None else LONGEST_HALF_SUMS.get(self.dot.name, 0)
+        """Steps of a sum in a 16-bit float, at most; 0 for sums of other types."""
+        return 0 if self.dot is None else LONGEST_FLOAT16_SUMS.get(self.dot.name, 0)
 
     @property
     def lane(self) -> str:
         """A type as many of which are in a vector as sums are: single factors may be half as wide as these."""
         return self.dot.left if self.dot is not None and self.dot.single else "int32"
 
-    def filled(self, items: int) -> int:
-        """`items`, or as many as there are with zeros after them: whole steps, in parts if that is needed."""
-        unit = self.terms if self.is_cut(-(-items // self.terms)) else self.terms * self._longest // 2
-        return -(-items // unit) * unit
+    def filled(self, elements: int) -> int:
+        """`elements`, or as many as there are with zeros after them: whole steps, in parts if that is needed."""
+        unit = self.terms if self.is_cut(-(-elements // self.terms)) else self.terms * self._longest // 2
+        return -(-elements // unit) * unit
 
     def of_values(self, weights: np.ndarray) -> Multiplication:
         """The same for these weights, which may allow a faster way."""
@@ -130,7 +130,7 @@ class Multiplication:
         return self
 
     def product(self, data: tirx.Expr, weights: tirx.Expr) -> tirx.Expr:
-        """One step of the sum: of items, or of packed operands; of weights also two bytes that are to be widened."""
+        """One step of the sum: of elements, or of packed operands; of weights also two bytes that are to be widened."""
         if self.dot is None:
             sums = "int32" if bits_of(self.data) == 8 else "float32"
             return data.astype(sums) * weights.astype(sums)
@@ -142,7 +142,7 @@ class Multiplication:
 
 
 def multiplication_of(target: Target, data: str, weights: str) -> Multiplication:
-    """The best that `target` has for data and weights of these types, 8-bit integers or half floats."""
+    """The best that `target` has for data and weights of these types, 8-bit integers or 16-bit floats."""
     if weights in FLOAT_MACHINES:
         return Multiplication(data, weights, 0, _pairs_of(target, weights))
     architecture, features = target.triple.split("-")[0], set(target.features)
@@ -172,8 +172,9 @@ def byte_product(target: Target) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr] 
 
 
 def pair_speed(target: Target) -> float:
-    """Products of the half float that `target` shall multiply, in the time of one of float32; 1 if it gains nothing."""
-    dtype = target.half_float
+    """Products of the 16-bit float that `target` shall multiply, in the time of one of float32; 1 if it gains
+    nothing."""
+    dtype = target.float16_type
     pairs = None if dtype is None else _pairs_of(target, dtype)
     if dtype is None or pairs is None:
         return 1.0
@@ -185,16 +186,16 @@ def pair_speed(target: Target) -> float:
     if dtype == "bfloat16":
         return max(1.0, 2 * target.costs.bf16_dots)
     loops = target.costs.loops
-    if pairs is HALF_PRODUCT:
-        part, adding = HALF_PART, loops.half_add_products
+    if pairs is FLOAT16_PRODUCT:
+        part, adding = FLOAT16_PART, loops.half_add_products
     else:
-        part, adding = HALF_SUM, loops.half_sum_products
+        part, adding = FLOAT16_SUM, loops.half_sum_products
     return 2 * part / (part + adding)
 
 
-def sums_in_halves(target: Target) -> bool:
-    """Whether a vector of float16 is multiplied and added to as one of float32 is: each item to a sum of its own."""
-    return _pairs_of(target, "float16") is HALF_PRODUCT
+def sums_in_float16(target: Target) -> bool:
+    """Whether a vector of float16 is multiplied and added to as one of float32 is: each element to a sum of its own."""
+    return _pairs_of(target, "float16") is FLOAT16_PRODUCT
 
 
 def _pairs_of(target: Target, dtype: str) -> DotProduct | None:
@@ -206,10 +207,10 @@ def convert(data: te.Tensor, dtype: str) -> te.Tensor:
     """8-bit data as `dtype`: wider, or with 128 added or taken away to change the sign."""
 
     def element(*index: tirx.Var) -> tirx.Expr:
-        item = data(*index)
+        scalar = data(*index)
         if bits_of(dtype) > 8:
-            return item.astype(dtype)
-        return (item ^ tirx.const(-128 if data.dtype == "int8" else 128, data.dtype)).astype(dtype)
+            return scalar.astype(dtype)
+        return (scalar ^ tirx.const(-128 if data.dtype == "int8" else 128, data.dtype)).astype(dtype)
 
     return te.compute(data.shape, element, name="convert")
 
@@ -259,21 +260,21 @@ def accumulated(call: tirx.Expr, total: tirx.Expr) -> tirx.Expr:
     return tirx.call_intrin(PRODUCTS[call.op.name].sums, call.op.name, total, left, right)
 
 
-def of_halves(call: tirx.Expr) -> bool:
+def of_float16(call: tirx.Expr) -> bool:
     """Whether `call` adds to a sum of two float16."""
-    return is_dot_product(call) and bool(call.op.name == HALF_PAIRS.name)
+    return is_dot_product(call) and bool(call.op.name == FLOAT16_PAIRS.name)
 
 
-def is_half_product(expr: tirx.Expr | None) -> bool:
+def is_float16_product(expr: tirx.Expr | None) -> bool:
     """Whether `expr` is a product whose sum is one float16."""
-    return expr is not None and is_dot_product(expr) and bool(expr.op.name == HALF_PRODUCT.name)
+    return expr is not None and is_dot_product(expr) and bool(expr.op.name == FLOAT16_PRODUCT.name)
 
 
-def half_multiply_add(total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
+def float16_multiply_add(total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
     """The sum of `total` and a product, all float16, rounded once."""
-    return tirx.call_intrin("float16", HALF_ADD, total, left, right)
+    return tirx.call_intrin("float16", FLOAT16_ADD, total, left, right)
 
 
 def whole_sum(total: tirx.Expr) -> tirx.Expr:
     """The float32 that a sum of two float16 stands for."""
-    return tirx.call_intrin("float32", SUM_OF_HALVES, total)
+    return tirx.call_intrin("float32", SUM_OF_FLOAT16, total)

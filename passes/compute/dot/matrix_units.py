@@ -13,12 +13,12 @@ __all__ = ["filled", "in_tiles", "unit_of", "unit_of_product"]
 
 
 def unit_of(expr: tirx.Expr, target: Target) -> MatrixUnit | None:
-    """Returns what computes whole tiles of sums of an expression, if it is a dot product and the target has a unit."""
+    """Returns what computes full tiles of sums of an expression, if it is a dot product and the target has a unit."""
     return _unit(expr.op.name, target) if is_dot_product(expr) else None
 
 
 def unit_of_product(how: Multiplication, target: Target) -> MatrixUnit | None:
-    """Returns what computes whole tiles of such sums on a target, if anything does."""
+    """Returns what computes full tiles of such sums on a target, if anything does."""
     return None if how.dot is None else _unit(how.dot.name, target)
 
 
@@ -34,9 +34,9 @@ def in_tiles(how: Multiplication, target: Target) -> bool:
     return unit_of_product(how, target) is not None
 
 
-def filled(how: Multiplication, items: int, target: Target) -> int:
-    """Returns `items` of a sum, or as many as there are with zeros after them: whole steps, and no short tiles."""
-    steps, unit = how.filled(items) // how.terms, unit_of_product(how, target)
+def filled(how: Multiplication, elements: int, target: Target) -> int:
+    """Returns `elements` of a sum, or as many as there are with zeros after them: whole steps, and no short tiles."""
+    steps, unit = how.filled(elements) // how.terms, unit_of_product(how, target)
     if unit is not None and is_known(steps) and steps > unit.terms and unit.part(steps) < unit.terms * 3 / 4:
         steps = -(-steps // unit.terms) * unit.terms
     return steps * how.terms

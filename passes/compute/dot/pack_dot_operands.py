@@ -1,4 +1,4 @@
-"""Items packed into the operands of dot products: see :mod:`dot_instructions`."""
+"""Elements packed into the operands of dot products: see :mod:`dot_instructions`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from nnefc.ir.element_types import bits_of
 from nnefc.passes.compute.blocked import blocks
 from nnefc.symbolic.dims import Dimension, dimension
 
-__all__ = ["pack_dot_matrix", "packed_array", "packed_dot_operands"]
+__all__ = ["pack_dot_matrix", "pack_dot_operands", "packed_array"]
 
 
 def packed_array(array: np.ndarray, axis: int, terms: int) -> np.ndarray:
-    """Each `terms` items along `axis` as one packed operand, or half of one, the last filled up with zeros."""
+    """Each `terms` elements along `axis` as one packed operand, or half of one, the last filled up with zeros."""
     moved = np.moveaxis(array, axis, -1)
     missing = -moved.shape[-1] % terms
     padded = np.pad(moved, [(0, 0)] * (moved.ndim - 1) + [(0, missing)])
     return np.moveaxis(np.ascontiguousarray(padded).view(f"<i{terms * array.itemsize}"), -1, axis)
 
 
-def packed_dot_operands(data: te.Tensor) -> te.Tensor:
+def pack_dot_operands(data: te.Tensor) -> te.Tensor:
     """The elements of `data` packed along the last axis, whose size is a multiple of the terms of an instruction.
 
     The bytes are the same on a little-endian machine: the memory plan need not run this.
@@ -32,8 +32,8 @@ def packed_dot_operands(data: te.Tensor) -> te.Tensor:
     *outer, size = data.shape
 
     def element(*index: tirx.Var) -> tirx.Expr:
-        *place, word = index
-        return _joined([data(*place, word * terms + term) for term in range(terms)], bits)
+        *position, word = index
+        return _joined([data(*position, word * terms + term) for term in range(terms)], bits)
 
     return te.compute((*outer, dimension(size) // terms), element, name="dot_operands")
 
@@ -50,24 +50,26 @@ def pack_dot_matrix(matrix: te.Tensor, size: int, terms: int, rows: Dimension) -
     def element(*index: tirx.Var) -> tirx.Expr:
         *outer, block, word, lane = index
         column = block * size + lane
-        items = []
+        elements = []
         for term in range(terms):
             row = word * terms + term
             inside = ([] if is_whole[0] else [row < depth]) + ([] if is_whole[1] else [column < columns])
-            item = matrix(*outer, row, column)
-            items.append(tirx.if_then_else(tirx.all(*inside), item, tirx.const(0, matrix.dtype)) if inside else item)
-        return _joined(items, bits)
+            scalar = matrix(*outer, row, column)
+            elements.append(
+                tirx.if_then_else(tirx.all(*inside), scalar, tirx.const(0, matrix.dtype)) if inside else scalar
+            )
+        return _joined(elements, bits)
 
     shape = (*batch, blocks(dimension(columns), size), rows // terms, size)
     return te.compute(shape, element, name="pack_dot_operands")
 
 
-def _joined(items: Sequence[tirx.Expr], bits: int) -> tirx.Expr:
-    """Items packed into 32 bits, the first in the lowest."""
+def _joined(elements: Sequence[tirx.Expr], bits: int) -> tirx.Expr:
+    """Elements packed into 32 bits, the first in the lowest."""
     word: tirx.Expr = tirx.const(0, "int32")
-    for term, item in enumerate(items):
-        if bits == 16 and "float" in str(item.expr_ty().dtype):
-            item = tirx.reinterpret("uint16", item)
-        narrow = item.astype("int32") & tirx.const((1 << bits) - 1, "int32")
+    for term, scalar in enumerate(elements):
+        if bits == 16 and "float" in str(scalar.expr_ty().dtype):
+            scalar = tirx.reinterpret("uint16", scalar)
+        narrow = scalar.astype("int32") & tirx.const((1 << bits) - 1, "int32")
         word = word | (narrow << tirx.const(bits * term, "int32"))
     return word

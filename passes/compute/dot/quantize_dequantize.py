@@ -1,4 +1,4 @@
-"""Items between floats and integers, with a scale and a zero point.
+"""Elements between floats and integers, with a scale and a zero point.
 
 quantized(x, s, z)       =      cut(round(x / s) + z)          rounded to even, cut to the range of the result's type
 dequantized(q, s, z)     =      (q - z) · s
@@ -12,16 +12,16 @@ from tvm import tirx
 __all__ = ["dequantized", "quantized"]
 
 
-def quantized(item: tirx.Expr, scale: tirx.Expr, zero: tirx.Expr | None, dtype: str) -> tirx.Expr:
-    """A float32 item as an integer of `dtype`, which has 8 or 16 bits; no zero point is 0."""
+def quantized(element: tirx.Expr, scale: tirx.Expr, zero: tirx.Expr | None, dtype: str) -> tirx.Expr:
+    """A float32 element as an integer of `dtype`, which has 8 or 16 bits; no zero point is 0."""
     low, high = (tirx.const(int(limit(dtype).value), "float32") for limit in (tvm.tirx.min_value, tvm.tirx.max_value))
-    rounded = tirx.nearbyint(item / scale)
+    rounded = tirx.nearbyint(element / scale)
     moved = rounded if zero is None else rounded + zero.astype("float32")
     return tirx.max(tirx.min(moved, high), low).astype("int32").astype(dtype)
 
 
-def dequantized(item: tirx.Expr, scale: tirx.Expr, zero: tirx.Expr | None) -> tirx.Expr:
-    """An integer item as float32; no zero point is 0."""
-    wide = item.astype("int32")
+def dequantized(element: tirx.Expr, scale: tirx.Expr, zero: tirx.Expr | None) -> tirx.Expr:
+    """An integer element as float32; no zero point is 0."""
+    wide = element.astype("int32")
     moved = wide if zero is None else wide - zero.astype("int32")
     return moved.astype("float32") * scale

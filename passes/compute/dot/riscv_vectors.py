@@ -23,8 +23,8 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["byte_pair", "function_text", "use_riscv_vectors", "widened_product_name"]
 
 _GRANULE = 64  # bits: scalable vectors have so many, times a number that is not known
-_ANY_REST = 3  # policy: what lies beyond the lanes may become anything
-_SUM, _MOST = 32, 8  # bits of a sum, and registers that are one vector at most
+_ANY_TAIL = 3  # policy: what lies beyond the lanes may become anything
+_SUM, _MAX = 32, 8  # bits of a sum, and registers that are one vector at most
 _PRODUCT, _PAIR = "nnefc.riscv_product_", "nnefc.riscv_pair_"
 
 
@@ -81,19 +81,19 @@ def function_text(call: tvm.ir.Call) -> str:
 
 def _lanes(bits: int) -> list[int]:
     """Of vectors that such functions are for."""
-    return [lanes for lanes in (4, 8, 16, 32, 64) if bits <= lanes * _GRANULE and lanes * _SUM <= bits * _MOST]
+    return [lanes for lanes in (4, 8, 16, 32, 64) if bits <= lanes * _GRANULE and lanes * _SUM <= bits * _MAX]
 
 
-def _least(bits: int, lanes: int) -> int:
+def _minimum(bits: int, lanes: int) -> int:
     """How many lanes a scalable vector that holds so many has at least."""
     return lanes * _GRANULE // bits
 
 
 def _text_of_product(bits: int, lanes: int) -> str:
-    least = _least(bits, lanes)
-    wide, half = Vector("i32", lanes, least), Vector("i16", lanes, least)
+    minimum = _minimum(bits, lanes)
+    wide, half = Vector("i32", lanes, minimum), Vector("i16", lanes, minimum)
     name, function = _function("product", bits, lanes), f"llvm.riscv.vwmacc.{wide.suffix}.i16.{half.suffix}.i64"
-    given = f"{wide.scalable} %long_s, i16 %a, {half.scalable} %long_w, i64 {lanes}, i64 {_ANY_REST}"
+    given = f"{wide.scalable} %long_s, i16 %a, {half.scalable} %long_w, i64 {lanes}, i64 {_ANY_TAIL}"
     lines = [
         "",
         f"declare {wide.scalable} @{function}({wide.scalable}, i16, {half.scalable}, i64, i64)",
@@ -107,19 +107,21 @@ def _text_of_product(bits: int, lanes: int) -> str:
 
 
 def _text_of_pair(bits: int, lanes: int) -> str:
-    least = _least(bits, lanes)
-    wide, item = Vector("i16", lanes, least), Vector("i8", lanes, least)
-    name, types = _function("pair", bits, lanes), f"{wide.suffix}.{item.suffix}.{item.suffix}.i64"
-    parameters = ", ".join(f"{item.fixed} %{each}" for each in "awbv")
-    first = f"{wide.scalable} poison, {item.scalable} %long_a, {item.scalable} %long_w, i64 {lanes}"
-    second = f"{wide.scalable} %first, {item.scalable} %long_b, {item.scalable} %long_v, i64 {lanes}, i64 {_ANY_REST}"
-    operands = f"{wide.scalable}, {item.scalable}, {item.scalable}, i64"
+    minimum = _minimum(bits, lanes)
+    wide, element = Vector("i16", lanes, minimum), Vector("i8", lanes, minimum)
+    name, types = _function("pair", bits, lanes), f"{wide.suffix}.{element.suffix}.{element.suffix}.i64"
+    parameters = ", ".join(f"{element.fixed} %{each}" for each in "awbv")
+    first = f"{wide.scalable} poison, {element.scalable} %long_a, {element.scalable} %long_w, i64 {lanes}"
+    second = (
+        f"{wide.scalable} %first, {element.scalable} %long_b, {element.scalable} %long_v, i64 {lanes}, i64 {_ANY_TAIL}"
+    )
+    operands = f"{wide.scalable}, {element.scalable}, {element.scalable}, i64"
     lines = [
         "",
         f"declare {wide.scalable} @llvm.riscv.vwmul.{types}({operands})",
         f"declare {wide.scalable} @llvm.riscv.vwmacc.{types}({operands}, i64)",
         f"define linkonce_odr hidden {wide.fixed} @{name}({parameters}) alwaysinline {{",
-        *map(item.begin, "awbv"),
+        *map(element.begin, "awbv"),
         f"  %first = call {wide.scalable} @llvm.riscv.vwmul.{types}({first})",
         f"  %made = call {wide.scalable} @llvm.riscv.vwmacc.{types}({second})",
         *wide.returned("made"),

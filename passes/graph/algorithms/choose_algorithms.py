@@ -11,11 +11,11 @@ import tvm
 from tvm import relax
 
 from nnefc.passes.compute.blocked import blocks
-from nnefc.passes.compute.dot.dot_product import multiplication_of, pair_speed, sums_in_halves
+from nnefc.passes.compute.dot.dot_product import multiplication_of, pair_speed, sums_in_float16
 from nnefc.passes.compute.dot.matrix_units import in_tiles
 from nnefc.passes.compute.winograd import Tile
 from nnefc.passes.graph.algorithms.choose_convolution import (
-    HALF_TILES,
+    FLOAT16_TILES,
     NARROW_TILES,
     TILES,
     Shape,
@@ -28,7 +28,7 @@ from nnefc.passes.graph.layout.rules.convolution import Sliding, result_sizes, s
 from nnefc.passes.graph.layout.rules.deconvolution import geometry_of
 from nnefc.passes.graph.precision.use_16bit_floats import narrowable
 from nnefc.passes.graph.rewriter import array_of, is_call, is_constant, operands, shape_of
-from nnefc.symbolic.dims import is_known, item_count, typical
+from nnefc.symbolic.dims import element_count, is_known, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["SMALL_NETWORK", "choose_algorithms"]
@@ -68,8 +68,8 @@ def choose_algorithms(
     for level in reversed(levels[list(levels).index(target) :] if levels else (target,)):
         forms = _forms(modules, size, level)
         best = most_saving(_saving(forms), allowance)
-        least = _saved(best, forms) - (_SHARING if level.vectors.fused else _SHARING_OF_OLD) * _cycles(modules, level)
-        shared = (theirs for theirs in made if _saved(theirs, forms) >= least)
+        minimum = _saved(best, forms) - (_SHARING if level.vectors.fused else _SHARING_OF_OLD) * _cycles(modules, level)
+        shared = (theirs for theirs in made if _saved(theirs, forms) >= minimum)
         choice = next(shared, best)
         if choice is best:
             made.append(best)
@@ -112,9 +112,9 @@ def _cycles(modules: Sequence[tvm.IRModule], target: Target) -> float:
 def _products(call: relax.Call) -> int:
     data, weights = map(shape_of, call.args)
     if is_call(call, "matmul"):
-        return int(typical(item_count(shape_of(call)))) * int(typical(data[-1]))
+        return int(size_hint(element_count(shape_of(call)))) * int(size_hint(data[-1]))
     around = data if is_call(call, "nn.conv2d_transpose") else shape_of(call)
-    return int(typical(item_count(around))) * int(typical(item_count(weights[1:])))
+    return int(size_hint(element_count(around))) * int(size_hint(element_count(weights[1:])))
 
 
 def _constants(module: tvm.IRModule) -> Iterator[relax.Expr]:
@@ -136,7 +136,7 @@ def _candidates(module: tvm.IRModule, rate: float, target: Target) -> Iterator[C
     computation that stays wide is not narrowed for the others."""
     definitions = dict(_bindings(module))
     bindings = [binding for block in module["main"].body.blocks for binding in block.bindings]
-    half = {binding.var for binding in narrowable(bindings, target.keep_wide)} if target.half_float else set()
+    half = {binding.var for binding in narrowable(bindings, target.keep_wide)} if target.float16_type else set()
     wide = {
         array_of(value.args[1]).ctypes.data
         for var, value in definitions.items()
@@ -174,11 +174,11 @@ def _convolution(call: relax.Call, rate: float, speed: float, target: Target) ->
 
 
 def _narrow_tiles(target: Target) -> tuple[Tile, ...]:
-    """Which tiles may be in the half float: in one that vectors compute with, or in one with the range of float32, for
-    they are sums, and multiplied pair by pair."""
-    dtype = target.half_float
-    if dtype == "float16" and sums_in_halves(target):
-        return HALF_TILES
+    """Which tiles may be in the 16-bit float: in one that vectors compute with, or in one with the range of float32,
+    for they are sums, and multiplied pair by pair."""
+    dtype = target.float16_type
+    if dtype == "float16" and sums_in_float16(target):
+        return FLOAT16_TILES
     pairs = dtype == "bfloat16" and not in_tiles(multiplication_of(target, dtype, dtype), target)
     return NARROW_TILES if pairs else ()
 
@@ -211,9 +211,9 @@ def _by_winograd(
     height, width = result_sizes(data[2:], kernel, sliding)
     counts = blocks(inputs, size), blocks(outputs, size)
     shape = Shape(
-        typical(data[0]),
-        typical(height),
-        typical(width),
+        size_hint(data[0]),
+        size_hint(height),
+        size_hint(width),
         inputs,
         *counts,
         tuple(kernel),

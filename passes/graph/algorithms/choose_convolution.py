@@ -11,7 +11,7 @@ from nnefc.passes.schedule.cpu.tile_sizes import choose_tile
 from nnefc.symbolic.dims import Size
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["HALF_TILES", "NARROW_TILES", "TILES", "Shape", "columns_to_add", "winograd_bytes", "winograd_saving"]
+__all__ = ["FLOAT16_TILES", "NARROW_TILES", "TILES", "Shape", "columns_to_add", "winograd_bytes", "winograd_saving"]
 
 TILES: tuple[Tile, ...] = ((2, 2), (2, 4), (4, 2), (4, 4))
 """Results that Winograd's algorithm may compute together."""
@@ -19,15 +19,15 @@ TILES: tuple[Tile, ...] = ((2, 2), (2, 4), (4, 2), (4, 4))
 NARROW_TILES: tuple[Tile, ...] = ((2, 2),)
 """The same of products of bfloat16: larger tiles round too much (`passes/compute/winograd.py`)."""
 
-HALF_TILES: tuple[Tile, ...] = ((2, 2), (2, 4), (4, 2))
+FLOAT16_TILES: tuple[Tile, ...] = ((2, 2), (2, 4), (4, 2))
 """The same of float16, in which transforms are computed too."""
 
 # Vector instructions that transform a column of a tile, before and after the products, by its results: the mean of
 # both, counted in `passes/compute/winograd.py`.
 _TRANSFORM_ARITHMETIC = {2: 4, 4: 14}
-_LEAST_GAIN = 1.15
-_MOST_COLUMNS_TO_ADD = 8
-_MOST_BLOCKS_TO_ADD = 3
+_MIN_GAIN = 1.15
+_MAX_COLUMNS_TO_ADD = 8
+_MAX_BLOCKS_TO_ADD = 3
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ def winograd_saving(
 ) -> float:
     """Cycles that Winograd's algorithm saves, transforms and memory traffic included; negative where it takes more.
 
-    It multiplies whole blocks of input channels; the direct sum has no use for what fills up the last one. What it
+    It multiplies full blocks of input channels; the direct sum has no use for what fills up the last one. What it
     saves less than a good part of counts as nothing, and what it cannot compute costs infinitely much.
 
     Args:
         constants_rate: bytes of a filter that arrive in a cycle.
         speeds: products that are made in the time of one of float32, by the direct sum and by this algorithm; those
-            faster than one are products of half floats.
+            faster than one are products of 16-bit floats.
     """
     if shape.kernel != (3, 3) or any(s != 1 for s in (*shape.strides, *shape.dilation)) or shape.groups != 1:
         return -math.inf
@@ -65,27 +65,27 @@ def winograd_saving(
     size = max(target.block_lanes("float32"), 8)
     direct_speed, speed = speeds
     tiles = shape.batch * tiles_of(shape.height, tile[0]) * tiles_of(shape.width, tile[1])
-    pairs = shape.in_blocks * shape.out_blocks * size * size // lanes  # vector multiply-adds for one place
+    pairs = shape.in_blocks * shape.out_blocks * size * size // lanes  # vector multiply-adds for one position
     filters = size * size * shape.in_blocks * shape.out_blocks
     positions = shape.batch * shape.height * shape.width
     direct = 9 * positions * shape.inputs * shape.out_blocks * size / lanes / costs.multiply_adds / direct_speed
-    direct += 9 * filters * _item_bytes(direct_speed) / constants_rate / 2  # half of it hides behind the arithmetic
+    direct += 9 * filters * _element_bytes(direct_speed) / constants_rate / 2  # half of it hides behind the arithmetic
     vectors, points = (shape.in_blocks + shape.out_blocks) * tiles, points_of(tile)
     cost = points * tiles * pairs / costs.multiply_adds / speed
-    halves = speed > 1 and target.half_float == "float16"
+    halves = speed > 1 and target.float16_type == "float16"
     in_vector = 2 * lanes if halves else lanes
     waiting = costs.loops.transform_waiting
     cost += vectors * _transform_arithmetic(tile) * waiting * size / in_vector / costs.multiply_adds
     made = 2 if halves else 4  # bytes of a product
     exchanged = [
-        points * tiles * size * width for width in (shape.in_blocks * _item_bytes(speed), shape.out_blocks * made)
+        points * tiles * size * width for width in (shape.in_blocks * _element_bytes(speed), shape.out_blocks * made)
     ]
     cost += sum(2 * part / _exchange_rate(part, sum(exchanged), target) for part in exchanged)
-    cost += points * filters * _item_bytes(speed) / constants_rate  # the transformed filter, once a run
-    return min(direct - cost, 0) if direct <= _LEAST_GAIN * cost else direct - cost
+    cost += points * filters * _element_bytes(speed) / constants_rate  # the transformed filter, once a run
+    return min(direct - cost, 0) if direct <= _MIN_GAIN * cost else direct - cost
 
 
-def _item_bytes(speed: float) -> int:
+def _element_bytes(speed: float) -> int:
     """Of what is multiplied so many times as fast as float32."""
     return 4 if speed == 1 else 2
 
@@ -105,7 +105,7 @@ def winograd_bytes(shape: Shape, tile: Tile, size: int, speed: float = 1) -> int
     """
     inputs = shape.inputs if shape.inputs % size else shape.in_blocks * size
     added = points_of(tile) * shape.in_blocks * size - 9 * inputs
-    return _item_bytes(speed) * shape.out_blocks * size * added
+    return _element_bytes(speed) * shape.out_blocks * size * added
 
 
 def _exchange_rate(size: int, both: int, target: Target) -> float:
@@ -131,7 +131,7 @@ def columns_to_add(height: int, width: int, vectors: int, target: Target) -> int
     """
 
     if isinstance(width, Size):
-        return 0  # the last tile of an open width is made of smaller ones
+        return 0  # the last tile of a dynamic width is made of smaller ones
     if target.quirks.spills_sums:
         return 0  # the last tile may be smaller
 
@@ -139,8 +139,8 @@ def columns_to_add(height: int, width: int, vectors: int, target: Target) -> int
         tile = choose_tile(height, width + extra, vectors, target)
         return (width + extra) / tile.share(target)
 
-    best = min(range(_MOST_COLUMNS_TO_ADD + 1), key=cycles)
-    return best if cycles(0) > _LEAST_GAIN * cycles(best) else 0
+    best = min(range(_MAX_COLUMNS_TO_ADD + 1), key=cycles)
+    return best if cycles(0) > _MIN_GAIN * cycles(best) else 0
 
 
 def blocks_to_add(height: int, width: int, out_blocks: int, target: Target) -> int:
@@ -152,5 +152,5 @@ def blocks_to_add(height: int, width: int, out_blocks: int, target: Target) -> i
     def cycles(extra: int) -> float:
         return (out_blocks + extra) / choose_tile(height, width, out_blocks + extra, target).share(target)
 
-    best = min(range(_MOST_BLOCKS_TO_ADD + 1), key=cycles)
-    return best if cycles(0) > _LEAST_GAIN * cycles(best) else 0
+    best = min(range(_MAX_BLOCKS_TO_ADD + 1), key=cycles)
+    return best if cycles(0) > _MIN_GAIN * cycles(best) else 0

@@ -18,7 +18,7 @@ __all__ = ["constant_factor", "strassen_bytes", "strassen_saving"]
 # Loads and stores of vectors, as measured on Zen 4, where Strassen's algorithm takes 4 and 6 cycles for them.
 _SUM_ACCESSES = 6  # for a vector of A: its share of the seven sums, and reading these
 _RESULT_ACCESSES = 9  # for a vector of C
-_LEAST_SAVING = 1.5  # cycles saved for each cycle spent
+_MIN_SAVING = 1.5  # cycles saved for each cycle spent
 
 
 def strassen_saving(left: Sequence[int], depth: int, columns: int, dtype: str, target: Target) -> float:
@@ -42,7 +42,7 @@ def strassen_saving(left: Sequence[int], depth: int, columns: int, dtype: str, t
     accesses = rows * (_SUM_ACCESSES * depth + _RESULT_ACCESSES * columns) / lanes
     spent = accesses / (costs.loads + costs.stores)
     spent += 0.75 * vectors * target.vectors.bytes / costs.memory_bytes_per_cycle
-    return min(saved - spent, 0) if saved <= _LEAST_SAVING * spent else saved - spent
+    return min(saved - spent, 0) if saved <= _MIN_SAVING * spent else saved - spent
 
 
 def strassen_bytes(factor: np.ndarray) -> int:
@@ -53,7 +53,7 @@ def strassen_bytes(factor: np.ndarray) -> int:
 def constant_factor(source: relax.Expr | None, rank: int, target: Target) -> np.ndarray | None:
     """The value of `source`, if that is one constant matrix `[K, N]`, or a transposed one; for a tensor of `rank`.
 
-    It is a view of the network's constant, from its first item on; in the narrower type that it is stored in, if the
+    It is a view of the network's constant, from its first element on; in the narrower type that it is stored in, if the
     target widens that quickly.
     """
     stored = weights_of(source)

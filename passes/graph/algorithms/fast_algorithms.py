@@ -29,11 +29,11 @@ class Candidate:
     """A constant that a faster algorithm would read in another form; one of several forms.
 
     Attributes:
-        constant: address of its items, as the network has it.
+        constant: address of its elements, as the network has it.
         tile: results that Winograd's algorithm computes together; None for Strassen's.
         saved: cycles of a run, by all computations that read it.
         added: bytes.
-        narrow: whether the products are those of half floats.
+        narrow: whether the products are those of 16-bit floats.
     """
 
     constant: int
@@ -45,14 +45,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class FastAlgorithms:
-    """The constants that are read by faster algorithms, by the addresses of their items; none by default.
+    """The constants that are read by faster algorithms, by the addresses of their elements; none by default.
 
-    Questions are about such a constant, or a view of it from its first item on.
+    Questions are about such a constant, or a view of it from its first element on.
 
     Attributes:
         tiles: of Winograd's algorithm, for filters.
         strassen: factors of products by Strassen's.
-        narrow: filters whose products are those of half floats, by Winograd's.
+        narrow: filters whose products are those of 16-bit floats, by Winograd's.
     """
 
     tiles: Mapping[int, Tile] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class FastAlgorithms:
         return self.tiles.get(constant.ctypes.data)
 
     def narrows(self, constant: np.ndarray) -> bool:
-        """Whether Winograd's algorithm multiplies half floats with this filter."""
+        """Whether Winograd's algorithm multiplies 16-bit floats with this filter."""
         return constant.ctypes.data in self.narrow
 
     def by_strassen(self, constant: np.ndarray) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from nnefc.passes.compute.attention.problem import AttentionTiles
 from nnefc.passes.schedule.cpu.tile_sizes import Tile, choose_tile
-from nnefc.symbolic.dims import Dimension, bounds, is_known, item_count, typical
+from nnefc.symbolic.dims import Dimension, bounds, element_count, is_known, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["attention_tiles"]
 
-_MOST_VECTORS = 4
-_MOST_HEADS = 4  # of a single query, whose sums of four vectors of values each stay in registers
+_MAX_VECTORS = 4
+_MAX_HEADS = 4  # of a single query, whose sums of four vectors of values each stay in registers
 
 
 def attention_tiles(
@@ -33,22 +33,22 @@ def attention_tiles(
     """
     lanes = target.lanes("float32")
     whole = sharing and lanes > 1 and size % lanes == 0 and width % lanes == 0 and bounds(queries)[0] <= 1
-    heads = next(n for n in range(_MOST_HEADS, 0, -1) if sharing % n == 0) if whole else 0
-    usual = _many(queries, _MOST_VECTORS * lanes)
-    if 4 * usual < 3 * lanes and not (heads and typical(queries) == 1):
+    heads = next(n for n in range(_MAX_HEADS, 0, -1) if sharing % n == 0) if whole else 0
+    usual = _many(queries, _MAX_VECTORS * lanes)
+    if 4 * usual < 3 * lanes and not (heads and size_hint(queries) == 1):
         return None
-    most = min(_MOST_VECTORS, target.costs.l2_bytes // 2 // (4 * lanes * (size + width)))
-    if most == 0:
+    maximum = min(_MAX_VECTORS, target.costs.l2_bytes // 2 // (4 * lanes * (size + width)))
+    if maximum == 0:
         return None
-    found = [choose_tile(1, -(-width // 8) * 8, vectors, target) for vectors in range(1, most + 1)]
+    found = [choose_tile(1, -(-width // 8) * 8, vectors, target) for vectors in range(1, maximum + 1)]
     tiles = [tile if tile.columns == n else _narrow(n, target) for n, tile in enumerate(found, 1)]
-    count = min(range(1, most + 1), key=lambda count: _cycles(usual, tiles[:count], lanes, target))
+    count = min(range(1, maximum + 1), key=lambda count: _cycles(usual, tiles[:count], lanes, target))
     left = queries % (count * lanes)
     used = {count, 1} | ({left // lanes} - {0} if is_known(left) else set())
     sizes = tuple((n, tiles[n - 1].rows) for n in sorted(used, reverse=True))
     room = target.costs.l1_bytes // 2 // (4 * lanes * count)
     block = max(64, room // 64 * 64)
-    work = max(1, typical(item_count(batch))) * usual * _many(keys, block) * (size + width)
+    work = max(1, size_hint(element_count(batch))) * usual * _many(keys, block) * (size + width)
     return AttentionTiles(lanes, sizes, min(block, 128), heads, work >= target.parallel_grain)
 
 
@@ -57,7 +57,7 @@ def _many(size: Dimension, enough: int) -> int:
 
     What is typical may be a guess by a name. With fewer than that, tiles are of one vector, however large others are.
     """
-    return typical(size) if is_known(size) else max(typical(size), min(bounds(size)[1], enough))
+    return size_hint(size) if is_known(size) else max(size_hint(size), min(bounds(size)[1], enough))
 
 
 def _narrow(vectors: int, target: Target) -> Tile:
@@ -66,7 +66,7 @@ def _narrow(vectors: int, target: Target) -> Tile:
 
 
 def _cycles(queries: int, tiles: list[Tile], lanes: int, target: Target) -> float:
-    """Of all queries, each with one key and one place."""
+    """Of all queries, each with one key and one position."""
     whole, left = divmod(queries, lanes * len(tiles))
     used = [len(tiles)] * whole + ([left // lanes] if left >= lanes else []) + ([1] if left % lanes else [])
     return sum(tiles[vectors - 1].cycles(target) / tiles[vectors - 1].rows for vectors in used)

@@ -17,7 +17,7 @@ from tvm import relax, te, tirx
 from nnefc.passes.compute.attention.problem import Attended, AttentionTiles
 from nnefc.passes.compute.attention.tiled import attend
 from nnefc.passes.graph.attention.choose_attention import attention_tiles
-from nnefc.passes.graph.attention.mask_bounds import with_ends
+from nnefc.passes.graph.attention.mask_bounds import with_mask_bounds
 from nnefc.passes.graph.attention.match_attention import find_attention
 from nnefc.passes.graph.attention.softmax_weights import POWER
 from nnefc.passes.graph.attention.terms import KEY, PLACE, PRODUCT, QUERY, Operand, Terms, heads_sharing, terms_of
@@ -73,7 +73,7 @@ class _Joiner(Rewriter):
         if var not in self._chosen:
             return call
         terms, tiles = self._chosen[var]
-        return self._attention(with_ends(terms), tiles)
+        return self._attention(with_mask_bounds(terms), tiles)
 
     def _attention(self, terms: Terms, tiles: AttentionTiles) -> relax.Var:
         operands = [self._operand(operand) for operand, _ in terms.operands]
@@ -99,8 +99,8 @@ class _Joiner(Rewriter):
             tiles,
         )
         made = self._functions.setdefault(key, _function(terms, tiles))
-        rest = [size for size in shapes if isinstance(size, Size)]
-        return self.emit_te(made, *operands, *rest, name="attention", attrs={FUSION: OpPattern.OPAQUE})
+        tail = [size for size in shapes if isinstance(size, Size)]
+        return self.emit_te(made, *operands, *tail, name="attention", attrs={FUSION: OpPattern.OPAQUE})
 
     def _operand(self, operand: Operand) -> relax.Expr:
         """What is read, exchanged once for all that read it so."""
@@ -140,8 +140,8 @@ def _problem(terms: Terms) -> Attended:
 
         return made
 
-    def result(batch: Sequence[tirx.Expr], query: tirx.Expr, place: tirx.Expr) -> Sequence[tirx.Expr]:
-        values = dict(zip((*axes, QUERY, PLACE), (*batch, query, place), strict=True))
+    def result(batch: Sequence[tirx.Expr], query: tirx.Expr, offset: tirx.Expr) -> Sequence[tirx.Expr]:
+        values = dict(zip((*axes, QUERY, PLACE), (*batch, query, offset), strict=True))
         return [substituted(index, values) for index in terms.result]
 
     return Attended(

@@ -19,13 +19,13 @@ from nnefc.passes.graph.attention.terms import KEY, QUERY, Operand, Terms
 from nnefc.passes.graph.rewriter import array_of, constant, is_constant
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, inside, parts_of, variables_of
 
-__all__ = ["with_ends"]
+__all__ = ["with_mask_bounds"]
 
 _LOW = -1e30
 """Scores below it are given to hide keys; where a row has others, their powers are zero."""
 
 
-def with_ends(terms: Terms) -> Terms:
+def with_mask_bounds(terms: Terms) -> Terms:
     """The same with numbers that keys must be below, or not below, to be seen.
 
     Where weights are chosen from, every key is looked at: that one is chosen of a row of NaN makes its result NaN.
@@ -92,7 +92,7 @@ class _Reader:
 
     def _is_seen(self, array: np.ndarray, load: TensorLoad) -> np.ndarray:
         """Where what is added is not minus infinity; nor low, if each row has others and nothing else hides these."""
-        keys = [axis for axis, place in enumerate(load.indices) if place.same_as(KEY)]
+        keys = [axis for axis, position in enumerate(load.indices) if position.same_as(KEY)]
         low = array > _LOW
         if len(keys) == 1 and low.any(axis=keys[0]).all() and not self._others_hide(load):
             return low
@@ -109,8 +109,8 @@ class _Reader:
 
     def _constant(self, load: TensorLoad, seen: np.ndarray) -> None:
         """Limits of the keys at which some row of a constant mask is seen."""
-        keys = [axis for axis, place in enumerate(load.indices) if place.same_as(KEY)]
-        queries = [axis for axis, place in enumerate(load.indices) if place.same_as(QUERY)]
+        keys = [axis for axis, position in enumerate(load.indices) if position.same_as(KEY)]
+        queries = [axis for axis, position in enumerate(load.indices) if position.same_as(QUERY)]
         if (
             len(keys) != 1
             or len(queries) > 1
@@ -120,9 +120,9 @@ class _Reader:
         others = tuple(axis for axis in range(seen.ndim) if axis not in (*keys, *queries))
         rows: np.ndarray = np.asarray(seen.any(axis=others, keepdims=True))
         rows = np.moveaxis(rows, (*queries, keys[0]), range(-1 - len(queries), 0)).reshape(-1, seen.shape[keys[0]])
-        places = np.arange(rows.shape[1])
-        ends = np.maximum.accumulate(np.where(rows, places + 1, 0).max(1))
-        firsts = np.minimum.accumulate(np.where(rows, places, rows.shape[1]).min(1)[::-1])[::-1]
+        positions = np.arange(rows.shape[1])
+        ends = np.maximum.accumulate(np.where(rows, positions + 1, 0).max(1))
+        firsts = np.minimum.accumulate(np.where(rows, positions, rows.shape[1]).min(1)[::-1])[::-1]
         if ends.min() < rows.shape[1]:
             self._ends.append(self._by_query(ends, rows.shape[1]))
         if firsts.max() > 0:
@@ -162,8 +162,8 @@ class _Reader:
         if key not in (1, -1) or base is None:
             return
         limit = -base if key == 1 else base + 1
-        step, rest = _coefficient(limit, QUERY)
-        if step is not None and step >= 0 and rest is not None:
+        step, tail = _coefficient(limit, QUERY)
+        if step is not None and step >= 0 and tail is not None:
             (self._ends if key == 1 else self._firsts).append(limit)
 
 

@@ -28,7 +28,7 @@ from nnefc.passes.tir.common.expressions import is_number
 
 __all__ = ["ELEMENT_WISE", "Found", "Program", "find_attention", "number_of"]
 
-_MOST_STEPS = 32
+_MAX_STEPS = 32
 """Between the product and the softmax."""
 
 
@@ -52,7 +52,7 @@ ELEMENT_WISE: Mapping[str, Callable[..., tirx.Expr]] = {
     "tanh": tirx.tanh,
     "where": tirx.Select,
 }
-"""What changes scores item by item."""
+"""What changes scores element by element."""
 
 
 @dataclass(frozen=True)
@@ -273,12 +273,12 @@ def _after(
         return None
     scores = [fact for arg in changed if isinstance(fact := facts[arg], _Scores)]
     if scores:
-        is_next = len(changed) == 1 and scores[0].steps < _MOST_STEPS and str(var.ty.dtype) == "float32"
+        is_next = len(changed) == 1 and scores[0].steps < _MAX_STEPS and str(var.ty.dtype) == "float32"
         return _Scores(scores[0].steps + 1) if is_next else None
     first, *others = (_base(arg, facts) for arg in changed)
     steps = 1 + max(fact.steps if isinstance(fact := facts[arg], _OfWeights) else 0 for arg in changed)
     same = first is not None and all(other is first or first.same_as(other) for other in others)
-    return _OfWeights(first, steps) if first is not None and same and steps <= _MOST_STEPS else None
+    return _OfWeights(first, steps) if first is not None and same and steps <= _MAX_STEPS else None
 
 
 def _changed_by_kernel(
@@ -361,7 +361,7 @@ def _divide(_call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
 
 
 def _all(call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
-    """Truth values, or integers made of them, of which the smallest is taken."""
+    """Booleans, or integers made of them, of which the smallest is taken."""
     hidden = known[0]
     if not isinstance(hidden, _Hidden) or hidden.axis is not None or not call.attrs.keepdims:
         return None
@@ -397,7 +397,7 @@ def _axis(data: relax.Expr, axes: Iterable[object] | None) -> int | None:
 
 
 def number_of(expr: relax.Expr) -> float | None:
-    """The value of a constant of one item."""
+    """The value of a constant of one element."""
     if not is_constant(expr) or int(np.prod(shape_of(expr))) != 1:
         return None
     return float(array_of(expr).reshape(()))

@@ -3,7 +3,7 @@
     q = permute_dims(reshape(x, [n, l, 12, 64]), [0, 2, 1, 3])     place e of query i of head h: x[n, i, 64 h + e]
     t = where(mask, multiply(matmul(q, kᵀ), 0.125), -inf)          score j: select(mask[n, 0, i, j], p * 0.125, -inf)
 
-So a kernel reads what is in memory, whatever moved its items since.
+So a kernel reads what is in memory, whatever moved its elements since.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from nnefc.passes.graph.attention.softmax_weights import POWER, NoWeight, Weight
 from nnefc.passes.graph.fusion.elementwise_kernels import element_of_kernel
 from nnefc.passes.graph.index_maps import Index, Moves
 from nnefc.passes.graph.rewriter import is_call, operands, shape_of
-from nnefc.passes.tir.common.expressions import linear_steps, parts_of, substituted, variables_of
+from nnefc.passes.tir.common.expressions import linear_strides, parts_of, substituted, variables_of
 from nnefc.symbolic.dims import Dimension, expression, is_known
 
 __all__ = ["KEY", "PLACE", "PRODUCT", "QUERY", "Operand", "Terms", "heads_sharing", "terms_of"]
 
 QUERY, KEY, PLACE = (tirx.Var(name, "int64") for name in ("query", "key", "place"))
 PRODUCT = tirx.Var("product", "float32")
-"""What scores are made of, besides the index of a batch item."""
+"""What scores are made of, besides the index of a batch element."""
 
 _ZERO = tirx.IntImm("int64", 0)
 
@@ -80,8 +80,8 @@ class Terms:
 
 def heads_sharing(terms: Terms) -> int:
     """How many heads next to each other read the same keys and values, if these lie along memory; else 0."""
-    for item in (terms.key, terms.value):
-        if not item.indices[-1].same_as(PLACE) and not _goes_along(item.indices[-1]):
+    for element in (terms.key, terms.value):
+        if not element.indices[-1].same_as(PLACE) and not _goes_along(element.indices[-1]):
             return 0
     if not terms.batch:
         return 1
@@ -100,9 +100,9 @@ def heads_sharing(terms: Terms) -> int:
     return math.gcd(*divisors) if divisors else int(heads)
 
 
-def _goes_along(place: tirx.Expr) -> bool:
-    """Whether a place in memory moves by one with `PLACE`."""
-    return linear_steps(place, [PLACE]) == [1]
+def _goes_along(position: tirx.Expr) -> bool:
+    """Whether a position in memory moves by one with `PLACE`."""
+    return linear_strides(position, [PLACE]) == [1]
 
 
 class _NoTerms(Exception):
@@ -140,10 +140,10 @@ class _Reader:
             for arg, own in zip(product.args, ((ends[0], PLACE), (PLACE, ends[1])), strict=True)
         ]
         (query, times), (key, again) = factors if ends[1].same_as(KEY) else reversed(factors)
-        value, place, weight = self._weighted(found, whole)
+        value, position, weight = self._weighted(found, whole)
         if times * again != 1:
             query = query * tirx.const(times * again, "float32")
-        last, shape, result = self._moved_result(found.last, place)
+        last, shape, result = self._moved_result(found.last, position)
         batch = [each for n, each in enumerate(zip(axes, sizes, strict=True)) if n not in (found.axis, rows)]
         return Terms(
             last, self._operands, batch, sizes[rows], sizes[found.axis], shape_of(product.args[0])[-1],
@@ -205,10 +205,12 @@ class _Reader:
         uses[weights] += 1
         if any(self._program.uses[var] != uses[var] for var in known) or len(shape_of(values)) < 2:
             raise _NoTerms
-        place, made = known[weights]
-        outer, (row, key) = place[:-2], place[-2:] if found.factor == 0 else place[:-3:-1]
-        free = [size for axis, size in enumerate(shape_of(weights)) if axis != len(place) - 1 - found.factor]
-        same = free == [size for axis, size in enumerate(shape_of(found.last)) if axis != len(place) - 1 - found.factor]
+        position, made = known[weights]
+        outer, (row, key) = position[:-2], position[-2:] if found.factor == 0 else position[:-3:-1]
+        free = [size for axis, size in enumerate(shape_of(weights)) if axis != len(position) - 1 - found.factor]
+        same = free == [
+            size for axis, size in enumerate(shape_of(found.last)) if axis != len(position) - 1 - found.factor
+        ]
         if not key.same_as(KEY) or any(_uses(i, QUERY) or _uses(i, KEY) for i in outer) or _uses(row, KEY) or not same:
             raise _NoTerms
         ordered = ((KEY, PLACE), (row, PLACE)) if found.factor == 0 else ((PLACE, KEY), (PLACE, row))
@@ -258,7 +260,7 @@ class _Reader:
         return tirx.BufferLoad(self._buffer(Operand(expr, exchanged)), list(index))
 
     def _datum(self, expr: relax.Expr, index: Index) -> tuple[tirx.Expr, float]:
-        """An item of a factor as it is in memory, and what it is multiplied with."""
+        """An element of a factor as it is in memory, and what it is multiplied with."""
         factor = 1.0
         while isinstance(expr, relax.Var):
             expr, index = self._unmoved(expr, index)
@@ -277,7 +279,7 @@ class _Reader:
         return tirx.BufferLoad(self._buffer(Operand(expr, False)), list(index)), factor
 
     def _unmoved(self, expr: relax.Expr, index: Index) -> tuple[relax.Expr, Index]:
-        """Where an item lies in memory that operations have only moved."""
+        """Where an element lies in memory that operations have only moved."""
         while isinstance(expr, relax.Var):
             value = self._program.definitions.get(expr)
             moved = self._taken(value, index) if is_call(value, "take") else self._moves.before(value, index)
@@ -287,21 +289,21 @@ class _Reader:
         return expr, index
 
     def _taken(self, call: Any, index: Index) -> tuple[relax.Expr, Index] | None:
-        """The item that is at a position which another tensor says; out of range, the nearest one."""
-        data, places = call.args
-        if call.attrs.axis is None or str(call.attrs.mode) != "clip" or not isinstance(places.ty, relax.TensorType):
+        """The element that is at a position which another tensor says; out of range, the nearest one."""
+        data, positions = call.args
+        if call.attrs.axis is None or str(call.attrs.mode) != "clip" or not isinstance(positions.ty, relax.TensorType):
             return None
-        axis, rank = int(call.attrs.axis) % len(shape_of(data)), len(shape_of(places))
+        axis, rank = int(call.attrs.axis) % len(shape_of(data)), len(shape_of(positions))
         inner = index[axis : axis + rank]
         if _uses_any(inner, KEY, QUERY, PLACE):
             return None
-        place = self._other(places, inner).astype("int64")
+        position = self._other(positions, inner).astype("int64")
         last = expression(shape_of(data)[axis] - 1)
-        place = tirx.max(tirx.min(place, last), _ZERO)
-        return data, (*index[:axis], place, *index[axis + rank :])
+        position = tirx.max(tirx.min(position, last), _ZERO)
+        return data, (*index[:axis], position, *index[axis + rank :])
 
     def _of_kernel(self, call: Any, index: Index, part: Callable[[relax.Expr, Index], tirx.Expr]) -> tirx.Expr:
-        """The item that a kernel computes, with what it reads in place of its parameters."""
+        """The element that a kernel computes, with what it reads in place of its parameters."""
         kernel = self._kernels[call.args[0]]
         element = element_of_kernel(kernel)
         if element is None:
@@ -314,8 +316,8 @@ class _Reader:
                 sizes = zip(var.shape, arg.ty.shape, strict=True)
                 scalars |= {size: wide for size, wide in sizes if isinstance(size, tirx.Var)}
 
-        def load(tensor: tirx.Var, places: Sequence[tirx.Expr]) -> tirx.Expr:
-            return part(given[tensor], tuple(places))
+        def load(tensor: tirx.Var, positions: Sequence[tirx.Expr]) -> tirx.Expr:
+            return part(given[tensor], tuple(positions))
 
         return substituted(value, {**dict(zip(own, index, strict=True)), **scalars}, load)
 
@@ -331,7 +333,7 @@ class _Reader:
         return buffer
 
     def _moved_result(self, var: relax.Var, index: Index) -> tuple[relax.Var, Sequence[Dimension], Index]:
-        """The last permutation of the result, if nothing else is done with it before; and where an item is then."""
+        """The last permutation of the result, if nothing else is done with it before; and where an element is then."""
         found = var, shape_of(var), index
         while (user := self._program.only_user(var)) is not None:
             value = self._program.definitions[user]
@@ -346,10 +348,10 @@ class _Reader:
 
 
 def _aligned(index: Sequence[tirx.Expr], operand: relax.Expr) -> Index:
-    """The index of the item of an operand that broadcasting puts at `index` of the result."""
+    """The index of the element of an operand that broadcasting puts at `index` of the result."""
     shape = shape_of(operand)
     own = index[len(index) - len(shape) :]
-    return tuple(_ZERO if size == 1 else place for place, size in zip(own, shape, strict=True))
+    return tuple(_ZERO if size == 1 else position for position, size in zip(own, shape, strict=True))
 
 
 def _uses(expr: tirx.Expr, var: tirx.Var) -> bool:
@@ -357,4 +359,4 @@ def _uses(expr: tirx.Expr, var: tirx.Var) -> bool:
 
 
 def _uses_any(index: Index, *variables: tirx.Var) -> bool:
-    return any(_uses(place, var) for place in index for var in variables)
+    return any(_uses(position, var) for position in index for var in variables)

@@ -1,4 +1,4 @@
-"""Kernels that compute each item of their result by one expression, and these expressions."""
+"""Kernels that compute each element of their result by one expression, and these expressions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ __all__ = ["element_of_kernel"]
 
 
 def element_of_kernel(kernel: tirx.PrimFunc) -> tuple[Sequence[tirx.Var], tirx.Expr] | None:
-    """The index of an item of the only result of a kernel, as variables, and the item, made of its parameters alone.
+    """The index of an element of the only result of a kernel, as variables, and the element, made of its parameters
+    alone.
 
     None for kernels of several steps, and for those that sum up or write elsewhere.
     """

@@ -101,15 +101,15 @@ def _step(block: s_tir.SBlock, steps: Mapping[tirx.Var, _Step]) -> _Step:
         return _Step(READ, Counter(region.source for region in block.reads), stored=True)
     nodes, depth, functions = 0, 0, 0
     reads: Counter[tirx.Var] = Counter()
-    for expr, place, within in _inside(block.body.value):
-        nodes, depth, functions = nodes + 1, max(depth, place), max(functions, within)
+    for expr, position, within in _inside(block.body.value):
+        nodes, depth, functions = nodes + 1, max(depth, position), max(functions, within)
         if isinstance(expr, TensorLoad):
             step = steps.get(expr.source)
             if step is None:
                 reads[expr.source] += 1
             elif not step.stored:
                 nodes += step.size.nodes - 1
-                depth = max(depth, place + step.size.depth)
+                depth = max(depth, position + step.size.depth)
                 functions = max(functions, within + step.size.functions)
                 reads.update(step.reads)
     stored = any(axis.iter_type != tirx.IterVar.DataPar for axis in block.iter_vars)

@@ -10,7 +10,7 @@ from tvm import relax
 from nnefc.passes.graph.debug_locations import group_names
 from nnefc.passes.graph.fusion.fusion_patterns import AnnotatePatterns
 from nnefc.passes.graph.fusion.split_large_groups import CutRule, SplitGroups
-from nnefc.passes.graph.fusion.tuple_fusion_barriers import with_results_apart
+from nnefc.passes.graph.fusion.tuple_fusion_barriers import add_tuple_fusion_barriers
 from nnefc.passes.graph.rewriter import Rewriter
 
 __all__ = ["fuse"]
@@ -31,7 +31,7 @@ class _Fuse:
     def __init__(self, cuts: Sequence[CutRule], moves: Sequence[tvm.ir.transform.Pass]) -> None:
         self._annotate: tvm.ir.transform.Pass = AnnotatePatterns()
         self._group = tvm.ir.transform.Sequential(
-            [with_results_apart(relax.transform.FuseOps()), SplitGroups(cuts), *moves]
+            [add_tuple_fusion_barriers(relax.transform.FuseOps()), SplitGroups(cuts), *moves]
         )
         self._join = tvm.ir.transform.Sequential(
             [relax.transform.FuseTIR(), relax.transform.DeadCodeElimination(["main"])]

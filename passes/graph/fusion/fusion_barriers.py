@@ -21,13 +21,13 @@ from tvm import relax, tirx
 from nnefc.passes.graph.fusion.expression_size import READ, Size, kernel_size, size_of_call
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import operands, shape_of
-from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step
+from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, ScheduleBlock
 from nnefc.passes.schedule.in_place import in_place_of
 from nnefc.passes.tir.common.expressions import is_number
 
 __all__ = ["values_between", "values_spread"]
 
-_MOST_SPREAD = 6
+_MAX_SPREAD = 6
 """Nodes of an expression for each column that are computed in every row, rather than by a kernel more."""
 
 
@@ -65,7 +65,7 @@ def values_spread(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
         for binding in block.bindings:
             read = operands(binding.value)[1:]
             spread = {value for value in read if value in sizes and _is_spread(value, binding.var)}
-            found |= {value for value in spread if sizes[value].nodes > _MOST_SPREAD}
+            found |= {value for value in spread if sizes[value].nodes > _MAX_SPREAD}
             known = [READ if value in found else sizes.get(value, READ) for value in read]
             sizes[binding.var] = size_of_call(kernel_size(mod[binding.value.args[0]]), known)
     return found
@@ -107,13 +107,13 @@ def _kind(func: tirx.PrimFunc) -> _Kind:
     return _Kind(in_place_of(kernel).reshape, bool(kernel.reductions) and joined, moves)
 
 
-def _reads_elsewhere(step: Step) -> bool:
+def _reads_elsewhere(step: ScheduleBlock) -> bool:
     for region in (*step.reads, *step.writes):
         pairs = zip(reversed(region.region), reversed(step.axes), strict=False)
-        if len(region.region) > len(step.axes) or not all(_is_own(place, axis) for place, axis in pairs):
+        if len(region.region) > len(step.axes) or not all(_is_own(position, axis) for position, axis in pairs):
             return True
     return False
 
 
-def _is_own(place: tvm.ir.Range, axis: Axis) -> bool:
-    return is_number(place.min, 0) or bool(place.min.same_as(axis.var))
+def _is_own(position: tvm.ir.Range, axis: Axis) -> bool:
+    return is_number(position.min, 0) or bool(position.min.same_as(axis.var))

@@ -8,7 +8,7 @@ import tvm
 from tvm import relax, tirx
 
 from nnefc.passes.graph.rewriter import Rewriter, is_call, is_constant, shape_of
-from nnefc.symbolic.dims import item_count, typical
+from nnefc.symbolic.dims import element_count, size_hint
 
 __all__ = ["FUSION", "AnnotatePatterns", "OpPattern"]
 
@@ -83,8 +83,8 @@ def _calls(func: relax.Function) -> Iterator[tuple[relax.Var, relax.Call]]:
 
 def _spreads(var: relax.Var, call: relax.Call) -> bool:
     """Whether a call has a computed operand smaller than its result."""
-    size = typical(item_count(shape_of(var)))
-    return any(typical(item_count(shape_of(arg))) < size for arg in call.args[1].fields if not is_constant(arg))
+    size = size_hint(element_count(shape_of(var)))
+    return any(size_hint(element_count(shape_of(arg))) < size for arg in call.args[1].fields if not is_constant(arg))
 
 
 def _scalars_of_tensors(func: relax.Function) -> list[tvm.ir.GlobalVar]:

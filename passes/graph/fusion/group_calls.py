@@ -21,9 +21,9 @@ def tensors_read(call: relax.Call) -> list[relax.Var]:
 
 def with_operands(call: relax.Call, values: Mapping[relax.Var, relax.Expr]) -> relax.Call:
     """`call_tir` of other tensors."""
-    kernel, read, *rest = call.args
+    kernel, read, *tail = call.args
     changed = relax.Tuple([values.get(field, field) for field in read.fields])
-    return relax.Call(call.op, [kernel, changed, *rest], call.attrs, call.ty_args)
+    return relax.Call(call.op, [kernel, changed, *tail], call.attrs, call.ty_args)
 
 
 def call_of_group(

@@ -3,10 +3,10 @@
     concat((a0, …, a999), axis)      →      b0 = concat((a0, …, a15), axis);  …;  concat((b0, …, b62), axis)
     split(x, 1000 parts, axis)       →      y0, …, y62 = split(x, 63 parts, axis);  split(y0, …);  …
 
-Which part an element of a concatenation is of, its kernel finds by comparing its place with the end of one part after
-the other: of few parts that takes no time, of many it is all the time, and code that grows faster than their number.
-Of parts that lie one after the other in memory there is no kernel in the end, for the memory plan places them, group by
-group: but until then there is one, and what is made of thousands of parts is too deep for TVM.
+Which part an element of a concatenation is of, its kernel finds by comparing its position with the end of one part
+after the other: of few parts that takes no time, of many it is all the time, and code that grows faster than their
+number. Of parts that lie one after the other in memory there is no kernel in the end, for the memory plan places them,
+group by group: but until then there is one, and what is made of thousands of parts is too deep for TVM.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tvm import relax
 
 from nnefc.passes.graph.rewriter import Rewriter, is_call, shape_of
 
-__all__ = ["MOST_PARTS", "GroupParts"]
+__all__ = ["MAX_PARTS", "GroupParts"]
 
-_Item = TypeVar("_Item")
+_Element = TypeVar("_Element")
 
-MOST_PARTS = 64
+MAX_PARTS = 64
 """Tensors that one kernel reads or writes side by side."""
 
 _GROUP = 16
@@ -33,7 +33,7 @@ _GROUP = 16
 
 @tvm.transform.module_pass(opt_level=0, name="GroupParts")
 class GroupParts:
-    """Give concatenations and splits no more than `MOST_PARTS` parts."""
+    """Give concatenations and splits no more than `MAX_PARTS` parts."""
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
@@ -46,9 +46,9 @@ def _has_many_parts(var: relax.Var, call: relax.Expr) -> bool:
         return (
             isinstance(call.args[0], relax.Tuple)
             and call.attrs.axis is not None
-            and len(call.args[0].fields) > MOST_PARTS
+            and len(call.args[0].fields) > MAX_PARTS
         )
-    return bool(is_call(call, "split")) and len(var.ty.fields) > MOST_PARTS
+    return bool(is_call(call, "split")) and len(var.ty.fields) > MAX_PARTS
 
 
 class _Grouper(Rewriter):
@@ -62,7 +62,7 @@ class _Grouper(Rewriter):
         return call
 
     def _concatenated(self, parts: list[relax.Expr], axis: int) -> relax.Expr:
-        while len(parts) > MOST_PARTS:
+        while len(parts) > MAX_PARTS:
             parts = [self._joined(group, axis) for group in _groups(parts)]
         return relax.op.concat(parts, axis)
 
@@ -72,8 +72,8 @@ class _Grouper(Rewriter):
     def _split(self, data: relax.Expr, sizes: Sequence[int], axis: int) -> list[relax.Expr]:
         if len(sizes) == 1:
             return [data]
-        groups = _groups(sizes) if len(sizes) > MOST_PARTS else [[size] for size in sizes]
-        while len(groups) > MOST_PARTS:
+        groups = _groups(sizes) if len(sizes) > MAX_PARTS else [[size] for size in sizes]
+        while len(groups) > MAX_PARTS:
             groups = [[size for group in several for size in group] for several in _groups(groups)]
         seams = list(accumulate(map(sum, groups)))[:-1]
         made = self.builder.emit(relax.op.split(data, seams, axis))
@@ -81,6 +81,6 @@ class _Grouper(Rewriter):
         return [piece for part, group in zip(parts, groups, strict=True) for piece in self._split(part, group, axis)]
 
 
-def _groups(items: Sequence[_Item]) -> list[Sequence[_Item]]:
-    """The items in their order, `_GROUP` together."""
-    return [items[begin : begin + _GROUP] for begin in range(0, len(items), _GROUP)]
+def _groups(elements: Sequence[_Element]) -> list[Sequence[_Element]]:
+    """The elements in their order, `_GROUP` together."""
+    return [elements[begin : begin + _GROUP] for begin in range(0, len(elements), _GROUP)]

@@ -24,18 +24,18 @@ from nnefc.passes.graph.fusion.expression_size import READ, KernelSize, Size, ke
 from nnefc.passes.graph.fusion.group_calls import call_of_group, tensors_read
 from nnefc.passes.graph.rewriter import Rewriter, is_call, operands
 
-__all__ = ["MOST_REPEATED", "CutRule", "SplitGroups"]
+__all__ = ["MAX_REPEATED", "CutRule", "SplitGroups"]
 
 # The values of a group, all of whose steps are `call_tir`s of one result, that must be written to memory.
 CutRule = Callable[[relax.Function, tvm.IRModule], set[relax.Var]]
 
-MOST_REPEATED = 512
+MAX_REPEATED = 512
 """Nodes of an expression that may be computed again because its value is read more than once."""
 
-_MOST_NODES = 1024
+_MAX_NODES = 1024
 """Of an expression: choices among many parts take time that grows faster than their number."""
 
-_MOST_NESTED = 4
+_MAX_NESTED = 4
 """Elementary functions inside one another: TVM's simplifier takes 30 times as long for each further one."""
 
 _DEEPEST = 128
@@ -92,14 +92,14 @@ def _cuts(
             )
             size = size_of_call(kernel, [READ if o in found else values.get(o, READ) for o in read])
         values[binding.var] = READ if binding.var in found else size
-        if size.nodes * (reads[binding.var] - 1) > MOST_REPEATED:
+        if size.nodes * (reads[binding.var] - 1) > MAX_REPEATED:
             found.add(binding.var)
             values[binding.var] = READ
     return found - {group.body.body}
 
 
 def _is_too_large(size: Size) -> bool:
-    return size.nodes > _MOST_NODES or size.functions > _MOST_NESTED or size.depth > _DEEPEST
+    return size.nodes > _MAX_NODES or size.functions > _MAX_NESTED or size.depth > _DEEPEST
 
 
 def _would_be_too_large(kernel: KernelSize, operand: Size) -> bool:

@@ -18,10 +18,10 @@ from tvm import relax
 from nnefc.ir.attributes import ELEMENT_OF_TUPLE
 from nnefc.passes.graph.rewriter import Rewriter, is_call
 
-__all__ = ["with_results_apart"]
+__all__ = ["add_tuple_fusion_barriers"]
 
 
-def with_results_apart(fusion: tvm.ir.transform.Pass) -> tvm.ir.transform.Pass:
+def add_tuple_fusion_barriers(fusion: tvm.ir.transform.Pass) -> tvm.ir.transform.Pass:
     """`fusion`, a pass, for which elements of tuples are not steps that it may join."""
     return tvm.ir.transform.Sequential([_HideElements(), fusion, _ShowElements()])
 

@@ -1,6 +1,6 @@
 """The blocked layouts that tensors have while layouts are assigned: which channel is where.
 
-`[N, C, *spatial]` lies in memory as `[N, blocks, *spatial, b]`. A *slot* is a place for a channel: place `s % b` of
+`[N, C, *spatial]` lies in memory as `[N, blocks, *spatial, b]`. A *slot* is a position for a channel: place `s % b` of
 block `s // b`. A layout says which channel each slot holds, so that operations which only move channels, as the
 shuffles between grouped convolutions do, change the layout and no data.
 """

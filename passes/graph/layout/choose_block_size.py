@@ -23,7 +23,7 @@ from nnefc.passes.graph.layout.rules.low_precision_convolution import fills_bloc
 from nnefc.passes.graph.quantized.packed_operands import NARROW
 from nnefc.passes.graph.rewriter import is_call, shape_of
 from nnefc.passes.schedule.cpu.tile_sizes import loaded_together
-from nnefc.symbolic.dims import Dimension, item_count, typical
+from nnefc.symbolic.dims import Dimension, element_count, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["channels_of_a_block"]
@@ -41,7 +41,7 @@ def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
             key=lambda size: sum(_summed_cycles(call, size, lanes) for call in _convolutions(mod)),
         )
     if target.vectors.by_lane:
-        wide = target.lanes("int8") // max(1, target.vectors.scale)  # an item of a vector's 128 bits
+        wide = target.lanes("int8") // max(1, target.vectors.scale)  # an element of a vector's 128 bits
         sizes = [lanes, max(lanes, wide)] if _multiplies_bytes(mod, target) else [lanes]
         sizes += [target.lanes("float16")] * (target.lanes("float16") > lanes and _multiplies(mod, ["float16"]))
         sizes += [target.lanes("float32")] * _may_be_one_vector(mod, target)
@@ -56,7 +56,7 @@ def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
 
 
 def _lanes(mod: tvm.IRModule, target: Target) -> int:
-    """Of a block in whole vectors: of those that all levels of a library share, unless that takes much longer."""
+    """Of a block in full vectors: of those that all levels of a library share, unless that takes much longer."""
     own, shared = (max(lanes, 8) for lanes in (target.lanes("float32"), target.block_lanes("float32")))
     if own == shared:
         return own
@@ -74,7 +74,7 @@ def _filled_up(call: relax.Call, size: int) -> int:
     batch, _, *sizes = shape_of(call.args[0])
     results = result_sizes(sizes, (outputs, inputs, *kernel)[2:], sliding_of(call, len(kernel)))
     across = blocks(inputs, size) * size if inputs > size else inputs
-    return _number(item_count((batch, *results, *kernel))) * blocks(outputs, size) * size * across
+    return _number(element_count((batch, *results, *kernel))) * blocks(outputs, size) * size * across
 
 
 def _convolutions(mod: tvm.IRModule) -> Iterator[relax.Call]:
@@ -105,7 +105,7 @@ def _cycles(call: relax.Call, size: int, lanes: int, target: Target) -> float:
     outputs, inputs, *kernel = map(_number, shape_of(weights))
     batch, _, *sizes = shape_of(data)
     results = result_sizes(sizes, (outputs, inputs, *kernel)[2:], sliding_of(call, len(kernel)))
-    steps = _number(item_count((batch, *results, *kernel)))
+    steps = _number(element_count((batch, *results, *kernel)))
     vectors: int = blocks(outputs, size) * (size // lanes)
     if _is_depthwise(call):
         return steps * vectors * target.costs.loops.tap_cycles
@@ -118,7 +118,7 @@ def _summed_cycles(call: relax.Call, size: int, lanes: int) -> float:
     """The same where one instruction sums up the products of a block's bytes; of blocks of `lanes` it takes one too."""
     outputs, inputs, *kernel = map(_number, shape_of(call.args[1]))
     batch, _, *sizes = shape_of(call.args[0])
-    steps = _number(item_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
+    steps = _number(element_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
     vectors = blocks(outputs, size) * size
     if _is_depthwise(call):
         return steps * vectors
@@ -158,9 +158,9 @@ def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
     """The same where vectors are multiplied by lanes: one is loaded for what a block has of them, of each pixel."""
     outputs, inputs, *kernel = map(_number, shape_of(call.args[1]))
     batch, _, *sizes = shape_of(call.args[0])
-    steps = _number(item_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
-    item = "float16" if _type(call) == "float16" else "int32"
-    columns, terms = max(1, size // target.lanes(item)), _terms(call, target)
+    steps = _number(element_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
+    element = "float16" if _type(call) == "float16" else "int32"
+    columns, terms = max(1, size // target.lanes(element)), _terms(call, target)
     lanes = target.lanes("float32") // max(1, target.vectors.scale)
     if _is_depthwise(call):
         return steps * blocks(outputs, size) * columns * target.costs.loops.tap_cycles
@@ -173,7 +173,7 @@ def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
         inputs = blocks(inputs, size) * size
     vectors = steps * groups * blocks(outputs // groups, size) * columns
     loads = 1 / (columns * min(lanes, size // terms))
-    together = loaded_together(target) if item == "int32" and terms == 1 else 1
+    together = loaded_together(target) if element == "int32" and terms == 1 else 1
     return vectors * -(-inputs // terms) * (1 + loads / together)
 
 
@@ -181,16 +181,16 @@ def _cycles_in_groups(call: relax.Call, size: int, target: Target) -> float:
     """The same where a vector is a group of registers, or a smaller group if its numbers are narrow."""
     outputs, inputs, *kernel = map(_number, shape_of(call.args[1]))
     batch, _, *sizes = shape_of(call.args[0])
-    steps = _number(item_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
+    steps = _number(element_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
     if _is_depthwise(call):
         return steps * blocks(outputs, size) * size / target.lanes("float32") * target.costs.loops.tap_cycles
     lane = "float16" if _type(call) in NARROW else "float32"
     columns = max(
         1, target.lanes(lane) // size
-    )  # of a tile: as many as make a whole group, which an item is loaded for
+    )  # of a tile: as many as make a whole group, which an element is loaded for
     return steps * blocks(outputs, size) * inputs * max(1, size // target.lanes(lane)) * (1 + 1 / columns)
 
 
 def _number(size: Dimension) -> int:
     """A size, or what it is typically."""
-    return int(typical(size))
+    return int(size_hint(size))

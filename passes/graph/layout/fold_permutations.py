@@ -91,10 +91,10 @@ def _transposing(call: relax.Call, _shape: tuple[int, ...]) -> _Step:
 
 
 def _taking(call: relax.Call, _shape: tuple[int, ...]) -> _Step | None:
-    data, places = call.args
-    if not is_constant(places) or call.attrs.axis is None:
+    data, positions = call.args
+    if not is_constant(positions) or call.attrs.axis is None:
         return None
-    indices, axis = array_of(places), int(call.attrs.axis)
+    indices, axis = array_of(positions), int(call.attrs.axis)
     if not indices.size or indices.min() < 0 or may_exceed(int(indices.max()) + 1, shape_of(data)[axis]):
         return None
     return lambda array: np.take(array, indices, axis)

@@ -97,7 +97,7 @@ class LayoutRewriter(Rewriter):
         return result
 
     def plain_shape(self, expr: relax.Expr) -> tuple[int, ...]:
-        """The shape of `expr` in plain layout, whichever it has."""
+        """The shape of `expr` in row-major layout, whichever it has."""
         if expr not in self._layout:
             return shape_of(expr)
         batch, _, *spatial, _ = shape_of(expr)
@@ -166,15 +166,15 @@ class LayoutRewriter(Rewriter):
 
     def padded(self, data: relax.Expr, before: tuple[int, ...], after: tuple[int, ...], value: int = 0) -> relax.Expr:
         """`data` with `value` around its spatial dimensions; what makes `data` then writes there, if it can."""
-        if not any(before) and not any(after):  # an open width may be more than nothing
+        if not any(before) and not any(after):  # a dynamic width may be more than nothing
             return data
         if any(known_less(width, 0) for width in (*before, *after)):
             data = self._cropped(data, before, after)
             before, after = (tuple(max(width, 0) for width in widths) for widths in (before, after))
             return self.padded(data, before, after, value)
         shape = shape_of(data)
-        rest = (0,) * (len(shape) - 2 - len(before))
-        border = Border((0, 0, *before, *rest), (0, 0, *after, *rest), value)
+        tail = (0,) * (len(shape) - 2 - len(before))
+        border = Border((0, 0, *before, *tail), (0, 0, *after, *tail), value)
         if is_constant(data):
             widths = list(zip(border.before, border.after, strict=True))
             return constant(np.pad(array_of(data), widths, constant_values=value))

@@ -1,13 +1,14 @@
-"""Which convolutions and matrix products multiply half floats on a CPU, and which only store their weights in them."""
+"""Which convolutions and matrix products multiply 16-bit floats on a CPU, and which only store their weights in
+them."""
 
 from __future__ import annotations
 
 import numpy as np
 from tvm import relax
 
-from nnefc.passes.compute.dot.dot_product import pair_speed, sums_in_halves
+from nnefc.passes.compute.dot.dot_product import pair_speed, sums_in_float16
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
-from nnefc.passes.graph.precision.use_16bit_floats import MOVES, SUMS_OF_LANES, SUMS_OF_PAIRS, Chooser, HalfSums, Use
+from nnefc.passes.graph.precision.use_16bit_floats import MOVES, SUMS_OF_LANES, SUMS_OF_PAIRS, Chooser, Float16Sums, Use
 from nnefc.passes.graph.rewriter import is_call
 from nnefc.targets.machine.cpu.target import Target
 
@@ -21,15 +22,15 @@ _ADDITIONS = ("add", "clip")
 
 
 def moves_on(target: Target, dtype: str) -> tuple[str, ...]:
-    """What moves half floats: without their arithmetic, all that has some is done in float32 on the way to memory."""
-    if dtype == "float16" and sums_in_halves(target):
+    """What moves 16-bit floats: without their arithmetic, all that has some is done in float32 on the way to memory."""
+    if dtype == "float16" and sums_in_float16(target):
         return *MOVES, *_ADDITIONS
     return tuple(name for name in MOVES if name != "nn.relu" and "pool" not in name)
 
 
-def sums_on(target: Target) -> HalfSums:
+def sums_on(target: Target) -> Float16Sums:
     """What sums in float16 ask of weights on `target`."""
-    return SUMS_OF_LANES if sums_in_halves(target) else SUMS_OF_PAIRS
+    return SUMS_OF_LANES if sums_in_float16(target) else SUMS_OF_PAIRS
 
 
 def uses_on(target: Target, dtype: str, algorithms: FastAlgorithms) -> Chooser:
@@ -52,7 +53,7 @@ def uses_on(target: Target, dtype: str, algorithms: FastAlgorithms) -> Chooser:
         if not is_call(call, *_CONVOLUTIONS):
             return Use.NONE
         groups = int(call.attrs.groups)
-        if groups > 1 and weights.shape[1] == 1 and not (dtype == "float16" and sums_in_halves(target)):
+        if groups > 1 and weights.shape[1] == 1 and not (dtype == "float16" and sums_in_float16(target)):
             return Use.NONE  # a filter of its own for each channel: no sums of pairs
         return multiplied if fast else Use.STORED
 

@@ -1,13 +1,13 @@
-"""Compute half floats in float32: few processors have arithmetic on them.
+"""Compute 16-bit floats in float32: few processors have arithmetic on them.
 
     y = conv2d(x, W)      float16            a = conv2d(astype(x, "float32"), float32 W)
     z = relu(y)           float16      →     b = relu(a)
     return z                                 return astype(b, "float16")
 
-Results of operators are not rounded to the half float's type: they are more precise than the model asks for, and no
+Results of operators are not rounded to the 16-bit float's type: they are more precise than the model asks for, and no
 conversion stands between two operators. They are rounded where the program must have the type itself: in outputs, in
-what goes in and out of bodies, and for kernels that are made for it. `astype` to a half float is what the model itself
-asks for: it rounds. What only moves numbers that are stored as half floats leaves them so.
+what goes in and out of bodies, and for kernels that are made for it. `astype` to a 16-bit float is what the model
+itself asks for: it rounds. What only moves numbers that are stored as 16-bit floats leaves them so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_constan
 
 __all__ = ["ComputeInSingle"]
 
-_HALF_FLOATS = ("float16", "bfloat16")
+_FLOAT16_TYPES = ("float16", "bfloat16")
 
 _COMPUTED = frozenset(
     {
@@ -45,31 +45,31 @@ _MOVES = frozenset(
         "squeeze", "strided_slice", "take", "tile",
     }
 )  # fmt: skip
-"""Operators whose results are some of their operands' items."""
+"""Operators whose results are some of their operands' elements."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="ComputeInSingle")
 class ComputeInSingle:
-    """Widen the operands of what is computed in half floats."""
+    """Widen the operands of what is computed in 16-bit floats."""
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         bindings = [binding for block in mod["main"].body.blocks for binding in block.bindings]
-        if not any(_half_float(binding.var) for binding in bindings):
+        if not any(_float16_type(binding.var) for binding in bindings):
             return mod
         return relax.transform.DeadCodeElimination()(_Widener(mod).transform())
 
 
-def _half_float(expr: relax.Expr) -> str | None:
-    """The type of a tensor of half floats; None for anything else."""
+def _float16_type(expr: relax.Expr) -> str | None:
+    """The type of a tensor of 16-bit floats; None for anything else."""
     dtype = str(expr.ty.dtype) if isinstance(getattr(expr, "ty", None), relax.TensorType) else ""
-    return dtype if dtype in _HALF_FLOATS else None
+    return dtype if dtype in _FLOAT16_TYPES else None
 
 
 class _Widener(Rewriter):
     """Rebuilds a function.
 
     Attributes:
-        meant: the half float's type of variables of the new function that hold what is not rounded to it, as float32.
+        meant: the 16-bit float's type of variables of the new function that hold what is not rounded to it, as float32.
     """
 
     def __init__(self, mod: tvm.IRModule) -> None:
@@ -79,19 +79,19 @@ class _Widener(Rewriter):
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         name = call.op.name.removeprefix("relax.") if isinstance(call.op, tvm.ir.Op) else ""
-        if name == "astype" and call.args[0] in self.meant and not _half_float(var):
-            return relax.op.astype(call.args[0], str(var.ty.dtype))  # to float32 too: it is no half float any more
+        if name == "astype" and call.args[0] in self.meant and not _float16_type(var):
+            return relax.op.astype(call.args[0], str(var.ty.dtype))  # to float32 too: it is no 16-bit float any more
         contracts = name in CONVOLUTIONS or name == "matmul"
         computed = contracts or name in _COMPUTED or (name in _MOVES and any(map(self._is_meant, call.args)))
         if not computed or not isinstance(var.ty, relax.TensorType):
             return self._with_args(call, [self._rounded(arg) for arg in call.args])
         args = [self._wide(arg) for arg in call.args]
-        if all(new.same_as(old) for new, old in zip(args, call.args, strict=True)) and not _half_float(var):
+        if all(new.same_as(old) for new, old in zip(args, call.args, strict=True)) and not _float16_type(var):
             return call
-        if contracts and not _half_float(var):
+        if contracts and not _float16_type(var):
             return self._with_args(call, [self._rounded(arg) for arg in call.args])  # sums of a type of their own
         made = self.builder.emit(summing_in_single(args, call) if contracts else relax.Call(call.op, args, call.attrs))
-        dtype = _half_float(var)
+        dtype = _float16_type(var)
         if dtype is not None:
             self.meant[made] = dtype
         return made
@@ -117,11 +117,11 @@ class _Widener(Rewriter):
         return expr if dtype is None else self._as(expr, dtype)
 
     def _wide(self, expr: relax.Expr) -> relax.Expr:
-        """A tensor, or a tuple of tensors, in float32 instead of half floats."""
+        """A tensor, or a tuple of tensors, in float32 instead of 16-bit floats."""
         if isinstance(expr, relax.Tuple):
             fields = [self._wide(field) for field in expr.fields]
             return expr if all(f.same_as(o) for f, o in zip(fields, expr.fields, strict=True)) else relax.Tuple(fields)
-        if not _half_float(expr):
+        if not _float16_type(expr):
             return expr
         return constant(array_of(expr).astype(np.float32)) if is_constant(expr) else self._as(expr, "float32")
 

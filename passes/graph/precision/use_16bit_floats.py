@@ -1,4 +1,4 @@
-"""Let convolutions and matrix products multiply half floats, and keep in them what only they and moves read.
+"""Let convolutions and matrix products multiply 16-bit floats, and keep in them what only they and moves read.
 
     y = conv2d(x, W)              h = astype(x, "float16")
     z = relu(y)             →     y = conv2d(h, half W, out_dtype="float32")
@@ -6,10 +6,10 @@
                                   u = conv2d(z, half V, out_dtype="float32")
 
 Sums stay in single precision, and so does everything that is neither a contraction nor only moves its operand's values:
-softmax, normalizations, sums. What they need of a tensor of half floats is widened, in the kernel that reads it. The
+softmax, normalizations, sums. What they need of a tensor of 16-bit floats is widened, in the kernel that reads it. The
 trained values are narrowed here, at compile time; inputs, outputs and states keep their types.
 
-A machine that does not multiply half floats faster only stores the weights in them.
+A machine that does not multiply 16-bit floats faster only stores the weights in them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
     "SUMS_OF_LANES",
     "SUMS_OF_PAIRS",
     "Chooser",
-    "HalfSums",
+    "Float16Sums",
     "Use",
     "UseNarrowFloats",
     "at_the_ends",
@@ -71,7 +71,7 @@ _LARGEST = {"float16": 65504.0, "bfloat16": (2 - 2**-7) * 2.0**127}
 
 
 class Use(Enum):
-    """What a contraction does with half floats."""
+    """What a contraction does with 16-bit floats."""
 
     NONE = auto()
     STORED = auto()  # its weights are stored in them
@@ -81,7 +81,7 @@ class Use(Enum):
 
 
 Chooser = Callable[[relax.Call, np.ndarray | None], Use]
-"""Given a contraction of float32 and its weights, if they are known; says what it does with half floats."""
+"""Given a contraction of float32 and its weights, if they are known; says what it does with 16-bit floats."""
 
 
 def _everywhere(_call: relax.Call, _weights: np.ndarray | None) -> Use:
@@ -93,12 +93,12 @@ class UseNarrowFloats:
     """Narrow the operands of contractions.
 
     Args:
-        dtype: the half float.
+        dtype: the 16-bit float.
         use: which contractions.
-        moves: operators that move half floats.
+        moves: operators that move 16-bit floats.
         keep_wide: `first` for contractions that no other one's result goes into, `last` for those whose results go
             into no other one, and patterns of names: these stay as they are.
-        sums: of contractions that sum up in half floats.
+        sums: of contractions that sum up in 16-bit floats.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class UseNarrowFloats:
         use: Chooser = _everywhere,
         moves: Sequence[str] = MOVES,
         keep_wide: Collection[str] = (),
-        sums: HalfSums | None = None,
+        sums: Float16Sums | None = None,
     ) -> None:
         self._dtype = dtype
         self._use = use
@@ -124,9 +124,9 @@ class _Narrower(Rewriter):
     """Rebuilds a function.
 
     Attributes:
-        uses: what contractions do with half floats, by the variables of their results in the old function.
-        narrow: variables of the old function that are kept in half floats.
-        half: what holds the same in half floats, by variables of the new function.
+        uses: what contractions do with 16-bit floats, by the variables of their results in the old function.
+        narrow: variables of the old function that are kept in 16-bit floats.
+        half: what holds the same in 16-bit floats, by variables of the new function.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class _Narrower(Rewriter):
         use: Chooser,
         moves: Sequence[str],
         keep_wide: Collection[str],
-        sums: HalfSums,
+        sums: Float16Sums,
     ) -> None:
         super().__init__(mod)
         self._dtype = dtype
@@ -146,19 +146,19 @@ class _Narrower(Rewriter):
         self._definitions = {binding.var: binding.value for binding in self._bindings}
         narrowed = narrowable(self._bindings, keep_wide)
         self.uses = {b.var: use(b.value, self._weights(b.value)) for b in narrowed if self._fits(b.value)}
-        self.narrow = self._read_as_half()
+        self.narrow = self._read_as_float16()
         self.half: dict[relax.Var, relax.Var] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
         match self.uses.get(var, Use.NONE):
             case Use.MULTIPLIED:
                 weights = self._weights(self._definitions[var])
-                right = self._as_half(call.args[1]) if weights is None else self._narrowed(weights)
-                made: relax.Expr = summing_in_single([self._as_half(call.args[0]), right], call)
+                right = self._as_float16(call.args[1]) if weights is None else self._narrowed(weights)
+                made: relax.Expr = summing_in_single([self._as_float16(call.args[0]), right], call)
             case Use.SUMMED:
                 made = self._summed(var, call)
             case Use.READ:
-                data = self._widened(self._as_half(call.args[0]))
+                data = self._widened(self._as_float16(call.args[0]))
                 made = relax.Call(call.op, [data, call.args[1]], call.attrs, call.ty_args, call.span)
             case Use.STORED:
                 made = self._with_stored_weights(var, call)
@@ -171,14 +171,14 @@ class _Narrower(Rewriter):
         return self._widened(self.builder.emit(relax.op.astype(self.builder.emit(made), self._dtype)))
 
     def _summed(self, var: relax.Var, call: relax.Call) -> relax.Expr:
-        """The contraction by weights times powers of two, for which short sums stay in the half float's range."""
+        """The contraction by weights times powers of two, for which short sums stay in the 16-bit float's range."""
         weights = self._weights(self._definitions[var])
         assert weights is not None
         channels = weights.ndim - 1 if is_call(call, "matmul") else 0
         scale = powers_for(np.moveaxis(weights, channels, 0).reshape(weights.shape[channels], -1), self._sums)
         along = [-1 if axis == channels else 1 for axis in range(weights.ndim)]
         right = self._narrowed(weights.astype(np.float32) * scale.reshape(along))
-        made = summing_in_single([self._as_half(call.args[0]), right], call)
+        made = summing_in_single([self._as_float16(call.args[0]), right], call)
         if np.all(scale == 1):
             return made
         shape = [1] * len(shape_of(var))
@@ -208,7 +208,7 @@ class _Narrower(Rewriter):
         return self._definitions.get(expr) if isinstance(expr, relax.Var) else expr
 
     def _fits(self, call: Any) -> bool:
-        """Whether no known operand has numbers that the half float cannot hold."""
+        """Whether no known operand has numbers that the 16-bit float cannot hold."""
         known = [array_of(arg) for arg in operands(call) if is_constant(arg) and _is_single(arg)]
         if is_call(call, "clip"):
             known += [np.asarray(float(bound.value)) for bound in call.args[1:]]
@@ -217,7 +217,7 @@ class _Narrower(Rewriter):
         largest = _LARGEST[self._dtype]
         return all(float(np.max(np.abs(a), initial=0, where=np.isfinite(a))) <= largest for a in known)
 
-    def _read_as_half(self) -> set[relax.Var]:
+    def _read_as_float16(self) -> set[relax.Var]:
         """The variables that contractions read, or moves of which contractions read the results."""
         found: set[relax.Var] = set()
         for binding in reversed(self._bindings):
@@ -228,12 +228,12 @@ class _Narrower(Rewriter):
         return found
 
     def _widened(self, half: relax.Var) -> relax.Var:
-        """The single precision of a variable in half floats; gone at the end, if nobody asks for it."""
+        """The single precision of a variable in 16-bit floats; gone at the end, if nobody asks for it."""
         wide = self.builder.emit(relax.op.astype(half, "float32"))
         self.half[wide] = half
         return wide
 
-    def _as_half(self, expr: relax.Expr) -> relax.Expr:
+    def _as_float16(self, expr: relax.Expr) -> relax.Expr:
         if is_constant(expr):
             return self._narrowed(array_of(expr))
         if expr not in self.half:
@@ -247,14 +247,14 @@ class _Narrower(Rewriter):
         def moved(arg: relax.Expr) -> relax.Expr:
             if isinstance(arg, relax.Tuple):
                 return relax.Tuple([moved(field) for field in arg.fields])
-            return self._as_half(arg) if _is_single(arg) else arg
+            return self._as_float16(arg) if _is_single(arg) else arg
 
         return relax.Call(call.op, [moved(arg) for arg in call.args], call.attrs)
 
 
-class HalfSums(NamedTuple):
-    """What sums in half floats ask of weights: sums stay finite if data are below the half float's largest number
-    divided by `most`.
+class Float16Sums(NamedTuple):
+    """What sums in 16-bit floats ask of weights: sums stay finite if data are below the 16-bit float's largest number
+    divided by `maximum`.
 
     Attributes:
         terms: the most of one sum.
@@ -262,26 +262,26 @@ class HalfSums(NamedTuple):
     """
 
     terms: int
-    least: float
-    most: float
+    minimum: float
+    maximum: float
 
 
-SUMS_OF_PAIRS = HalfSums(64, 8.0, 8.0)
+SUMS_OF_PAIRS = Float16Sums(64, 8.0, 8.0)
 """Of `half_pairs`: sums of each term of 32 pairs."""
 
-SUMS_OF_LANES = HalfSums(4096, 0.125, 32.0)
+SUMS_OF_LANES = Float16Sums(4096, 0.125, 32.0)
 """Of `half_product`: see `passes/schedule/cpu/fp16_accumulators.py`."""
 
 
-def powers_for(columns: np.ndarray, sums: HalfSums) -> np.ndarray:
-    """A power of two for each row of `columns`, by which its largest weights sum up to `sums.most` or half of that; 1
-    where they sum up to what is between `sums.least` and `sums.most`."""
+def powers_for(columns: np.ndarray, sums: Float16Sums) -> np.ndarray:
+    """A power of two for each row of `columns`, by which its largest weights sum up to `sums.maximum` or half of that;
+    1 where they sum up to what is between `sums.minimum` and `sums.maximum`."""
     sizes = np.abs(columns.astype(np.float32))
     count = min(sums.terms, sizes.shape[1])
     largest = np.partition(sizes, sizes.shape[1] - count, axis=1)[:, -count:].sum(axis=1)
     usual = np.isfinite(largest) & (largest > 0)
-    usual &= (largest < sums.least) | (largest > sums.most)
-    exponent = np.floor(np.log2(sums.most / np.where(usual, largest, sums.most)))
+    usual &= (largest < sums.minimum) | (largest > sums.maximum)
+    exponent = np.floor(np.log2(sums.maximum / np.where(usual, largest, sums.maximum)))
     scale: np.ndarray = np.exp2(np.clip(exponent, -100, 100)).astype(np.float32)
     return scale
 

@@ -5,8 +5,8 @@
     c = conv2d(a, b) + dequantize(k, s · t, 0)   →   y = uint8(clip(round(float32(n) · (s · t / u)) + v, v, 255))
     y = quantize(relu(c), u, v)
 
-What only moves items is done on the integers, so that a `dequantize` meets the `quantize` before it and both are gone.
-Limits become limits of the integers. Sums of products are exact; additions of tensors with different scales are
+What only moves elements is done on the integers, so that a `dequantize` meets the `quantize` before it and both are
+gone. Limits become limits of the integers. Sums of products are exact; additions of tensors with different scales are
 computed in floats, in the kernel that writes the integers. So a result differs from what floats give by their
 rounding alone: by one step of `quantize` at most.
 """
@@ -29,10 +29,10 @@ from nnefc.passes.graph.reassociate_constants import grows, shifts_round
 from nnefc.passes.graph.rewriter import array_of, constant, is_call, is_constant, shape_of
 from nnefc.symbolic.dims import may_exceed
 
-__all__ = ["MOST_PRODUCTS", "ComputeInIntegers"]
+__all__ = ["MAX_PRODUCTS", "ComputeInIntegers"]
 
-_MOST_TERMS = 4  # of a sum that is computed while it is quantized
-MOST_PRODUCTS = ((1 << 31) - 1) // (255 * 128)  # in a sum that int32 surely holds, with one for the zero point
+_MAX_TERMS = 4  # of a sum that is computed while it is quantized
+MAX_PRODUCTS = ((1 << 31) - 1) // (255 * 128)  # in a sum that int32 surely holds, with one for the zero point
 _SAME = 1e-5  # relative difference of scales that are meant to be equal
 
 _Rule = Callable[[IntegerRewriter, relax.Call], "relax.Expr | None"]
@@ -74,7 +74,7 @@ class _Rewriter(IntegerRewriter):
         return call if made is None else made
 
 
-# What only moves items, or chooses among them.
+# What only moves elements, or chooses among them.
 
 
 def _moved(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
@@ -96,15 +96,15 @@ def _moved_constant(rewriter: IntegerRewriter, call: relax.Call, source: Quantiz
         axes = (
             [*range(values.ndim)][::-1] if call.attrs.axes is None else [int(a) % values.ndim for a in call.attrs.axes]
         )
-        moved, place = values.transpose(axes), None if axis is None else axes.index(axis)
+        moved, position = values.transpose(axes), None if axis is None else axes.index(axis)
     elif is_call(call, "reshape"):
         shape = tuple(int(size) for size in call.args[1].values)
-        moved, place = values.reshape(shape), None if axis is None else axis_after_reshape(axis, values.shape, shape)
-        if (place is None) != (axis is None):
+        moved, position = values.reshape(shape), None if axis is None else axis_after_reshape(axis, values.shape, shape)
+        if (position is None) != (axis is None):
             return None
     else:
         return None
-    grid = Grid(source.grid.scale, source.grid.zero, place)
+    grid = Grid(source.grid.scale, source.grid.zero, position)
     return rewriter.dequantized(constant(np.ascontiguousarray(moved)), grid)
 
 
@@ -155,7 +155,7 @@ def _convolution(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | No
     if data is None or found is None:
         return None
     weights, scaling = found
-    if scaling.axis not in (None, 0) or math.prod(weights.shape[1:]) >= MOST_PRODUCTS:
+    if scaling.axis not in (None, 0) or math.prod(weights.shape[1:]) >= MAX_PRODUCTS:
         return None
     rank = weights.ndim - 2
     sums = _sums_of_products(rewriter, data, weights, sliding_of(call, rank))
@@ -175,7 +175,7 @@ def _deconvolution(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | 
     before, _ = split_padding(call.attrs.padding, rank)
     way = Interleaving(strides, before, shape_of(rewriter.old_result)[2:])
     phases = phases_of(weights, shape_of(data.data)[2:], way.outputs, strides, before, 1)
-    if phases is None or math.prod(phases.filters.shape[1:]) >= MOST_PRODUCTS:
+    if phases is None or math.prod(phases.filters.shape[1:]) >= MAX_PRODUCTS:
         return None
     sums = _sums_of_products(rewriter, data, phases.filters, phases.sliding)
     scale = scaling.scale.astype(np.float64)
@@ -213,7 +213,7 @@ def _product(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
     if left is None or len(shape_of(left.data)) < 2:
         return None
     depth = shape_of(left.data)[-1]
-    if len(shape_of(call.args[1])) < 2 or may_exceed(depth, MOST_PRODUCTS - 1):
+    if len(shape_of(call.args[1])) < 2 or may_exceed(depth, MAX_PRODUCTS - 1):
         return None
     found = rewriter.weights(call.args[1])
     if found is not None and found[1].axis in (None, found[0].ndim - 1):
@@ -232,8 +232,8 @@ def _computed_product(rewriter: IntegerRewriter, left: Quantized, right: Quantiz
     zeros = int(left.grid.zero), int(right.grid.zero)
     for data, zero, times, axis in ((right.data, 0, zeros[0], -2), (left.data, *zeros, -1)):
         if times:
-            items = relax.op.astype(data, "int32")
-            centred = relax.op.subtract(items, relax.const(zero, "int32")) if zero else items
+            elements = relax.op.astype(data, "int32")
+            centred = relax.op.subtract(elements, relax.const(zero, "int32")) if zero else elements
             along = relax.op.sum(centred, [axis], keepdims=True)
             less = rewriter.builder.emit(relax.op.multiply(along, relax.const(times, "int32")))
             sums = rewriter.builder.emit(relax.op.subtract(sums, less))
@@ -252,7 +252,7 @@ def _added(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
     if one is None:
         return _added_to_phases(rewriter, call)
     two, value = rewriter.sum_of(right), rewriter.known(right)
-    if two is not None and shape_of(left) == shape_of(right) and len(one.terms + two.terms) <= _MOST_TERMS:
+    if two is not None and shape_of(left) == shape_of(right) and len(one.terms + two.terms) <= _MAX_TERMS:
         return rewriter.summed(one.plus(two), call)
     if value is None or broadcast_shapes(shape_of(left), value.shape) != shape_of(left):
         return None
@@ -268,7 +268,7 @@ def _added_to_phases(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr 
             continue
         phases, way = found
         axis = value.ndim - len(shape_of(left)) + 1
-        if any(size != 1 for place, size in enumerate(value.shape) if place != axis):
+        if any(size != 1 for position, size in enumerate(value.shape) if position != axis):
             return None
         if value.size > 1:
             value = np.concatenate([value] * way.count, axis)
@@ -307,7 +307,7 @@ def _scaled(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
     sum_ = rewriter.sum_of(left)
     if sum_ is None or not rewriter.is_product(left) or not is_constant(right):
         return None
-    if len(shape_of(right)) > len(shape_of(left)):  # of one item, with axes that the result has too
+    if len(shape_of(right)) > len(shape_of(left)):  # of one element, with axes that the result has too
         return None
     factor = array_of(right).astype(np.float64)
     if factor.size != 1 or not np.isfinite(factor).all() or not (factor > 0).all():

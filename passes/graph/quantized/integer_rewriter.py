@@ -15,7 +15,7 @@ __all__ = ["MOVING", "NARROW", "IntegerRewriter", "QuantizedSums"]
 
 NARROW = ("uint8", "int8")
 MOVING = ("expand_dims", "permute_dims", "reshape", "squeeze", "strided_slice")
-"""Operators whose results' items are items of the operand."""
+"""Operators whose results' elements are elements of the operand."""
 
 
 class IntegerRewriter(Rewriter):
@@ -70,7 +70,7 @@ class IntegerRewriter(Rewriter):
         return var
 
     def phases_of(self, expr: relax.Expr) -> tuple[ScaledSum, Interleaving] | None:
-        """The sums that the items of a tensor are, and how they are interleaved, if it is made so."""
+        """The sums that the elements of a tensor are, and how they are interleaved, if it is made so."""
         return self._phases.get(expr)
 
     def interleaved(self, phases: ScaledSum, way: Interleaving) -> relax.Var:
@@ -152,7 +152,7 @@ def _unscaled(shift: np.ndarray, factor: np.ndarray) -> np.ndarray:
     return shift / np.where(factor == 0, 1, factor)
 
 
-_MOST_STEPS = 64
+_MAX_STEPS = 64
 """Limits and moves between a sum and its quantization: of longer chains the last ones are computed as floats."""
 
 
@@ -163,7 +163,7 @@ class QuantizedSums:
         self._rewriter, self._grid, self._dtype = rewriter, grid, dtype
         self._emit = rewriter.builder.emit
 
-    def of(self, expr: relax.Expr, low: int, high: int, steps: int = _MOST_STEPS) -> relax.Expr | None:
+    def of(self, expr: relax.Expr, low: int, high: int, steps: int = _MAX_STEPS) -> relax.Expr | None:
         """The integers of `expr` cut to a range; None where there is no better way than to quantize floats.
 
         `steps` limits and moves before it may be looked through.
@@ -186,8 +186,8 @@ class QuantizedSums:
         if is_call(call, "nn.relu"):
             return self.of(call.args[0], max(low, self._step(0.0)), high, steps - 1)
         if is_call(call, "clip"):
-            least, most = (self._step(float(bound.value)) for bound in call.args[1:])
-            return self.of(call.args[0], min(max(least, low), high), max(min(most, high), low), steps - 1)
+            minimum, maximum = (self._step(float(bound.value)) for bound in call.args[1:])
+            return self.of(call.args[0], min(max(minimum, low), high), max(min(maximum, high), low), steps - 1)
         if is_call(call, *MOVING) and self._rewriter.used_once(expr):
             inner = self.of(call.args[0], low, high, steps - 1)
             return None if inner is None else self._emit(relax.Call(call.op, [inner, *call.args[1:]], call.attrs))
@@ -244,7 +244,7 @@ class QuantizedSums:
         zero = int(self._grid.zero)
         if not zero:
             return relax.op.astype(relax.op.round(relax.op.clip(steps, float(low), float(high))), "int32")
-        least, most, moved = (np.array([bound], np.float32) for bound in (low - zero, high - zero, zero))
-        cut = relax.op.minimum(relax.op.maximum(steps, constant(least)), constant(most))
+        minimum, maximum, moved = (np.array([bound], np.float32) for bound in (low - zero, high - zero, zero))
+        cut = relax.op.minimum(relax.op.maximum(steps, constant(minimum)), constant(maximum))
         whole = relax.op.astype(relax.op.round(cut), "int32")
         return relax.op.add(whole, constant(moved.astype(np.int32)))

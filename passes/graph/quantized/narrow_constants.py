@@ -5,7 +5,7 @@
     m = matmul(x, t)                          →      m = multiply(m, s)
     y = multiply(x, C)           # float32 C         w = widened(H);  y = multiply(x, w)      # H: C in float16
 
-Constants are dequantized, or were half floats, in models that shall be small. Computed at compile time, their float32
+Constants are dequantized, or were 16-bit floats, in models that shall be small. Computed at compile time, their float32
 would make the library two to four times as large as the model. So each reader gets a widening of its own, which fusion
 joins with it: a gather then converts the rows that it takes and no others. Convolutions and matrix products multiply
 by narrow weights as they are packed; scales are multiplied to their results.
@@ -26,22 +26,22 @@ from nnefc.passes.graph.fusion.expression_size import kernel_size
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.quantized.quantized_values import Grid, Quantized, quantized_of
 from nnefc.passes.graph.rewriter import Rewriter, array_of, constant, is_call, is_constant, operands, shape_of
-from nnefc.symbolic.dims import item_count, typical
+from nnefc.symbolic.dims import element_count, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["NarrowConstants", "narrow_weights", "weights_of", "widened_for"]
 
 
-_LEAST_ITEMS = 1 << 10
+_MIN_ELEMENTS = 1 << 10
 """Of constants that are kept narrow: smaller ones save less than the code for widening takes."""
 
-_MOST_READS = 4  # of items of a constant, for one item of what a kernel computes
+_MAX_READS = 4  # of elements of a constant, for one element of what a kernel computes
 
 _MANY_ROWS = 64
 """Each conversion takes a cycle of a unit that multiplies: a fourteenth of a tile's time on processors with AVX-512. To
 convert, write and read a vector once takes some five cycles, a row of products half a cycle."""
 
-_LOOKED_AT = 256  # items that are tried before all are
+_LOOKED_AT = 256  # elements that are tried before all are
 
 _ELEMENT_WISE = ("add", "divide", "maximum", "minimum", "multiply", "power", "subtract", "where")
 _CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
@@ -84,7 +84,7 @@ def widened_for(rewriter: Rewriter, packed: relax.Expr, rows: int, target: Targe
     if (
         str(packed.ty.dtype) in ("float32", "float64")
         or rows < _MANY_ROWS
-        or 8 * item_count(shape_of(packed)) > target.costs.l2_bytes
+        or 8 * element_count(shape_of(packed)) > target.costs.l2_bytes
     ):
         return packed
     return rewriter.emit_te(
@@ -141,8 +141,8 @@ class _Narrower(Rewriter):
         return self.emit_te(_rows, wide, indices, int(call.attrs.axis), str(call.attrs.mode), name="take", attrs=attrs)
 
     def _kernel(self, call: relax.Call) -> relax.Expr:
-        """A call of a kernel, each of whose results is an expression of few items of its operands."""
-        kernel, read, *rest = call.args
+        """A call of a kernel, each of whose results is an expression of few elements of its operands."""
+        kernel, read, *tail = call.args
         fields = list(read.fields)
         if not any(self._stored(field) for field in fields):
             return call
@@ -150,16 +150,16 @@ class _Narrower(Rewriter):
         if joined is None:
             return call
         reads = kernel_size(joined.with_attr(FUSION, OpPattern.INJECTIVE)).reads
-        wide = [self._widened(field) if n <= _MOST_READS else field for field, n in zip(fields, reads, strict=True)]
+        wide = [self._widened(field) if n <= _MAX_READS else field for field, n in zip(fields, reads, strict=True)]
         if all(new is old for new, old in zip(wide, fields, strict=True)):
             return call
         gv = self.builder.add_func(joined, kernel.name_hint)
-        return relax.Call(call.op, [gv, relax.Tuple(wide), *rest], call.attrs, call.ty_args, call.span)
+        return relax.Call(call.op, [gv, relax.Tuple(wide), *tail], call.attrs, call.ty_args, call.span)
 
     def _joinable(self, kernel: tvm.ir.GlobalVar) -> tirx.PrimFunc | None:
         """A kernel in the form that fusion joins with what computes its operands, if it has one.
 
-        TVM takes a kernel for opaque that finds the place of what it reads in another tensor.
+        TVM takes a kernel for opaque that finds the position of what it reads in another tensor.
         """
         func = self.builder.get()[kernel]
         own = func.attrs[FUSION] if func.attrs and FUSION in func.attrs else None
@@ -242,7 +242,7 @@ def _annotated(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _is_large(expr: relax.Expr) -> bool:
-    return typical(item_count(shape_of(expr))) >= _LEAST_ITEMS
+    return size_hint(element_count(shape_of(expr))) >= _MIN_ELEMENTS
 
 
 def _in_16_bits(array: np.ndarray, target: Target | None) -> np.ndarray | None:
@@ -282,7 +282,7 @@ def _widen(data: te.Tensor) -> te.Tensor:
 
 def _dequantize(data: te.Tensor, scale: te.Tensor, zero: te.Tensor, axis: int | None) -> te.Tensor:
     def element(*index: tirx.Var) -> tirx.Expr:
-        place = () if axis is None else (index[axis],)
-        return (data(*index).astype("int32") - zero(*place)).astype("float32") * scale(*place)
+        position = () if axis is None else (index[axis],)
+        return (data(*index).astype("int32") - zero(*position)).astype("float32") * scale(*position)
 
     return te.compute(data.shape, element, name="dequantize")

@@ -119,7 +119,7 @@ class _Mover(Rewriter):
         return found
 
     def _takes_steps(self, reader: relax.Call, var: relax.Var) -> bool:
-        """Whether a call reads `var` item by item, so that computing it there is as much work."""
+        """Whether a call reads `var` element by element, so that computing it there is as much work."""
         if is_call(reader, "call_tir"):
             return self._is_taken_apart(reader) and len(reader.args) == 2
         if not isinstance(reader.op, tvm.ir.GlobalVar) or not isinstance(self._mod[reader.op], relax.Function):

@@ -8,7 +8,7 @@ from tvm import relax
 from nnefc.ir.attributes import SAME_BYTES
 from nnefc.ir.kernel_calls import emit_te
 from nnefc.passes.compute.dot.dot_product import Multiplication, convert
-from nnefc.passes.compute.dot.pack_dot_operands import packed_array, packed_dot_operands
+from nnefc.passes.compute.dot.pack_dot_operands import pack_dot_operands, packed_array
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 
 BYTES = ("uint8", "int8")
@@ -27,14 +27,14 @@ def converted(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication
 
 
 def packed_data(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication) -> relax.Expr:
-    """Converted data, packed along their last axis, a multiple of the terms; single items as they are."""
+    """Converted data, packed along their last axis, a multiple of the terms; single elements as they are."""
     if how.terms == 1:
         return data
     attrs = {FUSION: OpPattern.OPAQUE, SAME_BYTES: True}
-    return emit_te(builder, packed_dot_operands, data, name="dot_operands", attrs=attrs)
+    return emit_te(builder, pack_dot_operands, data, name="dot_operands", attrs=attrs)
 
 
 def packed_weights(weights: np.ndarray, axis: int, how: Multiplication) -> np.ndarray:
-    """Constant weights, packed along an axis; single items as they are."""
-    items = weights.astype(how.stored or how.weights)
-    return items if how.terms == 1 else packed_array(items, axis, how.terms)
+    """Constant weights, packed along an axis; single elements as they are."""
+    elements = weights.astype(how.stored or how.weights)
+    return elements if how.terms == 1 else packed_array(elements, axis, how.terms)

@@ -18,7 +18,7 @@ class Grid:
     """The dequantized values of integers: `(q - zero) · scale`.
 
     Attributes:
-        scale, zero: float32 and int64; without axes, or one item for each place along `axis`.
+        scale, zero: float32 and int64; without axes, or one element for each position along `axis`.
         axis: counted from the front; None for one scale and one zero.
     """
 
@@ -116,7 +116,7 @@ def quantized_of(call: relax.Expr | None) -> Quantized | None:
 def axis_after_reshape(axis: int, before: tuple[int, ...], after: tuple[int, ...]) -> int | None:
     """Where an axis is after a reshape; None if it is none of the axes there."""
     outer = math.prod(before[:axis])
-    for place, size in enumerate(after):
-        if size == before[axis] and math.prod(after[:place]) == outer:
-            return place
+    for position, size in enumerate(after):
+        if size == before[axis] and math.prod(after[:position]) == outer:
+            return position
     return None

@@ -33,10 +33,10 @@ __all__ = ["TabulateBytes"]
 _VALUES = 256
 _LOOKUP = 3
 """Instructions for each element: two loads and a store."""
-_LEAST = 16
+_MIN = 16
 """Of less work, the integers themselves are computed with: limits, other scales."""
 
-_MOST_ROUNDINGS = 16
+_MAX_ROUNDINGS = 16
 """To bytes, in one table; a longer chain is several, so that work stays linear."""
 
 _FUNCTION = 16
@@ -70,7 +70,7 @@ class TabulateBytes:
 
     def __init__(self, target: Target, computations: Mapping[str, Callable[..., Any]]) -> None:
         self._computations = dict(computations)
-        self._least = max(_LEAST, _LOOKUP * target.lanes("float32"))
+        self._minimum = max(_MIN, _LOOKUP * target.lanes("float32"))
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         if not any(_is_narrow(binding.var) for binding in _bindings(mod)):
@@ -78,7 +78,7 @@ class TabulateBytes:
         # Quantizers write one quantization of a tensor for each of its readers.
         joined = relax.transform.EliminateCommonSubexpr()(mod)
         chains = _Chains(joined)
-        wanted = [var for var in chains.needed() if chains.cost(var) > self._least]
+        wanted = [var for var in chains.needed() if chains.cost(var) > self._minimum]
         if not wanted:
             return mod
         tables = dict(zip(wanted, _tables(chains, wanted, self._computations), strict=True))
@@ -118,27 +118,27 @@ class _Chains:
         tensors = [arg for arg in call.args if isinstance(arg.ty, relax.TensorType)]
         varying = [arg for arg in tensors if not self._is_scalar(arg)]
         if not varying:
-            if _items(var) == 1:
+            if _elements(var) == 1:
                 self.calls[var] = call
             return
         source, *others = dict.fromkeys(self._source_of(arg) for arg in varying)
         if others or not isinstance(source, relax.Var) or not _is_narrow(source):
             return
-        if all(_items(arg) is None and shape_of(arg) == shape_of(var) for arg in varying) and len(shape_of(var)):
+        if all(_elements(arg) is None and shape_of(arg) == shape_of(var) for arg in varying) and len(shape_of(var)):
             self.source[var], self.calls[var] = source, call
             before = max(self._roundings.get(arg, 0) if self._source_of(arg) is not arg else 0 for arg in varying)
             self._roundings[var] = before + _is_narrow(var)
 
     def _source_of(self, expr: relax.Expr) -> relax.Expr:
         """What an operand is a function of: itself, if it is bytes that many roundings lie before."""
-        if _is_narrow(expr) and self._roundings.get(expr, 0) >= _MOST_ROUNDINGS:
+        if _is_narrow(expr) and self._roundings.get(expr, 0) >= _MAX_ROUNDINGS:
             return expr
         return self.source.get(expr, expr)
 
     def _is_scalar(self, expr: relax.Expr) -> bool:
         """Whether an operand is one number that is known."""
         known = is_constant(expr) or (expr in self.calls and expr not in self.source)
-        return known and _items(expr) == 1
+        return known and _elements(expr) == 1
 
     def needed(self) -> list[relax.Var]:
         """The bytes that are read by something else, or computed with in a wider type by what is."""
@@ -170,7 +170,7 @@ class _Chains:
         return sum(_COSTS[self.calls[step].op.name.removeprefix("relax.")] for step in steps)
 
 
-def _items(expr: relax.Expr) -> int | None:
+def _elements(expr: relax.Expr) -> int | None:
     """1 for a tensor of one element; None for others, and where that is not known."""
     return 1 if all(isinstance(size, int) and size == 1 for size in shape_of(expr)) else None
 
@@ -191,7 +191,7 @@ def _tables(
         values[var] = value.value
         return var
 
-    def operand(arg: relax.Expr, step: relax.Var, own: dict[relax.Expr, relax.Var], place: int) -> relax.Expr:
+    def operand(arg: relax.Expr, step: relax.Var, own: dict[relax.Expr, relax.Var], position: int) -> relax.Expr:
         if arg in own or not isinstance(arg.ty, relax.TensorType):
             return own.get(arg, arg)
         if not is_constant(arg):  # the source
@@ -199,7 +199,7 @@ def _tables(
             steps = np.arange(limits.min, limits.max + 1, dtype=limits.dtype)
             own[arg] = given(steps.reshape(*[1] * (rank - 1), _VALUES))
             return own[arg]
-        is_parameter = place > 0 and is_call(chains.calls[step], "quantize", "dequantize")
+        is_parameter = position > 0 and is_call(chains.calls[step], "quantize", "dequantize")
         return given(array_of(arg).reshape(()) if is_parameter else array_of(arg))
 
     with builder.function("main", []):
@@ -209,7 +209,7 @@ def _tables(
                 own: dict[relax.Expr, relax.Var] = {}
                 for step in chains.steps(var):
                     call = chains.calls[step]
-                    args = [operand(arg, step, own, place) for place, arg in enumerate(call.args)]
+                    args = [operand(arg, step, own, position) for position, arg in enumerate(call.args)]
                     own[step] = builder.emit(relax.Call(call.op, args, call.attrs, call.ty_args))
                 results.append(own[var])
             output = builder.emit_output(relax.Tuple(results))
@@ -242,10 +242,10 @@ class _Rewriter(Rewriter):
 
 def _looked_up(x: te.Tensor, table: te.Tensor) -> te.Tensor:
     """The element of a table of 256 for each byte, the least one first."""
-    least = int(np.iinfo(str(x.dtype)).min)
+    minimum = int(np.iinfo(str(x.dtype)).min)
 
-    def item(*index: tirx.Var) -> tirx.Expr:
-        place = x(*index).astype("int32")
-        return table(place - least if least else place)
+    def element(*index: tirx.Var) -> tirx.Expr:
+        position = x(*index).astype("int32")
+        return table(position - minimum if minimum else position)
 
-    return te.compute(x.shape, item, name="look_up")
+    return te.compute(x.shape, element, name="look_up")

@@ -3,7 +3,7 @@
 from nnefc.passes.schedule.cpu.channel_window import ChannelWindowRule
 from nnefc.passes.schedule.cpu.column_reduction import ColumnReductionRule
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
-from nnefc.passes.schedule.cpu.dot_accumulate import LaneSumsRule
+from nnefc.passes.schedule.cpu.dot_accumulate import DotAccumulateRule
 from nnefc.passes.schedule.cpu.fallback import FallbackRule
 from nnefc.passes.schedule.cpu.independent_columns import IndependentColumnsRule
 from nnefc.passes.schedule.cpu.matrix_unit_tiles import MatrixTilesRule
@@ -18,7 +18,7 @@ CPU_RULES = (
     StrassenProductsRule(),
     StrassenSumsRule(),
     MatrixTilesRule(),
-    LaneSumsRule(),
+    DotAccumulateRule(),
     ContractionRule(),
     TileTransformRule(),
     ChannelWindowRule(),

@@ -5,8 +5,8 @@
                                                                for k in 32: P += A[kb, k] W[kb, k]
                                                                C += P scale[kb]
 
-A term without a factor that changes within a block is counted as often as a block has items. Integers are added up as
-integers in a block.
+A term without a factor that changes within a block is counted as often as a block has elements. Integers are added up
+as integers in a block.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tvm.ir.expr import TensorRegion
 from tvm.s_tir.schedule import SBlockRV
 
 from nnefc.passes.schedule.analysis import step_of
-from nnefc.passes.schedule.schedules import schedule_of, trip_count, without_open_sizes
+from nnefc.passes.schedule.schedules import schedule_of, trip_count, without_dynamic_dims
 from nnefc.passes.tir.common.expressions import int64, loads_of, substituted, variables_of
 
 __all__ = ["sum_block_by_block"]
@@ -48,9 +48,9 @@ def sum_block_by_block(
     inner = sch.get(sch.rfactor(loops[0], 0))
     outer = sch.get(block)
     within = [axis for axis in inner.iter_vars if axis.iter_type == tirx.IterVar.CommReduce]
-    items = math.prod(int(axis.dom.extent) for axis in within)
+    elements = math.prod(int(axis.dom.extent) for axis in within)
     part, total = inner.body, outer.body
-    moving, fixed = _apart(part.value.b, {axis.var for axis in within}, items)
+    moving, fixed = _apart(part.value.b, {axis.var for axis in within}, elements)
     names = dict(zip(part.indices, total.value.b.indices, strict=True))
     product, *others = [substituted(factor, names) for factor in fixed]
 
@@ -66,7 +66,7 @@ def sum_block_by_block(
         str(outer.name_hint): _with_body(outer, tirx.BufferStore(total.buffer, summed, total.indices), outer.init),
     }
     func = tvm_ffi.structural_map(
-        without_open_sizes(sch.mod["main"]),
+        without_dynamic_dims(sch.mod["main"]),
         (s_tir.SBlock, lambda node: made.get(str(node.name_hint)) or _with_tensor(node, part.buffer, sums)),
     )
     changed = schedule_of(func)
@@ -76,9 +76,9 @@ def sum_block_by_block(
 
 
 def _in_pieces(sch: s_tir.Schedule, block: SBlockRV) -> list[SBlockRV]:
-    """The sums of few terms each, which a sum over words and their items adds up then; none if it has few itself."""
-    word, item = sch.get_loops(block)[-2:]
-    words = max(1, _PIECE // trip_count(sch, item))
+    """The sums of few terms each, which a sum over words and their elements adds up then; none if it has few itself."""
+    word, element = sch.get_loops(block)[-2:]
+    words = max(1, _PIECE // trip_count(sch, element))
     if trip_count(sch, word) <= words or trip_count(sch, word) % words:
         return []
     pieces, _ = sch.split(word, [None, words])
@@ -90,9 +90,9 @@ def _apart(term: tirx.Expr, within: set[tirx.Var], count: int) -> tuple[tirx.Exp
     products = [_operands(part, tirx.Mul) for part in _operands(term, tirx.Add)]
     (moving,) = (product for product in products if within & variables_of(product))
     changing = [factor for factor in moving if within & variables_of([factor])]
-    rest = [factor for factor in moving if not within & variables_of([factor])]
+    tail = [factor for factor in moving if not within & variables_of([factor])]
     others = [[tirx.const(count, "float32"), *product] for product in products if product is not moving]
-    return math.prod(changing[1:], start=changing[0]), [_product(rest), *map(_product, others)]
+    return math.prod(changing[1:], start=changing[0]), [_product(tail), *map(_product, others)]
 
 
 def _operands(expr: tirx.Expr, kind: type[tirx.Add | tirx.Mul]) -> list[tirx.Expr]:
@@ -103,8 +103,8 @@ def _product(factors: Sequence[tirx.Expr]) -> tirx.Expr:
     """Of the factors; numbers are multiplied here."""
     number = math.prod(float(factor.value) for factor in factors if isinstance(factor, tirx.FloatImm))
     others = [factor for factor in factors if not isinstance(factor, tirx.FloatImm)]
-    first, *rest = others if number == 1 else [tirx.const(number, "float32"), *others]
-    return math.prod(rest, start=first)
+    first, *tail = others if number == 1 else [tirx.const(number, "float32"), *others]
+    return math.prod(tail, start=first)
 
 
 def _with_tensor(node: s_tir.SBlock, old: tirx.Var, new: tirx.Var) -> s_tir.SBlock:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 from tvm.ir import Range
 
-from nnefc.passes.schedule.analysis import KernelAnalysis, Step
+from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
 from nnefc.passes.schedule.schedules import epilogue_into_one_block, trip_count
 from nnefc.passes.tir.common.shapes import Size, size_of
 from nnefc.targets.machine.cpu.target import Target
@@ -35,7 +35,7 @@ class ChannelWindowRule:
         return self._schedule(kernel.schedule(), line, reader, positions, target)
 
     def _schedule(
-        self, sch: s_tir.Schedule, line: Step, reader: Step, positions: list[int], target: Target
+        self, sch: s_tir.Schedule, line: ScheduleBlock, reader: ScheduleBlock, positions: list[int], target: Target
     ) -> s_tir.Schedule:
         lanes = target.lanes(reader.dtype)
         line_block, reader_block = (sch.get_sblock(step.name) for step in (line, reader))
@@ -59,7 +59,7 @@ class ChannelWindowRule:
         return sch
 
 
-def _window_reader(kernel: KernelAnalysis, line: Step) -> Step | None:
+def _window_reader(kernel: KernelAnalysis, line: ScheduleBlock) -> ScheduleBlock | None:
     """The one step that reads what `line` makes, if it reads several neighbours along the last axis at once."""
     if len(line.consumers) != 1:
         return None
@@ -68,19 +68,19 @@ def _window_reader(kernel: KernelAnalysis, line: Step) -> Step | None:
     return reader if read is not None and len(read.region) and _length(read.region[-1]) > 1 else None
 
 
-def _position_axes(line: Step, reader: Step) -> list[int] | None:
+def _position_axes(line: ScheduleBlock, reader: ScheduleBlock) -> list[int] | None:
     """The axes of the reader that say which line it reads; the line has no others but its own."""
     read = reader.read_of(line.result)
     assert read is not None
     found = []
-    for place in read.region[:-1]:
-        axis = next((i for i, a in enumerate(reader.axes[:-1]) if a.var.same_as(place.min)), None)
-        if axis is None or _length(place) != 1:
+    for position in read.region[:-1]:
+        axis = next((i for i, a in enumerate(reader.axes[:-1]) if a.var.same_as(position.min)), None)
+        if axis is None or _length(position) != 1:
             return None
         found.append(axis)
     return found if found == sorted(set(found)) and found else None
 
 
-def _length(places: Range) -> Size:
+def _length(positions: Range) -> Size:
     """How many places are read; 0 where that depends on data."""
-    return size_of(places.extent) if isinstance(places.extent, tirx.IntImm) else 0
+    return size_of(positions.extent) if isinstance(positions.extent, tirx.IntImm) else 0

@@ -12,11 +12,11 @@ from __future__ import annotations
 from tvm import s_tir
 from tvm.s_tir.schedule import SBlockRV
 
-from nnefc.passes.schedule.analysis import KernelAnalysis, Step, step_of
+from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock, step_of
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, largest_divisor, trip_count
 from nnefc.passes.tir.common.expressions import is_number
 from nnefc.passes.tir.common.shapes import Size
-from nnefc.symbolic.dims import is_known, item_count, typical
+from nnefc.symbolic.dims import element_count, is_known, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["ColumnReductionRule"]
@@ -40,7 +40,9 @@ class ColumnReductionRule:
             return None
         return self._schedule(sch, block, step, target)
 
-    def _schedule(self, sch: s_tir.Schedule, block: SBlockRV, step: Step, target: Target) -> s_tir.Schedule | None:
+    def _schedule(
+        self, sch: s_tir.Schedule, block: SBlockRV, step: ScheduleBlock, target: Target
+    ) -> s_tir.Schedule | None:
         epilogue = epilogue_into_one_block(sch, block)
         if epilogue is None:
             epilogue = sch.cache_write(block, 0, "global")
@@ -54,8 +56,8 @@ class ColumnReductionRule:
         sch.reverse_compute_at(epilogue, piece_outer)
         if not covers_result(sch, epilogue):
             return None
-        pieces = item_count([*step.sizes[: len(step.spatial) - 1], trip_count(sch, piece_outer)])
-        if typical(step.rounds) >= target.parallel_grain and typical(pieces) > 1:
+        pieces = element_count([*step.sizes[: len(step.spatial) - 1], trip_count(sch, piece_outer)])
+        if size_hint(step.rounds) >= target.parallel_grain and size_hint(pieces) > 1:
             sch.parallel(sch.fuse(*lines, piece_outer))
         lanes = target.lanes(step.dtype)
         _vectorize(sch, block, lanes)  # while it is a reduction for TVM: what is left of one after its start is not
@@ -65,17 +67,17 @@ class ColumnReductionRule:
 
 
 def _vectorize(sch: s_tir.Schedule, block: SBlockRV, lanes: int) -> None:
-    """Vectorize the innermost loop, if whole vectors fill it."""
+    """Vectorize the innermost loop, if full vectors fill it."""
     *_, inner = sch.get_loops(block)
     if trip_count(sch, inner) % lanes == 0:
         _, lane = sch.split(inner, [None, lanes])
         sch.vectorize(lane)
 
 
-def _join_producers(sch: s_tir.Schedule, kernel: KernelAnalysis, step: Step) -> bool:
+def _join_producers(sch: s_tir.Schedule, kernel: KernelAnalysis, step: ScheduleBlock) -> bool:
     """Compute an operand where it is read, which is once for each element; whether that is all that is before."""
     waiting = list(step.producers)
-    before: list[Step] = []
+    before: list[ScheduleBlock] = []
     while waiting:
         producer = kernel.by_name[waiting.pop()]
         if producer.is_reduction or len(producer.consumers) != 1 or len(before) > len(kernel.steps):
@@ -87,12 +89,12 @@ def _join_producers(sch: s_tir.Schedule, kernel: KernelAnalysis, step: Step) -> 
     return True
 
 
-def _keeps_last_axis(step: Step) -> bool:
+def _keeps_last_axis(step: ScheduleBlock) -> bool:
     """Whether the reduced axes are the last ones, and the axis before them is the last of all tensors."""
     if not step.spatial or step.axes != (*step.spatial, *step.reduced) or len(step.trip_counts) != len(step.axes):
         return False
     last = [region.region[-1] for region in (*step.reads, *step.writes) if len(region.region)]
-    return all(place.min.same_as(step.spatial[-1].var) and is_number(place.extent, 1) for place in last)
+    return all(position.min.same_as(step.spatial[-1].var) and is_number(position.extent, 1) for position in last)
 
 
 def _piece(length: Size, target: Target) -> Size:

@@ -9,7 +9,7 @@ Products are numbers times numbers, or dot products of pairs and quads of narrow
         C = epilogue(tile)                        # bias, activation, residual: in the write-back
 
 The vector runs over the last axis of B and C (output channels), so that A is read one value at a time, whatever the
-strides, and B and C in whole vectors (Georganas et al., 2018; Goto and van de Geijn, 2008).
+strides, and B and C in full vectors (Georganas et al., 2018; Goto and van de Geijn, 2008).
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from nnefc.ir.attributes import (
     PREFETCH_STREAM,
 )
 from nnefc.ir.element_types import bits_of
-from nnefc.passes.compute.dot.dot_instructions import HALF_PART, HALF_TOTAL
+from nnefc.passes.compute.dot.dot_instructions import FLOAT16_PART, FLOAT16_TOTAL
 from nnefc.passes.compute.dot.dot_product import accumulates, lane_type_of, operator_of, spreading
-from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step, step_of
+from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, ScheduleBlock, step_of
 from nnefc.passes.schedule.cpu.block_scaled_sums import sum_block_by_block
 from nnefc.passes.schedule.cpu.fp16_accumulators import type_of_sums
 from nnefc.passes.schedule.cpu.partial_sums import keep_totals_aligned, sum_in_parts
 from nnefc.passes.schedule.cpu.tile_sizes import (
     USUAL_EXTENTS,
-    USUAL_PICTURES,
+    USUAL_IMAGES,
     Spread,
     Tile,
+    choose_dynamic_tile,
     choose_few_rows,
-    choose_open_tile,
     choose_tile,
     choose_uneven_tile,
+    full_blocks,
     loaded_together,
-    whole_blocks,
 )
-from nnefc.passes.schedule.full_tiles import goes_to_the_end, in_whole_tiles
-from nnefc.passes.schedule.fused_axes import with_joined_rows
+from nnefc.passes.schedule.full_tiles import goes_to_the_end, in_full_tiles
+from nnefc.passes.schedule.fused_axes import fuse_row_axes
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
 from nnefc.passes.tir.common.expressions import variables_of
 from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import is_long
-from nnefc.symbolic.dims import Size, dimension, is_known, item_count, typical
+from nnefc.symbolic.dims import Size, dimension, element_count, is_known, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["ContractionRule"]
@@ -69,14 +69,14 @@ _BYTE = 8
 """Bits of results of which all vectors of a row become one: Arm has fewer instructions for two than for one."""
 
 _WRITTEN_OUT = 16
-"""Products of vectors that one round of a loop has, where LLVM writes no round out that is not the last."""
+"""Products of vectors that one iteration of a loop has, where LLVM writes no round out that is not the last."""
 
 _SHORT = 3
 """Rounds of the innermost loop that are written out on small cores."""
 
 
 class ContractionRule:
-    """A sum of products whose last axis indexes one factor only, in whole vectors."""
+    """A sum of products whose last axis indexes one factor only, in full vectors."""
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         if len(kernel.reductions) != 1:
@@ -93,7 +93,7 @@ class ContractionRule:
         target = target.for_vectors(lanes * bits_of(type_of_sums(step)) // 8)
         if step.producers:
             return None  # a producer inside: rules for such computations come before
-        joined = with_joined_rows(kernel, step, of_known_sizes=target.quirks.spills_sums and not target.vectors.by_lane)
+        joined = fuse_row_axes(kernel, step, of_known_sizes=target.quirks.spills_sums and not target.vectors.by_lane)
         if joined is not None:
             return self.apply(joined, machine)
         sch = kernel.schedule()
@@ -116,7 +116,7 @@ class ContractionRule:
         length = terms = math.prod(sizes[axis] for axis in roles.reduced)
         vectors = sizes[vector] // lanes
         column = vector if vectors != 1 or len(roles.only_right) == 1 else roles.only_right[-2]
-        columns = whole_blocks(vectors, target) if column == vector else sizes[column]
+        columns = full_blocks(vectors, target) if column == vector else sizes[column]
         rows = [axis for axis in roles.only_left if sizes[axis] != 1][-2:]
         outer_size, size = [1] * (2 - len(rows)) + [sizes[axis] for axis in rows]
         tiled, spread = None, spreading(first.value)
@@ -129,15 +129,17 @@ class ContractionRule:
             if FOR_FEW_ROWS in attrs:
                 tile, smaller = choose_few_rows(columns, target, in_form)
             else:
-                usual = USUAL_PICTURES if JOINED_ROWS in attrs else USUAL_EXTENTS
-                tile, smaller = choose_open_tile(size, columns, typical(terms), target, roles.steps, usual, in_form)
+                usual = USUAL_IMAGES if JOINED_ROWS in attrs else USUAL_EXTENTS
+                tile, smaller = choose_dynamic_tile(
+                    size, columns, size_hint(terms), target, roles.steps, usual, in_form
+                )
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, smaller)
         if streamed:
             tile = Tile(1, 1, 1)  # one stream from memory: what the next one reads lies behind it
         elif tiled is None and (assembled or (target.vectors.by_scalar and not roles.steps)):
-            tile, rest = choose_uneven_tile(outer_size, size, columns, target, kind, column != vector)
-            tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, (rest,)) if rest else None
-            if rest and tiled is None:
+            tile, tail = choose_uneven_tile(outer_size, size, columns, target, kind, column != vector)
+            tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, (tail,)) if tail else None
+            if tail and tiled is None:
                 tile = choose_tile(outer_size, size, columns, target)
         elif tiled is None:
             tile = choose_tile(outer_size, size, columns, target, roles.steps, spread)
@@ -152,11 +154,11 @@ class ContractionRule:
             within = [] if found is None else [found]
         parts = within[0] if within else None
         sums = step_of(sch, block if parts is None else parts)
-        terms = item_count([axis.size for axis in sums.reduced])
-        halves = type_of_sums(sums) != sums.dtype and is_known(terms) and terms <= HALF_PART
+        terms = element_count([axis.size for axis in sums.reduced])
+        halves = type_of_sums(sums) != sums.dtype and is_known(terms) and terms <= FLOAT16_PART
         if halves:
             sch.annotate(block if parts is None else parts, FP16_ACCUMULATORS, True)
-            if parts is not None and step_of(sch, block).reduced[0].size <= HALF_TOTAL:
+            if parts is not None and step_of(sch, block).reduced[0].size <= FLOAT16_TOTAL:
                 sch.annotate(block, FP16_ACCUMULATORS, True)
         loops = sch.get_loops(block)
 
@@ -180,7 +182,7 @@ class ContractionRule:
             and tiled is None
         ):
             outer.append(outer.pop(outer.index(right[-1])))  # parts of a line of B one after the other, for one tile
-        rounds = typical(trip_count(sch, *(loops[axis] for axis in roles.both), *left[:-1]))
+        rounds = size_hint(trip_count(sch, *(loops[axis] for axis in roles.both), *left[:-1]))
         once = (tiled is None or rounds >= target.costs.cores) and _reads_rows_once(first, roles, tile, target)
         if once:
             outer = [loops[axis] for axis in roles.both] + left + right
@@ -196,7 +198,7 @@ class ContractionRule:
         sch.reverse_compute_at(epilogue, outer[-2] if in_turn else outer[-1])
         if not covers_result(sch, epilogue):
             return None
-        if parts is not None:  # before loops are fused: TVM would ask whether quotients of open sizes are in range
+        if parts is not None:  # before loops are fused: TVM would ask whether quotients of dynamic sizes are in range
             sch.compute_at(parts, outer[-1] if in_turn else reduced[0], preserve_unit_loops=True)
 
         around = outer.index(left[-1]) if tiled is not None else len(outer) - 1  # the loop over such tiles stays one
@@ -209,14 +211,15 @@ class ContractionRule:
         if parts is not None:
             reduced = [reduced[0], *_schedule_parts(sch, within, rows, column, vector, lanes)]
             if roles.steps:
-                sch.unroll(reduced[-1])  # items of one word, which then move by known numbers of bits
+                sch.unroll(reduced[-1])  # elements of one word, which then move by known numbers of bits
             keep_totals_aligned(sch, fused, target)
         if target.vectors.by_scalar and not roles.steps and not halves:  # of halves, LLVM would spill sums
-            reduced[-1] = _several_rounds(sch, reduced[-1], tile)
+            reduced[-1] = _several_iterations(sch, reduced[-1], tile)
         if streamed:
             sch.annotate(fused, PREFETCH_STREAM, target.costs.l1_bytes // target.costs.loops.prefetch_share)
         if apart is not None:
-            # LLVM would take what is loaded out of a loop of one round, to before what it asks for: too much at once
+            # LLVM would take what is loaded out of a loop of one iteration, to before what it asks for: too much at
+            # once
             several = [loop for loop in reduced if trip_count(sch, loop) != 1]
             sch.annotate(several[-1] if several else reduced[-1], PREFETCH_NEXT_PANEL, apart)
         if target.vectors.by_lane and not roles.steps:
@@ -228,7 +231,7 @@ class ContractionRule:
             sch.annotate(reduced[-1], ASSEMBLY_MICROKERNEL, [loaded_together(target), terms])
         if not target.hosted and len(reduced) > 1 and trip_count(sch, reduced[-1]) <= _SHORT:
             sch.unroll(reduced[-1])  # small cores take as long for a round as for some products
-        start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one round
+        start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one iteration
         _unroll_and_vectorize(sch, start, sides)
         written = bits_of(str(sch.get(epilogue).writes[0].source.dtype))
         at_once = tile.columns if (target.vectors.by_lane or spread) and written == _BYTE else 1
@@ -241,7 +244,7 @@ class ContractionRule:
         return sch
 
 
-def _kind_of(step: Step) -> str:
+def _kind_of(step: ScheduleBlock) -> str:
     """The kind of products in a sum, as `lane_products.product_of` takes it. Dot products of one instruction count as
     those of float32, which take as many registers."""
     if spreading(step.value):
@@ -257,16 +260,16 @@ def _tiled(
     tile: int,
     smaller: Sequence[int] | None = None,
 ) -> tuple[s_tir.Schedule, SBlockRV, SBlockRV] | None:
-    """A sum and its epilogue in whole tiles along an axis: see :func:`in_whole_tiles`."""
+    """A sum and its epilogue in full tiles along an axis: see :func:`in_full_tiles`."""
     names = [str(sch.get(step).name_hint) for step in (block, epilogue)]
-    tiled = in_whole_tiles(sch, names[0], axis, tile, smaller)
+    tiled = in_full_tiles(sch, names[0], axis, tile, smaller)
     return None if tiled is None else (tiled, tiled.get_sblock(names[0]), tiled.get_sblock(names[1]))
 
 
 def _panels_apart(
     sch: s_tir.Schedule, right: Sequence[LoopRV], left: Sequence[LoopRV], terms: int, tile: Tile, target: Target
 ) -> int | None:
-    """How many rounds of the parallel loop read one panel of B, if the next one is to be fetched meanwhile.
+    """How many iterations of the parallel loop read one panel of B, if the next one is to be fetched meanwhile.
 
     That needs several tiles of rows for each panel, a factor that does not stay in the first cache anyway, lines of the
     cache that are one vector each, and time for one load more in each step of the sum.
@@ -276,8 +279,8 @@ def _panels_apart(
         terms: of the sum.
     """
     costs, rows = target.costs, tile.outer_rows * tile.rows
-    panels, *tiles = (typical(trip_count(sch, *loops)) for loops in (right, left[:-1], left))
-    size = panels * typical(terms) * tile.columns * target.vectors.bytes
+    panels, *tiles = (size_hint(trip_count(sch, *loops)) for loops in (right, left[:-1], left))
+    size = panels * size_hint(terms) * tile.columns * target.vectors.bytes
     loading = rows / costs.broadcasts + (tile.columns + 1) / costs.loads
     if (
         not left
@@ -290,7 +293,7 @@ def _panels_apart(
     return tiles[0] if loading <= rows * tile.columns / costs.multiply_adds else None
 
 
-def _reads_rows_once(step: Step, roles: Contraction, tile: Tile, target: Target) -> bool:
+def _reads_rows_once(step: ScheduleBlock, roles: Contraction, tile: Tile, target: Target) -> bool:
     """Whether the loop over panels of B is inside of those over tiles of rows.
 
     So it is where the second cache holds all panels, but not what they are multiplied by, which would come from outer
@@ -301,7 +304,7 @@ def _reads_rows_once(step: Step, roles: Contraction, tile: Tile, target: Target)
     return several and panels <= target.costs.l2_bytes // 2 and rows > target.costs.l2_bytes
 
 
-def _reads_rows_by_line(step: Step, roles: Contraction, tile: Tile, lines: Size | int, target: Target) -> bool:
+def _reads_rows_by_line(step: ScheduleBlock, roles: Contraction, tile: Tile, lines: Size | int, target: Target) -> bool:
     """Whether the loop over panels of B is inside of that over lines of an image, around that over tiles of a line.
 
     So it is where the second cache holds neither the panels nor the image, but what the tiles of a line read: then
@@ -316,7 +319,7 @@ def _reads_rows_by_line(step: Step, roles: Contraction, tile: Tile, lines: Size 
     return held and panels * lines < rows * count
 
 
-def _keeps_line(sch: s_tir.Schedule, line: LoopRV, step: Step, terms: int, tile: Tile, target: Target) -> bool:
+def _keeps_line(sch: s_tir.Schedule, line: LoopRV, step: ScheduleBlock, terms: int, tile: Tile, target: Target) -> bool:
     """Whether the first cache holds the totals of all tiles of a line, but not a panel, which each tile reads."""
     if not is_known(terms, trip_count(sch, line)):
         return False
@@ -325,10 +328,10 @@ def _keeps_line(sch: s_tir.Schedule, line: LoopRV, step: Step, terms: int, tile:
     return trip_count(sch, line) > 1 and totals <= target.costs.l1_bytes // 4 and terms * width > target.costs.l1_bytes
 
 
-def _window(step: Step, roles: Contraction) -> int:
+def _window(step: ScheduleBlock, roles: Contraction) -> int:
     """How many lines of an image a line of the result is computed of."""
     outer = {step.axes[axis].var for axis in roles.only_left[:-1]}
-    reduced = {axis.var: typical(axis.size) for axis in step.reduced}
+    reduced = {axis.var: size_hint(axis.size) for axis in step.reduced}
     found = 1
     for load in step.loads:
         for index in load.indices:
@@ -338,22 +341,22 @@ def _window(step: Step, roles: Contraction) -> int:
     return found
 
 
-def _columns(step: Step, roles: Contraction) -> int:
-    return math.prod(typical(step.sizes[axis]) for axis in roles.only_right)
+def _columns(step: ScheduleBlock, roles: Contraction) -> int:
+    return math.prod(size_hint(step.sizes[axis]) for axis in roles.only_right)
 
 
-def _bytes_of_factors(step: Step, roles: Contraction) -> tuple[int, int]:
+def _bytes_of_factors(step: ScheduleBlock, roles: Contraction) -> tuple[int, int]:
     """Of what rows are read from, and of all panels."""
     columns = {step.axes[axis].var for axis in roles.only_right}
     size = {
         load.source: (
             bool(columns & variables_of(load.indices)),
-            math.prod(map(typical, map(dimension, load.source.shape))),
+            math.prod(map(size_hint, map(dimension, load.source.shape))),
         )
         for load in step.loads
         if not load.source.same_as(step.result)
     }
-    share = math.prod(typical(step.sizes[axis]) for axis in roles.both)
+    share = math.prod(size_hint(step.sizes[axis]) for axis in roles.both)
     rows, panels = (
         sum(
             count * bits_of(str(source.dtype)) // 8 for source, (of_panels, count) in size.items() if of_panels == which
@@ -364,15 +367,15 @@ def _bytes_of_factors(step: Step, roles: Contraction) -> tuple[int, int]:
     return rows, panels
 
 
-def _vector_length(step: Step, vector: int, lanes: int) -> int:
+def _vector_length(step: ScheduleBlock, vector: int, lanes: int) -> int:
     """The longest vector, at most `lanes`, that an axis is a multiple of; of an open one, that it is packed in."""
     extent, var = step.sizes[vector], step.axes[vector].var
     if not isinstance(extent, Size):
         while extent % lanes:
             lanes //= 2
         return lanes
-    places = [index for load in step.loads if not load.source.same_as(step.result) for index in load.indices]
-    along = [index for index in places if var in variables_of([index])]
+    positions = [index for load in step.loads if not load.source.same_as(step.result) for index in load.indices]
+    along = [index for index in positions if var in variables_of([index])]
     packed = [index.b for index in along if isinstance(index, tirx.FloorDiv | tirx.FloorMod) and index.a.same_as(var)]
     sizes = {int(size) for size in packed if isinstance(size, tirx.IntImm)}
     return min(lanes, *sizes) if len(packed) == len(along) and len(sizes) == 1 else 1
@@ -410,8 +413,9 @@ def _schedule_parts(
     return made
 
 
-def _several_rounds(sch: s_tir.Schedule, loop: LoopRV, tile: Tile) -> LoopRV:
-    """The loop over several rounds of `loop`, written out, where one has few products beside what the loop takes."""
+def _several_iterations(sch: s_tir.Schedule, loop: LoopRV, tile: Tile) -> LoopRV:
+    """The loop over several iterations of `loop`, written out, where one has few products beside what the loop
+    takes."""
     rounds, products = trip_count(sch, loop), tile.outer_rows * tile.rows * tile.columns
     for count in (4, 2):
         if is_known(rounds) and rounds % count == 0 and products * count <= _WRITTEN_OUT:
@@ -431,7 +435,7 @@ def _unroll_and_vectorize(sch: s_tir.Schedule, block: SBlockRV, unrolled: int) -
 def _write_back(sch: s_tir.Schedule, epilogue: SBlockRV, around: LoopRV, lanes: int) -> None:
     """Vectorize the innermost loop of the epilogue and unroll the others of the tile, which are inside of `around`.
 
-    One over items of which the last tile has fewer is not split: smaller tiles have fewer rounds of it.
+    One over elements of which the last tile has fewer is not split: smaller tiles have fewer iterations of it.
     """
     loops = sch.get_loops(epilogue)
     first = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(around))) + 1

@@ -13,20 +13,20 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.attributes import DOT_ACCUMULATE
-from nnefc.passes.compute.dot.dot_accumulate import vector_items
-from nnefc.passes.schedule.analysis import KernelAnalysis, Step
+from nnefc.passes.compute.dot.dot_accumulate import vector_elements
+from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, trip_count
-from nnefc.passes.tir.common.expressions import linear_steps, variables_of
+from nnefc.passes.tir.common.expressions import linear_strides, variables_of
 from nnefc.symbolic.dims import is_known
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["LaneSumsRule"]
+__all__ = ["DotAccumulateRule"]
 
 _WRITTEN_OUT = 4
 """Rounds of the loops around an instruction that are written out: their counters take as long as the instruction."""
 
 
-class LaneSumsRule:
+class DotAccumulateRule:
     """A sum of products of bytes whose last reduced axis is the last one of both factors."""
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
@@ -41,10 +41,12 @@ class LaneSumsRule:
             return None
         return self._schedule(kernel.schedule(), step, types[0] == types[1], target)
 
-    def _schedule(self, sch: s_tir.Schedule, step: Step, same_sign: bool, target: Target) -> s_tir.Schedule | None:
+    def _schedule(
+        self, sch: s_tir.Schedule, step: ScheduleBlock, same_sign: bool, target: Target
+    ) -> s_tir.Schedule | None:
         block, lanes = sch.get_sblock(step.name), target.lanes("int32")
-        items = vector_items(step.reduced[-1].size, target.summed_bytes, same_sign)
-        if items == 1 or step.spatial[-1].size % lanes:
+        elements = vector_elements(step.reduced[-1].size, target.summed_bytes, same_sign)
+        if elements == 1 or step.spatial[-1].size % lanes:
             return None
         epilogue = epilogue_into_one_block(sch, block)
         if epilogue is None:
@@ -52,14 +54,14 @@ class LaneSumsRule:
         loops = sch.get_loops(block)
         spatial, reduced = loops[: len(step.spatial)], loops[len(step.spatial) :]
         tiles, lane = sch.split(spatial[-1], [None, lanes])
-        vectors, item = sch.split(reduced[-1], [None, items])
+        vectors, element = sch.split(reduced[-1], [None, elements])
         reduced = [*reduced[:-1], vectors]
-        sch.reorder(*spatial[:-1], tiles, *reduced, lane, item)
+        sch.reorder(*spatial[:-1], tiles, *reduced, lane, element)
         sch.reverse_compute_at(epilogue, tiles)
         if not covers_result(sch, epilogue):
             return None
         sch.unroll(lane)
-        sch.annotate(item, DOT_ACCUMULATE, True)
+        sch.annotate(element, DOT_ACCUMULATE, True)
         rounds = 1
         for loop in reversed(reduced):
             rounds *= trip_count(sch, loop)
@@ -73,7 +75,7 @@ class LaneSumsRule:
         return sch
 
 
-def _bytes_side_by_side(step: Step) -> list[str]:
+def _bytes_side_by_side(step: ScheduleBlock) -> list[str]:
     """The types of the factors, if they are bytes that lie side by side along the last reduced axis."""
     value, axis = step.value, step.axes[-1]
     if not axis.is_reduced or not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
@@ -84,6 +86,6 @@ def _bytes_side_by_side(step: Step) -> list[str]:
         str(load.source.dtype)
         for load in loads
         if str(load.source.dtype) in ("int8", "uint8")
-        and linear_steps(load.indices[-1], [axis.var]) == [1]
+        and linear_strides(load.indices[-1], [axis.var]) == [1]
         and axis.var not in variables_of(load.indices[:-1])
     ]

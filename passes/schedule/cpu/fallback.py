@@ -9,20 +9,20 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import Call, TensorLoad
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of
+from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, ScheduleBlock, step_of
 from nnefc.passes.schedule.cpu.vectors import in_vectors
-from nnefc.passes.schedule.full_tiles import in_whole_tiles
+from nnefc.passes.schedule.full_tiles import in_full_tiles
 from nnefc.passes.schedule.schedules import largest_divisor, root_blocks, trip_count, vector_lanes
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, inside, int64, is_number, loads_of, variables_of
 from nnefc.passes.tir.common.partition_loops import is_cut_along
 from nnefc.passes.tir.common.shapes import Size
-from nnefc.symbolic.dims import is_known, typical
+from nnefc.symbolic.dims import is_known, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["FallbackRule"]
 
 _LINES_AT_ONCE = 4  # of a transposition, where fewer are left than a tile has
-_PARALLEL_ROUNDS = 64  # of a parallel loop that can be shared out evenly
+_PARALLEL_ITERATIONS = 64  # of a parallel loop that can be distributed evenly
 
 
 class FallbackRule:
@@ -39,17 +39,17 @@ class FallbackRule:
             self._schedule(sch, block, step_of(sch, block), target)
         return sch
 
-    def _schedule(self, sch: s_tir.Schedule, block: SBlockRV, step: Step, target: Target) -> None:
+    def _schedule(self, sch: s_tir.Schedule, block: SBlockRV, step: ScheduleBlock, target: Target) -> None:
         loops = sch.get_loops(block)
         spatial = next((n for n, axis in enumerate(step.axes) if axis.is_reduced), len(loops))
         own_loops = len(loops) == len(step.axes) and all(axis.is_spatial for axis in step.axes[:spatial])
         if not own_loops or not spatial:
             return
-        large = typical(step.rounds) >= target.parallel_grain
-        single = large and typical(trip_count(sch, *loops[:-1])) == 1  # threads can share nothing but the last loop
+        large = size_hint(step.rounds) >= target.parallel_grain
+        single = large and size_hint(trip_count(sch, *loops[:-1])) == 1  # threads can share nothing but the last loop
         if step.is_reduction:
             along = spatial - 1 if _is_of_windows(step, spatial - 1) else spatial  # that loop is cut at its ends
-            outer = loops[: along if typical(trip_count(sch, *loops[:along])) > 1 else spatial]
+            outer = loops[: along if size_hint(trip_count(sch, *loops[:along])) > 1 else spatial]
         elif _looks_up_each(step):  # of vectors, lanes would be taken out and put in one by one
             parts = _even_parts(step.trip_counts[-1]) if single else 1
             outer = sch.split(loops[-1], [parts, None])[:1] if parts > 1 else loops[:-1]
@@ -63,11 +63,11 @@ class FallbackRule:
             outer = self._transpose(sch, step, loops, partner, target)
         else:
             outer = _bring_forward(sch, loops)[:-1]
-        if outer and large and typical(trip_count(sch, *outer)) > 1:
+        if outer and large and size_hint(trip_count(sch, *outer)) > 1:
             sch.parallel(sch.fuse(*_enough(sch, outer)))
 
     def _transpose(
-        self, sch: s_tir.Schedule, step: Step, loops: list[LoopRV], partner: int, target: Target
+        self, sch: s_tir.Schedule, step: ScheduleBlock, loops: list[LoopRV], partner: int, target: Target
     ) -> list[LoopRV]:
         """Tiles of registers: lines of the source in, lines of the result out. Returns the loops around them."""
         lanes = target.lanes(step.dtype)
@@ -85,19 +85,19 @@ class FallbackRule:
         tiled = [axis for axis in (partner, last) if not is_known(step.trip_counts[axis])]
         return around[: min(tiled)] if tiled else around  # the loops over tiles that the last one of is smaller stay
 
-    def _vectorize(self, sch: s_tir.Schedule, step: Step, loops: list[LoopRV], target: Target) -> list[LoopRV]:
-        """Vectorize the last loop where whole vectors fit; LLVM may still do it elsewhere. Returns the loops around."""
+    def _vectorize(self, sch: s_tir.Schedule, step: ScheduleBlock, loops: list[LoopRV], target: Target) -> list[LoopRV]:
+        """Vectorize the last loop where full vectors fit; LLVM may still do it elsewhere. Returns the loops around."""
         *outer, last = loops
         size = step.trip_counts[-1]
         lanes = vector_lanes(size, target.lanes(step.dtype))
         if is_known(size) and size % lanes:
             return outer
         vectors = in_vectors(sch, last, lanes, step.value, target)
-        return [*outer, vectors] if typical(trip_count(sch, *outer)) == 1 else outer
+        return [*outer, vectors] if size_hint(trip_count(sch, *outer)) == 1 else outer
 
 
 def _in_tiles(sch: s_tir.Schedule, target: Target) -> s_tir.Schedule:
-    """A kernel that moves data as a transposition does, in whole tiles along the axes of them that are open."""
+    """A kernel that moves data as a transposition does, in full tiles along the axes of them that are open."""
     if len(root_blocks(sch)) != 1:
         return sch
     step = step_of(sch, root_blocks(sch)[0])
@@ -106,39 +106,39 @@ def _in_tiles(sch: s_tir.Schedule, target: Target) -> s_tir.Schedule:
     lanes, partner = target.lanes(step.dtype), _partner(step)
     if partner is not None and not is_known(step.sizes[partner]):
         fewer = [lines for lines in (_LINES_AT_ONCE, 1) if lines < lanes]
-        return in_whole_tiles(sch, step.name, partner, lanes, fewer) or sch
+        return in_full_tiles(sch, step.name, partner, lanes, fewer) or sch
     return sch
 
 
 def _enough(sch: s_tir.Schedule, loops: list[LoopRV]) -> list[LoopRV]:
     """The first loops, as many as give every thread something: indices of fused loops cost divisions."""
     for count in range(1, len(loops)):
-        if typical(trip_count(sch, *loops[:count])) >= _PARALLEL_ROUNDS:
+        if size_hint(trip_count(sch, *loops[:count])) >= _PARALLEL_ITERATIONS:
             return loops[:count]
     return loops
 
 
 def _even_parts(size: Size) -> int:
-    """Into how many parts of one length a loop is shared out; 1 where there are none, as of open sizes."""
-    return largest_divisor(size, _PARALLEL_ROUNDS) if is_known(size) else 1
+    """Into how many parts of one length a loop is distributed; 1 where there are none, as of dynamic sizes."""
+    return largest_divisor(size, _PARALLEL_ITERATIONS) if is_known(size) else 1
 
 
-def _gathers_along(step: Step, axis: Axis) -> bool:
+def _gathers_along(step: ScheduleBlock, axis: Axis) -> bool:
     """Whether neighbours along an axis of the result are read from places far apart, as when layouts change."""
     for read in step.reads:
         if len(read.region):
-            *outer, last = (place.min for place in read.region)
+            *outer, last = (position.min for position in read.region)
             if not last.same_as(axis.var) and axis.var in variables_of([*outer, last]):
                 return True
     return False
 
 
-def _looks_up(step: Step) -> bool:
+def _looks_up(step: ScheduleBlock) -> bool:
     """Whether a step reads where a table says: what that is stays the same along the axes that the table has not."""
     return any(isinstance(part, TensorLoad) for load in step.loads for index in load.indices for part in inside(index))
 
 
-def _looks_up_each(step: Step) -> bool:
+def _looks_up_each(step: ScheduleBlock) -> bool:
     """Whether a step reads tables alone, where the elements of a tensor say that lie as those of the result do."""
     own = [axis.var for axis in step.axes]
     return (
@@ -158,7 +158,7 @@ def _is_at(load: TensorLoad, axes: Sequence[tirx.Var]) -> bool:
     return all(i.same_as(var) or is_number(i, 0) for i, var in zip(load.indices, axes, strict=True))
 
 
-def _partner(step: Step) -> int | None:
+def _partner(step: ScheduleBlock) -> int | None:
     """The axis of the result along which its only gathered operand lies line by line, as in a transposition."""
     partners: set[int] = set()
     for read in step.reads:
@@ -168,15 +168,15 @@ def _partner(step: Step) -> int | None:
     return partners.pop() if len(partners) == 1 else None
 
 
-def _is_cut_along(step: Step, axis: Axis) -> bool:
-    """Whether a step chooses by the place along an axis alone, so that its loop is cut where the choice changes."""
+def _is_cut_along(step: ScheduleBlock, axis: Axis) -> bool:
+    """Whether a step chooses by the position along an axis alone, so that its loop is cut where the choice changes."""
     if not isinstance(step.node.body, tirx.BufferStore):
         return False
     others = {other.var for other in step.axes} - {axis.var}
     return is_cut_along(axis.var, int64(axis.size), _choices(step) or (), others)
 
 
-def _is_of_windows(step: Step, position: int) -> bool:
+def _is_of_windows(step: ScheduleBlock, position: int) -> bool:
     """Whether a reduction is of windows along an axis, with conditions or limits of places that depend on it."""
     if position < 1 or not isinstance(step.node.body, tirx.BufferStore):
         return False
@@ -184,16 +184,16 @@ def _is_of_windows(step: Step, position: int) -> bool:
     return any(step.axes[position].var in variables_of([part]) for part in parts)
 
 
-def _chooses_by(step: Step, axis: Axis) -> bool:
+def _chooses_by(step: ScheduleBlock, axis: Axis) -> bool:
     """Whether a condition of a step depends on one of its axes: as vectors, conditions have no code of their own."""
     choices = _choices(step)
     return choices is None or axis.var in variables_of(choice.args[0] for choice in choices)
 
 
-def _choices(step: Step) -> list[Call] | None:
+def _choices(step: ScheduleBlock) -> list[Call] | None:
     """Where a step computes only one of two values; None where it does more than assign one."""
     body = step.node.body
-    while isinstance(body, tirx.IfThenElse) and body.else_case is None:  # of whole tiles
+    while isinstance(body, tirx.IfThenElse) and body.else_case is None:  # of full tiles
         body = body.then_case
     if not isinstance(body, tirx.BufferStore):
         return None

@@ -3,7 +3,7 @@
     sum[i] = sum[i] + dot(0, a, b)     →     sum[i] = dot(sum[i], a, b)
 
 TE has no such reduction, and schedules divide only sums that are additions, so that it becomes one here. Where an
-instruction keeps two float16 in the place of a float32 sum, what reads the sum gets both together. So does what reads a
+instruction keeps two float16 instead of a float32 sum, what reads the sum gets both together. So does what reads a
 sum of numbers of two digits, which becomes two sums:
 
     sum[i] = sum[i] + two_digits(dot(0, h, b), dot(0, l, b))     →     high[i] = dot(high[i], h, b)
@@ -19,20 +19,20 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 
-from nnefc.passes.compute.dot.byte_split import digits_of, is_of_two_digits, joined_digits
-from nnefc.passes.compute.dot.dot_product import accumulated, is_dot_product, of_halves, whole_sum
+from nnefc.passes.compute.dot.byte_split import byte_parts_of, is_byte_split, join_bytes
+from nnefc.passes.compute.dot.dot_product import accumulated, is_dot_product, of_float16, whole_sum
 
-__all__ = ["with_dot_sums"]
+__all__ = ["fold_dot_accumulators"]
 
 
-def with_dot_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def fold_dot_accumulators(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel whose sums of dot products accumulate."""
-    func = _with_sums_of_digits(func)
+    func = _with_byte_products(func)
     halves: list[tirx.Var] = []
 
     def find(stmt: tirx.BufferStore) -> tirx.BufferStore:
         made = _accumulating(stmt)
-        if not made.same_as(stmt) and of_halves(made.value):
+        if not made.same_as(stmt) and of_float16(made.value):
             halves.append(stmt.buffer)
         return made
 
@@ -42,7 +42,7 @@ def with_dot_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
     def accumulate(stmt: tirx.BufferStore) -> tirx.BufferStore:
         """What the sum itself reads stays as it is."""
         own = stmt.value
-        if not (of_halves(own) and any(stmt.buffer.same_as(buffer) for buffer in halves)):
+        if not (of_float16(own) and any(stmt.buffer.same_as(buffer) for buffer in halves)):
             return stmt
         total, left, right = own.args
         return tirx.BufferStore(
@@ -63,13 +63,13 @@ def _accumulating(stmt: tirx.BufferStore) -> tirx.BufferStore:
     return stmt
 
 
-def _with_sums_of_digits(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def _with_byte_products(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Each sum of numbers of two digits as a sum of high ones, in a tensor of its own, and one of low ones."""
     found: list[tuple[tirx.Var, tirx.Var]] = []
 
     def find(stmt: tirx.BufferStore) -> None:
         match stmt.value:
-            case tirx.Add(b=term) if is_of_two_digits(term) and _high_of(stmt.buffer, found) is None:
+            case tirx.Add(b=term) if is_byte_split(term) and _high_of(stmt.buffer, found) is None:
                 low = stmt.buffer
                 found.append((low, tirx.decl_buffer(low.shape, low.dtype, f"{low.name}_high", layout=None)))
 
@@ -79,17 +79,17 @@ def _with_sums_of_digits(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     def read(load: TensorLoad) -> tirx.Expr:
         high = _high_of(load.source, found)
-        return load if high is None else joined_digits(tirx.BufferLoad(high, load.indices), load)
+        return load if high is None else join_bytes(tirx.BufferLoad(high, load.indices), load)
 
     def store(stmt: tirx.BufferStore) -> tirx.Stmt:
         high = _high_of(stmt.buffer, found)
         if high is None:
             return stmt
         pairs = (high, stmt.buffer)
-        if isinstance(stmt.value, tirx.Add) and is_of_two_digits(stmt.value.b):
+        if isinstance(stmt.value, tirx.Add) and is_byte_split(stmt.value.b):
             values = [
                 tirx.BufferLoad(sums, stmt.indices) + term
-                for sums, term in zip(pairs, digits_of(stmt.value.b), strict=True)
+                for sums, term in zip(pairs, byte_parts_of(stmt.value.b), strict=True)
             ]
         else:
             values = [stmt.value, stmt.value]  # zero, where a sum begins

@@ -1,7 +1,7 @@
 """Sums of products of float16 that are made in float16, vectors of which hold twice as many as of float32.
 
     P = 0.0                                      P = float16(0.0)
-    for k in 64: P += half_product(A[k], B[k])   →     for k in 64: P = half_multiply_add(P, A[k], B[k])
+    for k in 64: P += half_product(A[k], B[k])   →     for k in 64: P = float16_multiply_add(P, A[k], B[k])
     C += P                                             C += P          # float16 too, where these are few
     D = max(C + bias, 0)                               D = max(float32(C) + bias, 0)
 
@@ -18,26 +18,26 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad, TensorRegion
 
 from nnefc.ir.attributes import FP16_ACCUMULATORS
-from nnefc.passes.compute.dot.dot_product import half_multiply_add, is_half_product
-from nnefc.passes.schedule.analysis import Step
+from nnefc.passes.compute.dot.dot_product import float16_multiply_add, is_float16_product
+from nnefc.passes.schedule.analysis import ScheduleBlock
 
-__all__ = ["type_of_sums", "with_half_sums"]
+__all__ = ["accumulate_in_fp16", "type_of_sums"]
 
 
-def type_of_sums(step: Step) -> str:
+def type_of_sums(step: ScheduleBlock) -> str:
     """The type that sums of a step have in registers."""
     product = step.value.b if isinstance(step.value, tirx.Add) else None
-    return "float16" if is_half_product(product) else step.dtype
+    return "float16" if is_float16_product(product) else step.dtype
 
 
-def with_half_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def accumulate_in_fp16(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel whose annotated blocks sum up in float16."""
     halves: list[tuple[tirx.Var, tirx.Var]] = []
 
     def find(block: s_tir.SBlock) -> None:
         if FP16_ACCUMULATORS in block.annotations:
             for region in block.writes:
-                if _half_of(region.source, halves) is None:
+                if _float16_of(region.source, halves) is None:
                     old = region.source
                     halves.append((old, tirx.decl_buffer(old.shape, "float16", old.name, layout=None)))
 
@@ -46,7 +46,7 @@ def with_half_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return func
 
     def store(stmt: tirx.BufferStore) -> tirx.BufferStore:
-        half = _half_of(stmt.buffer, halves)
+        half = _float16_of(stmt.buffer, halves)
         return tirx.BufferStore(
             stmt.buffer if half is None else half,
             _widened(stmt.value, halves) if half is None else _narrow(stmt.value, halves),
@@ -57,19 +57,19 @@ def with_half_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return tvm_ffi.structural_map(made, (s_tir.SBlock, lambda block: _with_tensors(block, halves)))
 
 
-def _half_of(tensor: tirx.Var, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> tirx.Var | None:
+def _float16_of(tensor: tirx.Var, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> tirx.Var | None:
     return next((half for old, half in halves if old.same_as(tensor)), None)
 
 
 def _narrow(value: tirx.Expr, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> tirx.Expr:
     """What a sum becomes, in float16: zero, or a sum before and what is added to it."""
-    if isinstance(value, TensorLoad) and (half := _half_of(value.source, halves)) is not None:
+    if isinstance(value, TensorLoad) and (half := _float16_of(value.source, halves)) is not None:
         return tirx.BufferLoad(half, value.indices)
     if isinstance(value, tirx.Add):
         return _narrow(value.a, halves) + _narrow(value.b, halves)
-    if is_half_product(value):
+    if is_float16_product(value):
         total, left, right = value.args
-        return half_multiply_add(_narrow(total, halves), left, right)
+        return float16_multiply_add(_narrow(total, halves), left, right)
     return _widened(value, halves).astype("float16")
 
 
@@ -77,7 +77,7 @@ def _widened(value: tirx.Expr, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> t
     """The same value from sums in float16."""
 
     def read(load: TensorLoad) -> tirx.Expr:
-        half = _half_of(load.source, halves)
+        half = _float16_of(load.source, halves)
         return load if half is None else tirx.BufferLoad(half, load.indices).astype("float32")
 
     return tvm_ffi.structural_map(value, (TensorLoad, read))
@@ -93,12 +93,12 @@ def _with_tensors(block: s_tir.SBlock, halves: Sequence[tuple[tirx.Var, tirx.Var
         block.name_hint,
         block.body,
         block.init,
-        [tensor if (half := _half_of(tensor, halves)) is None else half for tensor in block.alloc_buffers],
+        [tensor if (half := _float16_of(tensor, halves)) is None else half for tensor in block.alloc_buffers],
         block.match_buffers,
         annotations,
     )
 
 
 def _region(region: TensorRegion, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> TensorRegion:
-    half = _half_of(region.source, halves)
+    half = _float16_of(region.source, halves)
     return region if half is None else TensorRegion(half, region.region, half.ty)

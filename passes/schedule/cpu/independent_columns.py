@@ -23,14 +23,14 @@ from nnefc.passes.schedule.loop_nests import is_independent, nest_of, statements
 from nnefc.passes.schedule.schedules import largest_divisor, schedule_of
 from nnefc.passes.tir.common.expressions import int64, variables_of
 from nnefc.passes.tir.common.shapes import Size, size_of
-from nnefc.symbolic.dims import is_known, typical
+from nnefc.symbolic.dims import is_known, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["IndependentColumnsRule"]
 
-_LEAST, _MOST = 8, 32
-"""Vectors of columns that a thread takes: each part of a row finds its place by itself. Rows of a length in between are
-cut in two."""
+_MIN, _MAX = 8, 32
+"""Vectors of columns that a thread takes: each part of a row finds its position by itself. Rows of a length in between
+are cut in two."""
 _ENOUGH = 4
 """Iterations of another loop that threads share instead."""
 
@@ -67,16 +67,16 @@ def _by_columns(nest: Sequence[tirx.For], target: Target) -> tirx.Stmt:
     *lines, rows, columns = nest
     count = math.prod(size_of(loop.extent) for loop in lines)
     size = size_of(columns.extent)
-    large = typical(count * size_of(rows.extent) * size) >= target.parallel_grain
-    width = _width(size, target) if large and typical(count) < _ENOUGH else size
+    large = size_hint(count * size_of(rows.extent) * size) >= target.parallel_grain
+    width = _width(size, target) if large and size_hint(count) < _ENOUGH else size
     parts = size // width if is_known(width) else 1
     shared, column = tirx.Var("part", "int64"), tirx.Var("column", "int64")
-    place = tirx.floormod(shared, int64(parts)) * int64(width) + column
-    body = _once_for_all(columns, column, width, place)
+    position = tirx.floormod(shared, int64(parts)) * int64(width) + column
+    body = _once_for_all(columns, column, width, position)
     body = tirx.For(rows.loop_var, rows.min, rows.extent, tirx.ForKind.SERIAL, body)
     for loop in lines:
         body = tirx.SeqStmt([tirx.Bind(loop.loop_var, tirx.floordiv(shared, int64(parts))), body])
-    kind = tirx.ForKind.PARALLEL if large and typical(count * parts) > 1 else tirx.ForKind.SERIAL
+    kind = tirx.ForKind.PARALLEL if large and size_hint(count * parts) > 1 else tirx.ForKind.SERIAL
     return tirx.For(shared, int64(0), int64(count * parts), kind, body)
 
 
@@ -85,14 +85,14 @@ def _width(size: Size, target: Target) -> Size:
     if not is_known(size):
         return size
     lanes = target.lanes("float32")
-    return largest_divisor(size, max(_LEAST * lanes, min(size // 2, _MOST * lanes)))
+    return largest_divisor(size, max(_MIN * lanes, min(size // 2, _MAX * lanes)))
 
 
-def _once_for_all(columns: tirx.For, column: tirx.Var, width: Size, place: tirx.Expr) -> tirx.Stmt:
-    """What a loop over columns does, for `width` of them at a place, in a choice that is the same for all."""
+def _once_for_all(columns: tirx.For, column: tirx.Var, width: Size, position: tirx.Expr) -> tirx.Stmt:
+    """What a loop over columns does, for `width` of them at a position, in a choice that is the same for all."""
 
     def each(body: tirx.Stmt) -> tirx.Stmt:
-        body = tirx.SeqStmt([tirx.Bind(columns.loop_var, place), body])
+        body = tirx.SeqStmt([tirx.Bind(columns.loop_var, position), body])
         return tirx.For(column, int64(0), int64(width), tirx.ForKind.SERIAL, body)
 
     choice = columns.body

@@ -24,16 +24,16 @@ from tvm.ir.expr import Call, TensorLoad
 from nnefc.passes.compute.int8_activations import ONE_AND_ERF_ERROR, TIMES_ARGUMENT, one_and_erf, sigmoid
 from nnefc.passes.schedule.cpu.tanh_to_sigmoid import beside_one
 
-__all__ = ["with_functions_of_bytes"]
+__all__ = ["use_int8_activations"]
 
 _SCALES = {"avx512f", "avx512dq"}
 _BYTES = ("uint8", "int8")
-_MOST = 255
+_MAX = 255
 _LARGEST_ERROR = 1 / 16
 """Of 1 + erf in a product, in steps."""
 
 
-def with_functions_of_bytes(func: tirx.PrimFunc, features: Collection[str]) -> tirx.PrimFunc:
+def use_int8_activations(func: tirx.PrimFunc, features: Collection[str]) -> tirx.PrimFunc:
     """A scheduled kernel that computes such functions so; `features`: those that the target has, by LLVM's names."""
     scales = set(features) >= _SCALES
 
@@ -62,11 +62,11 @@ def _is_limited(expr: tirx.Expr) -> bool:
                         high = min(high, float(limit.value))
                     elif isinstance(expr, tirx.Max):
                         low = max(low, float(limit.value))
-                if isinstance(expr, tirx.Add) and high - low > _MOST:
+                if isinstance(expr, tirx.Add) and high - low > _MAX:
                     low, high = -math.inf, math.inf  # of the sum, not of what is added to
                 expr = inner
             case _:
-                return high - low <= _MOST
+                return high - low <= _MAX
 
 
 def _rounded(expr: tirx.Expr, scales: bool) -> tirx.Expr | None:
@@ -116,7 +116,7 @@ def _is_zero_point(expr: tirx.Expr) -> bool:
     """Whether an expression is such a number, no larger than bytes are: the sum keeps the steps that they have."""
     match _unconverted(expr):
         case tirx.IntImm() | tirx.FloatImm() as number:
-            return bool(abs(number.value) <= _MOST)
+            return bool(abs(number.value) <= _MAX)
         case TensorLoad() as load:
             return str(load.expr_ty().dtype) in _BYTES
     return False
@@ -129,7 +129,7 @@ def _unconverted(expr: tirx.Expr) -> tirx.Expr:
 
 
 def _product(expr: tirx.Expr, scales: bool, with_erf: bool) -> tirx.Expr:
-    """The same, with other functions among its factors; `with_erf`: in the place of 1 + erf, too."""
+    """The same, with other functions among its factors; `with_erf`: instead of 1 + erf, too."""
     match expr:
         case tirx.Mul():
             return _rebuilt(expr, _product(expr.a, scales, with_erf), _product(expr.b, scales, with_erf))
@@ -150,16 +150,16 @@ def _erf_error(expr: tirx.Expr) -> float:
     Those are numbers, and what the argument of erf is a multiple of.
     """
     number, factors = _factors(expr)
-    calls = [(place, call) for place, factor in enumerate(factors) if (call := beside_one(factor)) is not None]
-    functions = [(place, call) for place, call in calls if call.op.name == "tirx.erf"]
+    calls = [(position, call) for position, factor in enumerate(factors) if (call := beside_one(factor)) is not None]
+    functions = [(position, call) for position, call in calls if call.op.name == "tirx.erf"]
     if len(functions) != 1:
         return math.inf
-    ((place, function),) = functions
-    rest = factors[:place] + factors[place + 1 :]
-    if not rest:
+    ((position, function),) = functions
+    tail = factors[:position] + factors[position + 1 :]
+    if not tail:
         return abs(number) * ONE_AND_ERF_ERROR
     slope, inner = _factors(function.args[0])
-    return abs(number / slope) * TIMES_ARGUMENT if slope and _are_same(rest, inner) else math.inf
+    return abs(number / slope) * TIMES_ARGUMENT if slope and _are_same(tail, inner) else math.inf
 
 
 def _factors(expr: tirx.Expr) -> tuple[float, list[tirx.Expr]]:
@@ -180,10 +180,12 @@ def _are_same(some: Sequence[tirx.Expr], others: Sequence[tirx.Expr]) -> bool:
     """Whether these are the same expressions, in any order."""
     left = list(others)
     for expr in some:
-        place = next((place for place, other in enumerate(left) if tvm_ffi.structural_equal(expr, other)), None)
-        if place is None:
+        position = next(
+            (position for position, other in enumerate(left) if tvm_ffi.structural_equal(expr, other)), None
+        )
+        if position is None:
             return False
-        del left[place]
+        del left[position]
     return not left
 
 

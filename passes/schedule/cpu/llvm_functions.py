@@ -23,10 +23,10 @@ from nnefc.passes.tir.cpu.widen_int8_loads import widening_text
 from nnefc.targets.machine.cpu.matrix_units import ROW_PAIRS, TILE_PRODUCTS
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["with_llvm_functions"]
+__all__ = ["call_llvm_functions"]
 
 
-def with_llvm_functions(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
+def call_llvm_functions(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """A kernel with the text of what it calls."""
     texts: dict[str, None] = {}
     architecture = target.triple.split("-")[0]
@@ -50,15 +50,15 @@ def _of_pairs(operator: str, name: str) -> str:
     """Returns the text of a product of two rows and two columns, by an instruction in place of one for vectors."""
     product = PRODUCTS[operator]
     sum_type = "float" if product.sums == "float32" else "i32"
-    items = "<8 x bfloat>" if product.left == "bfloat16" else "<16 x i8>"
+    elements = "<8 x bfloat>" if product.left == "bfloat16" else "<16 x i8>"
     intrinsic = f"llvm.aarch64.neon.{name}" + ("" if product.left == "bfloat16" else ".v4i32.v16i8")
     return f"""
-declare <4 x {sum_type}> @{intrinsic}(<4 x {sum_type}>, {items}, {items})
+declare <4 x {sum_type}> @{intrinsic}(<4 x {sum_type}>, {elements}, {elements})
 define linkonce_odr hidden <4 x {sum_type}> @nnefc_pairs_{name}(<4 x {sum_type}> %s, <4 x i32> %a, <4 x i32> %b)
   alwaysinline {{
-  %x = bitcast <4 x i32> %a to {items}
-  %y = bitcast <4 x i32> %b to {items}
-  %r = call <4 x {sum_type}> @{intrinsic}(<4 x {sum_type}> %s, {items} %x, {items} %y)
+  %x = bitcast <4 x i32> %a to {elements}
+  %y = bitcast <4 x i32> %b to {elements}
+  %r = call <4 x {sum_type}> @{intrinsic}(<4 x {sum_type}> %s, {elements} %x, {elements} %y)
   ret <4 x {sum_type}> %r
 }}
 """

@@ -19,11 +19,11 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.ir.attributes import TAIL_ROWS, TILE_LOOP
 from nnefc.passes.compute.dot.matrix_units import unit_of
-from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, Step
-from nnefc.passes.schedule.full_tiles import in_whole_tiles
-from nnefc.passes.schedule.fused_axes import with_joined_rows
+from nnefc.passes.schedule.analysis import Contraction, KernelAnalysis, ScheduleBlock
+from nnefc.passes.schedule.full_tiles import in_full_tiles
+from nnefc.passes.schedule.fused_axes import fuse_row_axes
 from nnefc.passes.schedule.schedules import covers_result, epilogue_into_one_block, largest_divisor, trip_count
-from nnefc.passes.tir.common.expressions import flat_offset, linear_steps
+from nnefc.passes.tir.common.expressions import flat_offset, linear_strides
 from nnefc.passes.tir.cpu.match_tile_products import TileLoop
 from nnefc.symbolic.dims import Size, is_known
 from nnefc.targets.machine.cpu.matrix_units import MatrixUnit
@@ -50,7 +50,7 @@ class MatrixTilesRule:
             step.sizes[vector], unit.lanes
         ):
             return None
-        joined = with_joined_rows(kernel, step, of_known_sizes=True)
+        joined = fuse_row_axes(kernel, step, of_known_sizes=True)
         if joined is not None:
             return self.apply(joined, target)
         sch = kernel.schedule()
@@ -84,21 +84,23 @@ class _Tiling:
 def _tiling(outer: int, extent: int, columns: int, terms: int, unit: MatrixUnit) -> _Tiling | None:
     """For the last two axes of rows, vectors of columns, and dot operands; None if these do not divide well."""
     part = unit.part(terms)
-    if not part or extent < unit.least_rows:
+    if not part or extent < unit.min_rows:
         return None
     blocks = -(-extent // unit.rows)
     rows = -(-extent // blocks)
     if extent % rows and blocks > 2:
         rows = unit.rows
-    most = max(unit.columns)
+    maximum = max(unit.columns)
     if extent <= rows:
-        tiles = most if outer % most == 0 else 1
+        tiles = maximum if outer % maximum == 0 else 1
         return _Tiling(tiles, rows, largest_divisor(columns, unit.columns[tiles]), part, True, 0)
-    return _Tiling(most, rows, largest_divisor(columns, unit.columns[most]), part, False, extent % (most * rows))
+    return _Tiling(
+        maximum, rows, largest_divisor(columns, unit.columns[maximum]), part, False, extent % (maximum * rows)
+    )
 
 
 def _schedule(
-    sch: s_tir.Schedule, block: SBlockRV, step: Step, roles: Contraction, unit: MatrixUnit
+    sch: s_tir.Schedule, block: SBlockRV, step: ScheduleBlock, roles: Contraction, unit: MatrixUnit
 ) -> s_tir.Schedule | None:
     epilogue = epilogue_into_one_block(sch, block)
     if epilogue is None:
@@ -120,7 +122,7 @@ def _schedule(
     else:
         tiling = _tiling(1, unit.rows, vectors, terms, unit)
         names = [str(sch.get(each).name_hint) for each in (block, epilogue)]
-        whole = in_whole_tiles(sch, names[0], rows[-1], unit.rows, unit.smaller)
+        whole = in_full_tiles(sch, names[0], rows[-1], unit.rows, unit.smaller)
         if whole is None:
             return None
         sch, (block, epilogue) = whole, (whole.get_sblock(name) for name in names)
@@ -129,14 +131,14 @@ def _schedule(
     return _tiled(sch, block, epilogue, roles, rows, column, replace(tiling, joined=joined > 0), unit.lanes)
 
 
-def _is_dense(step: Step, roles: Contraction) -> bool:
+def _is_dense(step: ScheduleBlock, roles: Contraction) -> bool:
     """Whether the dot operands of the last two reduced axes follow each other in both factors, as those of a filter's
     row do where there are few channels."""
     if len(roles.reduced) < 2 or not is_known(*(step.sizes[axis] for axis in roles.reduced[-2:])):
         return False
     outer, inner = (step.axes[axis].var for axis in roles.reduced[-2:])
     factors = [load for load in step.loads if not load.source.same_as(step.result)]
-    steps = [linear_steps(flat_offset(load.source, load.indices), [outer, inner]) for load in factors]
+    steps = [linear_strides(flat_offset(load.source, load.indices), [outer, inner]) for load in factors]
     size = step.sizes[roles.reduced[-1]]
     return all(found is not None and is_known(*found) and found[0] == found[1] * size for found in steps)
 

@@ -18,8 +18,8 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from nnefc.ir.attributes import ALIGNED_FRAME, LONGEST_PART
-from nnefc.passes.compute.dot.dot_instructions import HALF_PART, HALF_SUM
-from nnefc.passes.compute.dot.dot_product import is_half_product, of_halves
+from nnefc.passes.compute.dot.dot_instructions import FLOAT16_PART, FLOAT16_SUM
+from nnefc.passes.compute.dot.dot_product import is_float16_product, of_float16
 from nnefc.passes.schedule.analysis import step_of
 from nnefc.passes.schedule.schedules import trip_count
 from nnefc.passes.tir.common.shapes import Size
@@ -68,10 +68,10 @@ def sum_in_parts(sch: s_tir.Schedule, block: SBlockRV, target: Target) -> SBlock
     loops = sch.get_loops(block)[-len(step.reduced) :]
     sizes = [trip_count(sch, loop) for loop in loops]
     product = step.value.b if isinstance(step.value, tirx.Add) else None
-    if of_halves(product):
-        cut = part_of_sum(sizes, HALF_SUM, HALF_SUM // 4)
-    elif is_half_product(product):
-        cut = part_of_sum(sizes, HALF_PART, HALF_PART // 4)
+    if of_float16(product):
+        cut = part_of_sum(sizes, FLOAT16_SUM, FLOAT16_SUM // 4)
+    elif is_float16_product(product):
+        cut = part_of_sum(sizes, FLOAT16_PART, FLOAT16_PART // 4)
     else:
         longest = _LONGEST_SPILLED if target.quirks.spills_totals else _LONGEST
         cut = part_of_sum(sizes, int(step.node.annotations.get(LONGEST_PART, longest)))

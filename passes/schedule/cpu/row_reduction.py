@@ -23,21 +23,21 @@ from tvm.ir import Range
 from tvm.ir.expr import Call, TensorLoad
 from tvm.s_tir.schedule import LoopRV
 
-from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of, steps_of
+from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, ScheduleBlock, step_of, steps_of
 from nnefc.passes.schedule.cpu.vectors import in_vectors
-from nnefc.passes.schedule.full_tiles import rows_in_whole_vectors
+from nnefc.passes.schedule.full_tiles import rows_in_full_vectors
 from nnefc.passes.schedule.reducers import register_reducer
 from nnefc.passes.schedule.schedules import SBlockRV, fused, is_reduction, root_blocks, trip_count
 from nnefc.passes.tir.common.expressions import parts_of
 from nnefc.passes.tir.common.shapes import Size
-from nnefc.symbolic.dims import is_known, item_count, may_exceed, typical
+from nnefc.symbolic.dims import element_count, is_known, may_exceed, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["RowReductionRule"]
 
-_MOST_AT_ONCE = (4, 2)
-_LEAST_ROUNDS = 4
-"""Vectors that are combined side by side, and the rounds through all of them that a row takes at least."""
+_MAX_AT_ONCE = (4, 2)
+_MIN_ITERATIONS = 4
+"""Vectors that are combined side by side, and the iterations through all of them that a row takes at least."""
 
 
 class RowReductionRule:
@@ -54,24 +54,24 @@ class RowReductionRule:
         if not all(_is_of_rows(step, rows, made) for step in steps):
             return None
         output = sch.get_sblock(kernel.outputs[0].name)
-        _inline_cheap_steps(sch, kernel.outputs[0].name)
+        _inline_cheap_blocks(sch, kernel.outputs[0].name)
         lanes = target.lanes(step_of(sch, output).dtype)
         lengths = [axis.size for step in steps_of(sch) for axis in step.axes[-1:]]
         if any(not is_known(length) and length % lanes != 0 for length in lengths):
-            widened = rows_in_whole_vectors(sch, len(rows), lanes)
+            widened = rows_in_full_vectors(sch, len(rows), lanes)
             if widened is not None:
                 sch, output = widened, widened.get_sblock(kernel.outputs[0].name)
         _compute_row_by_row(sch, output, rows, target)
         return sch
 
 
-def _common_rows(reductions: Sequence[Step]) -> tuple[Size, ...] | None:
+def _common_rows(reductions: Sequence[ScheduleBlock]) -> tuple[Size, ...] | None:
     """The sizes of the axes that count the rows, if these are the same for all reductions."""
     shapes = {_rows_of(step) for step in reductions}
     return shapes.pop() if len(shapes) == 1 else None
 
 
-def _rows_of(step: Step) -> tuple[Size, ...] | None:
+def _rows_of(step: ScheduleBlock) -> tuple[Size, ...] | None:
     """The sizes of the rows' axes of a reduction that keeps its reduced axes, the last ones."""
     rank = len(step.spatial) - len(step.reduced)
     if rank < 0 or any(axis.size != 1 for axis in step.spatial[rank:]):
@@ -82,11 +82,11 @@ def _rows_of(step: Step) -> tuple[Size, ...] | None:
     return tuple(axis.size for axis in step.spatial[:rank])
 
 
-def _goes_along(place: Range, axis: Axis) -> bool:
-    return bool(place.min.same_as(axis.var))
+def _goes_along(position: Range, axis: Axis) -> bool:
+    return bool(position.min.same_as(axis.var))
 
 
-def _is_of_rows(step: Step, rows: tuple[Size, ...], made: Collection[tirx.Var]) -> bool:
+def _is_of_rows(step: ScheduleBlock, rows: tuple[Size, ...], made: Collection[tirx.Var]) -> bool:
     """Whether a step's first axes are the rows', it writes each element of a row in its place, and reads of what other
     steps have `made` only the same row.
     """
@@ -95,9 +95,9 @@ def _is_of_rows(step: Step, rows: tuple[Size, ...], made: Collection[tirx.Var]) 
         return False
     own = [*step.writes, *(read for read in step.reads if read.source in made)]
     return all(
-        axis.size == 1 or _goes_along(place, axis)
+        axis.size == 1 or _goes_along(position, axis)
         for region in own
-        for place, axis in zip(region.region[: len(rows)], axes, strict=False)
+        for position, axis in zip(region.region[: len(rows)], axes, strict=False)
     )
 
 
@@ -111,7 +111,7 @@ def _inline_operands_of_all_rows(sch: s_tir.Schedule, rows: tuple[Size, ...]) ->
             sch.compute_inline(block)
 
 
-def _inline_cheap_steps(sch: s_tir.Schedule, output: str) -> None:
+def _inline_cheap_blocks(sch: s_tir.Schedule, output: str) -> None:
     """Compute cheap steps where they are used; costly ones only if they are used once."""
     for block in root_blocks(sch):
         step = step_of(sch, block)
@@ -134,14 +134,14 @@ def _compute_row_by_row(sch: s_tir.Schedule, output: SBlockRV, rows: tuple[Size,
             accumulated.append((block, _accumulate_in_vectors(sch, block, loops)))
         elif not is_reduction(sch, block) and loops:
             _vectorize(sch, block, loops, lanes, target)
-    if typical(item_count(rows)) > 1 and typical(item_count(rows) * longest) >= target.parallel_grain:
+    if size_hint(element_count(rows)) > 1 and size_hint(element_count(rows) * longest) >= target.parallel_grain:
         sch.parallel(row)
     for block, step in accumulated:  # last, for the other primitives refuse a block in two parts
         sch.vectorize(sch.get_loops(sch.decompose_reduction(block, step))[-1])
 
 
 def _reduce_in_lanes(sch: s_tir.Schedule, lanes: int) -> tuple[Size, set[str]]:
-    """Give reductions of rows of several whole vectors a partial result for each lane.
+    """Give reductions of rows of several full vectors a partial result for each lane.
 
     Returns:
         The length of the longest row, and the names of the new steps that compute partial results.
@@ -153,7 +153,7 @@ def _reduce_in_lanes(sch: s_tir.Schedule, lanes: int) -> tuple[Size, set[str]]:
             first = next(position for position, axis in enumerate(step.axes) if axis.is_reduced)
             column = _joined(sch, sch.get_loops(block)[first:])
             length = trip_count(sch, column)
-            longest = max(longest, typical(item_count([axis.size for axis in step.reduced])))
+            longest = max(longest, size_hint(element_count([axis.size for axis in step.reduced])))
             if length % lanes == 0 and may_exceed(length, lanes):
                 register_reducer(sch.get(block))
                 vectors = _vectors_at_once(length, lanes)
@@ -167,8 +167,8 @@ def _reduce_in_lanes(sch: s_tir.Schedule, lanes: int) -> tuple[Size, set[str]]:
 
 def _vectors_at_once(length: Size, lanes: int) -> int:
     """How many partial results of a long row to have side by side, so that few wait for the one before."""
-    fitting = (count for count in _MOST_AT_ONCE if length % (count * lanes) == 0)
-    return next((count for count in fitting if typical(length) >= _LEAST_ROUNDS * count * lanes), 1)
+    fitting = (count for count in _MAX_AT_ONCE if length % (count * lanes) == 0)
+    return next((count for count in fitting if size_hint(length) >= _MIN_ITERATIONS * count * lanes), 1)
 
 
 def _joined(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> LoopRV:
@@ -200,14 +200,14 @@ def _vectorize(sch: s_tir.Schedule, block: SBlockRV, loops: Sequence[LoopRV], la
         in_vectors(sch, column, lanes, value, target)
 
 
-def _is_element_wise(step: Step) -> bool:
+def _is_element_wise(step: ScheduleBlock) -> bool:
     """Whether a step writes each element in its place."""
     if len(step.writes) != 1 or len(step.writes[0].region) != len(step.axes):
         return False
     return all(map(_goes_along, step.writes[0].region, step.axes))
 
 
-def _is_costly(step: Step) -> bool:
+def _is_costly(step: ScheduleBlock) -> bool:
     """Whether a step calls an elementary function."""
     return step.value is not None and _has_call(step.value)
 

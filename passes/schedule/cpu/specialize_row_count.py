@@ -4,8 +4,8 @@
         many rows                  if n < 8: few rows
                                    else: many rows
 
-Few rows read the whole matrix for few operations: they need other tiles than many rows, which use each item often. With
-matrices in blocks, one row has code of its own; with others that the second cache does not hold, up to seven rows.
+Few rows read the whole matrix for few operations: they need other tiles than many rows, which use each element often.
+With matrices in blocks, one row has code of its own; with others that the second cache does not hold, up to seven rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nnefc.ir.attributes import DYNAMIC_DIMENSIONS, FOR_FEW_ROWS
 from nnefc.ir.element_types import bits_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu.tile_sizes import FEW_ROWS
-from nnefc.passes.schedule.schedules import open_sizes_of
+from nnefc.passes.schedule.schedules import dynamic_sizes_of
 from nnefc.passes.tir.common.expressions import int64, variables_of
 from nnefc.passes.tir.common.lower_kernel import Kernel
 from nnefc.symbolic.dims import Size, bounds, dimension, expression, is_known, substituted
@@ -32,7 +32,7 @@ __all__ = ["has_few_rows", "is_of_one_row", "of_few_rows", "sizes_of_one_row", "
 
 
 def sizes_of_one_row(kernel: KernelAnalysis) -> dict[tirx.Var, int]:
-    """The open sizes with which such a product has one row; none for other kernels."""
+    """The dynamic sizes with which such a product has one row; none for other kernels."""
     if len(kernel.reductions) != 1:
         return {}
     (step,) = kernel.reductions
@@ -47,7 +47,7 @@ def sizes_of_one_row(kernel: KernelAnalysis) -> dict[tirx.Var, int]:
 
 def with_sizes(kernel: KernelAnalysis, sizes: Mapping[tirx.Var, int]) -> KernelAnalysis:
     """The kernel for these sizes."""
-    func, left = kernel.func, [var for var in open_sizes_of(kernel.func) if var not in sizes]
+    func, left = kernel.func, [var for var in dynamic_sizes_of(kernel.func) if var not in sizes]
     whole = tirx.PrimFunc([*func.params, *sizes], func.body, func.ret_type, func.attrs)
     known = whole.specialize({var: int64(size) for var, size in sizes.items()})
     return KernelAnalysis(known.with_attr(DYNAMIC_DIMENSIONS, left) if left else known.without_attr(DYNAMIC_DIMENSIONS))
@@ -71,7 +71,7 @@ def of_few_rows(kernel: KernelAnalysis, target: Target) -> tuple[KernelAnalysis,
 
 
 def is_of_one_row(sizes: Mapping[tirx.Var, int]) -> tirx.Expr:
-    """Whether open sizes are these."""
+    """Whether dynamic sizes are these."""
     return tirx.all(*(var == int64(size) for var, size in sizes.items()))
 
 

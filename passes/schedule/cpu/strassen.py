@@ -1,4 +1,4 @@
-"""Strassen's algorithm: the seven tiles for one place of each submatrix at a time.
+"""Strassen's algorithm: the seven tiles for one position of each submatrix at a time.
 
     for a tile's columns, its rows, in parallel:
         for p in 7: tiles[p] = a tile of the product p               # in registers, then in the first cache
@@ -55,28 +55,28 @@ class StrassenProductsRule:
         sch.vectorize(lane)
         for loop in (column_inner, lower, right):
             sch.unroll(loop)
-        place = sch.fuse(column, row)
+        position = sch.fuse(column, row)
 
-        sch.compute_at(tiles, place)
+        sch.compute_at(tiles, position)
         *_, product, row, column = sch.get_loops(tiles)
         vectors, lane = sch.split(column, [None, lanes])
         sch.vectorize(lane)
         sch.unroll(row)
         sch.unroll(vectors)
-        sch.parallel(place)
+        sch.parallel(position)
         part = _sums_in_registers(sch, products, product, lanes)
         if parts is not None:
             _sums_in_registers(sch, parts, part, lanes)
-            keep_totals_aligned(sch, place, target)
+            keep_totals_aligned(sch, position, target)
 
 
-def _sums_in_registers(sch: s_tir.Schedule, block: SBlockRV, place: LoopRV, lanes: int) -> LoopRV:
-    """Compute a tile of sums inside `place`, its reduced loops outermost.
+def _sums_in_registers(sch: s_tir.Schedule, block: SBlockRV, position: LoopRV, lanes: int) -> LoopRV:
+    """Compute a tile of sums inside `position`, its reduced loops outermost.
 
     Returns:
         The outermost reduced loop.
     """
-    sch.compute_at(block, place, preserve_unit_loops=True)
+    sch.compute_at(block, position, preserve_unit_loops=True)
     axes = step_of(sch, block).axes
     loops = list(zip(sch.get_loops(block)[-len(axes) :], axes, strict=True))
     reduced = [loop for loop, axis in loops if axis.is_reduced]
@@ -95,7 +95,7 @@ def _sums_in_registers(sch: s_tir.Schedule, block: SBlockRV, place: LoopRV, lane
 
 
 class StrassenSumsRule:
-    """An element-wise computation that has seven formulas, one for each place along an axis before the last two."""
+    """An element-wise computation that has seven formulas, one for each position along an axis before the last two."""
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         if len(kernel.steps) != 1 or len(kernel.steps[0].trip_counts) < 4:

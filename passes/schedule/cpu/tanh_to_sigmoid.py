@@ -1,4 +1,4 @@
-"""Sigmoids in the place of `1 + tanh`, which take two thirds of the instructions and lose no digits to the sum.
+"""Sigmoids instead of `1 + tanh`, which take two thirds of the instructions and lose no digits to the sum.
 
     0.5 * x * (1 + tanh(0.8 * x))      →      x * sigmoid(1.6 * x)           for 1 + tanh(u) = 2 sigmoid(2u)
     x * (1 + tanh(u))                  →      2 * (x * sigmoid(2 * u))
@@ -14,13 +14,13 @@ from tvm.ir.expr import Call
 
 from nnefc.passes.tir.common.expressions import is_number
 
-__all__ = ["beside_one", "with_tanh_sigmoids"]
+__all__ = ["beside_one", "rewrite_tanh_as_sigmoid"]
 
-_MOST = 1e38
+_MAX = 1e38
 """Of numbers that are doubled: a third of the largest float32."""
 
 
-def with_tanh_sigmoids(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def rewrite_tanh_as_sigmoid(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel that computes such sums so."""
 
     def change(expr: tirx.Add | tirx.Mul) -> tirx.Expr:
@@ -73,7 +73,7 @@ def _is_twice_a_sigmoid(expr: tirx.Expr) -> bool:
 def _doubled(expr: tirx.Expr) -> tirx.Expr | None:
     """Twice a product with a number, by another number; None where there is none in it."""
     if isinstance(expr, tirx.FloatImm):
-        return tirx.const(2 * expr.value, "float32") if abs(expr.value) <= _MOST else None
+        return tirx.const(2 * expr.value, "float32") if abs(expr.value) <= _MAX else None
     if not isinstance(expr, tirx.Mul):
         return None
     for one, other in ((expr.a, expr.b), (expr.b, expr.a)):

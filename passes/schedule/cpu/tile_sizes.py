@@ -1,6 +1,6 @@
 """How large tiles of registers are: of extents that are known, and of those that are known at run time.
 
-A tile of an open extent is followed by smaller ones for what is left, so that both 8 and 33 rows are computed without
+A tile of a dynamic extent is followed by smaller ones for what is left, so that both 8 and 33 rows are computed without
 many that nobody needs.
 """
 
@@ -18,24 +18,24 @@ from nnefc.passes.tir.cpu.microkernels import aarch64_smull as pair_code
 from nnefc.passes.tir.cpu.microkernels import arm32_smlad as arm32_code
 from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import Product, is_long, product_of
 from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Code, Step
-from nnefc.symbolic.dims import Size, bounds, typical
+from nnefc.symbolic.dims import Size, bounds, size_hint
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = [
     "FEW_ROWS",
     "USUAL_EXTENTS",
-    "USUAL_PICTURES",
+    "USUAL_IMAGES",
     "Spread",
     "Tile",
+    "choose_dynamic_tile",
     "choose_few_rows",
-    "choose_open_tile",
     "choose_tile",
     "choose_uneven_tile",
+    "full_blocks",
     "loaded_together",
-    "whole_blocks",
 ]
 
-_MOST_ROWS = 32
+_MAX_ROWS = 32
 _CODE = 0.0015  # of the time: what a register of a smaller tile must be worth, for its code takes time to compile
 _APART = 1 << 16  # vectors, from one block to the next
 _TERMS = 8  # of each sum in a round
@@ -44,14 +44,14 @@ _SECOND_TILE = 0.02  # of the time: what a tile of another size must save, for i
 _USUAL = 4  # how much more multiples of 8 count than others, for which tiles are chosen too,
 _HALVED = 8  # and 7, 14, 28, …
 USUAL_EXTENTS = range(1, 129)
-"""Open extents that tiles are chosen for: in larger ones, what is left is little."""
+"""Dynamic extents that tiles are chosen for: in larger ones, what is left is little."""
 
 FEW_ROWS = range(1, 8)
 """Those of kernels for few rows."""
 
 
-USUAL_PICTURES = range(16, 257)
-"""The same of the pixels of pictures: hardly any has fewer than 4 × 4."""
+USUAL_IMAGES = range(16, 257)
+"""The same of the pixels of images: hardly any has fewer than 4 × 4."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class Tile:
         # one for a product on its way to the sum, if that is not among those that are not kept
         registers = target.vectors.registers - (0 if target.vectors.fused or target.vectors.kept_registers else 1)
         # Each column is read along a line of its own, and these often fall into the same few places of the cache.
-        most_columns = max(2, target.costs.l1_ways - 2)
-        return self._registers(target, spread) <= registers and self.columns <= most_columns
+        max_columns = max(2, target.costs.l1_ways - 2)
+        return self._registers(target, spread) <= registers and self.columns <= max_columns
 
     def _registers(self, target: Target, spread: float) -> int:
         """That the sums take, and what is loaded for them."""
@@ -121,7 +121,7 @@ def choose_tile(
     return max((tile for tile in candidates if tile.fits(target, steps, spread)), key=rank)
 
 
-def whole_blocks(columns: int, target: Target) -> int:
+def full_blocks(columns: int, target: Target) -> int:
     """How many of `columns` vectors tiles are chosen for, whose sides divide that.
 
     Blocks of what levels of a library share may be several vectors of a level: 2, 4 or 8. The edge of a tile that has
@@ -156,15 +156,15 @@ def choose_uneven_tile(
         return found + (tile.outer_rows - 1) / products
 
     def rank(choice: tuple[Tile, int]) -> tuple[float, int]:
-        tile, rest = choice
-        whole = extent - rest
-        found = whole * cost(tile) + (rest * cost(Tile(1, rest, tile.columns)) if rest else 0)
-        return found / extent + _SECOND_TILE * (rest > 0), -tile.rows
+        tile, tail = choice
+        whole = extent - tail
+        found = whole * cost(tile) + (tail * cost(Tile(1, tail, tile.columns)) if tail else 0)
+        return found / extent + _SECOND_TILE * (tail > 0), -tile.rows
 
     found = [(Tile(a, b, c), 0) for a, b, c in product(*map(_divisors, (outer_extent, extent, columns)))]
     found += [
         (Tile(1, rows, count), extent % rows)
-        for rows, count in product(range(2, min(extent, _MOST_ROWS)), _divisors(columns))
+        for rows, count in product(range(2, min(extent, _MAX_ROWS)), _divisors(columns))
         if extent % rows and not target.small
     ]
     return min((choice for choice in found if math.isfinite(cost(choice[0]))), key=rank)
@@ -219,7 +219,7 @@ def _code_of(product: Product, steps: tuple[Step, ...], right_step: int, target:
 
 def _divisors(extent: int) -> list[int]:
     """Those of a size that a tile may have; 1 of an open one that is typically 0."""
-    return [d for d in range(1, max(1, min(typical(extent), _MOST_ROWS)) + 1) if extent % d == 0]
+    return [d for d in range(1, max(1, min(size_hint(extent), _MAX_ROWS)) + 1) if extent % d == 0]
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ class Spread:
         )
 
 
-def choose_open_tile(
+def choose_dynamic_tile(
     extent: Size,
     columns: int,
     terms: int,
@@ -252,7 +252,7 @@ def choose_open_tile(
     usual: range = USUAL_EXTENTS,
     spread: Spread | None = None,
 ) -> tuple[Tile, tuple[int, ...]]:
-    """The best tile of one row of an open extent, and the rows of the smaller tiles for what is left of it.
+    """The best tile of one row of a dynamic extent, and the rows of the smaller tiles for what is left of it.
 
     Args:
         columns: vectors of B.
@@ -262,9 +262,11 @@ def choose_open_tile(
         spread: where operands are brought in form before, how.
     """
     step = next(d for d in (32, 16, 8, 4, 2, 1) if extent % d == 0)
-    least, most = (min(max(bound, usual.start), usual.stop - 1) for bound in bounds(extent))
-    first = -(-least // step) * step
-    return _best_for(range(first, max(most, first) + 1, step), tuple(_divisors(columns)), terms, target, steps, spread)
+    minimum, maximum = (min(max(bound, usual.start), usual.stop - 1) for bound in bounds(extent))
+    first = -(-minimum // step) * step
+    return _best_for(
+        range(first, max(maximum, first) + 1, step), tuple(_divisors(columns)), terms, target, steps, spread
+    )
 
 
 def choose_few_rows(columns: int, target: Target, spread: Spread | None = None) -> tuple[Tile, tuple[int, ...]]:
@@ -309,7 +311,7 @@ def _is_halved_image(extent: int) -> bool:
 def _candidates(
     columns: tuple[int, ...], target: Target, steps: int, spread: Spread | None
 ) -> list[tuple[Tile, tuple[int, ...]]]:
-    tiles = [Tile(1, rows, count) for rows, count in product(range(1, _MOST_ROWS + 1), columns)]
+    tiles = [Tile(1, rows, count) for rows, count in product(range(1, _MAX_ROWS + 1), columns)]
     return [(tile, sizes) for tile in tiles if _fits(tile, target, steps, spread) for sizes in _smaller_than(tile.rows)]
 
 
@@ -356,14 +358,14 @@ def _numbers(
 ) -> list[np.ndarray]:
     """How many tiles of its first size each candidate computes each extent in, how many of its second, and so on."""
     candidates = _candidates(columns, target, steps, spread)
-    most = max(len(smaller) for _, smaller in candidates)
-    sizes = [(tile.rows, *smaller, *[0] * (most + 1 - len(smaller))) for tile, smaller in candidates]
+    maximum = max(len(smaller) for _, smaller in candidates)
+    sizes = [(tile.rows, *smaller, *[0] * (maximum + 1 - len(smaller))) for tile, smaller in candidates]
     rows, count = np.array(sizes)[:, :, None], np.array(extents)
     left = count % rows[:, 0]
     again = (left > rows[:, 1]) & (count >= rows[:, 0])  # the last tile begins earlier
     numbers = [count // rows[:, 0] + again]
     left = np.where(again, 0, left)
-    for n in range(1, most + 1):
+    for n in range(1, maximum + 1):
         size = np.maximum(rows[:, n], 1)
         number = np.where(count >= rows[:, n], -(-np.maximum(left - rows[:, n + 1], 0) // size), 0)
         numbers.append(number)

@@ -1,18 +1,18 @@
-"""Transforms of small tiles, as Winograd's: which formula an element has depends on its place in its tile.
+"""Transforms of small tiles, as Winograd's: which formula an element has depends on its position in its tile.
 
     for the tiles in parallel:
         columns = each column of the tile, transformed        # in registers
-        unrolled over the tile: out[place, :] = the formula of `place`, of `columns`
+        unrolled over the tile: out[place, :] = the formula of `position`, of `columns`
 
-Unrolled, each place knows its formula, and nothing of the choice is left.
+Unrolled, each position knows its formula, and nothing of the choice is left.
 """
 
 from __future__ import annotations
 
 from tvm import s_tir
 
-from nnefc.passes.schedule.analysis import KernelAnalysis, Step
-from nnefc.passes.schedule.full_tiles import in_whole_tiles
+from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
+from nnefc.passes.schedule.full_tiles import in_full_tiles
 from nnefc.passes.schedule.schedules import epilogue_into_one_block
 from nnefc.symbolic.dims import is_known
 from nnefc.targets.machine.cpu.target import Target
@@ -21,7 +21,7 @@ __all__ = ["TileTransformRule"]
 
 
 class TileTransformRule:
-    """An element-wise computation that has a formula for each place of a tile along two or more of its axes."""
+    """An element-wise computation that has a formula for each position of a tile along two or more of its axes."""
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         choosing = [step for step in kernel.steps if len(step.periods) > 1]
@@ -31,7 +31,7 @@ class TileTransformRule:
         lanes = target.lanes(step.dtype)
         return None if step.trip_counts[-1] % lanes else self._schedule(kernel.schedule(), step, lanes)
 
-    def _schedule(self, sch: s_tir.Schedule, step: Step, lanes: int) -> s_tir.Schedule | None:
+    def _schedule(self, sch: s_tir.Schedule, step: ScheduleBlock, lanes: int) -> s_tir.Schedule | None:
         block = sch.get_sblock(step.name)
         columns = sch.get_producers(block)
         last = epilogue_into_one_block(sch, block)
@@ -42,7 +42,7 @@ class TileTransformRule:
         for axis, period in step.periods.items():
             if not is_known(step.sizes[axis]):
                 names = [str(sch.get(made).name_hint) for made in (last, *columns)]
-                tiled = in_whole_tiles(sch, names[0], axis, period)
+                tiled = in_full_tiles(sch, names[0], axis, period)
                 if tiled is None:
                     return None
                 sch, (last, *columns) = tiled, map(tiled.get_sblock, names)

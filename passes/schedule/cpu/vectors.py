@@ -1,4 +1,4 @@
-"""Loops over items in vectors, several in a round where each round makes vectors of the numbers in it anew.
+"""Loops over elements in vectors, several in a round where each iteration makes vectors of the numbers in it again.
 
 for i in 208: y[i] = exp(x[i])      →      for o in 13: for v in unrolled(4): y[o, v, :] = exp(x[o, v, :])
 """
@@ -20,10 +20,10 @@ _AT_ONCE = 4
 
 
 def in_vectors(sch: s_tir.Schedule, loop: LoopRV, lanes: int, value: tirx.Expr | None, target: Target) -> LoopRV:
-    """Split a loop over a multiple of `lanes` items into vectors, and return the loop over them.
+    """Split a loop over a multiple of `lanes` elements into vectors, and return the loop over them.
 
     Args:
-        value: of an item; None where that is none.
+        value: of an element; None where that is none.
     """
     count = 1
     if target.quirks.rebuilds_constants and value is not None and any(map(_takes_numbers, inside(value))):

@@ -17,10 +17,10 @@ from tvm.ir.expr import TensorRegion
 
 from nnefc.ir.attributes import COMPUTED_OPERANDS, FP16_ACCUMULATORS, FULL_BLOCKS, SHARED_WORDS
 from nnefc.ir.element_types import bits_of
-from nnefc.passes.compute.dot.dot_instructions import HALF_PART
-from nnefc.passes.schedule.analysis import KernelAnalysis, Step
+from nnefc.passes.compute.dot.dot_instructions import FLOAT16_PART
+from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock
 from nnefc.passes.schedule.cpu.fp16_accumulators import type_of_sums
-from nnefc.passes.schedule.full_tiles import in_whole_tiles
+from nnefc.passes.schedule.full_tiles import in_full_tiles
 from nnefc.passes.schedule.schedules import (
     covers_result,
     epilogue_into_one_block,
@@ -31,8 +31,8 @@ from nnefc.passes.schedule.schedules import (
 )
 from nnefc.passes.tir.common.expressions import is_number
 from nnefc.passes.tir.common.shapes import Size
-from nnefc.passes.tir.cpu.permute_lanes import is_turned
-from nnefc.symbolic.dims import is_known, item_count
+from nnefc.passes.tir.cpu.permute_lanes import is_permuted
+from nnefc.symbolic.dims import element_count, is_known
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["WindowsRule"]
@@ -49,16 +49,16 @@ _RESULTS_AT_ONCE = 7
 """Neighbouring results, which share the filter and most of their windows. As many as keep multiply-adds going that take
 four cycles, two of which begin in each; and a divisor of the widths that images have after halving: 7, 14, 28, …"""
 
-_LEAST_AT_ONCE = 2
+_MIN_AT_ONCE = 2
 """Results that are worth narrower vectors, for what they share is loaded once."""
 
 _FEWER_AT_ONCE = (3, 1)
-"""Of a row of open length, what is left behind the last whole seven: few loops more, for their code takes time to
+"""Of a row of dynamic length, what is left behind the last whole seven: few loops more, for their code takes time to
 compile."""
 
 
 class WindowsRule:
-    """One reduction whose last spatial axis is the last axis of all that it reads and writes, in whole vectors."""
+    """One reduction whose last spatial axis is the last axis of all that it reads and writes, in full vectors."""
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         if len(kernel.reductions) != 1:
@@ -86,21 +86,21 @@ class WindowsRule:
         return self._schedule(kernel.schedule(), step, lanes, at_once, turned)
 
     def _schedule(
-        self, sch: s_tir.Schedule, step: Step, lanes: int, most_at_once: int, turned: bool
+        self, sch: s_tir.Schedule, step: ScheduleBlock, lanes: int, max_at_once: int, turned: bool
     ) -> s_tir.Schedule | None:
         block, count = sch.get_sblock(step.name), len(step.spatial)
         epilogue = epilogue_into_one_block(sch, block)
         if epilogue is None:
             epilogue = sch.cache_write(block, 0, "global")
         if not is_known(step.spatial[-2].size):
-            tiled = in_whole_tiles(sch, step.name, count - 2, _RESULTS_AT_ONCE, _FEWER_AT_ONCE)
+            tiled = in_full_tiles(sch, step.name, count - 2, _RESULTS_AT_ONCE, _FEWER_AT_ONCE)
             if tiled is not None:
                 names = [str(sch.get(part).name_hint) for part in (block, epilogue)]
                 sch, (block, epilogue) = tiled, map(tiled.get_sblock, names)
         loops = sch.get_loops(block)
         outer, channel, window = loops[: count - 1], loops[count - 1], loops[count:]
         channel, lane = sch.split(channel, [None, lanes])
-        at_once = _at_once(trip_count(sch, outer[-1]), int(step.node.annotations.get(SHARED_WORDS, 1)), most_at_once)
+        at_once = _at_once(trip_count(sch, outer[-1]), int(step.node.annotations.get(SHARED_WORDS, 1)), max_at_once)
         outer[-1], results = sch.split(outer[-1], [None, at_once])
         sch.reorder(*outer, channel, *window, results, lane)
         sch.reverse_compute_at(epilogue, channel)
@@ -109,7 +109,7 @@ class WindowsRule:
         sch.parallel(fused(sch, outer[:-1] or outer))
         sch.vectorize(lane)
         sch.unroll(results)
-        window_size = item_count([axis.size for axis in step.reduced])
+        window_size = element_count([axis.size for axis in step.reduced])
         if is_known(window_size) and window_size <= _LARGEST_UNROLLED:
             for loop in window:
                 sch.unroll(loop)
@@ -119,7 +119,7 @@ class WindowsRule:
             short = trip_count(sch, *window[-2:]) <= _LARGEST_TURNED
             for loop in window[-2:] if short else window[-2:-1]:
                 sch.unroll(loop)
-        if type_of_sums(step) != step.dtype and is_known(window_size) and window_size <= HALF_PART:
+        if type_of_sums(step) != step.dtype and is_known(window_size) and window_size <= FLOAT16_PART:
             sch.annotate(block, FP16_ACCUMULATORS, True)
         start = sch.decompose_reduction(block, window[0])
         for part in (start, epilogue):
@@ -130,35 +130,35 @@ class WindowsRule:
         return sch
 
 
-def _is_turned(step: Step, lane: tirx.Var) -> bool:
+def _is_turned(step: ScheduleBlock, lane: tirx.Var) -> bool:
     """Whether one tensor is read by turns, the channels of a group after each other, and all others by the lane."""
-    places = [load.indices[-1] for load in step.loads if not load.source.same_as(step.result)]
-    turns = [place for place in places if is_turned(place) and place.a.same_as(lane)]
-    return len(turns) == 1 and sum(place.same_as(lane) for place in places) == len(places) - 1
+    positions = [load.indices[-1] for load in step.loads if not load.source.same_as(step.result)]
+    turns = [position for position in positions if is_permuted(position) and position.a.same_as(lane)]
+    return len(turns) == 1 and sum(position.same_as(lane) for position in positions) == len(positions) - 1
 
 
-def _in_groups(step: Step, lanes: int, room: int, target: Target) -> tuple[int, int]:
-    """Lanes of a vector, and results at once, such that registers hold a vector for each place of the window too."""
-    places = item_count([axis.size for axis in step.reduced])
-    if not is_known(places) or places > _LARGEST_UNROLLED or FULL_BLOCKS in step.node.annotations:
+def _in_groups(step: ScheduleBlock, lanes: int, room: int, target: Target) -> tuple[int, int]:
+    """Lanes of a vector, and results at once, such that registers hold a vector for each position of the window too."""
+    positions = element_count([axis.size for axis in step.reduced])
+    if not is_known(positions) or positions > _LARGEST_UNROLLED or FULL_BLOCKS in step.node.annotations:
         return lanes, room
     width = lanes * bits_of(type_of_sums(step)) // 8
     for part in (1, 2, 4, 8):
         registers = target.for_vectors(width // part).vectors.registers
-        left = registers - places - 2
-        if lanes % part == 0 and left >= _LEAST_AT_ONCE:
+        left = registers - positions - 2
+        if lanes % part == 0 and left >= _MIN_AT_ONCE:
             return lanes // part, left
     return lanes, room
 
 
-def _at_once(count: Size, sharing: int, most: int) -> int:
+def _at_once(count: Size, sharing: int, maximum: int) -> int:
     """Neighbouring results that are computed together: whole groups of those that share what they read."""
     if isinstance(count, int) and count % sharing:
         return count
-    return sharing * largest_divisor(count // sharing if sharing > 1 else count, most)
+    return sharing * largest_divisor(count // sharing if sharing > 1 else count, maximum)
 
 
 def _ends_with(region: TensorRegion, var: tirx.Var) -> bool:
     """Whether the last index of a tensor is this variable."""
-    places: list[tvm.ir.Range] = list(region.region)
-    return bool(places) and places[-1].min.same_as(var) and is_number(places[-1].extent, 1)
+    positions: list[tvm.ir.Range] = list(region.region)
+    return bool(positions) and positions[-1].min.same_as(var) and is_number(positions[-1].extent, 1)

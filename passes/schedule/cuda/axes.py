@@ -1,4 +1,4 @@
-"""Some axes of a computation as one index, as which a thread knows its place among them."""
+"""Some axes of a computation as one index, as which a thread knows its position among them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from nnefc.passes.tir.common.expressions import linear_steps, loads_of, number, substituted, variables_of
+from nnefc.passes.tir.common.expressions import linear_strides, loads_of, number, substituted, variables_of
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.symbolic.dims import may_exceed
 
@@ -36,7 +36,7 @@ class Axes:
         Divisions take time. Of y and x (3 values), the fused index being p:
 
             of = A[5 y + x]      y = p // 3, x = p % 3
-            of = A[3 y + x]      y = 0, x = p                # the same place, and no division: one run of axes
+            of = A[3 y + x]      y = 0, x = p                # the same position, and no division: one run of axes
         """
         values: dict[tirx.Var, tirx.Expr] = {}
         inner: Size = 1
@@ -67,7 +67,7 @@ class Axes:
         """Whether the last value of an axis is followed in memory by the first one after the next step of the axis
         before it.
         """
-        steps = linear_steps(offset, self.variables[position - 1 : position + 1])
+        steps = linear_strides(offset, self.variables[position - 1 : position + 1])
         return steps is not None and steps[0] == steps[1] * self.sizes[position]
 
 

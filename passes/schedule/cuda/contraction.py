@@ -21,7 +21,7 @@ from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.contraction_analysis import Product, product_of
 from nnefc.passes.schedule.cuda.nest import load, sequence, store
 from nnefc.passes.schedule.cuda.operand_tile import tile_of
-from nnefc.passes.schedule.cuda.tiled_launch import ITEMS, Side, TiledLaunch, tiled
+from nnefc.passes.schedule.cuda.tiled_launch import ELEMENTS, Side, TiledLaunch, tiled
 from nnefc.passes.schedule.cuda.tiling import Tile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
 from nnefc.passes.tir.common.expressions import number
@@ -37,7 +37,7 @@ class ContractionRule:
 
     def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
         product = product_of(kernel, target)
-        if product is None or product.accumulator not in ITEMS or not product.columns.variables:
+        if product is None or product.accumulator not in ELEMENTS or not product.columns.variables:
             return None
         sizes = (product.batch.size, product.rows.size, product.columns.size, product.depth.size)
         tiling = choose_tiling(*sizes, target.gpu)
@@ -66,15 +66,15 @@ class _Launch(TiledLaunch):
     def multiply(self, thread: tirx.Expr, half: tirx.Expr) -> tirx.Stmt:
         """The sums of a tile of the depth, from one half of the shared memory."""
         nest, tile = self._nest, self._tile
-        places = self._tile.place(thread)
+        positions = self._tile.position(thread)
         sizes = (tile.thread_rows, tile.thread_columns)
 
         def depth(index: tirx.Expr) -> tirx.Stmt:
             parts = []
-            for side, part, place, size, distance in zip(
-                self._sides, self._fragments, places, sizes, (tile.row_distance, tile.column_distance), strict=True
+            for side, part, position, size, distance in zip(
+                self._sides, self._fragments, positions, sizes, (tile.row_distance, tile.column_distance), strict=True
             ):
-                parts.append(self._read(side, part, half, index, place, size, distance))
+                parts.append(self._read(side, part, half, index, position, size, distance))
             left, right = self._fragments
 
             def add(row: tirx.Expr, column: tirx.Expr) -> tirx.Stmt:
@@ -94,13 +94,13 @@ class _Launch(TiledLaunch):
         part: tirx.Var,
         half: tirx.Expr,
         depth: tirx.Expr,
-        place: tirx.Expr,
+        position: tirx.Expr,
         size: int,
         distance: int,
     ) -> tirx.Stmt:
         """One depth of the thread's rows or columns, group by group."""
         nest = self._nest
-        base = side.base(half) + depth * number(side.tile.stride) + place
+        base = side.base(half) + depth * number(side.tile.stride) + position
 
         def group(index: tirx.Expr) -> tirx.Stmt:
             def lane(of: tirx.Expr) -> tirx.Stmt:
@@ -121,7 +121,7 @@ class _Launch(TiledLaunch):
     ) -> tirx.Stmt:
         """The thread's sums to where they belong."""
         nest, tile, product = self._nest, self._tile, self._product
-        row_place, column_place = tile.place(thread)
+        row_place, column_place = tile.position(thread)
 
         def group(row_group: tirx.Expr, row: tirx.Expr, column_group: tirx.Expr) -> tirx.Stmt:
             own_row = row_group * number(_GROUP) + row

@@ -15,13 +15,13 @@ from functools import lru_cache
 from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 
-from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of, steps_of
+from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, ScheduleBlock, step_of, steps_of
 from nnefc.passes.schedule.cuda.axes import Axes
 from nnefc.passes.schedule.cuda.nest import Nest, buffer
 from nnefc.passes.schedule.schedules import SBlockRV, epilogue_into_one_block, scalars_of, schedule_of
 from nnefc.passes.tir.common.expressions import flat_offset, inside, is_number, number, substituted, variables_of
 from nnefc.passes.tir.common.shapes import Size, elements_of, size_of, sizes_of
-from nnefc.passes.tir.cuda.narrow_indices import MOST_ELEMENTS, with_narrow_indices
+from nnefc.passes.tir.cuda.narrow_indices import MAX_ELEMENTS, narrow_index_types
 from nnefc.symbolic.dims import is_known
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
 from nnefc.targets.machine.cuda.target import CudaTarget
@@ -52,7 +52,7 @@ class Operand:
     def having(self, nest: Nest, values: Mapping[tirx.Var, tirx.Expr], depth: tirx.Expr) -> tirx.Expr:
         """The element for values of all axes but those summed over."""
         all_values = {**values, **self.depth.at(depth, self.value)}
-        return nest.simplify(with_simple_indices(substituted(self.value, all_values), nest))
+        return nest.simplify(simplify_indices(substituted(self.value, all_values), nest))
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Product:
     right: tirx.Expr
     dtype: str
     output: tirx.Var
-    place: tirx.Expr
+    position: tirx.Expr
     value: tirx.Expr
     total: tirx.Var
     aligned: bool
@@ -110,13 +110,13 @@ class Product:
 
         cast = total if str(self.dtype) == self.accumulator else tirx.Cast(self.dtype, total)
         # The place is an offset itself, and stands as one beside those that the value loads from.
-        place = nest.simplify(substituted(self.place, values(tirx.BufferLoad(self.output, [self.place]))))
+        position = nest.simplify(substituted(self.position, values(tirx.BufferLoad(self.output, [self.position]))))
         value = substituted(self.value, {**values(self.value), self.total: cast})
-        return place, with_simple_indices(value, nest)
+        return position, simplify_indices(value, nest)
 
 
-def with_simple_indices(expr: tirx.Expr, nest: Nest) -> tirx.Expr:
-    """The expression with the places that it loads from simplified."""
+def simplify_indices(expr: tirx.Expr, nest: Nest) -> tirx.Expr:
+    """The expression with the positions that it loads from simplified."""
     return substituted(expr, {}, lambda source, at: tirx.BufferLoad(source, [nest.simplify(index) for index in at]))
 
 
@@ -132,7 +132,7 @@ def product_of(kernel: KernelAnalysis, target: CudaTarget) -> Product | None:
         return None
     if len(kernel.reductions) != 1:
         return None
-    narrow = with_narrow_indices(kernel.func, scalars_of(kernel.func))
+    narrow = narrow_index_types(kernel.func, scalars_of(kernel.func))
     sch = schedule_of(narrow)
     block = sch.get_sblock(kernel.reductions[0].name)
     _inline_producers(sch, block)
@@ -147,7 +147,7 @@ def product_of(kernel: KernelAnalysis, target: CudaTarget) -> Product | None:
 def _is_too_large(tensor: tirx.Var) -> bool:
     """Whether indices of 32 bits are too narrow; of a size that is open, the library sees to that."""
     elements = elements_of(tensor)
-    return is_known(elements) and elements >= MOST_ELEMENTS
+    return is_known(elements) and elements >= MAX_ELEMENTS
 
 
 def _inline_producers(sch: s_tir.Schedule, block: SBlockRV) -> None:
@@ -157,7 +157,7 @@ def _inline_producers(sch: s_tir.Schedule, block: SBlockRV) -> None:
             sch.compute_inline(producer)
 
 
-def _product(func: tirx.PrimFunc, step: Step, epilogue: Step | None, aligned: bool) -> Product | None:
+def _product(func: tirx.PrimFunc, step: ScheduleBlock, epilogue: ScheduleBlock | None, aligned: bool) -> Product | None:
     factors = _factors(step.node)
     roles = None if factors is None else _roles_of(step, *factors)
     write = None if roles is None else _write_of(step, epilogue, roles.values)
@@ -170,7 +170,7 @@ def _product(func: tirx.PrimFunc, step: Step, epilogue: Step | None, aligned: bo
         return total if source.same_as(step.result) else tirx.BufferLoad(flat[source], [flat_offset(source, at)])
 
     def operand(value: tirx.Expr) -> tirx.Expr:
-        return with_simple_indices(substituted(value, roles.values, load), roles.bounds)
+        return simplify_indices(substituted(value, roles.values, load), roles.bounds)
 
     return Product(
         func,
@@ -224,7 +224,7 @@ class _Roles:
     bounds: Nest
 
 
-def _roles_of(step: Step, left: tirx.Expr, right: tirx.Expr) -> _Roles | None:
+def _roles_of(step: ScheduleBlock, left: tirx.Expr, right: tirx.Expr) -> _Roles | None:
     """The roles of a step's axes by which of its factors they index; None if it is no product in this sense."""
     if not all(axis.is_spatial or axis.is_reduced or axis.size == 1 for axis in step.axes):
         return None
@@ -256,7 +256,7 @@ _SizedAxis = tuple[tirx.Var, Size]
 
 
 def _with_groups_as_axes(
-    step: Step, left: tirx.Expr, right: tirx.Expr
+    step: ScheduleBlock, left: tirx.Expr, right: tirx.Expr
 ) -> tuple[dict[tirx.Var, tirx.Expr], list[_SizedAxis], list[_SizedAxis]]:
     """The axes of a step that has an axis of its own for groups that one factor sees only as a whole.
 
@@ -313,23 +313,30 @@ class _Write:
     axes: Mapping[tirx.Var, tirx.Expr]
 
 
-def _write_of(step: Step, epilogue: Step | None, values: Mapping[tirx.Var, tirx.Expr]) -> _Write | None:
+def _write_of(
+    step: ScheduleBlock, epilogue: ScheduleBlock | None, values: Mapping[tirx.Var, tirx.Expr]
+) -> _Write | None:
     """What is written, and where; None if the epilogue moves elements about, or is no single expression."""
     indices = list(step.node.body.indices)
     if epilogue is None:
         return _Write(step.result, indices, None, values)
-    places = [load.indices for load in epilogue.loads if load.source.same_as(step.result)]
-    if epilogue.value is None or not places:
+    positions = [load.indices for load in epilogue.loads if load.source.same_as(step.result)]
+    if epilogue.value is None or not positions:
         return None
     sizes = {axis.var: axis.size for axis in epilogue.axes}
     axes: dict[tirx.Var, tirx.Expr] = {var: number(0) for var, size in sizes.items() if size == 1}
-    for own, index, size in zip(places[0], indices, sizes_of(step.result), strict=True):
+    for own, index, size in zip(positions[0], indices, sizes_of(step.result), strict=True):
         if size == 1:
             continue
         if not isinstance(own, tirx.Var) or own in axes or sizes.get(own) != size:
             return None
         axes[own] = substituted(index, values)
-    same = all(a.same_as(b) for place in places for a, b in zip(place, places[0], strict=True) if not is_number(a, 0))
+    same = all(
+        a.same_as(b)
+        for position in positions
+        for a, b in zip(position, positions[0], strict=True)
+        if not is_number(a, 0)
+    )
     if not same or axes.keys() != sizes.keys():
         return None
     return _Write(epilogue.result, list(epilogue.node.body.indices), epilogue.value, axes)

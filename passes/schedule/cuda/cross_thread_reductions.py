@@ -1,4 +1,4 @@
-"""Whether TVM lowers reductions whose items several threads share."""
+"""Whether TVM lowers reductions whose elements several threads share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["can_share_reductions"]
 
 
 def can_share_reductions(sch: s_tir.Schedule) -> bool:
-    """Whether TVM lowers all reductions whose items threads share; one that it leaves as it is would be a race."""
+    """Whether TVM lowers all reductions whose elements threads share; one that it leaves as it is would be a race."""
     try:
         lowered = s_tir.transform.LowerCrossThreadReduction()(sch.mod)["main"]
     except (ValueError, tvm.error.InternalError):  # it does not know how results are combined; or trips over bool
@@ -28,7 +28,9 @@ def _has_shared_reduction(stmt: tirx.Stmt, threads: set[tirx.Var]) -> bool:
             return any(_has_shared_reduction(part, threads) for part in stmt.seq)
         case s_tir.SBlockRealize():
             block = stmt.block
-            items = [v for a, v in zip(block.iter_vars, stmt.iter_values, strict=True) if a.iter_type == a.CommReduce]
-            shared = block.init is not None and not threads.isdisjoint(variables_of(items))
+            elements = [
+                v for a, v in zip(block.iter_vars, stmt.iter_values, strict=True) if a.iter_type == a.CommReduce
+            ]
+            shared = block.init is not None and not threads.isdisjoint(variables_of(elements))
             return shared or _has_shared_reduction(block.body, threads)
     return False

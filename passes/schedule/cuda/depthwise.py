@@ -21,14 +21,14 @@ from nnefc.passes.schedule.cuda.operand_tile import lies_along_depth
 from nnefc.passes.schedule.cuda.write_back import write_one
 from nnefc.passes.tir.common.expressions import number
 from nnefc.passes.tir.common.shapes import Size
-from nnefc.symbolic.dims import ceil_div, is_known, may_exceed, typical
+from nnefc.symbolic.dims import ceil_div, is_known, may_exceed, size_hint
 from nnefc.targets.machine.cuda.gpus import Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["DepthwiseRule"]
 
-_MOST_PRODUCTS = 128  # of a sum
-_MOST_UNROLLED = 49
+_MAX_PRODUCTS = 128  # of a sum
+_MAX_UNROLLED = 49
 _THREADS = 128
 _BLOCKS_OF_PROCESSOR = 4  # that keep it busy
 _TURNS = (4, 2, 1)  # results of one thread, which share the filter
@@ -41,12 +41,12 @@ class DepthwiseRule:
         product = product_of(kernel, target)
         if product is None or may_exceed(product.rows.size, 1) or not is_known(product.depth.size):
             return None
-        if product.depth.size > _MOST_PRODUCTS:
+        if product.depth.size > _MAX_PRODUCTS:
             return None
         if product.batch.size == 1 or lies_along_depth(product.operands[1]):
             return None  # a product of a vector and a matrix
         launch = (
-            _by_channel(product, target.gpu) if typical(product.columns.size) >= 4 * _THREADS else _by_result(product)
+            _by_channel(product, target.gpu) if size_hint(product.columns.size) >= 4 * _THREADS else _by_result(product)
         )
         return kernel_schedule(product.func, product.params, [launch])
 
@@ -59,7 +59,7 @@ def _by_channel(product: Product, gpu: Gpu) -> tirx.Stmt:
         return ceil_div(columns, turns * _THREADS)
 
     blocks = _BLOCKS_OF_PROCESSOR * gpu.processors
-    turns = next(t for t in _TURNS if t == 1 or typical(tiles(t) * batch) >= blocks)
+    turns = next(t for t in _TURNS if t == 1 or size_hint(tiles(t) * batch) >= blocks)
     sums = nest.buffer("sums", turns, product.accumulator, "local")
 
     def body(block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
@@ -78,8 +78,8 @@ def _by_result(product: Product) -> tirx.Stmt:
 
     def body(block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
         result = block * number(_THREADS) + thread
-        place = (tirx.floordiv(result, number(columns)), tirx.floormod(result, number(columns)))
-        stmt = _summed(nest, product, sums, 1, lambda _: place)
+        position = (tirx.floordiv(result, number(columns)), tirx.floormod(result, number(columns)))
+        stmt = _summed(nest, product, sums, 1, lambda _: position)
         known = result < number(results)
         return stmt if nest.holds(known) else tirx.IfThenElse(known, stmt, None)
 
@@ -87,7 +87,11 @@ def _by_result(product: Product) -> tirx.Stmt:
 
 
 def _summed(
-    nest: Nest, product: Product, sums: tirx.Var, turns: int, place: Callable[[tirx.Expr], tuple[tirx.Expr, tirx.Expr]]
+    nest: Nest,
+    product: Product,
+    sums: tirx.Var,
+    turns: int,
+    position: Callable[[tirx.Expr], tuple[tirx.Expr, tirx.Expr]],
 ) -> tirx.Stmt:
     """The sums of one thread, whose batch and column in each turn are `place(turn)`."""
     left, right = product.operands
@@ -95,21 +99,21 @@ def _summed(
 
     def add(depth: tirx.Expr) -> tirx.Stmt:
         def one(turn: tirx.Expr) -> tirx.Stmt:
-            batch, column = place(turn)
+            batch, column = position(turn)
             known = column < number(columns)
-            item = right.at(nest, batch, column, depth)
+            element = right.at(nest, batch, column, depth)
             if not nest.holds(known):
-                item = tirx.if_then_else(nest.simplify(known), item, tirx.const(0, dtype))
-            return store(sums, load(sums, turn) + left.at(nest, batch, number(0), depth) * item, turn)
+                element = tirx.if_then_else(nest.simplify(known), element, tirx.const(0, dtype))
+            return store(sums, load(sums, turn) + left.at(nest, batch, number(0), depth) * element, turn)
 
         return nest.unrolled(turns, one)
 
     def write(turn: tirx.Expr) -> tirx.Stmt:
-        batch, column = place(turn)
+        batch, column = position(turn)
         return write_one(nest, product, batch, number(0), column, load(sums, turn))
 
     depth = product.depth.size
-    over = nest.unrolled if depth <= _MOST_UNROLLED else nest.loop
+    over = nest.unrolled if depth <= _MAX_UNROLLED else nest.loop
     return sequence(
         nest.unrolled(turns, lambda turn: store(sums, tirx.const(0, dtype), turn)),
         over(depth, add, "depth"),

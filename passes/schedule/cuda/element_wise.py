@@ -19,13 +19,13 @@ from tvm import s_tir, tirx
 from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer, detect_linear_equation
 
-from nnefc.passes.schedule.analysis import KernelAnalysis, Step, step_of
-from nnefc.passes.schedule.cuda.inline_producers import is_simple, join_steps
+from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock, step_of
+from nnefc.passes.schedule.cuda.inline_producers import inline_producers, is_simple
 from nnefc.passes.schedule.cuda.threads import bind_flat
 from nnefc.passes.schedule.schedules import SBlockRV, root_blocks
 from nnefc.passes.tir.common.expressions import flat_offset, inside, loads_of, variables_of
 from nnefc.passes.tir.common.shapes import Size, strides_of
-from nnefc.symbolic.dims import is_known, typical
+from nnefc.symbolic.dims import is_known, size_hint
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["ElementWiseRule", "bind_elements"]
@@ -40,7 +40,7 @@ class ElementWiseRule:
         if kernel.reductions or not all(map(is_simple, kernel.steps)):
             return None
         sch = kernel.schedule()
-        join_steps(sch)
+        inline_producers(sch)
         for block in root_blocks(sch):
             bind_elements(sch, block, target)
         return sch
@@ -52,7 +52,7 @@ def bind_elements(sch: s_tir.Schedule, block: SBlockRV, target: CudaTarget) -> N
     bind_flat(sch, sch.get_loops(block) or [sch.add_unit_loop(block)], target, lanes)
 
 
-def _lanes(step: Step, target: CudaTarget) -> int:
+def _lanes(step: ScheduleBlock, target: CudaTarget) -> int:
     """Returns how many neighbouring elements one thread computes: as many as it can load and store as a vector.
 
     Vectors are shorter, rather than threads too few to keep the device busy.
@@ -65,14 +65,14 @@ def _lanes(step: Step, target: CudaTarget) -> int:
     dtypes = [step.dtype, *(str(load.source.dtype) for load in loads)]
     if "bool" in dtypes or any(isinstance(index, tirx.Ramp) for index in step.node.body.indices):
         return 1
-    most = max(1, min(min(map(target.lanes, dtypes)), 8, typical(step.rounds) // target.gpu.busy_threads))
+    maximum = max(1, min(min(map(target.lanes, dtypes)), 8, size_hint(step.rounds) // target.gpu.busy_threads))
     lanes = 1
-    while lanes * 2 <= most and _is_whole(step, loads, lanes * 2):
+    while lanes * 2 <= maximum and _is_whole(step, loads, lanes * 2):
         lanes *= 2
     return lanes
 
 
-def _is_whole(step: Step, loads: Sequence[TensorLoad], lanes: int) -> bool:
+def _is_whole(step: ScheduleBlock, loads: Sequence[TensorLoad], lanes: int) -> bool:
     """Whether vectors of `lanes` elements along the last axes are, of each tensor, a vector or one element."""
     sizes = step.sizes
     inner = next((n for n in range(1, len(sizes) + 1) if math.prod(sizes[-n:]) % lanes == 0), None)
@@ -85,9 +85,9 @@ def _is_whole(step: Step, loads: Sequence[TensorLoad], lanes: int) -> bool:
     for own in step.node.iter_vars:
         analyzer.bind(own.var, own.dom)
 
-    def steps(place: tirx.Expr) -> list[Size] | None:
-        """How far the place moves with each of the axes, if it begins at a multiple of the lanes or never moves."""
-        linear = detect_linear_equation(analyzer.simplify(place), [axis.var for axis in moving])
+    def steps(position: tirx.Expr) -> list[Size] | None:
+        """How far the position moves with each of the axes, if it begins at a multiple of the lanes or never moves."""
+        linear = detect_linear_equation(analyzer.simplify(position), [axis.var for axis in moving])
         if not linear or not all(isinstance(step, tirx.IntImm) for step in linear[:-1]):
             return None
         aligned = analyzer.modular_set(linear[-1])
@@ -96,6 +96,6 @@ def _is_whole(step: Step, loads: Sequence[TensorLoad], lanes: int) -> bool:
         return found if whole or not any(found) else None
 
     line = [stride if axis.size > 1 else 0 for stride, axis in zip(strides_of(sizes)[-inner:], moving, strict=True)]
-    places = [flat_offset(load.source, load.indices) for load in loads]
+    positions = [flat_offset(load.source, load.indices) for load in loads]
     written = flat_offset(step.result, step.node.body.indices)
-    return steps(written) == line and all(steps(place) in (line, [0] * inner) for place in places)
+    return steps(written) == line and all(steps(position) in (line, [0] * inner) for position in positions)

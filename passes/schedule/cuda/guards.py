@@ -15,13 +15,13 @@ from tvm import s_tir, tirx
 from nnefc.passes.schedule.schedules import scalars_of
 from nnefc.passes.tir.common.expressions import conjuncts, variables_of
 
-__all__ = ["with_guarded_steps"]
+__all__ = ["guard_blocks"]
 
 _Computed = dict[tirx.Var, list[tirx.Expr]]
 """The conditions under which tensors are computed, by the tensor."""
 
 
-def with_guarded_steps(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def guard_blocks(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel whose steps run only where what they read is computed, as far as their loops tell that."""
     body = _guarded(func.body, frozenset(scalars_of(func)), {})
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)

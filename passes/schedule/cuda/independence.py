@@ -12,7 +12,7 @@ radix, whose digits are the terms of the index:
     v // 3 % 4          3   0 to 3        2 at most: less than its step, so that it can be read off
     place[…]           15   0 to 3        11 at most
 
-From any place `p` one can tell `v % 3` as `p % 3` and `v // 3 % 4` as `p % 15 // 3`, and from these two, v itself.
+From any position `p` one can tell `v % 3` as `p % 3` and `v // 3 % 4` as `p % 15 // 3`, and from these two, v itself.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ def _leaves(stmt: tirx.Stmt) -> bool:
 
 @dataclass(frozen=True)
 class _Digit:
-    """A term of a place: `step` times a number from `low` to `high`; of some, `var // divisor % values` of a loop's."""
+    """A term of a position: `step` times a number from `low` to `high`; of some, `var // divisor % values` of a
+    loop's."""
 
     step: int
     low: int
@@ -131,43 +132,43 @@ class _Digit:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The least and the most that it adds to a place."""
-        least, most = sorted((self.step * self.low, self.step * self.high))
-        return least, most
+        """The least and the most that it adds to a position."""
+        minimum, maximum = sorted((self.step * self.low, self.step * self.high))
+        return minimum, maximum
 
 
 def _are_told(loops: Sequence[tirx.For], accesses: Sequence[_Access], tensor: tirx.Var) -> bool:
-    """Whether any place of a tensor that is accessed tells the iterations of `loops` in which it is."""
-    sizes = {loop.loop_var: _most(loop) for loop in loops}
-    places = [_digits(access, sizes) for access in accesses if access.buffer.same_as(tensor)]
-    of_loops = {frozenset(digit for digit in digits if digit.var is not None) for digits in places}
+    """Whether any position of a tensor that is accessed tells the iterations of `loops` in which it is."""
+    sizes = {loop.loop_var: _maximum(loop) for loop in loops}
+    positions = [_digits(access, sizes) for access in accesses if access.buffer.same_as(tensor)]
+    of_loops = {frozenset(digit for digit in digits if digit.var is not None) for digits in positions}
     if len(of_loops) != 1:
         return False  # the same iteration has another form elsewhere
     (digits,) = of_loops
-    can_be_read = all(_can_be_read(digit, places) for digit in digits)
+    can_be_read = all(_can_be_read(digit, positions) for digit in digits)
     return can_be_read and all(_tell(digits, var, size) for var, size in sizes.items())
 
 
-def _most(loop: tirx.For) -> int:
+def _maximum(loop: tirx.For) -> int:
     """The rounds of a loop; if they are open, the most that there can be: what tells these tells fewer."""
     size = size_of(loop.extent)
     return size if is_known(size) else bounds(size)[1]
 
 
-def _can_be_read(digit: _Digit, places: Iterable[Sequence[_Digit]]) -> bool:
-    """Whether a digit is `place % period // digit.step`, whatever the other digits of the places are.
+def _can_be_read(digit: _Digit, positions: Iterable[Sequence[_Digit]]) -> bool:
+    """Whether a digit is `place % period // digit.step`, whatever the other digits of the positions are.
 
     The higher ones must be multiples of the period, and the sum of the lower ones less than the digit's step.
     """
     if digit.step <= 0:
         return False
     end, period = digit.step * digit.values, 0
-    for digits in places:
+    for digits in positions:
         others = [other for other in digits if other != digit]
         higher = [other for other in others if abs(other.step) >= end]
         lower = [other.ends for other in others if abs(other.step) < end]
         period = math.gcd(period, *(other.step for other in higher))
-        if sum(least for least, _ in lower) < 0 or sum(most for _, most in lower) >= digit.step:
+        if sum(minimum for minimum, _ in lower) < 0 or sum(maximum for _, maximum in lower) >= digit.step:
             return False
     return not period or period >= end
 
@@ -183,7 +184,7 @@ def _tell(digits: Iterable[_Digit], var: tirx.Var, size: int) -> bool:
 
 
 def _digits(access: _Access, sizes: Mapping[tirx.Var, int]) -> list[_Digit]:
-    """The terms of a place as digits; those of loops in `sizes` by their variables."""
+    """The terms of a position as digits; those of loops in `sizes` by their variables."""
     analyzer = Analyzer()
     for loop in access.loops:
         analyzer.bind(loop.loop_var, tvm.ir.Range(0, loop.extent))
@@ -218,8 +219,8 @@ def _digit_of_loop(expr: tirx.Expr, step: int, sizes: Mapping[tirx.Var, int]) ->
     base, divisor = (base.a, int(base.b)) if _is_by_number(base, tirx.FloorDiv) else (base, 1)
     if base not in sizes:
         return None
-    most = -(-sizes[base] // divisor)
-    return _Digit(step, 0, min(values or most, most) - 1, base, divisor)
+    maximum = -(-sizes[base] // divisor)
+    return _Digit(step, 0, min(values or maximum, maximum) - 1, base, divisor)
 
 
 def _is_by_number(expr: tirx.Expr, kind: type[tirx.FloorDiv] | type[tirx.FloorMod]) -> bool:

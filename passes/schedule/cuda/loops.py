@@ -4,8 +4,8 @@
         for k in range(7):                    →           for k in range(7):
             out[line, place[k]] = …                           out[line, place[k]] = …
 
-Loops may be of open length. Every statement at the top is a launch of its own. Scatters keep the order of their updates
-of a place this way.
+Loops may be of dynamic length. Every statement at the top is a launch of its own. Scatters keep the order of their
+updates of a position this way.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from nnefc.passes.schedule.loop_nests import is_independent, nest_of, statements
 from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.passes.tir.common.expressions import int64
 from nnefc.passes.tir.common.shapes import Size, size_of
-from nnefc.passes.tir.common.statements import rounds_of
-from nnefc.symbolic.dims import ceil_div, typical
+from nnefc.passes.tir.common.statements import iterations_of
+from nnefc.symbolic.dims import ceil_div, size_hint
 from nnefc.targets.machine.cuda.gpus import Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
@@ -67,11 +67,11 @@ def _rounds(loops: Sequence[tirx.For]) -> Size:
 
 def _is_serial(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For], gpu: Gpu) -> bool:
     """Whether each of the threads that share a statement has much work, and these are few."""
-    rounds = rounds_of(nest[-1].body if nest else stmt)
+    rounds = iterations_of(nest[-1].body if nest else stmt)
     for loop in nest:
         if not any(loop.same_as(other) for other in shared):
-            rounds *= typical(size_of(loop.extent))
-    return rounds == math.inf or (rounds > gpu.serial_rounds and typical(_rounds(shared)) < gpu.host_threads)
+            rounds *= size_hint(size_of(loop.extent))
+    return rounds == math.inf or (rounds > gpu.serial_rounds and size_hint(_rounds(shared)) < gpu.host_threads)
 
 
 def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For], target: CudaTarget) -> tirx.Stmt:
@@ -85,8 +85,8 @@ def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For
             body = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, body)
     number = block * int64(threads) + thread
     for index, loop in enumerate(shared):
-        place = tirx.floormod(tirx.floordiv(number, int64(_rounds(shared[index + 1 :]))), loop.extent)
-        body = tirx.SeqStmt([tirx.Bind(loop.loop_var, place), body])
+        position = tirx.floormod(tirx.floordiv(number, int64(_rounds(shared[index + 1 :]))), loop.extent)
+        body = tirx.SeqStmt([tirx.Bind(loop.loop_var, position), body])
     if rounds % threads:
         body = tirx.IfThenElse(number < int64(rounds), body, None)
     for var, size, name in ((thread, threads, "threadIdx.x"), (block, ceil_div(rounds, threads), "blockIdx.x")):

@@ -29,25 +29,25 @@ from nnefc.passes.schedule.cuda.nest import (
     warp_sum,
 )
 from nnefc.passes.schedule.cuda.operand_tile import lanes_along, lies_along_depth, main_load, shares_bytes
-from nnefc.passes.schedule.cuda.tiled_launch import ITEMS
+from nnefc.passes.schedule.cuda.tiled_launch import ELEMENTS
 from nnefc.passes.schedule.cuda.tiling import fit_in_slices
 from nnefc.passes.schedule.cuda.write_back import add_slices, write_one
 from nnefc.passes.tir.common.expressions import number
 from nnefc.passes.tir.common.shapes import Size, elements_of
-from nnefc.symbolic.dims import ceil_div, is_known, may_exceed, typical
+from nnefc.symbolic.dims import ceil_div, is_known, may_exceed, size_hint
 from nnefc.targets.machine.cuda.gpus import WARP, Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["VectorProductRule"]
 
-_MOST_VECTORS = 4
-_LEAST_POSITIONS = 8  # fewer are no matrix
-_LEAST_DEPTH = 16
+_MAX_VECTORS = 4
+_MIN_POSITIONS = 8  # fewer are no matrix
+_MIN_DEPTH = 16
 _WARPS = 8  # of a block
 _SOME_BYTES = 8  # elements that a thread takes of those that share bytes
 _UNROLLED = 4  # fetches on their way at once
 _BLOCKS_OF_PROCESSOR = 2  # that keep it busy
-_LEAST_DEPTH_OF_SLICE = 128
+_MIN_DEPTH_OF_SLICE = 128
 
 
 class VectorProductRule:
@@ -55,16 +55,16 @@ class VectorProductRule:
 
     def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
         product = product_of(kernel, target)
-        if product is None or product.accumulator not in ITEMS or typical(product.depth.size) < _LEAST_DEPTH:
+        if product is None or product.accumulator not in ELEMENTS or size_hint(product.depth.size) < _MIN_DEPTH:
             return None
         left, right = product.operands
-        if _are_few(left) and left.positions.size <= typical(right.positions.size):
+        if _are_few(left) and left.positions.size <= size_hint(right.positions.size):
             few, many, rows_are_many = left, right, False
         elif _are_few(right):
             few, many, rows_are_many = right, left, True
         else:
             return None
-        if typical(many.positions.size) < _LEAST_POSITIONS or not _is_matrix(many):
+        if size_hint(many.positions.size) < _MIN_POSITIONS or not _is_matrix(many):
             return None
         way = _ByDepth if lies_along_depth(many) else _ByPosition
         return way(product, few, many, rows_are_many, target.gpu).schedule()
@@ -72,7 +72,7 @@ class VectorProductRule:
 
 def _are_few(operand: Operand) -> bool:
     """Whether an operand is a few vectors; how many must be known, for a thread has a sum for each."""
-    return is_known(operand.positions.size) and operand.positions.size <= _MOST_VECTORS
+    return is_known(operand.positions.size) and operand.positions.size <= _MAX_VECTORS
 
 
 def _is_matrix(operand: Operand) -> bool:
@@ -120,17 +120,17 @@ class _ByPosition(_VectorProduct):
         self._lanes = self._choose_lanes()
         groups = ceil_div(self._positions, WARP * self._lanes)
         results = self._batch * product.rows.size * product.columns.size
-        self._steps, slices = self._choose_slices(typical(groups * self._batch), results)
+        self._steps, slices = self._choose_slices(size_hint(groups * self._batch), results)
         dtype = product.accumulator
         size = slices * results
         parts = buffer("slices", size, dtype) if slices > 1 else None
         self._sums = nest.buffer("sums", self._vectors * self._lanes, dtype, "local")
-        self._items = nest.buffer("items", self._lanes, dtype, "local")
+        self._elements = nest.buffer("items", self._lanes, dtype, "local")
         self._shared = nest.buffer("warps", _WARPS * self._vectors * self._lanes * WARP, dtype, "shared")
 
         def body(block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
-            group, rest = tirx.floormod(block, number(groups)), tirx.floordiv(block, number(groups))
-            which, batch = tirx.floormod(rest, number(slices)), tirx.floordiv(rest, number(slices))
+            group, tail = tirx.floormod(block, number(groups)), tirx.floordiv(block, number(groups))
+            which, batch = tirx.floormod(tail, number(slices)), tirx.floordiv(tail, number(slices))
             return self._block(group, which, batch, thread, parts)
 
         launch = nest.launch(groups * slices * self._batch, WARP * _WARPS, body)
@@ -143,14 +143,14 @@ class _ByPosition(_VectorProduct):
         steps = ceil_div(self._depth, _WARPS * _UNROLLED)
         if not is_known(results, self._depth) and not fit_in_slices(results, self._depth, self._blocks):
             return steps, 1
-        wanted = max(1, min(self._blocks // blocks, self._depth // _LEAST_DEPTH_OF_SLICE))
+        wanted = max(1, min(self._blocks // blocks, self._depth // _MIN_DEPTH_OF_SLICE))
         of_slice = ceil_div(steps, wanted)
         return of_slice, ceil_div(steps, of_slice)
 
     def _choose_lanes(self) -> int:
         """As many positions a thread as leave enough blocks."""
         lanes = lanes_along(self._many, WARP * 4, 1, along_depth=False)
-        while lanes > 1 and typical(self._batch * self._positions) // (WARP * lanes) < self._blocks:
+        while lanes > 1 and size_hint(self._batch * self._positions) // (WARP * lanes) < self._blocks:
             lanes //= 2
         return lanes
 
@@ -170,15 +170,15 @@ class _ByPosition(_VectorProduct):
             inside = depth < number(self._depth)
 
             def fetch(of: tirx.Expr) -> tirx.Stmt:
-                item = self._many.at(nest, batch, first + of, depth)
-                return store(self._items, self._guarded(item, inside, first < number(self._positions)), of)
+                element = self._many.at(nest, batch, first + of, depth)
+                return store(self._elements, self._guarded(element, inside, first < number(self._positions)), of)
 
             def multiply(vector: tirx.Expr) -> tirx.Stmt:
                 factor = self._guarded(self._few.at(nest, batch, vector, depth), inside)
 
                 def add(of: tirx.Expr) -> tirx.Stmt:
                     at = vector * number(lanes) + of
-                    return store(self._sums, load(self._sums, at) + factor * load(self._items, of), at)
+                    return store(self._sums, load(self._sums, at) + factor * load(self._elements, of), at)
 
                 return nest.unrolled(lanes, add)
 
@@ -188,13 +188,13 @@ class _ByPosition(_VectorProduct):
             return store(self._shared, load(self._sums, index), (warp * number(counts) + index) * WARP + lane)
 
         def finish(turn: tirx.Expr) -> tirx.Stmt:
-            item = turn * number(_WARPS) + warp  # of all vectors and lanes
+            element = turn * number(_WARPS) + warp  # of all vectors and lanes
             total: tirx.Expr = tirx.const(0, dtype)
             for other in range(_WARPS):
-                total = total + load(self._shared, nest.simplify((number(other * counts) + item) * WARP + lane))
-            vector, of = tirx.floordiv(item, number(lanes)), tirx.floormod(item, number(lanes))
+                total = total + load(self._shared, nest.simplify((number(other * counts) + element) * WARP + lane))
+            vector, of = tirx.floordiv(element, number(lanes)), tirx.floormod(element, number(lanes))
             stmt = self._write(batch, vector, first + of, total, parts, which)
-            known = item < number(counts)
+            known = element < number(counts)
             return stmt if nest.holds(known) else tirx.IfThenElse(nest.simplify(known), stmt, None)
 
         return sequence(
@@ -220,7 +220,7 @@ class _ByDepth(_VectorProduct):
             self._lanes, self._each = _SOME_BYTES, nest.unrolled
         self._groups = ceil_div(self._positions, _WARPS)
         self._sums = nest.buffer("sums", self._vectors, dtype, "local")
-        self._items = nest.buffer("items", self._lanes, dtype, "local")
+        self._elements = nest.buffer("items", self._lanes, dtype, "local")
         self._factors = nest.buffer("factors", self._lanes, dtype, "local")
         launch = nest.launch(self._groups * self._batch, WARP * _WARPS, self._block)
         return kernel_schedule(product.func, product.params, [launch])
@@ -259,11 +259,11 @@ class _ByDepth(_VectorProduct):
 
         def multiply(vector: tirx.Expr) -> tirx.Stmt:
             def add(of: tirx.Expr) -> tirx.Stmt:
-                product = load(self._factors, of) * load(self._items, of)
+                product = load(self._factors, of) * load(self._elements, of)
                 return store(self._sums, load(self._sums, vector) + product, vector)
 
             return sequence(fetch(self._few, vector, self._factors, inside_depth), nest.unrolled(self._lanes, add))
 
         return sequence(
-            fetch(self._many, position, self._items, inside_depth, present), nest.unrolled(self._vectors, multiply)
+            fetch(self._many, position, self._elements, inside_depth, present), nest.unrolled(self._vectors, multiply)
         )

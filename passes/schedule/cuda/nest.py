@@ -1,7 +1,7 @@
 """Loops for a GPU, written statement by statement.
 
 Contractions need more than schedules of TVM's can say: tiles that are fetched ahead into registers, conditions on whole
-vectors, sums that are shared out among several launches. Rules for them write their loops with a :class:`Nest`.
+vectors, sums that are distributed among several launches. Rules for them write their loops with a :class:`Nest`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from nnefc.targets.machine.cuda.gpus import LARGEST_GRID, WARP
 
 __all__ = ["Nest", "buffer", "kernel_schedule", "load", "sequence", "store", "synchronize", "warp_sum"]
 
-_MOST = (1 << 31) - 2  # that an index of 32 bits is, with one more behind it
+_MAX = (1 << 31) - 2  # that an index of 32 bits is, with one more behind it
 _ROLLED = "disable_unroll"
 _EXPLICIT = (
-    "pragma_unroll_explicit"  # whether TVM writes out the rounds of unrolled loops, or leaves them to the compiler
+    "pragma_unroll_explicit"  # whether TVM writes out the iterations of unrolled loops, or leaves them to the compiler
 )
 
 
@@ -66,13 +66,13 @@ class Nest:
         """Know the ranges of what a size depends on."""
         for var in variables(size.expr):
             if var not in self._sizes:
-                least, most = bounds(Size(var))
-                self._analyzer.bind(var, Range(int64(least), int64(most + 1)))
+                minimum, maximum = bounds(Size(var))
+                self._analyzer.bind(var, Range(int64(minimum), int64(maximum + 1)))
                 self._sizes.add(var)
 
     def end(self, expr: tirx.Expr) -> int:
         """A number that an expression is always less than."""
-        return min(int(self._analyzer.const_int_bound(expr).max_value), _MOST) + 1
+        return min(int(self._analyzer.const_int_bound(expr).max_value), _MAX) + 1
 
     def buffer(self, name: str, size: Dimension, dtype: str, scope: str) -> tirx.Var:
         """Memory of each block (`shared`) or thread (`local`)."""
@@ -170,15 +170,15 @@ def buffer(name: str, size: Dimension, dtype: str, scope: str = "global") -> tir
 
 def load(source: tirx.Var, at: tirx.Expr, lanes: int = 1) -> tirx.Expr:
     """`lanes` elements of a flat buffer."""
-    return tirx.BufferLoad(source, [_place(at, lanes)])
+    return tirx.BufferLoad(source, [_position(at, lanes)])
 
 
 def store(target: tirx.Var, value: tirx.Expr, at: tirx.Expr, lanes: int = 1) -> tirx.Stmt:
     """The statement that writes `lanes` elements of a flat buffer."""
-    return tirx.BufferStore(target, value, [_place(at, lanes)])
+    return tirx.BufferStore(target, value, [_position(at, lanes)])
 
 
-def _place(at: tirx.Expr, lanes: int) -> tirx.Expr:
+def _position(at: tirx.Expr, lanes: int) -> tirx.Expr:
     return at if lanes == 1 else tirx.Ramp(at, number(1), lanes)
 
 

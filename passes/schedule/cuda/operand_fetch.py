@@ -79,18 +79,18 @@ class OperandFetch:
     ) -> None:
         self.side, self.nest, self.thread = side, nest, thread
         self.batch, self.first = batch, first
-        self._kept = self._axes_that_take_divisions() if side.places else []
+        self._kept = self._axes_that_take_divisions() if side.slots else []
         if self._kept:
-            self._registers = nest.buffer(f"{name}_at", side.places * len(self._kept), "int32", "local")
-            every = self._axis_values(nest.variable("place", side.places))
+            self._registers = nest.buffer(f"{name}_at", side.slots * len(self._kept), "int32", "local")
+            every = self._axis_values(nest.variable("place", side.slots))
             self._ends = [nest.end(self._as_kept(var, every[var])) for var in self._kept]
 
     def begin(self) -> tirx.Stmt | None:
         """The statement that works out, before the first tile, what is kept."""
 
-        def keep(place: tirx.Expr) -> tirx.Stmt:
-            values = self._axis_values(place)
-            first = place * number(len(self._kept))
+        def keep(position: tirx.Expr) -> tirx.Stmt:
+            values = self._axis_values(position)
+            first = position * number(len(self._kept))
             return sequence(
                 *(
                     store(self._registers, self._as_kept(var, values[var]), first + number(slot))
@@ -98,7 +98,7 @@ class OperandFetch:
                 )
             )
 
-        return self.nest.unrolled(self.side.places, keep) if self._kept else None
+        return self.nest.unrolled(self.side.slots, keep) if self._kept else None
 
     def fetch(self, registers: tirx.Var, tile: tirx.Expr, tiles: Size) -> tirx.Stmt:
         """Elements of tile `tile` (of at most `tiles`) of the depth into `registers`; zeros beyond the operand.
@@ -111,18 +111,18 @@ class OperandFetch:
         any_vector = nest.variable("vector", count)
         common = [c for c in element.at(any_vector, number(0))[0] if not _depends(c, any_vector)]
 
-        def into_registers(vector: tirx.Expr, item: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Stmt:
+        def into_registers(vector: tirx.Expr, scalar: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Stmt:
             first = vector * number(self.side.lanes)
-            return nest.lanes(self.side.lanes, lambda lane: store(registers, item(lane), first + lane))
+            return nest.lanes(self.side.lanes, lambda lane: store(registers, scalar(lane), first + lane))
 
         def fetched(vector: tirx.Expr) -> tirx.Stmt:
             own = [c for c in element.at(vector, number(0))[0] if _depends(c, vector)]
 
-            def item(lane: tirx.Expr) -> tirx.Expr:
+            def scalar(lane: tirx.Expr) -> tirx.Expr:
                 value = element.at(vector, lane)[1]
                 return tirx.if_then_else(tirx.all(*own), value, zero) if own else value
 
-            return into_registers(vector, item)
+            return into_registers(vector, scalar)
 
         all_fetched = nest.unrolled(count, fetched)
         if not common:
@@ -131,7 +131,7 @@ class OperandFetch:
         return tirx.IfThenElse(tirx.all(*common), all_fetched, zeros)
 
     def copy(self, shared: tirx.Var, base: tirx.Expr, tile: tirx.Expr, tiles: Size) -> tirx.Stmt:
-        """Begin to copy a tile, as :meth:`fetch` has it, into shared memory from the place `base` on.
+        """Begin to copy a tile, as :meth:`fetch` has it, into shared memory from the position `base` on.
 
         Vectors are 16 bytes, and :func:`is_loaded` holds.
         """
@@ -139,12 +139,12 @@ class OperandFetch:
 
         def one(vector: tirx.Expr) -> tirx.Stmt:
             conditions, value = element.at(vector, number(0))
-            *_, present = side.place(self.thread, vector)
-            place = nest.simplify(base + side.offset(self.thread, vector))
+            *_, present = side.position(self.thread, vector)
+            position = nest.simplify(base + side.offset(self.thread, vector))
             inside = tirx.all(*conditions) if conditions else tirx.const(True, "bool")
-            ends = [load(shared, nest.simplify(place + number(step))) for step in (0, side.lanes - 1)]
+            ends = [load(shared, nest.simplify(position + number(step))) for step in (0, side.lanes - 1)]
             addresses = [
-                tirx.address_of(item) for item in (*ends, value)
+                tirx.address_of(scalar) for scalar in (*ends, value)
             ]  # TVM makes buffers as small as they are named
             stmt = tirx.Evaluate(cuda_func_call("nnefc_copy", *addresses, inside, source_code=_COPY))
             return stmt if nest.holds(present) else tirx.IfThenElse(present, stmt, None)
@@ -159,7 +159,7 @@ class OperandFetch:
 
     def kept(self, vector: tirx.Expr, slot: int) -> tirx.Expr:
         """What is kept for a vector."""
-        first = tirx.floormod(vector, number(max(1, self.side.places))) * number(len(self._kept))
+        first = tirx.floormod(vector, number(max(1, self.side.slots))) * number(len(self._kept))
         return load(self._registers, self.nest.simplify(first + number(slot)))
 
     def _axes_that_take_divisions(self) -> list[tirx.Var]:
@@ -169,7 +169,7 @@ class OperandFetch:
     def _axis_values(self, vector: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
         """The values of the operand's axes, but for the depth, for a vector of the thread."""
         operand = self.side.operand
-        position = self.first + self.side.place(self.thread, vector)[0]
+        position = self.first + self.side.position(self.thread, vector)[0]
         found = {**operand.batch.at(self.batch, operand.value), **operand.positions.at(position, operand.value)}
         return {var: self.nest.simplify(value) for var, value in found.items()}
 
@@ -185,7 +185,7 @@ class _Element:
 
     TVM resolves divisions of variables with bounds where it does not resolve those of sums: of `(8 t + w) // 9` it
     knows nothing, if `t` and `w` are sums themselves. So indices are made of variables that stand for the number of the
-    tile, for the place in its depth, and for what is kept in registers; in the end these are put in their places.
+    tile, for the position in its depth, and for what is kept in registers; in the end these are put in their places.
     """
 
     def __init__(self, source: OperandFetch, tile: tirx.Expr, tiles: Size) -> None:
@@ -198,7 +198,7 @@ class _Element:
 
     def at(self, vector: tirx.Expr, lane: tirx.Expr) -> tuple[list[tirx.Expr], tirx.Expr]:
         """What must hold for the operand to have an element, and the element."""
-        position, depth, present = self._side.place(self._source.thread, vector)
+        position, depth, present = self._side.position(self._source.thread, vector)
         along, across = (lane, number(0)) if self._side.along_depth else (number(0), lane)
         own_depth = self._tile * number(self._side.depths) + self._within * number(self._step) + along
         values = self._axis_values(self._source.first + position + across, across)

@@ -26,7 +26,7 @@ from nnefc.passes.schedule.cuda.contraction_analysis import Operand
 from nnefc.passes.schedule.cuda.nest import Nest, load, store
 from nnefc.passes.tir.common.expressions import loads_of, number, substituted, variables_of
 from nnefc.passes.tir.common.shapes import elements_of, size_of
-from nnefc.symbolic.dims import is_size, typical
+from nnefc.symbolic.dims import is_size, size_hint
 from nnefc.targets.machine.cuda.gpus import SECTOR_BYTES
 
 __all__ = ["OperandTile", "PositionTile", "lanes_along", "lies_along_depth", "main_load", "shares_bytes", "tile_of"]
@@ -78,32 +78,32 @@ class OperandTile:
         return self.vectors * self.lanes
 
     @property
-    def places(self) -> int:
+    def slots(self) -> int:
         """Positions that one thread fetches from; 0 if each vector has one of its own."""
         return 0 if self.along_depth else max(1, self.positions // (self.lanes * self.threads))
 
-    def place(self, thread: tirx.Expr, vector: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
+    def position(self, thread: tirx.Expr, vector: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
         """Position and depth in the tile of a thread's vector, and whether it is in the tile at all."""
-        item = vector * number(self.threads) + thread
+        element = vector * number(self.threads) + thread
         if self.along_depth:
             count = self.depths // self.lanes
-            position, depth = tirx.floordiv(item, number(count)), tirx.floormod(item, number(count)) * self.lanes
+            position, depth = tirx.floordiv(element, number(count)), tirx.floormod(element, number(count)) * self.lanes
         else:
             count = self.positions // self.lanes
-            position, depth = tirx.floormod(item, number(count)) * self.lanes, tirx.floordiv(item, number(count))
-        return position, depth, item < number(self.positions * self.depths // self.lanes)
+            position, depth = tirx.floormod(element, number(count)) * self.lanes, tirx.floordiv(element, number(count))
+        return position, depth, element < number(self.positions * self.depths // self.lanes)
 
     def put(self, nest: Nest, thread: tirx.Expr, registers: tirx.Var, shared: tirx.Var, base: tirx.Expr) -> tirx.Stmt:
-        """What a thread has fetched from registers into shared memory, from the place `base` on."""
+        """What a thread has fetched from registers into shared memory, from the position `base` on."""
         distance = self._lane_distance
 
         def vector(which: tirx.Expr) -> tirx.Stmt:
-            position, depth, present = self.place(thread, which)
+            position, depth, present = self.position(thread, which)
             source = which * number(self.lanes)
-            place = base + self._offset(position, depth)
+            slot = base + self._offset(position, depth)
 
             def lane(of: tirx.Expr) -> tirx.Stmt:
-                return store(shared, load(registers, source + of), nest.simplify(place + of * number(distance)))
+                return store(shared, load(registers, source + of), nest.simplify(slot + of * number(distance)))
 
             stmt = nest.lanes(self.lanes, lane) if distance == 1 else nest.unrolled(self.lanes, lane)
             return stmt if nest.holds(present) else tirx.IfThenElse(present, stmt, None)
@@ -112,7 +112,7 @@ class OperandTile:
 
     def offset(self, thread: tirx.Expr, vector: tirx.Expr) -> tirx.Expr:
         """Where in shared memory a thread's vector begins."""
-        position, depth, _ = self.place(thread, vector)
+        position, depth, _ = self.position(thread, vector)
         return self._offset(position, depth)
 
     def _offset(self, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
@@ -165,8 +165,8 @@ def lanes_along(operand: Operand, positions: int, depths: int, along_depth: bool
         nest = Nest(operand.aligned)
         batch, group = nest.variable("batch", operand.batch.size), nest.variable("group", length // lanes)
         other, lane = nest.variable("other", size if along_depth else depth), nest.variable("lane", lanes)
-        place = group * number(lanes) + lane
-        value = operand.at(nest, batch, *((other, place) if along_depth else (place, other)))
+        slot = group * number(lanes) + lane
+        value = operand.at(nest, batch, *((other, slot) if along_depth else (slot, other)))
         loads = loads_of(value)
         if any(lane in variables_of(load.indices) for load in loads) and nest.vectorizes(value, lane, lanes):
             return lanes
@@ -176,7 +176,7 @@ def lanes_along(operand: Operand, positions: int, depths: int, along_depth: bool
 def lies_along_depth(operand: Operand) -> bool:
     """Whether elements of neighbouring depths are neighbours in memory, and those of neighbouring positions are not.
 
-    Of open sizes the typical ones count.
+    Of dynamic sizes the typical ones count.
     """
     if operand.depth.size == 1 or operand.positions.size == 1:
         return operand.positions.size == 1
@@ -195,22 +195,23 @@ def shares_bytes(operand: Operand) -> bool:
 
 
 def main_load(value: tirx.Expr) -> TensorLoad | None:
-    """What is read of the largest tensor; others beside it have an item for many elements, as scales of blocks do."""
-    loads = sorted(loads_of(value), key=lambda load: typical(elements_of(load.source)))
+    """What is read of the largest tensor; others beside it have an element for many elements, as scales of blocks
+    do."""
+    loads = sorted(loads_of(value), key=lambda load: size_hint(elements_of(load.source)))
     is_alone = len(loads) == 1 or (
-        len(loads) > 1 and typical(elements_of(loads[-2].source)) < typical(elements_of(loads[-1].source))
+        len(loads) > 1 and size_hint(elements_of(loads[-2].source)) < size_hint(elements_of(loads[-1].source))
     )
     return loads[-1] if is_alone else None
 
 
 def _offset(operand: Operand, position: int, depth: int) -> int | None:
-    """Where in memory an element lies, if what it is made of is loaded from one place, but for what many share."""
+    """Where in memory an element lies, if what it is made of is loaded from one position, but for what many share."""
     nest = Nest()
     load = main_load(substituted(operand.value, _values(operand, position, depth)))
     if load is None:
         return None
     offset = nest.simplify(load.indices[0])
-    return typical(size_of(offset)) if is_size(offset) else None
+    return size_hint(size_of(offset)) if is_size(offset) else None
 
 
 def _values(operand: Operand, position: int, depth: int) -> dict[tirx.Var, tirx.Expr]:

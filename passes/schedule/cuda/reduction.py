@@ -3,7 +3,7 @@
     many results                a thread each, the sum in a register; neighbouring threads read neighbouring places
     rows                        a warp or a block each; the threads' sums are joined by shuffles
     columns                     32 of them a block; each 32 threads of it go through every n-th line
-    few results of many items   parts of them in a first launch, which a second one joins
+    few results of many elements   parts of them in a first launch, which a second one joins
 
 The element-wise steps before and after are part of the same launch.
 """
@@ -19,28 +19,28 @@ from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV
 from tvm.sym import Analyzer, detect_linear_equation
 
-from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, Step, step_of, steps_of
+from nnefc.passes.schedule.analysis import Axis, KernelAnalysis, ScheduleBlock, step_of, steps_of
 from nnefc.passes.schedule.cuda.cross_thread_reductions import can_share_reductions
 from nnefc.passes.schedule.cuda.element_wise import bind_elements
-from nnefc.passes.schedule.cuda.inline_producers import is_simple, join_steps
+from nnefc.passes.schedule.cuda.inline_producers import inline_producers, is_simple
 from nnefc.passes.schedule.cuda.threads import bind_flat, rows_at_once, threads_of_row
 from nnefc.passes.schedule.reducers import register_reducer
 from nnefc.passes.schedule.schedules import SBlockRV, covers_result, fused, largest_divisor, trip_count
 from nnefc.passes.tir.common.expressions import flat_offset
 from nnefc.passes.tir.common.shapes import Size, elements_of, size_of
-from nnefc.symbolic.dims import is_size, may_exceed, typical
+from nnefc.symbolic.dims import is_size, may_exceed, size_hint
 from nnefc.targets.machine.cuda.gpus import SECTOR_BYTES, WARP, Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["ReductionRule"]
 
-_LEAST_SHARED = 32  # items of a sum that are worth more than one thread
-_LEAST_WIDTH = SECTOR_BYTES // 4  # columns of a block, of four bytes each
+_MIN_SHARED = 32  # elements of a sum that are worth more than one thread
+_MIN_WIDTH = SECTOR_BYTES // 4  # columns of a block, of four bytes each
 _MANY = 2  # times the threads that keep a device busy: so many results get a thread each
-_ITEMS_OF_A_THREAD = 8  # of a column, before it gets more threads
-_LONG = 1 << 14  # items of a sum that are worth two launches, if there are few sums
+_ELEMENTS_OF_A_THREAD = 8  # of a column, before it gets more threads
+_LONG = 1 << 14  # elements of a sum that are worth two launches, if there are few sums
 _FEW_BLOCKS = 1 / 2  # of the processors: fewer blocks leave most of a device idle
-_PART = 1 << 12  # items that a block of the first launch sums up at least
+_PART = 1 << 12  # elements that a block of the first launch sums up at least
 
 
 _ANYWHERE = 1 << 62  # how far apart neighbours lie that have no fixed distance
@@ -54,7 +54,7 @@ class ReductionRule:
         if not kernel.reductions or not all(map(is_simple, kernel.steps)):
             return None
         sch = kernel.schedule()
-        join_steps(sch)
+        inline_producers(sch)
         steps = {step.name: step for step in steps_of(sch)}
         bound: set[str] = set()
         for name, step in steps.items():
@@ -70,7 +70,7 @@ class ReductionRule:
         return sch
 
 
-def _epilogue(reduction: Step, steps: dict[str, Step]) -> str | None:
+def _epilogue(reduction: ScheduleBlock, steps: dict[str, ScheduleBlock]) -> str | None:
     """The one step that reads a reduction's results, each of its elements one of them, in their order."""
     if len(reduction.consumers) != 1:
         return None
@@ -80,7 +80,9 @@ def _epilogue(reduction: Step, steps: dict[str, Step]) -> str | None:
     return reader.name if one_of_each else None
 
 
-def _first_that_fits(sch: s_tir.Schedule, step: Step, epilogue: str | None, target: CudaTarget) -> s_tir.Schedule:
+def _first_that_fits(
+    sch: s_tir.Schedule, step: ScheduleBlock, epilogue: str | None, target: CudaTarget
+) -> s_tir.Schedule:
     """The schedule with the reduction bound to threads in the best of the ways that it allows."""
     for way in _ways(step, target.gpu):
         for last in dict.fromkeys((epilogue, None)):
@@ -97,11 +99,11 @@ def _first_that_fits(sch: s_tir.Schedule, step: Step, epilogue: str | None, targ
     raise s_tir.ScheduleError(f"{step.name} cannot be bound to threads")
 
 
-def _ways(step: Step, gpu: Gpu) -> Iterator[Callable[[_Trial], None]]:
+def _ways(step: ScheduleBlock, gpu: Gpu) -> Iterator[Callable[[_Trial], None]]:
     """The ways to share a reduction out that are worth trying, the best first."""
-    items, elements, in_rows = typical(_items(step)), typical(step.elements), _lies_in_rows(step)
-    is_shared = elements > 0 and items >= _LEAST_SHARED
-    if is_shared and items >= _LONG and elements // (1 if in_rows else WARP) < _FEW_BLOCKS * gpu.processors:
+    entries, elements, in_rows = size_hint(_elements(step)), size_hint(step.elements), _lies_in_rows(step)
+    is_shared = elements > 0 and entries >= _MIN_SHARED
+    if is_shared and entries >= _LONG and elements // (1 if in_rows else WARP) < _FEW_BLOCKS * gpu.processors:
         yield _Trial.in_parts
     if is_shared and in_rows:
         yield _Trial.by_rows
@@ -110,26 +112,26 @@ def _ways(step: Step, gpu: Gpu) -> Iterator[Callable[[_Trial], None]]:
     yield _Trial.each_thread_a_result
 
 
-def _items(step: Step) -> Size:
-    """How many items each result is of."""
+def _elements(step: ScheduleBlock) -> Size:
+    """How many elements each result is of."""
     return math.prod(axis.size for axis in step.reduced)
 
 
-def _lies_in_rows(step: Step) -> bool:
-    """Whether the items of a result lie side by side in memory, rather than those of neighbouring results."""
+def _lies_in_rows(step: ScheduleBlock) -> bool:
+    """Whether the elements of a result lie side by side in memory, rather than those of neighbouring results."""
     return _distance_along(step, step.reduced) <= _distance_along(step, step.spatial)
 
 
-def _distance_along(step: Step, axes: Sequence[Axis]) -> int:
+def _distance_along(step: ScheduleBlock, axes: Sequence[Axis]) -> int:
     """How far apart in memory neighbours along the nearest of the axes lie, in the largest tensor that is read."""
     written = {write.source for write in step.writes}
     loads = [load for load in step.loads if load.source not in written]
     moving = [axis.var for axis in axes if may_exceed(axis.size, 1)]
     if not loads or not moving:
         return _ANYWHERE
-    largest = max(loads, key=lambda load: typical(elements_of(load.source)))
+    largest = max(loads, key=lambda load: size_hint(elements_of(load.source)))
     linear = detect_linear_equation(Analyzer().simplify(flat_offset(largest.source, largest.indices)), moving)
-    steps = [abs(typical(size_of(distance))) for distance in linear[:-1] if is_size(distance)] if linear else []
+    steps = [abs(size_hint(size_of(distance))) for distance in linear[:-1] if is_size(distance)] if linear else []
     return min((distance for distance in steps if distance), default=_ANYWHERE)
 
 
@@ -142,7 +144,7 @@ class _Trial:
     """
 
     sch: s_tir.Schedule
-    step: Step
+    step: ScheduleBlock
     last: str | None
     target: CudaTarget
 
@@ -152,7 +154,7 @@ class _Trial:
         return self.sch.get_sblock(self.step.name)
 
     def each_thread_a_result(self) -> None:
-        """Sums in registers, the items one after the other."""
+        """Sums in registers, the elements one after the other."""
         spatial, reduced = self._loops()
         writers = self._in_registers(self.block, self.last, own_results_too=True)
         thread = bind_flat(self.sch, spatial, self.target)
@@ -162,13 +164,13 @@ class _Trial:
 
     def by_rows(self) -> None:
         """A warp or a block of threads for each result."""
-        results, items = (fused(self.sch, loops) for loops in self._loops())
-        self._bind_rows(self.block, self.last, results, items)
+        results, entries = (fused(self.sch, loops) for loops in self._loops())
+        self._bind_rows(self.block, self.last, results, entries)
 
     def by_columns(self) -> None:
-        """Some neighbouring results for each block, whose lines of threads share the items out."""
-        results, items = (fused(self.sch, loops) for loops in self._loops())
-        self._bind_columns(self.block, self.last, results, items)
+        """Some neighbouring results for each block, whose lines of threads share the elements out."""
+        results, entries = (fused(self.sch, loops) for loops in self._loops())
+        self._bind_columns(self.block, self.last, results, entries)
 
     def in_parts(self) -> None:
         """Two launches: the first sums parts up, the second the parts.
@@ -176,59 +178,59 @@ class _Trial:
         total[r] = sum of x[r, all]    →    parts[r, p] = sum of x[r, part p];  total[r] = sum of parts[r, all]
         """
         sch, block, in_rows = self.sch, self.block, _lies_in_rows(self.step)
-        all_items = _items(self.step)
-        results, items = (fused(sch, loops) for loops in self._loops())
+        all_elements = _elements(self.step)
+        results, entries = (fused(sch, loops) for loops in self._loops())
         width = 1 if in_rows else self.target.threads_per_warp
-        wanted = self.target.gpu.processors * width // typical(self.step.elements)
-        count = largest_divisor(all_items, max(2, min(wanted, typical(all_items) // _PART)))
+        wanted = self.target.gpu.processors * width // size_hint(self.step.elements)
+        count = largest_divisor(all_elements, max(2, min(wanted, size_hint(all_elements) // _PART)))
         if count == 1:
-            raise s_tir.ScheduleError("items do not share out evenly")
-        part, _ = sch.split(items, [count, None])
+            raise s_tir.ScheduleError("elements do not distribute evenly")
+        part, _ = sch.split(entries, [count, None])
         parts = sch.rfactor(part, len(sch.get(block).writes[0].region) if in_rows else 0)
-        results, part, item = sch.get_loops(parts)
+        results, part, element = sch.get_loops(parts)
         if in_rows:
-            self._bind_rows(parts, None, fused(sch, [results, part]), item)
+            self._bind_rows(parts, None, fused(sch, [results, part]), element)
             self._bind_rows(block, self.last, *sch.get_loops(block))
         else:
-            sch.reorder(part, results, item)
-            self._bind_columns(parts, None, fused(sch, [part, results]), item)
+            sch.reorder(part, results, element)
+            self._bind_columns(parts, None, fused(sch, [part, results]), element)
             self._bind_columns(block, self.last, *sch.get_loops(block))
 
-    def _bind_rows(self, block: SBlockRV, last: str | None, results: LoopRV, items: LoopRV) -> None:
+    def _bind_rows(self, block: SBlockRV, last: str | None, results: LoopRV, entries: LoopRV) -> None:
         sch, count = self.sch, trip_count(self.sch, results)
-        threads = threads_of_row(count, trip_count(sch, items), self.target)
+        threads = threads_of_row(count, trip_count(sch, entries), self.target)
         writers = self._in_registers(block, last, own_results_too=False)
         of_grid, row = sch.split(results, [None, rows_at_once(count, threads, self.target)])
-        _, thread = sch.split(items, [None, threads])
+        _, thread = sch.split(entries, [None, threads])
         sch.bind(of_grid, "blockIdx.x")
         sch.bind(row, "threadIdx.y")
         sch.bind(thread, "threadIdx.x")
         self._write_once(writers, row, "threadIdx.x", threads)
 
-    def _bind_columns(self, block: SBlockRV, last: str | None, results: LoopRV, items: LoopRV) -> None:
+    def _bind_columns(self, block: SBlockRV, last: str | None, results: LoopRV, entries: LoopRV) -> None:
         sch, count = self.sch, trip_count(self.sch, results)
         warp = self.target.threads_per_warp
         width = largest_divisor(count, warp)  # no thread may be left over: results are written unasked
-        if width < min(typical(count), _LEAST_WIDTH):
-            raise s_tir.ScheduleError("columns do not share out evenly")
+        if width < min(size_hint(count), _MIN_WIDTH):
+            raise s_tir.ScheduleError("columns do not distribute evenly")
         lines = 1
-        while lines < warp and lines * _ITEMS_OF_A_THREAD < typical(trip_count(sch, items)):
+        while lines < warp and lines * _ELEMENTS_OF_A_THREAD < size_hint(trip_count(sch, entries)):
             lines *= 2
         writers = self._in_registers(block, last, own_results_too=False)
         of_grid, column = sch.split(results, [None, width])
-        _, line = sch.split(items, [None, lines])
+        _, line = sch.split(entries, [None, lines])
         sch.bind(of_grid, "blockIdx.x")
         sch.bind(column, "threadIdx.x")
         sch.bind(line, "threadIdx.y")
         self._write_once(writers, column, "threadIdx.y", lines)
 
     def _loops(self) -> tuple[list[LoopRV], list[LoopRV]]:
-        """The loops over results and those over items, at least one of each, the latter inside."""
+        """The loops over results and those over elements, at least one of each, the latter inside."""
         loops = self.sch.get_loops(self.block)
         results = [loop for axis, loop in zip(self.step.axes, loops, strict=True) if not axis.is_reduced]
-        items = [loop for axis, loop in zip(self.step.axes, loops, strict=True) if axis.is_reduced]
-        self.sch.reorder(*results, *items)
-        return results or [self.sch.add_unit_loop(items[0])], items
+        entries = [loop for axis, loop in zip(self.step.axes, loops, strict=True) if axis.is_reduced]
+        self.sch.reorder(*results, *entries)
+        return results or [self.sch.add_unit_loop(entries[0])], entries
 
     def _in_registers(self, block: SBlockRV, last: str | None, own_results_too: bool) -> list[SBlockRV]:
         """Keep results in registers that nothing but the step `last` reads; returns it, and what writes the others.

@@ -18,22 +18,22 @@ import math
 from tvm import s_tir
 from tvm.s_tir.schedule import LoopRV
 
-from nnefc.ir.element_types import item_bytes
-from nnefc.passes.schedule.analysis import KernelAnalysis, Step, step_of, steps_of
+from nnefc.ir.element_types import element_bytes
+from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock, step_of, steps_of
 from nnefc.passes.schedule.cuda.cross_thread_reductions import can_share_reductions
-from nnefc.passes.schedule.cuda.inline_producers import is_simple, join_steps
+from nnefc.passes.schedule.cuda.inline_producers import inline_producers, is_simple
 from nnefc.passes.schedule.cuda.threads import bind_flat, rows_at_once, threads_of_row
 from nnefc.passes.schedule.reducers import register_reducer
 from nnefc.passes.schedule.schedules import SBlockRV, fused, is_reduction, largest_divisor, root_blocks, trip_count
 from nnefc.passes.tir.common.expressions import loads_of, variables_of
 from nnefc.passes.tir.common.shapes import Size
-from nnefc.symbolic.dims import is_known, may_exceed, typical
+from nnefc.symbolic.dims import is_known, may_exceed, size_hint
 from nnefc.targets.machine.cuda.gpus import WARP
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["RowReductionRule"]
 
-_LEAST_LENGTH = 32  # of rows that are shared by threads
+_MIN_LENGTH = 32  # of rows that are shared by threads
 _MANY_ROWS = WARP  # for each processor: they are worth a thread each, however long they are
 _SHORT = 64  # elements of rows that a thread alone goes through, however few they are
 _LONG = 1 << 16  # elements of rows that are too much for a block each, if there are few of them
@@ -61,10 +61,10 @@ class RowReductionRule:
         axes = _row_axes(sch, output)
         if axes is None or not output.rounds:
             return None
-        rows = typical(math.prod(output.sizes[axis] for axis in axes))
-        length = typical(math.prod(size for axis, size in enumerate(output.sizes) if axis not in axes))
+        rows = size_hint(math.prod(output.sizes[axis] for axis in axes))
+        length = size_hint(math.prod(size for axis, size in enumerate(output.sizes) if axis not in axes))
         leading = all(output.sizes[axis] == 1 or axis in axes for axis in range(max(axes, default=-1) + 1))
-        if leading and length >= _LEAST_LENGTH and (length < _LONG or rows > _FEW_ROWS * target.gpu.processors):
+        if leading and length >= _MIN_LENGTH and (length < _LONG or rows > _FEW_ROWS * target.gpu.processors):
             _share_rows(sch, block, axes, target)
         elif rows >= _MANY_ROWS * target.gpu.processors or length <= _SHORT:
             _a_thread_each(sch, block, axes, target)
@@ -73,7 +73,7 @@ class RowReductionRule:
         return sch if can_share_reductions(sch) else None
 
 
-def _row_axes(sch: s_tir.Schedule, output: Step) -> list[int] | None:
+def _row_axes(sch: s_tir.Schedule, output: ScheduleBlock) -> list[int] | None:
     """Positions of the output's axes that tell its rows; None if the reductions are of anything else than its rows."""
     reductions = [step for step in steps_of(sch) if step.is_reduction]
     results = {region.source for step in reductions for region in step.writes}
@@ -110,22 +110,22 @@ def _share_rows(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: 
                 sch.set_scope(block, index, "local" if is_reduction(sch, block) else "shared")
     for block in sch.get_child_blocks(row):
         loops = sch.get_loops(block)[2:]
-        if loops:  # else each thread has the one item for itself
+        if loops:  # else each thread has the one element for itself
             sch.bind(sch.split(fused(sch, loops), [None, threads])[1], "threadIdx.x")
 
 
 def _inline_what_need_not_be_kept(
     sch: s_tir.Schedule, output: SBlockRV, elements: Size, of_a_block: Size, free: int
 ) -> None:
-    """Compute steps anew for each of their readers that are of rows as a whole, or too large for shared memory.
+    """Compute steps again for each of their readers that are of rows as a whole, or too large for shared memory.
 
-    How much of that a block takes must be known: steps of rows of open length are computed anew, too.
+    How much of that a block takes must be known: steps of rows of dynamic length are computed again, too.
     """
     for block in root_blocks(sch):
         step = step_of(sch, block)
         if step.is_reduction or step.name == sch.get(output).name_hint:
             continue
-        size = of_a_block * item_bytes(step.dtype)
+        size = of_a_block * element_bytes(step.dtype)
         if may_exceed(elements, step.rounds) or not is_known(size) or size > free:
             sch.compute_inline(block)
         else:
@@ -134,7 +134,7 @@ def _inline_what_need_not_be_kept(
 
 def _a_thread_each(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: CudaTarget) -> None:
     """A thread for each row, with the results of the reductions in registers."""
-    join_steps(sch)
+    inline_producers(sch)
     loops = sch.get_loops(output)
     outer = [loops[axis] for axis in axes] or [sch.add_unit_loop(loops[0])]
     sch.reorder(*outer, *(loop for axis, loop in enumerate(loops) if axis not in axes))

@@ -1,4 +1,4 @@
-"""Products of which one factor has an open number of rows: a single row is a vector, which has a way of its own.
+"""Products of which one factor has a dynamic number of rows: a single row is a vector, which has a way of its own.
 
 kernel(A[n, k], B[m, k], n)     for n == 1     →     the kernel of a matrix and a vector
 """
@@ -19,7 +19,8 @@ __all__ = ["sizes_of_one_row"]
 
 
 def sizes_of_one_row(kernel: KernelAnalysis, sizes: Collection[tirx.Var], target: CudaTarget) -> dict[tirx.Var, int]:
-    """Those of a kernel's open sizes with which it multiplies one row; none if it is no product, or has known rows."""
+    """Those of a kernel's dynamic sizes with which it multiplies one row; none if it is no product, or has known
+    rows."""
     try:
         product = product_of(kernel, target)
     except s_tir.ScheduleError:

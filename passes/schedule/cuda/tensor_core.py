@@ -1,10 +1,10 @@
-"""Contractions by tensor cores: half floats, or single precision rounded to 10 bits of mantissa where that is asked.
+"""Contractions by tensor cores: 16-bit floats, or single precision rounded to 10 bits of mantissa where that is asked.
 
 The loops are those of `contraction.py`; what a thread multiplied there, a warp multiplies here, by the instruction
 `mma.sync` (PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions"): 16 rows and 8 columns at once, summed up in
 single precision. Lane 4 g + t of a warp holds, of
 
-    left      rows g and g + 8      depths 2 t, 2 t + 1, 2 t + 8, 2 t + 9      (half floats; else t and t + 4)
+    left      rows g and g + 8      depths 2 t, 2 t + 1, 2 t + 8, 2 t + 9      (16-bit floats; else t and t + 4)
     right     column g              the same depths
     sums      rows g and g + 8      columns 2 t and 2 t + 1
 
@@ -31,32 +31,32 @@ from nnefc.passes.schedule.cuda.tiled_launch import Side, TiledLaunch, tiled
 from nnefc.passes.schedule.cuda.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.cuda.write_back import write
 from nnefc.passes.tir.common.expressions import number
-from nnefc.symbolic.dims import typical
+from nnefc.symbolic.dims import size_hint
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS, WARP, Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
-__all__ = ["COPIED_TILES", "HALF_TILES", "SINGLE_TILES", "TensorCoreRule"]
+__all__ = ["COPIED_TILES", "FLOAT16_TILES", "SINGLE_TILES", "TensorCoreRule"]
 
-_LEAST = 8  # rows, columns and depths that are worth it
+_MIN = 8  # rows, columns and depths that are worth it
 _HALF, _SINGLE = MATRIX_INSTRUCTIONS["float16"], MATRIX_INSTRUCTIONS["float32"]
 _ROWS, _COLUMNS = _HALF.rows, _HALF.columns  # of one instruction of any type
-_COPIED = LOAD_BYTES // 2  # half floats at once
+_COPIED = LOAD_BYTES // 2  # 16-bit floats at once
 
 
 class TensorCoreRule:
-    """A sum of products of half floats; or of single precision, if the target may round it."""
+    """A sum of products of 16-bit floats; or of single precision, if the target may round it."""
 
     def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
         product = product_of(kernel, target)
         if product is None or target.oldest < max(_HALF.oldest, _SINGLE.oldest) or product.accumulator != "float32":
             return None
-        if min(map(typical, (product.rows.size, product.columns.size, product.depth.size))) < _LEAST:
+        if min(map(size_hint, (product.rows.size, product.columns.size, product.depth.size))) < _MIN:
             return None
         sizes = (product.batch.size, product.rows.size, product.columns.size, product.depth.size)
         halves = [half for operand in product.operands if (half := _narrow(operand)) is not None]
         types = {str(half.value.expr_ty().dtype) for half in halves}
         if len(halves) == 2 and len(types) == 1:
-            tiles = COPIED_TILES if _are_copied(halves, target) else HALF_TILES
+            tiles = COPIED_TILES if _are_copied(halves, target) else FLOAT16_TILES
             return tiled(product, choose_tiling(*sizes, target.gpu, tiles), _LAUNCHES[types.pop()])
         if target.precision == "tf32" and not halves:
             return tiled(product, choose_tiling(*sizes, target.gpu, SINGLE_TILES), _SingleLaunch)
@@ -64,7 +64,7 @@ class TensorCoreRule:
 
 
 def _narrow(operand: Operand) -> Operand | None:
-    """The operand in half floats, if that is what it is made single precision from."""
+    """The operand in 16-bit floats, if that is what it is made single precision from."""
     value = operand.value
     if isinstance(value, tirx.Cast) and str(value.value.expr_ty().dtype) in _LAUNCHES:
         return replace(operand, value=value.value)
@@ -73,7 +73,7 @@ def _narrow(operand: Operand) -> Operand | None:
 
 def _are_copied(halves: Sequence[Operand], target: CudaTarget) -> bool:
     """Whether tiles of both operands can be copied, 16 bytes at once, in every tile that there is."""
-    if max(tile.shared_bytes for tile in COPIED_TILES) > target.most_shared_bytes or not all(map(is_loaded, halves)):
+    if max(tile.shared_bytes for tile in COPIED_TILES) > target.max_shared_bytes or not all(map(is_loaded, halves)):
         return False
     positions, depths = min(tile.rows for tile in COPIED_TILES), min(tile.depth for tile in COPIED_TILES)
     return all(
@@ -88,7 +88,7 @@ class _Tile(AnyTile):
     warp_rows: int
     warp_columns: int
 
-    item_bytes: ClassVar[int] = 2
+    element_bytes: ClassVar[int] = 2
 
     def multiply_adds(self, gpu: Gpu) -> float:
         """Returns how many multiply-adds the tensor cores of one processor begin in a cycle."""
@@ -116,7 +116,7 @@ class _Tile(AnyTile):
         """Of one thread, estimated."""
         return self.sums + (self.warp_rows + self.warp_columns) // 2 + 64
 
-    def place(self, thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr, tirx.Expr]:
+    def position(self, thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr, tirx.Expr]:
         """Where the warp's part of the tile begins: row and column; then g and t of the thread."""
         warp, lane = tirx.floordiv(thread, number(WARP)), tirx.floormod(thread, number(WARP))
         across = number(self.columns // self.warp_columns)
@@ -134,9 +134,9 @@ class _CopiedTile(_Tile):
     def shared_bytes(self) -> int:
         """Of a block, whichever way the operands lie."""
         sides = (max(self.depth * (side + 8), side * (self.depth + 8)) for side in (self.rows, self.columns))
-        return (self.ahead + 1) * self.item_bytes * sum(sides)
+        return (self.ahead + 1) * self.element_bytes * sum(sides)
 
-    def most_blocks(self, gpu: Gpu) -> int:
+    def max_blocks(self, gpu: Gpu) -> int:
         """Returns how many blocks the shared memory of a processor has room for."""
         return max(1, gpu.capability.shared_bytes_per_processor // self.shared_bytes)
 
@@ -151,7 +151,7 @@ class _CopiedTile(_Tile):
 class _SingleTile(_Tile):
     """The same of single precision."""
 
-    item_bytes: ClassVar[int] = 4
+    element_bytes: ClassVar[int] = 4
 
     def multiply_adds(self, gpu: Gpu) -> float:
         """Returns how many multiply-adds the tensor cores of one processor begin in a cycle."""
@@ -169,11 +169,11 @@ _SHAPES = (
     (64, 32, 32, 16),
     (32, 32, 16, 16),
 )
-HALF_TILES = tuple(_Tile(rows, columns, 32, *warp) for rows, columns, *warp in _SHAPES)
+FLOAT16_TILES = tuple(_Tile(rows, columns, 32, *warp) for rows, columns, *warp in _SHAPES)
 COPIED_TILES = tuple(_CopiedTile(rows, columns, 32, *warp) for rows, columns, *warp in ((128, 128, 64, 64), *_SHAPES))
 SINGLE_TILES = tuple(_SingleTile(rows, columns, 16, *warp) for rows, columns, *warp in _SHAPES)
 
-_MULTIPLY_HALF = """
+_MULTIPLY_FLOAT16 = """
 __device__ __forceinline__ void nnefc_multiply_{type}(float *sums, const unsigned *left, const unsigned *right) {{
   asm volatile (
       "mma.sync.aligned.m16n8k16.row.col.f32.{type}.{type}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, "
@@ -216,7 +216,7 @@ class _TensorLaunch(TiledLaunch):
     """What both precisions share: fragments, one after the other, and where sums belong."""
 
     _depth: ClassVar[int]  # of one instruction
-    _item: ClassVar[str]
+    _element: ClassVar[str]
     _fragment: ClassVar[str]
     _padding: ClassVar[tuple[int, int]]  # of tiles that lie depth by depth, and position by position
     _multiplier: ClassVar[tuple[str, str]]
@@ -229,13 +229,13 @@ class _TensorLaunch(TiledLaunch):
             self._side(_narrow(operand) or operand, positions)
             for operand, positions in zip(product.operands, (tile.rows, tile.columns), strict=True)
         )
-        super().__init__(product, tiling, slices, (sides[0], sides[1]), self._item, tile.sums)
+        super().__init__(product, tiling, slices, (sides[0], sides[1]), self._element, tile.sums)
         self._rows, self._columns = tile.warp_rows // _ROWS, tile.warp_columns // _COLUMNS
         self._left = self._nest.buffer("left_part", 4 * self._rows, self._fragment, "local")
         self._right = self._nest.buffer("right_part", 2 * self._columns, self._fragment, "local")
 
     def _side(self, operand: Operand, positions: int) -> OperandTile:
-        tile, widest = self._tile, LOAD_BYTES // self._tile.item_bytes
+        tile, widest = self._tile, LOAD_BYTES // self._tile.element_bytes
         across, along = (lanes_along(operand, positions, tile.depth, way, widest) for way in (False, True))
         if across == 1 and (along > 1 or lies_along_depth(operand)):
             return PositionTile(operand, positions, tile.depth, along, True, tile.threads, self._padding[1])
@@ -244,7 +244,7 @@ class _TensorLaunch(TiledLaunch):
     def multiply(self, thread: tirx.Expr, half: tirx.Expr) -> tirx.Stmt:
         """The sums of a tile of the depth, from one half of the shared memory."""
         nest = self._nest
-        row, column, _, _ = self._tile.place(thread)
+        row, column, _, _ = self._tile.position(thread)
         function, source = self._multiplier
 
         def one(i: tirx.Expr, j: tirx.Expr) -> tirx.Stmt:
@@ -268,11 +268,11 @@ class _TensorLaunch(TiledLaunch):
 
     @abstractmethod
     def _read_left(self, thread: tirx.Expr, half: tirx.Expr, row: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
-        """Fetch the warp's rows at a place of the depth."""
+        """Fetch the warp's rows at a position of the depth."""
 
     @abstractmethod
     def _read_right(self, thread: tirx.Expr, half: tirx.Expr, column: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
-        """Fetch the warp's columns at a place of the depth."""
+        """Fetch the warp's columns at a position of the depth."""
 
     def write(
         self,
@@ -284,7 +284,7 @@ class _TensorLaunch(TiledLaunch):
     ) -> tirx.Stmt:
         """The warp's sums to where they belong, two neighbours at a time."""
         nest = self._nest
-        row, column, group, pair = self._tile.place(thread)
+        row, column, group, pair = self._tile.position(thread)
 
         def two(i: tirx.Expr, j: tirx.Expr, lower: tirx.Expr) -> tirx.Stmt:
             at = (i * number(self._columns) + j) * number(4) + lower * number(2)
@@ -306,14 +306,14 @@ class _TensorLaunch(TiledLaunch):
         )
 
 
-class _HalfLaunch(_TensorLaunch):
-    """Half floats: 16 depths at once; fragments by `ldmatrix`, four blocks of 8 by 8 at once."""
+class _Float16Launch(_TensorLaunch):
+    """16-bit floats: 16 depths at once; fragments by `ldmatrix`, four blocks of 8 by 8 at once."""
 
     _depth = _HALF.depth
-    _item = "float16"
+    _element = "float16"
     _fragment = "uint32"
     _padding = (8, 8)
-    _multiplier = ("nnefc_multiply_f16", _MULTIPLY_HALF.format(type="f16"))
+    _multiplier = ("nnefc_multiply_f16", _MULTIPLY_FLOAT16.format(type="f16"))
 
     def begin(self) -> tirx.Stmt:
         """Zeros, in the fragments too: TVM makes them as small as it sees them used, which it does not in assembly."""
@@ -364,29 +364,29 @@ class _HalfLaunch(_TensorLaunch):
         is_transposed = not isinstance(side.tile, PositionTile)
         name, option = ("_transposed", ".trans") if is_transposed else ("", "")
         inner, outer = (position, depth) if is_transposed else (depth, position)
-        place = self._nest.simplify(side.base(half) + outer * number(side.tile.stride) + inner)
+        offset = self._nest.simplify(side.base(half) + outer * number(side.tile.stride) + inner)
         return tirx.Evaluate(
             cuda_func_call(
                 f"nnefc_read_matrices{name}",
                 tirx.address_of(load(into, at)),
-                tirx.address_of(load(side.shared, place)),
+                tirx.address_of(load(side.shared, offset)),
                 source_code=_READ.format(name=name, option=option),
             )
         )
 
 
-class _BrainLaunch(_HalfLaunch):
+class _BrainLaunch(_Float16Launch):
     """The same with bfloat16."""
 
-    _item = "bfloat16"
-    _multiplier = ("nnefc_multiply_bf16", _MULTIPLY_HALF.format(type="bf16"))
+    _element = "bfloat16"
+    _multiplier = ("nnefc_multiply_bf16", _MULTIPLY_FLOAT16.format(type="bf16"))
 
 
-_LAUNCHES: Mapping[str, type[_HalfLaunch]] = {"float16": _HalfLaunch, "bfloat16": _BrainLaunch}
+_LAUNCHES: Mapping[str, type[_Float16Launch]] = {"float16": _Float16Launch, "bfloat16": _BrainLaunch}
 
 
 def _of_lane(thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
-    """Which row of a block of 8 by 8 a thread has to name, and which block: its place along both axes."""
+    """Which row of a block of 8 by 8 a thread has to name, and which block: its position along both axes."""
     lane = tirx.floormod(thread, number(WARP))
     eighth = tirx.floormod(lane, number(8))
     return eighth, tirx.floormod(tirx.floordiv(lane, number(8)), number(2)), tirx.floordiv(lane, number(16))
@@ -396,7 +396,7 @@ class _SingleLaunch(_TensorLaunch):
     """Single precision, rounded on the way to shared memory: 8 depths at once."""
 
     _depth = _SINGLE.depth
-    _item = "float32"
+    _element = "float32"
     _fragment = "float32"
     _padding = (8, 4)
     _multiplier = ("nnefc_multiply_single", _MULTIPLY_SINGLE)
@@ -413,12 +413,12 @@ class _SingleLaunch(_TensorLaunch):
         return self._nest.unrolled(count, one)
 
     def _read_left(self, thread: tirx.Expr, half: tirx.Expr, row: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
-        _, _, group, pair = self._tile.place(thread)
+        _, _, group, pair = self._tile.position(thread)
 
         def one(i: tirx.Expr, later: tirx.Expr, lower: tirx.Expr) -> tirx.Stmt:
             position = row + i * number(_ROWS) + lower * number(8) + group
-            item = self._item_at(0, half, position, depth + later * number(4) + pair)
-            return store(self._left, item, i * number(4) + later * number(2) + lower)
+            element = self._element_at(0, half, position, depth + later * number(4) + pair)
+            return store(self._left, element, i * number(4) + later * number(2) + lower)
 
         nest = self._nest
         return nest.unrolled(
@@ -426,17 +426,17 @@ class _SingleLaunch(_TensorLaunch):
         )
 
     def _read_right(self, thread: tirx.Expr, half: tirx.Expr, column: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
-        _, _, group, pair = self._tile.place(thread)
+        _, _, group, pair = self._tile.position(thread)
 
         def one(j: tirx.Expr, later: tirx.Expr) -> tirx.Stmt:
             position = column + j * number(_COLUMNS) + group
-            item = self._item_at(1, half, position, depth + later * number(4) + pair)
-            return store(self._right, item, j * number(2) + later)
+            element = self._element_at(1, half, position, depth + later * number(4) + pair)
+            return store(self._right, element, j * number(2) + later)
 
         nest = self._nest
         return nest.unrolled(self._columns, lambda j: nest.unrolled(2, lambda later: one(j, later)))
 
-    def _item_at(self, which: int, half: tirx.Expr, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
+    def _element_at(self, which: int, half: tirx.Expr, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
         side = self._sides[which]
         inner, outer = (depth, position) if isinstance(side.tile, PositionTile) else (position, depth)
         return load(side.shared, self._nest.simplify(side.base(half) + outer * number(side.tile.stride) + inner))

@@ -9,14 +9,14 @@ from tvm.s_tir.schedule import LoopRV
 
 from nnefc.passes.schedule.schedules import fused, largest_divisor, trip_count
 from nnefc.passes.tir.common.shapes import Size
-from nnefc.symbolic.dims import is_known, typical
+from nnefc.symbolic.dims import is_known, size_hint
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["bind_flat", "rows_at_once", "threads_for", "threads_of_row"]
 
 _THREADS = 256  # of a block
-_MOST_THREADS = 512  # of blocks that are few
-_ITEMS_OF_A_THREAD = 8  # of a row, before it gets more threads
+_MAX_THREADS = 512  # of blocks that are few
+_ELEMENTS_OF_A_THREAD = 8  # of a row, before it gets more threads
 _WARPS_OF_A_BLOCK = 4  # with a row each
 
 
@@ -26,13 +26,14 @@ def threads_for(rounds: Size, target: CudaTarget) -> int:
     Blocks are smaller, rather than fewer than the device has processors.
     """
     threads = _THREADS
-    while threads > target.threads_per_warp and typical(rounds) < threads * target.gpu.processors:
+    while threads > target.threads_per_warp and size_hint(rounds) < threads * target.gpu.processors:
         threads //= 2
     return max(1, min(threads, rounds)) if is_known(rounds) else threads
 
 
 def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: CudaTarget, lanes: int = 1) -> LoopRV:
-    """Give each thread one round of some nested loops, or `lanes` rounds as a vector; returns the loop over threads."""
+    """Give each thread one iteration of some nested loops, or `lanes` rounds as a vector; returns the loop over
+    threads."""
     rounds = trip_count(sch, *loops)
     if not rounds:  # nothing to do; TVM would divide by the extents
         sch.bind(loops[0], "blockIdx.x")
@@ -42,7 +43,7 @@ def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: CudaTarget, 
     if lanes > 1 and is_known(rounds):
         blocks, thread, lane = sch.split(flat, [None, threads, lanes])
         sch.vectorize(lane)
-    elif lanes > 1:  # whole vectors first: then it is not asked for each of their elements whether it is inside
+    elif lanes > 1:  # full vectors first: then it is not asked for each of their elements whether it is inside
         vectors, lane = sch.split(flat, [None, lanes])
         blocks, thread = sch.split(vectors, [None, threads])
         sch.vectorize(lane)
@@ -56,8 +57,8 @@ def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: CudaTarget, 
 def threads_of_row(rows: Size, length: Size, target: CudaTarget) -> int:
     """Threads that share a row: a warp, or as many as leave each some elements; the more, the fewer rows there are."""
     threads = target.threads_per_warp
-    most = _THREADS if typical(rows) >= target.gpu.processors else _MOST_THREADS
-    while threads < most and threads * _ITEMS_OF_A_THREAD < typical(length):
+    maximum = _THREADS if size_hint(rows) >= target.gpu.processors else _MAX_THREADS
+    while threads < maximum and threads * _ELEMENTS_OF_A_THREAD < size_hint(length):
         threads *= 2
     return threads
 
@@ -66,4 +67,4 @@ def rows_at_once(rows: Size, threads: int, target: CudaTarget) -> int:
     """Rows of a block, if each has so many threads: several where these are warps, and there are enough rows."""
     if threads > target.threads_per_warp:
         return 1
-    return largest_divisor(rows, max(1, min(_WARPS_OF_A_BLOCK, typical(rows) // target.gpu.processors)))
+    return largest_divisor(rows, max(1, min(_WARPS_OF_A_BLOCK, size_hint(rows) // target.gpu.processors)))

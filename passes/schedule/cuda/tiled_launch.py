@@ -33,9 +33,9 @@ from nnefc.passes.schedule.cuda.write_back import add_slices
 from nnefc.passes.tir.common.expressions import number
 from nnefc.symbolic.dims import is_known
 
-__all__ = ["ITEMS", "Side", "TiledLaunch", "tiled"]
+__all__ = ["ELEMENTS", "Side", "TiledLaunch", "tiled"]
 
-ITEMS = ("float32", "int32", "uint32")
+ELEMENTS = ("float32", "int32", "uint32")
 """Types of sums whose tiles, and vectors of four, have the size that the loops are made for."""
 
 
@@ -76,7 +76,7 @@ class TiledLaunch(ABC):
 
     Args:
         sides: how tiles of the left and the right operand are fetched.
-        item: the type of what is multiplied.
+        element: the type of what is multiplied.
         sums: how many each thread has.
         slices: where the sums of slices of the depth go; None: through the epilogue to the result.
     """
@@ -87,7 +87,7 @@ class TiledLaunch(ABC):
         tiling: Tiling,
         slices: tirx.Var | None,
         sides: tuple[OperandTile, OperandTile],
-        item: str,
+        element: str,
         sums: int,
     ) -> None:
         self._product, self._tiling, self._slices = product, tiling, slices
@@ -97,25 +97,25 @@ class TiledLaunch(ABC):
         self._copies = tiling.tile.ahead > 1
         tiles = tiling.tiles_of_slice
         self._stages = 1 + (min(tiling.tile.ahead, tiles) if is_known(tiles) else tiling.tile.ahead)
-        self._sides = self._in_one(sides, item) if self._copies else self._through_registers(sides, item)
+        self._sides = self._in_one(sides, element) if self._copies else self._through_registers(sides, element)
 
-    def _through_registers(self, sides: tuple[OperandTile, OperandTile], item: str) -> list[Side]:
+    def _through_registers(self, sides: tuple[OperandTile, OperandTile], element: str) -> list[Side]:
         nest = self._nest
         return [
             Side(
                 side,
-                nest.buffer(f"{name}_tile", 2 * side.size, item, "shared"),
+                nest.buffer(f"{name}_tile", 2 * side.size, element, "shared"),
                 0,
-                nest.buffer(f"{name}_fetched", side.fetched, item, "local"),
+                nest.buffer(f"{name}_fetched", side.fetched, element, "local"),
             )
             for name, side in zip(("left", "right"), sides, strict=True)
         ]
 
-    def _in_one(self, sides: tuple[OperandTile, OperandTile], item: str) -> list[Side]:
+    def _in_one(self, sides: tuple[OperandTile, OperandTile], element: str) -> list[Side]:
         """Both in one buffer: blocks have more shared memory than 48 KiB only in one piece."""
         left, right = sides
         size = self._stages * (left.size + right.size)
-        shared = self._nest.buffer("tiles", size, item, "shared.dyn")
+        shared = self._nest.buffer("tiles", size, element, "shared.dyn")
         return [Side(left, shared, 0, None), Side(right, shared, self._stages * left.size, None)]
 
     def begin(self) -> tirx.Stmt:
@@ -149,10 +149,10 @@ class TiledLaunch(ABC):
     def _block(self, block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
         nest, tile, tiling = self._nest, self._tiling.tile, self._tiling
         row_tile = tirx.floormod(block, number(tiling.row_tiles))
-        rest = tirx.floordiv(block, number(tiling.row_tiles))
-        column_tile = tirx.floormod(rest, number(tiling.column_tiles))
-        rest = tirx.floordiv(rest, number(tiling.column_tiles))
-        which, batch = tirx.floormod(rest, number(tiling.slices)), tirx.floordiv(rest, number(tiling.slices))
+        tail = tirx.floordiv(block, number(tiling.row_tiles))
+        column_tile = tirx.floormod(tail, number(tiling.column_tiles))
+        tail = tirx.floordiv(tail, number(tiling.column_tiles))
+        which, batch = tirx.floormod(tail, number(tiling.slices)), tirx.floordiv(tail, number(tiling.slices))
         first_row, first_column = row_tile * number(tile.rows), column_tile * number(tile.columns)
 
         fetches = [

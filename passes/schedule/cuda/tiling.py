@@ -11,8 +11,8 @@ from tvm import tirx
 
 from nnefc.passes.tir.common.expressions import number
 from nnefc.passes.tir.common.shapes import Size
-from nnefc.passes.tir.cuda.narrow_indices import MOST_ELEMENTS
-from nnefc.symbolic.dims import bounds, ceil_div, is_known, typical
+from nnefc.passes.tir.cuda.narrow_indices import MAX_ELEMENTS
+from nnefc.symbolic.dims import bounds, ceil_div, is_known, size_hint
 from nnefc.targets.machine.cuda.gpus import WARP, Gpu
 
 __all__ = ["TILES", "AnyTile", "Tile", "Tiling", "choose_tiling", "fit_in_slices"]
@@ -28,21 +28,21 @@ class AnyTile(ABC):
     Attributes:
         rows, columns: of the result.
         depth: products of each sum between two barriers.
-        item_bytes: of what is multiplied.
+        element_bytes: of what is multiplied.
     """
 
     rows: int
     columns: int
     depth: int
 
-    item_bytes: ClassVar[int]
+    element_bytes: ClassVar[int]
     ahead: ClassVar[int] = 1  # tiles of the depth that are on their way while one is multiplied
 
     @abstractmethod
     def multiply_adds(self, gpu: Gpu) -> float:
         """Returns how many multiply-adds of such operands one processor begins in a cycle."""
 
-    def most_blocks(self, gpu: Gpu) -> int:
+    def max_blocks(self, gpu: Gpu) -> int:
         """Returns how many blocks a processor has room for, registers and threads apart."""
         return gpu.capability.blocks_per_processor
 
@@ -72,7 +72,7 @@ class Tile(AnyTile):
     thread_rows: int
     thread_columns: int
 
-    item_bytes: ClassVar[int] = 4
+    element_bytes: ClassVar[int] = 4
 
     def multiply_adds(self, gpu: Gpu) -> float:
         """Returns how many multiply-adds of float32 one processor begins in a cycle."""
@@ -93,7 +93,7 @@ class Tile(AnyTile):
         """Columns from one group of a thread to its next."""
         return self.columns * _GROUP // self.thread_columns
 
-    def place(self, thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+    def position(self, thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
         """First row and first column of a thread in the tile.
 
         The threads of a warp are a rectangle of eight columns of threads: what they read from shared memory together
@@ -163,12 +163,12 @@ class Tiling:
         """Estimates the cycles of the whole product on a device; all sizes are known."""
         tile, limits = self.tile, gpu.capability
         resident = limits.registers_per_processor // (tile.registers * tile.threads)
-        resident = min(resident, limits.threads_per_processor // tile.threads, tile.most_blocks(gpu))
+        resident = min(resident, limits.threads_per_processor // tile.threads, tile.max_blocks(gpu))
         of_processor = -(-self.blocks // gpu.processors)  # of the one that has most to do
         together = max(1, min(resident, of_processor))
         busy = min(1.0, together * tile.threads / WARP / gpu.busy_warps)
         multiply = tile.rows * tile.columns * tile.depth / tile.multiply_adds(gpu) / (tile.efficiency(gpu) * busy)
-        fetch = tile.item_bytes * (tile.rows + tile.columns) * tile.depth / gpu.fetch_bytes_per_cycle
+        fetch = tile.element_bytes * (tile.rows + tile.columns) * tile.depth / gpu.fetch_bytes_per_cycle
         step = max(multiply, fetch, gpu.fetch_cycles / (together * tile.ahead))
         total = of_processor * self.tiles_of_slice * step + gpu.block_cycles * of_processor / together
         if self.slices > 1:
@@ -208,15 +208,15 @@ _SLICED = 1.05  # times the time: what slices must save, for their sums take as 
 def choose_tiling(
     batch: Size, rows: Size, columns: Size, depth: Size, gpu: Gpu, tiles: Sequence[AnyTile] = TILES
 ) -> Tiling:
-    """Returns the tiling that the model takes to be fastest on a device, for typical sizes."""
+    """Returns the tiling that the model takes to be fastest on a device, for size hints."""
     sizes = batch, rows, columns, depth
     numbers = _SLICES if is_known(*sizes) or fit_in_slices(batch * rows * columns, depth, _SLICES[-1]) else (1,)
-    expected = Tiling(tiles[0], typical(batch), typical(rows), typical(columns), typical(depth), 1)
+    expected = Tiling(tiles[0], size_hint(batch), size_hint(rows), size_hint(columns), size_hint(depth), 1)
     candidates = [replace(expected, tile=tile, wanted_slices=slices) for tile in tiles for slices in numbers]
     fastest = min(candidates, key=lambda tiling: tiling.cycles(gpu) * (_SLICED if tiling.slices > 1 else 1))
     return replace(fastest, batch=batch, rows=rows, columns=columns, depth=depth)
 
 
 def fit_in_slices(results: Size, depth: Size, slices: int) -> bool:
-    """Whether so many slices of open sizes are always few enough sums for indices of 32 bits."""
-    return is_known(depth) and bounds(results)[1] * slices <= MOST_ELEMENTS
+    """Whether so many slices of dynamic sizes are always few enough sums for indices of 32 bits."""
+    return is_known(depth) and bounds(results)[1] * slices <= MAX_ELEMENTS

@@ -30,10 +30,10 @@ from tvm.ir import Range
 from tvm.ir.expr import TensorLoad, TensorRegion
 from tvm.sym import Analyzer
 
-from nnefc.passes.schedule.analysis import KernelAnalysis, Step, steps_of
-from nnefc.passes.schedule.cuda.inline_producers import is_simple, join_steps
+from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock, steps_of
+from nnefc.passes.schedule.cuda.inline_producers import inline_producers, is_simple
 from nnefc.passes.schedule.schedules import schedule_of
-from nnefc.passes.tir.common.expressions import flat_offset, int64, linear_steps, loads_of, replaced
+from nnefc.passes.tir.common.expressions import flat_offset, int64, linear_strides, loads_of, replaced
 from nnefc.passes.tir.common.shapes import Size, strides_of
 from nnefc.symbolic.dims import is_known
 from nnefc.targets.machine.cuda.gpus import WARP
@@ -44,7 +44,7 @@ __all__ = ["TranspositionRule"]
 _TILE = WARP
 _LINES = 8  # of a tile that a block moves at once
 _FILL = "fill"
-_LEAST_SIDE = 12  # of a matrix that is worth tiles: below, most of a tile is empty
+_MIN_SIDE = 12  # of a matrix that is worth tiles: below, most of a tile is empty
 
 
 class TranspositionRule:
@@ -54,7 +54,7 @@ class TranspositionRule:
         if kernel.reductions or not all(map(is_simple, kernel.steps)):
             return None
         sch = kernel.schedule()
-        join_steps(sch)
+        inline_producers(sch)
         step, *others = steps_of(sch)
         if not is_known(*step.sizes):
             return None
@@ -82,7 +82,7 @@ class _Transposition:
     across: int
 
 
-def _transposition_of(step: Step) -> _Transposition | None:
+def _transposition_of(step: ScheduleBlock) -> _Transposition | None:
     """The operand that a step reads across, if there is just one, and the matrix is large enough for tiles."""
     if any(str(axis.var.ty.dtype) != "int64" for axis in step.axes) or step.conditions:
         return None  # what is read under a condition may not be there
@@ -99,13 +99,13 @@ def _transposition_of(step: Step) -> _Transposition | None:
     if across is None or across == len(groups) - 1:
         return None
     sides = [math.prod(step.sizes[axis] for axis in groups[g]) for g in (across, -1)]
-    return _Transposition(load, tuple(map(tuple, groups)), across) if min(sides) >= _LEAST_SIDE else None
+    return _Transposition(load, tuple(map(tuple, groups)), across) if min(sides) >= _MIN_SIDE else None
 
 
-def _steps(load: TensorLoad, step: Step) -> list[int] | None:
+def _steps(load: TensorLoad, step: ScheduleBlock) -> list[int] | None:
     """How far an operand's place moves with each axis; None if that is not always the same."""
-    place = Analyzer().simplify(flat_offset(load.source, load.indices))
-    return linear_steps(place, [axis.var for axis in step.axes])
+    position = Analyzer().simplify(flat_offset(load.source, load.indices))
+    return linear_strides(position, [axis.var for axis in step.axes])
 
 
 def _groups(moving: Sequence[int], steps: Sequence[int], sizes: Sequence[Size]) -> list[list[int]]:
@@ -122,7 +122,7 @@ def _groups(moving: Sequence[int], steps: Sequence[int], sizes: Sequence[Size]) 
 class _Tiled:
     """The kernel with its only step as two: one that fills a tile, and one that computes from it."""
 
-    def __init__(self, step: Step, found: _Transposition) -> None:
+    def __init__(self, step: ScheduleBlock, found: _Transposition) -> None:
         self._step, self._found = step, found
         self._sizes = [math.prod(step.sizes[axis] for axis in group) for group in found.groups]
         self._sides = (found.across, len(found.groups) - 1)  # the groups that the matrix lies along
@@ -151,7 +151,7 @@ class _Tiled:
         line, lane = (tirx.Var(f"{part}_{name}", "int64") for part in ("line", "lane"))
         known = list(zip((axis.var for axis in self._step.axes), axes, strict=True))
         store = self._fill(known, line, lane) if name == _FILL else self._compute(known, line, lane)
-        places = self._places(along, row)
+        positions = self._positions(along, row)
         domains = [*(own.dom for own in self._step.node.iter_vars), *[Range(int64(0), int64(_TILE))] * 2]
         iter_vars = [
             tirx.IterVar(domain, var, tirx.IterVar.DataPar)
@@ -159,8 +159,8 @@ class _Tiled:
         ]
         reads = [_element(load.source, load.indices) for load in loads_of(store.value)]
         block = s_tir.SBlock(iter_vars, reads, [_element(store.buffer, store.indices)], name, store)
-        inside = tirx.all(*(places[g] < int64(self._sizes[g]) for g in self._sides))
-        values = [*self._axis_values(places), row, self._lane]
+        inside = tirx.all(*(positions[g] < int64(self._sizes[g]) for g in self._sides))
+        values = [*self._axis_values(positions), row, self._lane]
         return _loop(turn, _TILE // _LINES, s_tir.SBlockRealize(values, inside, block))
 
     def _fill(self, known: _Known, line: tirx.Var, lane: tirx.Var) -> tirx.BufferStore:
@@ -171,19 +171,19 @@ class _Tiled:
         value = replaced(body.value, [(self._found.load, self._tile[lane, line]), *known])
         return tirx.BufferStore(body.buffer, value, [replaced(index, known) for index in body.indices])
 
-    def _places(self, along: int, row: tirx.Expr) -> list[tirx.Expr]:
+    def _positions(self, along: int, row: tirx.Expr) -> list[tirx.Expr]:
         """Where a thread is along each group: in the block's tile at its lane along one side, at `row` of the other."""
-        places = []
+        positions = []
         for g, digit in enumerate(_digits(self._number, self._tiles)):
             first = digit * int64(_TILE if g in self._sides else 1)
-            places.append(first + (self._lane if g == along else row if g in self._sides else int64(0)))
-        return places
+            positions.append(first + (self._lane if g == along else row if g in self._sides else int64(0)))
+        return positions
 
-    def _axis_values(self, places: Sequence[tirx.Expr]) -> list[tirx.Expr]:
-        """The values of the step's axes at these places of the groups."""
+    def _axis_values(self, positions: Sequence[tirx.Expr]) -> list[tirx.Expr]:
+        """The values of the step's axes at these positions of the groups."""
         values: dict[int, tirx.Expr] = {}
-        for group, place in zip(self._found.groups, places, strict=True):
-            digits = _digits(place, [self._step.sizes[axis] for axis in group])
+        for group, position in zip(self._found.groups, positions, strict=True):
+            digits = _digits(position, [self._step.sizes[axis] for axis in group])
             values |= dict(zip(group, digits, strict=True))
         return [values.get(axis, int64(0)) for axis in range(len(self._step.axes))]
 

@@ -42,7 +42,7 @@ def write(
     group_of_columns = nest.variable("group", -(-nest.end(column) // width))
     known = {group_of_columns: nest.simplify(tirx.floordiv(column, number(width)))}
 
-    def place_and_value(lane: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+    def index_and_value(lane: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
         own_column = group_of_columns * number(width) + lane
         if slices is None:
             return product.stored(nest, batch, row, own_column, sums(lane))
@@ -50,15 +50,15 @@ def write(
         line = (which * number(product.batch.size) + batch) * number(rows) + row
         return nest.simplify(line * number(columns) + own_column), sums(lane)
 
-    def item(lane: tirx.Expr) -> tirx.Stmt:
-        place, value = (substituted(part, known) for part in place_and_value(lane))
-        return store(product.output if slices is None else slices, value, place)
+    def element(lane: tirx.Expr) -> tirx.Stmt:
+        position, value = (substituted(part, known) for part in index_and_value(lane))
+        return store(product.output if slices is None else slices, value, position)
 
-    if columns % width == 0 and _is_vector(nest, place_and_value, width):
-        group = nest.lanes(width, item)
+    if columns % width == 0 and _is_vector(nest, index_and_value, width):
+        group = nest.lanes(width, element)
         inside += [c for c in (column < number(columns),) if not nest.holds(c)]
     else:
-        group = nest.unrolled(width, lambda lane: _if(nest, [column + lane < number(columns)], item(lane)), "lane")
+        group = nest.unrolled(width, lambda lane: _if(nest, [column + lane < number(columns)], element(lane)), "lane")
     return _if(nest, inside, group)
 
 
@@ -75,8 +75,8 @@ def write_one(
     """Write what comes of one sum, if the result has it; `slices` and `which` as for :func:`write`."""
     rows, columns = product.rows.size, product.columns.size
     if slices is None:
-        place, value = product.stored(nest, batch, row, column, total)
-        stmt = store(product.output, value, place)
+        position, value = product.stored(nest, batch, row, column, total)
+        stmt = store(product.output, value, position)
     else:
         assert which is not None
         line = (which * number(product.batch.size) + batch) * number(rows) + row
@@ -84,11 +84,11 @@ def write_one(
     return _if(nest, [row < number(rows), column < number(columns)], stmt)
 
 
-def _is_vector(nest: Nest, place_and_value: Callable[[tirx.Expr], tuple[tirx.Expr, tirx.Expr]], width: int) -> bool:
+def _is_vector(nest: Nest, index_and_value: Callable[[tirx.Expr], tuple[tirx.Expr, tirx.Expr]], width: int) -> bool:
     """Whether the results of all lanes can be computed, and written, as one vector."""
     lane = nest.variable("lane", width)
-    place, value = place_and_value(lane)
-    return nest.is_aligned(place, lane, width) and nest.vectorizes(value, lane, width)
+    position, value = index_and_value(lane)
+    return nest.is_aligned(position, lane, width) and nest.vectorizes(value, lane, width)
 
 
 def _if(nest: Nest, conditions: list[tirx.Expr], stmt: tirx.Stmt) -> tirx.Stmt:
@@ -103,12 +103,12 @@ def add_slices(product: Product, slices: tirx.Var, count: int) -> tirx.Stmt:
     rows, columns = product.rows.size, product.columns.size
     groups = ceil_div(columns, _LANES)
     size = product.batch.size * rows * columns
-    items = product.batch.size * rows * groups
+    elements = product.batch.size * rows * groups
     sums = nest.buffer("sums", _LANES, dtype, "local")
 
     def body(block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
-        item = block * number(_THREADS) + thread
-        line, column = tirx.floordiv(item, number(groups)), tirx.floormod(item, number(groups)) * number(_LANES)
+        element = block * number(_THREADS) + thread
+        line, column = tirx.floordiv(element, number(groups)), tirx.floormod(element, number(groups)) * number(_LANES)
         batch, row = tirx.floordiv(line, number(rows)), tirx.floormod(line, number(rows))
 
         def add(which: tirx.Expr) -> tirx.Stmt:
@@ -123,6 +123,6 @@ def add_slices(product: Product, slices: tirx.Var, count: int) -> tirx.Stmt:
 
         start = nest.lanes(_LANES, lambda lane: store(sums, tirx.const(0, dtype), lane))
         end = write(nest, product, batch, row, column, lambda lane: load(sums, lane))
-        return _if(nest, [item < number(items)], sequence(start, nest.loop(count, add, "slice"), end))
+        return _if(nest, [element < number(elements)], sequence(start, nest.loop(count, add, "slice"), end))
 
-    return nest.launch(ceil_div(items, _THREADS), _THREADS, body)
+    return nest.launch(ceil_div(elements, _THREADS), _THREADS, body)

@@ -18,10 +18,10 @@ from tvm.ir import PointerType, PrimType
 
 from nnefc.ir.attributes import ALIGNED_FRAME
 
-__all__ = ["with_aligned_frames"]
+__all__ = ["align_stack_buffers"]
 
 
-def with_aligned_frames(stmt: tirx.Stmt) -> tirx.Stmt:
+def align_stack_buffers(stmt: tirx.Stmt) -> tirx.Stmt:
     """The statement with frames aligned where loops are annotated so."""
     return tvm_ffi.structural_map(stmt, (tirx.For, _with_aligned_frame))
 
@@ -30,8 +30,8 @@ def _with_aligned_frame(stmt: tirx.For) -> tirx.For:
     if ALIGNED_FRAME not in stmt.annotations:
         return stmt
     body = tirx.SeqStmt([_touch_frame(), stmt.body])
-    rest = {key: value for key, value in stmt.annotations.items() if key != ALIGNED_FRAME}
-    return tirx.For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, stmt.thread_binding, rest, stmt.step)
+    tail = {key: value for key, value in stmt.annotations.items() if key != ALIGNED_FRAME}
+    return tirx.For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, stmt.thread_binding, tail, stmt.step)
 
 
 _POINTER = PointerType(PrimType("uint8"))

@@ -17,7 +17,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import PointerType, PrimType
 
-from nnefc.ir.element_types import item_bytes
+from nnefc.ir.element_types import element_bytes
 from nnefc.passes.tir.common.alignment import aligned
 from nnefc.passes.tir.common.shapes import size_of, tensor_bytes
 from nnefc.symbolic.dims import bounds, expression, is_known, variables
@@ -27,15 +27,15 @@ __all__ = [
     "BARE",
     "THREADS",
     "Frames",
+    "keep_small_buffers_on_stack",
+    "move_large_scratch_to_workspace",
     "scratch_bytes",
-    "with_small_buffers_on_the_stack",
-    "without_large_scratch",
     "without_scratch",
 ]
 
 _ON_THE_STACK = "disable_lower_builtin"  # annotation of allocations that TVM leaves to LLVM
 
-_MOST_SCRATCH = 16 << 20
+_MAX_SCRATCH = 16 << 20
 """Bytes of a buffer that each worker has, used or not."""
 
 
@@ -50,7 +50,7 @@ class Frames:
     """
 
     largest: int
-    most: int
+    maximum: int
     scratch: bool
 
 
@@ -64,7 +64,7 @@ BARE = Frames(256, 1 << 10, scratch=False)
 """Of programs without one."""
 
 
-def with_small_buffers_on_the_stack(func: tirx.PrimFunc, frames: Frames) -> tirx.PrimFunc:
+def keep_small_buffers_on_stack(func: tirx.PrimFunc, frames: Frames) -> tirx.PrimFunc:
     """Keep small buffers from becoming scratch memory.
 
     LLVM can hold in registers what lies on the stack, as the tiles of contractions do from their first zero to their
@@ -81,14 +81,16 @@ def with_small_buffers_on_the_stack(func: tirx.PrimFunc, frames: Frames) -> tirx
         return stmt
 
     small = [buffer for buffer in _allocations(func.body) if is_small(buffer)]
-    if sum(aligned(tensor_bytes(buffer)) for buffer in small) > frames.most:
+    if sum(aligned(tensor_bytes(buffer)) for buffer in small) > frames.maximum:
         return func
     body = tvm_ffi.structural_map(func.body, (tirx.AllocBuffer, onto_the_stack))
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
-def without_large_scratch(func: tirx.PrimFunc, sizes: Collection[tirx.Var]) -> tuple[tirx.PrimFunc, list[tirx.Var]]:
-    """The function with parts of its last parameters instead of buffers of open sizes that may be large, and these.
+def move_large_scratch_to_workspace(
+    func: tirx.PrimFunc, sizes: Collection[tirx.Var]
+) -> tuple[tirx.PrimFunc, list[tirx.Var]]:
+    """The function with parts of its last parameters instead of buffers of dynamic sizes that may be large, and these.
 
     Args:
         sizes: what is known when the function is called.
@@ -127,26 +129,26 @@ class _LargeScratch:
             case tirx.While():
                 return tirx.While(stmt.condition, self.changed(stmt.body, around))
             case tirx.IfThenElse():
-                rest = None if stmt.else_case is None else self.changed(stmt.else_case, around)
-                return tirx.IfThenElse(stmt.condition, self.changed(stmt.then_case, around), rest)
+                tail = None if stmt.else_case is None else self.changed(stmt.else_case, around)
+                return tirx.IfThenElse(stmt.condition, self.changed(stmt.then_case, around), tail)
         return stmt
 
     def _placed(self, stmt: tirx.AllocBuffer, around: tirx.For | None) -> tirx.Stmt:
         buffer, size = stmt.buffer, tensor_bytes(stmt.buffer)
-        if _ON_THE_STACK in stmt.annotations or is_known(size) or bounds(size)[1] <= _MOST_SCRATCH:
+        if _ON_THE_STACK in stmt.annotations or is_known(size) or bounds(size)[1] <= _MAX_SCRATCH:
             return stmt
         rounds = None if around is None else around.extent
         asked = {*variables(expression(size)), *(variables(rounds) if rounds is not None else ())}
         if not asked <= self._sizes:  # what the kernel counts itself
             return stmt
         dtype = str(buffer.dtype)
-        items = aligned(size) // item_bytes(dtype)
-        count = items * size_of(rounds) if rounds is not None else items
+        elements = aligned(size) // element_bytes(dtype)
+        count = elements * size_of(rounds) if rounds is not None else elements
         whole = tirx.decl_buffer((expression(count),), dtype, name=f"{buffer.name}_of_all")
         self.parameters.append(whole)
         number = tirx.const(0, "int64") if around is None else (around.loop_var - around.min).astype("int64")
         pointer = tirx.Var(f"{buffer.name}_here", PointerType(PrimType(dtype)))
-        begin = tirx.address_of(whole[number * expression(items)])
+        begin = tirx.address_of(whole[number * expression(elements)])
         return tirx.SeqStmt(
             [tirx.Bind(pointer, tirx.reinterpret(pointer.ty, begin)), tirx.DeclBuffer(buffer, data=pointer)]
         )
@@ -184,6 +186,6 @@ def _allocations(stmt: tirx.Stmt) -> list[tirx.Var]:
         case tirx.For() | tirx.AttrStmt() | tirx.While():
             return _allocations(stmt.body)
         case tirx.IfThenElse():
-            rest = [] if stmt.else_case is None else _allocations(stmt.else_case)
-            return _allocations(stmt.then_case) + rest
+            tail = [] if stmt.else_case is None else _allocations(stmt.else_case)
+            return _allocations(stmt.then_case) + tail
     return []

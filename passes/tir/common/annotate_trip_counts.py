@@ -1,4 +1,4 @@
-"""The runtime told how many rounds a parallel loop has, and how long they take, so that it can cut it into pieces.
+"""The runtime told how many iterations a parallel loop has, and how long they take, so that it can cut it into pieces.
 
     for i in parallel(n):     →     nnefc_rounds(n, about so many cycles)
         …                           for i in parallel(n):
@@ -13,21 +13,21 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import tirx
 
-from nnefc.passes.tir.common.iteration_cost import cycles_of_round
+from nnefc.passes.tir.common.iteration_cost import cycles_of_iteration
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["with_announced_rounds"]
+__all__ = ["annotate_trip_counts"]
 
 
-def with_announced_rounds(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
+def annotate_trip_counts(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """A lowered kernel that says this before each of its parallel loops."""
 
-    def announced(loop: tirx.For) -> tirx.Stmt:
+    def annotated(loop: tirx.For) -> tirx.Stmt:
         if loop.kind != tirx.ForKind.PARALLEL:
             return loop
-        rounds, cycles = tirx.Cast("int64", loop.extent), cycles_of_round(loop, target)
+        rounds, cycles = tirx.Cast("int64", loop.extent), cycles_of_iteration(loop, target)
         return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("int32", "nnefc_rounds", rounds, cycles)), loop])
 
     return tirx.PrimFunc(
-        func.params, tvm_ffi.structural_map(func.body, (tirx.For, announced)), func.ret_type, func.attrs
+        func.params, tvm_ffi.structural_map(func.body, (tirx.For, annotated)), func.ret_type, func.attrs
     )

@@ -17,10 +17,10 @@ from tvm import tirx
 from nnefc.passes.tir.common.expressions import int64, variables_of
 from nnefc.symbolic.dims import Size, bounds, dimensions, may_exceed
 
-__all__ = ["with_decided_extremes", "within_ranges"]
+__all__ = ["simplify_min_max", "within_ranges"]
 
 
-def with_decided_extremes(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tirx.PrimFunc:
+def simplify_min_max(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tirx.PrimFunc:
     """A kernel in which the least or greatest of two numbers, computed from its sizes, is the one that is known."""
     known = set(sizes)
 
@@ -28,9 +28,9 @@ def with_decided_extremes(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tir
         if str(node.expr_ty().dtype) != "int64" or not variables_of([node]) <= known:
             return node
         one, other = dimensions((node.a, node.b))
-        least, greatest = (node.a, node.b) if isinstance(node, tirx.Min) else (node.b, node.a)
+        minimum, greatest = (node.a, node.b) if isinstance(node, tirx.Min) else (node.b, node.a)
         if not may_exceed(one, other):
-            return least
+            return minimum
         return node if may_exceed(other, one) else greatest
 
     return tvm_ffi.structural_map(func, ((tirx.Min, tirx.Max), decided)) if sizes else func
@@ -42,7 +42,7 @@ def within_ranges(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tirx.PrimFu
         return func
     conditions = []
     for size in sizes:
-        least, most = bounds(Size(size))
-        conditions += [size >= int64(least), size <= int64(most)]
+        minimum, maximum = bounds(Size(size))
+        conditions += [size >= int64(minimum), size <= int64(maximum)]
     body = tirx.IfThenElse(tirx.all(*conditions), func.body, None)
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)

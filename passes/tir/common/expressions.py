@@ -24,7 +24,7 @@ __all__ = [
     "inside",
     "int64",
     "is_number",
-    "linear_steps",
+    "linear_strides",
     "loads_of",
     "number",
     "parts_of",
@@ -219,9 +219,9 @@ def flat_offset(tensor: tirx.Var, indices: Sequence[tirx.Expr]) -> tirx.Expr:
     return total
 
 
-def linear_steps(place: tirx.Expr, variables: Sequence[tirx.Var]) -> list[Size] | None:
-    """How far a place moves with each of the variables; None if that is not always the same."""
-    linear = detect_linear_equation(place, list(variables))
+def linear_strides(position: tirx.Expr, variables: Sequence[tirx.Var]) -> list[Size] | None:
+    """How far a position moves with each of the variables; None if that is not always the same."""
+    linear = detect_linear_equation(position, list(variables))
     if not linear or not all(map(is_size, linear[:-1])):
         return None
     return [size_of(step) for step in linear[:-1]]

@@ -1,11 +1,11 @@
-"""Quotients of loop variables by open sizes, computed once in each iteration instead of wherever an index has them.
+"""Quotients of loop variables by dynamic sizes, computed once in each iteration instead of wherever an index has them.
 
     for i in parallel(n * h):                      for i in parallel(n * h):
         for j in w:                                    a = i / h;  b = i % h
             C[i // h, j, i % h] = …           →        for j in w: C[a, j, b] = …
 
 By a number, TVM and LLVM divide with a multiplication, and know what follows; by a variable they write out a division
-that rounds down, whatever the signs, at each place.
+that rounds down, whatever the signs, at each position.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tvm import tirx
 from nnefc.passes.tir.common.expressions import int64, is_number, variables_of
 from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
 
-__all__ = ["with_bound_quotients"]
+__all__ = ["hoist_divisions"]
 
 _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod)
 
 
-def with_bound_quotients(stmt: tirx.Stmt) -> tirx.Stmt:
+def hoist_divisions(stmt: tirx.Stmt) -> tirx.Stmt:
     """The statements of a flat kernel, whose variables that nothing defines are sizes."""
     signed: set[tirx.Var] = set()
 

@@ -5,7 +5,7 @@
             c[r] += A[(k h + y) w + 14 i + r]   →      for r in unrolled(14):
                                                            c[r] += A[a + r]
 
-LLVM finds this out too, but first TVM simplifies each copy: products of open sizes take it long, and tiles have many
+LLVM finds this out too, but first TVM simplifies each copy: products of dynamic sizes take it long, and tiles have many
 copies. It would also replace a variable by its value, if that is an integer expression that it knows: see
 `tvm_workarounds/opaque.py`.
 """
@@ -23,15 +23,15 @@ from tvm.sym import detect_linear_equation
 from nnefc.passes.tir.common.expressions import inside, loads_of, variables_of
 from nnefc.passes.tir.tvm_workarounds.opaque import opaque_binding
 
-__all__ = ["with_bound_offsets"]
+__all__ = ["hoist_offsets"]
 
 _COPIED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 _COMPARISONS = (tirx.LT, tirx.LE)
 _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
 
-def with_bound_offsets(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The statements of a flat kernel for CPUs, after its quotients of loop variables by open sizes are bound."""
+def hoist_offsets(stmt: tirx.Stmt) -> tirx.Stmt:
+    """The statements of a flat kernel for CPUs, after its quotients of loop variables by dynamic sizes are bound."""
     copied: set[tirx.Var] = set()  # loops in others that become copies
 
     def change(loop: tirx.For) -> tirx.Stmt:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from tvm import s_tir, tirx
 
-__all__ = ["with_workspace_parameters"]
+__all__ = ["hoist_workspace"]
 
 
-def with_workspace_parameters(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[tirx.Var]]:
+def hoist_workspace(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[tirx.Var]]:
     """Returns the kernel with the buffers that live as long as a call as its last parameters, and these buffers."""
     root = func.body
     block = root.block

@@ -1,11 +1,12 @@
-"""How many cycles a round of a loop takes, roughly: from its instructions, and from the bytes that it reads and writes.
+"""How many cycles an iteration of a loop takes, roughly: from its instructions, and from the bytes that it reads and
+writes.
 
     for i in parallel(n):
         for k in 256:                                      # the longer one of 256 × 4 × 0.5 cycles of products, and
             for c in unrolled(4), l in vectorized(16):     # 256 × 4 × 64 bytes of B from the second cache
                 sum[c, l] += A[k] * B[i, k, c, l]
 
-What a kernel has for itself, such as the sums of a tile, is taken to stay in registers. Loops of open size multiply
+What a kernel has for itself, such as the sums of a tile, is taken to stay in registers. Loops of dynamic size multiply
 when the kernel runs: the estimate is an expression of sizes then.
 """
 
@@ -23,14 +24,14 @@ from tvm.ir import PointerType
 from tvm.ir.expr import Call, TensorLoad
 from tvm.sym import Analyzer
 
-from nnefc.ir.element_types import item_bytes
+from nnefc.ir.element_types import element_bytes
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, inside, int64, loads_of, parts_of, variables_of
 from nnefc.passes.tir.common.shapes import size_of
 from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
-from nnefc.symbolic.dims import is_size, structural_key, typical
+from nnefc.symbolic.dims import is_size, size_hint, structural_key
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["UNKNOWN", "cycles_of_round"]
+__all__ = ["UNKNOWN", "cycles_of_iteration"]
 
 UNKNOWN = 0
 """Cycles of what calls functions, or repeats something as often as the data tell."""
@@ -40,12 +41,12 @@ _INTRINSICS = ("tirx.call_llvm_intrin", "tirx.call_llvm_pure_intrin", "tirx.call
 _EXTERN = "tirx.call_extern"
 
 
-def cycles_of_round(loop: tirx.For, target: Target) -> tirx.Expr:
+def cycles_of_iteration(loop: tirx.For, target: Target) -> tirx.Expr:
     """An int64 of what is known where the loop begins; :data:`UNKNOWN` if nobody knows."""
-    round_ = _Round(target)
+    round_ = _Iteration(target)
     try:
         round_.add_loop(loop)
-        found = max((round_.instructions, round_.memory), key=lambda terms: terms.typical)
+        found = max((round_.instructions, round_.memory), key=lambda terms: terms.size_hint)
         return found.expression
     except _NotKnownError:
         return int64(UNKNOWN)
@@ -70,10 +71,10 @@ class _Terms:
         self._numbers[key] = self._numbers.get(key, 0.0) + number
 
     @property
-    def typical(self) -> float:
-        """For typical sizes."""
+    def size_hint(self) -> float:
+        """For size hints."""
         return sum(
-            number * math.prod(typical(size_of(f)) if is_size(f) else 1 for f in self._factors[key])
+            number * math.prod(size_hint(size_of(f)) if is_size(f) else 1 for f in self._factors[key])
             for key, number in self._numbers.items()
         )
 
@@ -89,13 +90,13 @@ class _Terms:
 
 
 @dataclass
-class _Round:
+class _Iteration:
     """What is in a round, so far.
 
     Attributes:
         instructions, memory: cycles of the ones and of the other, which go on at the same time.
-        values: what variables are in the first round of all loops around.
-        loops: the loops around, by their variables, and how many rounds they have.
+        values: what variables are in the first iteration of all loops around.
+        loops: the loops around, by their variables, and how many iterations they have.
         lanes: those of them that are vectors, and how many lanes these have.
         moves: the loops that a variable that is no loop's changes with.
         own: tensors that the round allocates, or has in the workspace.
@@ -113,7 +114,7 @@ class _Round:
     pointers: set[tirx.Var] = field(default_factory=set)
 
     def add_loop(self, loop: tirx.For) -> None:
-        """Add one round of the loop that is shared out."""
+        """Add one iteration of the loop that is distributed."""
         self._define(loop.loop_var, loop.min, frozenset())
         self._add(loop.body)
 
@@ -127,9 +128,9 @@ class _Round:
             case tirx.IfThenElse():
                 self._add(stmt.then_case)
                 if stmt.else_case is not None and not _has_loop(stmt.then_case):
-                    self._add(stmt.else_case)  # else it is what is left of an axis, less than the whole tile before it
+                    self._add(stmt.else_case)  # else it is the tail of an axis, less than the full tile before it
             case tirx.For():
-                self._add_rounds(stmt)
+                self._add_iterations(stmt)
             case tirx.AllocBuffer():
                 self.own.add(stmt.buffer)
             case tirx.DeclBuffer() if stmt.data in self.pointers:
@@ -150,8 +151,8 @@ class _Round:
             case _:
                 raise _NotKnownError
 
-    def _add_rounds(self, loop: tirx.For) -> None:
-        """Add all rounds of a loop in the round."""
+    def _add_iterations(self, loop: tirx.For) -> None:
+        """Add all iterations of a loop in the round."""
         extent = self._known(loop.extent)
         self._define(loop.loop_var, loop.min, frozenset([loop.loop_var]))
         self.loops[loop.loop_var] = extent
@@ -166,16 +167,16 @@ class _Round:
         self.moves[var] = moves
 
     def _known(self, expr: tirx.Expr) -> tirx.Expr:
-        """An extent in the first round of all loops around, as an int64 of what is known before them."""
-        known = self._in_first_round(expr)
+        """An extent in the first iteration of all loops around, as an int64 of what is known before them."""
+        known = self._in_first_iteration(expr)
         if any(isinstance(part, Call | TensorLoad) for part in inside(known)):
             raise _NotKnownError
         simple = _ANALYZER.simplify(known)
         return simple if str(simple.expr_ty().dtype) == "int64" else _ANALYZER.simplify(tirx.Cast("int64", simple))
 
-    def _in_first_round(self, expr: tirx.Expr) -> tirx.Expr:
+    def _in_first_iteration(self, expr: tirx.Expr) -> tirx.Expr:
         def value(var: tirx.Var) -> tirx.Expr:
-            return self._in_first_round(bound_value(self.values[var])) if var in self.values else var
+            return self._in_first_iteration(bound_value(self.values[var])) if var in self.values else var
 
         return tvm_ffi.structural_map(expr, (tirx.Var, value))
 
@@ -216,14 +217,14 @@ class _Round:
         if lanes <= 1:  # a call may have no value
             return 1
         dtype = str(value.expr_ty().dtype).partition("x")[0]
-        return -(-lanes * item_bytes(dtype) // self.target.vectors.bytes)
+        return -(-lanes * element_bytes(dtype) // self.target.vectors.bytes)
 
     def _touch(self, tensor: tirx.Var, indices: Sequence[tirx.Expr], lanes: int) -> None:
         """Count what loops read or write of a tensor in memory, each element once."""
         if tensor in self.own:
             return
         used = self._moving(indices)
-        cycles = lanes * item_bytes(str(tensor.dtype)) / self.target.costs.l2_bytes_per_cycle
+        cycles = lanes * element_bytes(str(tensor.dtype)) / self.target.costs.l2_bytes_per_cycle
         self.memory.add(cycles, [extent for var, extent in self.loops.items() if var in used])
 
 

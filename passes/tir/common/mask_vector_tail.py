@@ -1,4 +1,4 @@
-"""Whole vectors along a row of open length, and one with fewer lanes at its end.
+"""Full vectors along a row of dynamic length, and one with fewer lanes at its end.
 
     for v in (n + 15) // 16:                        for v in n // 16:
         for lane in vectorized(16):                     for lane in vectorized(16): S
@@ -26,16 +26,16 @@ from nnefc.ir.attributes import MASK
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, int64, is_number, variables_of
 from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis
 
-__all__ = ["with_masked_vectors"]
+__all__ = ["mask_vector_tails"]
 
 _MASKED_TYPES = ("float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 
-def with_masked_vectors(stmt: tirx.Stmt, axes: Sequence[TiledAxis]) -> tirx.Stmt:
+def mask_vector_tails(stmt: tirx.Stmt, axes: Sequence[TiledAxis]) -> tirx.Stmt:
     """The same statements, with vectorized loops over conditions on their lanes in two versions.
 
     Args:
-        axes: those that are computed in whole tiles; what is reduced along them has its first value beyond the end.
+        axes: those that are computed in full tiles; what is reduced along them has its first value beyond the end.
     """
     ends = {axis.end for axis in axes}
     return tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _in_two_versions(loop, ends)), order="pre")
@@ -57,9 +57,9 @@ def _in_two_versions(loop: tirx.For, ends: Set[tirx.Var]) -> tirx.Stmt:
     length, last = linear[1], tirx.Var("last", "int64")
     count = tirx.max(tirx.min(tirx.floordiv(length, inner.extent), loop.extent), int64(0))
     whole = tirx.For(loop.loop_var, loop.min, count, loop.kind, vector.whole, annotations=loop.annotations)
-    rest = tvm_ffi.structural_map(vector.masked, (tirx.Var, lambda var: last if var.same_as(loop.loop_var) else var))
+    tail = tvm_ffi.structural_map(vector.masked, (tirx.Var, lambda var: last if var.same_as(loop.loop_var) else var))
     more = tirx.And(last < loop.extent, length > last * inner.extent)
-    return tirx.SeqStmt([whole, tirx.Bind(last, count), tirx.IfThenElse(more, rest, None)])
+    return tirx.SeqStmt([whole, tirx.Bind(last, count), tirx.IfThenElse(more, tail, None)])
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from nnefc.ir.attributes import LET_BOUND_DIMENSIONS
 from nnefc.passes.tir.common.expressions import loads_of, variables_of
 from nnefc.symbolic.dims import Size, expression, named
 
-__all__ = ["named_sizes", "with_named_loops", "with_named_sizes"]
+__all__ = ["name_loop_extents", "name_symbolic_dims", "named_sizes"]
 
 
-def with_named_sizes(func: tirx.PrimFunc, sizes: Mapping[tirx.Var, tirx.Expr]) -> tirx.PrimFunc:
+def name_symbolic_dims(func: tirx.PrimFunc, sizes: Mapping[tirx.Var, tirx.Expr]) -> tirx.PrimFunc:
     """A kernel that is written with these variables too."""
     before = dict(named_sizes(func))
     return func.with_attr(LET_BOUND_DIMENSIONS, [[var, size] for var, size in {**before, **sizes}.items()])
@@ -28,7 +28,7 @@ def named_sizes(func: tirx.PrimFunc) -> list[tuple[tirx.Var, tirx.Expr]]:
     return [(var, size) for var, size in func.attrs.get(LET_BOUND_DIMENSIONS, ())] if func.attrs else []
 
 
-def with_named_loops(func: tirx.PrimFunc, *, every: bool = False) -> tirx.PrimFunc:
+def name_loop_extents(func: tirx.PrimFunc, *, every: bool = False) -> tirx.PrimFunc:
     """A kernel with variables for those of its loops' extents that are quotients, or have some in them.
 
     Extents that differ from round to round of a loop around, or are read from tensors, are no sizes.
@@ -58,7 +58,7 @@ def with_named_loops(func: tirx.PrimFunc, *, every: bool = False) -> tirx.PrimFu
     if not found:
         return func
     kinds = tuple(dict.fromkeys(type(size) for _, size in found))
-    return with_named_sizes(tvm_ffi.structural_map(func, (kinds, change)), dict(found))
+    return name_symbolic_dims(tvm_ffi.structural_map(func, (kinds, change)), dict(found))
 
 
 def _has_quotient(expr: tirx.Expr) -> bool:

@@ -1,11 +1,11 @@
-"""Share out the tiles along an axis among threads, where the loops around are too few.
+"""Distribute the tiles along an axis among threads, where the loops around are too few.
 
     for o in parallel(4):                    for g in parallel(4 p):                       # p = min(q, 64 / 4)
         for i in q: …               →            o = g / p
                                                  for i from q (g % p) / p to q (g % p + 1) / p: …
 
 That is for axes that two were joined to, the first of which threads would else share: see
-`passes/schedule/fused_axes.py`. Two threads may then write the same values to the same place, where the last tile
+`passes/schedule/fused_axes.py`. Two threads may then write the same values to the same position, where the last tile
 begins earlier.
 """
 
@@ -21,14 +21,14 @@ from nnefc.passes.tir.common.expressions import int64
 from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis
 from nnefc.passes.tir.tvm_workarounds.opaque import opaque_binding
 
-__all__ = ["with_shared_tiles"]
+__all__ = ["parallelize_tiles"]
 
 
 _ENOUGH = 64
 """Rounds of a parallel loop: as many threads get about the same of them."""
 
 
-def with_shared_tiles(stmt: tirx.Stmt, axes: Sequence[TiledAxis]) -> tirx.Stmt:
+def parallelize_tiles(stmt: tirx.Stmt, axes: Sequence[TiledAxis]) -> tirx.Stmt:
     """The body of a flat kernel, whose loop over tiles is in a parallel loop or becomes one."""
     counts = {axis.count for axis in axes if axis.remainders}
     around: list[tirx.For] = []

@@ -1,4 +1,4 @@
-"""Loops in which the place decides between two values, cut where that changes, as at the ends of padding.
+"""Loops in which the position decides between two values, cut where that changes, as at the ends of padding.
 
     for i in n:                                        for i in a: P[i] = 0
         P[i] = X[i - a] if a <= i and i < b else 0  →  for i in a … b: P[i] = X[i - a]
@@ -20,26 +20,26 @@ from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, inside, substituted, variables_of
 
-__all__ = ["is_cut_along", "limits_of", "with_cut_loops"]
+__all__ = ["is_cut_along", "limits_of", "partition_loops"]
 
-_MOST_CHOICES = 8
+_MAX_CHOICES = 8
 """Of a value: of concatenations of many tensors each part would be a loop, and have those of the others before."""
 
-_MOST_LOOPS = 32
+_MAX_LOOPS = 32
 """Innermost loops of what one nest becomes: enough for the middle of seven tensors padded in a plane."""
 
 _SHORTEST = 5  # rounds of a loop that is cut
 _COPIED = (tirx.ForKind.SERIAL, tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED)
 
 
-def with_cut_loops(stmt: tirx.Stmt) -> tirx.Stmt:
+def partition_loops(stmt: tirx.Stmt) -> tirx.Stmt:
     """The statements of a flat kernel with such loops cut."""
     done: set[tirx.Var] = set()  # loops of nests that are cut: the map visits them, too
 
     def change(loop: tirx.For) -> tirx.Stmt:
         if loop.loop_var in done or _nest_in(loop) is None:
             return loop
-        made, _ = _cut(loop, _MOST_LOOPS)
+        made, _ = _cut(loop, _MAX_LOOPS)
         tvm_ffi.structural_walk(made, (tirx.For, lambda each: done.add(each.loop_var)))
         return made
 
@@ -53,7 +53,7 @@ def is_cut_along(var: tirx.Var, extent: tirx.Expr, choices: Sequence[Call], unkn
         choices: all those of the value.
         unknown: variables that limits must not depend on.
     """
-    if (isinstance(extent, tirx.IntImm) and int(extent) < _SHORTEST) or len(choices) > _MOST_CHOICES:
+    if (isinstance(extent, tirx.IntImm) and int(extent) < _SHORTEST) or len(choices) > _MAX_CHOICES:
         return False
     conditions = (condition for choice in choices for condition in conjuncts(choice.args[0]))
     return any(any(limits_of(condition, var, unknown)) for condition in conditions)
@@ -108,7 +108,7 @@ class _Nest:
             var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
             around.append((var, substituted(loop.min, known), substituted(loop.extent, known)))
             known[loop.loop_var] = var
-        index = [substituted(place, known) for place in self.store.indices]
+        index = [substituted(position, known) for position in self.store.indices]
         stmt: tirx.Stmt = tirx.BufferStore(self.store.buffer, substituted(value, known), index)
         for loop, (var, first, extent) in reversed(list(zip(self.loops, around, strict=True))):
             stmt = tirx.For(var, first, extent, loop.kind, stmt, annotations=loop.annotations)
@@ -123,7 +123,7 @@ def _nest_in(loop: tirx.For) -> _Nest | None:
     return _Nest(loops, stmt) if isinstance(stmt, tirx.BufferStore) else None
 
 
-def _cut(stmt: tirx.Stmt, most: int) -> tuple[tirx.Stmt, int]:
+def _cut(stmt: tirx.Stmt, maximum: int) -> tuple[tirx.Stmt, int]:
     """A nest with its loops cut, and how many innermost loops it has then: at most so many."""
     nest = _nest_in(stmt) if isinstance(stmt, tirx.For) else None
     if nest is None:
@@ -133,27 +133,27 @@ def _cut(stmt: tirx.Stmt, most: int) -> tuple[tirx.Stmt, int]:
     plain = stmt.kind == tirx.ForKind.SERIAL and not stmt.annotations
     if plain and is_cut_along(stmt.loop_var, stmt.extent, choices, unknown):
         for choice in choices:
-            made = _cut_by(stmt, nest, choice, most)
+            made = _cut_by(stmt, nest, choice, maximum)
             if made is not None:
                 return made
-    body, count = _cut(stmt.body, most)
+    body, count = _cut(stmt.body, maximum)
     if body.same_as(stmt.body):
         return stmt, count
     return tirx.For(stmt.loop_var, stmt.min, stmt.extent, stmt.kind, body, annotations=stmt.annotations), count
 
 
-def _cut_by(loop: tirx.For, nest: _Nest, choice: Call, most: int) -> tuple[tirx.Stmt, int] | None:
+def _cut_by(loop: tirx.For, nest: _Nest, choice: Call, maximum: int) -> tuple[tirx.Stmt, int] | None:
     """The loop as up to three, of which the middle one is where the conditions of a choice hold; how many there are."""
     condition, chosen, other = choice.args
     var, unknown = loop.loop_var, {each.loop_var for each in nest.loops}
     begins: list[tirx.Expr] = []
     ends: list[tirx.Expr] = []
-    rest = []
+    tail = []
     for part in conjuncts(condition):
         lows, highs = limits_of(part, var, unknown)
         begins += lows
         ends += highs
-        rest += [] if lows or highs else [part]
+        tail += [] if lows or highs else [part]
     if not begins and not ends:
         return None
     first, stop = loop.min, loop.min + loop.extent
@@ -165,9 +165,9 @@ def _cut_by(loop: tirx.For, nest: _Nest, choice: Call, most: int) -> tuple[tirx.
         end = tirx.min(end, high)
     end = tirx.max(begin, end) if ends else end
 
-    depends = bool(variables_of(rest) & {var, *unknown})
-    asked = bool(rest) and not depends
-    spare = most - 1 - bool(begins) - bool(ends) - asked
+    depends = bool(variables_of(tail) & {var, *unknown})
+    asked = bool(tail) and not depends
+    spare = maximum - 1 - bool(begins) - bool(ends) - asked
     if spare < 0:
         return None
     count = 0
@@ -183,13 +183,13 @@ def _cut_by(loop: tirx.For, nest: _Nest, choice: Call, most: int) -> tuple[tirx.
         count, spare = count + loops, spare - loops + 1
         return made
 
-    middle = over(begin, end, tirx.if_then_else(tirx.all(*rest), chosen, other) if depends else chosen)
+    middle = over(begin, end, tirx.if_then_else(tirx.all(*tail), chosen, other) if depends else chosen)
     if asked:
-        middle = tirx.IfThenElse(tirx.all(*rest), middle, over(begin, end, other))
+        middle = tirx.IfThenElse(tirx.all(*tail), middle, over(begin, end, other))
     before = [over(first, begin, other)] if begins else []
     after = [over(end, stop, other)] if ends else []
     return tirx.SeqStmt([*before, middle, *after]), count
 
 
-def _between(first: tirx.Expr, stop: tirx.Expr, place: tirx.Expr) -> tirx.Expr:
-    return tirx.max(first, tirx.min(stop, place))
+def _between(first: tirx.Expr, stop: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
+    return tirx.max(first, tirx.min(stop, position))

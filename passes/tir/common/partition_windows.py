@@ -11,7 +11,7 @@
 
 So the long part in the middle has no conditions, and LLVM makes vectors of it. Conditions, and minima and maxima in
 indices, are linear in the loop's variable and in those of loops of known length inside: `a` and `b`, and the condition
-on `y`, are such that they are decided for all rounds of these.
+on `y`, are such that they are decided for all iterations of these.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tvm.sym import detect_linear_equation
 
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, inside, rebuilt, substituted, variables_of
 
-__all__ = ["with_cut_windows"]
+__all__ = ["partition_windows"]
 
 _SHORTEST = 5  # rounds of a loop that is cut
-_MOST_CONDITIONS = 24
+_MAX_CONDITIONS = 24
 
 
-def with_cut_windows(stmt: tirx.Stmt) -> tirx.Stmt:
+def partition_windows(stmt: tirx.Stmt) -> tirx.Stmt:
     """The statements of a flat kernel with such loops cut."""
     return tvm_ffi.structural_map(stmt, (tirx.For, _cut))
 
@@ -45,7 +45,7 @@ def _cut(loop: tirx.For) -> tirx.Stmt:
         return loop
     limits = _Limits(loop.loop_var, inner)
     limits.read(loop.body)
-    if not (limits.begins or limits.ends) or limits.count > _MOST_CONDITIONS:
+    if not (limits.begins or limits.ends) or limits.count > _MAX_CONDITIONS:
         return loop
     first, stop = loop.min, loop.min + loop.extent
     begin, end = first, stop
@@ -105,7 +105,7 @@ class _Limits:
         inner: variables of loops inside, with their lengths.
         begins, ends: from where on it is, and up to where, not with it.
         along: conditions, minima and maxima that are decided there.
-        across: others that are decided in all rounds where all that is `required` holds.
+        across: others that are decided in all iterations where all that is `required` holds.
         count: of all of these.
     """
 
@@ -137,7 +137,7 @@ class _Limits:
             waiting += _values_in(part)
 
     def _index(self, index: tirx.Expr) -> None:
-        for extreme in _extremes(index):
+        for extreme in _min_max(index):
             plain = _decided(extreme, None)
             other = _other_side(extreme)
             if other is not None:
@@ -157,8 +157,8 @@ class _Limits:
         if variables_of([base]) & set(names) or any(isinstance(each, TensorLoad) for each in inside(base)):
             return
         dtype = str(slack.expr_ty().dtype)
-        least = sum(min(0, own * (count - 1)) for own, count in zip(steps, self.inner.values(), strict=True))
-        known, size = base + tirx.IntImm(dtype, least), tirx.IntImm(dtype, abs(step))
+        minimum = sum(min(0, own * (count - 1)) for own, count in zip(steps, self.inner.values(), strict=True))
+        known, size = base + tirx.IntImm(dtype, minimum), tirx.IntImm(dtype, abs(step))
         self.count += 1
         if step > 0:
             self.begins.append(tirx.floordiv(size - 1 - known, size))
@@ -209,13 +209,13 @@ def _slack(condition: tirx.Expr) -> tirx.Expr | None:
     return slack - tirx.IntImm(dtype, 1) if isinstance(condition, tirx.LT | tirx.GT) else slack
 
 
-def _extremes(index: tirx.Expr) -> list[tirx.Min | tirx.Max]:
+def _min_max(index: tirx.Expr) -> list[tirx.Min | tirx.Max]:
     """The minima and maxima in an index."""
     return [part for part in inside(index) if isinstance(part, tirx.Min | tirx.Max)]
 
 
 def _other_side(extreme: tirx.Min | tirx.Max) -> tirx.Expr | None:
-    """What bounds the place in an extreme: its second operand, which is a size or a number."""
+    """What bounds the position in an extreme: its second operand, which is a size or a number."""
     return None if any(isinstance(part, tirx.Min | tirx.Max) for part in inside(extreme.b)) else extreme.b
 
 
@@ -258,5 +258,5 @@ def _copied(stmt: tirx.Stmt, values: Mapping[tirx.Var, tirx.Expr], decided: Sequ
             condition = substituted(stmt.condition, values)
             return tirx.IfThenElse(condition, _copied(stmt.then_case, values, decided), other)
     value = _decided(stmt.value, decided)
-    places = [substituted(place, values) for place in stmt.indices]
-    return tirx.BufferStore(stmt.buffer, substituted(value, values), places)
+    positions = [substituted(position, values) for position in stmt.indices]
+    return tirx.BufferStore(stmt.buffer, substituted(value, values), positions)

@@ -8,8 +8,8 @@
                                                          else:
                                                              the same for 7 rows, then for 1, as often as it takes
 
-A tile that would reach beyond the end begins earlier, and computes some items once more: all of its items are there, so
-that nothing is compared. A kernel that may write over what it reads writes only those that are new.
+A tile that would reach beyond the end begins earlier, and computes some elements once more: all of its elements are
+there, so that nothing is compared. A kernel that may write over what it reads writes only those that are new.
 
 `passes/schedule/full_tiles.py` makes such kernels.
 """
@@ -30,18 +30,18 @@ from nnefc.ir.attributes import TAIL_TILE, TILED_AXES
 from nnefc.passes.tir.common.expressions import int64, is_number, loads_of, substituted, variables_of
 from nnefc.passes.tir.tvm_workarounds.opaque import opaque_binding
 
-__all__ = ["TiledAxis", "tiled_axes", "with_hoisted_condition", "with_remainders", "with_tiled_axis"]
+__all__ = ["TiledAxis", "hoist_condition", "peel_tails", "tile_axis", "tiled_axes"]
 
 
 @dataclass(frozen=True)
 class TiledAxis:
-    """An axis that a kernel computes in tiles which do not divide it, as those of open size.
+    """An axis that a kernel computes in tiles which do not divide it, as those of dynamic size.
 
     Attributes:
         end, count: the variables that stand for its size, and for how many tiles it has.
-        tile: items of a whole one.
-        remainders: items of the tiles that the last one is made of, the greatest first, then 1, or that of the last one
-            of a known number of items; none if it is like the
+        tile: elements of a whole one.
+        remainders: elements of the tiles that the last one is made of, the greatest first, then 1, or that of the last
+            one of a known number of elements; none if it is like the
             others.
     """
 
@@ -51,7 +51,7 @@ class TiledAxis:
     remainders: tuple[int, ...]
 
 
-def with_tiled_axis(func: tirx.PrimFunc, axis: TiledAxis) -> tirx.PrimFunc:
+def tile_axis(func: tirx.PrimFunc, axis: TiledAxis) -> tirx.PrimFunc:
     """A kernel that computes one more axis in tiles."""
     noted = [axis.end, axis.count, *map(int64, (axis.tile, *axis.remainders))]
     return func.with_attr(TILED_AXES, [*func.attrs.get(TILED_AXES, ()), noted])
@@ -63,13 +63,13 @@ def tiled_axes(func: tirx.PrimFunc) -> tuple[TiledAxis, ...]:
     return tuple(TiledAxis(end, count, int(tile), tuple(map(int, sizes))) for end, count, tile, *sizes in noted)
 
 
-def with_remainders(stmt: tirx.Stmt, axes: Sequence[TiledAxis], once: bool = False) -> tirx.Stmt:
+def peel_tails(stmt: tirx.Stmt, axes: Sequence[TiledAxis], once: bool = False) -> tirx.Stmt:
     """The body of a flat kernel with whole and smaller tiles along its axes.
 
     Args:
-        once: whether each item is to be written once, for what it is computed from may be there before.
+        once: whether each element is to be written once, for what it is computed from may be there before.
     """
-    stmt = tvm_ffi.structural_map(stmt, (tirx.For, with_hoisted_condition))
+    stmt = tvm_ffi.structural_map(stmt, (tirx.For, hoist_condition))
     for axis in (axis for axis in axes if axis.remainders):
         stmt = tvm_ffi.structural_map(stmt, (tirx.For, lambda loop, axis=axis: _over_tiles(loop, axis, once)))
     return stmt
@@ -89,7 +89,7 @@ def _over_tiles(loop: tirx.For, axis: TiledAxis, once: bool) -> tirx.For:
 
 
 def _inside(body: tirx.Stmt, end: tirx.Var, new: tirx.Expr | None = None) -> tirx.Stmt:
-    """The statements of a tile that lies inside as a whole; write from an item on, if `new` says so."""
+    """The statements of a tile that lies inside as a whole; write from an element on, if `new` says so."""
 
     def known(node: tirx.Expr | tirx.IfThenElse) -> tirx.Expr | tirx.Stmt:
         match node:
@@ -108,7 +108,7 @@ def _inside(body: tirx.Stmt, end: tirx.Var, new: tirx.Expr | None = None) -> tir
 
 
 def _remainder(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, once: bool) -> tirx.Stmt:
-    """What a tile that the axis ends in computes, in smaller ones; `first` is the tile's first item."""
+    """What a tile that the axis ends in computes, in smaller ones; `first` is the tile's first element."""
     made: list[tirx.Stmt] = []
     sizes = axis.remainders
     begin: tirx.Expr = int64(0)
@@ -126,9 +126,10 @@ def _remainder(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, once: bool) -
 
 
 def _tile(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, begin: tirx.Expr, size: int, once: bool) -> tirx.Stmt:
-    """The statements of a tile for `size` of its items alone, from item `begin` on, or earlier where it would not end.
+    """The statements of a tile for `size` of its elements alone, from element `begin` on, or earlier where it would not
+    end.
 
-    Its own buffers hold these items from their first place on, so that they stay in registers.
+    Its own buffers hold these elements from their first position on, so that they stay in registers.
     """
     if size == 1:
         return _inside(_moved(body, axis, begin, size), axis.end)
@@ -143,17 +144,17 @@ def _moved(body: tirx.Stmt, axis: TiledAxis, begin: tirx.Expr, size: int) -> tir
     body = _RENEW(tirx.PrimFunc([], body)).body
     own = {stmt.buffer for stmt in _found(body, tirx.AllocBuffer)}
     rows = _rows(body, axis, own)
-    places = {row: tirx.Var(row.name, "int64") for row in rows}
-    moved = {row: begin + place for row, place in places.items()}
+    positions = {row: tirx.Var(row.name, "int64") for row in rows}
+    moved = {row: begin + position for row, position in positions.items()}
 
     def in_place(node: TensorLoad | tirx.BufferStore | tirx.For) -> TensorLoad | tirx.Stmt:
         match node:
             case TensorLoad() if node.source in own:
-                return tirx.BufferLoad(node.source, [substituted(index, places) for index in node.indices])
+                return tirx.BufferLoad(node.source, [substituted(index, positions) for index in node.indices])
             case tirx.BufferStore() if node.buffer in own:
-                return tirx.BufferStore(node.buffer, node.value, [substituted(i, places) for i in node.indices])
+                return tirx.BufferStore(node.buffer, node.value, [substituted(i, positions) for i in node.indices])
             case tirx.For() if node.loop_var in rows:
-                return _loop(node, places[node.loop_var], int64(size), node.body)
+                return _loop(node, positions[node.loop_var], int64(size), node.body)
         return node
 
     body = tvm_ffi.structural_map(body, ((TensorLoad, tirx.BufferStore, tirx.For), in_place))
@@ -164,8 +165,8 @@ _RENEW = tvm.get_global_func("s_tir.RenewDefs")
 
 
 def _rows(body: tirx.Stmt, axis: TiledAxis, own: Set[tirx.Var]) -> list[tirx.Var]:
-    """The loops over the items of a tile: what is compared with the end depends on them; and those that go through the
-    tile's own buffers as these do, which is what begins a sum, or adds up its parts."""
+    """The loops over the elements of a tile: what is compared with the end depends on them; and those that go through
+    the tile's own buffers as these do, which is what begins a sum, or adds up its parts."""
     limits = [node for node in _found(body, (tirx.LT, tirx.LE)) if not loads_of(node)]  # of places, no values
     compared = [node for node in limits if axis.end in variables_of([node])]
     loops = {loop.loop_var: loop.extent for loop in _found(body, tirx.For)}
@@ -192,7 +193,7 @@ def _found(body: tirx.Stmt, kinds: Any) -> list[Any]:
     return found
 
 
-def with_hoisted_condition(loop: tirx.For) -> tirx.Stmt:
+def hoist_condition(loop: tirx.For) -> tirx.Stmt:
     """A vectorized loop under a condition that is the same for all its lanes, instead of around it."""
     body = loop.body
     if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(body, tirx.IfThenElse) or body.else_case is not None:
@@ -203,6 +204,6 @@ def with_hoisted_condition(loop: tirx.For) -> tirx.Stmt:
 
 
 def _loop(loop: tirx.For, var: tirx.Var, extent: tirx.Expr, body: tirx.Stmt) -> tirx.For:
-    single = loop.kind == tirx.ForKind.VECTORIZED and is_number(extent, 1)  # TVM knows no vectors of one item
+    single = loop.kind == tirx.ForKind.VECTORIZED and is_number(extent, 1)  # TVM knows no vectors of one element
     kind = tirx.ForKind.SERIAL if single else loop.kind
     return tirx.For(var, loop.min, extent, kind, body, loop.thread_binding, loop.annotations, loop.step)

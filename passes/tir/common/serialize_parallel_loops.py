@@ -1,4 +1,4 @@
-"""Run loops that several threads would share one round after the other, where there is one thread.
+"""Run loops that several threads would share one iteration after the other, where there is one thread.
 
     for i in parallel(n): …     →     for i in range(n): …
 
@@ -10,17 +10,17 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import tirx
 
-__all__ = ["with_serial_loops"]
+__all__ = ["serialize_parallel_loops"]
 
 
-def with_serial_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def serialize_parallel_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel without parallel loops."""
 
     def serial(loop: tirx.For) -> tirx.For:
         if loop.kind != tirx.ForKind.PARALLEL:
             return loop
-        rest = (loop.thread_binding, loop.annotations, loop.step)
-        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body, *rest)
+        tail = (loop.thread_binding, loop.annotations, loop.step)
+        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body, *tail)
 
     body = tvm_ffi.structural_map(func.body, (tirx.For, serial))
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)

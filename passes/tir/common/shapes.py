@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tvm import tirx
 
-from nnefc.ir.element_types import item_bytes
+from nnefc.ir.element_types import element_bytes
 from nnefc.symbolic.dims import Dimension as Size
 from nnefc.symbolic.dims import dimension as size_of
 
@@ -26,7 +26,7 @@ def elements_of(tensor: tirx.Var) -> Size:
 
 def tensor_bytes(tensor: tirx.Var) -> Size:
     """What a tensor takes in memory."""
-    return elements_of(tensor) * item_bytes(str(tensor.dtype))
+    return elements_of(tensor) * element_bytes(str(tensor.dtype))
 
 
 def strides_of(sizes: Sequence[Size]) -> list[Size]:

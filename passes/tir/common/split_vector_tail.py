@@ -1,4 +1,4 @@
-"""Whole vectors where a vectorized loop leaves the end of its tensor only now and then.
+"""Full vectors where a vectorized loop leaves the end of its tensor only now and then.
 
     for lane in vectorized(16):              if 16 i + 15 < 197:
         if 16 i + lane < 197:           →        for lane in vectorized(16): S
@@ -16,24 +16,24 @@ from tvm.sym import detect_linear_equation
 
 from nnefc.passes.tir.common.expressions import conjuncts
 
-__all__ = ["with_whole_vectors"]
+__all__ = ["split_loop_tails"]
 
 
-def with_whole_vectors(stmt: tirx.Stmt, rest: int = tirx.ForKind.UNROLLED) -> tirx.Stmt:
+def split_loop_tails(stmt: tirx.Stmt, tail: int = tirx.ForKind.UNROLLED) -> tirx.Stmt:
     """The same statements, with vectorized loops over conditions on their lanes in two versions.
 
     Args:
         rest: how the lanes of vectors that are not whole are computed. Unrolled, they are as many copies of the loop's
             body; where sizes are open, nearly every kernel has them.
     """
-    return tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _in_two_versions(loop, rest)))
+    return tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _in_two_versions(loop, tail)))
 
 
 def _loop(stmt: tirx.For, kind: int, body: tirx.Stmt) -> tirx.For:
     return tirx.For(stmt.loop_var, stmt.min, stmt.extent, kind, body, stmt.thread_binding, stmt.annotations, stmt.step)
 
 
-def _in_two_versions(stmt: tirx.For, rest: int) -> tirx.Stmt:
+def _in_two_versions(stmt: tirx.For, tail: int) -> tirx.Stmt:
     body = stmt.body
     if stmt.kind != tirx.ForKind.VECTORIZED or not isinstance(stmt.extent, tirx.IntImm):
         return stmt
@@ -46,7 +46,7 @@ def _in_two_versions(stmt: tirx.For, rest: int) -> tirx.Stmt:
     for condition in last[1:]:
         all_lanes = tirx.And(all_lanes, condition)
     whole = _loop(stmt, tirx.ForKind.VECTORIZED, body.then_case)
-    return tirx.IfThenElse(all_lanes, whole, _loop(stmt, rest, body))
+    return tirx.IfThenElse(all_lanes, whole, _loop(stmt, tail, body))
 
 
 def _of_last_lane(condition: tirx.Expr, loop: tirx.For) -> tirx.Expr | None:

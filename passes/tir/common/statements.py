@@ -8,27 +8,27 @@ from tvm import s_tir, tirx
 
 from nnefc.ir.attributes import SIZE_HINT
 from nnefc.passes.tir.common.shapes import size_of
-from nnefc.symbolic.dims import is_size, typical
+from nnefc.symbolic.dims import is_size, size_hint
 
-__all__ = ["rounds_of", "values_of"]
+__all__ = ["iterations_of", "values_of"]
 
 
-def rounds_of(stmt: tirx.Stmt) -> float:
-    """How often the innermost statements run, at most, for typical sizes and data; infinite where nobody knows."""
+def iterations_of(stmt: tirx.Stmt) -> float:
+    """How often the innermost statements run, at most, for size hints and data; infinite where nobody knows."""
     match stmt:
         case tirx.For():
             told = math.inf if SIZE_HINT not in stmt.annotations else int(stmt.annotations[SIZE_HINT])
-            return (typical(size_of(stmt.extent)) if is_size(stmt.extent) else told) * rounds_of(stmt.body)
+            return (size_hint(size_of(stmt.extent)) if is_size(stmt.extent) else told) * iterations_of(stmt.body)
         case tirx.While():
             return math.inf
         case tirx.SeqStmt():
-            return sum(rounds_of(part) for part in stmt.seq)
+            return sum(iterations_of(part) for part in stmt.seq)
         case tirx.IfThenElse():
-            return max(rounds_of(stmt.then_case), 0 if stmt.else_case is None else rounds_of(stmt.else_case))
+            return max(iterations_of(stmt.then_case), 0 if stmt.else_case is None else iterations_of(stmt.else_case))
         case s_tir.SBlockRealize():
-            return rounds_of(stmt.block.body)
+            return iterations_of(stmt.block.body)
         case tirx.AttrStmt():
-            return rounds_of(stmt.body)
+            return iterations_of(stmt.body)
     return 1
 
 
@@ -42,8 +42,8 @@ def values_of(stmt: tirx.Stmt) -> list[tirx.Expr]:
         case tirx.SeqStmt():
             return [value for part in stmt.seq for value in values_of(part)]
         case tirx.IfThenElse():
-            rest = [] if stmt.else_case is None else values_of(stmt.else_case)
-            return [stmt.condition, *values_of(stmt.then_case), *rest]
+            tail = [] if stmt.else_case is None else values_of(stmt.else_case)
+            return [stmt.condition, *values_of(stmt.then_case), *tail]
         case tirx.For():
             return values_of(stmt.body)
     return []

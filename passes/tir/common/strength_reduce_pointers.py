@@ -8,11 +8,11 @@
                 c[r] = c[r] + A[a + 16 r]                            c[r] = c[r] + p[j + 16 r]
 
 LLVM looks for the cheapest variables of a loop among the sums of the terms of all addresses in it, for each loop around
-too. Addresses in tensors of open sizes have many terms: that was two thirds of the time in which they became machine
+too. Addresses in tensors of dynamic sizes have many terms: that was two thirds of the time in which they became machine
 code. It knows nothing of what `_OPAQUE` returns, so that each loop has an address of two terms; code for it is none.
 
-Only what is read in unrolled loops, in each round of a loop that begins at 0, is concerned: the first of what is read
-is then where the pointer says. Tensors that are written are left alone: TVM tells LLVM that no two pointers meet.
+Only what is read in unrolled loops, in each iteration of a loop that begins at 0, is concerned: the first of what is
+read is then where the pointer says. Tensors that are written are left alone: TVM tells LLVM that no two pointers meet.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nnefc.ir.attributes import DYNAMIC_SHAPES
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, inside, int64, is_number, variables_of
 from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
 
-__all__ = ["with_loop_pointers"]
+__all__ = ["strength_reduce_pointers"]
 
 _OPAQUE = "llvm.strip.invariant.group"
 _CALL = "tirx.call_llvm_intrin"
@@ -42,11 +42,11 @@ _BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 _TYPES = ("float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 """Elements that are in memory as TVM has them in programs."""
-_ITEMS = 1 << 40  # more than there are
+_ELEMENTS = 1 << 40  # more than there are
 
 
-def with_loop_pointers(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A lowered kernel of open sizes that reads by such pointers; any other as it is."""
+def strength_reduce_pointers(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A lowered kernel of dynamic sizes that reads by such pointers; any other as it is."""
     if DYNAMIC_SHAPES not in func.attrs:
         return func
     body = _Kernel(_only_read(func.body)).statement(func.body)
@@ -80,8 +80,8 @@ class _Kernel:
             case tirx.SeqStmt():
                 return _sequence([self.statement(part) for part in stmt.seq])
             case tirx.IfThenElse():
-                rest = None if stmt.else_case is None else self.statement(stmt.else_case)
-                return tirx.IfThenElse(stmt.condition, self.statement(stmt.then_case), rest)
+                tail = None if stmt.else_case is None else self.statement(stmt.else_case)
+                return tirx.IfThenElse(stmt.condition, self.statement(stmt.then_case), tail)
             case tirx.AttrStmt():
                 return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, self.statement(stmt.body))
             case tirx.For() if stmt.kind == tirx.ForKind.SERIAL:
@@ -116,7 +116,7 @@ class _Loop:
         self._pointers: dict[tirx.Var, list[tuple[tirx.Expr, tirx.Var]]] = {}
 
     def statement(self, stmt: tirx.Stmt) -> tirx.Stmt:
-        """A statement that runs in each round; those under conditions are left alone, and so are loops."""
+        """A statement that runs in each iteration; those under conditions are left alone, and so are loops."""
         match stmt:
             case tirx.For() if stmt.kind == tirx.ForKind.UNROLLED:
                 return _loop(stmt, self._copies(stmt.body))
@@ -153,7 +153,7 @@ class _Loop:
         return value
 
     def _load(self, load: TensorLoad) -> TensorLoad:
-        """The same item, found from a pointer if it is always as far from the one in the round before."""
+        """The same element, found from a pointer if it is always as far from the one in the round before."""
         (index,) = load.indices
         if load.source not in self._read or str(index.expr_ty().dtype) != "int64":
             return load
@@ -161,12 +161,12 @@ class _Loop:
         linear = list(detect_linear_equation(index, offsets)) if offsets else [index]
         if len(offsets) > 1 or not linear or (offsets and not is_number(linear[0], 1)):
             return load
-        place, rest = (self._offsets[offsets[0]], linear[1]) if offsets else (index, int64(0))
-        linear = list(detect_linear_equation(place, [self._var]))
+        position, tail = (self._offsets[offsets[0]], linear[1]) if offsets else (index, int64(0))
+        linear = list(detect_linear_equation(position, [self._var]))
         if not linear or isinstance(linear[1], tirx.IntImm) or not all(map(self._is_known_before, linear)):
             return load
         step, begin = linear
-        return tirx.BufferLoad(self._from(load.source, begin), [self._var * step + rest])
+        return tirx.BufferLoad(self._from(load.source, begin), [self._var * step + tail])
 
     def _is_known_before(self, value: tirx.Expr) -> bool:
         """Whether a part of an index can be computed before the loop: where it divides, the loop must have a round."""
@@ -177,14 +177,14 @@ class _Loop:
         return not any(isinstance(part, Call | TensorLoad) for part in parts) and (self._runs or not divides)
 
     def _from(self, source: tirx.Var, begin: tirx.Expr) -> tirx.Var:
-        """The tensor that begins at an item of another one."""
+        """The tensor that begins at an element of another one."""
         known = self._pointers.setdefault(source, [])
-        for place, tensor in known:
-            if tvm_ffi.structural_equal(place, begin):
+        for position, tensor in known:
+            if tvm_ffi.structural_equal(position, begin):
                 return tensor
         dtype = str(source.dtype)
         data = tirx.Var("p", PointerType(PrimType(dtype)))
-        tensor = tirx.decl_buffer((_ITEMS,), dtype, source.name, data=data, layout=None)
+        tensor = tirx.decl_buffer((_ELEMENTS,), dtype, source.name, data=data, layout=None)
         address = tirx.address_of(tirx.BufferLoad(source, [begin]))
         opaque = tirx.call_llvm_intrin("handle", _OPAQUE, address)
         self.before += [tirx.Bind(data, tirx.reinterpret(address.ty, opaque)), tirx.DeclBuffer(tensor, data=data)]

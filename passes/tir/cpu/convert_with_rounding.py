@@ -5,7 +5,7 @@
     uint8(int32(nearbyint(min(255, max(0, x)))))    →     uint8(min(uint32(converted(max(0, x))), 255))
     uint8(int32(max(min(nearbyint(x), 255), 0)))    →     the same
 
-One instruction takes the place of three. What int32 does not hold becomes its least number on x86, 2³¹ without a sign,
+One instruction replaces three. What int32 does not hold becomes its least number on x86, 2³¹ without a sign,
 and the nearest one elsewhere: a limit of 255 that comes after the conversion cuts both as well, and vectors are cut to
 bytes while they become bytes. A minimum or maximum is its second operand where the other is NaN: limits that are second
 make the upper one of it. So do conversions that are cut afterwards, but for those of Arm, which make 0 of it: there the
@@ -35,7 +35,7 @@ from nnefc.passes.tir.common.expressions import in_parts, is_number, loads_of, v
 from nnefc.passes.tir.common.intrinsics import register_pure_operator
 from nnefc.passes.tir.cpu.match_requantize import RoundedNumber, rounded_argument
 
-__all__ = ["use_rounding_conversions", "with_rounding_conversions"]
+__all__ = ["convert_with_rounding", "use_rounding_conversions"]
 
 _NAMES = {
     "x86_64": "nnefc.converted_by_{lanes}",
@@ -50,7 +50,7 @@ _SATURATED = {dtype: f"nnefc.saturated_{dtype}" for dtype in ("int8", "uint8")}
 _NARROWING = {"int8": "llvm.aarch64.neon.sqxtn.v8i8", "uint8": "llvm.aarch64.neon.sqxtun.v8i8"}
 _AT_ONCE = 8
 """Bytes that Arm makes of numbers of 16 bits."""
-_MOST = 255
+_MAX = 255
 _X86 = {16: "llvm.x86.avx512.mask.cvtps2dq.512", 8: "llvm.x86.avx.cvt.ps2dq.256", 4: "llvm.x86.sse2.cvtps2dq"}
 """Instructions by lanes, and of how many lanes the one is that takes a mask."""
 _MASKED = 16
@@ -59,7 +59,7 @@ _CURRENT = 4  # direction of rounding: that of the thread, to even
 _LARGE, _LARGE_BITS = 12582912.0, 0x4B400000  # 3 · 2²²: with less than 2²² more or less, float32 are whole
 
 
-def with_rounding_conversions(func: tirx.PrimFunc, architecture: str, lanes: int) -> tirx.PrimFunc:
+def convert_with_rounding(func: tirx.PrimFunc, architecture: str, lanes: int) -> tirx.PrimFunc:
     """A scheduled kernel that rounds so; for one of the instruction sets of `Quirks.rounding_conversion`.
 
     Args:
@@ -73,8 +73,8 @@ def with_rounding_conversions(func: tirx.PrimFunc, architecture: str, lanes: int
         if architecture == "aarch64" and (byte := _Byte.of(cast.value, dtype)) is not None:
             return byte.saturated()
         if any_number and dtype == "uint8" and (inner := _cut_to_bytes(cast.value, nan_is_large)) is not None:
-            most = tirx.const(_MOST, "uint32")
-            return tirx.Cast("uint8", tirx.Min(tirx.Cast("uint32", converted(inner)), most))
+            maximum = tirx.const(_MAX, "uint32")
+            return tirx.Cast("uint8", tirx.Min(tirx.Cast("uint32", converted(inner)), maximum))
         if dtype != "int32":
             return cast
         rounded = _rounded(cast) if any_number else None
@@ -127,8 +127,8 @@ class _Byte:
     dtype: str
     number: tirx.Expr
     zero: int
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
     @classmethod
     def of(cls, expr: tirx.Expr, dtype: str) -> _Byte | None:
@@ -145,25 +145,25 @@ class _Byte:
             number = number.a
         if dtype not in _SATURATED or found.keys() != {tirx.Min, tirx.Max} or not _is_of_integers(number):
             return None
-        least, most, limits = found[tirx.Max], found[tirx.Min], np.iinfo(dtype)
-        fits = limits.min <= least <= most <= limits.max and abs(zero) <= _MOST
-        return cls(dtype, number, zero, least, most) if fits else None
+        minimum, maximum, limits = found[tirx.Max], found[tirx.Min], np.iinfo(dtype)
+        fits = limits.min <= minimum <= maximum <= limits.max and abs(zero) <= _MAX
+        return cls(dtype, number, zero, minimum, maximum) if fits else None
 
     def saturated(self) -> tirx.Expr:
         """The number is cut while it becomes a byte, and to narrower limits as a byte."""
         limits = np.iinfo(self.dtype)
         whole = tirx.call_intrin("int32", _NAMES["aarch64"], self.number)
         made: tirx.Expr = tirx.call_intrin(self.dtype, _SATURATED[self.dtype], whole, tirx.const(self.zero, "int32"))
-        if self.least > limits.min:
-            made = tirx.Max(made, tirx.const(self.least, self.dtype))
-        return tirx.Min(made, tirx.const(self.most, self.dtype)) if self.most < limits.max else made
+        if self.minimum > limits.min:
+            made = tirx.Max(made, tirx.const(self.minimum, self.dtype))
+        return tirx.Min(made, tirx.const(self.maximum, self.dtype)) if self.maximum < limits.max else made
 
 
 def _is_of_integers(number: tirx.Expr) -> bool:
     """Whether a float is computed of integers, and of floats for some axes alone, as scales are: all are numbers."""
     loads = loads_of(number)
     floats = [load for load in loads if str(load.source.dtype).startswith("float")]
-    axes = variables_of(place for load in loads if load not in floats for place in load.indices)
+    axes = variables_of(position for load in loads if load not in floats for position in load.indices)
     return len(floats) < len(loads) and all(variables_of(load.indices) < axes for load in floats)
 
 
@@ -177,7 +177,7 @@ def _rounded(expr: tirx.Expr) -> tirx.Expr | None:
 
 
 def _cut_before(rounded: RoundedNumber, converted: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """The same as int32, cut first, so that what is converted fits; limits are second, and take the place of NaN."""
+    """The same as int32, cut first, so that what is converted fits; limits are second, and replace NaN."""
     number = rounded.number
     for kind, limit in rounded.limits:
         number = kind(number, tirx.const(float(limit - rounded.zero), "float32"))
@@ -192,13 +192,13 @@ def _cut_to_bytes(expr: tirx.Expr, nan_is_large: bool) -> tirx.Expr | None:
         nan_is_large: whether a conversion of NaN is, as the upper limit that it is with limits that are second.
     """
     match _rounded(expr):
-        case tirx.Min(a=most, b=tirx.Max(a=least, b=number)):
+        case tirx.Min(a=maximum, b=tirx.Max(a=minimum, b=number)):
             pass
-        case tirx.Max(a=tirx.Min(a=number, b=most), b=least) if nan_is_large:
+        case tirx.Max(a=tirx.Min(a=number, b=maximum), b=minimum) if nan_is_large:
             pass
         case _:
             return None
-    return tirx.Max(least, number) if is_number(most, _MOST) and is_number(least, 0) else None
+    return tirx.Max(minimum, number) if is_number(maximum, _MAX) and is_number(minimum, 0) else None
 
 
 @functools.cache  # TVM refuses a second registration
@@ -227,8 +227,8 @@ def _on_x86(widest: int, call: tvm.ir.Call) -> tirx.Expr:
 def _x86_vector(x: tirx.Expr) -> tirx.Expr:
     lanes = int(tvm.DataType(str(x.expr_ty().dtype)).lanes)
     nothing, all_lanes = tirx.Broadcast(tirx.const(0, "int32"), lanes), tirx.const(-1, "int16")
-    rest = (nothing, all_lanes, tirx.const(_CURRENT, "int32")) if lanes == _MASKED else ()
-    return tirx.call_llvm_pure_intrin(f"int32x{lanes}", _X86[lanes], x, *rest)
+    tail = (nothing, all_lanes, tirx.const(_CURRENT, "int32")) if lanes == _MASKED else ()
+    return tirx.call_llvm_pure_intrin(f"int32x{lanes}", _X86[lanes], x, *tail)
 
 
 def _on_arm(call: tvm.ir.Call) -> tirx.Expr:
@@ -252,10 +252,10 @@ def _cut_sum(dtype: str, call: tvm.ir.Call) -> tirx.Expr:
     limits = np.iinfo(dtype)
     if lanes % _AT_ONCE:
         bounds = [tirx.const(int(limit) - moved, "int32") for limit in (limits.min, limits.max)]
-        least, most, added = (
+        minimum, maximum, added = (
             bound if lanes == 1 else tirx.Broadcast(bound, lanes) for bound in (*bounds, tirx.const(moved, "int32"))
         )
-        return (tirx.Min(tirx.Max(value, least), most) + added).astype(made)
+        return (tirx.Min(tirx.Max(value, minimum), maximum) + added).astype(made)
 
     def eight(part: tirx.Expr) -> tirx.Expr:
         halves = [tirx.Shuffle([part], list(range(first, first + 4))) for first in (0, 4)]

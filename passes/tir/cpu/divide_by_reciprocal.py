@@ -17,7 +17,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Op
 
-__all__ = ["with_multiplied_quotients"]
+__all__ = ["divide_by_reciprocal"]
 
 # By type: quotients of at least this size have remainders that are normal numbers; and the greatest number.
 _RANGES = {"float32": (2.0**-100, float(np.finfo(np.float32).max)), "float64": (2.0**-960, float(np.finfo(float).max))}
@@ -25,7 +25,7 @@ _INTRINSIC = Op.get("tirx.call_llvm_pure_intrin")
 _FARTHEST = 100  # powers of two between a divisor and one
 
 
-def with_multiplied_quotients(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def divide_by_reciprocal(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel without divisions of floats by numbers that are known."""
     return tvm_ffi.structural_map(func, (tirx.Div, _multiplied))
 
@@ -41,11 +41,11 @@ def _multiplied(quotient: tirx.Div) -> tirx.Expr:
         return quotient
     kind = np.dtype(dtype).type
     inverse = tirx.const(float(kind(1) / kind(divisor.value)), dtype)
-    least, most = (tirx.const(bound, dtype) for bound in _RANGES[dtype])
+    minimum, maximum = (tirx.const(bound, dtype) for bound in _RANGES[dtype])
 
     q = quotient.a * inverse  # is there several times, which LLVM joins: TVM makes no vectors of variables in factors
     exact = _multiply_add(_multiply_add(-q, divisor, quotient.a), inverse, q)
-    return tirx.Select(tirx.abs(q) >= least, tirx.Select(tirx.abs(q) <= most, exact, q), q)
+    return tirx.Select(tirx.abs(q) >= minimum, tirx.Select(tirx.abs(q) <= maximum, exact, q), q)
 
 
 def _has_quotients(expr: tirx.Expr) -> bool:

@@ -23,20 +23,20 @@ from nnefc.ir.attributes import LANE_FACTORS, MASK
 from nnefc.ir.element_types import bits_of
 from nnefc.passes.tir.common.expressions import (
     conditions_of,
-    linear_steps,
+    linear_strides,
     loads_of,
     replaced,
     substituted,
     variables_of,
 )
 
-__all__ = ["with_loaded_lanes"]
+__all__ = ["load_lane_vectors"]
 
 
 _BITS, _WORD = 128, 32  # of a vector, and at most of a number, or of several that are multiplied at once
 
 
-def with_loaded_lanes(stmt: tirx.Stmt) -> tirx.Stmt:
+def load_lane_vectors(stmt: tirx.Stmt) -> tirx.Stmt:
     """The statement with loads of several lanes in loops that are annotated so."""
     masked: list[tirx.AttrStmt] = []
 
@@ -79,7 +79,7 @@ def _by_lane(loop: tirx.For) -> tirx.For:
 def _along_the_sum(
     loop: tirx.For, inner: list[tirx.For], store: tirx.BufferStore, together: int, lanes: int
 ) -> tirx.For:
-    """`together` items of the sum in a round, of the `lanes` that are loaded at once."""
+    """`together` elements of the sum in a round, of the `lanes` that are loaded at once."""
     var, zero = loop.loop_var, tirx.const(0, str(loop.loop_var.ty.dtype))
     part = tirx.For(
         tirx.Var(f"{var.name}_lane", str(var.ty.dtype)), zero, together + zero, tirx.ForKind.UNROLLED, store
@@ -118,14 +118,14 @@ def _loading(
 
 
 def _neighbours(store: tirx.BufferStore, vector: tirx.For, along: tirx.For, lanes: int) -> list[TensorLoad]:
-    """The scalars, several of which are loaded at once, that a statement reads, the next one in the next round."""
+    """The scalars, several of which are loaded at once, that a statement reads, the next one in the next iteration."""
     return [
         load
         for load in loads_of(store.value)
         if not load.source.same_as(store.buffer)
         and bits_of(str(load.source.dtype)) == min(_BITS // lanes, _WORD)
         and vector.loop_var not in variables_of(load.indices)
-        and linear_steps(load.indices[0], [along.loop_var]) == [1]
+        and linear_strides(load.indices[0], [along.loop_var]) == [1]
     ]
 
 

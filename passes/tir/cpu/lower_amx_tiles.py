@@ -1,4 +1,4 @@
-"""Sums of dot products by a unit that multiplies whole tiles of a matrix, in place of loops over their items.
+"""Sums of dot products by a unit that multiplies full tiles of a matrix, in place of loops over their elements.
 
     for r in 32, c in 32: S[r, c] = 0                 configure
     for k in 64:                                      zero 4 tiles of S
@@ -26,18 +26,18 @@ from nnefc.passes.tir.common.expressions import int64
 from nnefc.passes.tir.cpu.match_tile_products import Product, renewed, with_products
 from nnefc.targets.machine.cpu.matrix_units import AMX, TILE_PRODUCTS
 
-__all__ = ["tile_calls", "with_matrix_tiles"]
+__all__ = ["lower_matrix_tiles", "tile_calls"]
 
 
-def with_matrix_tiles(stmt: tirx.Stmt) -> tirx.Stmt:
+def lower_matrix_tiles(stmt: tirx.Stmt) -> tirx.Stmt:
     """The body of a flat kernel; the same object if nothing in it is computed in tiles."""
     changed = with_products(stmt, _tiles_of)
     return stmt if changed is stmt else _released(changed)
 
 
 def _released(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Leave the unit unused at the end of the statements, or of each round of the parallel loops in them: the system
-    then need not save its registers. Where all tiles of a round have the same shapes, it is configured once."""
+    """Leave the unit unused at the end of the statements, or of each iteration of the parallel loops in them: the
+    system then need not save its registers. Where all tiles of a round have the same shapes, it is configured once."""
     rounds: list[tirx.For] = []
 
     def release(loop: tirx.For) -> tirx.For:

@@ -21,10 +21,10 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.attributes import DOT_ACCUMULATE
-from nnefc.passes.tir.common.expressions import linear_steps, substituted
+from nnefc.passes.tir.common.expressions import linear_strides, substituted
 from nnefc.passes.tir.common.intrinsics import register_pure_operator
 
-__all__ = ["use_lane_sums", "with_lane_sums"]
+__all__ = ["lower_dot_accumulate", "use_dot_accumulate"]
 
 
 _NAME = "nnefc.lane_sum"
@@ -32,7 +32,7 @@ _CHOICE = "nnefc.chosen_sum"
 _VECTOR_BITS = 128  # of Helium
 
 
-def with_lane_sums(stmt: tirx.Stmt) -> tirx.Stmt:
+def lower_dot_accumulate(stmt: tirx.Stmt) -> tirx.Stmt:
     """The statement with instructions for the loops that are annotated so."""
     sums: list[tirx.Var] = []
 
@@ -52,11 +52,11 @@ def _read(loop: tirx.For, sums: list[tirx.Var]) -> tirx.For:
     var, count = loop.loop_var, int(loop.extent)
 
     def load(part: TensorLoad) -> tirx.Expr:
-        if not any(part.source.same_as(buffer) for buffer in sums) or linear_steps(part.indices[0], [var]) != [1]:
+        if not any(part.source.same_as(buffer) for buffer in sums) or linear_strides(part.indices[0], [var]) != [1]:
             return part
-        places = [tirx.const(lane, str(var.ty.dtype)) for lane in range(count)]
+        positions = [tirx.const(lane, str(var.ty.dtype)) for lane in range(count)]
         return _chosen_sum(
-            [tirx.BufferLoad(part.source, [substituted(part.indices[0], {var: lane})]) for lane in places], var
+            [tirx.BufferLoad(part.source, [substituted(part.indices[0], {var: lane})]) for lane in positions], var
         )
 
     body = tvm_ffi.structural_map(loop.body, (TensorLoad, load))
@@ -77,8 +77,8 @@ def _summed(loop: tirx.For, sums: list[tirx.Var]) -> tirx.Stmt:
 
 
 def _vector(factor: tirx.Expr, loop: tirx.For) -> tirx.Expr | None:
-    """What a factor reads in all rounds of a loop; None if these are no neighbours."""
-    if not isinstance(factor, TensorLoad) or linear_steps(factor.indices[0], [loop.loop_var]) != [1]:
+    """What a factor reads in all iterations of a loop; None if these are no neighbours."""
+    if not isinstance(factor, TensorLoad) or linear_strides(factor.indices[0], [loop.loop_var]) != [1]:
         return None
     first = substituted(factor.indices[0], {loop.loop_var: loop.min})
     one = tirx.const(1, str(first.expr_ty().dtype))
@@ -86,20 +86,20 @@ def _vector(factor: tirx.Expr, loop: tirx.For) -> tirx.Expr | None:
 
 
 def _lane_sum(total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
-    """`total`, int32, plus the products of the items of two vectors of integers of 8 bits, equally long."""
+    """`total`, int32, plus the products of the elements of two vectors of integers of 8 bits, equally long."""
     return tirx.call_intrin("int32", _NAME, total, left, right)
 
 
-def _chosen_sum(sums: Sequence[tirx.Expr], place: tirx.Expr) -> tirx.Expr:
-    """The sum at a place among several, int32: all of them as a vector, where the places are its lanes.
+def _chosen_sum(sums: Sequence[tirx.Expr], position: tirx.Expr) -> tirx.Expr:
+    """The sum at a position among several, int32: all of them as a vector, where the positions are its lanes.
 
     A load of that vector would keep LLVM from having the sums in registers of their own.
     """
-    return tirx.call_intrin("int32", _CHOICE, place, *sums)
+    return tirx.call_intrin("int32", _CHOICE, position, *sums)
 
 
 @functools.cache  # TVM refuses a second registration
-def use_lane_sums() -> None:
+def use_dot_accumulate() -> None:
     """Make the operator known to TVM, and its code generator for CPUs, in this process."""
     register_pure_operator(_NAME, "a sum, and the products of the lanes of two vectors", _lowered)
     register_pure_operator(_CHOICE, "one of several sums", _chosen)
@@ -118,11 +118,12 @@ def _lowered(call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _chosen(call: tvm.ir.Call) -> tirx.Expr:
-    place, *sums = call.args
+    position, *sums = call.args
     single = [part.value if isinstance(part, tirx.Broadcast) else part for part in sums]
-    if isinstance(place, tirx.Ramp) and int(place.lanes) == len(sums):  # from the first on: loops over lanes are whole
+    # from the first on: loops over lanes are whole
+    if isinstance(position, tirx.Ramp) and int(position.lanes) == len(sums):
         return tirx.Shuffle(single, list(range(len(sums))))
     made = sums[-1]
     for number in reversed(range(len(sums) - 1)):
-        made = tirx.Select(place == tirx.const(number, str(place.expr_ty().dtype)), sums[number], made)
+        made = tirx.Select(position == tirx.const(number, str(position.expr_ty().dtype)), sums[number], made)
     return made

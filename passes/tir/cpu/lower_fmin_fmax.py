@@ -1,4 +1,4 @@
-"""The greater and the lesser of two floats by one instruction, on processors with one that keeps what is no number.
+"""The greater and the lesser of two floats by one instruction, on processors with one that keeps NaN.
 
     max(0, x)     →     greater(0, x)
 
@@ -17,7 +17,7 @@ from tvm import tirx
 from nnefc.passes.tir.common.intrinsics import register_pure_operator
 from nnefc.targets.machine.cpu.target import Target
 
-__all__ = ["use_float_extremes", "with_float_extremes"]
+__all__ = ["lower_fmin_fmax", "use_fmin_fmax"]
 
 _Kind = type[tirx.Max] | type[tirx.Min]
 
@@ -28,9 +28,9 @@ _OPERATORS: dict[str, tuple[_Kind, str]] = {
 _TYPES = {"float32": "f32", "float16": "f16"}
 
 
-def with_float_extremes(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
+def lower_fmin_fmax(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """A flat kernel with such instructions, if the target has them."""
-    if not target.quirks.selects_extremes:
+    if not target.quirks.selects_min_max:
         return func
     types = [dtype for dtype in _TYPES if dtype == "float32" or "fullfp16" in target.features]
 
@@ -43,7 +43,7 @@ def with_float_extremes(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
 
 
 @functools.cache  # TVM refuses a second registration
-def use_float_extremes() -> None:
+def use_fmin_fmax() -> None:
     """Make the operators known to TVM, and its code generator for CPUs, in this process."""
     for name, (kind, function) in _OPERATORS.items():
         register_pure_operator(name, "one of two floats", functools.partial(_instruction, kind, function))

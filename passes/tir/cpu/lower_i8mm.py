@@ -22,13 +22,13 @@ from nnefc.passes.tir.common.expressions import int64
 from nnefc.passes.tir.cpu.match_tile_products import Operand, Product, renewed, with_products
 from nnefc.targets.machine.cpu.matrix_units import ROW_PAIRS, TILE_PRODUCTS
 
-__all__ = ["pair_calls", "with_row_pairs"]
+__all__ = ["lower_i8mm", "pair_calls"]
 
 _LANES = ROW_PAIRS.lanes
 _PREFIX = "nnefc_pairs_"
 
 
-def with_row_pairs(stmt: tirx.Stmt) -> tirx.Stmt:
+def lower_i8mm(stmt: tirx.Stmt) -> tirx.Stmt:
     """The body of a flat kernel; the same object if nothing in it is multiplied in pairs of rows."""
     return with_products(stmt, _summed)
 
@@ -58,7 +58,7 @@ class _Sums:
         size = -(-rows // 2) * 2 * product.columns * _LANES
         return _Sums(product, rows, tirx.decl_buffer((int64(size),), str(product.sums.tensor.dtype), "pairs"))
 
-    def _place(self, row: int, column: int, half: int) -> tirx.Expr:
+    def _position(self, row: int, column: int, half: int) -> tirx.Expr:
         """Of the sums of row and the next one, of half of a vector of columns."""
         number = (row // 2 * self.product.columns + column) * 2 + half
         return tirx.Ramp(int64(number * _LANES), int64(1), _LANES)
@@ -69,7 +69,7 @@ class _Sums:
     def zeros(self) -> Iterator[tirx.Stmt]:
         zero = tirx.Broadcast(tirx.const(0, str(self.buffer.dtype)), _LANES)
         for row, column in self._each():
-            yield from (tirx.BufferStore(self.buffer, zero, [self._place(row, column, half)]) for half in (0, 1))
+            yield from (tirx.BufferStore(self.buffer, zero, [self._position(row, column, half)]) for half in (0, 1))
 
     def step(self, name: str) -> Iterator[tirx.Stmt]:
         """The products of two dot operands."""
@@ -85,20 +85,20 @@ class _Sums:
                 yield bound
                 halves.append(bound.var)
         for row in range(0, self.rows, 2):
-            both = [_vector(product.left, 0, place, 2) for place in (row, min(row + 1, self.rows - 1))]
+            both = [_vector(product.left, 0, position, 2) for position in (row, min(row + 1, self.rows - 1))]
             pair = _named("a", tirx.Shuffle(both, [0, 1, 2, 3]))
             yield pair
             for number, half in enumerate(halves):
-                place = self._place(row, number // 2, number % 2)
-                total = tirx.BufferLoad(self.buffer, [place])
+                position = self._position(row, number // 2, number % 2)
+                total = tirx.BufferLoad(self.buffer, [position])
                 made = tirx.call_pure_extern(sums, _PREFIX + name, total, pair.var, half)
-                yield tirx.BufferStore(self.buffer, made, [place])
+                yield tirx.BufferStore(self.buffer, made, [position])
 
     def stores(self) -> Iterator[tirx.Stmt]:
         """Both rows of all pairs to where the sums belong."""
         own = self.product.sums
         for row, column in self._each():
-            parts = [tirx.BufferLoad(self.buffer, [self._place(row, column, half)]) for half in (0, 1)]
+            parts = [tirx.BufferLoad(self.buffer, [self._position(row, column, half)]) for half in (0, 1)]
             for second, order in enumerate(([0, 1, 4, 5], [2, 3, 6, 7])):
                 if row + second < self.rows:
                     beside = self.product.sums_apart * int64(column)
@@ -107,7 +107,7 @@ class _Sums:
 
 
 def _vector(operand: Operand, tile: int, row: int, lanes: int) -> tirx.Expr:
-    """Items of a row of a tile."""
+    """Elements of a row of a tile."""
     begin = operand.base + operand.apart * int64(tile) + operand.down * int64(row)
     return tirx.BufferLoad(operand.tensor, [tirx.Ramp(begin.astype("int64"), int64(1), lanes)])
 

@@ -34,11 +34,11 @@ class RoundedNumber:
     @property
     def range(self) -> tuple[float, float]:
         """The least and the greatest that it may be."""
-        least, most = -math.inf, math.inf
+        minimum, maximum = -math.inf, math.inf
         for kind, limit in self.limits:
             cut = min if kind is tirx.Min else max
-            least, most = cut(least, limit), cut(most, limit)
-        return least, most
+            minimum, maximum = cut(minimum, limit), cut(maximum, limit)
+        return minimum, maximum
 
     @classmethod
     def of(cls, expr: tirx.Expr) -> RoundedNumber | None:

@@ -24,7 +24,7 @@ from tvm.sym import Analyzer, detect_linear_equation
 
 from nnefc.ir.attributes import TAIL_ROWS, TILE_LOOP
 from nnefc.passes.tir.common.expressions import conjuncts, int64, is_number, substituted, variables_of
-from nnefc.passes.tir.common.peel_tail_tiles import with_hoisted_condition
+from nnefc.passes.tir.common.peel_tail_tiles import hoist_condition
 
 __all__ = ["Operand", "Product", "TileLoop", "renewed", "with_products"]
 
@@ -54,7 +54,7 @@ def with_products(stmt: tirx.Stmt, summed: Summed) -> tirx.Stmt:
         return seq if parts is None else tirx.SeqStmt(parts)
 
     changed = tvm_ffi.structural_map(stmt, (tirx.SeqStmt, change))
-    return tvm_ffi.structural_map(changed, (tirx.For, with_hoisted_condition)) if any(made) else stmt
+    return tvm_ffi.structural_map(changed, (tirx.For, hoist_condition)) if any(made) else stmt
 
 
 def renewed(stmt: tirx.Stmt) -> tirx.Stmt:
@@ -71,20 +71,20 @@ def _is(stmt: tirx.Stmt, role: str) -> bool:
 
 def _in_tiles(parts: list[tirx.Stmt], summed: Summed) -> list[tirx.Stmt] | None:
     """Statements that follow each other, with sums in tiles; None where there are none."""
-    for place, part in enumerate(parts):
+    for position, part in enumerate(parts):
         around, loop = [], part
         while isinstance(loop, tirx.For) and not _is(loop, TileLoop.TILE):
             around.append(loop)
             loop = loop.body
-        if not isinstance(loop, tirx.For) or not place or not _is_zero(parts[place - 1]):
+        if not isinstance(loop, tirx.For) or not position or not _is_zero(parts[position - 1]):
             continue
         product = Product.of(loop)
         sums = None if product is None else [summed(product, rows, around) for rows in product.counts]
         if product is None or sums is None or None in sums:
             continue
         whole = sums[0] if product.full is None else tirx.IfThenElse(product.full, *sums)
-        rest = _in_tiles(parts[place + 1 :], summed) or parts[place + 1 :]
-        return [*parts[: place - 1], whole, *rest]
+        tail = _in_tiles(parts[position + 1 :], summed) or parts[position + 1 :]
+        return [*parts[: position - 1], whole, *tail]
     return None
 
 
@@ -101,9 +101,9 @@ class Operand:
     """A tensor that tiles are read from, or written to.
 
     Attributes:
-        base: where the first item of the first tile is.
-        down: items from one row of a tile to the next.
-        apart: items from a tile to the next.
+        base: where the first element of the first tile is.
+        down: elements from one row of a tile to the next.
+        apart: elements from a tile to the next.
     """
 
     tensor: tirx.Var
@@ -112,10 +112,10 @@ class Operand:
     apart: tirx.Expr
 
     def address(self, number: int, beside: tirx.Expr | None = None) -> list[tirx.Expr]:
-        """Of a tile, items `beside` it if given, and the bytes between its rows."""
-        place = self.base + self.apart * int64(number)
-        place = place if beside is None else place + beside
-        return [tirx.address_of(tirx.BufferLoad(self.tensor, [place])), self.down * int64(4)]
+        """Of a tile, elements `beside` it if given, and the bytes between its rows."""
+        position = self.base + self.apart * int64(number)
+        position = position if beside is None else position + beside
+        return [tirx.address_of(tirx.BufferLoad(self.tensor, [position])), self.down * int64(4)]
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Product:
         of_rows: whether its first operand is A.
         tiles, columns: of S; terms, rows: of a tile of A.
         left, right: A and B.
-        sums: S, by its tiles of rows; those of columns are `sums_apart` items apart.
+        sums: S, by its tiles of rows; those of columns are `sums_apart` elements apart.
         full: whether no row is beyond the end; None if that is always so.
         rest: how many rows there are where it is not.
     """
@@ -143,7 +143,7 @@ class Product:
     sums: Operand
     sums_apart: tirx.Expr
     full: tirx.Expr | None
-    rest: int
+    tail: int
 
     @staticmethod
     def of(loop: tirx.For) -> Product | None:
@@ -193,7 +193,7 @@ class Product:
     @property
     def counts(self) -> list[list[int]]:
         """How many rows its tiles have; and how many the last ones, if these have fewer."""
-        counts, left = [], self.rest
+        counts, left = [], self.tail
         while left > 0:
             counts.append(min(left, self.rows))
             left -= self.rows
@@ -205,7 +205,7 @@ def _load(expr: tirx.Expr) -> TensorLoad | None:
 
 
 def _steps(indices: Sequence[tirx.Expr], variables: Sequence[tirx.Var]) -> list[tirx.Expr] | None:
-    """How far a place moves with each variable, then where it is without them; None if that is not always as far."""
+    """How far a position moves with each variable, then where it is without them; None if that is not always as far."""
     if len(indices) != 1:
         return None
     linear = detect_linear_equation(Analyzer().simplify(indices[0]), list(variables))

@@ -1,10 +1,10 @@
-"""Vectors whose lanes are read in another order, as loads of whole vectors and a change of that order in registers.
+"""Vectors whose lanes are read in another order, as loads of full vectors and a change of that order in registers.
 
     for lane in vectorized(16): s[lane] += x[16 i + (lane ^ t)] * w[lane]
                                         ↓
     for lane in vectorized(16): s[lane] += turned(x[16 i + lane], t) * w[lane]
 
-TVM loads the items of a vector that do not lie side by side one by one.
+TVM loads the elements of a vector that do not lie side by side one by one.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
-from nnefc.passes.tir.common.expressions import linear_steps, variables_of
+from nnefc.passes.tir.common.expressions import linear_strides, variables_of
 from nnefc.passes.tir.common.intrinsics import register_pure_operator
 
-__all__ = ["is_turned", "use_turned_loads", "with_turned_loads"]
+__all__ = ["is_permuted", "permute_lanes", "use_permuted_loads"]
 
 _NAME = "nnefc.turned"
 
 
-def is_turned(index: tirx.Expr) -> bool:
+def is_permuted(index: tirx.Expr) -> bool:
     """Whether an index is a lane with some of its bits turned over: `lane ^ turn`."""
     return isinstance(index, tirx.BitwiseXor)
 
 
-def with_turned_loads(stmt: tirx.Stmt) -> tirx.Stmt:
+def permute_lanes(stmt: tirx.Stmt) -> tirx.Stmt:
     """The statement with such loads in its loops over lanes."""
     return tvm_ffi.structural_map(
         stmt, (tirx.For, lambda loop: _turned(loop) if loop.kind == tirx.ForKind.VECTORIZED else loop)
@@ -49,23 +49,23 @@ def _turned(loop: tirx.For) -> tirx.For:
 
 def _load(load: TensorLoad, loop: tirx.For) -> tirx.Expr:
     """A load of the lanes in another order than that of the loop over them, changed; others as they are."""
-    places: list[tirx.BitwiseXor] = []
-    tvm_ffi.structural_walk(load.indices[0], (tirx.BitwiseXor, places.append))
-    if len(places) != 1:
+    positions: list[tirx.BitwiseXor] = []
+    tvm_ffi.structural_walk(load.indices[0], (tirx.BitwiseXor, positions.append))
+    if len(positions) != 1:
         return load
-    (place,) = places
-    lane, turn = place.a, place.b
+    (position,) = positions
+    lane, turn = position.a, position.b
     moved = tirx.Var("place", lane.expr_ty())
     index = tvm_ffi.structural_map(load.indices[0], (tirx.BitwiseXor, lambda _: moved))
     first = Analyzer().simplify(tirx.floormod(lane - loop.loop_var, loop.extent))
     whole = isinstance(first, tirx.IntImm) and int(first) == 0
-    if not whole or linear_steps(index, [moved, loop.loop_var]) != [1, 0] or loop.loop_var in variables_of([turn]):
+    if not whole or linear_strides(index, [moved, loop.loop_var]) != [1, 0] or loop.loop_var in variables_of([turn]):
         return load
     straight = tvm_ffi.structural_map(index, (tirx.Var, lambda var: lane if var.same_as(moved) else var))
     return tirx.call_intrin(str(load.source.dtype), _NAME, tirx.BufferLoad(load.source, [straight]), turn)
 
 
-def use_turned_loads() -> None:
+def use_permuted_loads() -> None:
     """Make the operator known to TVM, and its code generator for CPUs, in this process."""
     register_pure_operator(_NAME, "a vector with lane i where lane i ^ n was", _lowered)
 

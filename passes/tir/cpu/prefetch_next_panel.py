@@ -22,10 +22,10 @@ from tvm.ir.expr import TensorLoad
 from nnefc.ir.attributes import PREFETCH_NEXT_PANEL
 from nnefc.passes.tir.common.expressions import loads_of, number, substituted, variables_of
 
-__all__ = ["with_prefetched_panels"]
+__all__ = ["prefetch_next_panel"]
 
 
-def with_prefetched_panels(stmt: tirx.Stmt) -> tirx.Stmt:
+def prefetch_next_panel(stmt: tirx.Stmt) -> tirx.Stmt:
     """The statement with prefetches where loops are annotated so."""
     return _visited(stmt, [])
 
@@ -58,7 +58,7 @@ def _with_prefetch(stmt: tirx.For, around: list[tirx.For]) -> tirx.For:
 
 
 def _of_next_panel(stmt: tirx.For, around: list[tirx.For]) -> tirx.Expr | None:
-    """The address that a round of an annotated loop asks for; None if its loops are not those of a contraction."""
+    """The address that an iteration of an annotated loop asks for; None if its loops are not those of a contraction."""
     parallel = next((loop for loop in around if loop.kind == tirx.ForKind.PARALLEL), None)
     inner = list(_inner_loops(stmt.body))
     if parallel is None or not inner or inner[-1].kind != tirx.ForKind.VECTORIZED:
@@ -89,7 +89,7 @@ def _inner_loops(stmt: tirx.Stmt) -> Iterator[tirx.For]:
 
 
 def _panel_load(lanes: tirx.For) -> TensorLoad | None:
-    """What a statement over the lanes of a vector reads in whole vectors and does not write."""
+    """What a statement over the lanes of a vector reads in full vectors and does not write."""
     if not isinstance(lanes.body, tirx.BufferStore):
         return None
     found = [

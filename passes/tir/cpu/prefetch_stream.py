@@ -1,4 +1,4 @@
-"""All that a product of one row reads, asked for a few rounds ahead.
+"""All that a product of one row reads, asked for a few iterations ahead.
 
     for panel in parallel:                       # annotated
         for block:
@@ -23,16 +23,16 @@ from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.attributes import PREFETCH_STREAM
 from nnefc.ir.element_types import bits_of
-from nnefc.passes.tir.common.expressions import linear_steps, loads_of, number, substituted, variables_of
+from nnefc.passes.tir.common.expressions import linear_strides, loads_of, number, substituted, variables_of
 from nnefc.symbolic.dims import ceil_div
 
-__all__ = ["with_streamed_panels"]
+__all__ = ["prefetch_stream"]
 
 
 _LOOPS = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)
 
 
-def with_streamed_panels(stmt: tirx.Stmt) -> tirx.Stmt:
+def prefetch_stream(stmt: tirx.Stmt) -> tirx.Stmt:
     """The statement with prefetches in loops that are annotated so."""
     match stmt:
         case tirx.For() if PREFETCH_STREAM in stmt.annotations:
@@ -40,11 +40,11 @@ def with_streamed_panels(stmt: tirx.Stmt) -> tirx.Stmt:
             ahead = int(stmt.annotations[PREFETCH_STREAM])
             return _rebuilt(stmt, _in_panels(stmt.body, stmt, ahead), kept)
         case tirx.For():
-            return _rebuilt(stmt, with_streamed_panels(stmt.body), stmt.annotations)
+            return _rebuilt(stmt, prefetch_stream(stmt.body), stmt.annotations)
         case tirx.SeqStmt():
-            return tirx.SeqStmt([with_streamed_panels(part) for part in stmt.seq])
+            return tirx.SeqStmt([prefetch_stream(part) for part in stmt.seq])
         case tirx.AttrStmt():
-            return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, with_streamed_panels(stmt.body))
+            return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, prefetch_stream(stmt.body))
     return stmt
 
 
@@ -56,25 +56,27 @@ def _in_panels(stmt: tirx.Stmt, panels: tirx.For, ahead: int) -> tirx.Stmt:
         case tirx.AttrStmt():
             return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _in_panels(stmt.body, panels, ahead))
         case tirx.For() if stmt.kind in _LOOPS:
-            of_round = _bytes_of_round(stmt, panels)
+            of_iteration = _bytes_of_iteration(stmt, panels)
             return (
-                _asking(stmt, panels, {stmt.loop_var: stmt.loop_var + ceil_div(ahead, of_round)}) if of_round else stmt
+                _asking(stmt, panels, {stmt.loop_var: stmt.loop_var + ceil_div(ahead, of_iteration)})
+                if of_iteration
+                else stmt
             )
     return stmt
 
 
-def _bytes_of_round(blocks: tirx.For, panels: tirx.For) -> int:
+def _bytes_of_iteration(blocks: tirx.For, panels: tirx.For) -> int:
     """How far the tensor that is read fastest is read in a round; 0 if nothing is read so."""
     stores: list[tirx.BufferStore] = []
     tvm_ffi.structural_walk(blocks, (tirx.BufferStore, stores.append))
     both = {panels.loop_var, blocks.loop_var}
     loads = [load for store in stores for load in loads_of(store.value) if both <= variables_of(load.indices)]
-    steps = [(linear_steps(load.indices[0], [blocks.loop_var]), load) for load in loads]
+    steps = [(linear_strides(load.indices[0], [blocks.loop_var]), load) for load in loads]
     return max((by[0] * bits_of(str(load.source.dtype)) // 8 for by, load in steps if by is not None), default=0)
 
 
 def _asking(stmt: tirx.Stmt, panels: tirx.For, later: Mapping[tirx.Var, tirx.Expr]) -> tirx.Stmt:
-    """The same with what its serial loops ask for, of rounds that are that much later."""
+    """The same with what its serial loops ask for, of iterations that are that much later."""
     match stmt:
         case tirx.SeqStmt():
             return tirx.SeqStmt([_asking(part, panels, later) for part in stmt.seq])
@@ -98,10 +100,10 @@ def _asking(stmt: tirx.Stmt, panels: tirx.For, later: Mapping[tirx.Var, tirx.Exp
 def _addresses(
     stmt: tirx.Stmt, needed: Set[tirx.Var], later: Mapping[tirx.Var, tirx.Expr], unrolled: list[tirx.For]
 ) -> Iterator[TensorLoad]:
-    """What is read later in whole vectors in one round of a loop, but not in serial loops in it.
+    """What is read later in full vectors in one iteration of a loop, but not in serial loops in it.
 
     Args:
-        needed: variables that places depend on.
+        needed: variables that positions depend on.
         unrolled: the loops around the statement inside of that one.
     """
     match stmt:
@@ -125,10 +127,10 @@ def _of_load(
     if not needed | {unrolled[-1].loop_var} <= used:
         return
     loops = [loop for loop in unrolled[:-1] if loop.loop_var in used]
-    place = {**later, unrolled[-1].loop_var: unrolled[-1].min}
+    position = {**later, unrolled[-1].loop_var: unrolled[-1].min}
     for rounds in itertools.product(*(range(int(loop.extent)) for loop in loops)):
         own = {loop.loop_var: loop.min + n for loop, n in zip(loops, rounds, strict=True)}
-        yield tirx.BufferLoad(load.source, [substituted(index, place | own)])
+        yield tirx.BufferLoad(load.source, [substituted(index, position | own)])
 
 
 def _rebuilt(stmt: tirx.For, body: tirx.Stmt, annotations: object) -> tirx.For:

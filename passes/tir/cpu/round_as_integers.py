@@ -18,17 +18,17 @@ from tvm import tirx
 from nnefc.passes.tir.common.intrinsics import register_pure_operator
 from nnefc.passes.tir.cpu.match_requantize import RoundedNumber
 
-__all__ = ["use_rounding", "with_integer_rounding"]
+__all__ = ["round_as_integers", "use_rounding"]
 
 _BY_VECTORS, _BY_UNIT, _BY_SUM = (f"nnefc.rounded_by_{means}" for means in ("vectors", "unit", "sum"))
 _SATURATED_SUM = "nnefc.saturated_sum"
 _VECTOR = 4  # lanes
 _LARGE = 12582912.0  # 3 · 2²²
 _LARGE_BITS = 0x4B400000
-_MOST = 2.0**21  # of what is rounded by a sum
+_MAX = 2.0**21  # of what is rounded by a sum
 
 
-def with_integer_rounding(func: tirx.PrimFunc, features: Collection[str]) -> tirx.PrimFunc:
+def round_as_integers(func: tirx.PrimFunc, features: Collection[str]) -> tirx.PrimFunc:
     """A scheduled kernel that rounds so; `features`: those that the target has, by LLVM's names."""
     name = _BY_VECTORS if "mve.fp" in features else _BY_UNIT if "vfp2sp" in features else _BY_SUM
 
@@ -84,7 +84,7 @@ def _by_unit(x: tirx.Expr) -> tirx.Expr:
 
 
 def _by_sum(x: tirx.Expr) -> tirx.Expr:
-    limit = tirx.const(_MOST, "float32")
+    limit = tirx.const(_MAX, "float32")
     cut = tirx.max(tirx.min(x, limit), -limit)
     return tirx.reinterpret("int32", cut + tirx.const(_LARGE, "float32")) - tirx.const(_LARGE_BITS, "int32")
 

@@ -3,7 +3,7 @@
     y[i] = nearbyint(x[i])     →     m = |x[i]|;  y[i] = m < 2²³ ? the sign of x[i] and (m + 2²³) - 2²³ : x[i]
 
 LLVM calls a function for each element there. From 2²³ on all float32 are whole; below, the sum with it is rounded to a
-whole number as all sums are, to even. What is not a number, infinities and the sign of zero stay so.
+whole number as all sums are, to even. NaN, infinities and the sign of zero stay so.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-__all__ = ["with_added_roundings"]
+__all__ = ["round_by_magic_add"]
 
 _WHOLE = float(1 << 23)
 _SIGN = -1 << 31
 
 
-def with_added_roundings(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def round_by_magic_add(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel in which float32 are rounded by additions."""
     return tvm_ffi.structural_map(func, (tvm.ir.Call, _added))
 

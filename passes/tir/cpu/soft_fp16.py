@@ -3,7 +3,7 @@
     y[i] = float16(a[i])     →     y[i] = the bits of a[i], rounded to 11 digits and with the exponent of float16
 
 LLVM calls a function for each element there; for WebAssembly it never ends on some kernels that narrow. What is written
-here is made of steps that vectors have everywhere. Rounding is to even, infinities and what is not a number stay so.
+here is made of steps that vectors have everywhere. Rounding is to even, infinities and NaN stay so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 import tvm_ffi
 from tvm import tirx
 
-__all__ = ["with_integer_conversions"]
+__all__ = ["lower_fp16_conversions"]
 
 _REBIAS = (127 - 15) << 23  # from the exponent of float16 to that of float32
 _SMALLEST_NORMAL = 113 << 23  # 2⁻¹⁴ as float32
@@ -22,7 +22,7 @@ _INFINITY = 255 << 23
 _HALF = 126 << 23  # 0.5 as float32: its last place is that of the subnormal numbers of float16
 
 
-def with_integer_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def lower_fp16_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel without conversions between float16 and float32."""
     return tvm_ffi.structural_map(func, (tirx.Cast, _converted))
 
@@ -48,24 +48,24 @@ def _int(value: int) -> tirx.Expr:
 
 def _widened(half: tirx.Expr) -> tirx.Expr:
     def of(bits: tirx.Expr) -> tirx.Expr:
-        sign, rest = (bits & _int(0x8000)) << _int(16), bits & _int(0x7FFF)
-        moved = (rest << _int(13)) + _int(_REBIAS)
-        largest = tirx.Select(rest >= _int(0x7C00), moved + _int(_REBIAS), moved)  # infinity, or not a number
-        tiny = tirx.reinterpret("int32", rest.astype("float32") * tirx.const(2.0**-24, "float32"))
-        return tirx.reinterpret("float32", tirx.Select(rest < _int(0x0400), tiny, largest) | sign)
+        sign, tail = (bits & _int(0x8000)) << _int(16), bits & _int(0x7FFF)
+        moved = (tail << _int(13)) + _int(_REBIAS)
+        largest = tirx.Select(tail >= _int(0x7C00), moved + _int(_REBIAS), moved)  # infinity, or not a number
+        tiny = tirx.reinterpret("int32", tail.astype("float32") * tirx.const(2.0**-24, "float32"))
+        return tirx.reinterpret("float32", tirx.Select(tail < _int(0x0400), tiny, largest) | sign)
 
     return _named(tirx.reinterpret("uint16", half).astype("int32"), "half", of)
 
 
 def _narrowed(single: tirx.Expr) -> tirx.Expr:
     def of(bits: tirx.Expr) -> tirx.Expr:
-        sign, rest = (bits >> _int(16)) & _int(0x8000), bits & _int(0x7FFFFFFF)
-        even = tirx.Min(rest, _int(_INFINITY)) + _int(0x0FFF) + ((rest >> _int(13)) & _int(1))  # without overflow
+        sign, tail = (bits >> _int(16)) & _int(0x8000), bits & _int(0x7FFFFFFF)
+        even = tirx.Min(tail, _int(_INFINITY)) + _int(0x0FFF) + ((tail >> _int(13)) & _int(1))  # without overflow
         normal = (even - _int(_REBIAS)) >> _int(13)
-        shifted = tirx.reinterpret("float32", rest) + tirx.const(0.5, "float32")
+        shifted = tirx.reinterpret("float32", tail) + tirx.const(0.5, "float32")
         tiny = tirx.reinterpret("int32", shifted) - _int(_HALF)
-        large = tirx.Select(rest > _int(_INFINITY), _int(0x7E00), _int(0x7C00))
-        finite = tirx.Select(rest < _int(_SMALLEST_NORMAL), tiny, normal)
+        large = tirx.Select(tail > _int(_INFINITY), _int(0x7E00), _int(0x7C00))
+        finite = tirx.Select(tail < _int(_SMALLEST_NORMAL), tiny, normal)
         return (tirx.Select(even >= _int(_TOO_LARGE), large, finite) | sign).astype("uint16")
 
     return tirx.reinterpret("float16", _named(tirx.reinterpret("int32", single), "single", of))

@@ -19,14 +19,14 @@ class Vector:
     """A fixed vector, and the scalable one.
 
     Attributes:
-        dtype: LLVM's type of an item.
+        dtype: LLVM's type of an element.
         lanes: of the fixed vector.
         least: of the scalable vector, if registers are as short as they may be.
     """
 
     dtype: str
     lanes: int
-    least: int
+    minimum: int
 
     @property
     def fixed(self) -> str:
@@ -36,20 +36,20 @@ class Vector:
     @property
     def scalable(self) -> str:
         """LLVM's type of the scalable one."""
-        return f"<vscale x {self.least} x {self.dtype}>"
+        return f"<vscale x {self.minimum} x {self.dtype}>"
 
     @property
     def suffix(self) -> str:
         """The scalable type in names of functions."""
-        return f"nxv{self.least}{self._item}"
+        return f"nxv{self.minimum}{self._element}"
 
     @property
-    def _item(self) -> str:
+    def _element(self) -> str:
         return _SHORT.get(self.dtype, self.dtype)
 
     def begin(self, name: str) -> str:
         """The line that makes `%long_NAME` of `%NAME`."""
-        function = f"llvm.vector.insert.{self.suffix}.v{self.lanes}{self._item}"
+        function = f"llvm.vector.insert.{self.suffix}.v{self.lanes}{self._element}"
         return f"  %long_{name} = call {self.scalable} @{function}({self.scalable} poison, {self.fixed} %{name}, i64 0)"
 
     def returned(self, name: str) -> list[str]:
@@ -58,5 +58,5 @@ class Vector:
 
     def end(self, name: str, result: str) -> str:
         """The line that makes a fixed vector of a scalable one."""
-        function = f"llvm.vector.extract.v{self.lanes}{self._item}.{self.suffix}"
+        function = f"llvm.vector.extract.v{self.lanes}{self._element}.{self.suffix}"
         return f"  %{result} = call {self.fixed} @{function}({self.scalable} %{name}, i64 0)"

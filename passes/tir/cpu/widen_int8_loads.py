@@ -18,7 +18,7 @@ from tvm import tirx
 from nnefc.passes.tir.common.expressions import in_parts
 from nnefc.passes.tir.common.intrinsics import register_pure_operator
 
-__all__ = ["use_widened_bytes", "widening_text", "with_widened_bytes"]
+__all__ = ["use_int8_widening", "widen_int8_loads", "widening_text"]
 
 _AT_ONCE = 8
 _NAMES = {dtype: f"nnefc.wider_{dtype}" for dtype in ("int8", "uint8")}
@@ -28,7 +28,7 @@ _INSTRUCTIONS = {
 }
 
 
-def with_widened_bytes(func: tirx.PrimFunc, architecture: str) -> tirx.PrimFunc:
+def widen_int8_loads(func: tirx.PrimFunc, architecture: str) -> tirx.PrimFunc:
     """A scheduled kernel in which bytes become floats so; as it is for instruction sets other than Arm's."""
     if architecture not in _INSTRUCTIONS:
         return func
@@ -62,7 +62,7 @@ def _function(dtype: str) -> str:
 
 
 @functools.cache  # TVM refuses a second registration
-def use_widened_bytes() -> None:
+def use_int8_widening() -> None:
     """Make the operators known to TVM, and its code generator for CPUs, in this process."""
     for dtype, name in _NAMES.items():
         register_pure_operator(name, "bytes as numbers of 16 bits", _wider(dtype))

@@ -1,9 +1,9 @@
-"""Calculate with indices of 32 bits in kernels with open dimensions, as in others, where TVM knows that they fit.
+"""Calculate with indices of 32 bits in kernels with dynamic dimensions, as in others, where TVM knows that they fit.
 
     for i in range(n): B[i] = A[i]      →      for i: int32 in range(int32(n)): B[i] = A[i]
 
 GPUs take several instructions for a sum of 64 bits, and many for a quotient. Libraries for them refuse sizes for which
-a tensor would have more elements than indices of 32 bits can count: see `MOST_ELEMENTS`.
+a tensor would have more elements than indices of 32 bits can count: see `MAX_ELEMENTS`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Sequence
 import tvm
 from tvm import tirx
 
-__all__ = ["MOST_ELEMENTS", "with_narrow_indices"]
+__all__ = ["MAX_ELEMENTS", "narrow_index_types"]
 
-MOST_ELEMENTS = 1 << 30
-"""Of a tensor: indices beyond its end, which whole tiles have, are 32 bits wide too."""
+MAX_ELEMENTS = 1 << 30
+"""Of a tensor: indices beyond its end, which full tiles have, are 32 bits wide too."""
 
 _WIDE = ("int64", "uint64")
 _NARROW = tirx.transform.ForceNarrowIndexToInt32()
 
 
-def with_narrow_indices(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = ()) -> tirx.PrimFunc:
-    """A kernel with indices of 32 bits; one with open dimensions and tensors of wider integers stays as it is.
+def narrow_index_types(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = ()) -> tirx.PrimFunc:
+    """A kernel with indices of 32 bits; one with dynamic dimensions and tensors of wider integers stays as it is.
 
     Args:
         func: its parameters are tensors.

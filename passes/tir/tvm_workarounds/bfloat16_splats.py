@@ -13,11 +13,11 @@ from tvm.ir import Call
 
 from nnefc.passes.tir.common.expressions import variables_of
 
-__all__ = ["with_repeated_halves"]
+__all__ = ["splat_bfloat16"]
 
 
-def with_repeated_halves(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The same statements, with serial loops in the place of vectorized ones that repeat a bfloat16."""
+def splat_bfloat16(stmt: tirx.Stmt) -> tirx.Stmt:
+    """The same statements, with serial loops instead of vectorized ones that repeat a bfloat16."""
     return tvm_ffi.structural_map(stmt, (tirx.For, _serial_where_repeated))
 
 
@@ -33,8 +33,8 @@ def _serial_where_repeated(loop: tirx.For) -> tirx.For:
     tvm_ffi.structural_walk(loop.body, (tirx.BufferStore, note))
     if not found:
         return loop
-    rest = (loop.body, loop.thread_binding, loop.annotations, loop.step)
-    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, *rest)
+    tail = (loop.body, loop.thread_binding, loop.annotations, loop.step)
+    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, *tail)
 
 
 def _repeats(value: tirx.Expr, lane: tirx.Var) -> bool:

@@ -22,7 +22,7 @@ from tvm import tirx
 
 from nnefc.ir.attributes import DYNAMIC_SHAPES, TAIL_TILE
 
-__all__ = ["MARK", "MARK_TEXT", "with_rolled_loops"]
+__all__ = ["MARK", "MARK_TEXT", "disable_unrolling"]
 
 MARK = "nnefc_round"
 MARK_TEXT = f"""
@@ -34,8 +34,8 @@ define linkonce_odr hidden void @{MARK}() alwaysinline {{
 _COPIED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 
 
-def with_rolled_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A lowered kernel of open sizes with such loops; any other as it is."""
+def disable_unrolling(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A lowered kernel of dynamic sizes with such loops; any other as it is."""
     if DYNAMIC_SHAPES not in func.attrs:
         return func
     kernel = _Kernel()
@@ -79,8 +79,8 @@ class _Kernel:
                 return tirx.SeqStmt([part for part, _ in parts]), _joined([found for _, found in parts])
             case tirx.IfThenElse():
                 then, found = self.statement(stmt.then_case, smaller)
-                rest, others = (None, _Found()) if stmt.else_case is None else self.statement(stmt.else_case, smaller)
-                return tirx.IfThenElse(stmt.condition, then, rest), _joined([found, others])
+                tail, others = (None, _Found()) if stmt.else_case is None else self.statement(stmt.else_case, smaller)
+                return tirx.IfThenElse(stmt.condition, then, tail), _joined([found, others])
             case tirx.AttrStmt():
                 body, found = self.statement(stmt.body, smaller)
                 return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, body), found

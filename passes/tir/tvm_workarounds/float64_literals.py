@@ -11,10 +11,10 @@ import struct
 import tvm_ffi
 from tvm import tirx
 
-__all__ = ["with_exact_doubles"]
+__all__ = ["write_float64_literals"]
 
 
-def with_exact_doubles(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def write_float64_literals(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel whose constants of float64 are what they are."""
     return tvm_ffi.structural_map(func, (tirx.FloatImm, _by_its_bits))
 

@@ -17,10 +17,10 @@ from nnefc.passes.tir.common.expressions import variables_of
 from nnefc.passes.tir.common.peel_tail_tiles import tiled_axes
 from nnefc.passes.tir.tvm_workarounds.opaque import opaque, visible
 
-__all__ = ["with_ends_shown", "without_ends"]
+__all__ = ["hide_bounds", "show_bounds"]
 
 
-def without_ends(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def hide_bounds(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel whose statements do not show that conditions are about the ends of its tiled axes."""
     ends = {axis.end for axis in tiled_axes(func) if axis.remainders}
 
@@ -32,7 +32,7 @@ def without_ends(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return tvm_ffi.structural_map(func, (tirx.IfThenElse, hidden)) if ends else func
 
 
-def with_ends_shown(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def show_bounds(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The kernel with these conditions again."""
     return tvm_ffi.structural_map(func, (tirx.IfThenElse, _shown)) if tiled_axes(func) else func
 

@@ -23,7 +23,7 @@ from tvm.sym import Analyzer
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE
 from nnefc.passes.tir.tvm_workarounds.opaque import opaque
 
-__all__ = ["without_refused_constants"]
+__all__ = ["hide_constants"]
 
 _REINTERPRET = Op.get("tirx.reinterpret")
 _DEEPEST = 64  # operators between a value and a constant, beyond which one is taken for granted
@@ -31,10 +31,10 @@ _COMPARED = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)  # TVM compares differences wit
 _REFUSED = (tirx.Cast, tirx.Div, tirx.Add, tirx.Sub, tirx.Mul, *_COMPARED)
 
 
-def without_refused_constants(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def hide_constants(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Returns a scheduled kernel at whose constants TVM does not fail."""
     known = _Values(func)
-    if not known.has_refused(func):
+    if not known.has_hidden_constant(func):
         return func
     known.exempt_indices(func)
     return tvm_ffi.structural_map(func, (_REFUSED, known.hidden))
@@ -49,7 +49,7 @@ class _Values:
         self._verdicts: dict[int, tuple[tirx.Expr, bool]] = {}  # by the address of an expression, which is kept
         tvm_ffi.structural_walk(func.body, ((tirx.Let, tirx.Bind), self._bind))
 
-    def has_refused(self, func: tirx.PrimFunc) -> bool:
+    def has_hidden_constant(self, func: tirx.PrimFunc) -> bool:
         """Whether any constant may be refused, if only in indices: most kernels have none."""
         found: list[tirx.Expr] = []
 
@@ -128,7 +128,7 @@ class _Values:
                 return _any_or_all(expr.args[0], each(*expr.args[1:]))
             case Call():
                 return expr.op != _REINTERPRET and all(each(*expr.args))
-            case tirx.Mul() | tirx.Div() | tirx.And() | tirx.Or():  # a zero or a truth value is enough
+            case tirx.Mul() | tirx.Div() | tirx.And() | tirx.Or():  # a zero or a boolean is enough
                 return any(each(expr.a, expr.b)) or _is_simply_a_number(expr)
             case tirx.Not():
                 return self._may_be_constant(expr.a, depth)

@@ -16,12 +16,12 @@ from tvm.ir.expr import TensorLoad
 from nnefc.passes.tir.common.expressions import inside
 from nnefc.symbolic.dims import is_size
 
-__all__ = ["with_safe_remainders"]
+__all__ = ["split_shifted_modulo"]
 
 _PARTS = (tirx.FloorDiv, tirx.FloorMod)
 
 
-def with_safe_remainders(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def split_shifted_modulo(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A scheduled kernel without remainders or quotients of two shifted sums in one access, but for converted ones."""
     return tvm_ffi.structural_map(func, (TensorLoad, _with_safe_indices))
 

@@ -1,4 +1,4 @@
-"""Vectors of truth values are never cast nor named: TVM cannot bound what is, such as what it names itself.
+"""Vectors of booleans are never cast nor named: TVM cannot bound what is, such as what it names itself.
 
     c = ramp(i) == j;  y[…] = select(c, x, float(ramp(i) == j))
     →    c = select(ramp(i) == j, 1, 0);  y[…] = select(c != 0, x, select(ramp(i) == j, 1.0, 0.0))
@@ -11,15 +11,15 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import tirx
 
-__all__ = ["with_plain_truth_vectors"]
+__all__ = ["keep_boolean_vectors"]
 
 
-def with_plain_truth_vectors(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A function whose vectors of truth values choose between numbers wherever they are cast or named."""
+def keep_boolean_vectors(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A function whose vectors of booleans choose between numbers wherever they are cast or named."""
     names: dict[tirx.Var, tirx.Var] = {}
 
     def note(stmt: tirx.Bind) -> None:
-        if _is_truth_vector(stmt.value):
+        if _is_boolean_vector(stmt.value):
             names[stmt.var] = tirx.Var(stmt.var.name, _numbers(stmt.value, "int8").ty)
 
     def renamed(stmt: tirx.Bind) -> tirx.Stmt:
@@ -29,7 +29,7 @@ def with_plain_truth_vectors(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return names[var] != _all(0, "int8", var) if var in names else var
 
     def chosen(cast: tirx.Cast) -> tirx.Expr:
-        if not _is_truth_vector(cast.value):
+        if not _is_boolean_vector(cast.value):
             return cast
         return _numbers(cast.value, str(cast.ty).partition("x")[0])
 
@@ -40,7 +40,7 @@ def with_plain_truth_vectors(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func if body.same_as(func.body) else tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
-def _is_truth_vector(value: tirx.Expr) -> bool:
+def _is_boolean_vector(value: tirx.Expr) -> bool:
     return str(value.ty).startswith("boolx")
 
 

@@ -41,7 +41,7 @@ from nnefc.targets.codegen.cpu.expressions import (
 )
 from nnefc.targets.codegen.cpu.ranges import QUOTIENTS, Ranges, known_part
 
-__all__ = ["Checks", "counted_checks", "with_checks"]
+__all__ = ["Checks", "data_dependent_checks", "insert_checks"]
 
 _FAILED = "nnefc_check_failed"  # of the runtime: notes a failure
 _RUN_FAILED = "nnefc_run_failed"  # of the runtime: whether something has failed
@@ -51,10 +51,10 @@ _ON_THE_STACK = {"disable_lower_builtin": tirx.const(True, "bool")}  # an alloca
 _LLVM = "tirx.call_llvm_intrin"
 _MASKED_LOAD, _MASKED_STORE = map(codegen.llvm_lookup_intrinsic_id, ("llvm.masked.load", "llvm.masked.store"))
 _INDICES = {"int32", "int64"}
-_ANYWHERE = 1 << 40  # items of views whose extent is not said
+_ANYWHERE = 1 << 40  # elements of views whose extent is not said
 _LONGEST = 1 << 31  # rounds of a loop that ends anyway
 _SURE = 1 << 62  # integers of 64 bits below it did not overflow
-_NOTHING = -1  # of no tensor: it has no items to be compared with
+_NOTHING = -1  # of no tensor: it has no elements to be compared with
 
 
 @dataclass
@@ -77,7 +77,7 @@ _COUNTED: ContextVar[Checks | None] = ContextVar("counted", default=None)
 
 
 @contextmanager
-def counted_checks() -> Iterator[Checks]:
+def data_dependent_checks() -> Iterator[Checks]:
     """Counts the checks of the kernels that become code in this context."""
     counts = Checks()
     token = _COUNTED.set(counts)
@@ -87,7 +87,7 @@ def counted_checks() -> Iterator[Checks]:
         _COUNTED.reset(token)
 
 
-def with_checks(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def insert_checks(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A flat kernel whose loops are vectors and copies already, with checks."""
     kernel = _Kernel(func)
     body = kernel.statement(func.body)
@@ -104,9 +104,9 @@ class _Kernel:
     def __init__(self, func: tirx.PrimFunc) -> None:
         self._name = StringImm(str(func.attrs.get("global_symbol", "")).removeprefix("nnefc_kernel_"))
         self._ranges = Ranges()
-        for position, (least, greatest) in func.attrs.get(ELEMENT_RANGES, {}).items():
-            self._ranges.tables[func.params[int(position)]] = (int(least), int(greatest))
-        self._addresses: dict[tirx.Var, TensorLoad] = {}  # pointers to items of tensors
+        for position, (minimum, greatest) in func.attrs.get(ELEMENT_RANGES, {}).items():
+            self._ranges.tables[func.params[int(position)]] = (int(minimum), int(greatest))
+        self._addresses: dict[tirx.Var, TensorLoad] = {}  # pointers to elements of tensors
         self._views: dict[tirx.Var, TensorLoad] = {}  # tensors of unknown extent that begin there
         self.checks = Checks()
 
@@ -124,11 +124,11 @@ class _Kernel:
                 condition = self._value(stmt.condition)
                 with self._ranges.under(stmt.condition):
                     then = self.statement(stmt.then_case)
-                rest = None
+                tail = None
                 if stmt.else_case is not None:
                     with self._ranges.under(tirx.Not(stmt.condition)):
-                        rest = self.statement(stmt.else_case)
-                return tirx.IfThenElse(condition, then, rest)
+                        tail = self.statement(stmt.else_case)
+                return tirx.IfThenElse(condition, then, tail)
             case tirx.AttrStmt():
                 return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, self.statement(stmt.body))
             case tirx.Bind():
@@ -136,9 +136,11 @@ class _Kernel:
             case tirx.DeclBuffer():
                 if stmt.data in self._addresses and _extent(stmt.buffer) is None:
                     self._views[stmt.buffer] = self._addresses[stmt.data]
-                place = stmt.data.args[0] if isinstance(stmt.data, Call) and name_of(stmt.data) == _DATA else stmt.data
-                if place in self._ranges.tables:
-                    self._ranges.tables[stmt.buffer] = self._ranges.tables[place]
+                position = (
+                    stmt.data.args[0] if isinstance(stmt.data, Call) and name_of(stmt.data) == _DATA else stmt.data
+                )
+                if position in self._ranges.tables:
+                    self._ranges.tables[stmt.buffer] = self._ranges.tables[position]
                 return stmt
             case tirx.BufferStore():
                 return self._store(stmt)
@@ -178,13 +180,13 @@ class _Kernel:
 
     def _store(self, stmt: tirx.BufferStore) -> tirx.Stmt:
         value = self._value(stmt.value)
-        (place,) = stmt.indices
-        index = self._value(place)
+        (position,) = stmt.indices
+        index = self._value(position)
         before: list[tirx.Stmt] = []
         if _takes_work(index):
             var = tirx.Var("place", index.expr_ty())
             before, index = [tirx.Bind(var, index)], var
-        check = self._check("writes", stmt.buffer, place, index)
+        check = self._check("writes", stmt.buffer, position, index)
         store = tirx.BufferStore(stmt.buffer, value, [index])
         if check is not None:
             store = tirx.IfThenElse(check.holds, store, tirx.Evaluate(check.failed))
@@ -206,12 +208,12 @@ class _Kernel:
             case TensorLoad():
                 return self._load(value)
             case Call() if name_of(value) in IF_THEN_ELSE:
-                condition, then, rest = value.args
+                condition, then, tail = value.args
                 with self._ranges.under(condition):
                     then = self._value(then)
                 with self._ranges.under(tirx.Not(condition)):
-                    rest = self._value(rest)
-                return tirx.if_then_else(self._value(condition), then, rest)
+                    tail = self._value(tail)
+                return tirx.if_then_else(self._value(condition), then, tail)
             case Call() if name_of(value) == _ADDRESS:
                 return value
             case Call() if name_of(value) == _LLVM and int(value.args[0]) == _MASKED_LOAD:
@@ -226,13 +228,13 @@ class _Kernel:
         return rebuilt(value, self._value)
 
     def _load(self, load: TensorLoad) -> tirx.Expr:
-        (place,) = load.indices
-        index = self._value(place)
+        (position,) = load.indices
+        index = self._value(position)
         if not _takes_work(index):
-            check = self._check("reads", load.source, place, index)
+            check = self._check("reads", load.source, position, index)
             return load if check is None else check.guarding(load)
         var = tirx.Var("place", index.expr_ty())
-        check = self._check("reads", load.source, place, var)
+        check = self._check("reads", load.source, position, var)
         found = tirx.BufferLoad(load.source, [var])
         return tirx.Let(var, index, found if check is None else check.guarding(found))
 
@@ -255,7 +257,7 @@ class _Kernel:
         guarded = _Check(_all([part != 0 for part in _parts(once)]), failed).guarding(type(value)(a, once))
         return guarded if once is b else tirx.Let(once, b, guarded)
 
-    def _check(self, does: str, tensor: tirx.Var, place: tirx.Expr, index: tirx.Expr) -> _Check | None:
+    def _check(self, does: str, tensor: tirx.Var, position: tirx.Expr, index: tirx.Expr) -> _Check | None:
         """That an index is inside of a tensor; None if that is sure.
 
         Args:
@@ -263,14 +265,14 @@ class _Kernel:
             index: the same, to be computed.
         """
         name = tensor.name
-        while tensor in self._views:  # a view that begins at an item of another one
+        while tensor in self._views:  # a view that begins at an element of another one
             begin = self._views[tensor]
             tensor, (first,) = begin.source, begin.indices
-            place, index = _moved(place, first), _moved(index, first)
+            position, index = _moved(position, first), _moved(index, first)
         extent = _extent(tensor)
         if extent is None:
             return None
-        return self._inside(f"{does} {name}", _ends(place), _ends(index), extent)
+        return self._inside(f"{does} {name}", _ends(position), _ends(index), extent)
 
     def _masked(self, does: str, address: tirx.Expr, inside: tirx.Expr) -> _Check | None:
         """The same of the lanes of a vector that a mask lets through: those below a number."""
@@ -294,9 +296,9 @@ class _Kernel:
         return _Check(tirx.Or(left <= 0, check.holds), check.failed)
 
     def _inside(
-        self, does: str, places: Sequence[tirx.Expr], indices: Sequence[tirx.Expr], extent: tirx.Expr
+        self, does: str, positions: Sequence[tirx.Expr], indices: Sequence[tirx.Expr], extent: tirx.Expr
     ) -> _Check | None:
-        if all(self._ranges.is_inside(place, extent) for place in places):
+        if all(self._ranges.is_inside(position, extent) for position in positions):
             self.checks.proved += 1
             return None
         self.checks.checked += 1
@@ -349,7 +351,7 @@ def _all(conditions: Sequence[tirx.Expr]) -> tirx.Expr:
 
 
 def _extent(tensor: tirx.Var) -> tirx.Expr | None:
-    """How many items a flat tensor has; None where it is a view that does not say."""
+    """How many elements a flat tensor has; None where it is a view that does not say."""
     size = math.prod(tensor.shape[1:], start=tensor.shape[0]) if len(tensor.shape) else tirx.IntImm("int64", 1)
     return None if isinstance(size, tirx.IntImm) and int(size) >= _ANYWHERE else size
 
@@ -372,10 +374,12 @@ def _kept(var: tirx.Var, value: tirx.Expr) -> tirx.Stmt:
     TVM simplifies each value that gets a name, with the values of other names in their places, but not with what is in
     memory. With checks in all of them, it takes minutes for an index whose sizes are sums of the least of some numbers.
     """
-    item = tirx.decl_buffer((1,), dtype_of(value), var.name, scope="local")
+    element = tirx.decl_buffer((1,), dtype_of(value), var.name, scope="local")
     first = tirx.IntImm("int64", 0)
-    stored = tirx.BufferStore(item, value, [first])
-    return tirx.SeqStmt([tirx.AllocBuffer(item, _ON_THE_STACK), stored, tirx.Bind(var, tirx.BufferLoad(item, [first]))])
+    stored = tirx.BufferStore(element, value, [first])
+    return tirx.SeqStmt(
+        [tirx.AllocBuffer(element, _ON_THE_STACK), stored, tirx.Bind(var, tirx.BufferLoad(element, [first]))]
+    )
 
 
 def _parts(value: tirx.Expr) -> list[tirx.Expr]:

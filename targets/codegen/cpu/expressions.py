@@ -34,7 +34,7 @@ def name_of(call: Call) -> str:
 
 
 def dtype_of(expr: tirx.Expr) -> str:
-    """The type of an expression's items, with the number of its lanes."""
+    """The type of an expression's elements, with the number of its lanes."""
     return str(expr.expr_ty().dtype)
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from nnefc.targets.codegen.cpu.objects import MachineCode
 
-__all__ = ["LevelsCode"]
+__all__ = ["IsaLevelsCode"]
 
 
 @dataclass(frozen=True)
-class LevelsCode:
+class IsaLevelsCode:
     """Codes of the same network, from that for the oldest processors on."""
 
     levels: tuple[MachineCode, ...]

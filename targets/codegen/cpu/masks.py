@@ -1,4 +1,4 @@
-"""The last vector of a row of open length: some of its lanes are beyond the end, and are neither read nor written.
+"""The last vector of a row of dynamic length: some of its lanes are beyond the end, and are neither read nor written.
 
     attribute MASK = left:                         inside = (0, 1, …, 15) < left
         y[i : i + 16] = x[i : i + 16] + 1    →     masked store(y + i, masked load(x + i, inside) + 1, inside)
@@ -17,12 +17,12 @@ from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.attributes import MASK
 
-__all__ = ["with_masks"]
+__all__ = ["lower_masks"]
 
 _LARGEST = (1 << 31) - 1
 
 
-def with_masks(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def lower_masks(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A function whose loops are vectorized, with masks where its attributes ask for them."""
     registers: list[tirx.Var] = []
 

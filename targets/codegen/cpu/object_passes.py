@@ -23,8 +23,8 @@ from tvm import tirx
 from tvm.ir import register_op_attr
 
 from nnefc.ir.attributes import CHECKED, CONDITIONAL_VALUES
-from nnefc.targets.codegen.cpu.checks import with_checks
-from nnefc.targets.codegen.cpu.masks import with_masks
+from nnefc.targets.codegen.cpu.checks import insert_checks
+from nnefc.targets.codegen.cpu.masks import lower_masks
 
 __all__ = ["checks", "each", "vectorized", "where_values_are_chosen"]
 
@@ -59,9 +59,9 @@ def vectorized(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Makes loops vectors, of fixed length for RISC-V too: TVM's scalable ones do not stay in registers."""
     target = func.attrs["target"]
     fixed = tvm.IRModule({"kernel": func.with_attr("target", _FIXED_LENGTHS)})
-    return with_masks(tirx.transform.VectorizeLoop(True)(fixed)["kernel"].with_attr("target", target))
+    return lower_masks(tirx.transform.VectorizeLoop(True)(fixed)["kernel"].with_attr("target", target))
 
 
 def checks(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Adds checks of indices and divisors to a function that asks for them."""
-    return with_checks(func) if CHECKED in func.attrs else func
+    return insert_checks(func) if CHECKED in func.attrs else func

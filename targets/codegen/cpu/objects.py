@@ -21,7 +21,7 @@ from tvm.tirx.build import split_host_device_mods, tir_to_runtime
 from nnefc.ir.attributes import DYNAMIC_SHAPES
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.output_files import temporary_errors
-from nnefc.targets.codegen.cpu.checks import Checks, counted_checks
+from nnefc.targets.codegen.cpu.checks import Checks, data_dependent_checks
 from nnefc.targets.machine.cpu.target import Target
 
 __all__ = [
@@ -46,7 +46,7 @@ CODE_SUFFIXES = {"llvm-ir": "ll", "asm": "s"}
 _PARTS = (4, 8, 16)
 
 _OPEN = 3
-"""Kernels that one of open sizes counts for: with tiles of several sizes, it takes LLVM as long as so many."""
+"""Kernels that one of dynamic sizes counts for: with tiles of several sizes, it takes LLVM as long as so many."""
 
 
 class CodeGenerator:
@@ -176,7 +176,7 @@ class MachineCode:
 
 def _compiled(compile: Compile, functions: Sequence[tirx.PrimFunc], path: Path) -> tuple[bytes, Checks]:
     """Returns the content of a file of these functions, and the checks in it."""
-    with counted_checks() as checks:
+    with data_dependent_checks() as checks:
         return compile(functions, path), checks
 
 

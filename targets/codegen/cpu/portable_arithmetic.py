@@ -1,7 +1,7 @@
 """Arithmetic that gives the same bits on all processors, for libraries whose results shall be reproducible.
 
     c + a * b      →     c + fenced(a * b)           rounded twice everywhere, also where one instruction does both
-    int32(x)       →     saturated(x)                the nearest number that int32 holds; 0 of what is no number
+    int32(x)       →     saturated(x)                the nearest number that int32 holds; 0 of NaN
     sin(x)         →     additions and products      see `portable_functions.py`
 
 Sums, products, quotients and square roots of IEEE 754 are the same everywhere. TVM and LLVM make multiply-adds of the
@@ -20,7 +20,7 @@ from nnefc.support.diagnostics import CompileError
 from nnefc.targets.codegen.cpu.expressions import IF_THEN_ELSE, rebuilt
 from nnefc.targets.codegen.cpu.portable_functions import FUNCTIONS, Kept
 
-__all__ = ["check_functions", "with_fences", "with_plain_conversions", "with_plain_functions"]
+__all__ = ["check_functions", "define_integer_conversions", "insert_rounding_fences", "use_portable_functions"]
 
 _FENCE = "llvm.arithmetic.fence"
 _FLOATS = {"float16": "f16", "float32": "f32", "float64": "f64"}
@@ -54,7 +54,7 @@ def _suffix(code: str, lanes: int) -> str:
     return f"v{lanes}{code}" if lanes > 1 else code
 
 
-def with_fences(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def insert_rounding_fences(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A function in vectors whose products and quotients are rounded before anything is done with them."""
 
     def fenced(expr: tirx.Mul | tirx.Div) -> tirx.Expr:
@@ -73,7 +73,7 @@ def _is_negation(expr: tirx.Mul | tirx.Div) -> bool:
     return isinstance(expr, tirx.Mul) and isinstance(factor, tirx.FloatImm) and factor.value == -1
 
 
-def with_plain_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def define_integer_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A function in vectors whose conversions to integers are defined for all floats."""
 
     def saturated(cast: tirx.Cast) -> tirx.Expr:
@@ -88,7 +88,7 @@ def with_plain_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return tvm_ffi.structural_map(func, (tirx.Cast, saturated))
 
 
-def with_plain_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def use_portable_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A function in vectors without functions of a C library for float32 and float16.
 
     y[i] = sin(x[i])     →     a[0] = … x[i] …; b[0] = … a[0] …; y[i] = … b[0] …

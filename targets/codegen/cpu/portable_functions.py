@@ -90,9 +90,9 @@ class Kept:
         lanes = _lanes(value)
         scalar, _, _ = str(value.expr_ty().dtype).partition("x")
         buffer = tirx.decl_buffer((lanes,), scalar, "kept", scope="local")
-        place = tirx.Ramp(0, 1, lanes) if lanes > 1 else tirx.IntImm("int32", 0)
-        self.statements += [tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [place])]
-        return tirx.BufferLoad(buffer, [place])
+        position = tirx.Ramp(0, 1, lanes) if lanes > 1 else tirx.IntImm("int32", 0)
+        self.statements += [tirx.AllocBuffer(buffer), tirx.BufferStore(buffer, value, [position])]
+        return tirx.BufferLoad(buffer, [position])
 
 
 def _rounded(keep: Kept, x: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
@@ -136,8 +136,8 @@ def _exp(keep: Kept, x: tirx.Expr) -> tirx.Expr:
     clamped = keep(tirx.Min(tirx.Max(x, _like(x, -_LARGEST)), _like(x, _LARGEST)))
     n, whole = _rounded(keep, clamped * _like(x, 1 / _LN2))
     scale = _number((whole << _like(x, 52, "int64")) + _like(x, _ONE_BITS, "int64"))
-    rest = keep(clamped - n * _like(x, _LN2_HIGH) - n * _like(x, _LN2_LOW))
-    return _where(x == x, _series(_EXP, rest) * scale, x)
+    tail = keep(clamped - n * _like(x, _LN2_HIGH) - n * _like(x, _LN2_LOW))
+    return _where(x == x, _series(_EXP, tail) * scale, x)
 
 
 def _log(keep: Kept, x: tirx.Expr) -> tirx.Expr:
@@ -161,24 +161,25 @@ def _quadrant(keep: Kept, x: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
     to what is left of the sum, for digits that follow are smaller by 2²⁴. (Payne and Hanek, Radian reduction for
     trigonometric functions, 1983.)
     """
-    rest = count = _like(x, 0.0)
-    for place in range(_DIGITS):
-        product = keep(x * _digit(x, place))
+    tail = count = _like(x, 0.0)
+    for position in range(_DIGITS):
+        product = keep(x * _digit(x, position))
         turns, _ = _rounded(keep, product * _like(x, 0.25))
-        total = keep(rest + (product - turns * _like(x, 4.0)))
+        total = keep(tail + (product - turns * _like(x, 4.0)))
         whole, _ = _rounded(keep, total)
-        rest, count = keep(total - whole), keep(count + whole)
+        tail, count = keep(total - whole), keep(count + whole)
     _, bits = _rounded(keep, count)
-    return bits & _like(x, 3, "int64"), rest
+    return bits & _like(x, 3, "int64"), tail
 
 
-def _digit(x: tirx.Expr, place: int) -> tirx.Expr:
-    """Of 2/π, at a place from the first one on that matters for x: below 2⁴⁹ the very first one, below 2⁷³ the next."""
+def _digit(x: tirx.Expr, position: int) -> tirx.Expr:
+    """Of 2/π, at a position from the first one on that matters for x: below 2⁴⁹ the very first one, below 2⁷³ the
+    next."""
     values = [digit * 2.0 ** (-24 * (number + 1)) for number, digit in enumerate(_TWO_OVER_PI)]
     last = len(values) - _DIGITS
-    chosen = _like(x, values[place + last])
+    chosen = _like(x, values[position + last])
     for first in reversed(range(last)):
-        chosen = _where(_magnitude(x) < _like(x, 2.0 ** (49 + 24 * first)), _like(x, values[place + first]), chosen)
+        chosen = _where(_magnitude(x) < _like(x, 2.0 ** (49 + 24 * first)), _like(x, values[position + first]), chosen)
     return chosen
 
 
@@ -186,8 +187,8 @@ def _turning(choose: Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]) -> 
     """A function of the quadrant, and of the sine and the cosine of the rest."""
 
     def function(keep: Kept, x: tirx.Expr) -> tirx.Expr:
-        q, rest = _quadrant(keep, x)
-        angle = keep(rest * _like(x, math.pi / 2))
+        q, tail = _quadrant(keep, x)
+        angle = keep(tail * _like(x, math.pi / 2))
         sine, cosine = keep(_odd(keep, _SIN, angle)), keep(_series(_COS, angle * angle))
         return _where(_magnitude(x) < _like(x, math.inf), choose(q, sine, cosine), _like(x, math.nan))
 

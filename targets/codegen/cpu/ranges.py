@@ -1,7 +1,7 @@
-"""Whether indices are inside of tensors, by the ranges of loops, by conditions around, and by the items of tables.
+"""Whether indices are inside of tensors, by the ranges of loops, by conditions around, and by the elements of tables.
 
 TVM's analyzer knows the range of each variable. What it does not see are conditions on sums: that of `i < 7` and
-`8 * i + j < 60` the item `100 * (8 * i + j) + k` is one of 6,000. So indices are sums of multiples here, from which
+`8 * i + j < 60` the element `100 * (8 * i + j) + k` is one of 6,000. So indices are sums of multiples here, from which
 multiples of what conditions say to be at most 0 are subtracted.
 """
 
@@ -34,26 +34,26 @@ __all__ = ["QUOTIENTS", "Ranges", "known_part"]
 QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 _SUMS = (tirx.Add, tirx.Sub, tirx.Mul)
 _SURE = 1 << 62  # integers of 64 bits below it did not overflow
-_MOST_TERMS = 12
+_MAX_TERMS = 12
 """Of a sum that stands for a name."""
-_MOST_CONDITIONS = 5
+_MAX_CONDITIONS = 5
 """Subtracted from an index, one after the other."""
-_MOST_TRIES = 32
+_MAX_TRIES = 32
 """Choices of them for an index."""
 
 
 class Ranges:
-    """What is known of integers at a place in a kernel.
+    """What is known of integers at a position in a kernel.
 
     Attributes:
-        tables: the least and the greatest item of tensors that hold the same numbers in each run, and of pointers to
+        tables: the least and the greatest element of tensors that hold the same numbers in each run, and of pointers to
             such tensors.
     """
 
     def __init__(self) -> None:
         self.tables: dict[tirx.Var, tuple[int, int]] = {}
         self._analyzer = sym.Analyzer()
-        self._items: dict[int, list[tuple[TensorLoad, tirx.Var]]] = {}  # of tables, by their hash
+        self._elements: dict[int, list[tuple[TensorLoad, tirx.Var]]] = {}  # of tables, by their hash
         self._sums: dict[tirx.Var, _Sum] = {}  # that names stand for
         self._conditions: list[_Sum] = []  # each is at most 0
         self._facts: dict[object, list[_Sum]] = {}  # of terms: what is at most 0 for what they are
@@ -68,7 +68,7 @@ class Ranges:
         self._analyzer.bind(var, value, allow_override=True)
         if not self.may_overflow(value):
             total = self._sum(value)
-            if len(total.terms) <= _MOST_TERMS:
+            if len(total.terms) <= _MAX_TERMS:
                 self._sums[var] = total
 
     @contextmanager
@@ -94,24 +94,26 @@ class Ranges:
             yield
         del self._conditions[before:]
 
-    def is_short(self, extent: tirx.Expr, most: int) -> bool:
-        """Whether a loop has fewer rounds than `most`."""
-        return bool(self._analyzer.const_int_bound(self._known(extent)).max_value < most)
+    def is_short(self, extent: tirx.Expr, maximum: int) -> bool:
+        """Whether a loop has fewer iterations than `maximum`."""
+        return bool(self._analyzer.const_int_bound(self._known(extent)).max_value < maximum)
 
     def proves(self, condition: tirx.Expr) -> bool:
         """Whether a condition is sure."""
         return bool(self._analyzer.can_prove(condition))
 
-    def is_inside(self, place: tirx.Expr, extent: tirx.Expr) -> bool:
+    def is_inside(self, position: tirx.Expr, extent: tirx.Expr) -> bool:
         """Whether an index is sure to be from 0 to below `extent`."""
-        place = self._known(place)
-        if self.may_overflow(place):
+        position = self._known(position)
+        if self.may_overflow(position):
             return False
-        bound = self._analyzer.const_int_bound(place)
-        return (bound.min_value >= 0 or self.proves(place >= 0) or self._is_at_most_zero(self._sum(place) * -1)) and (
+        bound = self._analyzer.const_int_bound(position)
+        return (
+            bound.min_value >= 0 or self.proves(position >= 0) or self._is_at_most_zero(self._sum(position) * -1)
+        ) and (
             (isinstance(extent, tirx.IntImm) and bound.max_value < int(extent))
-            or self.proves(place < extent)
-            or self._is_at_most_zero(self._sum(place) + self._sum(extent) * -1 + _Sum({}, Fraction(1)))
+            or self.proves(position < extent)
+            or self._is_at_most_zero(self._sum(position) + self._sum(extent) * -1 + _Sum({}, Fraction(1)))
         )
 
     def may_overflow(self, index: tirx.Expr) -> bool:
@@ -125,34 +127,34 @@ class Ranges:
         return False
 
     def _known(self, value: tirx.Expr) -> tirx.Expr:
-        """The same with names for items of tables, and for quotients: where a check fails, either is 0."""
+        """The same with names for elements of tables, and for quotients: where a check fails, either is 0."""
         if isinstance(value, StringImm):  # names a function of C
             return value
         value = rebuilt(value, self._known)
         if lanes_of(value) > 1 or not is_integer(value):
             return value
         if isinstance(value, TensorLoad) and value.source in self.tables and all(map(is_pure, value.indices)):
-            return self._item(value, *self.tables[value.source])
+            return self._element(value, *self.tables[value.source])
         if isinstance(value, QUOTIENTS) and not isinstance(value.b, tirx.IntImm) and not self.proves(value.b != 0):
             bound = self._analyzer.const_int_bound(value)
             return self._named("quotient", value, bound.min_value, bound.max_value)
         return value
 
-    def _item(self, load: TensorLoad, least: int, greatest: int) -> tirx.Expr:
-        """The same name for each time that an item of a table is read."""
-        alike = self._items.setdefault(tvm_ffi.structural_hash(load), [])
+    def _element(self, load: TensorLoad, minimum: int, greatest: int) -> tirx.Expr:
+        """The same name for each time that an element of a table is read."""
+        alike = self._elements.setdefault(tvm_ffi.structural_hash(load), [])
         for other, var in alike:
             if tvm_ffi.structural_equal(other, load):
                 return var
-        var = self._named("item", load, least, greatest)
+        var = self._named("item", load, minimum, greatest)
         alike.append((load, var))
         return var
 
-    def _named(self, name: str, value: tirx.Expr, least: int, greatest: int) -> tirx.Var:
+    def _named(self, name: str, value: tirx.Expr, minimum: int, greatest: int) -> tirx.Var:
         """A name for a number within bounds, or for 0."""
         var = tirx.Var(name, value.expr_ty())
-        if max(abs(least), abs(greatest)) < _SURE:
-            self._analyzer.update(var, sym.ConstIntBound(min(least, 0), max(greatest, 0)), override=True)
+        if max(abs(minimum), abs(greatest)) < _SURE:
+            self._analyzer.update(var, sym.ConstIntBound(min(minimum, 0), max(greatest, 0)), override=True)
         return var
 
     def _sum(self, value: tirx.Expr) -> _Sum:
@@ -177,8 +179,8 @@ class Ranges:
         made = _Sum({key: (value, Fraction(1))}, Fraction(0))
         match value:
             case tirx.FloorDiv() if isinstance(value.b, tirx.IntImm) and int(value.b) > 0:
-                rest = self._sum(value.a) + made * -int(value.b)
-                self._facts[key] = [rest * -1, rest + _Sum({}, Fraction(1 - int(value.b)))]
+                tail = self._sum(value.a) + made * -int(value.b)
+                self._facts[key] = [tail * -1, tail + _Sum({}, Fraction(1 - int(value.b)))]
             case tirx.Min():
                 self._facts[key] = [made + self._sum(part) * -1 for part in (value.a, value.b)]
             case tirx.Max():
@@ -215,12 +217,12 @@ class Ranges:
                 keys += [each for each in fact.terms if each not in named]
                 named |= dict.fromkeys(fact.terms)
         waiting, tries = [(total, 0)], 0
-        while waiting and tries < _MOST_TRIES:
+        while waiting and tries < _MAX_TRIES:
             tries += 1
             total, used = waiting.pop()
             if self._greatest(total) <= 0:
                 return True
-            if used == _MOST_CONDITIONS or not total.terms:
+            if used == _MAX_CONDITIONS or not total.terms:
                 continue
             widest = max(total.terms, key=lambda key: self._width(*total.terms[key]))
             for condition in known:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import tirx
 
-__all__ = ["with_narrow_integers"]
+__all__ = ["truncate_promoted_integers"]
 
 _NARROW = ("int8", "uint8", "int16", "uint16")
 _ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.FloorDiv, tirx.BitwiseNot, tirx.LShift)
 """Whose results may not be of the type of what they are made of."""
 
 
-def with_narrow_integers(func: tirx.PrimFunc) -> tirx.PrimFunc:
+def truncate_promoted_integers(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A function of the device's, whose results of such types are cut to them one by one; vectors are already."""
 
     def cut(expr: tirx.Expr) -> tirx.Expr:

@@ -5,7 +5,7 @@
         for i in thread_binding: C[i] = …                launch func_kernel(A, workspace), func_kernel_1(workspace, C)
 
 Buffers between launches are parts of the kernel's workspace; `shared` and `local` ones
-stay inside the device's code. Open dimensions are further arguments, and grids are computed from them.
+stay inside the device's code. Dynamic dimensions are further arguments, and grids are computed from them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tvm.ir import GlobalVar, PointerType, PrimType
 from tvm.ir.expr import Call
 
 from nnefc.ir.attributes import NO_ALIAS, SYNCHRONIZED
-from nnefc.ir.element_types import item_bytes
-from nnefc.symbolic.dims import Dimension, bounds, dimension, dimensions, greatest, item_count, substituted
+from nnefc.ir.element_types import element_bytes
+from nnefc.symbolic.dims import Dimension, bounds, dimension, dimensions, element_count, greatest, substituted
 from nnefc.targets.codegen.cuda.formulas import C_REALS, Formula, Number, number_of
-from nnefc.targets.codegen.cuda.integer_promotion import with_narrow_integers
-from nnefc.targets.codegen.cuda.prelude import PRELUDE, with_own_prelude
-from nnefc.targets.codegen.cuda.truncating_division import with_plain_quotients
+from nnefc.targets.codegen.cuda.integer_promotion import truncate_promoted_integers
+from nnefc.targets.codegen.cuda.prelude import PRELUDE, replace_prelude
+from nnefc.targets.codegen.cuda.truncating_division import use_truncating_division
 from nnefc.targets.description.c_strings import c_string
 from nnefc.targets.machine.cuda.gpus import LARGEST_BLOCK, LARGEST_GRID
 from nnefc.targets.machine.cuda.target import CudaTarget
@@ -50,7 +50,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Parameter:
-    """A buffer that a function is given, by its place in device memory.
+    """A buffer that a function is given, by its position in device memory.
 
     Attributes:
         bytes: its size.
@@ -247,7 +247,8 @@ def _all_lanes(_call: Call) -> tirx.Expr:
 
 
 # TVM's reductions among threads shuffle with the lanes that `__activemask()` finds together. After a loop of which
-# lanes have taken different numbers of rounds these need not be all; but all reach the shuffles, so all can be named.
+# lanes have taken different numbers of iterations these need not be all; but all reach the shuffles, so all can be
+# named.
 tirx.register_intrin_lowering("tirx.tvm_warp_activemask", target="cuda", f=_all_lanes, level=100)
 
 _FINISH = tvm.ir.transform.Sequential(
@@ -307,7 +308,8 @@ def device_kernel(
     own_names = tuple((names[var], number_of(dimension(size), names)) for var, size in named)
     function = DeviceFunction(name, parameters, launches, tuple(names[size] for size in sizes), own_names)
     finished = _FINISH(tvm.IRModule(device))
-    narrow = {gv: with_narrow_integers(func) for gv, func in finished.functions.items()}  # last: TVM drops such casts
+    # last: TVM drops such casts
+    narrow = {gv: truncate_promoted_integers(func) for gv, func in finished.functions.items()}
     return DeviceKernel(function, tvm.IRModule(narrow, finished.attrs), workspace_bytes)
 
 
@@ -318,7 +320,7 @@ def _parameters(
     parameters, offset = [], 0
     count = len(kernel.params) - workspace_buffers
     for position, buffer in enumerate(kernel.params):
-        size = item_count(dimensions(buffer.shape)) * item_bytes(str(buffer.dtype))
+        size = element_count(dimensions(buffer.shape)) * element_bytes(str(buffer.dtype))
         is_own = position >= count
         own_offset = number_of(offset, names) if is_own else None
         parameters.append(Parameter(str(buffer.name), number_of(size, names), own_offset))
@@ -329,7 +331,7 @@ def _parameters(
 def _with_plain_quotients(func: tirx.PrimFunc, launch: Launch) -> tirx.PrimFunc:
     arguments = zip(func.params, launch.arguments, strict=True)
     sizes = ((var, given) for var, given in arguments if isinstance(given, Scalar) and given.dtype not in C_REALS)
-    return with_plain_quotients(func, {var: given.bounds for var, given in sizes})
+    return use_truncating_division(func, {var: given.bounds for var, given in sizes})
 
 
 def _plainly_named(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -389,10 +391,10 @@ def _launch(
         except KeyError as error:
             raise NotOnDevice(f"a kernel depends on {error}, which is no size") from error
 
-    symbol, *rest = call.args
+    symbol, *tail = call.args
     tags = [str(tag) for tag in call.attrs.launch_params]
-    count = len(rest) - len(tags)
-    sizes = dict(zip(tags, map(number, rest[count:]), strict=True))
+    count = len(tail) - len(tags)
+    sizes = dict(zip(tags, map(number, tail[count:]), strict=True))
     gx, gy, gz, bx, by, bz = (sizes.pop(f"{part}Idx.{axis}", 1) for part in ("block", "thread") for axis in "xyz")
     shared = sizes.pop(_DYNAMIC_SHARED, 0)
     if sizes:
@@ -404,7 +406,7 @@ def _launch(
         Scalar(str(argument.ty.dtype), number(argument), bounds(size(argument)))
         if isinstance(argument.ty, PrimType)
         else position[argument.args[0]]
-        for argument in rest[:count]
+        for argument in tail[:count]
     )
     gy, gz, bx, by, bz, shared = fixed
     return Launch(str(symbol.value), (gx, gy, gz), (bx, by, bz), shared, arguments)
@@ -418,7 +420,7 @@ def _check(launch: Launch, target: CudaTarget) -> None:
         or math.prod(launch.block) > target.threads_per_block
     ):
         raise NotOnDevice(f"{launch.kernel} has {launch.grid} blocks of {launch.block} threads")
-    if launch.shared_bytes > target.most_shared_bytes:
+    if launch.shared_bytes > target.max_shared_bytes:
         raise NotOnDevice(f"{launch.kernel} asks for {launch.shared_bytes} bytes of shared memory")
 
 
@@ -438,7 +440,7 @@ def _source(modules: tvm.IRModule, target: CudaTarget) -> str:
         finally:
             if compiler is not None:
                 tvm.register_global_func(_CALLBACK, compiler, override=True)
-    return with_own_prelude(text)
+    return replace_prelude(text)
 
 
 _EXTERN = tvm.ir.Op.get("tirx.call_extern")
@@ -455,7 +457,7 @@ def _with_reports(module: tvm.IRModule, messages: dict[str, int]) -> tuple[tvm.I
         The kernels, and the names of those that report.
     """
     reporting: dict[GlobalVar, tirx.PrimFunc] = {}
-    for gv, func in sorted(module.functions.items(), key=lambda item: item[0].name_hint):
+    for gv, func in sorted(module.functions.items(), key=lambda element: element[0].name_hint):
         failure = tirx.Var("nnefc_failure", PointerType(PrimType("int32")))
         body = tvm_ffi.structural_map(func.body, (Call, functools.partial(_report, failure, messages)))
         if not body.same_as(func.body):

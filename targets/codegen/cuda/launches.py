@@ -125,9 +125,13 @@ def launches_source(
     return "\n".join(parts)
 
 
-def _array(kind: str, name: str, items: Sequence[str]) -> list[str]:
+def _array(kind: str, name: str, elements: Sequence[str]) -> list[str]:
     """A table; nothing for none, for C has no empty arrays."""
-    return ["\n".join([f"static {kind} {name}[] = {{", *(f"    {item}," for item in items), "};"])] if items else []
+    return (
+        ["\n".join([f"static {kind} {name}[] = {{", *(f"    {element}," for element in elements), "};"])]
+        if elements
+        else []
+    )
 
 
 def _launcher(function: DeviceFunction, number: Mapping[str, int]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["PRELUDE", "with_own_prelude"]
+__all__ = ["PRELUDE", "replace_prelude"]
 
 PRELUDE = """\
 #ifdef __CUDACC_RTC__
@@ -31,7 +31,7 @@ typedef unsigned short ushort;
 """
 """Types that kernels name."""
 
-# CUDA's own `max` and `min` leave out what is not a number; TIR's take the second operand unless the first is greater,
+# CUDA's own `max` and `min` leave out NaN; TIR's take the second operand unless the first is greater,
 # or smaller, as they do on CPUs.
 _LIMITS = """\
 template <class T> __device__ __forceinline__ T nnefc_max(T a, T b) { return a > b ? a : b; }
@@ -47,7 +47,7 @@ _OF_TVM = (
 _FIRST_FUNCTION = 'extern "C"'
 
 
-def with_own_prelude(source: str) -> str:
+def replace_prelude(source: str) -> str:
     """CUDA source as TVM 0.27 writes it, with `PRELUDE` in place of TVM's, and TIR's `max` and `min` for its functions.
 
     What TVM writes between its prelude and the first function, declarations for some types and instructions, stays.

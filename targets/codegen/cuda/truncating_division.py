@@ -1,4 +1,4 @@
-"""Quotients and remainders by open sizes as C's own, which round toward zero, where the dividend is never negative.
+"""Quotients and remainders by dynamic sizes as C's own, which round toward zero, where the dividend is never negative.
 
     floordiv(block * 64 + thread, w)      →      (block * 64 + thread) / w
 
@@ -15,25 +15,25 @@ from tvm import tirx
 from tvm.ir import Range
 from tvm.sym import Analyzer
 
-__all__ = ["with_plain_quotients"]
+__all__ = ["use_truncating_division"]
 
-_MOST = (1 << 31) - 1
+_MAX = (1 << 31) - 1
 _INDICES = ("int32", "int64")
 _PLAIN = {tirx.FloorDiv: tirx.Div, tirx.FloorMod: tirx.Mod}
 
 
-def with_plain_quotients(func: tirx.PrimFunc, bounds: Mapping[tirx.Var, tuple[int, int]]) -> tirx.PrimFunc:
+def use_truncating_division(func: tirx.PrimFunc, bounds: Mapping[tirx.Var, tuple[int, int]]) -> tirx.PrimFunc:
     """A function of the device's; `bounds` are the least and the greatest values of its parameters that are numbers."""
     analyzer = Analyzer()
-    for var, (least, most) in bounds.items():
-        _bind(analyzer, var, least, most)
+    for var, (minimum, maximum) in bounds.items():
+        _bind(analyzer, var, minimum, maximum)
 
     def note_loop(stmt: tirx.For) -> None:
-        _bind(analyzer, stmt.loop_var, int(stmt.min) if isinstance(stmt.min, tirx.IntImm) else -_MOST, _MOST)
+        _bind(analyzer, stmt.loop_var, int(stmt.min) if isinstance(stmt.min, tirx.IntImm) else -_MAX, _MAX)
 
     def note_threads(stmt: tirx.AttrStmt) -> None:
         if isinstance(stmt.node, tirx.IterVar):
-            _bind(analyzer, stmt.node.var, 0, _MOST)
+            _bind(analyzer, stmt.node.var, 0, _MAX)
 
     def note_value(stmt: tirx.Bind) -> None:
         if str(stmt.value.ty.dtype) in _INDICES:
@@ -53,7 +53,7 @@ def with_plain_quotients(func: tirx.PrimFunc, bounds: Mapping[tirx.Var, tuple[in
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
-def _bind(analyzer: Analyzer, var: tirx.Var, least: int, most: int) -> None:
-    if least > -_MOST:  # else nothing is known
+def _bind(analyzer: Analyzer, var: tirx.Var, minimum: int, maximum: int) -> None:
+    if minimum > -_MAX:  # else nothing is known
         dtype = str(var.ty.dtype)
-        analyzer.bind(var, Range(tirx.IntImm(dtype, least), tirx.IntImm(dtype, min(most, _MOST - 1) + 1)))
+        analyzer.bind(var, Range(tirx.IntImm(dtype, minimum), tirx.IntImm(dtype, min(maximum, _MAX - 1) + 1)))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["LEVELS", "Level"]
+__all__ = ["LEVELS", "IsaLevel"]
 
 
 @dataclass(frozen=True)
-class Level:
+class IsaLevel:
     """A kind of processor.
 
     Attributes:
@@ -30,17 +30,17 @@ _AMX = (*_BF16, "+avx512fp16", "+amx-tile", "+amx-bf16", "+amx-int8")
 
 LEVELS = {
     "x86_64": (
-        Level("x86-64-v2", "x86-64-v2"),
-        Level("x86-64-v3", "x86-64-v3"),
-        Level("x86-64-v4", "x86-64-v4"),
-        Level("x86-64-v4-vnni", "x86-64-v4", _VNNI),
-        Level("x86-64-v4-bf16", "x86-64-v4", _BF16),
-        Level("x86-64-v4-amx", "x86-64-v4", _AMX),
+        IsaLevel("x86-64-v2", "x86-64-v2"),
+        IsaLevel("x86-64-v3", "x86-64-v3"),
+        IsaLevel("x86-64-v4", "x86-64-v4"),
+        IsaLevel("x86-64-v4-vnni", "x86-64-v4", _VNNI),
+        IsaLevel("x86-64-v4-bf16", "x86-64-v4", _BF16),
+        IsaLevel("x86-64-v4-amx", "x86-64-v4", _AMX),
     ),
     "aarch64": (
-        Level("armv8-a", ""),
-        Level("armv8.2-a", "cortex-a76", about="dot products, half precision"),
-        Level("armv8.6-a", "cortex-a76", ("+fp16fml", "+bf16", "+i8mm"), "bfloat16, matrices of bytes"),
+        IsaLevel("armv8-a", ""),
+        IsaLevel("armv8.2-a", "cortex-a76", about="dot products, half precision"),
+        IsaLevel("armv8.6-a", "cortex-a76", ("+fp16fml", "+bf16", "+i8mm"), "bfloat16, matrices of bytes"),
     ),
 }
 """By the instruction set. A library has no code for a level whose code would be that of the one before."""

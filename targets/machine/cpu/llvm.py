@@ -50,14 +50,14 @@ def length_of_vectors(
     """Returns the vector length that code is made for, "" for any or if all are alike, and LLVM's attributes."""
     lengths = architecture.lengths
     asked = {attribute[1:]: attribute[:1] for attribute in attributes if attribute[1:] in lengths}
-    rest = tuple(attribute for attribute in attributes if attribute[1:] not in lengths)
+    tail = tuple(attribute for attribute in attributes if attribute[1:] not in lengths)
     named = [length for length, sign in asked.items() if sign == "+"]
     if len(named) > 1:
         raise CompileError(
             f"target {name!r} has vectors of several lengths, {' and '.join(named)}", hint="say one of these"
         )
     own = [length for length, cpus in lengths.items() if cpu in cpus and length not in asked]
-    return (*named, *own, "")[0], (*rest, *["+sve"] * bool(named))
+    return (*named, *own, "")[0], (*tail, *["+sve"] * bool(named))
 
 
 def own_features(
@@ -79,8 +79,8 @@ def own_features(
             f"target {name!r} has {' and '.join(sorted(set(asked)))}, of which no machine has two",
             hint="say one of these",
         )
-    rest = tuple(attribute for attribute in attributes if attribute[1:] not in architecture.own)
-    return set(asked), tuple(dict.fromkeys((*rest, *(f"+{architecture.own[each]}" for each in asked))))
+    tail = tuple(attribute for attribute in attributes if attribute[1:] not in architecture.own)
+    return set(asked), tuple(dict.fromkeys((*tail, *(f"+{architecture.own[each]}" for each in asked))))
 
 
 def switched_off(

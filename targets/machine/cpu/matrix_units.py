@@ -20,20 +20,20 @@ class MatrixUnit:
         rows: of a tile at most.
         lanes: columns of a tile, as many as a vector of the machine has.
         terms: dot operands of a row of a tile, at most.
-        least_terms: where a row is cut, those of a part; zeros fill it.
-        least_rows: with fewer, vectors do as well.
+        min_terms: where a row is cut, those of a part; zeros fill it.
+        min_rows: with fewer, vectors do as well.
         columns: tiles of columns that are computed together with so many tiles of rows.
-        smaller: rows of the tiles for what is left of an open axis.
+        smaller: rows of the tiles for what is left of a dynamic axis.
         block_bytes: of a pixel that are read together, at most; 0 where the blocks of vectors do.
         registers: that hold a tile each; 0 where registers of vectors do.
-        cycles: from one product of two whole tiles to the next.
+        cycles: from one product of two full tiles to the next.
     """
 
     rows: int
     lanes: int
     terms: int
-    least_terms: int
-    least_rows: int
+    min_terms: int
+    min_rows: int
     columns: Mapping[int, int]
     smaller: tuple[int, ...]
     block_bytes: int = 0
@@ -43,7 +43,7 @@ class MatrixUnit:
     def part(self, steps: int) -> int:
         """Returns into parts of how many dot operands a sum is cut; 0 if vectors do as well."""
         part = max(part for part in range(1, self.terms + 1) if steps % part == 0)
-        return part if part >= max(2, min(steps, self.least_terms)) else 0
+        return part if part >= max(2, min(steps, self.min_terms)) else 0
 
 
 @dataclass(frozen=True)

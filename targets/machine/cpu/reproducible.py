@@ -25,7 +25,7 @@ _VECTOR_BYTES = 64
 _VECTOR_REGISTERS = 8
 """As many bytes as 16 registers of 32 bytes, or 32 of 16, have."""
 
-_LEAST = 5
+_MIN = 5
 """For a tile of two vectors: its sums, a vector of each factor and a product."""
 
 _COMMON = Target(
@@ -53,4 +53,4 @@ def machine_of_schedules(target: Target) -> Target:
     if not target.reproducible:
         return machine
     held = target.vectors.registers * target.vectors.bytes // _VECTOR_BYTES
-    return replace(machine, vectors=replace(machine.vectors, registers=max(held, _LEAST)))
+    return replace(machine, vectors=replace(machine.vectors, registers=max(held, _MIN)))

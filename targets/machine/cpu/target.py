@@ -27,23 +27,23 @@ from nnefc.targets.machine.llvm_quirks import (
 )
 from nnefc.targets.machine.system import FileFormat, format_of
 
-__all__ = ["CPU_PRECISIONS", "HALF_FLOATS", "KEPT_WIDE", "PRECISIONS", "Target"]
+__all__ = ["CPU_PRECISIONS", "FLOAT16_TYPES", "KEPT_WIDE", "PRECISIONS", "Target"]
 
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 """What contractions multiply, where a machine has a choice; all sums are float32."""
 CPU_PRECISIONS = ("fp32", "bf16", "fp16")  # those of CPUs
 
-HALF_FLOATS = {"bf16": "bfloat16", "fp16": "float16"}
+FLOAT16_TYPES = {"bf16": "bfloat16", "fp16": "float16"}
 """The types of operands of the narrow precisions."""
 
 KEPT_WIDE = ("first", "last")
 """Contractions that may be left out of a narrow precision, besides those that are named."""
 
-_WIDEN_HALVES = ("f16c", "avx512f", "vfp4", "fp-armv8", "zvfhmin")
+_WIDEN_FLOAT16 = ("f16c", "avx512f", "vfp4", "fp-armv8", "zvfhmin")
 """Features with instructions that convert vectors of float16 to float32; all of 64-bit Arm has them."""
 
-_LANES_TURNED = 8
+_LANES_PERMUTED = 8
 """Of shorter vectors, a convolution in small groups gains little."""
 
 _PAIR_BYTES, _PAIRS = 8, 5
@@ -175,9 +175,9 @@ class Target:
         return replace(self, name=name, precision=precision, levels=levels)
 
     @property
-    def half_float(self) -> str | None:
+    def float16_type(self) -> str | None:
         """Returns the type that contractions multiply, if that is narrower than float32."""
-        return HALF_FLOATS.get(self.precision)
+        return FLOAT16_TYPES.get(self.precision)
 
     def with_wide(self, contractions: Sequence[str]) -> Target:
         """Returns the machine with contractions that multiply float32 whatever its precision is."""
@@ -226,7 +226,9 @@ class Target:
 
     def widens(self, dtype: str) -> bool:
         """Whether vectors of `dtype`, at most 16 bits wide, become float32 in one or two instructions."""
-        return dtype != "float16" or self.triple.startswith("aarch64") or any(f in self.features for f in _WIDEN_HALVES)
+        return (
+            dtype != "float16" or self.triple.startswith("aarch64") or any(f in self.features for f in _WIDEN_FLOAT16)
+        )
 
     @property
     def rounds_products_once(self) -> bool:
@@ -234,9 +236,9 @@ class Target:
         return self.vectors.fused and self.format is not FileFormat.WASM
 
     @property
-    def turns_lanes(self) -> bool:
+    def permutes_lanes(self) -> bool:
         """Whether one instruction permutes the lanes of a vector of eight floats or more in any constant order."""
-        return self.triple.startswith("x86_64") and self.lanes("float32") >= _LANES_TURNED
+        return self.triple.startswith("x86_64") and self.lanes("float32") >= _LANES_PERMUTED
 
     @property
     def maps_constants(self) -> bool:

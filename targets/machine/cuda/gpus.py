@@ -135,7 +135,7 @@ class Gpu:
         processors: streaming multiprocessors.
         clock_ghz: of these, at their highest regular clock.
         memory_gb_per_s: from and to memory, 10⁹ bytes.
-        tensor_multiply_adds: of half floats, summed up in float32, that the tensor cores of one processor begin in a
+        tensor_multiply_adds: of 16-bit floats, summed up in float32, that the tensor cores of one processor begin in a
             cycle for `mma.sync`; half as many of TF32.
         fetch_bytes_per_cycle: that reach one processor from the second cache. Between the 26 of V100 and the 47 of A100
             (2,048 and 5,120 bytes for all processors: Ampere).

@@ -20,7 +20,7 @@ from nnefc.targets.machine.target_hints import near
 
 __all__ = ["CudaTarget", "parse_cuda_target"]
 
-_LEAST_ARCHITECTURES = {"fp32": 0, "tf32": 80, "bf16": 80, "fp16": 70}
+_MIN_ARCHITECTURES = {"fp32": 0, "tf32": 80, "bf16": 80, "fp16": 70}
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class CudaTarget:
         return min(self.architectures)
 
     @property
-    def most_shared_bytes(self) -> int:
+    def max_shared_bytes(self) -> int:
         """Shared memory that a block may ask for on every one of the architectures."""
         return min(CAPABILITIES[number].shared_bytes_per_block for number in self.architectures)
 
@@ -90,15 +90,15 @@ class CudaTarget:
         Raises:
             CompileError: the oldest of the architectures has no tensor cores for it.
         """
-        if precision not in _LEAST_ARCHITECTURES:
+        if precision not in _MIN_ARCHITECTURES:
             raise CompileError(
                 f"code for the target {self.name!r} has no precision {precision}",
-                hint=f"choose one of {', '.join(_LEAST_ARCHITECTURES)}",
+                hint=f"choose one of {', '.join(_MIN_ARCHITECTURES)}",
             )
-        least = _LEAST_ARCHITECTURES[precision]
-        if self.oldest < least:
+        minimum = _MIN_ARCHITECTURES[precision]
+        if self.oldest < minimum:
             raise CompileError(
-                f"sm_{self.oldest} has no tensor cores for {precision}", hint=f"name architectures from sm_{least} on"
+                f"sm_{self.oldest} has no tensor cores for {precision}", hint=f"name architectures from sm_{minimum} on"
             )
         name = re.sub(r" -precision=\w+", "", self.name)
         name += f" -precision={precision}" if precision != PRECISIONS[0] else ""
@@ -151,7 +151,7 @@ class CudaTarget:
             "kind": "cuda",
             "arch": f"sm_{self.oldest}",
             "max_threads_per_block": self.threads_per_block,
-            "max_shared_memory_per_block": self.most_shared_bytes,
+            "max_shared_memory_per_block": self.max_shared_bytes,
             "thread_warp_size": self.threads_per_warp,
         }
         tvm.backend.load("cuda")  # names of CUDA's functions; `import tvm` does it too, unless it is told not to
@@ -199,7 +199,7 @@ def parse_cuda_target(text: str) -> CudaTarget:
     if precision not in PRECISIONS:
         raise CompileError(
             f"unknown precision {precision!r} of target {text!r}",
-            hint=near(precision, PRECISIONS, f"choose one of {', '.join(_LEAST_ARCHITECTURES)}"),
+            hint=near(precision, PRECISIONS, f"choose one of {', '.join(_MIN_ARCHITECTURES)}"),
         )
     words = ["cuda", "-arch=" + ",".join(f"sm_{number}" for number in architectures)]
     words += [f"-device={device.name}"] if device is not None else []

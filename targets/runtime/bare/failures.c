@@ -12,7 +12,7 @@ int32_t nnefc_kernel_error(const char *text) {
     return -1;
 }
 
-/* Called by the entry before each round of a loop. */
+/* Called by the entry before each iteration of a loop. */
 int32_t nnefc_run_failed(void);
 
 int32_t nnefc_run_failed(void) { return nnefc_failed; }

@@ -4,7 +4,7 @@
 /* Called by the entry before each kernel, with what of the model it computes. */
 int32_t nnefc_at_step(const char *step);
 
-/* Called by a kernel that was about to read or write an item that a tensor does not have, of so many; or, where this is negative,
+/* Called by a kernel that was about to read or write an element that a tensor does not have, of so many; or, where this is negative,
  * about to do something else that cannot be. It goes on without that. Returns 0. */
 int32_t nnefc_check_failed(const char *kernel, const char *does, int64_t item, int64_t items);
 
@@ -22,7 +22,7 @@ int32_t nnefc_check_failed(const char *kernel, const char *does, int64_t item, i
     if (items < 0)
         nnefc_worker_fail(worker, "the kernel %.60s %.60s, in %s", kernel, does, step);
     else
-        nnefc_worker_fail(worker, "the kernel %.60s %.60s[%lld], which has %lld items, in %s", kernel, does, (long long)item,
+        nnefc_worker_fail(worker, "the kernel %.60s %.60s[%lld], which has %lld elements, in %s", kernel, does, (long long)item,
                           (long long)items, step);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* What the network's code asks for when it has read a size that only the data tell. The stream is idle then: the size was
+/* What the network's code asks for when it has read a data-dependent size. The stream is idle then: the size was
  * waited for, and whatever used memory before that is over. */
 #include "checks.h"
 #include "gpu_engine.h"

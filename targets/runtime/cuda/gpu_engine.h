@@ -32,7 +32,7 @@ typedef struct nnefc_cuda_graph {
     uint64_t used;            /* the number of the last run with them; 0 for none */
     nnefc_cuda_location *locations; /* of the inputs, then of the outputs */
 #ifdef NNEFC_OPEN
-    int64_t *sizes; /* the values of the open dimensions */
+    int64_t *sizes; /* the values of the dynamic dimensions */
 #endif
 } nnefc_cuda_graph;
 
@@ -162,13 +162,13 @@ nnefc_status nnefc_cuda_grow(nnefc_engine *engine, uint32_t part, nnefc_cuda_roo
 /* Where a part of the workspace is; 0 if it has no bytes. */
 CUdeviceptr nnefc_cuda_workspace(const nnefc_engine *engine, uint32_t part);
 
-/* Gives each tensor of a part its place, for the sizes that were set last. */
+/* Gives each tensor of a part its position, for the sizes that were set last. */
 void nnefc_cuda_place_tensors(nnefc_engine *engine, uint32_t part);
 
-/* Takes the places of outputs away whose shapes a run tells. */
+/* Takes the positions of outputs away whose shapes a run tells. */
 void nnefc_cuda_forget_counted(nnefc_engine *engine);
 
-/* Frees memory of open sizes. */
+/* Frees memory of dynamic sizes. */
 nnefc_status nnefc_cuda_free_sized(nnefc_engine *engine, nnefc_status status, char *error);
 
 /* Frees all graphs, none of which runs any more. */

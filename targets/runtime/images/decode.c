@@ -51,7 +51,7 @@ int32_t nnefc_image_decode(const uint8_t *file, int64_t *found, int64_t size, in
     nnefc_picture picture = {0, 0, NULL};
     nnefc_image_status status = read_any(bytes, &picture);
     if (status == NNEFC_IMAGE_UNSUPPORTED)
-        return nnefc_kernel_error("a picture is of a kind that is not decoded: JPEG without arithmetic coding, PNG, BMP, "
+        return nnefc_kernel_error("an image is of a kind that is not decoded: JPEG without arithmetic coding, PNG, BMP, "
                                   "PNM and TIFF in strips are");
     if (status != NNEFC_IMAGE_READ || nnefc_run_failed()) return 0;
     convert(&picture, form);

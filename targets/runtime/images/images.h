@@ -1,4 +1,4 @@
-/* Pictures from files in memory. The files are hostile: whatever they say is checked against the bytes that are there. */
+/* Images from files in memory. The files are hostile: whatever they say is checked against the bytes that are there. */
 #ifndef NNEFC_IMAGES_H
 #define NNEFC_IMAGES_H
 
@@ -26,14 +26,14 @@ typedef enum nnefc_image_status {
 
 enum { NNEFC_MOST_PIXELS = 1 << 28 };
 
-/* Whether a picture has pixels, and not too many: the bits of all rows, of which a pixel has so many, can be counted in a size_t,
+/* Whether an image has pixels, and not too many: the bits of all rows, of which a pixel has so many, can be counted in a size_t,
  * also where that has 32 bits itself. Rows begin at multiples of 32 bits at most. */
 static inline bool nnefc_picture_fits(uint32_t width, uint32_t height, uint32_t bits) {
     if (width == 0 || height == 0 || width > NNEFC_MOST_PIXELS / height) return false;
     return ((uint64_t)width * bits + 31) * height < SIZE_MAX;
 }
 
-/* Makes room for the pixels, until the next run; false if the picture has none, or too many. */
+/* Makes room for the pixels, until the next run; false if the image has none, or too many. */
 bool nnefc_picture_begin(nnefc_picture *picture, uint32_t width, uint32_t height);
 
 nnefc_image_status nnefc_read_jpeg(nnefc_bytes file, nnefc_picture *picture);
@@ -64,7 +64,7 @@ static inline uint32_t nnefc_big32(nnefc_bytes file, size_t at) {
     return nnefc_big16(file, at) << 16 | nnefc_big16(file, at + 2);
 }
 
-/* What is left of a file from a place on. */
+/* What is left of a file from a position on. */
 static inline nnefc_bytes nnefc_bytes_from(nnefc_bytes file, size_t at) {
     size_t start = at < file.size ? at : file.size;
     nnefc_bytes left = {file.data + start, file.size - start};

@@ -6,7 +6,7 @@
 
 enum { NNEFC_JPEG_PARTS = 4, NNEFC_BLOCK = 64, NNEFC_CODE_BITS = 16 };
 
-/* A Huffman code: of each length the largest code and the place of the first symbol less the first code; short codes in a table. */
+/* A Huffman code: of each length the largest code and the position of the first symbol less the first code; short codes in a table. */
 typedef struct nnefc_huffman {
     int32_t largest[NNEFC_CODE_BITS + 1], shift[NNEFC_CODE_BITS + 1]; /* largest is -1 where there is none */
     uint8_t symbols[256];

@@ -184,7 +184,7 @@ static int16_t *block_at(const nnefc_jpeg_part *part, uint32_t row, uint32_t col
     return part->coefficients + ((size_t)row * part->columns + column) * NNEFC_BLOCK;
 }
 
-/* One group of blocks; a scan of one part has single blocks, those that lie in the picture. */
+/* One group of blocks; a scan of one part has single blocks, those that lie in the image. */
 static void read_group(scan *s, uint32_t row, uint32_t column) {
     if (s->part_count == 1) {
         read_block(s, 0, block_at(s->parts[0], row, column));

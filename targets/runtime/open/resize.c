@@ -1,4 +1,4 @@
-/* The functions of nnefc.h that libraries with open dimensions have besides. */
+/* The functions of nnefc.h that libraries with dynamic dimensions have besides. */
 #include "checks.h"
 #include "model.h"
 #include "session.h"

@@ -12,7 +12,7 @@
 
 static const nnefc_open_sizes *const open_sizes = &nnefc_this_model.open;
 
-/* The open dimensions that inputs say, which come first. */
+/* The dynamic dimensions that inputs say, which come first. */
 static uint32_t input_dimensions(void) { return description->dimension_count - (open_sizes->part_count - 1); }
 
 static uint32_t output_dimensions(void) {
@@ -54,7 +54,7 @@ static nnefc_status refuse_other_sizes(char *error) {
     return nnefc_fail(NNEFC_BAD_ARGUMENT, error, "the network was compiled for these sizes only: %.350s", open_sizes->only);
 }
 
-/* Checks the size of an open dimension, and notes its value among the wanted ones. `input` and `axis` are where it is said, for
+/* Checks the size of a dynamic dimension, and notes its value among the wanted ones. `input` and `axis` are where it is said, for
  * messages; null if nowhere. */
 static nnefc_status want(nnefc_sizes *sizes, uint32_t number, int64_t size, const nnefc_tensor *input, int32_t axis,
                          char *error) {
@@ -78,7 +78,7 @@ static nnefc_status want(nnefc_sizes *sizes, uint32_t number, int64_t size, cons
                       place, (long long)size, dimension->name, (long long)(*wanted * dimension->multiple));
 }
 
-/* One dimension of an input: a number that the network has, or the size of an open dimension. */
+/* One dimension of an input: a number that the network has, or the size of a dynamic dimension. */
 static nnefc_status read_size(nnefc_sizes *sizes, const nnefc_tensor *input, int32_t axis, int64_t size, char *error) {
     int64_t own = input->shape[axis];
     if (own < 0) return want(sizes, (uint32_t)(-1 - own), size, input, axis, error);
@@ -172,7 +172,7 @@ static nnefc_status read_sizes(nnefc_sizes *sizes, const int64_t *const *input_s
     return NNEFC_OK;
 }
 
-/* Says of wanted sizes that the network cannot compute with them, and names the largest open dimension, or the smallest, or that
+/* Says of wanted sizes that the network cannot compute with them, and names the largest dynamic dimension, or the smallest, or that
  * which a part of the workspace waits for. */
 static nnefc_status refuse(const nnefc_sizes *sizes, uint32_t part, bool too_large, nnefc_status status, const char *reason,
                            char *error) {

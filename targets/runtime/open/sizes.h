@@ -1,4 +1,4 @@
-/* Sizes that are known at run time: those of the open dimensions, and what follows from them. */
+/* Sizes that are known at run time: those of the dynamic dimensions, and what follows from them. */
 #ifndef NNEFC_SIZES_H
 #define NNEFC_SIZES_H
 
@@ -15,11 +15,11 @@ typedef struct nnefc_layout {
 } nnefc_layout;
 
 typedef struct nnefc_sizes {
-    int64_t *values;        /* of the open dimensions, the last of which the network's code writes; after them the offsets in the workspace, for the network's code; after
+    int64_t *values;        /* of the dynamic dimensions, the last of which the network's code writes; after them the offsets in the workspace, for the network's code; after
                                these the sizes of outputs that only the data tell, which that code writes */
     int64_t *derived;       /* bytes of everything in the workspace, the shapes of all outputs; see nnefc_open_sizes */
     uint64_t *tensor_bytes; /* of all inputs, then of all outputs */
-    int64_t *wanted;        /* the open dimensions of the call that is being looked at */
+    int64_t *wanted;        /* the dynamic dimensions of the call that is being looked at */
     int64_t *trial;         /* what follows from sizes that are only looked at, as `derived` */
     nnefc_layout kept;      /* for sizes so large that smaller ones can do with it */
     nnefc_layout wide;      /* what may become `kept` */
@@ -34,7 +34,7 @@ bool nnefc_sizes_init(nnefc_sizes *sizes);
 
 void nnefc_sizes_free(nnefc_sizes *sizes);
 
-/* Finds out the open dimensions from the inputs' shapes. `*changed` tells whether any is not as it was, or was counted: then
+/* Finds out the dynamic dimensions from the inputs' shapes. `*changed` tells whether any is not as it was, or was counted: then
  * what follows from them is computed, and the first part of the workspace laid out. They are not `known` until it has room. */
 nnefc_status nnefc_sizes_take(nnefc_sizes *sizes, const int64_t *const *input_shapes, bool *changed, char *error);
 

@@ -6,12 +6,12 @@
 
 #include "nnefc.h"
 
-/* What all calls of a kernel at one place of the network took. */
+/* What all calls of a kernel at one position of the network took. */
 typedef struct nnefc_profile_sums {
     _Atomic uint64_t calls, nanoseconds, last_begin, last_nanoseconds;
 } nnefc_profile_sums;
 
-/* What a network times: one item for each place, whose times are 0, and room for the times. */
+/* What a network times: one element for each position, whose times are 0, and room for the times. */
 typedef struct nnefc_profile_table {
     uint32_t places;
     const nnefc_kernel_times *kernels;

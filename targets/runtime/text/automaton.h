@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What is on a side of a place in a text: its beginning or end, or a byte of one of three kinds. */
+/* What is on a side of a position in a text: its beginning or end, or a byte of one of three kinds. */
 typedef enum nnefc_side { NNEFC_EDGE, NNEFC_WORD, NNEFC_NEWLINE, NNEFC_OTHER } nnefc_side;
 
 /* An automaton over bytes. State 0 is that from which nothing matches. */

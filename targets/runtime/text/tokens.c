@@ -1,4 +1,4 @@
-/* Strings cut into tokens by regular expressions, as onnxruntime's Tokenizer does: of all matches at a place the longest counts. */
+/* Strings cut into tokens by regular expressions, as onnxruntime's Tokenizer does: of all matches at a position the longest counts. */
 #include <string.h>
 
 #include "text/automaton.h"
@@ -26,7 +26,7 @@ static nnefc_side side_after(nnefc_string text, size_t at) {
     return at < text.size ? nnefc_side_of(text.data[at]) : NNEFC_EDGE;
 }
 
-/* The bytes of the longest match that begins at a place of a text; NO_MATCH if there is none. */
+/* The bytes of the longest match that begins at a position of a text; NO_MATCH if there is none. */
 static size_t longest(const nnefc_automaton *machine, nnefc_string text, size_t at) {
     uint32_t state = machine->starts[at > 0 ? nnefc_side_of(text.data[at - 1]) : NNEFC_EDGE];
     size_t found = nnefc_accepts(machine, state, side_after(text, at)) ? 0 : NO_MATCH;

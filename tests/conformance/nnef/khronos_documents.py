@@ -56,7 +56,7 @@ def _mend(twin: Path) -> None:
         graph.input.remove(value)
     for node in graph.node:
         if node.op_type == "BatchNormalization":
-            scale, mean = (initializers[node.input[place]] for place in (1, 3))
+            scale, mean = (initializers[node.input[position]] for position in (1, 3))
             values = np.broadcast_to(numpy_helper.to_array(scale), tuple(mean.dims))
             scale.CopyFrom(numpy_helper.from_array(values, scale.name))
     onnx.save(document, twin)

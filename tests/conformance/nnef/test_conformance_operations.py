@@ -70,8 +70,8 @@ def wide_cases() -> list[Case]:
         )
     )
     cases.append(Case("$y = transpose($x, axes = [0, 2, 3, 1]);", {"x": x}, {"y": x.transpose(0, 2, 3, 1)}))
-    places = x.reshape(35, -1).argmax(0).reshape(1, 1, 17, 21).astype(np.int32)
-    cases.append(Case("$i = argmax_reduce($x, axes = [1]);", {"x": x}, {"i": places}))
+    positions = x.reshape(35, -1).argmax(0).reshape(1, 1, 17, 21).astype(np.int32)
+    cases.append(Case("$i = argmax_reduce($x, axes = [1]);", {"x": x}, {"i": positions}))
     return cases
 
 

@@ -18,7 +18,7 @@ from onnx.backend.test import BackendTest
 from onnx_outcome import Outcome
 from onnx_suite import cases
 
-__all__ = ["Case", "collect", "load_open", "run_open"]
+__all__ = ["Case", "collect", "load_dynamic", "run_dynamic"]
 
 _NEEDS_VALUES = ("known at compile time", "known at run time", "known only at run time")
 
@@ -56,15 +56,15 @@ def _plain(value: Any) -> Any:
         case onnx.TensorProto():
             return numpy_helper.to_array(value)
         case list() | tuple():
-            return [_plain(item) for item in value]
+            return [_plain(element) for element in value]
     return None if value is None else np.asarray(value)
 
 
-def load_open(case: Case, known: bool = False) -> Any:
+def load_dynamic(case: Case, known: bool = False) -> Any:
     """The network, with inputs that shapes depend on as constants; with `known`, all sizes are the test's own.
 
     Raises:
-        CompileError: an operator does not take open sizes.
+        CompileError: an operator does not take dynamic sizes.
     """
     from nnefc.frontends.onnx import load
     from nnefc.support.diagnostics import CompileError
@@ -86,8 +86,8 @@ def load_open(case: Case, known: bool = False) -> Any:
         return attempt(fixed)
 
 
-def run_open(case: Case) -> Outcome:
-    """Compile the network for open sizes, run it at those of the test, and compare the results."""
+def run_dynamic(case: Case) -> Outcome:
+    """Compile the network for dynamic sizes, run it at those of the test, and compare the results."""
     from nnefc.loader import LoadError, RunError
     from nnefc.onnx_backend import prepare
     from nnefc.support.diagnostics import CompileError
@@ -116,14 +116,14 @@ def _opened(case: Case, fixed: dict[str, Any]) -> onnx.ModelProto:
 
 
 def _shapes(case: Case, fixed: dict[str, Any], known: bool) -> dict[str, Any]:
-    from nnefc.symbolic.dims import OpenSize
+    from nnefc.symbolic.dims import DynamicSize
 
     def of(value: Any) -> Any:
         match value:
             case None:
                 return None
             case list():
-                return [of(item) for item in value]
-        return value.shape if known else tuple(OpenSize(1, 2 * size + 1) if size else 0 for size in value.shape)
+                return [of(element) for element in value]
+        return value.shape if known else tuple(DynamicSize(1, 2 * size + 1) if size else 0 for size in value.shape)
 
     return {name: of(value) for name, value in case.inputs.items() if name not in fixed}

@@ -135,8 +135,8 @@ class Suite:
 
     def _failed(self, error: Exception) -> Outcome:
         if not self._engine.refuses(error):
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            return Outcome("broken", _line(f"{type(error).__name__} in {place.name}: {error}"))
+            position = traceback.extract_tb(error.__traceback__)[-1]
+            return Outcome("broken", _line(f"{type(error).__name__} in {position.name}: {error}"))
         return Outcome("refused", _line(getattr(error, "message", "") or str(error) or type(error).__name__))
 
 

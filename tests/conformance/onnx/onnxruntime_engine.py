@@ -35,10 +35,10 @@ class _Session(BackendRep):  # type: ignore[misc]
         options.intra_op_num_threads = 1
         options.log_severity_level = 4
         self._session, self.lowered = _session(model, options)
-        self._names = [item.name for item in self._session.get_inputs()]
-        self._types = {item.name: item.type.tensor_type.elem_type for item in model.graph.input}
-        self._results = [item.name for item in model.graph.output]
-        types = [item.type.tensor_type.elem_type for item in (*model.graph.input, *model.graph.output)]
+        self._names = [element.name for element in self._session.get_inputs()]
+        self._types = {element.name: element.type.tensor_type.elem_type for element in model.graph.input}
+        self._results = [element.name for element in model.graph.output]
+        types = [element.type.tensor_type.elem_type for element in (*model.graph.input, *model.graph.output)]
         self._narrow = any(type_ and _dtype(type_).isbuiltin == 2 for type_ in types)
 
     def run(self, inputs: Any, **_: Any) -> list[Any]:
@@ -148,5 +148,5 @@ def _unpacked(data: np.ndarray, dtype: np.dtype, count: int) -> np.ndarray:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
-        return [np.asarray(item) for item in value]
+        return [np.asarray(element) for element in value]
     return None if value is None else np.asarray(value)

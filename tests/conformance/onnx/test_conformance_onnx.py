@@ -71,19 +71,19 @@ def test_what_does_not_pass_is_refused_with_a_reason(outcomes: dict[str, Outcome
 
 
 @pytest.mark.parametrize(
-    ("kinds", "least"),
+    ("kinds", "minimum"),
     [
         pytest.param(("simple", "pytorch-operator"), 55, id="operators", marks=pytest.mark.slow),
         pytest.param(("pytorch-converted",), 75, id="converted", marks=pytest.mark.slow),
     ],
 )
-def test_models_that_the_package_onnx_carries_agree(kinds: tuple[str, ...], least: int) -> None:
+def test_models_that_the_package_onnx_carries_agree(kinds: tuple[str, ...], minimum: int) -> None:
     """Models made by hand and exported by PyTorch, with their data."""
     command = [sys.executable, str(FOLDER / "run.py"), *(word for kind in kinds for word in ("--kind", kind))]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     outcomes = {name: Outcome(status, reason) for status, name, reason in LINE.findall(done.stdout)}
     assert Floor().fallen(outcomes) == {}
-    assert len(outcomes) >= least
+    assert len(outcomes) >= minimum
 
 
 class _Wrong(BackendRep):  # type: ignore[misc]
@@ -102,7 +102,7 @@ class _Wrong(BackendRep):  # type: ignore[misc]
     ("error", "status"),
     [(None, "wrong"), (ValueError("/a/b/network.so: no such operator"), "refused"), (KeyError("oh"), "broken")],
 )
-def test_refusals_failures_and_other_results_are_told_apart(
+def test_refusals_failures_and_other_results_are_reported_apart(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None, status: str
 ) -> None:
     class Engines(Backend):  # type: ignore[misc]

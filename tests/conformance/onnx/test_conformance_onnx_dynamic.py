@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from onnx_dynamic import Case, collect, load_open, run_open
+from onnx_dynamic import Case, collect, load_dynamic, run_dynamic
 
 REFUSED = Path(__file__).parent / "open_refused.txt"
 
@@ -49,7 +49,7 @@ def found_refused() -> Iterator[tuple[str, str]]:
         if "_expanded" in case.name:
             continue
         try:
-            load_open(case)
+            load_dynamic(case)
         except CompileError as error:
             if _is_read(case):
                 yield case.name, error.message.splitlines()[0][:300]
@@ -59,7 +59,7 @@ def _is_read(case: Case) -> bool:
     from nnefc.support.diagnostics import CompileError
 
     try:
-        load_open(case, known=True)
+        load_dynamic(case, known=True)
     except CompileError:
         return False
     return True
@@ -77,10 +77,10 @@ def test_every_refusal_has_a_reason_of_a_kind() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-def test_operators_take_open_sizes(part: int) -> None:
+def test_operators_take_dynamic_sizes(part: int) -> None:
     refused = read_refused()
     cases = [case for case in collect() if "_expanded" not in case.name and case.name not in refused]
-    outcomes = {case.name: run_open(case) for case in cases[part::PARTS]}
+    outcomes = {case.name: run_dynamic(case) for case in cases[part::PARTS]}
     failed = {
         name: found.reason for name, found in outcomes.items() if found.status != "pass" and not re.search(RANDOM, name)
     }
@@ -89,7 +89,7 @@ def test_operators_take_open_sizes(part: int) -> None:
 
 
 @pytest.mark.slow
-def test_no_more_tests_than_before_are_refused_with_open_sizes() -> None:
+def test_no_more_tests_than_before_are_refused_with_dynamic_sizes() -> None:
     assert {name for name, _ in found_refused()} <= set(read_refused())
 
 

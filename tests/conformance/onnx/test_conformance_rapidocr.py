@@ -1,4 +1,4 @@
-"""The networks of the package rapidocr-onnxruntime, where it is installed: exported by Paddle, with open sizes."""
+"""The networks of the package rapidocr-onnxruntime, where it is installed: exported by Paddle, with dynamic sizes."""
 
 from __future__ import annotations
 

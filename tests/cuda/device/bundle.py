@@ -34,7 +34,7 @@ __all__ = ["FOLDER", "architecture", "recorded"]
 FOLDER = os.environ.get("NNEFC_BUNDLE")
 """Where what is compiled goes; None for tests that run on a device."""
 
-_MOST_BYTES = 1 << 22  # of the inputs and results of a call that is kept
+_MAX_BYTES = 1 << 22  # of the inputs and results of a call that is kept
 
 
 def architecture() -> int:
@@ -52,8 +52,8 @@ def recorded(precision: str) -> Iterator[list[Artifact]]:
     kept: list[object] = []  # so that no other object gets the number of one of these
     build, load, run, call = compiler.build, Artifact.load, Session.run, Session.call
 
-    def build_twice(network: Network, cpu: Target, *rest: Any) -> Artifact:
-        artifact = build(network, cpu, *rest)
+    def build_twice(network: Network, cpu: Target, *tail: Any) -> Artifact:
+        artifact = build(network, cpu, *tail)
         if not isinstance(cpu, CudaTarget):
             folder = _compiled(network, target, precision, made)
             folders[id(artifact.code)] = folder
@@ -65,11 +65,11 @@ def recorded(precision: str) -> Iterator[list[Artifact]]:
         model._session._calls = _Calls(folders[id(artifact.code)])
         return model
 
-    def run_and_keep(session: Any, values: Any, *rest: Any) -> Any:
+    def run_and_keep(session: Any, values: Any, *tail: Any) -> Any:
         calls = getattr(session, "_calls", None)
         given = [np.array(np.asarray(value)) for value in values] if calls is not None else []
         try:
-            results = run(session, values, *rest)
+            results = run(session, values, *tail)
         except RunError as error:
             if calls is not None:
                 calls.add("fail", given, str(error))
@@ -117,7 +117,7 @@ class _Calls:
 
     def add(self, kind: str, given: list[np.ndarray], results: Any) -> None:
         arrays = [*given, *(results if isinstance(results, list) else [])]
-        if sum(array.nbytes for array in arrays) > _MOST_BYTES:
+        if sum(array.nbytes for array in arrays) > _MAX_BYTES:
             self.stop()
         if self._file is not None:
             with self._file.open("ab") as file:

@@ -58,8 +58,8 @@ def on_device(precision: str = "fp32") -> Iterator[list[Artifact]]:
     def backend(_: Target) -> CudaBackend:
         return CudaBackend(target(precision))
 
-    def build_for_gpu(network: Network, cpu: Target, *rest: Any) -> Artifact:
-        made.append(build(network, backend(cpu).target, *rest))
+    def build_for_gpu(network: Network, cpu: Target, *tail: Any) -> Artifact:
+        made.append(build(network, backend(cpu).target, *tail))
         return made[-1]
 
     def loaded(artifact: Artifact, *, threads: int | None = None) -> Model:

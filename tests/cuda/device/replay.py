@@ -43,7 +43,7 @@ def main() -> int:
     if given.one:
         print(json.dumps(_found(given.folder)))
         return 0
-    names = given.names or sorted(place.parent.name for place in given.folder.glob("*/network.so"))
+    names = given.names or sorted(position.parent.name for position in given.folder.glob("*/network.so"))
     with ThreadPoolExecutor(given.jobs) as pool:
         found = list(pool.map(lambda name: _in_process(given.folder / name, given), names))
     wrong = 0
@@ -140,7 +140,7 @@ def _left_on_the_device(model: Any, steps: list[tuple[str, list[np.ndarray], Any
 
 
 def _differences(found: list[np.ndarray], wanted: list[np.ndarray], tolerance: float) -> tuple[list[str], float]:
-    wrong, most = [], 0.0
+    wrong, maximum = [], 0.0
     for number, (a, b) in enumerate(zip(found, wanted, strict=True)):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             wrong.append(f"output {number}: {a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}")
@@ -158,10 +158,10 @@ def _differences(found: list[np.ndarray], wanted: list[np.ndarray], tolerance: f
             continue
         size = max(np.abs(y[finite]).max(initial=0.0), 1e-30)
         error = np.abs(x[finite] - y[finite]).max(initial=0.0) / size
-        most = max(most, float(error))
+        maximum = max(maximum, float(error))
         if error > tolerance:
             wrong.append(f"output {number}: error {error:.3g} of the largest value {size:.3g}")
-    return wrong, most
+    return wrong, maximum
 
 
 if __name__ == "__main__":

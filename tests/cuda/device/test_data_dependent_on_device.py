@@ -1,4 +1,4 @@
-"""Sizes that only the data tell, and a language model with states and packed weights, on a GPU."""
+"""Data-dependent sizes, and a language model with states and packed weights, on a GPU."""
 
 from __future__ import annotations
 

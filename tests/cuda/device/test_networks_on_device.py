@@ -58,10 +58,10 @@ def test_every_size_of_an_open_network_is_right(name: str, precision: str) -> No
     [
         onnx_models.test_convolutional_networks_take_any_batch_and_image,
         onnx_models.test_shapes_that_the_model_computes_follow_the_sizes,
-        onnx_models.test_positions_and_masks_of_open_sizes,
+        onnx_models.test_positions_and_masks_of_dynamic_sizes,
     ],
 )
-def test_onnx_models_of_open_sizes_give_what_onnxruntime_gives(model: object, tmp_path: Path) -> None:
+def test_onnx_models_of_dynamic_sizes_give_what_onnxruntime_gives(model: object, tmp_path: Path) -> None:
     assert callable(model)
     with on_device():
         model(tmp_path)
@@ -151,11 +151,11 @@ def test_states_go_on_and_are_reset(tmp_path: Path) -> None:
 
 def test_an_index_out_of_range_fails_the_run_alone(tmp_path: Path) -> None:
     net = Net(seed=1)
-    places = net.given(np.array([2, -3, 9], np.int64))
+    positions = net.given(np.array([2, -3, 9], np.int64))
     path = tmp_path / "network.onnx"
-    path.write_bytes(net.model([net.do("Gather", net.floats(5, 4), places)]).SerializeToString())
+    path.write_bytes(net.model([net.do("Gather", net.floats(5, 4), positions)]).SerializeToString())
     with on_device(), nnefc.compile(path).load() as network:
-        right = {**net.inputs, places: np.array([2, -3, 0], np.int64)}
+        right = {**net.inputs, positions: np.array([2, -3, 0], np.int64)}
         for _ in range(3):
             with pytest.raises(RunError, match="Gather: an index is out of range"):
                 network.run(net.inputs)

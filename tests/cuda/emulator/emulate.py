@@ -50,7 +50,7 @@ from inline_assembly import without_assembly
 from runtime_samples import ZIG_CC
 from tvm import tirx
 
-from nnefc.passes.tir.common.hoist_workspace import with_workspace_parameters
+from nnefc.passes.tir.common.hoist_workspace import hoist_workspace
 from nnefc.targets.codegen.cuda.kernels import DeviceCode, DeviceFunction, device_kernel, joined
 from nnefc.targets.machine.cuda.target import CudaTarget
 
@@ -186,7 +186,7 @@ def device_code(kernels: Sequence[tirx.PrimFunc], target: CudaTarget) -> DeviceC
     lowered = []
     for number, kernel in enumerate(kernels):
         name = str(kernel.attrs["global_symbol"]) if "global_symbol" in kernel.attrs else f"kernel{number}"
-        placed, buffers = with_workspace_parameters(kernel)
+        placed, buffers = hoist_workspace(kernel)
         lowered.append(device_kernel(name, placed, len(buffers), target))
     return joined(lowered, target)
 

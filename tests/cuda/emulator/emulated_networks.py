@@ -61,8 +61,8 @@ def on_cuda(*, checks: bool = False, precision: str = "fp32") -> Iterator[list[A
     def backend(target: Target) -> CudaBackend:
         return CudaBackend(CudaTarget("cuda", target, precision=precision))
 
-    def build_for_gpu(network: Network, target: Target, *rest: Any) -> Artifact:
-        made.append(build(network, backend(target).target, *rest))
+    def build_for_gpu(network: Network, target: Target, *tail: Any) -> Artifact:
+        made.append(build(network, backend(target).target, *tail))
         return made[-1]
 
     def image(_source: str, architectures: Sequence[int], _compiler: object = None) -> DeviceImage:

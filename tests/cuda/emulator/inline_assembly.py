@@ -62,8 +62,8 @@ def _call_of(statement: str) -> str:
     if (found := _MULTIPLY.fullmatch(template)) is not None:
         d, a, b, c = ([operands[int(number[1:])] for number in group.split(",")] for group in found.groups()[2:])
         values = "; ".join(
-            f"{kind} {name}[] = {{{', '.join(f'({kind})({item})' for item in items)}}}"
-            for kind, name, items in (
+            f"{kind} {name}[] = {{{', '.join(f'({kind})({element})' for element in elements)}}}"
+            for kind, name, elements in (
                 ("unsigned", "emulator_a", a),
                 ("unsigned", "emulator_b", b),
                 ("float", "emulator_c", c),

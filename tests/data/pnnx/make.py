@@ -25,7 +25,7 @@ TYPES = {torch.float32: "f32", torch.int64: "i64", torch.int32: "i32", torch.boo
 
 def flat(value: object) -> list[Tensor]:
     """The tensors in nested tuples and lists, in order."""
-    return [value] if isinstance(value, Tensor) else [tensor for item in value for tensor in flat(item)]  # type: ignore
+    return [value] if isinstance(value, Tensor) else [tensor for element in value for tensor in flat(element)]  # type: ignore
 
 
 def settle(module: nn.Module) -> None:

@@ -176,10 +176,10 @@ class Detector(nn.Module):
         ys, xs = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
         grid = torch.stack((xs, ys), 2).float().view(1, 1, h, w, 2) - 0.5
         anchors = torch.tensor(self.ANCHORS[level]).view(1, 2, 1, 1, 2)
-        xy, wh, rest = x.sigmoid().split((2, 2, self.values - 4), 4)
+        xy, wh, tail = x.sigmoid().split((2, 2, self.values - 4), 4)
         xy = (xy * 2 + grid) * self.STRIDES[level]
         wh = (wh * 2) ** 2 * anchors
-        return torch.cat((xy, wh, rest), 4).view(n, -1, self.values)
+        return torch.cat((xy, wh, tail), 4).view(n, -1, self.values)
 
     def forward(self, x: Tensor) -> Tensor:
         fine = self.c3(self.stem(x))

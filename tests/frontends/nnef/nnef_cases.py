@@ -116,15 +116,17 @@ def check_expanded(cases: Sequence[Case], dialect: str = "final") -> None:
 
 
 def compare(cases: Sequence[Case], results: Sequence[np.ndarray]) -> None:
-    """Every output: shape, kind of items, values; all failures in one message."""
-    expected = list(itertools.chain.from_iterable(((case, *item) for item in case.expected.items()) for case in cases))
+    """Every output: shape, kind of elements, values; all failures in one message."""
+    expected = list(
+        itertools.chain.from_iterable(((case, *element) for element in case.expected.items()) for case in cases)
+    )
     assert len(expected) == len(results)
     problems = []
     for (case, name, want), got in zip(expected, results, strict=True):
-        place = f"{name} of: {case.statements.strip()}"
+        position = f"{name} of: {case.statements.strip()}"
         if got.shape != want.shape or got.dtype.kind != want.dtype.kind:
-            problems.append(f"{place}: {got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}")
+            problems.append(f"{position}: {got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}")
         elif not np.allclose(got, want, rtol=case.tolerance, atol=case.tolerance, equal_nan=True):
             worst = np.nanmax(np.abs(got.astype(np.float64) - want.astype(np.float64)))
-            problems.append(f"{place}: differs by {worst}")
+            problems.append(f"{position}: differs by {worst}")
     assert not problems, f"{len(problems)} of {len(results)} outputs are wrong:\n" + "\n".join(problems[:20])

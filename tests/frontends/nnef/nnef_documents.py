@@ -69,8 +69,10 @@ class Expressions:
                 value = self.pick(["", "a", "bc", "constant", "d"])
                 return Typed(f"'{value}'", value)
             case _:
-                items = [self.literal(type_[:-2]) for _ in range(self._draw(st.integers(1, 3)))]
-                return Typed(f"[{', '.join(item.text for item in items)}]", [item.value for item in items])
+                elements = [self.literal(type_[:-2]) for _ in range(self._draw(st.integers(1, 3)))]
+                return Typed(
+                    f"[{', '.join(element.text for element in elements)}]", [element.value for element in elements]
+                )
         return Typed(str(value), value)
 
     def _integer(self, depth: int) -> Typed:
@@ -82,7 +84,7 @@ class Expressions:
                 a = self.of(self.pick(["integer[]", "string", "scalar[][]"]), depth)
                 return Typed(f"length_of({a.text})", len(a.value))
             case "item":
-                return self._item("integer", depth)
+                return self._element("integer", depth)
             case "cast":
                 a = self.of("logical", depth)
                 return Typed(f"integer({a.text})", int(a.value))
@@ -92,7 +94,7 @@ class Expressions:
     def _scalar(self, depth: int) -> Typed:
         match self.pick(["+", "-", "*", "item", "cast"]):
             case "item":
-                return self._item("scalar", depth)
+                return self._element("scalar", depth)
             case "cast":
                 a = self.of("integer", depth)
                 return Typed(f"scalar({a.text})", float(a.value))
@@ -137,7 +139,7 @@ class Expressions:
                 return Typed(f"({a.text} {sign} {b.text})", getattr(a.value, compare[sign])(b.value))
 
     def _string(self, depth: int) -> Typed:
-        """The package fails to take the items of strings."""
+        """The package fails to take the elements of strings."""
         if self.pick([True, False]):
             a = self.of("integer", depth)
             return Typed(f"string({a.text})", str(a.value))
@@ -145,7 +147,7 @@ class Expressions:
         return Typed(f"({a.text} + {b.text})", a.value + b.value)
 
     def _array(self, type_: str, depth: int) -> Typed:
-        item = type_[:-2]
+        element = type_[:-2]
         match self.pick(["items", "+", "*", "range", "comprehension", "comprehension", "numbers"]):
             case "+":
                 a, b = self.of(type_, depth), self.of(type_, depth)
@@ -156,15 +158,15 @@ class Expressions:
             case "range":
                 return self._range(type_, depth)
             case "comprehension":
-                return self._comprehension(item, depth)
+                return self._comprehension(element, depth)
             case "numbers" if type_ == "integer[]":
                 a = self.of(self.pick(["integer[]", "string"]), depth)
                 return Typed(f"range_of({a.text})", list(range(len(a.value))))
             case _:
-                items = [self.of(item, depth) for _ in range(self._draw(st.integers(1, 3)))]
-                return Typed(f"[{', '.join(i.text for i in items)}]", [i.value for i in items])
+                elements = [self.of(element, depth) for _ in range(self._draw(st.integers(1, 3)))]
+                return Typed(f"[{', '.join(i.text for i in elements)}]", [i.value for i in elements])
 
-    def _item(self, type_: str, depth: int) -> Typed:
+    def _element(self, type_: str, depth: int) -> Typed:
         sequence = self.of(f"{type_}[]", depth)
         if not sequence.value:
             return self.literal(type_)
@@ -180,15 +182,15 @@ class Expressions:
         right = "" if end == len(sequence.value) and self.pick([True, False]) else str(end)
         return Typed(f"({sequence.text})[{left}:{right}]", sequence.value[begin:end])
 
-    def _comprehension(self, item: str, depth: int) -> Typed:
-        """One iterator whose name takes part in the condition only, where its value may be of use for every item."""
+    def _comprehension(self, element: str, depth: int) -> Typed:
+        """One iterator whose name takes part in the condition only, where its value may be of use for every element."""
         sequence = self.of("integer[]", depth)
         self._counter += 1
         name = f"i{self._counter}_{depth}"
         limit = self._draw(st.integers(-5, 9))
-        produced = self.of(item, depth)
+        produced = self.of(element, depth)
         kept = [value for value in sequence.value if value < limit]
-        if item == "integer":
+        if element == "integer":
             text, values = f"({name} + {produced.text})", [value + produced.value for value in kept]
         else:
             text, values = produced.text, [produced.value for _ in kept]

@@ -54,9 +54,9 @@ class Canonical:
             case Tensor():
                 return known[value]
             case list():
-                return ("array", *[self._ours_value(item, known) for item in value])
+                return ("array", *[self._ours_value(element, known) for element in value])
             case tuple():
-                return ("tuple", *[self._ours_value(item, known) for item in value])
+                return ("tuple", *[self._ours_value(element, known) for element in value])
             case _:
                 return _primitive(value)
 
@@ -85,9 +85,9 @@ class Canonical:
             case str() if value in known:
                 return known[value]
             case list():
-                return ("array", *[self._theirs_value(item, known) for item in value])
+                return ("array", *[self._theirs_value(element, known) for element in value])
             case tuple():
-                return ("tuple", *[self._theirs_value(item, known) for item in value])
+                return ("tuple", *[self._theirs_value(element, known) for element in value])
             case _:
                 return _primitive(value)
 

@@ -86,11 +86,11 @@ def plain(value: Any) -> Any:
         case Tensor():
             return value.name
         case list():
-            return [plain(item) for item in value]
+            return [plain(element) for element in value]
         case tuple():
-            return tuple(plain(item) for item in value)
+            return tuple(plain(element) for element in value)
         case dict():
-            return {name: plain(item) for name, item in value.items()}
+            return {name: plain(element) for name, element in value.items()}
         case _:
             return value
 

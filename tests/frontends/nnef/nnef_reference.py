@@ -84,8 +84,8 @@ def fold(padded: np.ndarray, padding: Pairs, border: str) -> np.ndarray:
         moved = np.moveaxis(padded, axis, 0)
         out = np.zeros((size, *moved.shape[1:]))
         if border in MODES:
-            for place, source in enumerate(np.pad(np.arange(size), (p, q), mode=MODES[border])):
-                out[source] += moved[place]
+            for slot, source in enumerate(np.pad(np.arange(size), (p, q), mode=MODES[border])):
+                out[source] += moved[slot]
         else:
             out += moved[p : p + size]
         padded = np.moveaxis(out, 0, axis)
@@ -111,9 +111,9 @@ def spread(x, values, padding, stride, dilation, size, shape, border) -> np.ndar
     padded = np.zeros([e + p + q for e, (p, q) in zip(shape, padding, strict=True)])
     for position in np.ndindex(*x.shape):
         for offset in np.ndindex(*size):
-            place = tuple(a * s + k * d for a, s, k, d in zip(position, stride, offset, dilation, strict=True))
-            if all(a < e for a, e in zip(place, padded.shape, strict=True)):
-                padded[place] += values(position, offset)
+            slot = tuple(a * s + k * d for a, s, k, d in zip(position, stride, offset, dilation, strict=True))
+            if all(a < e for a, e in zip(slot, padded.shape, strict=True)):
+                padded[slot] += values(position, offset)
     return fold(padded, padding, border)
 
 

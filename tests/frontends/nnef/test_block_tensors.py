@@ -30,16 +30,18 @@ def blocks(kind: str, rows: int, depth: int) -> tuple[bytes, np.ndarray]:
     scales = halves(count, 0.1)
     wide = scales.astype(np.float32)
     if kind == "Q8_0":
-        items = RNG.integers(-128, 128, (count, 32)).astype(np.int8)
-        return np.hstack([scales.view(np.uint8), items.view(np.uint8)]).tobytes(), (items * wide).reshape(rows, depth)
-    items = RNG.integers(0, 16, (count, 32)).astype(np.uint8)
-    packed = items[:, :16] | items[:, 16:] << 4
+        elements = RNG.integers(-128, 128, (count, 32)).astype(np.int8)
+        return np.hstack([scales.view(np.uint8), elements.view(np.uint8)]).tobytes(), (elements * wide).reshape(
+            rows, depth
+        )
+    elements = RNG.integers(0, 16, (count, 32)).astype(np.uint8)
+    packed = elements[:, :16] | elements[:, 16:] << 4
     if kind == "Q4_0":
-        values = (items.astype(np.float32) - 8) * wide
+        values = (elements.astype(np.float32) - 8) * wide
         return np.hstack([scales.view(np.uint8), packed]).tobytes(), values.reshape(rows, depth)
-    least = halves(count, 0.5)
-    values = items * wide + least.astype(np.float32)
-    return np.hstack([scales.view(np.uint8), least.view(np.uint8), packed]).tobytes(), values.reshape(rows, depth)
+    minimum = halves(count, 0.5)
+    values = elements * wide + minimum.astype(np.float32)
+    return np.hstack([scales.view(np.uint8), minimum.view(np.uint8), packed]).tobytes(), values.reshape(rows, depth)
 
 
 def written(folder: Path, kind: str, rows: int, depth: int, body: str, inputs: str) -> np.ndarray:

@@ -164,7 +164,7 @@ def test_integers_keep_64_bits_where_the_file_has_them(tmp_path):
     assert (z.dtype, z.tolist()) == (np.int32, [7, 8])
 
 
-def test_items_of_another_kind_are_errors(tmp_path):
+def test_elements_of_another_kind_are_errors(tmp_path):
     text = """version 1.0;
         graph g(x) -> (y)
         {
@@ -214,7 +214,7 @@ def test_a_variable_is_updated_once(tmp_path):
         load(tmp_path / "m")
 
 
-def test_activations_can_be_returned_in_place_of_the_outputs(tmp_path):
+def test_activations_can_be_returned_instead_of_the_outputs(tmp_path):
     write_model(tmp_path / "m")
     x = RNG.standard_normal((1, 2, 6, 6)).astype(np.float32)
     network = load(tmp_path / "m", output_tensors=("conv1", "output", "relu1"))
@@ -305,7 +305,7 @@ def test_binary_garbage_is_an_error(tmp_path):
     ("statement", "message"),
     [
         ("y = tile(x, repeats = [1, 1, 1000000000])", "a tensor may have 2,147,483,647"),
-        ("y = nearest_upsample(x, factor = [1000000000])", "more than 2147483647 items"),
+        ("y = nearest_upsample(x, factor = [1000000000])", "more than 2147483647 elements"),
         ("y = multilinear_upsample(x, factor = [30000000])", "needs a table of 120000000 entries"),
         (
             "y = pad(x, padding = [(0,0), (0,0), (2147483647,0)], border = 'replicate')",

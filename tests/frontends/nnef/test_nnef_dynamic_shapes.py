@@ -98,7 +98,7 @@ def test_documents_compute_with_the_shapes_of_tensors(tmp_path: Path) -> None:
             np.testing.assert_allclose(library(x), np.concatenate([a, np.sqrt(abs(a))], 1) * 2, rtol=1e-6)
 
 
-def test_automatic_padding_of_open_sizes(tmp_path: Path) -> None:
+def test_automatic_padding_of_dynamic_sizes(tmp_path: Path) -> None:
     """Without steps, or where sizes are multiples of them, it is the same for all sizes."""
     text = """graph g(x) -> (y)
     {
@@ -154,7 +154,7 @@ def test_sizes_that_only_one_number_fits_are_that_number(tmp_path: Path) -> None
         assert nnefc.compile(model(tmp_path, text)).inputs[0].shape == (2, 4)
 
 
-def test_what_must_be_known_is_told_with_the_place_and_the_option(tmp_path: Path) -> None:
+def test_what_must_be_known_is_reported_with_the_place_and_the_option(tmp_path: Path) -> None:
     text = "graph g(x) -> (y) { x = external(shape = [0, 4]); y = tile(x, repeats = [1, 1 / (shape_of(x)[0] - 9)]); }"
     with pytest.raises(CompileError, match=r"(?s)graph.nnef:4:.*--shape x=1,4"):
         nnefc.compile(model(tmp_path, text))
@@ -163,7 +163,7 @@ def test_what_must_be_known_is_told_with_the_place_and_the_option(tmp_path: Path
 @pytest.mark.parametrize(
     "condition", ["shape_of(x)[0] == 3", "shape_of(x)[0] != 3", "[shape_of(x)[0]] == [3]", "shape_of(x)[0] in [3, 5]"]
 )
-def test_open_sizes_are_not_taken_to_differ_from_all_others(condition: str, tmp_path: Path) -> None:
+def test_dynamic_sizes_are_not_taken_to_differ_from_all_others(condition: str, tmp_path: Path) -> None:
     text = f"graph g(x) -> (y) {{ x = external<scalar>(shape = [0, 2]); y = x if {condition} else exp(x); }}"
     with pytest.raises(CompileError, match="depends on a size that is known when the network runs: give it with"):
         nnefc.compile(model(tmp_path, text))

@@ -28,15 +28,15 @@ HOSTILE = {
     "open brackets": ("[" * 100_000, "nested more than 256 deep"),
     "closing brackets": (FINAL + ")]}" * 10_000, "unexpected ')'"),
     "types": (final(f"fragment f(a: integer{'[]' * 100_000}) -> (y: integer) {{ y = 1; }}"), "nested too deeply"),
-    "subscripts": (final(f"fragment f(a: integer[]) -> (y: integer) {{ y = a{'[0]' * 20_000}; }}"), "have items"),
+    "subscripts": (final(f"fragment f(a: integer[]) -> (y: integer) {{ y = a{'[0]' * 20_000}; }}"), "have elements"),
     "digits": (final(body=f"y = x * {'9' * 100_000};"), "the number is too large"),
     "digits of a scalar": (final(body=f"y = x * {'9' * 100_000}.0;"), "the number is too large"),
     "exponent": (final(body=f"y = x * 1e{'9' * 10_000};"), "the number is too large"),
-    "repetition": (final(body="y = reshape(x, shape = [1] * 1000000000);"), "more than 4194304 items"),
-    "repeated repetition": (final(body="y = reshape(x, shape = [1] * 4000 * 4000);"), "more than 4194304 items"),
+    "repetition": (final(body="y = reshape(x, shape = [1] * 1000000000);"), "more than 4194304 elements"),
+    "repeated repetition": (final(body="y = reshape(x, shape = [1] * 4000 * 4000);"), "more than 4194304 elements"),
     "repeated string": (
         final(body="y = x * variable(shape = [1], label = 'a' * 9999999999);"),
-        "more than 4194304 items",
+        "more than 4194304 elements",
     ),
     "power": (final(body="y = reshape(x, shape = [9 ^ 9 ^ 9 ^ 9]);"), "the integer is out of range"),
     "large power": (final(body="y = reshape(x, shape = [9 ^ 999999999999]);"), "the integer is out of range"),
@@ -79,11 +79,11 @@ HOSTILE = {
             ),
             "y = softmax(x, axes = [f0(x = [1], z = [1])]);",
         ),
-        "has more than 4194304 items",
+        "has more than 4194304 elements",
     ),
     "doubling of types": (
         final(f"fragment f(n: integer) -> (y: integer) {{ {tuples(60)} z = [t60]; y = 1; }}"),
-        "a tuple has more than 4096 items",
+        "a tuple has more than 4096 elements",
     ),
     "comparisons of long arrays": (
         final(
@@ -93,7 +93,7 @@ HOSTILE = {
         ),
         "more than 100000 steps",
     ),
-    "looking for an item in long arrays": (
+    "looking for an element in long arrays": (
         final(
             f"fragment f(a: integer[]) -> (y: integer) {{ {''.join(f'c{i} = 2 in a; ' for i in range(100))} y = 1; }}",
             "y = softmax(x, axes = [f(a = [1] * 99999)]);",

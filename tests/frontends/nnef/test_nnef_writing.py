@@ -28,7 +28,7 @@ from nnefc.frontends.nnef.writing.rules import RULES
 from nnefc.frontends.nnef.writing.tract import TRACT_RULES, TractDocument
 from nnefc.frontends.onnx import load as load_onnx
 from nnefc.ir.network import Network
-from nnefc.operators.math.reduction import ArgExtreme
+from nnefc.operators.math.reduction import ArgMinMax
 from nnefc.operators.tensor.shape import Split
 from nnefc.support.diagnostics import CompileError, ModelWarning
 
@@ -74,7 +74,7 @@ def calm_case(seed: int) -> relax_programs.Case:
     for attempt in range(1000):
         text = relax_programs.build([random_case(seed + 10_000 * attempt, 8)]).network.module.script()
         if not re.search(r"erf|gelu|call_tir|half|int8|bfloat16", text):
-            return random_case(seed + 10_000 * attempt, 8)  # anew: it draws numbers when it is built
+            return random_case(seed + 10_000 * attempt, 8)  # again: it draws numbers when it is built
     raise AssertionError("no network without the error function")
 
 
@@ -155,7 +155,7 @@ def test_integers_that_are_compared_with_reals_are_cast_as_tract_does(tmp_path: 
 @pytest.mark.parametrize(
     ("sizes", "empty"), [((0, 4), [True]), ((4, 0), [False, True]), ((1, 0, 3), [False, True, False])]
 )
-def test_a_part_of_no_items_is_not_the_whole(sizes: tuple[int, ...], empty: list[bool]) -> None:
+def test_a_part_of_no_elements_is_not_the_whole(sizes: tuple[int, ...], empty: list[bool]) -> None:
     """An end of 0 is that of the tensor, unless 0 is the beginning, too: the whole is no slice."""
     document = TractDocument(constant_name=str, rules=TRACT_RULES)
     x = document.external("float32", (4, 2))
@@ -165,10 +165,10 @@ def test_a_part_of_no_items_is_not_the_whole(sizes: tuple[int, ...], empty: list
     assert slice_ends(4, 0, 0, 1) == (4, 4)
 
 
-def test_the_position_in_what_has_no_axes_is_not_the_item() -> None:
+def test_the_position_in_what_has_no_axes_is_not_the_element() -> None:
     made = Document(constant_name=str, rules=RULES)
     x = made.external("float32", (2, 3))
-    RULES[ArgExtreme](made, ArgExtreme((), keepdims=False), x)
+    RULES[ArgMinMax](made, ArgMinMax((), keepdims=False), x)
     assert [each.operation.name for each in made.invocations] == ["external", "argmax_reduce"]
 
 
@@ -236,7 +236,7 @@ def test_a_model_is_replaced_whole_and_other_folders_are_left_alone(tmp_path: Pa
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
 
 
-def test_integers_of_64_bits_are_said_to_be_read_as_32(tmp_path: Path) -> None:
+def test_integers_of_64_bits_are_reported_to_be_read_as_32(tmp_path: Path) -> None:
     made = graph(
         [node("Gather", ["w", "x"], ["y"])],
         [info("x", (2,), onnx.TensorProto.INT64)],
@@ -248,7 +248,7 @@ def test_integers_of_64_bits_are_said_to_be_read_as_32(tmp_path: Path) -> None:
         nnefc.convert(path, tmp_path / "out.nnef")
 
 
-def test_truth_values_that_are_gathered_stay_such(tmp_path: Path) -> None:
+def test_booleans_that_are_gathered_stay_such(tmp_path: Path) -> None:
     indices = numpy_helper.from_array(np.array([2, 0]), "i")
     made = graph([node("Gather", ["x", "i"], ["y"])], [info("x", (3, 2), BOOL)], [info("y", (2, 2), BOOL)], [indices])
     nnefc.convert(save(model(made), tmp_path), tmp_path / "out.nnef")

@@ -33,7 +33,7 @@ def _constants() -> dict[str, np.ndarray]:
         "heads": [0, 0, HEADS, SIZE], "joined": [0, 0, _WIDTH], "0": [0], "1": [1], "2": [2], "3": [3], "one": 1,
         "zero": 0, "two": 2, "last": [1 << 62], "12": [1, 2],
     }  # fmt: skip
-    return made | {"causal": causal} | {name: np.asarray(items, np.int64) for name, items in whole.items()}
+    return made | {"causal": causal} | {name: np.asarray(elements, np.int64) for name, elements in whole.items()}
 
 
 def _node(op_type: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:

@@ -1,4 +1,4 @@
-"""Half floats: computed in float32, rounded where the model asks for it and where the program must have the type."""
+"""16-bit floats: computed in float32, rounded where the model asks for it and where the program must have the type."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _operators(network: Network) -> list[str]:
 
 
 @pytest.mark.parametrize("dtype", [HALF, BFLOAT])
-def test_only_the_border_tells_half_floats_from_single_precision(dtype: int, tmp_path: Path) -> None:
+def test_only_the_border_tells_float16_from_single_precision(dtype: int, tmp_path: Path) -> None:
     single, half = (_operators(loaded(_blocks(kind), tmp_path)) for kind in (FLOAT, dtype))
     assert [name for name in half if name != "relax.astype"] == [name for name in single if name != "relax.astype"]
     assert half.count("relax.astype") == single.count("relax.astype") + 2
@@ -105,7 +105,7 @@ def test_outputs_round_and_overflow(tmp_path: Path) -> None:
     np.testing.assert_array_equal(results(loaded(proto, tmp_path), x=x)["y"], [np.inf, (x * x)[1]])
 
 
-def test_tables_that_are_gathered_from_stay_half_floats(tmp_path: Path) -> None:
+def test_tables_that_are_gathered_from_stay_float16(tmp_path: Path) -> None:
     nodes = [node("Gather", ["table", "i"], ["g"]), node("Exp", ["g"], ["y"])]
     table = np.random.default_rng(0).standard_normal((50, 7)).astype(np.float16)
     proto = model(nodes, [info("i", (3,), INT64)], [info("y", (3, 7), HALF)], [tensor("table", table, np.float16)])
@@ -119,7 +119,7 @@ def _branch(nodes: Sequence[onnx.NodeProto], name: str) -> onnx.GraphProto:
     return graph(nodes, [], [info(name, (3,), HALF)], name=name)
 
 
-def test_bodies_of_choices_and_loops_take_and_give_half_floats(tmp_path: Path) -> None:
+def test_bodies_of_choices_and_loops_take_and_give_float16(tmp_path: Path) -> None:
     rounds = graph(
         [node("Identity", ["on"], ["on_"]), node("Mul", ["s", "e"], ["s_"])],
         [info("n", (), INT64), info("on", (), TensorProto.BOOL), info("s", (3,), HALF)],
@@ -150,7 +150,7 @@ def test_bodies_of_choices_and_loops_take_and_give_half_floats(tmp_path: Path) -
         np.testing.assert_allclose(made.astype(np.float64), expected, rtol=3e-3)
 
 
-def test_types_that_follow_from_half_floats_are_half_floats(tmp_path: Path) -> None:
+def test_types_that_follow_from_float16_are_float16(tmp_path: Path) -> None:
     nodes = [
         node("Exp", ["x"], ["e"]),
         node("EyeLike", ["e"], ["eye"]),

@@ -61,7 +61,7 @@ def test_mixed_shapes_are_parted_at_names(path: Path) -> None:
     assert "[2, 5, 4]" in result.output
 
 
-def test_the_command_line_lists_open_dimensions(path: Path) -> None:
+def test_the_command_line_lists_dynamic_dimensions(path: Path) -> None:
     result = run("inspect", path)
     assert result.exit_code == 0, result.output
     assert "Dimensions are open, and stay so" in result.output

@@ -1,4 +1,4 @@
-"""Pictures that a network decodes. What they have to look like is by Pillow 12, or made together with the file."""
+"""Images that a network decodes. What they have to look like is by Pillow 12, or made together with the file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rgb(library: Model, file: bytes | np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", BY_PILLOW)
-def test_pictures_have_the_pixels_that_pillow_finds(library: Model, name: str) -> None:
+def test_images_have_the_pixels_that_pillow_finds(library: Model, name: str) -> None:
     file, pixels = BY_PILLOW[name]
     np.testing.assert_array_equal(rgb(library, file), pixels)
 
@@ -115,7 +115,7 @@ def test_files_of_other_forms(library: Model) -> None:
     np.testing.assert_array_equal(rgb(library, tiff.ljust(120, b"\0") + pixels.tobytes()), pixels)
 
 
-def test_what_is_no_picture_has_no_pixels(library: Model) -> None:
+def test_what_is_no_image_has_no_pixels(library: Model) -> None:
     cut = [file[: len(file) // 2] for file, _ in BY_PILLOW.values()]
     huge = b"P6 60000 60000 255\n" + bytes(100)
     for file in (b"x", b"\xff\xd8\xff", b"BM", b"P6", b"P6 0 5 255\n", huge, *cut):
@@ -125,7 +125,7 @@ def test_what_is_no_picture_has_no_pixels(library: Model) -> None:
 
 def test_a_kind_that_is_not_decoded_fails_the_run(library: Model) -> None:
     for file in (b"RIFF\0\0\0\0WEBPVP8 ", b"\0\0\0\x0cjP  \r\n\x87\n"):
-        with pytest.raises(RunError, match="a picture is of a kind that is not decoded: JPEG without arithmetic"):
+        with pytest.raises(RunError, match="an image is of a kind that is not decoded: JPEG without arithmetic"):
             rgb(library, file)
     assert rgb(library, BY_PILLOW["small.jpg"][0]).shape == (5, 3, 3)
 

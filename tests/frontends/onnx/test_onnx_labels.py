@@ -39,7 +39,7 @@ def feeds(size: int) -> dict[str, np.ndarray]:
 
 
 def test_label_encoders_of_all_pairs_of_types(tmp_path: Path) -> None:
-    """Open sizes; several hundred elements, so that several threads look them up."""
+    """Dynamic sizes; several hundred elements, so that several threads look them up."""
     pairs = [(source, target) for source in KEYS for target in KEYS]
     nodes = [encoder(*pair, **({"default_string": "none"} if pair[1] == "strings" else {})) for pair in pairs]
     kinds = {f"{source}_{target}": KEYS[target][0] for source, target in pairs}
@@ -57,8 +57,8 @@ def test_label_encoders_of_all_pairs_of_types(tmp_path: Path) -> None:
 
 
 def test_label_encoders_of_tensors_mappers_and_one_hot_encoders(tmp_path: Path) -> None:
-    def tensor(*items: Any, dtype: Any = object) -> Any:
-        return numpy_helper.from_array(np.array(items, dtype))
+    def tensor(*elements: Any, dtype: Any = object) -> Any:
+        return numpy_helper.from_array(np.array(elements, dtype))
 
     words, numbers = ["a", "b", "日本語"], [5, -2, 7]
     nodes = [
@@ -78,10 +78,10 @@ def test_label_encoders_of_tensors_mappers_and_one_hot_encoders(tmp_path: Path) 
     artifact_path.write_bytes(proto.SerializeToString())
     given = {"d": np.array([1, 2.5, 2, np.nan, -1, 1]), "s": texts(3, 4)}
     found = nnefc.compile(artifact_path).run(given)
-    places = {word: place for place, word in enumerate(words)}
+    positions = {word: position for position, word in enumerate(words)}
     assert found["e"].tolist() == ["é", "", "?", "?", "?", "é"]
     assert found["n"].tolist() == ["", "", "", "nan", "", ""]
-    mapped = [[numbers[places[word]] if word in places else -9 for word in row] for row in given["s"]]
+    mapped = [[numbers[positions[word]] if word in positions else -9 for word in row] for row in given["s"]]
     np.testing.assert_array_equal(found["c"], mapped)
     np.testing.assert_array_equal(found["i"], np.where(found["c"] == -9, 42, found["c"]))
     np.testing.assert_array_equal(found["w"], np.where(found["c"] == -9, "nothing", given["s"]))
@@ -94,7 +94,7 @@ def test_an_unknown_category_may_fail_the_run(tmp_path: Path) -> None:
     path.write_bytes(model_of(nodes, {"s": (STRING, [2])}, {"o": FLOAT}).SerializeToString())
     with nnefc.compile(path).load(threads=1) as library:
         np.testing.assert_array_equal(library(["b", "a"]), [[0, 1], [1, 0]])
-        with pytest.raises(RunError, match="an item is of no category"):
+        with pytest.raises(RunError, match="an element is of no category"):
             library(["b", "c"])
 
 
@@ -118,7 +118,7 @@ def test_many_strings_are_found_in_a_table(tmp_path: Path) -> None:
     check(model_of(nodes, {"s": (STRING, [500])}, {"y": INT64}), tmp_path, {"s": given})
     keys = np.array(words, object)
     found = Positions(keys).lower(None, given)  # type: ignore[arg-type]
-    assert [int(place) for place in found] == [words.index(word) if word in words else 3000 for word in given]
+    assert [int(position) for position in found] == [words.index(word) if word in words else 3000 for word in given]
 
 
 def test_classifiers_have_labels_that_are_strings(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_sizes_that_a_run_refuses_are_not_computed_with(tmp_path: Path) -> None:
         assert f"the data ask for a size '{name}' that is not" in str(made)
 
 
-def test_nothing_is_taken_of_what_has_no_items(tmp_path: Path) -> None:
+def test_nothing_is_taken_of_what_has_no_elements(tmp_path: Path) -> None:
     """A table of as many rows as the data tell, none in the second run."""
     info, whole = helper.make_tensor_value_info, TensorProto.INT64
     nodes = [

@@ -64,7 +64,7 @@ def test_what_moves_numbers_moves_strings(tmp_path: Path) -> None:
     assert str(artifact.inputs[0]) == "x: string[4, 3]"
 
 
-def test_strings_of_open_sizes(tmp_path: Path) -> None:
+def test_strings_of_dynamic_sizes(tmp_path: Path) -> None:
     proto = model_of(moving()[:12], {"x": (STRING, ["n", 3])}, OUTPUTS, **CONSTANTS)
     check(proto, tmp_path, *({"x": texts(size, 3)} for size in (4, 1, 40, 4)))
 
@@ -72,8 +72,8 @@ def test_strings_of_open_sizes(tmp_path: Path) -> None:
 def test_strings_that_the_data_select(tmp_path: Path) -> None:
     nodes = [
         node("Compress", "x keep", "kept", axis=0),
-        node("Unique", "kept", "items first which often"),
-        node("Equal", "items comma", "equal"),
+        node("Unique", "kept", "elements first which often"),
+        node("Equal", "elements comma", "equal"),
     ]
     kinds = {"kept": STRING, "items": STRING, "first": INT64, "which": INT64, "often": INT64, "equal": BOOL}
     proto = model_of(nodes, {"x": (STRING, ["n"]), "keep": (BOOL, ["n"])}, kinds, comma=np.array("a", object))
@@ -101,8 +101,11 @@ def test_a_failed_run_writes_no_strings_beyond_the_output(tmp_path: Path) -> Non
     assert library.nnefc_create(None, ctypes.byref(session)) == 0
     kept = (String * 64)()
 
-    def run(*items: bytes) -> int:
-        shape, strings = ctypes.c_int64(len(items)), (String * len(items))(*((item, len(item)) for item in items))
+    def run(*elements: bytes) -> int:
+        shape, strings = (
+            ctypes.c_int64(len(elements)),
+            (String * len(elements))(*((element, len(element)) for element in elements)),
+        )
         assert library.nnefc_resize(session, (ctypes.c_void_p * 1)(ctypes.addressof(shape))) == 0
         lists = ((ctypes.c_void_p * 1)(ctypes.addressof(tensor)) for tensor in (strings, kept))
         return int(library.nnefc_run(session, *lists))

@@ -224,7 +224,7 @@ def test_ngrams_of_strings_and_integers(kind: str, more: dict[str, Any], tmp_pat
 
 
 def test_a_pipeline_from_a_sentence_to_counts(tmp_path: Path) -> None:
-    """Lower case, split into words, none of them a stop word, counted: with sizes that only the data tell."""
+    """Lower case, split into words, none of them a stop word, counted: with data-dependent sizes."""
     nodes = [
         node("StringNormalizer", "x", "lower", case_change_action="LOWER"),
         node("StringSplit", "lower", "words number"),

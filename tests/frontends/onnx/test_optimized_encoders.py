@@ -1,4 +1,4 @@
-"""An encoder as onnxruntime's transformer optimizer writes it, of open batch and length, beside onnxruntime."""
+"""An encoder as onnxruntime's transformer optimizer writes it, of dynamic batch and length, beside onnxruntime."""
 
 from __future__ import annotations
 

@@ -39,16 +39,16 @@ def test_dimensions_are_bound_by_name_or_by_inputs(tmp_path: Path, shape: dict[s
 
 
 def test_dimensions_that_nobody_gives_stay_open(tmp_path: Path) -> None:
-    assert open_names(loaded(PRODUCT, tmp_path, shape={"m": 3})) == ["k", "n"]
+    assert dynamic_names(loaded(PRODUCT, tmp_path, shape={"m": 3})) == ["k", "n"]
 
 
-def open_names(network: Network) -> list[str]:
-    return [dimension.name for dimension in network.open_dimensions]
+def dynamic_names(network: Network) -> list[str]:
+    return [dimension.name for dimension in network.dynamic_dimensions]
 
 
-def test_tensors_without_items_have_sizes_that_arrays_have(tmp_path: Path) -> None:
+def test_tensors_without_elements_have_sizes_that_arrays_have(tmp_path: Path) -> None:
     proto = model([node("Identity", ["x"], ["y"])], [info("x", (0, 1 << 62, 1 << 62))], [info("y", None)])
-    assert f"without items has the shape [0, {1 << 62}, {1 << 62}]" in message_of(proto, tmp_path)
+    assert f"without elements has the shape [0, {1 << 62}, {1 << 62}]" in message_of(proto, tmp_path)
 
 
 def test_one_variable_has_one_size(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_one_variable_has_one_size_in_outputs_too(tmp_path: Path) -> None:
 
 def test_unknown_dimensions_are_unrelated(tmp_path: Path) -> None:
     proto = model([node("Neg", ["x"], ["y"])], [info("x", (None, None))], [info("y", (None, None))])
-    assert open_names(loaded(proto, tmp_path)) == ["x_0", "x_1"]
+    assert dynamic_names(loaded(proto, tmp_path)) == ["x_0", "x_1"]
     x = RNG.standard_normal((2, 5)).astype(np.float32)
     np.testing.assert_array_equal(results(loaded(proto, tmp_path, shape={"x": (2, 5)}), x=x)["y"], -x)
 
@@ -181,32 +181,32 @@ def test_shapes_may_come_from_any_operator_on_constants(tmp_path: Path) -> None:
 
 
 def sequence_info(name: str, shape: list[Any] | None) -> onnx.ValueInfoProto:
-    item = helper.make_tensor_type_proto(TensorProto.FLOAT, shape)
-    return helper.make_value_info(name, helper.make_sequence_type_proto(item))
+    element = helper.make_tensor_type_proto(TensorProto.FLOAT, shape)
+    return helper.make_value_info(name, helper.make_sequence_type_proto(element))
 
 
 def test_sequences_become_tensors_of_the_network(tmp_path: Path) -> None:
     proto = model(
         [node("ConcatFromSequence", ["s"], ["y"], axis=0)], [sequence_info("s", [None, 2])], [info("y", None)]
     )
-    assert "the items of the sequence 's'" in message_of(proto, tmp_path)
+    assert "the elements of the sequence 's'" in message_of(proto, tmp_path)
     network = loaded(proto, tmp_path, shape={"s": [(1, 2), (3, 2)]})
     assert network.inputs == ("s.0", "s.1")
     a, b = RNG.standard_normal((1, 2)).astype(np.float32), RNG.standard_normal((3, 2)).astype(np.float32)
     np.testing.assert_array_equal(results(network, **{"s.0": a, "s.1": b})["y"], np.concatenate([a, b]))
-    assert "item 1 of the input 's'" in message_of(proto, tmp_path, shape={"s": [(1, 2), (3, 3)]})
+    assert "element 1 of the input 's'" in message_of(proto, tmp_path, shape={"s": [(1, 2), (3, 3)]})
 
 
 @pytest.mark.parametrize("open_", [-1, "?", None])
-def test_exporters_write_open_sizes_in_their_own_ways(tmp_path: Path, open_: int | str | None) -> None:
+def test_exporters_write_dynamic_sizes_in_their_own_ways(tmp_path: Path, open_: int | str | None) -> None:
     proto = model([node("Neg", ["x"], ["y"])], [info("x", (open_, open_))], [info("y", (open_, open_))])
-    assert open_names(loaded(proto, tmp_path)) == ["x_0", "x_1"]
+    assert dynamic_names(loaded(proto, tmp_path)) == ["x_0", "x_1"]
     x = np.ones((2, 3), np.float32)
     np.testing.assert_array_equal(results(loaded(proto, tmp_path, shape={"x": (2, 3)}), x=x)["y"], -x)
 
 
-def test_items_of_a_sequence_may_differ_in_a_named_size(tmp_path: Path) -> None:
-    """Wherever the items go; elsewhere a name is one size."""
+def test_elements_of_a_sequence_may_differ_in_a_named_size(tmp_path: Path) -> None:
+    """Wherever the elements go; elsewhere a name is one size."""
     nodes = [
         node("SequenceAt", ["s", "zero"], ["a"]),
         node("SequenceAt", ["s", "one"], ["b"]),
@@ -234,8 +234,8 @@ def test_sequences_can_be_outputs(tmp_path: Path) -> None:
 
 
 def test_optional_inputs_of_the_graph_may_be_absent(tmp_path: Path) -> None:
-    item = helper.make_tensor_type_proto(TensorProto.FLOAT, [2])
-    optional = helper.make_value_info("o", helper.make_optional_type_proto(item))
+    element = helper.make_tensor_type_proto(TensorProto.FLOAT, [2])
+    optional = helper.make_value_info("o", helper.make_optional_type_proto(element))
     proto = model([node("OptionalHasElement", ["o"], ["y"])], [optional], [info("y", (), TensorProto.BOOL)])
     assert results(loaded(proto, tmp_path, shape={"o": None}))["y"] == np.False_
     network = loaded(proto, tmp_path, shape={"o": (2,)})

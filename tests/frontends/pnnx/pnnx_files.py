@@ -69,9 +69,9 @@ def run(network: Network, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     return run_in_virtual_machine(legalize(network.module), inputs)
 
 
-def run_operator(folder: Path, type: str, inputs: Sequence[np.ndarray], parameters: str = "", **rest: Any) -> Any:
+def run_operator(folder: Path, type: str, inputs: Sequence[np.ndarray], parameters: str = "", **tail: Any) -> Any:
     """The result of one operator, or the list of its results."""
-    results = run(load(operator_network(folder, type, inputs, parameters, **rest)), inputs)
+    results = run(load(operator_network(folder, type, inputs, parameters, **tail)), inputs)
     return results[0] if len(results) == 1 else results
 
 

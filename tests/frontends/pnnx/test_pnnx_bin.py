@@ -81,13 +81,13 @@ def test_members_do_not_have_two_sizes(tmp_path: Path) -> None:
     path = network(tmp_path)
     binary = tmp_path / "model.pnnx.bin"
     data = bytearray(binary.read_bytes())
-    place = data.index(b"PK\1\2") + 20  # the compressed size in the directory
-    data[place : place + 4] = (1 << 31).to_bytes(4, "little")
+    location = data.index(b"PK\1\2") + 20  # the compressed size in the directory
+    data[location : location + 4] = (1 << 31).to_bytes(4, "little")
     binary.write_bytes(data)
     assert "is damaged: it has two sizes" in refused(path)
 
 
-def test_missing_files_and_tensors_are_told_apart(tmp_path: Path) -> None:
+def test_missing_files_and_tensors_are_reported_apart(tmp_path: Path) -> None:
     path = network(tmp_path)
     write_bin(tmp_path / "model.pnnx.bin", {"v.data": VALUE})
     assert "has no tensor 'w.data'" in refused(path)
@@ -126,7 +126,7 @@ def test_the_other_sizes_of_an_empty_tensor_are_bounded(tmp_path: Path) -> None:
     assert "'data' of 'w' is too large" in refused(network(tmp_path, type="(0,1099511627776,1099511627776)f32"))
 
 
-def test_truth_values_are_zero_or_one(tmp_path: Path) -> None:
+def test_booleans_are_zero_or_one(tmp_path: Path) -> None:
     assert "0 or 1" in refused(network(tmp_path, np.array([0, 1, 2, 1], np.uint8), "(4)bool"))
 
 

@@ -61,7 +61,7 @@ def test_a_network_takes_any_batch_and_image(tmp_path: Path) -> None:
 
 
 def test_the_size_of_a_tensor_follows_the_input(tmp_path: Path) -> None:
-    """`size` of an open dimension, and what an expression computes of it, make the shape of a view."""
+    """`size` of a dynamic dimension, and what an expression computes of it, make the shape of a view."""
     lines = [
         "pnnx.Input in0 0 1 0 #0=(?,12)f32",
         "Tensor.size rows 1 1 0 1 dim=0 $input=0",
@@ -85,7 +85,7 @@ def test_the_size_of_a_tensor_follows_the_input(tmp_path: Path) -> None:
         ("torch.eye op 1 1 1 2 $n=1", "float32"),
     ],
 )
-def test_what_is_made_of_open_sizes_has_the_type_of_pytorch(operator: str, dtype: str, tmp_path: Path) -> None:
+def test_what_is_made_of_dynamic_sizes_has_the_type_of_pytorch(operator: str, dtype: str, tmp_path: Path) -> None:
     lines = [
         "pnnx.Input in0 0 1 0 #0=(1,?,4)f32",
         "pnnx.Expression size 1 1 0 1 expr=size(@0,1)",
@@ -96,8 +96,10 @@ def test_what_is_made_of_open_sizes_has_the_type_of_pytorch(operator: str, dtype
 
 
 @pytest.mark.parametrize(("parameters", "correction"), [("unbiased=True", 1), ("correction=0", 0), ("correction=3", 3)])
-def test_variances_are_divided_by_an_open_number_of_items(parameters: str, correction: int, tmp_path: Path) -> None:
-    """With too few items by zero, as in PyTorch."""
+def test_variances_are_divided_by_an_dynamic_number_of_elements(
+    parameters: str, correction: int, tmp_path: Path
+) -> None:
+    """With too few elements by zero, as in PyTorch."""
     lines = [
         "pnnx.Input in0 0 1 0 #0=(2,?,?,5)f32",
         f"torch.var var 1 1 0 1 $input=0 dim=(1,2) {parameters} keepdim=False",
@@ -121,7 +123,7 @@ def test_variances_are_divided_by_an_open_number_of_items(parameters: str, corre
 def test_ranges_are_given_with_the_shape_of_an_input(tmp_path: Path) -> None:
     lines = ["pnnx.Input in0 0 1 0 #0=(?,4)f32", "nn.ReLU act 1 1 0 1", "pnnx.Output out 1 0 1"]
     path = write_network(tmp_path, lines)
-    assert [(d.least, d.most) for d in nnefc.compile(path).description.dimensions] == [(0, LARGEST)]
+    assert [(d.minimum, d.maximum) for d in nnefc.compile(path).description.dimensions] == [(0, LARGEST)]
     with nnefc.compile(path, shape={"in0": ("2..8:2", 4)}).load(threads=1) as library:
         assert library(np.ones((6, 4), np.float32)).shape == (6, 4)
         with pytest.raises(RunError, match="2 to 8"):
@@ -129,7 +131,7 @@ def test_ranges_are_given_with_the_shape_of_an_input(tmp_path: Path) -> None:
     assert nnefc.compile(path, shape={"in0": (3, 4)}).inputs[0].shape == (3, 4)
 
 
-def test_what_must_be_known_is_told_with_the_place_and_the_option(tmp_path: Path) -> None:
+def test_what_must_be_known_is_reported_with_the_place_and_the_option(tmp_path: Path) -> None:
     lines = [
         "pnnx.Input in0 0 1 0 #0=(?,?)f32",
         "Tensor.view view 1 1 0 1 shape=(2,3) $input=0",

@@ -22,7 +22,7 @@ def rpn(text: str) -> str:
     return " ".join(map(str, to_rpn(parse(text))))
 
 
-def test_tokens_have_kinds_and_places() -> None:
+def test_tokens_have_kinds_and_positions() -> None:
     tokens = tokenize("add(@0, mul(@1,-2.5e-1))")
     assert [token.text for token in tokens] == ["add", "(", "@0", ",", "mul", "(", "@1", ",", "-2.5e-1", ")", ")", ""]
     assert [(token.start, token.end) for token in tokens[:5]] == [(0, 3), (3, 4), (4, 6), (6, 7), (8, 11)]
@@ -321,8 +321,8 @@ def test_thousands_of_nested_functions_become_one_kernel(kind: str, tmp_path: Pa
                 expected = expected * expected
     model = compiled.load(threads=1)
     result = model(a) if kind == "squares" else model(a, b)
-    least = np.finfo(np.float32).smallest_normal  # smaller results are zero
-    np.testing.assert_allclose(np.asarray(result).reshape(expected.shape), expected, rtol=1e-4, atol=least)
+    minimum = np.finfo(np.float32).smallest_normal  # smaller results are zero
+    np.testing.assert_allclose(np.asarray(result).reshape(expected.shape), expected, rtol=1e-4, atol=minimum)
 
 
 def test_a_wide_balanced_tree_becomes_one_kernel(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_the_least_divisor_of_a_root_mean_square_is_of_the_type(tmp_path: Path) 
     np.testing.assert_allclose(made, expected, rtol=1e-12)
 
 
-def test_places_to_split_at_count_from_the_end(tmp_path: Path) -> None:
+def test_positions_to_split_at_count_from_the_end(tmp_path: Path) -> None:
     x = np.arange(7, dtype=np.float32)
     made = run_operator(tmp_path, "torch.tensor_split", [x], "dim=0 indices=(2,-1) $input=0", outputs=3)
     assert [part.tolist() for part in made] == [[0, 1], [2, 3, 4, 5], [6]]

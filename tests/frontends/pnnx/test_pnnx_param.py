@@ -129,7 +129,7 @@ def test_a_tensor_is_no_number(tmp_path: Path) -> None:
 
 def test_unknown_sizes_stay_open_unless_they_are_given(tmp_path: Path) -> None:
     lines = ("pnnx.Input in 0 1 0 #0=(1,?,4)f32", "nn.ReLU r 1 1 0 1", OUTPUT)
-    assert [dimension.name for dimension in load(write_network(tmp_path, lines)).open_dimensions] == ["in_1"]
+    assert [dimension.name for dimension in load(write_network(tmp_path, lines)).dynamic_dimensions] == ["in_1"]
     for name in ("in", "0"):
         network = load(write_network(tmp_path, lines), shape={name: (1, 5, 4)})
         assert [int(e) for e in network.module["main"].params[0].ty.shape] == [1, 5, 4]
@@ -154,7 +154,7 @@ def test_unknown_sizes_stay_open_unless_they_are_given(tmp_path: Path) -> None:
         ("Tensor.reshape r 1 1 0 1 shape=(-1,-1)", "cannot take the shape", ""),
         ("Tensor.repeat r 1 1 0 1 repeats=(2147483647,2147483647)", "a tensor may have 2,147,483,647", ""),
         ("pnnx.Expression r 1 1 0 1", "needs the parameter 'expr'", ""),
-        ("torch.argmax r 1 1 b 1 dim=None keepdim=False", "the largest of truth values", ""),
+        ("torch.argmax r 1 1 b 1 dim=None keepdim=False", "the largest of booleans", ""),
         ("pnnx.Expression r 1 1 0 1 expr=99999999999999999999", "64 bits", ""),
         ("F.normalize r 1 1 n 1 dim=-1 p=1.0", "single number", ""),
         ("nn.ConstantPad1d r 1 1 b 1 padding=(1,1) value=inf", "none of bool", ""),
@@ -173,7 +173,7 @@ def test_operators_that_do_not_fit_are_refused_with_their_line(
     assert error.location is not None and error.location.line == 7
 
 
-def test_activations_can_be_returned_in_place_of_the_outputs(tmp_path: Path) -> None:
+def test_activations_can_be_returned_instead_of_the_outputs(tmp_path: Path) -> None:
     lines = (INPUT, "nn.ReLU a 1 1 0 x", "nn.Tanh b 1 1 x 1", OUTPUT)
     path = write_network(tmp_path, lines)
     assert load(path, output_tensors=("x",)).outputs == ("x",)
@@ -181,7 +181,7 @@ def test_activations_can_be_returned_in_place_of_the_outputs(tmp_path: Path) -> 
     assert "no operand 'z'" in refused(tmp_path, *lines, output_tensors=("z",)).message
 
 
-def test_padding_of_truth_values_takes_a_truth_value(tmp_path: Path) -> None:
+def test_padding_of_booleans_takes_a_boolean(tmp_path: Path) -> None:
     lines = ("pnnx.Input b 0 1 b #b=(2,3)bool", "nn.ConstantPad1d p 1 1 b 1 padding=(1,0) value=2.0", OUTPUT)
     result = run(load(write_network(tmp_path, lines)), [np.zeros((2, 3), bool)])[0]
     np.testing.assert_array_equal(result, [[True, False, False, False]] * 2)

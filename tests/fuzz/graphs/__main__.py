@@ -34,7 +34,7 @@ TESTS = Path(__file__).resolve().parents[2]
 sys.path += [str(TESTS / part) for part in ("helpers", "targets", "fuzz", "cuda/emulator", "cuda/driver")]
 
 from comparison import Finding, compare  # noqa: E402
-from dynamic_dims import may_be_open  # noqa: E402
+from dynamic_dims import may_be_dynamic  # noqa: E402
 from record import Record  # noqa: E402
 from seeds import graph_of, libraries  # noqa: E402
 from shrinking import shrunk  # noqa: E402
@@ -96,8 +96,8 @@ def write(finding: Finding, folder: Path, until: float) -> bool:
         *(f"small: {f.what}; peer: {f.peer or 'not asked'}" for f in again.findings),
     ]
     lines += [f"states: {' '.join(f'{x}={y}' for x, y in kept_of(small).items())}"] if way.states else []
-    opened = may_be_open(small) if small.opened is None else small.opened
-    model = small.model(opened if way.open_sizes else ())
+    opened = may_be_dynamic(small) if small.opened is None else small.opened
+    model = small.model(opened if way.dynamic_sizes else ())
     name.with_suffix(".txt").write_text("\n".join([*lines, "", onnx.printer.to_text(model), ""]))
     onnx.save(model, name.with_suffix(".onnx"))
     np.savez(name.with_suffix(".npz"), **small.feeds())

@@ -51,7 +51,7 @@ def _capped(given: Attributes, scores: Array) -> Array:
 
 
 def _with_mask(_given: Attributes, scores: Array, mask: Array) -> Array:
-    """The scores with a mask of numbers, which are added to them; one of truth values adds nothing."""
+    """The scores with a mask of numbers, which are added to them; one of booleans adds nothing."""
     if mask.dtype == bool:
         return scores
     found = scores.copy()
@@ -62,7 +62,7 @@ def _with_mask(_given: Attributes, scores: Array, mask: Array) -> Array:
 def _seen(
     given: Attributes, scores: Array, mask: Array | None = None, past: Array | None = None, filled: Array | None = None
 ) -> Array:
-    """The scores, of what is seen; a mask says it by truth values, or by its length alone."""
+    """The scores, of what is seen; a mask says it by booleans, or by its length alone."""
     batch, _, queries, keys = scores.shape
     seen = np.ones(scores.shape, bool)
     if mask is not None:
@@ -114,27 +114,27 @@ def _written(given: Attributes, cache: Array, update: Array, starts: Array | Non
     axis = given.get("axis", -2) % cache.ndim
     found = np.moveaxis(cache.copy(), axis, 1)
     size, new = found.shape[1], np.moveaxis(update, axis, 1)
-    for item, start in enumerate(np.zeros(len(cache), int) if starts is None else starts):
+    for element, start in enumerate(np.zeros(len(cache), int) if starts is None else starts):
         places = start + np.arange(new.shape[1])
-        found[item, places % size if given.get("mode") == "circular" else places] = new[item]
+        found[element, places % size if given.get("mode") == "circular" else places] = new[element]
     return np.moveaxis(found, 1, axis)
 
 
-def _causal_items(_given: Attributes, x: Array, weight: Array, past: Array | None = None) -> Array:
-    """What came before the first item, and the items."""
+def _causal_elements(_given: Attributes, x: Array, weight: Array, past: Array | None = None) -> Array:
+    """What came before the first element, and the elements."""
     before = np.zeros((*x.shape[:2], weight.shape[-1] - 1)) if past is None else past
     return np.concatenate([before, x], -1)
 
 
-def _causal_sums(_given: Attributes, items: Array, weight: Array, bias: Array | None = None) -> Array:
+def _causal_sums(_given: Attributes, elements: Array, weight: Array, bias: Array | None = None) -> Array:
     size = weight.shape[-1]
-    windows = np.lib.stride_tricks.sliding_window_view(items, size, -1)
+    windows = np.lib.stride_tricks.sliding_window_view(elements, size, -1)
     found = (windows * weight[:, 0][:, None, :]).sum(-1)
     return np.asarray(found if bias is None else found + bias[:, None])
 
 
-def _causal_state(_given: Attributes, items: Array, weight: Array) -> Array:
-    return np.asarray(items[..., items.shape[-1] - weight.shape[-1] + 1 :])
+def _causal_state(_given: Attributes, elements: Array, weight: Array) -> Array:
+    return np.asarray(elements[..., elements.shape[-1] - weight.shape[-1] + 1 :])
 
 
 def _linear_attention(
@@ -173,7 +173,7 @@ OF_ATTENTION: Mapping[str, Callable[..., Any]] = {
     "AttentionSeen": _seen,
     "AttentionValues": _values,
     "AttentionWeights": _weights,
-    "CausalItems": _causal_items,
+    "CausalItems": _causal_elements,
     "CausalState": _causal_state,
     "CausalSums": _causal_sums,
     "LinearAttention": _linear_attention,

@@ -39,12 +39,12 @@ _HALF, _BRAIN = 2.0**-11, 2.0**-8
 _PRECISIONS = {"": 0.0, "bf16": _BRAIN, "fp16": _HALF, "tf32": _HALF}
 """The unit of what products of a precision multiply, by its name; 0 for numbers as they are."""
 _KEPT = {np.dtype(np.float16): _HALF, np.dtype(ml_dtypes.bfloat16): _BRAIN}
-"""Of what is kept in a half float."""
-_LEAST_HALF = 2.0**-24
+"""Of what is kept in a 16-bit float."""
+_SMALLEST_HALF = 2.0**-24
 """The least number of float16."""
 _SAMPLES = (*(16 * (None,)), 1 / 8, -1 / 8)
-"""The errors of each evaluation, in those of one step; None for random ones, of which a choice between two items that
-errors alone make may look the same some times.
+"""The errors of each evaluation, in those of one step; None for random ones, of which a choice between two elements
+that errors alone make may look the same some times.
 
 Those of one sign find every jump right beside an exact value, as that of a rounding: random ones may all miss it.
 """
@@ -114,7 +114,7 @@ _DEQUANTIZED = frozenset(("RealQGemm",))
 """Products of what integers stand for, which are rounded as other factors are where nothing computes in integers."""
 _FEW_DIGITS = {"RealQLinearSigmoid": 64.0}
 """How much less exact is what is rounded to a byte at once."""
-_MOST_LANES = 16
+_MAX_LANES = 16
 """Parts of a sum at most whose terms are each added one after the other."""
 _INNER = {"LSTM": 8.0, "GRU": 8.0, "RNN": 8.0, "LinearAttention": 4.0}
 """How large the sums inside are, where results are bounded by activations, or states are carried on."""
@@ -133,8 +133,8 @@ class Bounds:
     Attributes:
         name: the output's.
         exact: the result in float64, or the integers.
-        own: how far each item may be from it for the errors of the last step alone.
-        moved: gives how far each item of each output was seen to move by the errors of all steps; infinite where it
+        own: how far each element may be from it for the errors of the last step alone.
+        moved: gives how far each element of each output was seen to move by the errors of all steps; infinite where it
             jumped. None: no step is before the last.
     """
 
@@ -145,7 +145,7 @@ class Bounds:
 
     @cached_property
     def allowed(self) -> Array:
-        """How far each item may be from the exact one; infinite where nothing is asked."""
+        """How far each element may be from the exact one; infinite where nothing is asked."""
         return self.own if self.moved is None else _SPREAD * self.moved()[self.name] + self.own
 
 
@@ -155,7 +155,7 @@ class _Rounding:
 
     Attributes:
         unit: the largest error of a number that is computed with, over it.
-        kept: the largest error of one that is kept in a half float, over it; 0 if none is.
+        kept: the largest error of one that is kept in a 16-bit float, over it; 0 if none is.
         multiplied: the largest error of one that products multiply, over it; 0 if they multiply them as they are.
     """
 
@@ -179,13 +179,13 @@ class _Rounding:
         """
         found = np.zeros(value.shape) if scale is None else _STEP_UNITS * self.unit * scale
         if self.kept:
-            found = found + self.kept * np.abs(value) + _LEAST_HALF
+            found = found + self.kept * np.abs(value) + _SMALLEST_HALF
         if self.multiplied and of_sums and scale is not None:
             found = found + 2 * self.multiplied * scale
         return found
 
     @property
-    def least_apart(self) -> float:
+    def min_distance(self) -> float:
         """How far numbers are apart that no errors make equal, over them."""
         return max(_STEP_UNITS * self.unit, 2 * self.kept)
 
@@ -199,7 +199,7 @@ def bounds_of(graph: Graph, precision: str = "") -> dict[str, Bounds]:
     """The bounds of each output, by its name.
 
     Args:
-        precision: the half float that products multiply; "" if they multiply the graph's own numbers.
+        precision: the 16-bit float that products multiply; "" if they multiply the graph's own numbers.
     """
     rounding = _Rounding.of(graph.floats, precision)
     exact: dict[str, Anything] = {name: tensor.exact for name, tensor in graph.tensors.items()}
@@ -222,7 +222,7 @@ def _own(exact: Anything, errors: Array | None, rounding: _Rounding) -> Array:
 
 
 def _moved(graph: Graph, steps: Sequence[Step], exact: Mapping[str, Anything], rounding: _Rounding) -> dict[str, Array]:
-    """How far the items of each output move, by its name."""
+    """How far the elements of each output move, by its name."""
     rng = np.random.default_rng(graph.seed)
     errors: dict[str, Array] = {}
     if rounding.multiplied:  # inputs are kept as products take them
@@ -232,7 +232,7 @@ def _moved(graph: Graph, steps: Sequence[Step], exact: Mapping[str, Anything], r
     moved: dict[str, Array] = {t.name: np.zeros(t.shape) for t in graph.outputs}
     for share in _SAMPLES:
         sample = _sample(
-            graph, steps, errors, rounding.least_apart, lambda shape, share=share: _shares(shape, share, rng)
+            graph, steps, errors, rounding.min_distance, lambda shape, share=share: _shares(shape, share, rng)
         )
         for name in moved:
             value = sample.get(name)
@@ -244,11 +244,11 @@ def _moved(graph: Graph, steps: Sequence[Step], exact: Mapping[str, Anything], r
     return {name: np.where(_jumped(exact[name], apart, rounding.jump), np.inf, apart) for name, apart in moved.items()}
 
 
-def _jumped(exact: Anything, moved: Array, most: float) -> npt.NDArray[np.bool_]:
+def _jumped(exact: Anything, moved: Array, maximum: float) -> npt.NDArray[np.bool_]:
     if exact.dtype.kind != "f":
         return moved > 0
     sizes = np.abs(exact.astype(np.float64))
-    return moved > most * np.maximum(sizes, sizes.max(initial=0) * 0.05)
+    return moved > maximum * np.maximum(sizes, sizes.max(initial=0) * 0.05)
 
 
 def _step_errors(step: Step, exact: Mapping[str, Anything], rounding: _Rounding) -> dict[str, Array]:
@@ -282,7 +282,7 @@ def _scales(step: Step, exact: Mapping[str, Anything]) -> dict[str, Array]:
             continue
         size = np.abs(value.astype(np.float64))
         if magnitudes is not None and magnitudes[k].shape == value.shape:
-            # Transforms of a whole tile share its largest terms.
+            # Transforms of a full tile share its largest terms.
             size = np.maximum(np.abs(magnitudes[k]), 0.2 * np.abs(magnitudes[k]).max(initial=0))
         else:
             size = np.maximum(size, 0.05 * size.max(initial=0)) + _INNER.get(kind, 0.0)
@@ -309,19 +309,20 @@ def _carried_on(step: Step, values: Sequence[Any], result: int) -> Array:
     """
     rng = np.random.default_rng(values[0].size)
     exact = evaluate(step, values)[result]
-    most = np.zeros(exact.shape)
+    maximum = np.zeros(exact.shape)
     for _ in range(2):
         moved = [
             x if x is None else x + _STEP_UNITS * UNIT * (1 + np.abs(x)) * rng.uniform(-1, 1, x.shape)
             for x in values[: _MOVED.get(step.node.op_type, 1)]
         ]
         apart = np.abs(evaluate(step, [*moved, *values[len(moved) :]])[result] - exact) / (_STEP_UNITS * UNIT)
-        most = np.maximum(most, apart)
-    return np.maximum(2 * most, 0.1 * most.max(initial=0))
+        maximum = np.maximum(maximum, apart)
+    return np.maximum(2 * maximum, 0.1 * maximum.max(initial=0))
 
 
 def _lost_to_means(step: Step, values: Sequence[Any]) -> Array:
-    """How large the mean that is subtracted from each item is, over the deviation that the difference is divided by."""
+    """How large the mean that is subtracted from each element is, over the deviation that the difference is divided
+    by."""
     x, *others = values
     terms = _terms(step, values)
     places = _terms(step, [np.arange(x.size, dtype=np.float64).reshape(x.shape), *others])
@@ -339,7 +340,8 @@ def _lost_to_means(step: Step, values: Sequence[Any]) -> Array:
 
 
 def _lost_to_digits(step: Step, values: Sequence[Any]) -> Array:
-    """The errors of products with blocks, in units: the largest item of each block of a row says how it is rounded."""
+    """The errors of products with blocks, in units: the largest element of each block of a row says how it is
+    rounded."""
     x, weights = np.abs(values[0]), np.abs(values[1])
     (size,) = (helper.get_attribute_value(a) for a in step.node.attribute)
     largest = np.empty_like(x)
@@ -363,14 +365,14 @@ def _serial_units(terms: Array | None) -> float:
         return 0.0
     count = terms.shape[1]
     lengths = np.arange(1, count + 1)
-    most = 0.0
-    for items in (terms, np.abs(terms), terms * terms):  # of sums, of magnitudes, of squares
-        rounded = items.astype(np.float32)
+    maximum = 0.0
+    for elements in (terms, np.abs(terms), terms * terms):  # of sums, of magnitudes, of squares
+        rounded = elements.astype(np.float32)
         apart = np.abs(np.cumsum(rounded, 1, dtype=np.float32) - np.cumsum(rounded, 1, dtype=np.float64))
         # A lane has made the errors of its terms when it ends, and there are as many lanes as it is shorter.
-        errors = (apart * (count / lengths))[:, count // _MOST_LANES :].max(1)
-        most = max(most, float((errors / np.maximum(np.abs(items).sum(1), 1e-30)).max()))
-    return most / UNIT
+        errors = (apart * (count / lengths))[:, count // _MAX_LANES :].max(1)
+        maximum = max(maximum, float((errors / np.maximum(np.abs(elements).sum(1), 1e-30)).max()))
+    return maximum / UNIT
 
 
 def _terms(step: Step, values: Sequence[Any | None]) -> Array | None:
@@ -409,7 +411,7 @@ def _sample(
     graph: Graph,
     steps: Sequence[Step],
     errors: Mapping[str, Array],
-    least_apart: float,
+    min_distance: float,
     shares: Callable[[Sequence[int]], Array],
 ) -> dict[str, Anything]:
     """One evaluation with shares of the errors of each step; results that follow from a refused step are missing."""
@@ -431,7 +433,7 @@ def _sample(
         except Rejected:
             continue
         if step.node.op_type == "Equal":  # which no error makes equal by chance
-            apart = {"rtol": least_apart, "atol": least_apart / _STEP_UNITS}
+            apart = {"rtol": min_distance, "atol": min_distance / _STEP_UNITS}
             found = [np.isclose(*(values[name] for name in step.inputs), **apart)]
         for name, value in zip(step.node.output, found, strict=True):
             keep(name, value)

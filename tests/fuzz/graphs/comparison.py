@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnx
 import pytest
 from bounds import Bounds, bounds_of
-from dynamic_dims import drawn_sizes, may_be_open
+from dynamic_dims import drawn_sizes, may_be_dynamic
 from emulated_networks import on_cuda
 from emulation import run_on
 from graph import Graph, joined
@@ -30,7 +30,7 @@ from ways import RUNS_OF_STATES, Way
 
 import nnefc
 from nnefc.backends import backend_of
-from nnefc.comparison.kernel_stages import kernel_steps
+from nnefc.comparison.kernel_stages import kernel_stages
 from nnefc.comparison.passes import check_plain, outputs_after_each
 from nnefc.driver.formats import load_network
 from nnefc.loader.session import Session
@@ -42,13 +42,13 @@ _KERNEL_BOUND = 1e-4
 _NOT_EQUAL = re.compile(r" is (\d+), but .* is (\d+)(?:: both are the same| by the other sizes)")
 """What libraries say of sizes that they were compiled to take for equal; not that one is 1."""
 _COUNTED = re.compile(r"the data ask for a size '[^']+' that is not \d+, but")
-"""What libraries say of sizes that the data tell, which were taken for equal to others, and are 1 and are repeated."""
+"""What libraries say of data-dependent sizes, which were taken for equal to others, and are 1 and are repeated."""
 _UNKNOWN = re.compile("sizes cannot stay open: |internal error in nnefc")
-"""How the compiler refuses open sizes for an error that is none of its own, which tells users nothing."""
+"""How the compiler refuses dynamic sizes for an error that is none of its own, which tells users nothing."""
 _NOT_APART = "passes cannot be told apart"
-"""What is said of graphs that become loops or choices, or whose sizes only the data tell."""
+"""What is said of graphs that become loops or choices, or with data-dependent sizes."""
 _SQUEEZED = "has no axes, so it leaves out dimensions of 1"
-"""What is said of a `Squeeze` without axes of what has a size that only the data tell."""
+"""What is said of a `Squeeze` without axes of what has a data-dependent size."""
 _HARMLESS = ".*( must be .* operators|integers of NNEF have no width)"
 """Warnings: of sizes, which graphs have; of 32 bits, which are enough where there is no arithmetic of integers."""
 _OF_EMULATOR = re.compile(r"qemu-\S+: .*: Assertion `")
@@ -88,7 +88,7 @@ class Outcome:
         counts: what else is counted, by what it is: graphs "not run", for an error of the emulator's own, or "not
             judged", as nothing is asked of any of their results, or that "ended the peer" when it was asked; "items"
             of the results of graphs that agree, and those "not asked"; "sizes" that were drawn to be left open, those
-            "closed" again, and graphs "without open sizes"; "states" of graphs.
+            "closed" again, and graphs "without dynamic sizes"; "states" of graphs.
     """
 
     agreed: int = 0
@@ -108,7 +108,7 @@ def compare(graphs: Sequence[Graph], way: Way) -> Outcome:
     If something is wrong with the library, its halves are tried by themselves, down to single graphs.
     """
     outcome = Outcome()
-    if way.open_sizes:
+    if way.dynamic_sizes:
         graphs, counts = _opened(graphs)
         outcome += Outcome(counts=counts)
     if way.states:
@@ -131,11 +131,11 @@ def _with_special(graphs: Sequence[Graph]) -> tuple[list[Graph], Counter[str]]:
 
 def _opened(graphs: Sequence[Graph]) -> tuple[list[Graph], Counter[str]]:
     """The graphs with what is left open in them, and how much that is of what was drawn."""
-    opened = [replace(g, opened=may_be_open(g)) if g.opened is None else g for g in graphs]
+    opened = [replace(g, opened=may_be_dynamic(g)) if g.opened is None else g for g in graphs]
     counts: Counter[str] = Counter()
     for drawn, graph in ((len(drawn_sizes(g)), g) for g in opened):
         left = len(graph.opened or ())
-        counts += Counter({"sizes": drawn, "closed": max(0, drawn - left), "without open sizes": int(left == 0)})
+        counts += Counter({"sizes": drawn, "closed": max(0, drawn - left), "without dynamic sizes": int(left == 0)})
     return opened, counts
 
 
@@ -187,7 +187,7 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
         else:  # the graph is valid, and so is each of its operators
             wrong = f"refused: {error}"
     except nnefc.RunError as error:
-        if _COUNTED.search(str(error)) or (way.open_sizes and _meets_one(str(error))):
+        if _COUNTED.search(str(error)) or (way.dynamic_sizes and _meets_one(str(error))):
             refused = str(error).partition("network.so: ")[2]
         else:
             wrong = f"RunError: {error}"
@@ -214,7 +214,7 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
 
 def _may_be_refused(message: str, way: Way) -> bool:
     """Whether an error in this way, or a warning, says of a valid graph what users are told of such graphs."""
-    if way.open_sizes:
+    if way.dynamic_sizes:
         return not _UNKNOWN.search(message)
     return _SQUEEZED in message or (way.validates and _NOT_APART in message)
 
@@ -257,11 +257,11 @@ def _judged(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
         is_doubtful = True
     if is_doubtful:
         return Outcome(doubtful=(graph,))
-    items = sum(value.size for value in first.values())
+    elements = sum(value.size for value in first.values())
     spared = sum(_not_asked(first[name], bound) for name, bound in bounds.items())
-    if 0 < spared == items:
+    if 0 < spared == elements:
         return Outcome(counts=Counter({"not judged": 1}))
-    return Outcome(agreed=1, counts=+Counter({"items": items, "not asked": spared}))
+    return Outcome(agreed=1, counts=+Counter({"items": elements, "not asked": spared}))
 
 
 def _judged_special(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
@@ -284,7 +284,7 @@ def _judged_special(graph: Graph, runs: Sequence[Arrays], way: Way) -> Outcome:
 
 
 def _not_asked(value: npt.NDArray[np.generic], bound: Bounds) -> int:
-    """Of how many items that are not the exact ones, but for the errors of the last step, nothing is asked."""
+    """Of how many elements that are not the exact ones, but for the errors of the last step, nothing is asked."""
     if value.shape != bound.exact.shape:
         return value.size
     apart = np.abs(value.astype(np.float64) - bound.exact.astype(np.float64))
@@ -314,7 +314,7 @@ def _source(graph: Graph, way: Way, folder: Path) -> Path:
         NotWritten: it cannot be written as NNEF.
     """
     source = folder / "graph.onnx"
-    onnx.save(graph.model(graph.opened or () if way.open_sizes else ()), source)
+    onnx.save(graph.model(graph.opened or () if way.dynamic_sizes else ()), source)
     if not way.nnef:
         return source
     written = folder / "graph.nnef"
@@ -396,7 +396,7 @@ class Wrong(Exception):
 
 
 def _check_bits(results: Arrays, others: Arrays, machine: str) -> None:
-    """Raise `Wrong` where results differ in a bit; what is no number has no bits that count."""
+    """Raise `Wrong` where results differ in a bit; NaN has no bits that count."""
     for name, own in results.items():
         floats = is_float(own.dtype)
         if not np.array_equal(own, others[name], equal_nan=floats) or (
@@ -430,7 +430,7 @@ def _validate(graph: Graph, way: Way, validated: list[str]) -> Arrays:
             raise Wrong(f"after the pass {step}: {wrong}")
         wrong_before, results = wrong, found
         validated.append(step)
-    for kernel in kernel_steps(network, backend, graph.feeds(), strict, MEMORY_BUDGET):
+    for kernel in kernel_stages(network, backend, graph.feeds(), strict, MEMORY_BUDGET):
         apart = kernel.difference
         if not (apart.relative <= _KERNEL_BOUND or (kernel.is_integer and apart.largest <= 1)):
             raise Wrong(f"after the step {kernel.step} the kernel {kernel.kernel} gives others: {apart}")
@@ -461,6 +461,6 @@ def difference(results: Arrays, bounds: Mapping[str, Bounds]) -> str:
             where = tuple(int(k) for k in np.argwhere(wrong)[0])
             return (
                 f"{name}{list(where)} is {value[where]!r}, not {bound.exact[where]!r} ± {bound.allowed[where]:.2g}; "
-                f"{int(wrong.sum())} of {wrong.size} items"
+                f"{int(wrong.sum())} of {wrong.size} elements"
             )
     return ""

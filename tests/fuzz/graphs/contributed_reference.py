@@ -51,13 +51,13 @@ def _scaled(given: Attributes, x: Array, scale: Array) -> Array:
     return np.asarray(x / _repeated(given, x, scale))
 
 
-def _sum(_given: Attributes, a: Array, a_scale: Array, a_zero: Array, *rest: Array) -> Array:
-    b, b_scale, b_zero, scale = rest
+def _sum(_given: Attributes, a: Array, a_scale: Array, a_zero: Array, *tail: Array) -> Array:
+    b, b_scale, b_zero, scale = tail
     return np.asarray((_real(a, a_scale, a_zero) + _real(b, b_scale, b_zero)) / scale)
 
 
-def _product(_given: Attributes, a: Array, a_scale: Array, a_zero: Array, *rest: Array) -> Array:
-    b, b_scale, b_zero, scale = rest
+def _product(_given: Attributes, a: Array, a_scale: Array, a_zero: Array, *tail: Array) -> Array:
+    b, b_scale, b_zero, scale = tail
     return np.asarray(_real(a, a_scale, a_zero) * _real(b, b_scale, b_zero) / scale)
 
 
@@ -80,8 +80,8 @@ def _softmax(given: Attributes, x: Array, x_scale: Array, x_zero: Array, scale: 
     return np.asarray(powers / powers.sum(given["axis"], keepdims=True) / scale)
 
 
-def _choice(_given: Attributes, condition: Array, *rest: Array) -> Array:
-    *parts, scale = rest
+def _choice(_given: Attributes, condition: Array, *tail: Array) -> Array:
+    *parts, scale = tail
     return np.asarray(np.where(condition, _real(*parts[:3]), _real(*parts[3:])) / scale)
 
 
@@ -191,19 +191,19 @@ def _counted_ones(_given: Attributes, words: Array, mask: Array | None) -> Array
 
 
 def _padding_mask(_given: Attributes, mask: Array, x: Array) -> Array:
-    """Which keys are there, by a number for each; or how many there are at the front of each item of a batch."""
+    """Which keys are there, by a number for each; or how many there are at the front of each element of a batch."""
     return (mask != 0 if mask.ndim == 2 else np.arange(x.shape[1]) < mask[:, None])[:, None, None]
 
 
 def _padded(_given: Attributes, x: Array, offsets: Array) -> Array:
-    """Items of sequences that lie one after the other, each at its place in a batch; zeros elsewhere."""
+    """Elements of sequences that lie one after the other, each at its place in a batch; zeros elsewhere."""
     found = np.zeros((offsets.size, x.shape[1]))
     found[offsets.reshape(-1)[: len(x)]] = x
     return found.reshape(*offsets.shape, -1)
 
 
-def _unpadded(_given: Attributes, x: Array, offsets: Array, items: Array) -> Array:
-    return np.asarray(x.reshape(offsets.size, -1)[offsets.reshape(-1)[: len(items)]])
+def _unpadded(_given: Attributes, x: Array, offsets: Array, elements: Array) -> Array:
+    return np.asarray(x.reshape(offsets.size, -1)[offsets.reshape(-1)[: len(elements)]])
 
 
 def _known_keys(_given: Attributes, offsets: Array, starts: Array) -> Array:
@@ -211,7 +211,7 @@ def _known_keys(_given: Attributes, offsets: Array, starts: Array) -> Array:
 
 
 def _counted_places(_given: Attributes, x: Array, places: Array) -> Array:
-    """Of all items, from the first one's on where that alone is given."""
+    """Of all elements, from the first one's on where that alone is given."""
     if places.ndim == 2:
         return places
     return np.broadcast_to(places + np.arange(x.shape[-2]), (len(x), x.shape[-2]))
@@ -221,8 +221,8 @@ def _expert_shares(given: Attributes, scores: Array) -> Array:
     """Of each row the softmax, of its largest alone."""
     parts = np.exp(scores - scores.max(-1, keepdims=True))
     parts = parts / parts.sum(-1, keepdims=True)
-    least = np.sort(parts, -1)[:, -given.get("k", 1), None]
-    kept = np.where(parts >= least, parts, 0)
+    minimum = np.sort(parts, -1)[:, -given.get("k", 1), None]
+    kept = np.where(parts >= minimum, parts, 0)
     return np.asarray(kept / kept.sum(-1, keepdims=True) if given.get("normalize_routing_weights") else kept)
 
 
@@ -251,7 +251,7 @@ def _crop(given: Attributes, x: Array) -> Array:
 
 
 def _crop_and_resize(given: Attributes, x: Array, regions: Array, images: Array, size: Array) -> Array:
-    """The corners of a region are those of its result; outside of a picture is one number."""
+    """The corners of a region are those of its result; outside of an image is one number."""
     found = np.full((len(regions), x.shape[1], *size), given.get("extrapolation_value", 0.0))
     limits = np.array(x.shape[2:]) - 1
     for region, (box, image) in enumerate(zip(regions, images, strict=True)):
@@ -267,11 +267,11 @@ def _crop_and_resize(given: Attributes, x: Array, regions: Array, images: Array,
     return found
 
 
-def _read(given: Attributes, picture: Array, y: float, x: float) -> Array:
+def _read(given: Attributes, image: Array, y: float, x: float) -> Array:
     if given.get("mode", "bilinear") == "nearest":
-        return np.asarray(picture[:, math.floor(y + 0.5), math.floor(x + 0.5)])
+        return np.asarray(image[:, math.floor(y + 0.5), math.floor(x + 0.5)])
     upper, lower = (
-        picture[:, row, math.floor(x)] * (1 - x % 1) + picture[:, row, math.ceil(x)] * (x % 1)
+        image[:, row, math.floor(x)] * (1 - x % 1) + image[:, row, math.ceil(x)] * (x % 1)
         for row in (math.floor(y), math.ceil(y))
     )
     return np.asarray(upper * (1 - y % 1) + lower * (y % 1))
@@ -283,8 +283,8 @@ def _hash(given: Attributes, x: Array) -> Array:
     def turned(word: int, count: int) -> int:
         return (word << count | word >> (32 - count)) & 0xFFFFFFFF
 
-    def of(item: np.generic) -> int:
-        data, made = item.tobytes(), given.get("seed", 0) & 0xFFFFFFFF
+    def of(element: np.generic) -> int:
+        data, made = element.tobytes(), given.get("seed", 0) & 0xFFFFFFFF
         for word in np.frombuffer(data, "<u4").tolist():
             made ^= turned(word * 0xCC9E2D51 & 0xFFFFFFFF, 15) * 0x1B873593 & 0xFFFFFFFF
             made = (turned(made, 13) * 5 + 0xE6546B64) & 0xFFFFFFFF
@@ -293,7 +293,7 @@ def _hash(given: Attributes, x: Array) -> Array:
         made = (made ^ made >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
         return made ^ made >> 16
 
-    found = np.array([of(item) for item in x.reshape(-1)], np.uint32).reshape(x.shape)
+    found = np.array([of(element) for element in x.reshape(-1)], np.uint32).reshape(x.shape)
     return found if given.get("positive", 1) else found.view(np.int32)
 
 

@@ -15,7 +15,7 @@ from graph import Graph
 import nnefc
 from nnefc.driver.formats import load_network
 
-__all__ = ["drawn_sizes", "may_be_open"]
+__all__ = ["drawn_sizes", "may_be_dynamic"]
 
 _ASKED = re.compile(
     r"the sizes? of '(?P<name>[^']+)' must be (?:multiples of (?P<factor>\d+)|no less than (?P<least>\d+)"
@@ -29,18 +29,18 @@ _LIMITED = re.compile(
 def drawn_sizes(graph: Graph) -> dict[str, int]:
     """Sizes of a graph's inputs, by name, that shall be left open if they may be."""
     rng = np.random.default_rng(graph.seed)
-    shares = {0: 0.0, 1: 0.2}  # models take no open size for 0 unless they are told so
+    shares = {0: 0.0, 1: 0.2}  # models take no dynamic size for 0 unless they are told so
     return {name: size for name, size in graph.sizes.items() if rng.random() < shares.get(size, 0.7)}
 
 
-def may_be_open(graph: Graph) -> frozenset[str]:
+def may_be_dynamic(graph: Graph) -> frozenset[str]:
     """Those of the drawn sizes that a graph's front end leaves open together, and that it may have then."""
     sizes = drawn_sizes(graph)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "graph.onnx"
         while sizes:
             onnx.save(graph.model(sizes), source)
-            closed = _not_open(source, sizes, graph)
+            closed = _not_dynamic(source, sizes, graph)
             if closed is None:
                 break
             kept = list(sizes) if closed else list(sizes)[: len(sizes) // 2]
@@ -48,7 +48,7 @@ def may_be_open(graph: Graph) -> frozenset[str]:
     return frozenset(sizes)
 
 
-def _not_open(source: Path, sizes: Mapping[str, int], graph: Graph) -> set[str] | None:
+def _not_dynamic(source: Path, sizes: Mapping[str, int], graph: Graph) -> set[str] | None:
     """Which sizes a model cannot leave open, of which nothing is known if there are none; None if all can be."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", nnefc.ModelWarning)
@@ -73,7 +73,7 @@ def _not_open(source: Path, sizes: Mapping[str, int], graph: Graph) -> set[str] 
             if isinstance(size, int):
                 closed |= {own} if size != tensor.shape[axis] else set()
                 continue
-            same = next((d.name for d in network.open_dimensions if d.size == size), None)
+            same = next((d.name for d in network.dynamic_dimensions if d.size == size), None)
             if same is not None:
                 values.setdefault(same, set()).add(tensor.shape[axis])
                 names.setdefault(same, []).append(own)

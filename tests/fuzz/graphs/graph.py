@@ -121,7 +121,7 @@ class Graph:
         return [told(node) for step in self.steps for node in step.nodes]
 
     def with_values(self) -> Graph:
-        """The graph with the values of all tensors computed anew from what its inputs are rounded to.
+        """The graph with the values of all tensors computed again from what its inputs are rounded to.
 
         Raises:
             Rejected: the reference cannot compute them.

@@ -118,6 +118,8 @@ def _of_bodies(
             each = (
                 [other[place] if isinstance(other, list) else other for other in others] for place in range(len(first))
             )
-            trips = [bodies["body"].results([item, *more], outside) for item, more in zip(first, each, strict=True)]
+            trips = [
+                bodies["body"].results([element, *more], outside) for element, more in zip(first, each, strict=True)
+            ]
             return [list(result) for result in zip(*trips, strict=True)]
     raise Rejected(f"no group has {kind}")

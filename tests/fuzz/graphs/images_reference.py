@@ -1,4 +1,4 @@
-"""Windows, regions and places of pictures in NumPy, as :mod:`reference` has other operators.
+"""Windows, regions and places of images in NumPy, as :mod:`reference` has other operators.
 
 Source: ONNX's text of the operators, of operator set 21.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["OF_PICTURES", "Window"]
+__all__ = ["OF_IMAGES", "Window"]
 
 Array = npt.NDArray[Any]
 Attributes = Mapping[str, Any]
@@ -23,13 +23,13 @@ Attributes = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Window:
-    """A window that is moved over pictures; each number is of one of their axes.
+    """A window that is moved over images; each number is of one of their axes.
 
     Attributes:
-        kernel: how many items it takes.
+        kernel: how many elements it takes.
         strides: how far it is moved.
-        dilations: how far its items are from each other.
-        before: what is padded before the first item.
+        dilations: how far its elements are from each other.
+        before: what is padded before the first element.
         after: what is padded behind the last one.
         places: how many it has.
     """
@@ -46,7 +46,7 @@ class Window:
         """The window of a pooling.
 
         Raises:
-            ValueError: pictures of these sizes have no place for it.
+            ValueError: images of these sizes have no place for it.
         """
         ones = [1] * len(sizes)
         kernel, mode = given["kernel_shape"], given.get("auto_pad", "NOTSET")
@@ -67,13 +67,13 @@ class Window:
         for size, stride, span, first, last in zip(sizes, strides, spans, before, after, strict=True):
             room = size + first + last - span
             if room < 0:
-                raise ValueError("the window is larger than the picture")
+                raise ValueError("the window is larger than the image")
             count = (-(-room // stride) if given.get("ceil_mode") else room // stride) + 1
-            places.append(count - ((count - 1) * stride >= size + first))  # none begins behind the picture
+            places.append(count - ((count - 1) * stride >= size + first))  # none begins behind the image
         return cls(kernel, strides, dilations, before, after, places)
 
     def over(self, x: Array, fill: float) -> Array:
-        """The items under the window at each place: [batch, channel, *places, *kernel]."""
+        """The elements under the window at each place: [batch, channel, *places, *kernel]."""
         spans = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
         ends = [
             (count - 1) * stride + span for count, stride, span in zip(self.places, self.strides, spans, strict=True)
@@ -84,40 +84,40 @@ class Window:
         padded = np.pad(x, [(0, 0), (0, 0), *pads], constant_values=fill)
         moved = np.lib.stride_tricks.sliding_window_view(padded, spans, tuple(range(2, x.ndim)))  # type: ignore[call-overload]
         places = [slice(0, (count - 1) * s + 1, s) for count, s in zip(self.places, self.strides, strict=True)]
-        items = [slice(None, None, d) for d in self.dilations]
-        found: Array = moved[(slice(None), slice(None), *places, *items)]
+        elements = [slice(None, None, d) for d in self.dilations]
+        found: Array = moved[(slice(None), slice(None), *places, *elements)]
         return found
 
     def counts(self, sizes: Sequence[int], with_pads: bool) -> Array:
-        """How many items of the pictures, and of what they are padded with, are under the window at each place."""
+        """How many elements of the images, and of what they are padded with, are under the window at each place."""
         found = np.ones(())
         for axis, size in enumerate(sizes):
             firsts = np.arange(self.places[axis]) * self.strides[axis] - self.before[axis]
-            items = firsts[:, None] + np.arange(self.kernel[axis]) * self.dilations[axis]
+            elements = firsts[:, None] + np.arange(self.kernel[axis]) * self.dilations[axis]
             end = size + self.after[axis] if with_pads else size
-            inside = (items < end) & (with_pads | (items >= 0))
+            inside = (elements < end) & (with_pads | (elements >= 0))
             found = np.multiply.outer(found, inside.sum(1))
         return found
 
 
 def _max_pool(given: Attributes, x: Array) -> Array:
-    least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    items = Window.of(given, x.shape[2:]).over(x, least)
-    found: Array = np.fmax.reduce(items, tuple(range(x.ndim, items.ndim)), initial=least)  # no NaN wins
+    minimum = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    elements = Window.of(given, x.shape[2:]).over(x, minimum)
+    found: Array = np.fmax.reduce(elements, tuple(range(x.ndim, elements.ndim)), initial=minimum)  # no NaN wins
     return found
 
 
 def _average_pool(given: Attributes, x: Array) -> Array:
     window = Window.of(given, x.shape[2:])
-    items = window.over(x, 0)
+    elements = window.over(x, 0)
     counts = window.counts(x.shape[2:], bool(given.get("count_include_pad")))
-    return items.sum(tuple(range(x.ndim, items.ndim))) / counts
+    return elements.sum(tuple(range(x.ndim, elements.ndim))) / counts
 
 
 def _lp_pool(given: Attributes, x: Array) -> Array:
     order = given.get("p", 2)
-    items = np.abs(Window.of(given, x.shape[2:]).over(x, 0)) ** order
-    return items.sum(tuple(range(x.ndim, items.ndim))) ** (1 / order)
+    elements = np.abs(Window.of(given, x.shape[2:]).over(x, 0)) ** order
+    return elements.sum(tuple(range(x.ndim, elements.ndim))) ** (1 / order)
 
 
 def _global_max_pool(_given: Attributes, x: Array) -> Array:
@@ -125,7 +125,7 @@ def _global_max_pool(_given: Attributes, x: Array) -> Array:
 
 
 def _transposed_convolution(given: Attributes, x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """Each item of `x` times the weights, added up where they lie: strides apart, each weight a dilation further."""
+    """Each element of `x` times the weights, added up where they lie: strides apart, each weight a dilation further."""
     sizes, kernel = x.shape[2:], weight.shape[2:]
     ones, zeros = [1] * len(sizes), [0] * len(sizes)
     strides, dilations = given.get("strides", ones), given.get("dilations", ones)
@@ -153,7 +153,8 @@ def _transposed_convolution(given: Attributes, x: Array, weight: Array, bias: Ar
 
 
 def _grid_sample(given: Attributes, x: Array, grid: Array) -> Array:
-    """Items of pictures [batch, channel, height, width] at places [batch, …, 2], from -1 to 1, the horizontal first."""
+    """Elements of images [batch, channel, height, width] at places [batch, …, 2], from -1 to 1, the horizontal
+    first."""
     aligned, padding = bool(given.get("align_corners")), given.get("padding_mode", "zeros")
     sizes = x.shape[2:]
     places = [
@@ -165,24 +166,26 @@ def _grid_sample(given: Attributes, x: Array, grid: Array) -> Array:
     places = [_within(place, size, aligned, padding) for place, size in zip(places, sizes, strict=True)]
     found = np.zeros((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
     for corner in itertools.product((0, 1), repeat=2):
-        items = [np.floor(place).astype(np.int64) + further for place, further in zip(places, corner, strict=True)]
-        shares = [1 - np.abs(place - item) for place, item in zip(places, items, strict=True)]
-        inside = np.logical_and(*((item >= 0) & (item < size) for item, size in zip(items, sizes, strict=True)))
-        rows, columns = (np.clip(item, 0, size - 1) for item, size in zip(items, sizes, strict=True))
-        for number, picture in enumerate(x):
+        elements = [np.floor(place).astype(np.int64) + further for place, further in zip(places, corner, strict=True)]
+        shares = [1 - np.abs(place - element) for place, element in zip(places, elements, strict=True)]
+        inside = np.logical_and(
+            *((element >= 0) & (element < size) for element, size in zip(elements, sizes, strict=True))
+        )
+        rows, columns = (np.clip(element, 0, size - 1) for element, size in zip(elements, sizes, strict=True))
+        for number, image in enumerate(x):
             weights = np.where(inside, shares[0] * shares[1], 0)[number]
-            found[number] += weights * picture[:, rows[number], columns[number]]
+            found[number] += weights * image[:, rows[number], columns[number]]
     return found
 
 
 def _affine_grid(given: Attributes, theta: Array, size: Array) -> Array:
     """Places [batch, …, 2 or 3] from -1 to 1, the innermost first, times matrices."""
     sizes = [int(count) for count in size[2:]]
-    items = np.meshgrid(*map(np.arange, sizes), indexing="ij")
+    elements = np.meshgrid(*map(np.arange, sizes), indexing="ij")
     if given.get("align_corners"):
-        places = [2 * item / max(count - 1, 1) - 1 for item, count in zip(items, sizes, strict=True)]
+        places = [2 * element / max(count - 1, 1) - 1 for element, count in zip(elements, sizes, strict=True)]
     else:
-        places = [(2 * item + 1) / count - 1 for item, count in zip(items, sizes, strict=True)]
+        places = [(2 * element + 1) / count - 1 for element, count in zip(elements, sizes, strict=True)]
     whole = np.stack([*reversed(places), np.ones(sizes)], -1)
     return np.asarray(np.einsum("nij,...j->n...i", theta, whole))
 
@@ -195,23 +198,23 @@ def _deformed_columns(given: Attributes, x: Array, weight: Array, offset: Array,
     moves = offset.reshape(len(x), groups, *kernel, 2, height, width)
     shares = np.ones((len(x), groups, *kernel, height, width)) if mask is None else mask
     shares = shares.reshape(len(x), groups, *kernel, height, width)
-    padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])  # there is nothing around a picture
+    padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])  # there is nothing around an image
     found = np.zeros((*x.shape[:2], *kernel, height, width))
-    for item, channel, *place in np.ndindex(*x.shape[:2], *kernel):
+    for element, channel, *place in np.ndindex(*x.shape[:2], *kernel):
         group = channel // (x.shape[1] // groups)
         starts = (np.arange(height)[:, None] * strides[0], np.arange(width) * strides[1])
         at = [
-            np.clip(start + k * d - pad + moves[(item, group, *place, axis)], -1, size)
+            np.clip(start + k * d - pad + moves[(element, group, *place, axis)], -1, size)
             for axis, (start, k, d, pad, size) in enumerate(
                 zip(starts, place, dilations, first, x.shape[2:], strict=True)
             )
         ]
         for corner in itertools.product((0, 1), repeat=2):
-            items = [np.floor(a).astype(int) + further for a, further in zip(at, corner, strict=True)]
-            parts = [1 - np.abs(a - each) for a, each in zip(at, items, strict=True)]
-            rows, columns = (np.clip(each + 1, 0, size + 1) for each, size in zip(items, x.shape[2:], strict=True))
-            found[(item, channel, *place)] += parts[0] * parts[1] * padded[item, channel, rows, columns]
-        found[(item, channel, *place)] *= shares[(item, group, *place)]
+            elements = [np.floor(a).astype(int) + further for a, further in zip(at, corner, strict=True)]
+            parts = [1 - np.abs(a - each) for a, each in zip(at, elements, strict=True)]
+            rows, columns = (np.clip(each + 1, 0, size + 1) for each, size in zip(elements, x.shape[2:], strict=True))
+            found[(element, channel, *place)] += parts[0] * parts[1] * padded[element, channel, rows, columns]
+        found[(element, channel, *place)] *= shares[(element, group, *place)]
     return found.reshape(*x.shape[:2], math.prod(kernel), height, width)
 
 
@@ -244,13 +247,13 @@ def _resize(
     for axis, count in enumerate(x.shape):
         scale = Fraction(int(sizes[axis]), count) if sizes is not None else Fraction(float(scales[axis]))  # type: ignore[index]
         if scale != 1:
-            places = [_resized_place(given, at, count, scale) for at in range(math.floor(count * scale))]
+            places = [_resized_position(given, at, count, scale) for at in range(math.floor(count * scale))]
             parts = [sum(share * np.take(x, k, axis) for k, share in _shares(given, at, count)) for at in places]
             x = np.stack(parts, axis)
     return x
 
 
-def _resized_place(given: Attributes, at: int, count: int, scale: Fraction) -> Fraction:
+def _resized_position(given: Attributes, at: int, count: int, scale: Fraction) -> Fraction:
     match given.get("coordinate_transformation_mode", "half_pixel"):
         case "asymmetric":
             return at / scale
@@ -262,16 +265,16 @@ def _resized_place(given: Attributes, at: int, count: int, scale: Fraction) -> F
 
 
 def _shares(given: Attributes, place: Fraction, count: int) -> list[tuple[int, float]]:
-    """The items that one at a place is made of, and their shares."""
+    """The elements that one at a place is made of, and their shares."""
     first, half = math.floor(place), Fraction(1, 2)
-    rest = float(place - first)
+    tail = float(place - first)
     match given["mode"]:
         case "linear":
-            shares = {first: 1 - rest, first + 1: rest}
+            shares = {first: 1 - tail, first + 1: tail}
         case "cubic":
             a = given.get("cubic_coeff_a", -0.75)
-            near = [((a + 2) * t - (a + 3)) * t * t + 1 for t in (rest, 1 - rest)]
-            far = [((a * t - 5 * a) * t + 8 * a) * t - 4 * a for t in (1 + rest, 2 - rest)]
+            near = [((a + 2) * t - (a + 3)) * t * t + 1 for t in (tail, 1 - tail)]
+            far = [((a * t - 5 * a) * t + 8 * a) * t - 4 * a for t in (1 + tail, 2 - tail)]
             shares = dict(zip(range(first - 1, first + 3), (far[0], *near, far[1]), strict=True))
         case _:
             nearest = {
@@ -300,20 +303,20 @@ def _max_roi_pool(given: Attributes, x: Array, rois: Array) -> Array:
             for first, last, count, size in ((top, bottom, heights, x.shape[2]), (left, right, widths, x.shape[3]))
         )
         for row, column in itertools.product(range(heights), range(widths)):
-            items = x[int(rois[region, 0]), :, rows[row], columns[column]]
-            if items.size:
-                found[region, :, row, column] = items.max((1, 2))
+            elements = x[int(rois[region, 0]), :, rows[row], columns[column]]
+            if elements.size:
+                found[region, :, row, column] = elements.max((1, 2))
     return found
 
 
 def _bins(first: int, last: int, count: int, size: int) -> list[slice]:
-    """The items of an axis of a picture that are in each bin of a region."""
+    """The elements of an axis of an image that are in each bin of a region."""
     width = max(last - first + 1, 1) / count
     ends = [(first + math.floor(k * width), first + math.ceil((k + 1) * width)) for k in range(count)]
     return [slice(min(max(start, 0), size), min(max(end, 0), size)) for start, end in ends]
 
 
-OF_PICTURES: Mapping[str, Callable[..., Array]] = {
+OF_IMAGES: Mapping[str, Callable[..., Array]] = {
     "AffineGrid": _affine_grid,
     "AveragePool": _average_pool,
     "ConvTranspose": _transposed_convolution,

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from attention_reference import OF_ATTENTION
 from contributed_reference import OF_ONNXRUNTIME, unpacked
-from images_reference import OF_PICTURES, Window
+from images_reference import OF_IMAGES, Window
 
 __all__ = ["OWN", "Attributes"]
 
@@ -63,7 +63,7 @@ def _scatter_elements(given: Attributes, x: Array, indices: Array, updates: Arra
 
 
 def _places(given: Attributes, indices: Array) -> tuple[Array, ...]:
-    """Where items are of which one index is given, along an axis; the others are their own."""
+    """Where elements are of which one index is given, along an axis; the others are their own."""
     places = [*np.indices(indices.shape)]
     places[given.get("axis", 0)] = indices
     return tuple(places)
@@ -135,20 +135,20 @@ def _mish(_given: Attributes, x: Array) -> Array:
 
 
 def _convolution_sums(
-    given: Attributes, x: Array, x_scale: Array, x_zero: Array, weight: Array, *rest: Array | None
+    given: Attributes, x: Array, x_scale: Array, x_zero: Array, weight: Array, *tail: Array | None
 ) -> Array:
     """What the sums of a convolution of integers stand for, over the scale of the result."""
-    scale, zero, y_scale, _, *bias = rest
+    scale, zero, y_scale, _, *bias = tail
     channels = (-1, *[1] * (weight.ndim - 1))
     x, weight = _apart(x, x_zero), _apart(weight, zero.reshape(channels) if zero.ndim else zero)  # type: ignore[union-attr]
     kernel = {"kernel_shape": weight.shape[2:]} | dict(given)
     window = Window.of(kernel, x.shape[2:])
     groups = given.get("group", 1)
-    items = window.over(x, 0).reshape(x.shape[0], groups, -1, *window.places, *window.kernel)
+    elements = window.over(x, 0).reshape(x.shape[0], groups, -1, *window.places, *window.kernel)
     weights = weight.reshape(groups, -1, *weight.shape[1:])
     spatial = list(range(3, 3 + x.ndim - 2))
     under = list(range(20, 20 + x.ndim - 2))
-    sums = np.einsum(items, [0, 1, 2, *spatial, *under], weights, [1, 10, 2, *under], [0, 1, 10, *spatial])
+    sums = np.einsum(elements, [0, 1, 2, *spatial, *under], weights, [1, 10, 2, *under], [0, 1, 10, *spatial])
     sums = sums.reshape(x.shape[0], -1, *window.places)
     places = channels[:-1]
     if bias and bias[0] is not None:
@@ -156,8 +156,8 @@ def _convolution_sums(
     return sums * (x_scale * scale / y_scale).reshape(places if np.ndim(scale) else ())  # type: ignore[operator]
 
 
-def _product_sums(_given: Attributes, a: Array, a_scale: Array, a_zero: Array, *rest: Array) -> Array:
-    b, b_scale, b_zero, y_scale, _ = rest
+def _product_sums(_given: Attributes, a: Array, a_scale: Array, a_zero: Array, *tail: Array) -> Array:
+    b, b_scale, b_zero, y_scale, _ = tail
     sums: Array = np.matmul(_apart(a, a_zero), _apart(b, b_zero)) * (a_scale * b_scale / y_scale)
     return sums
 
@@ -196,7 +196,7 @@ def _stack(_given: Attributes, *parts: Array) -> Array:
 
 
 def _reduce_log_sum_exp(given: Attributes, x: Array, axes: Array | None = None) -> Array:
-    """The logarithm of a sum of exponentials, which is inf where an item is, and none is no number."""
+    """The logarithm of a sum of exponentials, which is inf where an element is, and none is no number."""
     told = given.get("axes", ()) if axes is None else axes.tolist()
     if not len(told) and given.get("noop_with_empty_axes"):
         return x
@@ -268,6 +268,6 @@ OWN: Mapping[str, Callable[..., Any]] = {
     "TfIdfVectorizer": _counted_words,
     **OF_ATTENTION,
     **OF_ONNXRUNTIME,
-    **OF_PICTURES,
+    **OF_IMAGES,
 }
 """By the operators' names; those that are none of ONNX are what loops do to tensors, and of :mod:`simpler`."""

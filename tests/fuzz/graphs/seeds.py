@@ -13,11 +13,11 @@ from ways import Way
 
 __all__ = ["graph_of", "libraries", "opset_of"]
 
-_LEAST = 3
+_MIN = 3
 """Nodes of a graph, unless there shall be fewer at most."""
 _OPSETS = range(13, 29)
 _EMPTY = 0.05
-"""Share of graphs with tensors that may have no items."""
+"""Share of graphs with tensors that may have no elements."""
 _OF_ONE_OPSET = 64
 """Seeds one after the other whose graphs are of one operator set."""
 
@@ -35,8 +35,8 @@ def graph_of(seed: int, steps: int, way: Way) -> Graph:
         floats=way.floats,
         largest=way.largest,
     )
-    least = min(_LEAST, steps)
-    walk.take(SPACES, least + seed % (steps - least + 1))
+    minimum = min(_MIN, steps)
+    walk.take(SPACES, minimum + seed % (steps - minimum + 1))
     return walk.graph()
 
 

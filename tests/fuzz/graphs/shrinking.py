@@ -13,7 +13,7 @@ __all__ = ["shrunk"]
 Fails = Callable[[Graph], bool]
 
 
-def shrunk(graph: Graph, fails: Fails, most: int = 100) -> Graph:
+def shrunk(graph: Graph, fails: Fails, maximum: int = 100) -> Graph:
     """A graph with fewer steps, of the same seed, for which `fails` still holds.
 
     Args:
@@ -25,7 +25,7 @@ def shrunk(graph: Graph, fails: Fails, most: int = 100) -> Graph:
         nonlocal asked
         asked += 1
         try:
-            return asked <= most and bool(candidate.outputs) and fails(candidate.with_values())
+            return asked <= maximum and bool(candidate.outputs) and fails(candidate.with_values())
         except Rejected:
             return False
 

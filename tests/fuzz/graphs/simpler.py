@@ -46,10 +46,10 @@ def _attention(steps: Steps) -> list[onnx.NodeProto]:
 
 def _causal_convolution(steps: Steps) -> list[onnx.NodeProto]:
     x, weight, bias, past = steps.inputs(4)
-    items = steps.add("CausalItems", x, weight, past)
-    sums = steps.add("CausalSums", items, weight, bias)
+    elements = steps.add("CausalItems", x, weight, past)
+    sums = steps.add("CausalSums", elements, weight, bias)
     for state in steps.node.output[1:]:
-        steps.add("CausalState", items, weight, result=state)
+        steps.add("CausalState", elements, weight, result=state)
     is_last = steps.given.get("activation", "none") == "none"
     return steps.end(sums if is_last else steps.add("Swish", sums))
 

@@ -81,10 +81,10 @@ def attended(
     Args:
         parts: queries, keys, values.
         given: the attributes of ONNX's operator.
-        mask: truth values, or numbers that are added to scores.
+        mask: booleans, or numbers that are added to scores.
         past: keys and values before those.
         filled: how many keys there are in each sequence.
-        seen: truth values beside a mask of numbers.
+        seen: booleans beside a mask of numbers.
     """
     heads = given.get("q_num_heads", 0)
     query, key, value = (

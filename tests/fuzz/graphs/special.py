@@ -1,7 +1,7 @@
 """Graphs whose inputs hold special values of IEEE 754: no numbers, infinities and zeros of both signs.
 
 Bounds (:mod:`bounds`) say what cancellation may take from numbers, and say nothing where there are none. Here it is
-looked at what kind of value each item is, and where it is a number, whether it is about the right one.
+looked at what kind of value each element is, and where it is a number, whether it is about the right one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def special_difference(results: Arrays, *expected: Arrays) -> str:
         if wrong.any():
             where = tuple(int(k) for k in np.argwhere(wrong)[0])
             told = " nor ".join(repr(other[where]) for other in others)
-            return f"{name}{list(where)} is {value[where]!r}, not {told}; {int(wrong.sum())} of {wrong.size} items"
+            return f"{name}{list(where)} is {value[where]!r}, not {told}; {int(wrong.sum())} of {wrong.size} elements"
     return ""
 
 

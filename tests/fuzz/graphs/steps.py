@@ -157,7 +157,7 @@ def _with_inner(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def is_float(dtype: npt.DTypeLike) -> bool:
-    """Whether items are floats; NumPy itself does not know bfloat16 for one."""
+    """Whether elements are floats; NumPy itself does not know bfloat16 for one."""
     return np.dtype(dtype).kind == "f" or np.dtype(dtype) == ml_dtypes.bfloat16
 
 

@@ -18,27 +18,27 @@ __all__ = ["OF_VALUES"]
 
 Array = npt.NDArray[Any]
 Attributes = Mapping[str, Any]
-Items = Sequence[Array]
+Elements = Sequence[Array]
 
 
-def _inserted(_: Attributes, items: Items, item: Array, place: Array | None = None) -> Items:
-    at = len(items) if place is None else _place(place, len(items), len(items))
-    return [*items[:at], item, *items[at:]]
+def _inserted(_: Attributes, elements: Elements, element: Array, place: Array | None = None) -> Elements:
+    at = len(elements) if place is None else _place(place, len(elements), len(elements))
+    return [*elements[:at], element, *elements[at:]]
 
 
-def _erased(_: Attributes, items: Items, place: Array | None = None) -> Items:
-    at = len(items) - 1 if place is None else _place(place, len(items))
-    return [*items[:at], *items[at + 1 :]]
+def _erased(_: Attributes, elements: Elements, place: Array | None = None) -> Elements:
+    at = len(elements) - 1 if place is None else _place(place, len(elements))
+    return [*elements[:at], *elements[at + 1 :]]
 
 
-def _place(place: Array, count: int, most: int | None = None) -> int:
+def _place(place: Array, count: int, maximum: int | None = None) -> int:
     number = int(place)
-    if not -count <= number <= (count - 1 if most is None else most):
+    if not -count <= number <= (count - 1 if maximum is None else maximum):
         raise ValueError("no such position")
     return number % count if number < 0 else number
 
 
-def _split(given: Attributes, x: Array, sizes: Array | None = None) -> Items:
+def _split(given: Attributes, x: Array, sizes: Array | None = None) -> Elements:
     axis = given.get("axis", 0)
     size = x.shape[axis]
     if sizes is None:
@@ -51,8 +51,8 @@ def _split(given: Attributes, x: Array, sizes: Array | None = None) -> Items:
     return np.split(x, range(int(sizes), size, int(sizes)), axis) if size else []
 
 
-def _concatenated(given: Attributes, items: Items) -> Array:
-    return (np.stack if given.get("new_axis") else np.concatenate)(list(items), given["axis"])
+def _concatenated(given: Attributes, elements: Elements) -> Array:
+    return (np.stack if given.get("new_axis") else np.concatenate)(list(elements), given["axis"])
 
 
 OF_VALUES: Mapping[str, Callable[..., Any]] = {
@@ -61,12 +61,12 @@ OF_VALUES: Mapping[str, Callable[..., Any]] = {
     "Optional": lambda _, value: value,
     "OptionalGetElement": lambda _, value: value,
     "OptionalHasElement": lambda _, __: np.array(True),
-    "SequenceAt": lambda _, items, place: items[_place(place, len(items))],
-    "SequenceConstruct": lambda _, *items: list(items),
+    "SequenceAt": lambda _, elements, place: elements[_place(place, len(elements))],
+    "SequenceConstruct": lambda _, *elements: list(elements),
     "SequenceEmpty": lambda _: [],
     "SequenceErase": _erased,
     "SequenceInsert": _inserted,
-    "SequenceLength": lambda _, items: np.array(len(items), np.int64),
+    "SequenceLength": lambda _, elements: np.array(len(elements), np.int64),
     "SplitToSequence": _split,
 }
 """What takes or gives them, by its name."""

@@ -23,7 +23,7 @@ __all__ = ["OF_NO_SET", "Walk"]
 
 LARGEST = 1e5
 """Of a value: sums of larger ones say little in float32."""
-MOST_ITEMS = 1 << 14
+MAX_ELEMENTS = 1 << 14
 _TYPES = {"float32": "float", "float64": "double"}
 """Element types that ONNX's schemas call otherwise than NumPy."""
 
@@ -34,8 +34,8 @@ OF_NO_SET = frozenset((
 # fmt: on
 """Experiments of the early standard, which models of all operator sets have in its domain."""
 
-_WITHOUT_ITEMS = (IndexError, ValueError, ZeroDivisionError)
-"""What samplers raise where they look for an item of a tensor that has none."""
+_WITHOUT_ELEMENTS = (IndexError, ValueError, ZeroDivisionError)
+"""What samplers raise where they look for an element of a tensor that has none."""
 
 # fmt: off
 _WINDOWS = frozenset((
@@ -43,7 +43,7 @@ _WINDOWS = frozenset((
     "NhwcFusedConv", "NhwcMaxPool", "QLinearAveragePool", "QLinearConv",
 ))
 # fmt: on
-"""What moves a window over pictures, which the reference allows to be smaller than the window."""
+"""What moves a window over images, which the reference allows to be smaller than the window."""
 
 Array = npt.NDArray[Any]
 
@@ -56,10 +56,10 @@ class Walk:
         seed: of all that is random in it.
         prefix: what the names of its tensors begin with.
         takes_integers: whether nodes take integers that are no indices.
-        most_inputs: of the graph.
+        max_inputs: of the graph.
         without: operators that are not taken, in bodies neither.
         opset: the operator set that nodes are of.
-        may_be_empty: whether some tensors have no items.
+        may_be_empty: whether some tensors have no elements.
         floats: the type of the graph's floats, which those that entries ask for as float32 have.
         largest: of values.
     """
@@ -67,7 +67,7 @@ class Walk:
     seed: int
     prefix: str = ""
     takes_integers: bool = True
-    most_inputs: int = 6
+    max_inputs: int = 6
     without: frozenset[str] = frozenset()
     opset: int = OPSET
     may_be_empty: bool = False
@@ -93,15 +93,15 @@ class Walk:
         """One of the choices."""
         return choices[int(self.rng.integers(len(choices)))]
 
-    def number(self, least: int, most: int) -> int:
-        """An integer from `least` to `most`.
+    def number(self, minimum: int, maximum: int) -> int:
+        """An integer from `minimum` to `maximum`.
 
         Raises:
             Rejected: there is none.
         """
-        if least > most:
+        if minimum > maximum:
             raise Rejected("no number")
-        return int(self.rng.integers(least, most + 1))
+        return int(self.rng.integers(minimum, maximum + 1))
 
     def size(self) -> int:
         """A dimension: mostly small, often odd."""
@@ -117,7 +117,7 @@ class Walk:
 
     def new_input(self, shape: Sequence[int], dtype: Any = np.float32) -> Tensor:
         """A new input of the graph with random values."""
-        if len(self.inputs) >= self.most_inputs:
+        if len(self.inputs) >= self.max_inputs:
             raise Rejected("no tensor fits")
         return self.input_of(self.random(shape, dtype))
 
@@ -135,8 +135,8 @@ class Walk:
             return np.asarray(self.rng.standard_normal(shape), kind)
         if kind.kind == "b":
             return np.asarray(self.rng.random(shape) < 0.5)
-        least = 0 if kind.kind == "u" else -9
-        return np.asarray(self.rng.integers(least, 10, shape), kind)
+        minimum = 0 if kind.kind == "u" else -9
+        return np.asarray(self.rng.integers(minimum, 10, shape), kind)
 
     def constant(self, value: npt.ArrayLike, dtype: Any = None, *, is_float32: bool = False) -> Tensor:
         """A new initializer.
@@ -154,29 +154,29 @@ class Walk:
         """A new initializer of rank 1 with int64."""
         return self.constant(values, np.int64)
 
-    def pick(self, dtypes: Sequence[Any] = (np.float32,), ranks: Iterable[int] = range(7), least: int = 0) -> Tensor:
+    def pick(self, dtypes: Sequence[Any] = (np.float32,), ranks: Iterable[int] = range(7), minimum: int = 0) -> Tensor:
         """A tensor of one of these types and ranks, rather a late one; a new input where there is none.
 
         Args:
-            least: items that it has at least.
+            least: elements that it has at least.
         """
         kinds, ranks = [self._kind(d) for d in dtypes], list(ranks)
         kinds = kinds if self.takes_integers else [kind for kind in kinds if kind.kind not in "iu"]
         if not kinds:
             raise Rejected("of integers alone")
         fitting = [
-            t for t in self.tensors if t.array.dtype in kinds and t.array.ndim in ranks and t.array.size >= least
+            t for t in self.tensors if t.array.dtype in kinds and t.array.ndim in ranks and t.array.size >= minimum
         ]
         if fitting and not self.chance(0.05):
             return fitting[-1 - min(int(self.rng.exponential(2.5)), len(fitting) - 1)]
-        if len(self.inputs) >= self.most_inputs:
+        if len(self.inputs) >= self.max_inputs:
             raise Rejected("no tensor fits")
         rank = int(self.rng.choice([r for r in ranks if r <= 5] or ranks))
         shape = [self.size() for _ in range(rank)]
-        while math.prod(shape) > MOST_ITEMS // 4:
+        while math.prod(shape) > MAX_ELEMENTS // 4:
             shape[int(np.argmax(shape))] = 3
-        if math.prod(shape) < least:
-            raise Rejected("too few items")
+        if math.prod(shape) < minimum:
+            raise Rejected("too few elements")
         return self.new_input(shape, self.one(*kinds))
 
     def fitting(self, tensor: Tensor) -> Tensor:
@@ -224,7 +224,7 @@ class Walk:
                 raise Rejected("not a tensor that can be compared")
             if 0 in _places_of(step, value) and step.node.op_type in _WINDOWS:
                 raise Rejected("the window fits nowhere")
-            if value.size > MOST_ITEMS:
+            if value.size > MAX_ELEMENTS:
                 raise Rejected("too large")
             if value.dtype.kind == "f" and not np.abs(value).max(initial=0) < self.largest:  # which no NaN is
                 raise Rejected("not finite")
@@ -240,7 +240,7 @@ class Walk:
             int(self.rng.integers(1 << 62)),
             prefix,
             self.takes_integers,
-            most_inputs=0,
+            max_inputs=0,
             without=self.without,
             opset=self.opset,
             may_be_empty=self.may_be_empty,
@@ -254,7 +254,7 @@ class Walk:
     def take(self, spaces: Mapping[str, Callable[[Walk], object]], count: int) -> None:
         """Take about `count` steps by random entries of a table."""
         names = sorted(spaces.keys() - self.without)
-        refusals = (Rejected, *_WITHOUT_ITEMS) if self.may_be_empty else (Rejected,)
+        refusals = (Rejected, *_WITHOUT_ELEMENTS) if self.may_be_empty else (Rejected,)
         for _ in range(12 * count):
             if len(self.steps) >= count:
                 return
@@ -306,6 +306,6 @@ class Walk:
 
 
 def _places_of(step: Step, value: Array) -> tuple[int, ...]:
-    """The sizes of pictures that a step makes, whose channels come before them or last."""
+    """The sizes of images that a step makes, whose channels come before them or last."""
     last = step.node.op_type.startswith("Nhwc") or attributes_of(step.node).get("channels_last")
     return value.shape[1:-1] if last else value.shape[2:]

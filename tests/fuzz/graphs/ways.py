@@ -26,14 +26,14 @@ class Way:
         options: of :func:`nnefc.compile`.
         threads: of the sessions, one after the other, on this machine.
         levels: of a library that has several, one after the other, with the first number of threads.
-        open_sizes: whether the inputs' sizes are left open.
+        dynamic_sizes: whether the inputs' sizes are left open.
         nnef: whether the graph is written as NNEF first.
         states: whether some inputs are variables that outputs update, and it is run several times.
         registry: of NNEF's operations, such as tract's; None for those of the standard alone.
         machine: another machine that is emulated; None for this one.
         on_gpu: whether kernels are those of a GPU, which this machine plays.
         twin: another way whose results shall have the same bits.
-        special: whether inputs hold infinities, zeros and what is no number.
+        special: whether inputs hold infinities, zeros and NaN.
         validates: whether it is not run, but computed after each pass, and each kernel after each of its steps.
         share: of the graphs, beside the others; those that take long have small ones.
         together: how many graphs are one library.
@@ -47,7 +47,7 @@ class Way:
     options: tuple[tuple[str, object], ...] = ()
     threads: tuple[int, ...] = (1, 3)
     levels: tuple[str, ...] = ()
-    open_sizes: bool = False
+    dynamic_sizes: bool = False
     nnef: bool = False
     states: bool = False
     registry: str | None = None
@@ -69,7 +69,8 @@ class Way:
 
     @property
     def largest(self) -> float:
-        """Of the numbers between the operators: half floats end at 65,504, and less is in range where sums are ones."""
+        """Of the numbers between the operators: 16-bit floats end at 65,504, and less is in range where sums are
+        ones."""
         return 1e3 if self.precision == "fp16" else 1e4 if self.floats == "float16" else LARGEST
 
     @property
@@ -125,7 +126,7 @@ _CONTROL = frozenset(("If", "Loop", "Scan", "SequenceInsert"))
 _NEVER_IN_NNEF = _CLASSICAL | WITH_STRINGS | _CONTROL
 _NOT_IN_DOUBLES = frozenset(("MatMulNBits",))
 _NOT_ON_GPUS = frozenset(("MatMulNBits",)) | WITH_STRINGS
-"""Operators that GPUs compute in half floats, however wide the numbers are, and those that they have not."""
+"""Operators that GPUs compute in 16-bit floats, however wide the numbers are, and those that they have not."""
 # fmt: off
 _TIMES_ZERO = frozenset((
     "AffineGrid", "Attention", "ComplexMul", "ComplexMulConj", "Conv", "ConvTranspose", "CropAndResize", "DFT",
@@ -135,18 +136,19 @@ _TIMES_ZERO = frozenset((
     "QAttention", "Resize", "Rfft", "RoiAlign", "STFT", "com.microsoft.Attention", "com.microsoft.GridSample",
 ))
 # fmt: on
-"""Operators of which nothing says whether they multiply what is no number by 0."""
+"""Operators of which nothing says whether they multiply NaN by 0."""
 # fmt: off
 _TO_INTEGERS = frozenset((
     "Cast", "CastLike", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QLinearSigmoid", "QuantizeLinear",
     "com.microsoft.QuantizeLinear",
 ))
 # fmt: on
-"""Operators that make integers of floats; nothing says which one is made of what is no number."""
-_OF_EQUAL_ITEMS = frozenset(("MeanVarianceNormalization",))
-"""Operators that divide what rounding leaves of the differences of equal items by what it leaves of their deviation."""
+"""Operators that make integers of floats; nothing says which one is made of NaN."""
+_OF_EQUAL_ELEMENTS = frozenset(("MeanVarianceNormalization",))
+"""Operators that divide what rounding leaves of the differences of equal elements by what it leaves of their
+deviation."""
 _BY_ORDER = frozenset(("LinearClassifier", "MaxRoiPool", "MoE"))
-"""Operators of which nothing says whether what is no number is the largest; onnxruntime goes by the items' order."""
+"""Operators of which nothing says whether NaN is the largest; onnxruntime goes by the items' order."""
 _LEVELS = tuple(level.name for level in LEVELS["x86_64"][:5])  # few machines have the matrix unit of the last
 _BRAIN, _HALF = ((("precision", name),) for name in ("bf16", "fp16"))
 _CHECKED = (("checked", True),)
@@ -163,7 +165,7 @@ def _special(way: Way) -> Way:
     """The way with inputs that hold special values."""
     together = 16 if way.machine is not None else 32
     return replace(
-        way, special=True, together=together, without=_TIMES_ZERO | _TO_INTEGERS | _OF_EQUAL_ITEMS | _BY_ORDER
+        way, special=True, together=together, without=_TIMES_ZERO | _TO_INTEGERS | _OF_EQUAL_ELEMENTS | _BY_ORDER
     )
 
 
@@ -172,7 +174,7 @@ WAYS = {
     for way in (
         Way("default", share=96, together=32),
         Way("strict", options=(("strict", True),), share=16),
-        Way("open", open_sizes=True, share=12, together=8),
+        Way("open", dynamic_sizes=True, share=12, together=8),
         Way("x86-64", "x86-64", share=12),
         Way("x86-64-v3", "x86-64-v3", share=12),
         Way("nnef", nnef=True, without=_NOT_IN_NNEF | _NEVER_IN_NNEF, integers=False, share=12),
@@ -190,12 +192,12 @@ WAYS = {
         Way("float64", floats="float64", share=6, without=_NOT_IN_DOUBLES),
         Way("bf16", options=_BRAIN, share=6),
         Way("bf16 of x86-64-v3", "x86-64-v3", options=_BRAIN, share=4),
-        Way("bf16 open", options=_BRAIN, open_sizes=True, share=2, together=8),
+        Way("bf16 open", options=_BRAIN, dynamic_sizes=True, share=2, together=8),
         Way("fp16 on cortex-a76", options=_HALF, machine=_A76, share=4),
         Way("checked", options=_CHECKED, share=8),
-        Way("checked open", options=_CHECKED, open_sizes=True, share=2, together=8),
+        Way("checked open", options=_CHECKED, dynamic_sizes=True, share=2, together=8),
         _reproducible("reproducible x86-64-v2", Way("", "x86-64-v2")),
-        _reproducible("reproducible open", Way("", "x86-64-v2", open_sizes=True), open_sizes=True),
+        _reproducible("reproducible open", Way("", "x86-64-v2", dynamic_sizes=True), dynamic_sizes=True),
         _reproducible("reproducible aarch64", Way("", machine=_BY_NAME["aarch64-opened"])),
         _reproducible("reproducible cortex-a76", Way("", machine=_A76)),
         _reproducible("reproducible riscv64gcv", Way("", machine=_VECTORS)),
@@ -204,11 +206,11 @@ WAYS = {
         Way("armv7", machine=_BY_NAME["armv7-opened"], share=6),
         Way("riscv64gcv", machine=_VECTORS, share=4),
         Way("wasm32", machine=_BY_NAME["wasm32"], share=6),
-        Way("open on x86-64-v3", "x86-64-v3", open_sizes=True, share=4, together=8),
-        Way("open on cortex-a76", machine=_A76, open_sizes=True, share=4, together=8),
-        Way("open on riscv64gcv", machine=_VECTORS, open_sizes=True, share=2, together=8),
-        Way("open on wasm32", machine=_BY_NAME["wasm32"], open_sizes=True, share=4, together=8),
-        Way("open cuda", open_sizes=True, on_gpu=True, threads=(1,), share=4, together=8, without=_NOT_ON_GPUS),
+        Way("open on x86-64-v3", "x86-64-v3", dynamic_sizes=True, share=4, together=8),
+        Way("open on cortex-a76", machine=_A76, dynamic_sizes=True, share=4, together=8),
+        Way("open on riscv64gcv", machine=_VECTORS, dynamic_sizes=True, share=2, together=8),
+        Way("open on wasm32", machine=_BY_NAME["wasm32"], dynamic_sizes=True, share=4, together=8),
+        Way("open cuda", dynamic_sizes=True, on_gpu=True, threads=(1,), share=4, together=8, without=_NOT_ON_GPUS),
         Way("cuda", on_gpu=True, threads=(1,), share=8, without=_NOT_ON_GPUS),
         *(
             Way(f"cuda {name}", floats=name, on_gpu=True, threads=(1,), share=2, without=_NOT_ON_GPUS)

@@ -11,7 +11,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-from runtime_samples import CONSTANTS, OPEN_SAMPLE, SAMPLE, ZIG_TARGET, object_file
+from runtime_samples import CONSTANTS, DYNAMIC_SAMPLE, SAMPLE, ZIG_TARGET, object_file
 
 from nnefc.loader import load
 from nnefc.loader.encrypted_weights import decrypted_weights
@@ -164,7 +164,7 @@ VALUES: tuple[Any, ...] = (
 def seeds() -> list[bytes]:
     """Valid inputs of every kind."""
     _made()
-    records = [embedded_metadata(description) for description in (SAMPLE, OPEN_SAMPLE)]
+    records = [embedded_metadata(description) for description in (SAMPLE, DYNAMIC_SAMPLE)]
     machines = [
         {"name": "board", "triple": "aarch64-linux-gnu", "cpu": "cortex-a76", "attributes": ["-dotprod"]},
         {"triple": "x86_64-linux-gnu", "l1_bytes": 32768, "l2_bytes": 1 << 20},
@@ -215,7 +215,7 @@ def _change_json(data: bytes, random: Random) -> bytes:
         return _change_bytes(data, random)
     at = whole
     for _ in range(random.randint(0, 4)):
-        inside = [each for each in _items(at) if isinstance(each, (dict, list)) and each]
+        inside = [each for each in _elements(at) if isinstance(each, (dict, list)) and each]
         if not inside:
             break
         at = random.choice(inside)
@@ -232,7 +232,7 @@ def _change_json(data: bytes, random: Random) -> bytes:
     return json.dumps(whole).encode()
 
 
-def _items(value: Any) -> list[Any]:
+def _elements(value: Any) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
 
 

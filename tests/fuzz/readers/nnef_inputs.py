@@ -396,12 +396,12 @@ def _value(random: Random, type_: Type, tensors: dict[str, str], content: str) -
             if fitting and random.random() < 0.85:
                 return random.choice(fitting)
             return _value(random, PrimitiveType(wanted), tensors, content)
-        case ArrayType(item):
-            assert item is not None
+        case ArrayType(element):
+            assert element is not None
             length = random.choice((0, 1, 1, 2, 2, 3, 4, 4, 4, 5))
-            return f"[{', '.join(_value(random, item, tensors, content) for _ in range(length))}]"
-        case TupleType(items):
-            return f"({', '.join(_value(random, item, tensors, content) for item in items)})"
+            return f"[{', '.join(_value(random, element, tensors, content) for _ in range(length))}]"
+        case TupleType(elements):
+            return f"({', '.join(_value(random, element, tensors, content) for element in elements)})"
         case GenericType():
             return _value(random, PrimitiveType(content), tensors, content)
         case PrimitiveType("integer"):

@@ -16,7 +16,7 @@ from nnefc.frontends.nnef.declarations import STANDARD
 from nnefc.frontends.nnef.evaluation import evaluate
 from nnefc.frontends.nnef.files.archive import open_model
 from nnefc.frontends.nnef.files.quantization import dequantize, parse_algorithm, parse_quantization
-from nnefc.frontends.nnef.files.tensor_file import ItemType, StoredTensor, parse_tensor
+from nnefc.frontends.nnef.files.tensor_file import ElementType, StoredTensor, parse_tensor
 from nnefc.frontends.nnef.flat import FlatGraph
 from nnefc.frontends.nnef.language.parser import parse
 from nnefc.frontends.nnef.language.types import Dialect
@@ -26,8 +26,8 @@ __all__ = ["TARGETS"]
 
 LIMITS: dict[str, Any] = {"max_depth": 300, "max_operations": 2_000, "max_steps": 100_000}
 
-MOST_ITEMS = 100_000
-MOST_OPERATIONS = 60
+MAX_ELEMENTS = 100_000
+MAX_OPERATIONS = 60
 
 
 def document(content: bytes, folder: Path) -> None:
@@ -55,7 +55,7 @@ def quantization(content: bytes, folder: Path) -> None:
             for shape in ((2, 3), (1, 4, 1)):
                 codes = np.arange(math.prod(shape), dtype=np.int8).reshape(shape)
                 try:
-                    dequantize(StoredTensor(codes, ItemType.QUANTIZED_SIGNED, 8), entry, "w.dat")
+                    dequantize(StoredTensor(codes, ElementType.QUANTIZED_SIGNED, 8), entry, "w.dat")
                 except CompileError:
                     continue
 
@@ -90,8 +90,8 @@ def dynamic(content: bytes, folder: Path) -> None:
 
 def _small(flat: FlatGraph) -> bool:
     """A model may be as large as its user likes; the fuzzer leaves large ones alone."""
-    items = sum(math.prod(tensor.shape) for invocation in flat.invocations for tensor in invocation.tensors)
-    return items <= MOST_ITEMS and len(flat.invocations) <= MOST_OPERATIONS
+    elements = sum(math.prod(tensor.shape) for invocation in flat.invocations for tensor in invocation.tensors)
+    return elements <= MAX_ELEMENTS and len(flat.invocations) <= MAX_OPERATIONS
 
 
 TARGETS: dict[bytes, Callable[[bytes, Path], None]] = {

@@ -127,7 +127,7 @@ def _change(model: onnx.ModelProto, random: Random, other: onnx.ModelProto) -> N
 
 
 def _put(target: Any, place: Any, value: Any) -> None:
-    """Set an item or a field, unless the field cannot hold it."""
+    """Set an element or a field, unless the field cannot hold it."""
     try:
         if isinstance(place, str):
             setattr(target, place, value)

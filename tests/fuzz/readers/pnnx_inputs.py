@@ -153,7 +153,7 @@ def _expression(random: Random, depth: int) -> str:
     if random.random() < 0.05:
         return "[" + ",".join(_expression(random, depth - 1) for _ in range(random.randint(0, 3))) + "]"
     name = random.choice(list(FUNCTIONS))
-    count = random.randint(FUNCTIONS[name].fewest, FUNCTIONS[name].most)
+    count = random.randint(FUNCTIONS[name].fewest, FUNCTIONS[name].maximum)
     return f"{name}({','.join(_expression(random, depth - 1) for _ in range(count))})"
 
 
@@ -182,11 +182,11 @@ def _single(line: str, random: Random) -> str:
         else:
             type_ = f"({shape}){random.choice(['f32', 'f32', 'i64', 'bool', 'f16'])}"
         lines.append(f"pnnx.Input in{i} 0 1 a{i} #a{i}={type_}")
-    rest = [w for w in words[4 + inputs + outputs :] if not w.startswith("#")]
+    tail = [w for w in words[4 + inputs + outputs :] if not w.startswith("#")]
     renamed = {words[4 + i]: f"a{i}" for i in range(inputs)}
-    rest = [f"{w.partition('=')[0]}={renamed.get(w.partition('=')[2], '')}" if w[0] == "$" else w for w in rest]
+    tail = [f"{w.partition('=')[0]}={renamed.get(w.partition('=')[2], '')}" if w[0] == "$" else w for w in tail]
     operands = [f"a{i}" for i in range(inputs)] + [f"b{i}" for i in range(outputs)]
-    lines.append(" ".join([words[0], words[1], str(inputs), str(outputs), *operands, *rest]))
+    lines.append(" ".join([words[0], words[1], str(inputs), str(outputs), *operands, *tail]))
     lines += [f"pnnx.Output out{i} 1 0 b{i}" for i in range(outputs)]
     return "\n".join(["7767517", f"{len(lines)} {inputs + outputs}", *lines])
 

@@ -27,7 +27,7 @@ def made(count: int, seed: int, reach: int) -> Graph:
 
 
 @pytest.mark.parametrize(("count", "reach"), [(1, 1), (2, 1), (40, 3), (300, 9), (300, 200)])
-def test_boxes_and_lines_keep_their_places(count: int, reach: int) -> None:
+def test_boxes_and_lines_keep_their_positions(count: int, reach: int) -> None:
     graph = made(count, count, reach)
     found = layout(graph)
     rows: dict[float, list[tuple[float, float]]] = {}

@@ -96,6 +96,6 @@ COMPUTATIONS = [
         "cast", SHAPE, {}, None, ("Cast", "x", {"to": 6}), ("Tensor.to dtype=torch.int", {}), result="int32",
     ),
     Computation(
-        "cast to truth values", SHAPE, {}, None, ("Cast", "x", {"to": 9}), ("Tensor.bool", {}), result="bool",
+        "cast to booleans", SHAPE, {}, None, ("Cast", "x", {"to": 9}), ("Tensor.bool", {}), result="bool",
     ),
 ]  # fmt: skip

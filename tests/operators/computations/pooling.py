@@ -4,7 +4,7 @@ from formats import Computation
 
 COMPUTATIONS = [
     Computation(
-        "largest item",
+        "largest element",
         (1, 3, 7, 8),
         {},
         "max_pool(x, size = [1, 1, 3, 2], border = 'ignore', stride = [1, 1, 2, 2], "
@@ -12,7 +12,7 @@ COMPUTATIONS = [
         ("MaxPool", "x", {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 0]}),
     ),
     Computation(
-        "largest item of a last window that is not whole",
+        "largest element of a last window that is not whole",
         (1, 3, 8, 8),
         {},
         "max_pool(x, size = [1, 1, 3, 3], border = 'ignore', stride = [1, 1, 2, 2], "

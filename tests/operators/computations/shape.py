@@ -1,4 +1,4 @@
-"""Computations that move items and that at least two formats can say."""
+"""Computations that move elements and that at least two formats can say."""
 
 import numpy as np
 from formats import Computation

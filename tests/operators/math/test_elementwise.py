@@ -112,7 +112,7 @@ def test_casts_cut_towards_zero_and_keep_the_low_bits(source: str) -> None:
         np.testing.assert_array_equal(result, expected, err_msg=target)
 
 
-def test_what_is_not_a_number_is_true_and_stays_in_limits() -> None:
+def test_nan_is_true_and_stays_in_limits() -> None:
     x = np.array([np.nan, 0.0, -3.0, 3.0], np.float32)
     low, high = (np.array(bound, np.float32) for bound in (-1, 1))
 

@@ -1,4 +1,4 @@
-"""Reductions keep what is not a number and what is infinite, in rows and in columns, in whatever format they are."""
+"""Reductions keep NaN and what is infinite, in rows and in columns, in whatever format they are."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def onnx_(folder: Path) -> Network:
 
 
 @pytest.mark.parametrize("read", [nnef, onnx_], ids=["nnef", "onnx"])
-@pytest.mark.parametrize("items", [X, X[:, 8:36]], ids=["with NaN", "infinite"])
-def test_extremes_are_those_of_numpy(read: Callable[[Path], Network], items: np.ndarray, tmp_path: Path) -> None:
+@pytest.mark.parametrize("elements", [X, X[:, 8:36]], ids=["with NaN", "infinite"])
+def test_min_max_are_those_of_numpy(read: Callable[[Path], Network], elements: np.ndarray, tmp_path: Path) -> None:
     made = compile_network(read(tmp_path), parse_target("llvm"))
-    given = np.full(X.shape, items[5, 9], np.float32)
-    given[:, : items.shape[1]] = items
+    given = np.full(X.shape, elements[5, 9], np.float32)
+    given[:, : elements.shape[1]] = elements
     with made.load(threads=1) as model:
         results = model.run({"x": given})
     for name, result in results.items():
@@ -77,7 +77,7 @@ def test_extremes_are_those_of_numpy(read: Callable[[Path], Network], items: np.
 
 @pytest.mark.parametrize("target", ["llvm", "x86-64", "x86-64-v3", "cortex-a76"])
 def test_the_largest_of_many_channels_is_found_in_vectors(target: str, tmp_path: Path) -> None:
-    """As at the end of a network that segments pictures; of equal ones the first, and whatever is not a number."""
+    """As at the end of a network that segments images; of equal ones the first, and whatever is not a number."""
     x = np.random.default_rng(5).integers(-3, 4, (2, 5, 3, 48)).astype(np.float32)
     x[0, 2, 1, 7] = np.nan
     info = helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)

@@ -45,8 +45,10 @@ def test_a_transform(length: int, kind: str, tmp_path: Path) -> None:
             np.testing.assert_allclose(network(x), as_parts(expected), atol=2e-6 * length)
 
 
-@pytest.mark.parametrize(("length", "most"), [(4096, 4096 * 64 * 4), (509, 4 * 509**2)])
-def test_constants_grow_less_than_the_square_of_a_length_with_factors(length: int, most: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("length", "maximum"), [(4096, 4096 * 64 * 4), (509, 4 * 509**2)])
+def test_constants_grow_less_than_the_square_of_a_length_with_factors(
+    length: int, maximum: int, tmp_path: Path
+) -> None:
     module = load_network(dft(tmp_path, length, 2)).module
     found: list[int] = []
 
@@ -55,7 +57,7 @@ def test_constants_grow_less_than_the_square_of_a_length_with_factors(length: in
             found.append(part.value.numpy().size)
 
     relax.analysis.post_order_visit(module["main"], visit)
-    assert max(found) <= most
+    assert max(found) <= maximum
 
 
 KINDS = {

@@ -25,40 +25,43 @@ def holed(*shape: int) -> np.ndarray:
 
 
 def windows(x: np.ndarray, size: int, stride: int, pad: int) -> tuple[np.ndarray, np.ndarray]:
-    """The items of windows over the last two dimensions, -inf outside, and their numbers in the channel, -1 outside."""
+    """The elements of windows over the last two dimensions, -inf outside, and their numbers in the channel, -1
+    outside."""
     around = [*[(0, 0)] * (x.ndim - 2), (pad, pad), (pad, pad)]
-    places = np.broadcast_to(np.arange(np.prod(x.shape[-2:])).reshape(x.shape[-2:]), x.shape)
+    positions = np.broadcast_to(np.arange(np.prod(x.shape[-2:])).reshape(x.shape[-2:]), x.shape)
     made = []
-    for array, outside in ((x, -np.inf), (places, -1)):
+    for array, outside in ((x, -np.inf), (positions, -1)):
         padded = np.pad(array, around, constant_values=outside)
-        items = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (-2, -1))[..., ::stride, ::stride, :, :]
-        made.append(items.reshape(*items.shape[:-2], -1))
+        elements = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (-2, -1))[
+            ..., ::stride, ::stride, :, :
+        ]
+        made.append(elements.reshape(*elements.shape[:-2], -1))
     return made[0], made[1]
 
 
 def pytorch(x: np.ndarray, size: int, stride: int, pad: int) -> tuple[np.ndarray, np.ndarray]:
-    """The maxima and their places: an item takes over that is larger or not a number, in the order of the window."""
-    items, places = windows(x, size, stride, pad)
-    value, place = np.full(items.shape[:-1], -np.inf, x.dtype), np.full(items.shape[:-1], -1)
-    for item, at in zip(np.moveaxis(items, -1, 0), np.moveaxis(places, -1, 0), strict=True):
-        take = (at >= 0) & ((place < 0) | (item > value) | np.isnan(item))
-        value, place = np.where(take, item, value), np.where(take, at, place)
-    return value, place
+    """The maxima and their places: an element takes over that is larger or not a number, in the order of the window."""
+    elements, positions = windows(x, size, stride, pad)
+    value, position = np.full(elements.shape[:-1], -np.inf, x.dtype), np.full(elements.shape[:-1], -1)
+    for element, at in zip(np.moveaxis(elements, -1, 0), np.moveaxis(positions, -1, 0), strict=True):
+        take = (at >= 0) & ((position < 0) | (element > value) | np.isnan(element))
+        value, position = np.where(take, element, value), np.where(take, at, position)
+    return value, position
 
 
 WINDOW = "ceil_mode=False dilation=(1,1) kernel_size=(3,3) padding=(1,1) stride=(2,2)"
 
 
-def test_what_is_not_a_number_wins_in_pnnx_and_its_last_place_counts(tmp_path: Path) -> None:
+def test_nan_wins_in_pnnx_and_its_last_place_counts(tmp_path: Path) -> None:
     x = holed(2, 5, 9, 11)
     path = operator_network(tmp_path, "F.max_pool2d", [x], f"{WINDOW} return_indices=True", outputs=2)
-    value, place = nnefc.compile(path).load(threads=1)(x)
+    value, position = nnefc.compile(path).load(threads=1)(x)
     wanted = pytorch(x, 3, 2, 1)
     np.testing.assert_array_equal(value, wanted[0])
-    np.testing.assert_array_equal(place, wanted[1])
+    np.testing.assert_array_equal(position, wanted[1])
 
 
-def test_what_is_not_a_number_wins_in_blocks_of_channels(tmp_path: Path) -> None:
+def test_nan_wins_in_blocks_of_channels(tmp_path: Path) -> None:
     """Behind a convolution, whose results lie in blocks; and in the parts of adaptive pools, even and uneven ones."""
     weight, bias = np.ones((32, 3, 1, 1), np.float32), np.zeros(32, np.float32)
     tensors = " ".join(f"@{name}={annotation(value)}" for name, value in (("bias", bias), ("weight", weight)))
@@ -84,8 +87,8 @@ def test_what_is_not_a_number_wins_in_blocks_of_channels(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("elem", [TensorProto.FLOAT, TensorProto.DOUBLE])
-def test_places_in_onnx_are_those_of_the_largest_number(elem: int, tmp_path: Path) -> None:
-    """Where a window begins with what is not a number, onnxruntime's own value is none: there the values decide."""
+def test_positions_in_onnx_are_those_of_the_largest_number(elem: int, tmp_path: Path) -> None:
+    """Where a window begins with NaN, onnxruntime's own value is none: there the values decide."""
     x = holed(2, 3, 9, 11).astype(helper.tensor_dtype_to_np_dtype(elem))
     node = helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     ends = [helper.make_tensor_value_info("y", elem, None), helper.make_tensor_value_info("i", TensorProto.INT64, None)]
@@ -93,12 +96,12 @@ def test_places_in_onnx_are_those_of_the_largest_number(elem: int, tmp_path: Pat
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 12)], ir_version=8)
     path = tmp_path / "model.onnx"
     onnx.save(model, path)
-    value, place = nnefc.compile(path).load(threads=1)(x)
+    value, position = nnefc.compile(path).load(threads=1)(x)
     theirs, their_place = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
-    np.testing.assert_array_equal(place[~np.isnan(theirs)], their_place[~np.isnan(theirs)])
-    items, places = windows(x, 3, 2, 1)
-    number = ~np.isnan(items) & (places >= 0)
-    np.testing.assert_array_equal(x.reshape(-1)[place][number.any(-1)], value[number.any(-1)])
-    places += np.arange(6).reshape(2, 3, 1, 1, 1) * 99 * (places >= 0)
-    first = np.where(places >= 0, places, places.max() + 1).min(-1)
-    np.testing.assert_array_equal(place[~number.any(-1)], first[~number.any(-1)])
+    np.testing.assert_array_equal(position[~np.isnan(theirs)], their_place[~np.isnan(theirs)])
+    elements, positions = windows(x, 3, 2, 1)
+    number = ~np.isnan(elements) & (positions >= 0)
+    np.testing.assert_array_equal(x.reshape(-1)[position][number.any(-1)], value[number.any(-1)])
+    positions += np.arange(6).reshape(2, 3, 1, 1, 1) * 99 * (positions >= 0)
+    first = np.where(positions >= 0, positions, positions.max() + 1).min(-1)
+    np.testing.assert_array_equal(position[~number.any(-1)], first[~number.any(-1)])

@@ -10,7 +10,7 @@ import pytest
 from tvm import relax, tirx
 
 from nnefc.driver.compile import compile_network
-from nnefc.ir.network import Network, OpenDimension
+from nnefc.ir.network import DynamicDimension, Network
 from nnefc.operators.base import Emitter, Operator, build_main
 from nnefc.operators.math.elementwise import Elementwise
 from nnefc.operators.tensor.creation import Arange, Eye, Full, Linspace, SizeValues
@@ -19,13 +19,13 @@ from nnefc.symbolic.dims import Range, Size, ranges
 from nnefc.targets.machine.any_target import parse_any_target
 
 N = tirx.Var("n", "int64")
-OPEN = OpenDimension("n", N, Range(1, 200, 16))
+OPEN = DynamicDimension("n", N, Range(1, 200, 16))
 
 
 def counts(n: Any, count: int) -> np.ndarray:
     """A matrix of so many different sizes, of two columns if there is more than one."""
     made = np.empty(count, object)
-    made[:] = [n * place + 1 for place in range(count)]
+    made[:] = [n * position + 1 for position in range(count)]
     return made.reshape(-1, min(count, 2))
 
 
@@ -43,7 +43,7 @@ CASES: list[tuple[Callable[[int], Operator], Callable[[int], np.ndarray]]] = [
 
 
 def network() -> Network:
-    """Of `x[n]` it takes the size, and doubles the items."""
+    """Of `x[n]` it takes the size, and doubles the elements."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((N,), "float32"))
 
@@ -55,7 +55,7 @@ def network() -> Network:
     with ranges({N: OPEN.values}):
         module = build_main(builder, made, lambda: [x])
     names = tuple(f"y{index}" for index in range(len(CASES) + 1))
-    return Network("created", module, ("x",), names, open_dimensions=(OPEN,))
+    return Network("created", module, ("x",), names, dynamic_dimensions=(OPEN,))
 
 
 def test_one_library_makes_the_tensors_of_all_sizes() -> None:
@@ -78,7 +78,7 @@ def test_one_library_makes_the_tensors_of_all_sizes() -> None:
         (Arange(5, 5, 1, "int64"), np.zeros(0, np.int64)),
         (Linspace(-1, 2, 7, "float64"), np.linspace(-1, 2, 7)),
     ],
-    ids=lambda item: type(item).__name__,
+    ids=lambda element: type(element).__name__,
 )
 def test_known_sizes_make_arrays(operator: Operator, expected: np.ndarray) -> None:
     made = operator.lower(Emitter(relax.BlockBuilder()))
@@ -97,5 +97,5 @@ def test_ranges_that_do_not_end_are_refused(numbers: tuple[float, float, float])
     "operator", [Arange(0, 1 << 29, 1, "int8"), Eye(1 << 15, 1 << 15, "int8"), Full((1 << 29,), 1, "int8")]
 )
 def test_constants_that_few_words_make_large_are_refused(operator: Operator) -> None:
-    with pytest.raises(CompileError, match=r"too large: it would have .* items, and may have 268,435,456"):
+    with pytest.raises(CompileError, match=r"too large: it would have .* elements, and may have 268,435,456"):
         operator.lower(Emitter(relax.BlockBuilder()))

@@ -1,4 +1,4 @@
-"""Resizing between convolutions: the numbers, and that nothing is laid out anew for it."""
+"""Resizing between convolutions: the numbers, and that nothing is laid out again for it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def resized(graph: Graph, x: Value, factors: tuple[int, ...], interpolation: Int
         if interpolation.mode == "nearest":
             array = np.repeat(array, factor, axis)
         else:
-            places = (np.arange(size * factor) + 0.5) / factor - 0.5
-            array = np.apply_along_axis(lambda line, at=places, n=size: np.interp(at, np.arange(n), line), axis, array)
+            positions = (np.arange(size * factor) + 0.5) / factor - 0.5
+            array = np.apply_along_axis(
+                lambda line, at=positions, n=size: np.interp(at, np.arange(n), line), axis, array
+            )
     emitter = Emitter(graph._builder)
     emitter.hint = "resized"
     return graph.emit(Resize(tuple(axes), interpolation).lower(emitter, x.expr), array)
@@ -58,7 +60,7 @@ def test_enlarged_tensors_agree_with_numpy() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_nothing_is_laid_out_anew_between_two_convolutions(case: Case) -> None:
+def test_nothing_is_laid_out_again_between_two_convolutions(case: Case) -> None:
     after = summary(AssignLayouts(TARGET, FastAlgorithms())(build([case]).network.module))
     assert after.count(" block(") == 1
     assert after.count("unblock(") == 1

@@ -14,7 +14,7 @@ from nnefc.passes.compute.dot.pack_dot_operands import packed_array
 from nnefc.passes.compute.matmul import multiply_packed, pack_right_array
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
-from nnefc.passes.schedule.cpu.fold_dot_accumulators import with_dot_sums
+from nnefc.passes.schedule.cpu.fold_dot_accumulators import fold_dot_accumulators
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.targets.machine.cpu.parsing import parse_target
 
@@ -51,7 +51,7 @@ def test_targets_sum_up_by_their_instruction_in_registers(target: str, weights: 
     )
     assert str(func.attrs[RULE]) == "ContractionRule"
     library = tvm.compile(
-        tvm.IRModule({"main": with_dot_sums(func).with_attr("global_symbol", "main")}), target=machine.to_tvm()
+        tvm.IRModule({"main": fold_dot_accumulators(func).with_attr("global_symbol", "main")}), target=machine.to_tvm()
     )
     lines = [line.split() for line in library.mod.inspect_source("asm").splitlines()]
     assert sum(instruction in line[:2] for line in lines) >= 8  # "{vex}" may come before it
@@ -76,10 +76,10 @@ def test_single_words_are_summed_up_by_arithmetic(name: str, weights: str) -> No
 
 def test_two_products_are_added_in_16_bits_where_the_weights_let_them() -> None:
     how = multiplication_of(parse_target("cortex-a53"), "int8", "int8")
-    least, most = np.full((2, 4), -127, np.int8), np.full((2, 4), -128, np.int8)
+    minimum, maximum = np.full((2, 4), -127, np.int8), np.full((2, 4), -128, np.int8)
     assert how.dot is not None and not how.dot.joined
-    assert how.of_values(most) == how
-    joined = how.of_values(least).dot
+    assert how.of_values(maximum) == how
+    joined = how.of_values(minimum).dot
     assert joined is not None and joined.joined
 
 

@@ -19,8 +19,8 @@ import nnefc
 from nnefc.backends import backend_of
 from nnefc.driver.formats import load_network
 from nnefc.driver.options import ReadOptions
-from nnefc.frontends.dynamic_shapes import leaving_open
-from nnefc.symbolic.dims import OpenSize
+from nnefc.frontends.dynamic_shapes import dynamic_shape_context
+from nnefc.symbolic.dims import DynamicSize
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 PREFIXES = {name: f"s{number}_" for number, name in enumerate(SPELLINGS)}
@@ -32,10 +32,10 @@ ZEROS_WHERE_ALL_IS_HIDDEN = ("dynamo_sdpa_bool", "safe_softmax", "masked_softmax
 OWN_PRODUCTS = {"optimizer_attention"}  # projections, which are products besides
 
 
-def kernels(path: Path, shape: dict[str, OpenSize] | None = None) -> dict[str, Counter[str]]:
+def kernels(path: Path, shape: dict[str, DynamicSize] | None = None) -> dict[str, Counter[str]]:
     """How many kernels of attention, and of products and softmaxes, each spelling has."""
     network = load_network(path, ReadOptions(shape=shape))
-    with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
+    with dynamic_shape_context(network.dynamic_dimensions, network.input_shapes, network.all_data_dependent_sizes):
         network = optimized(network, backend_of(parse_target("llvm -mcpu=haswell")))
     names = {prefix: name for name, prefix in PREFIXES.items()}
     found = {name: Counter[str]() for name in SPELLINGS}
@@ -54,14 +54,14 @@ def kernels(path: Path, shape: dict[str, OpenSize] | None = None) -> dict[str, C
 def test_each_spelling_is_one_kernel(tmp_path: Path, known: str) -> None:
     path = tmp_path / "spellings.onnx"
     onnx.save(side_by_side(PREFIXES, SIZES if known == "static" else None), path)
-    ranges = {name: size for name, text in RANGES.items() if (size := OpenSize.read(text)) is not None}
+    ranges = {name: size for name, text in RANGES.items() if (size := DynamicSize.read(text)) is not None}
     found = kernels(path, ranges if known == "ranges" else None)
     apart = {name: {kind: n for kind, n in counts.items() if n} for name, counts in found.items()}
     assert apart == {name: {"attention": 1} | ({"matmul": 1} if name in OWN_PRODUCTS else {}) for name in SPELLINGS}
 
 
 @pytest.mark.parametrize("names", [OF_EACH_KIND, pytest.param(tuple(SPELLINGS), marks=pytest.mark.slow)], ids=len)
-def test_open_sizes_give_what_onnxruntime_gives(names: Sequence[str]) -> None:
+def test_dynamic_sizes_give_what_onnxruntime_gives(names: Sequence[str]) -> None:
     prefixes = {name: PREFIXES[name] for name in names}
     model = side_by_side(prefixes)
     library = nnefc.compile(model).load(threads=1)

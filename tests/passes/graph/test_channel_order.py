@@ -20,7 +20,7 @@ from nnefc.passes.compute.channel_order import (
     merge_groups,
     operands_of_groups,
 )
-from nnefc.passes.compute.dot.dot_instructions import HALF_PART
+from nnefc.passes.compute.dot.dot_instructions import FLOAT16_PART
 from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.layout.assign_layouts import AssignLayouts
@@ -134,7 +134,7 @@ SHUFFLES = {
         c = R.reshape(b, R.shape([2, 6, 5, 4]))""",
         [0, 2, 4, 1, 3, 5],
     ),
-    "with one picture in the dimension of channels": (
+    "with one image in the dimension of channels": (
         """x[1, 6, 5, 4] -> c
         a = R.reshape(x, R.shape([2, 3, 20]))
         b = R.permute_dims(a, axes=[1, 0, 2])
@@ -169,7 +169,7 @@ SHUFFLES = {
         e = R.reshape(d, R.shape([1, 3, 5, 4]))""",
         [1, 3, 5],
     ),
-    "pictures change places": (
+    "images change places": (
         """x[2, 6, 5, 4] -> c
         a = R.reshape(x, R.shape([2, 3, 2, 5, 4]))
         b = R.permute_dims(a, axes=[1, 2, 0, 3, 4])
@@ -301,7 +301,7 @@ def test_halves_of_shuffled_channels_have_the_same_values(name: str) -> None:
 
 
 def test_shuffled_groups_have_the_same_values_by_lane() -> None:
-    """Where vectors are multiplied by lanes, groups read whole vectors or blocks, and slots of others count nothing."""
+    """Where vectors are multiplied by lanes, groups read full vectors or blocks, and slots of others count nothing."""
     machine = with_glibc("arm", "cortex-a76", "qemu-aarch64", "-cpu", "cortex-a76")
     if machine.missing:
         pytest.skip(f"needs: {machine.missing}")
@@ -329,13 +329,15 @@ def test_groups_read_several_slots_at_once_where_vectors_are_multiplied_by_lanes
 
 
 @pytest.mark.parametrize("inputs", [64, 88, 136, 184, 8 * 37])
-def test_sums_of_half_floats_are_made_in_parts_whatever_the_number_of_blocks(inputs: int) -> None:
+def test_sums_of_float16_are_made_in_parts_whatever_the_number_of_blocks(inputs: int) -> None:
     """A block is read twice, by weights of zero, where that gives the blocks a divisor."""
     machine = target("cortex-a76 -precision=fp16")
     how = multiplication_of(machine, "float16", "float16")
     reads = reads_of(Blocked.of(inputs, 8), 1, how, (1, 1), machine, 8)
-    assert reads is not None and reads.run == 8 and reads.items <= inputs + 32
-    assert part_of_sum(list(reads.steps((1, 1), how)), HALF_PART, HALF_PART // 4) or reads.items <= HALF_PART
+    assert reads is not None and reads.run == 8 and reads.elements <= inputs + 32
+    assert (
+        part_of_sum(list(reads.steps((1, 1), how)), FLOAT16_PART, FLOAT16_PART // 4) or reads.elements <= FLOAT16_PART
+    )
 
 
 @pytest.mark.parametrize(
@@ -376,7 +378,7 @@ def test_runs_with_a_channel_of_another_tensor_are_read_slot_by_slot() -> None:
     assert reads is not None and reads.run == 1
 
 
-def test_no_pair_of_half_floats_holds_a_channel_of_another_tensor() -> None:
+def test_no_pair_of_float16_holds_a_channel_of_another_tensor() -> None:
     """Of bytes, which are all finite, some may."""
     machine, layout = target("znver5 -precision=bf16"), Blocked((*range(15), *[FOREIGN] * 17))
     halves, data_bytes = (multiplication_of(machine, dtype, dtype) for dtype in ("bfloat16", "int8"))

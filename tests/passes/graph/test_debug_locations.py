@@ -8,18 +8,18 @@ import pytest
 import tvm
 from tvm import relax
 
-from nnefc.passes.graph.debug_locations import NamingBuilder, group_names, origins
+from nnefc.passes.graph.debug_locations import NamingBuilder, debug_locations, group_names
 from nnefc.passes.graph.fusion.fuse import fuse
 
-MOST = 16  # tensors that a group is named after
+MAX = 16  # tensors that a group is named after
 
 
 def test_names_that_passes_make_are_those_of_the_tensor() -> None:
-    assert origins("conv1") == ("conv1",)
-    assert origins("conv1@") == origins("conv1@12") == ("conv1",)
-    assert origins("conv1+norm1+conv1@3") == ("conv1", "norm1")
-    assert origins("a+b") == ("a+b",)  # of a model
-    assert origins("@") == ()
+    assert debug_locations("conv1") == ("conv1",)
+    assert debug_locations("conv1@") == debug_locations("conv1@12") == ("conv1",)
+    assert debug_locations("conv1+norm1+conv1@3") == ("conv1", "norm1")
+    assert debug_locations("a+b") == ("a+b",)  # of a model
+    assert debug_locations("@") == ()
 
 
 def test_a_builder_names_what_it_emits_after_what_is_rewritten() -> None:
@@ -30,7 +30,7 @@ def test_a_builder_names_what_it_emits_after_what_is_rewritten() -> None:
             made = [builder.emit(relax.op.add(x, x)), builder.emit(relax.op.add(x, x)), builder.emit(x + x, "own")]
             result = builder.emit_output(made[-1])
         builder.emit_func_output(result)
-    assert [origins(var.name) for var in made] == [("conv",), ("conv",), ("own",)]
+    assert [debug_locations(var.name) for var in made] == [("conv",), ("conv",), ("own",)]
 
 
 def chain(operations: int, shape: tuple[int, ...] = (8,)) -> tvm.IRModule:
@@ -48,7 +48,7 @@ def chain(operations: int, shape: tuple[int, ...] = (8,)) -> tvm.IRModule:
 
 def names(mod: tvm.IRModule) -> list[str]:
     bindings = [b for block in mod["main"].body.blocks for b in block.bindings]
-    return [name for b in bindings if isinstance(b.value, relax.Call) for name in origins(b.var.name)]
+    return [name for b in bindings if isinstance(b.value, relax.Call) for name in debug_locations(b.var.name)]
 
 
 def test_groups_are_named_after_their_steps() -> None:
@@ -60,14 +60,14 @@ def test_no_step_of_a_long_chain_is_lost(length: int) -> None:
     before = chain(length)
     after = fuse()(before)
     calls = [b for block in after["main"].body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
-    found = [origins(b.var.name) for b in calls]
+    found = [debug_locations(b.var.name) for b in calls]
     assert found[0][0] == "y1_" and found[-1][-1] == f"y{length}_"
-    assert all(0 < len(each) <= MOST for each in found)
-    if all(len(each) < MOST for each in found):
+    assert all(0 < len(each) <= MAX for each in found)
+    if all(len(each) < MAX for each in found):
         assert [name for each in found for name in each] == [f"y{i}_" for i in range(1, length + 1)]
 
 
-def test_equal_steps_of_equal_operands_are_told_apart() -> None:
+def test_equal_steps_of_equal_operands_are_reported_apart() -> None:
     builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((4, 4), "float32"))
     with builder.function("main", [x]):
         with builder.dataflow():
@@ -75,4 +75,4 @@ def test_equal_steps_of_equal_operands_are_told_apart() -> None:
             out = builder.emit_output(relax.Tuple([left, right]))
         builder.emit_func_output(out)
     before = relax.transform.LegalizeOps()(builder.get())
-    assert [origins(name) for name in group_names(before, before)] == [("left",), ("right",)]
+    assert [debug_locations(name) for name in group_names(before, before)] == [("left",), ("right",)]

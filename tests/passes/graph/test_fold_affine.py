@@ -223,7 +223,7 @@ _TYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float16": np.dtype(np.float
 
 
 @pytest.mark.parametrize("dtype", _TYPES)
-def test_factors_of_half_floats_are_joined(dtype: str) -> None:
+def test_factors_of_float16_are_joined(dtype: str) -> None:
     scales = {"A": np.array(0.5).astype(_TYPES[dtype]), "B": np.array(3).astype(_TYPES[dtype])}
     text = f"x: {dtype}[4] -> b\na = R.multiply(x, A)\nb = R.multiply(a, B)"
     folded = FoldAffine()(program(text, **scales))

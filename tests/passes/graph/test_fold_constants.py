@@ -150,8 +150,8 @@ CHAIN = """x[3] -> e
 
 @pytest.mark.parametrize(("steps", "left"), [(24, 1), (23, 2), (18, 2), (12, 3), (5, 5), (1 << 20, 1)])
 def test_no_more_is_folded_than_the_budget_allows(monkeypatch: pytest.MonkeyPatch, steps: int, left: int) -> None:
-    """Each root reads three items and writes as many."""
-    monkeypatch.setattr(Budget, "for_constants", lambda items: Budget(steps, 3))
+    """Each root reads three elements and writes as many."""
+    monkeypatch.setattr(Budget, "for_constants", lambda elements: Budget(steps, 3))
     folded = FoldConstants()(program(CHAIN, A=A))
     assert len(calls(folded)) == left
 
@@ -162,7 +162,7 @@ def test_nothing_is_folded_that_is_much_larger_than_the_constants(monkeypatch: p
         b = R.sqrt(a)
         c = R.add(x, b)"""
     for largest, left in ((5, 3), (6, 1)):
-        monkeypatch.setattr(Budget, "for_constants", lambda items, largest=largest: Budget(1000, largest))
+        monkeypatch.setattr(Budget, "for_constants", lambda elements, largest=largest: Budget(1000, largest))
         folded = FoldConstants()(program(text, A=A))
         assert len(calls(folded)) == left
 
@@ -170,7 +170,7 @@ def test_nothing_is_folded_that_is_much_larger_than_the_constants(monkeypatch: p
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_large_products_between_other_steps(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
     """NumPy's products read what the compiled part computes, and the other way round; also parts of several results."""
-    monkeypatch.setattr(evaluation, "_LEAST_FOR_NUMPY", 1)
+    monkeypatch.setattr(evaluation, "_MIN_FOR_NUMPY", 1)
     rng = np.random.default_rng(5)
     w, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 6), (3, 3)))
     lines, last = ["s = R.split(W, [3], axis=1)", "p = s[0]", "q = s[1]", "h0 = R.add(p, q)"], "h0"

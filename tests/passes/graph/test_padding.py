@@ -31,7 +31,7 @@ def filters(outputs: int, inputs: int, *kernel: int) -> np.ndarray:
     return values(outputs, inputs, *kernel, scale=1 / math.sqrt(inputs * math.prod(kernel)))
 
 
-def steps_of_kernels(case: Case) -> list[list[str]]:
+def blocks_of_kernels(case: Case) -> list[list[str]]:
     """The steps that each scheduled kernel consists of, the kernels in any order."""
     seen: dict[str, object] = {}
     lower(build([case]).network, backend_of(target("llvm")), seen.__setitem__)
@@ -116,7 +116,7 @@ def test_what_is_padded_has_zeros_around_it(name: str) -> None:
 
 @pytest.mark.parametrize("case", WITHOUT_COPY, ids=lambda case: case.name)
 def test_the_kernel_before_writes_into_the_padding(case: Case) -> None:
-    kernels = steps_of_kernels(case)
+    kernels = blocks_of_kernels(case)
     assert any("pad" in steps for steps in kernels)
     assert ["pad"] not in kernels
 

@@ -38,7 +38,7 @@ def cases() -> list[Case]:
     return made
 
 
-def test_extremes_of_rows_agree_with_numpy_where_all_are_infinite_too() -> None:
+def test_min_max_of_rows_agree_with_numpy_where_all_are_infinite_too() -> None:
     check(cases())
 
 

@@ -51,7 +51,7 @@ def of_a_constant(g: Graph, x: Value) -> Value:
 
 JOINED = [
     excited(project, name="channels that do not fill a block"),
-    excited(project, (1, 32, 9, 9), name="whole blocks"),
+    excited(project, (1, 32, 9, 9), name="full blocks"),
     excited(project, (1, 40, 9, 9), swapped=True, name="the factor first"),
     excited(lambda g, x: project(g, x, 5, 3), name="a padded 3 × 3 filter"),
     excited(project, (1, 17, 50), axes=(2,), name="one spatial dimension"),

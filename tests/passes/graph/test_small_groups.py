@@ -11,7 +11,7 @@ import pytest
 from relax_programs import Case, Graph, Value, build, check, program, summary, target
 
 from nnefc.driver.compile import compile_network
-from nnefc.passes.compute.permuted_lanes import turned_filters
+from nnefc.passes.compute.permuted_lanes import permuted_filters
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.layout.assign_layouts import AssignLayouts
 
@@ -92,13 +92,13 @@ def test_groups_of_an_input_have_the_same_values() -> None:
 
 def test_groups_that_are_scattered_over_blocks_are_not_read_by_turns() -> None:
     weights = filters(8, 4, 3, 3)
-    assert turned_filters(weights, range(8), 8) is not None
-    assert turned_filters(weights, [4, 5, 6, 7, 3, 2, 1, 0], 8) is not None
-    assert turned_filters(weights, [0, 2, 4, 6, 1, 3, 5, 7], 8) is None
+    assert permuted_filters(weights, range(8), 8) is not None
+    assert permuted_filters(weights, [4, 5, 6, 7, 3, 2, 1, 0], 8) is not None
+    assert permuted_filters(weights, [0, 2, 4, 6, 1, 3, 5, 7], 8) is None
 
 
 def test_lanes_are_turned_in_registers(tmp_path: Path) -> None:
-    """No item of a vector is loaded by itself."""
+    """No element of a vector is loaded by itself."""
     weights = filters(32, 4, 3, 3)
     built = build([Case([values(1, 32, 9, 32)], lambda graph, x: graph.convolve(x, weights, groups=8))])
     compile_network(built.network, target("x86-64-v4")).emit("asm", tmp_path)

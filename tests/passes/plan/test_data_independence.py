@@ -34,14 +34,14 @@ def rounded(net: Net) -> str:
 
 def looked_up(net: Net) -> str:
     table = net.constant(np.random.default_rng(0).standard_normal((7, 5), np.float32))
-    places = net.do("ArgMax", net.floats(1, 7, 13), axis=1, keepdims=0)
-    return net.do("Gather", table, places, axis=0)
+    positions = net.do("ArgMax", net.floats(1, 7, 13), axis=1, keepdims=0)
+    return net.do("Gather", table, positions, axis=0)
 
 
 def scattered(net: Net) -> str:
     x = net.floats(5, 7)
-    values, places = net.several("TopK", 2, x, net.constant(np.array([2])), axis=1)
-    return net.do("ScatterElements", x, places, values, axis=1)
+    values, positions = net.several("TopK", 2, x, net.constant(np.array([2])), axis=1)
+    return net.do("ScatterElements", x, positions, values, axis=1)
 
 
 def branched(net: Net) -> str:
@@ -67,7 +67,7 @@ def branched(net: Net) -> str:
         (branched, False),
     ],
 )
-def test_programs_whose_places_and_steps_no_tensor_tells(
+def test_programs_whose_positions_and_steps_no_tensor_tells(
     write: Callable[[Net], str], expected: bool, tmp_path: Path
 ) -> None:
     net = Net(3)

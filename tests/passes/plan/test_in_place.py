@@ -86,7 +86,7 @@ def test_a_kernel_that_keeps_the_bytes_in_order_is_a_reshape(function: object, s
     assert in_place_of(kernel(x, function(x))) == InPlace(reshape=True)
 
 
-def test_reshapes_of_open_sizes_are_known_to_be_some() -> None:
+def test_reshapes_of_dynamic_sizes_are_known_to_be_some() -> None:
     """TVM does not see it: it takes sizes for any numbers."""
     module = program("""x["n", "s", 24] -> d
         a = R.reshape(x, (-1, 3, 8))

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tvm.ir import GlobalVar
 
 from nnefc.ir.network import Body, Loop
-from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryPlan, Place, plan_memory
+from nnefc.passes.plan.memory import COUNTER_BYTES, Copy, MemoryLocation, MemoryPlan, plan_memory
 from nnefc.passes.plan.offsets import Storage, alive_at, assign_offsets
-from nnefc.passes.plan.program import Buffer, ChoiceStep, Kind, LoopStep, Program, Step
+from nnefc.passes.plan.program import Buffer, IfStep, Kind, LoopStep, Program, Step
 from nnefc.passes.schedule.in_place import InPlace
 
 ALIGNMENT = 64
@@ -101,17 +101,17 @@ class Machine:
         self.stamps += size
         return np.arange(self.stamps - size, self.stamps)
 
-    def at(self, place: Place, size: int) -> np.ndarray:
-        area = self.memory[place.base, place.index]
-        assert place.offset >= 0 and place.offset + size <= area.size, f"{place} + {size} leaves its area"
-        return area[place.offset : place.offset + size]
+    def at(self, slot: MemoryLocation, size: int) -> np.ndarray:
+        area = self.memory[slot.base, slot.index]
+        assert slot.offset >= 0 and slot.offset + size <= area.size, f"{slot} + {size} leaves its area"
+        return area[slot.offset : slot.offset + size]
 
     def of(self, buffer: Buffer) -> np.ndarray:
-        return self.at(self.plan.places[buffer], buffer.bytes)
+        return self.at(self.plan.positions[buffer], buffer.bytes)
 
     def run(self) -> None:
         for buffer in (*self.program.inputs, *self.program.states, *self.writer.constants):
-            if buffer in self.plan.places:
+            if buffer in self.plan.positions:
                 self.content[buffer] = self.of(buffer).copy()
         for step in self.program.steps:  # what the values must be, without any memory
             allowed = self.writer.in_place[step.kernel]
@@ -141,7 +141,7 @@ class Machine:
         """Check all that the kernel reads, and that it may write in any order without spoiling it."""
         for position, read in enumerate(step.reads):
             assert np.array_equal(self.of(read), self.content[read]), f"operand {position} of {step.kernel}"
-        written = [(self.plan.places[write], write.bytes) for write in step.writes]
+        written = [(self.plan.positions[write], write.bytes) for write in step.writes]
         if self.writer.workspaces[step.kernel]:
             written.append((self.plan.step_workspaces[time], self.writer.workspaces[step.kernel]))
             assert written[-1][0].offset % ALIGNMENT == 0
@@ -151,18 +151,18 @@ class Machine:
         for i, target in enumerate(written):
             assert target[0].base in ("workspace", "output") or (allowed.updates is not None and i == 0)
             for position, read in enumerate(step.reads):
-                source = (self.plan.places[read], read.bytes)
+                source = (self.plan.positions[read], read.bytes)
                 may_be = position in allowed.overwritable or position == allowed.updates
                 same = may_be and i == 0 and source == target
                 assert same or not _overlap(source, target), f"{step.kernel} spoils its operand {position}"
             assert not any(_overlap(target, other) for other in written[:i])
-        for place, size in written:
-            self.at(place, size)[:] = self.fresh(size)
+        for slot, size in written:
+            self.at(slot, size)[:] = self.fresh(size)
         for write in step.writes:
             self.of(write)[:] = self.content[write]
 
 
-def _overlap(one: tuple[Place, int], other: tuple[Place, int]) -> bool:
+def _overlap(one: tuple[MemoryLocation, int], other: tuple[MemoryLocation, int]) -> bool:
     (a, size), (b, length) = one, other
     return (a.base, a.index) == (b.base, b.index) and a.offset < b.offset + length and b.offset < a.offset + size
 
@@ -238,7 +238,7 @@ def test_storages_interlock_where_the_largest_first_would_leave_a_gap() -> None:
             assert one.offset + one.bytes <= other.offset or other.offset + other.bytes <= one.offset
 
 
-def test_the_greatest_open_sizes_may_exceed_64_bits() -> None:
+def test_the_greatest_dynamic_sizes_may_exceed_64_bits() -> None:
     storages = [Storage(1 << 62, 0, 1), Storage(1 << 63, 1, 2), Storage(64, 0, 2)]
     assert assign_offsets(storages) == (1 << 62) + (1 << 63) + 64
     nothing = Storage(-1 << 64, 0, 2)  # what is left of a difference
@@ -281,7 +281,7 @@ def test_operands_of_a_concatenation_are_written_to_their_place() -> None:
     parts = [writer.compute([source], size) for size in (100, 4, 60)]
     plan = check(writer, [writer.concatenate(parts)])
     assert not [action for action in plan.actions if isinstance(action, Copy)]
-    assert [plan.places[part] for part in parts] == [Place("output", 0, offset) for offset in (0, 100, 104)]
+    assert [plan.positions[part] for part in parts] == [MemoryLocation("output", 0, offset) for offset in (0, 100, 104)]
     assert plan.workspace_bytes == 0
 
 
@@ -291,8 +291,8 @@ def test_parts_are_read_where_they_lie() -> None:
     parts = writer.split(whole, [100, 160, 40])
     plan = check(writer, [writer.compute(parts, 10)])
     assert len(plan.actions) == 2
-    begin = plan.places[whole].offset
-    assert [plan.places[part].offset - begin for part in parts] == [0, 100, 260]
+    begin = plan.positions[whole].offset
+    assert [plan.positions[part].offset - begin for part in parts] == [0, 100, 260]
 
 
 def test_a_tensor_is_not_overwritten_while_a_part_of_it_is_read_later() -> None:
@@ -331,8 +331,10 @@ def test_outputs_are_written_directly_and_duplicates_copied() -> None:
     source = writer.input(64)
     value = writer.compute([source], 64)
     plan = check(writer, [value, value, writer.reshape(value), source])
-    assert plan.places[value] == Place("output", 0, 0)
-    assert [a.target for a in plan.actions if isinstance(a, Copy)] == [Place("output", i, 0) for i in (1, 2, 3)]
+    assert plan.positions[value] == MemoryLocation("output", 0, 0)
+    assert [a.target for a in plan.actions if isinstance(a, Copy)] == [
+        MemoryLocation("output", i, 0) for i in (1, 2, 3)
+    ]
     assert plan.workspace_bytes == 0
 
 
@@ -367,7 +369,7 @@ def test_a_state_is_updated_where_it_is_unless_its_old_value_is_needed_later(lat
     plan = check(writer, outputs, [writer.reshape(new)])
     copies = [action for action in plan.actions if isinstance(action, Copy)]
     assert [copy.bytes for copy in copies] == ([64, 64] if later else [])
-    assert (plan.places[new] == Place("state", 0, 0)) != later
+    assert (plan.positions[new] == MemoryLocation("state", 0, 0)) != later
 
 
 def test_a_long_chain_of_updates_takes_time_in_proportion() -> None:
@@ -388,7 +390,7 @@ def test_an_output_that_is_a_state_has_its_value_before_the_run() -> None:
 def test_a_state_that_nobody_reads_has_a_place() -> None:
     writer = Writer()
     state, x = writer.state(64), writer.input(64)
-    assert check(writer, [writer.compute([x], 64)], [x]).places[state] == Place("state", 0, 0)
+    assert check(writer, [writer.compute([x], 64)], [x]).positions[state] == MemoryLocation("state", 0, 0)
 
 
 def test_areas_are_aligned() -> None:
@@ -410,7 +412,7 @@ def test_private_workspaces_reuse_what_is_free() -> None:
 
 
 def loop_of(writer: Writer, first: Buffer) -> tuple[LoopStep, Buffer]:
-    """A loop with one state, which a kernel with 128 bytes of its own computes anew in each round."""
+    """A loop with one state, which a kernel with 128 bytes of its own computes again in each iteration."""
     state = Buffer(Kind.STATE, 0, (256,), "uint8")
     new = Buffer(Kind.WORKSPACE, 0, (256,), "uint8")
     kernel = GlobalVar("round")
@@ -432,10 +434,10 @@ def test_a_state_of_a_loop_lives_where_it_begins_unless_that_is_needed_later(nee
     step, last = loop_of(writer, first)
     end = writer.compute([last, first] if needed else [last], 64)
     _, plan = writer.plan([end])
-    assert (plan.places[first] == plan.places[last]) != needed
+    assert (plan.positions[first] == plan.positions[last]) != needed
     (body,) = plan.bodies[step]
     assert body.workspace_bytes == 256 + 128
-    areas = sorted({(plan.places[first].offset, 256), (plan.places[last].offset, 256)})
+    areas = sorted({(plan.positions[first].offset, 256), (plan.positions[last].offset, 256)})
     areas = sorted([*areas, (plan.step_workspaces[1].offset, COUNTER_BYTES + body.workspace_bytes)])
     assert all(offset + size <= after for (offset, size), (after, _) in pairwise(areas))
     assert sum(areas[-1]) <= plan.workspace_bytes
@@ -451,12 +453,12 @@ def test_a_choice_has_the_workspace_of_its_larger_branch() -> None:
         steps = Step(GlobalVar("one"), (given,), (middle,)), Step(GlobalVar("two"), (middle,), (result,))
         branches.append(Program(steps, (given,), (), (result,), (), (), {}))
     made = Buffer(Kind.WORKSPACE, 99, (64,), "uint8")
-    step = ChoiceStep(branches[0], branches[1], (condition, x, x), (made,))
+    step = IfStep(branches[0], branches[1], (condition, x, x), (made,))
     writer.steps.append(step)
     _, plan = writer.plan([made])
     assert [body.workspace_bytes for body in plan.bodies[step]] == [64, 640]
     assert plan.workspace_bytes == 640
-    assert plan.places[made] == Place("output", 0, 0)
+    assert plan.positions[made] == MemoryLocation("output", 0, 0)
 
 
 def test_a_long_chain_of_views_takes_time_in_proportion() -> None:
@@ -466,4 +468,4 @@ def test_a_long_chain_of_views_takes_time_in_proportion() -> None:
     for _ in range(20_000):
         last = writer.reshape(last)
     _, plan = writer.plan([last])
-    assert plan.places[last] == Place("input", 0, 0) == plan.places[x]
+    assert plan.positions[last] == MemoryLocation("input", 0, 0) == plan.positions[x]

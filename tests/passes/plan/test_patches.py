@@ -141,7 +141,7 @@ def test_heights_of_any_remainder(height: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["cortex-m4", "cortex-m55"])
-def test_microcontrollers_compute_pictures_in_patches(target: str, tmp_path: Path) -> None:
+def test_microcontrollers_compute_images_in_patches(target: str, tmp_path: Path) -> None:
     net, result = separable()
     model = quantized(net.write(result, tmp_path / "net.onnx"), net.shape)
     whole, patches = in_both_ways(model, target=target, io="int8")

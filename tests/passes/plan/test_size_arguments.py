@@ -16,13 +16,13 @@ from nnefc.driver.compile import compile_network
 from nnefc.ir.attributes import DYNAMIC_DIMENSIONS
 from nnefc.ir.network import Network
 from nnefc.passes.backend import Lowered
-from nnefc.passes.plan.program import kernel_steps
-from nnefc.passes.plan.size_arguments import with_size_arguments
-from nnefc.symbolic.dims import Range, expression, ranges, typical
+from nnefc.passes.plan.program import kernel_stages
+from nnefc.passes.plan.size_arguments import pass_sizes_as_arguments
+from nnefc.symbolic.dims import Range, expression, ranges, size_hint
 
 
 def lowered(network: Network) -> Lowered:
-    with ranges({dimension.var: dimension.values for dimension in network.open_dimensions}):
+    with ranges({dimension.var: dimension.values for dimension in network.dynamic_dimensions}):
         return lower(network, backend_of(target("llvm")))
 
 
@@ -56,9 +56,9 @@ def test_quotients_of_a_dimension_become_the_one_that_all_follow_from(
 ) -> None:
     h = tirx.Var("h", "int64")
     with ranges({h: Range(8, 4096, 224)}):
-        func, arguments = with_size_arguments(kernel(h, *((size, 4) for size in sizes(h))))
+        func, arguments = pass_sizes_as_arguments(kernel(h, *((size, 4) for size in sizes(h))))
         ((own, value),) = arguments
-        assert typical(value) == usual
+        assert size_hint(value) == usual
     found = [plain(param.shape[0]) for param in func.params[:2]]
     assert [*found, plain(expression(value))] == [*shapes, stands_for]
     assert list(func.attrs[DYNAMIC_DIMENSIONS]) == [own]
@@ -68,7 +68,7 @@ def test_kernels_that_differ_in_their_sizes_alone_are_one() -> None:
     module = program('x["a", 16]; y["b", 16] -> s, t\ns = R.nn.softmax(x)\nt = R.nn.softmax(y)')
     made = lowered(opened(network_of(module))).program
     assert len(made.kernels) == 1
-    assert [[str(value) for _, value in step.sizes] for step in kernel_steps(made)] == [["a"], ["b"]]
+    assert [[str(value) for _, value in step.sizes] for step in kernel_stages(made)] == [["a"], ["b"]]
 
 
 def test_each_compilation_gives_the_same_bytes() -> None:
@@ -89,24 +89,24 @@ def test_what_a_kernel_reads_is_written_out_twice() -> None:
     made = tirx.transform.UnrollLoop()(lowered(opened(network_of(module))).module)
     loads: list[TensorLoad] = []
     tvm_ffi.structural_walk(made, (TensorLoad, loads.append))
-    assert len(loads) < 4 * count  # by whole vectors, and one by one; and where the operands are
+    assert len(loads) < 4 * count  # by full vectors, and one by one; and where the operands are
 
 
-@pytest.mark.parametrize(("least", "stands_for"), [(4, "h - 4"), (1, "h")])
-def test_what_is_only_written_may_be_negative_but_no_size(least: int, stands_for: str) -> None:
+@pytest.mark.parametrize(("minimum", "stands_for"), [(4, "h - 4"), (1, "h")])
+def test_what_is_only_written_may_be_negative_but_no_size(minimum: int, stands_for: str) -> None:
     """A kernel does nothing where one of its sizes is negative."""
     h = tirx.Var("h", "int64")
     result = te.compute((2,), lambda _: h - 4)
-    with ranges({h: Range(least, 4096, 224)}):
+    with ranges({h: Range(minimum, 4096, 224)}):
         func = te.create_prim_func([result], "int64").with_attr(DYNAMIC_DIMENSIONS, [h])
-        ((_, value),) = with_size_arguments(func)[1]
+        ((_, value),) = pass_sizes_as_arguments(func)[1]
         assert plain(expression(value)) == stands_for
 
 
 @pytest.mark.parametrize(
     ("result", "operand", "stands_for"),
     [
-        (lambda h: tirx.max(h - 2, 0), lambda h: tirx.max(h - 2, 0), "h - 2"),  # no items: nothing is to be done
+        (lambda h: tirx.max(h - 2, 0), lambda h: tirx.max(h - 2, 0), "h - 2"),  # no elements: nothing is to be done
         (lambda h: tirx.max(h - 2, 0) + 3, lambda h: tirx.max(h - 2, 0), "h"),
         (lambda h: 1, lambda h: tirx.max(h - 2, 0), "h"),
         (lambda h: h - 1, lambda h: h - 4, "h - 4"),  # of which no run has less than 0
@@ -118,5 +118,5 @@ def test_what_is_only_written_may_be_negative_but_no_size(least: int, stands_for
 def test_kernels_with_results_have_no_negative_sizes(result: object, operand: object, stands_for: str) -> None:
     h = tirx.Var("h", "int64")
     with ranges({h: Range(1, 4096, 224)}):
-        ((_, value),) = with_size_arguments(kernel(h, (result(h), 4), (operand(h), 4)))[1]
+        ((_, value),) = pass_sizes_as_arguments(kernel(h, (result(h), 4), (operand(h), 4)))[1]
     assert plain(expression(value)) == stands_for

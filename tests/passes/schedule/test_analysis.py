@@ -40,7 +40,7 @@ def diamond() -> KernelAnalysis:
 
 @pytest.mark.parametrize("kernel", [product_and_relu(), diamond()], ids=["product", "diamond"])
 def test_steps_read_without_a_schedule_are_those_of_a_schedule(kernel: KernelAnalysis) -> None:
-    found, wanted = analysis._steps_in_order(kernel.func), analysis.steps_of(kernel.schedule())
+    found, wanted = analysis._blocks_in_order(kernel.func), analysis.steps_of(kernel.schedule())
     assert len(found) == len(wanted) > 1
     for own, other in zip(found, wanted, strict=True):
         assert (own.name, own.sizes, own.trip_counts) == (other.name, other.sizes, other.trip_counts)

@@ -23,7 +23,7 @@ def test_windows_whose_size_depends_on_data_are_left_to_other_rules() -> None:
     assert func.attrs[RULE] == "FallbackRule"
     library = tvm.compile(func, target=machine.to_tvm())
     rng = np.random.default_rng(0)
-    x, places = rng.standard_normal((7, 32)).astype(np.float32), rng.integers(0, 32, (2, 32)).astype(np.int32)
+    x, positions = rng.standard_normal((7, 32)).astype(np.float32), rng.integers(0, 32, (2, 32)).astype(np.int32)
     result = tvm.runtime.tensor(np.zeros_like(x))
-    library["main"](*map(tvm.runtime.tensor, (x, *places)), result)
-    np.testing.assert_allclose(result.numpy(), np.abs(x[:, places]).mean(1), rtol=1e-6)
+    library["main"](*map(tvm.runtime.tensor, (x, *positions)), result)
+    np.testing.assert_allclose(result.numpy(), np.abs(x[:, positions]).mean(1), rtol=1e-6)

@@ -23,17 +23,17 @@ from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.tile_sizes import (
     USUAL_EXTENTS,
-    USUAL_PICTURES,
+    USUAL_IMAGES,
     Tile,
-    choose_open_tile,
+    choose_dynamic_tile,
     choose_tile,
     choose_uneven_tile,
-    whole_blocks,
+    full_blocks,
 )
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.passes.tir.common.expressions import int64, substituted, variables_of
 from nnefc.passes.tir.common.peel_tail_tiles import tiled_axes
-from nnefc.symbolic.dims import OpenSize, Range, Size, dimension, ranges
+from nnefc.symbolic.dims import DynamicSize, Range, Size, dimension, ranges
 from nnefc.targets.machine.cpu.multiversioning import with_levels
 from nnefc.targets.machine.cpu.target import Target
 
@@ -71,7 +71,7 @@ def test_tiles_do_not_cut_the_blocks_that_levels_share() -> None:
     for level in with_levels(target("x86-64")).levels:
         block = level.block_lanes("float32") // level.lanes("float32")
         for columns in range(block, 97, block):
-            found = choose_tile(1, 128, whole_blocks(columns, level), level).columns
+            found = choose_tile(1, 128, full_blocks(columns, level), level).columns
             assert columns % found == 0 and (found % block == 0 or block % found == 0), level.name
 
 
@@ -101,18 +101,18 @@ def test_sizes_without_small_divisors_take_tiles_of_columns() -> None:
     assert choose_tile(1, 37, 4, machine(32)) == Tile(1, 1, 4)
 
 
-def unrolled_rounds(stmt: tirx.Stmt) -> int:
-    """The largest number of rounds of unrolled loops inside one another."""
+def unrolled_iterations(stmt: tirx.Stmt) -> int:
+    """The largest number of iterations of unrolled loops inside one another."""
     match stmt:
         case tirx.For():
             rounds = int(stmt.extent) if stmt.kind == tirx.ForKind.UNROLLED else 1
-            return rounds * unrolled_rounds(stmt.body)
+            return rounds * unrolled_iterations(stmt.body)
         case tirx.SeqStmt():
-            return max(map(unrolled_rounds, stmt.seq))
+            return max(map(unrolled_iterations, stmt.seq))
         case s_tir.SBlockRealize():
-            return unrolled_rounds(stmt.block.body)
+            return unrolled_iterations(stmt.block.body)
         case tirx.IfThenElse():
-            return unrolled_rounds(stmt.then_case)
+            return unrolled_iterations(stmt.then_case)
     return 1
 
 
@@ -136,7 +136,7 @@ def test_no_more_than_a_tile_is_unrolled(name: str) -> None:
     contractions = [f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule"]
     assert len(contractions) == len(cases)
     for func in contractions:
-        assert unrolled_rounds(func.body) < target(name).vectors.registers, func
+        assert unrolled_iterations(func.body) < target(name).vectors.registers, func
 
 
 def test_prime_widths_get_columns_that_make_them_divisible_and_good_ones_none() -> None:
@@ -159,7 +159,7 @@ def test_a_prime_length_gets_the_tiles_of_one_that_divides_well() -> None:
     seen: dict[str, tvm.IRModule] = {}
     lower(build([case]).network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
     (func,) = [f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule"]
-    assert unrolled_rounds(func.body) >= 20
+    assert unrolled_iterations(func.body) >= 20
 
 
 def test_winograd_multiplies_whole_blocks_of_channels_and_pays_only_where_most_of_them_are_there() -> None:
@@ -181,7 +181,7 @@ def test_winograd_counts_what_the_third_cache_does_not_hold_as_memory() -> None:
 
 
 @pytest.mark.parametrize(("size", "once"), [(160, True), (40, False)])
-def test_pictures_that_no_second_cache_holds_are_read_once_for_all_panels(size: int, once: bool) -> None:
+def test_images_that_no_second_cache_holds_are_read_once_for_all_panels(size: int, once: bool) -> None:
     """The rounds of a tile of rows follow each other, or those of a panel."""
     weights = np.ones((192, 32, 1, 1), np.float32)
     case = Case([np.ones((1, 32, size, size), np.float32)], lambda g, x: g.convolve(x, weights))
@@ -209,11 +209,11 @@ def test_the_loop_over_tiles_of_an_open_axis_stays_one(triple: str, rows: int) -
     n = tirx.Var("n", "int64")
     with ranges({n: Range(1, 1 << 16, rows)}):
         factor, weights = te.placeholder((36, 8, n, 16)), te.placeholder((36, 8, 128, 16))
-        block, item = te.reduce_axis((0, 8)), te.reduce_axis((0, 16))
+        block, element = te.reduce_axis((0, 8)), te.reduce_axis((0, 16))
         product = te.compute(
             (36, 8, n, 16),
             lambda a, o, t, i: te.sum(
-                factor(a, block, t, item) * weights(a, o, block * 16 + item, i), axis=[block, item]
+                factor(a, block, t, element) * weights(a, o, block * 16 + element, i), axis=[block, element]
             ),
         )
         func = te.create_prim_func([factor, weights, product])
@@ -232,17 +232,17 @@ def test_windows_along_open_rows_share_what_they_overlap_in() -> None:
     z = R.nn.max_pool2d(y, (3, 3))"""
     network = opened(network_of(program(text, f=weights)))
     seen: dict[str, tvm.IRModule] = {}
-    with ranges({d.var: d.values for d in network.open_dimensions}):
+    with ranges({d.var: d.values for d in network.dynamic_dimensions}):
         lower(network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
     windows = [f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "WindowsRule"]
     assert len(windows) == 2
-    assert all(unrolled_rounds(func.body) >= 9 * 7 for func in windows)
+    assert all(unrolled_iterations(func.body) >= 9 * 7 for func in windows)
 
 
 def test_rows_whose_count_seems_to_be_less_than_none_are_tiled() -> None:
     """As of spectra: the frames of a batch of signals, of which bounds say that they may be fewer than none."""
     batch, frames = tirx.Var("batch", "int64"), tirx.Var("frames", "int64")
-    with ranges({batch: OpenSize().values, frames: Range(0, 1 << 20, 64)}):
+    with ranges({batch: DynamicSize().values, frames: Range(0, 1 << 20, 64)}):
         rows = Size(batch) * (Size(frames) - 1)
         left, packed = te.placeholder((rows, 40)), te.placeholder((21, 40, 16))
         func = te.create_prim_func([left, packed, multiply_packed(left, packed, 322, rows)])
@@ -256,7 +256,7 @@ def test_axes_of_size_one_that_no_factor_reads_are_loops_like_others() -> None:
     text = 'x["n", 1, 1, 7, 7, 64] -> y\ny = R.matmul(x, w)'
     network = opened(network_of(program(text, w=np.ones((64, 96), np.float32))))
     seen: dict[str, tvm.IRModule] = {}
-    with ranges({d.var: d.values for d in network.open_dimensions}):
+    with ranges({d.var: d.values for d in network.dynamic_dimensions}):
         lower(network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
     assert "ContractionRule" in [f.attrs[RULE] for f in seen["schedule"].functions.values()]
 
@@ -265,19 +265,19 @@ def test_columns_that_a_cache_does_not_hold_are_few_in_a_tile_of_an_open_extent(
     """They are read again for each tile of rows, of which a row of a small image has one or two."""
     machine, n = target("llvm -mcpu=sapphirerapids"), tirx.Var("n", "int64")
     with ranges({n: Range(1, 4096, 14)}):
-        few, many = (choose_open_tile(dimension(n), 32, terms, machine)[0] for terms in (64, 4608))
+        few, many = (choose_dynamic_tile(dimension(n), 32, terms, machine)[0] for terms in (64, 4608))
     held = machine.costs.l2_bytes // machine.vectors.bytes // 2
     assert many.columns * 4608 <= held < 4 * 4608
     assert few.columns > many.columns and few.rows * few.columns >= 24
 
 
-def test_pictures_have_fewer_small_tiles_than_sentences() -> None:
+def test_images_have_fewer_small_tiles_than_sentences() -> None:
     """What is left of some hundred pixels is little, and code for it takes time to compile."""
     machine, n = target("llvm -mcpu=sapphirerapids"), tirx.Var("n", "int64")
     with ranges({n: Range(1, 4096, 1)}):
         for columns in (1, 2, 8):
             made = [
-                choose_open_tile(dimension(n), columns, 64, machine, usual=r) for r in (USUAL_EXTENTS, USUAL_PICTURES)
+                choose_dynamic_tile(dimension(n), columns, 64, machine, usual=r) for r in (USUAL_EXTENTS, USUAL_IMAGES)
             ]
             (_, any_rows), (_, pixels) = made
             assert len(pixels) <= len(any_rows)
@@ -287,7 +287,7 @@ def test_pictures_have_fewer_small_tiles_than_sentences() -> None:
 def test_a_product_of_one_row_computes_no_other() -> None:
     network = opened(network_of(program('x["n", 48] -> y\ny = R.matmul(x, w)', w=np.ones((48, 64), np.float32))))
     seen: dict[str, tvm.IRModule] = {}
-    with ranges({d.var: d.values for d in network.open_dimensions}):
+    with ranges({d.var: d.values for d in network.dynamic_dimensions}):
         lower(network, backend_of(target("llvm -mcpu=x86-64-v4")), seen.__setitem__)
     (func,) = [f for f in seen["schedule"].functions.values() if f.attrs[RULE] == "ContractionRule"]
     (axis,) = tiled_axes(func)

@@ -1,4 +1,4 @@
-"""Kernels of open sizes have the schedule rules that they have with stated ranges."""
+"""Kernels of dynamic sizes have the schedule rules that they have with stated ranges."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from small_networks import NETWORKS, Net
 from nnefc.backends import backend_of
 from nnefc.driver.formats import load_network
 from nnefc.driver.options import ReadOptions
-from nnefc.frontends.dynamic_shapes import leaving_open
+from nnefc.frontends.dynamic_shapes import dynamic_shape_context
 from nnefc.ir.attributes import RULE
 from nnefc.passes.plan.program import program_of
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.in_place import in_place_of
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.symbolic.dims import OpenSize
+from nnefc.symbolic.dims import DynamicSize
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 TARGET = parse_target("llvm -mcpu=haswell")
-PICTURE, SENTENCE = ("batch", "", "height", "width"), ("batch", "length")
+IMAGE, SENTENCE = ("batch", "", "height", "width"), ("batch", "length")
 OPEN = {
-    "resnet": PICTURE,
-    "mobilenet": PICTURE,
-    "concatenations": PICTURE,
-    "unet": PICTURE,
+    "resnet": IMAGE,
+    "mobilenet": IMAGE,
+    "concatenations": IMAGE,
+    "unet": IMAGE,
     "bert": SENTENCE,
     "vision transformer": ("batch",),
     "recurrent": ("length", "batch"),
@@ -38,11 +38,11 @@ OPEN = {
 LIMITED = {"batch": "1..8", "height": "32..512", "width": "32..512", "length": "1..512"}
 
 
-def rules(path: Path, shape: dict[str, OpenSize]) -> set[tuple[str, str]]:
+def rules(path: Path, shape: dict[str, DynamicSize]) -> set[tuple[str, str]]:
     """The rules of all kernels, by what these compute."""
     network = load_network(path, ReadOptions(shape=shape))
     backend = backend_of(TARGET)
-    with leaving_open(network.open_dimensions, network.input_shapes, network.all_counts):
+    with dynamic_shape_context(network.dynamic_dimensions, network.input_shapes, network.all_data_dependent_sizes):
         program = program_of(optimized(network, backend))
         found: set[tuple[str, str]] = set()
         for gv, kernel in program.kernels.items():
@@ -58,11 +58,11 @@ def test_rules_are_those_of_stated_ranges(tmp_path: Path, name: str) -> None:
     net, path = Net(0), tmp_path / "network.onnx"
     model = onnx.shape_inference.infer_shapes(net.model(NETWORKS[name](net)))
     onnx.save(opened(model, OPEN[name]), path)
-    limited = {each: size for each in OPEN[name] if each and (size := OpenSize.read(LIMITED[each])) is not None}
+    limited = {each: size for each in OPEN[name] if each and (size := DynamicSize.read(LIMITED[each])) is not None}
     assert rules(path, {}) == rules(path, limited)
 
 
 def test_the_range_that_is_assumed_may_be_stated() -> None:
-    default, stated = OpenSize(likely=37).values, OpenSize(1, 1 << 20, likely=37).values
-    assert default.typical == stated.typical == 37
-    assert OpenSize(0, 1 << 20, 4, 37).values.typical == 9
+    default, stated = DynamicSize(likely=37).values, DynamicSize(1, 1 << 20, likely=37).values
+    assert default.size_hint == stated.size_hint == 37
+    assert DynamicSize(0, 1 << 20, 4, 37).values.size_hint == 9

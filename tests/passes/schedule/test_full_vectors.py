@@ -1,4 +1,4 @@
-"""Rows that are not whole vectors: computed in vectors as far as these go, and right to the last element."""
+"""Rows that are not full vectors: computed in vectors as far as these go, and right to the last element."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def test_no_vectorized_loop_has_a_condition_on_its_lanes() -> None:
         assert not [loop for loop in vectorized if isinstance(loop.body, tirx.IfThenElse)]
 
 
-@pytest.mark.parametrize(("rest", "tiled"), [(0, 0), (3, 1)])
-def test_open_rows_of_whole_vectors_alone_are_reduced_without_a_look_at_their_end(rest: int, tiled: int) -> None:
+@pytest.mark.parametrize(("tail", "tiled"), [(0, 0), (3, 1)])
+def test_open_rows_of_full_vectors_alone_are_reduced_without_a_look_at_their_end(tail: int, tiled: int) -> None:
     n = tirx.Var("n", "int64")
-    x = te.placeholder((1, n * 64 + rest), name="x")
-    k = te.reduce_axis((0, n * 64 + rest), "k")
+    x = te.placeholder((1, n * 64 + tail), name="x")
+    k = te.reduce_axis((0, n * 64 + tail), "k")
     greatest = te.compute((1, 1), lambda row, _: te.max(x[row, k], axis=k), name="greatest")
     with ranges({n: Range(1, 512, 128)}):
         kernel = KernelAnalysis(te.create_prim_func([x, greatest], "int64"))

@@ -209,8 +209,8 @@ def reduction(name: str, shape: tuple[int, ...], axes: tuple[int, ...], keep: bo
 @PARTS
 def test_reductions_and_softmax(name: str, part: slice) -> None:
     cases = [
-        reduction(kind, *place, keep)
-        for kind, place, keep in itertools.product(("sum", "mean", "max", "min"), REDUCED, (True, False))
+        reduction(kind, *position, keep)
+        for kind, position, keep in itertools.product(("sum", "mean", "max", "min"), REDUCED, (True, False))
     ]
     cases += [
         Case([values(*shape)], lambda graph, x, axis=axis: graph.softmax(x, axis), 1e-5, f"softmax {shape} {axis}")

@@ -10,7 +10,7 @@ from nnefc.ir.attributes import DYNAMIC_DIMENSIONS, RULE
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.passes.tir.common.name_symbolic_dims import named_sizes, with_named_loops
+from nnefc.passes.tir.common.name_symbolic_dims import name_loop_extents, named_sizes
 from nnefc.targets.machine.cuda.target import parse_cuda_target
 
 
@@ -23,8 +23,8 @@ def test_a_size_in_whose_formula_tvm_finds_no_multiples_is_one_variable() -> Non
     machine = parse_cuda_target("cuda")
     func = turned.with_attr(DYNAMIC_DIMENSIONS, [w])
     with pytest.raises(tvm.error.InternalError):  # where TVM does not fail, `KernelContext.run_then` need not try again
-        scheduled(KernelAnalysis(with_named_loops(func)), [ElementWiseRule()], machine)
-    made = scheduled(KernelAnalysis(with_named_loops(func, every=True)), [ElementWiseRule()], machine)
+        scheduled(KernelAnalysis(name_loop_extents(func)), [ElementWiseRule()], machine)
+    made = scheduled(KernelAnalysis(name_loop_extents(func, every=True)), [ElementWiseRule()], machine)
     assert made.attrs[RULE] == "ElementWiseRule"
     ((_, formula),) = named_sizes(made)
     tvm.ir.assert_structural_equal(formula, size)

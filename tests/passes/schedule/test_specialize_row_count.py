@@ -33,13 +33,13 @@ def test_each_number_of_few_rows_has_a_tile_of_its_own(columns: int, many: int) 
 
 
 @pytest.mark.parametrize(
-    ("least", "l2_bytes", "found"), [(1, 40 * 320 * 4 - 1, True), (1, 40 * 320 * 4, False), (8, 1, False)]
+    ("minimum", "l2_bytes", "found"), [(1, 40 * 320 * 4 - 1, True), (1, 40 * 320 * 4, False), (8, 1, False)]
 )
 def test_few_rows_of_what_the_second_cache_does_not_hold_have_code_of_their_own(
-    least: int, l2_bytes: int, found: bool
+    minimum: int, l2_bytes: int, found: bool
 ) -> None:
     n = tirx.Var("n", "int64")
-    with ranges({n: Range(least, 1 << 20, 1)}):
+    with ranges({n: Range(minimum, 1 << 20, 1)}):
         left, packed = te.placeholder((n, 40)), te.placeholder((20, 40, 16))
         func = te.create_prim_func([left, packed, multiply_packed(left, packed, 320, Size(n))])
         kernel = KernelAnalysis(func.with_attr(DYNAMIC_DIMENSIONS, [n]))

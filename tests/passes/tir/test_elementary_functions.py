@@ -63,18 +63,18 @@ def test_infinities_and_nans_pass_through() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "limit", "places"), [("exp", 86.0, 2), ("tanh", 10.0, 8), ("sigmoid", 87.0, 3), ("erf", 5.0, 8)]
+    ("name", "limit", "positions"), [("exp", 86.0, 2), ("tanh", 10.0, 8), ("sigmoid", 87.0, 3), ("erf", 5.0, 8)]
 )
-def test_polynomials_err_in_the_last_places_only(name: str, limit: float, places: int) -> None:
+def test_polynomials_err_in_the_last_positions_only(name: str, limit: float, positions: int) -> None:
     x = np.concatenate([np.linspace(-limit, limit, 40_000), np.geomspace(1e-6, limit, 8_000)]).astype(np.float32)
     built = build([Case([x], lambda graph, v: graph.unary(name, v))])
     with compile_network(built.network, target("llvm")).load(threads=1) as model:
         (result,) = model.run(built.inputs).values()
     expected = UNARY[name][1](x.astype(np.float64))
-    assert np.max(np.abs(result - expected) / np.spacing(np.abs(expected).astype(np.float32))) <= places
+    assert np.max(np.abs(result - expected) / np.spacing(np.abs(expected).astype(np.float32))) <= positions
 
 
-def test_exp_of_what_is_not_positive_errs_in_the_last_places_only_and_ends_at_zero() -> None:
+def test_exp_of_what_is_not_positive_errs_in_the_last_positions_only_and_ends_at_zero() -> None:
     x = np.concatenate([np.linspace(-87.3, 0, 40_000), [-0.0, -1e-30, -88.1, -1e30, -np.inf, np.nan]]).astype(
         np.float32
     )
@@ -84,11 +84,11 @@ def test_exp_of_what_is_not_positive_errs_in_the_last_places_only_and_ends_at_ze
     with compile_network(built.network, target("llvm")).load(threads=1) as model:
         (result,) = model.run(built.inputs).values()
     assert np.array_equal(result[-6:], np.array([1, 1, 0, 0, 0, np.nan], np.float32), equal_nan=True)
-    places = np.abs(result - expected)[:-6] / np.spacing(expected[:-6].astype(np.float32))
-    assert np.max(places) <= 2
+    positions = np.abs(result - expected)[:-6] / np.spacing(expected[:-6].astype(np.float32))
+    assert np.max(positions) <= 2
 
 
-def test_log1p_errs_in_the_last_places_only_where_the_sum_rounds_its_argument_away_too() -> None:
+def test_log1p_errs_in_the_last_positions_only_where_the_sum_rounds_its_argument_away_too() -> None:
     small = np.geomspace(np.finfo(np.float32).smallest_normal, np.finfo(np.float32).max, 40_003)
     x = np.concatenate([small, -np.geomspace(1e-38, 0.9999, 40_003), [0, -1, np.inf, np.nan, -2]]).astype(np.float32)
     with np.errstate(all="ignore"):
@@ -97,8 +97,8 @@ def test_log1p_errs_in_the_last_places_only_where_the_sum_rounds_its_argument_aw
     with compile_network(built.network, target("llvm")).load(threads=1) as model:
         (result,) = model.run(built.inputs).values()
     assert np.array_equal(result[-5:], expected[-5:].astype(np.float32), equal_nan=True)
-    places = np.abs(result - expected)[:-5] / np.spacing(np.abs(expected[:-5]).astype(np.float32))
-    assert np.max(places) <= 3
+    positions = np.abs(result - expected)[:-5] / np.spacing(np.abs(expected[:-5]).astype(np.float32))
+    assert np.max(positions) <= 3
 
 
 def test_logarithms_err_in_the_last_place_only_subnormals_too() -> None:
@@ -121,7 +121,7 @@ def test_logarithms_outside_of_their_domain() -> None:
         np.testing.assert_array_equal(result, np.log(x))
 
 
-def test_small_arguments_of_the_inverse_tangent_keep_their_places() -> None:
+def test_small_arguments_of_the_inverse_tangent_keep_their_positions() -> None:
     x = np.concatenate([np.geomspace(1e-30, 0.999, 4001), -np.geomspace(1e-30, 0.999, 4001), [0, -0.0, 1, -1, 2]])
     x = x.astype(np.float32)
     with np.errstate(all="ignore"):

@@ -182,11 +182,11 @@ def test_a_module_of_webassembly_needs_nothing(tmp_path: Path) -> None:
         if section == 2:
             imported, _ = leb(data, at)
         if section == 7:
-            count, place = leb(data, at)
+            count, position = leb(data, at)
             for _ in range(count):
-                length, place = leb(data, place)
-                exported.add(data[place : place + length].decode())
-                _, place = leb(data, place + length + 1)
+                length, position = leb(data, position)
+                exported.add(data[position : position + length].decode())
+                _, position = leb(data, position + length + 1)
         at += size
     assert imported == 0
     assert exported == {*FUNCTIONS, "memory", "malloc", "free", "_initialize", "nnefc_warm_up"}
@@ -203,8 +203,8 @@ def test_a_module_with_threads_needs_memory_alone_and_says_how_much(tmp_path: Pa
         noted = content if section == 0 and content[1:].startswith(b"nnefc.memory") else noted
         at += size
     assert imports.startswith(b"\1\3env\6memory\2\3")  # one import: a memory that is shared and has a limit
-    first, place = leb(imports, 14)
-    assert struct.unpack("<II", noted[13:]) == (first, leb(imports, place)[0])
+    first, position = leb(imports, 14)
+    assert struct.unpack("<II", noted[13:]) == (first, leb(imports, position)[0])
 
 
 def test_an_archive_for_macos_is_refused_with_a_way_out(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_no_page_belongs_to_two_segments(library: ElfFile, machine: str) -> None
     assert all(one.stop <= next_.start for one, next_ in itertools.pairwise(pages))  # in ascending order too
 
 
-def test_addresses_and_places_in_the_file_are_on_the_same_place_of_a_page(library: ElfFile, machine: str) -> None:
+def test_addresses_and_positions_in_the_file_are_on_the_same_place_of_a_page(library: ElfFile, machine: str) -> None:
     for segment in loaded(library):
         assert (int(segment["address"]) - int(segment["offset"])) % MACHINES[machine] == 0
         assert segment["offset"] + segment["stored"] <= len(library.image)
@@ -91,7 +91,7 @@ def test_the_first_segment_holds_the_table_of_segments(library: ElfFile) -> None
     assert library.segments.ctypes.data + library.segments.nbytes - library.image.ctypes.data <= first["stored"]
 
 
-def test_arrays_are_written_at_their_places_with_zeros_between_them(tmp_path: Path) -> None:
+def test_arrays_are_written_at_their_positions_with_zeros_between_them(tmp_path: Path) -> None:
     arrays = (
         (0, np.int8([1, 2])),
         (4, np.float16([[1.0]])),

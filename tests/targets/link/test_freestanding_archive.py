@@ -11,7 +11,7 @@ import pytest
 
 import nnefc
 from nnefc.support.diagnostics import CompileError
-from nnefc.targets.description.freestanding_source import arena_bytes, bare_header, bare_source
+from nnefc.targets.description.freestanding_source import arena_bytes, freestanding_header, freestanding_source
 from nnefc.targets.description.library import LibraryDescription, TensorDescription
 from nnefc.targets.link.elf_file import RELOCATABLE, ElfFile
 from nnefc.targets.link.toolchain import RUNTIME
@@ -25,10 +25,10 @@ GNU_LINKER = "arm-none-eabi-ld"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of digits.a, its header, and its members."""
-    place = tmp_path_factory.mktemp("digits")
-    nnefc.compile(DIGITS, "cortex-m4").export(place / "digits.a", name="digits")
-    subprocess.run([*zig(), "ar", "x", "digits.a"], cwd=place, check=True)
-    return place
+    position = tmp_path_factory.mktemp("digits")
+    nnefc.compile(DIGITS, "cortex-m4").export(position / "digits.a", name="digits")
+    subprocess.run([*zig(), "ar", "x", "digits.a"], cwd=position, check=True)
+    return position
 
 
 def symbols(path: Path) -> dict[str, bool]:
@@ -77,7 +77,7 @@ def test_the_header_is_c_and_cpp(folder: Path) -> None:
         (folder / name).write_text(
             '#include "digits.h"\n'
             "int use(const float *x, float *y) { return digits_run(x, y, digits_arena); }\n"
-            "int items[DIGITS_INPUT_0_ITEMS == 64 && DIGITS_OUTPUT_0_ITEMS == 10 ? 1 : -1];\n"
+            "int elements[DIGITS_INPUT_0_ITEMS == 64 && DIGITS_OUTPUT_0_ITEMS == 10 ? 1 : -1];\n"
         )
         target = ["-target", "thumb-freestanding-eabihf", "-mcpu=cortex_m4"]
         words = [*zig(), "cc" if name == "use.c" else "c++", *target, "-Wall", "-Werror", "-c", name, "-o", "use.out"]
@@ -89,7 +89,7 @@ def test_the_header_is_c_and_cpp(folder: Path) -> None:
 def test_names_of_tensors_that_c_does_not_take_are_numbers() -> None:
     tensors = [TensorDescription(name, "int8", (2, 3)) for name in ("a.b", "int", "a_b", "größe", "*/")]
     description = LibraryDescription("m", "cortex-m4", "", tuple(tensors), (TensorDescription("y", "bool", ()),))
-    header = bare_header(description)
+    header = freestanding_header(description)
     assert "const int8_t *a_b, const int8_t *input_1, const int8_t *input_2," in header
     assert header.count("*/") == header.count("/*")
     assert arena_bytes(description) == 0
@@ -101,8 +101,8 @@ def test_names_that_the_c_uses_itself_are_left_to_it(tmp_path: Path) -> None:
     states = {"states": (TensorDescription("s", "int8", (2,)),), "state_bytes": 2}
     outputs = (TensorDescription("asm", "bool", ()),)
     description = LibraryDescription("m", "cortex-m4", "", tuple(tensors), outputs, **states)
-    (tmp_path / "m.c").write_text(bare_source(description))
-    (tmp_path / "m.cpp").write_text(bare_header(description))
+    (tmp_path / "m.c").write_text(freestanding_source(description))
+    (tmp_path / "m.cpp").write_text(freestanding_header(description))
     flags = ["-target", "thumb-freestanding-eabihf", "-mcpu=cortex_m4", "-c", "-o", "m.o", "-I", str(RUNTIME)]
     for words in (["cc", "m.c"], ["c++", "m.cpp"]):
         subprocess.run([*zig(), words[0], *flags, words[1]], cwd=tmp_path, check=True)
@@ -120,7 +120,7 @@ def test_weights_in_a_file_are_an_error(tmp_path: Path) -> None:
         nnefc.compile(DIGITS, "riscv32imc").export(tmp_path / "net.a", weights="separate")
 
 
-def test_open_dimensions_are_an_error(tmp_path: Path) -> None:
+def test_dynamic_dimensions_are_an_error(tmp_path: Path) -> None:
     text = "version 1.0;\ngraph g(x) -> (y)\n{\n    x = external<scalar>(shape = [1, 3]);\n    y = relu(x);\n}\n"
     model = tmp_path / "g"
     model.mkdir()

@@ -81,8 +81,8 @@ def test_a_library_for_windows_is_entered_and_left(tmp_path: Path) -> None:
         pytest.skip(f"needs: {machine.missing}")
     source, code, left = tmp_path / "entered.c", tmp_path / "entered.obj", tmp_path / "left"
     source.write_text(ENTERED)
-    place = f'-DLEFT="Z:{left}"'
-    subprocess.run([*zig(), "cc", "-target", machine.target, "-O1", place, "-c", source, "-o", code], check=True)
+    position = f'-DLEFT="Z:{left}"'
+    subprocess.run([*zig(), "cc", "-target", machine.target, "-O1", position, "-c", source, "-o", code], check=True)
     description = LibraryDescription(
         "entered", machine.target, "nnefc test", (), (TensorDescription("y", "float32", (1,)),), workspace_bytes=64
     )

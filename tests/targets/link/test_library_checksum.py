@@ -25,21 +25,21 @@ def library(tmp_path: Path) -> Path:
     return path
 
 
-def change(path: Path, place: int, bit: int) -> None:
+def change(path: Path, position: int, bit: int) -> None:
     content = bytearray(path.read_bytes())
-    content[place] ^= 1 << bit
+    content[position] ^= 1 << bit
     path.write_bytes(content)
 
 
 def test_a_changed_bit_anywhere_is_noticed(library: Path) -> None:
     whole, rng = library.read_bytes(), random.Random(3)
     start, size = whole.index(CONSTANTS), len(CONSTANTS)
-    places = [start, start + size - 1, start - 1, start + size, len(whole) - SEAL_BYTES - 1]
-    places += [rng.randrange(20, len(whole) - SEAL_BYTES) for _ in range(60)]
-    places += [rng.randrange(start, start + size) for _ in range(20)]
-    for place in places:
+    positions = [start, start + size - 1, start - 1, start + size, len(whole) - SEAL_BYTES - 1]
+    positions += [rng.randrange(20, len(whole) - SEAL_BYTES) for _ in range(60)]
+    positions += [rng.randrange(start, start + size) for _ in range(20)]
+    for position in positions:
         library.write_bytes(whole)
-        change(library, place, rng.randrange(8))
+        change(library, position, rng.randrange(8))
         with pytest.raises(LoadError, match=r"damaged|cut off|was compiled for|not a shared library"):
             load(library)
     library.write_bytes(whole)

@@ -269,8 +269,8 @@ def test_sessions_share_the_pages_of_the_file(separate: Path) -> None:
 
 def test_weights_may_lie_elsewhere(separate: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    place = (tmp_path / "model.weights").rename(tmp_path / "elsewhere" / "w é")
-    with load(separate, weights=place) as model, model.session() as other:
+    position = (tmp_path / "model.weights").rename(tmp_path / "elsewhere" / "w é")
+    with load(separate, weights=position) as model, model.session() as other:
         assert np.array_equal(other(X)[0], X * WEIGHTS)
     with pytest.raises(LoadError, match=r"bad weights: .*model\.weights cannot be read"):
         load(separate)
@@ -295,22 +295,22 @@ def test_weights_that_are_cut_off_or_longer(separate: Path, size: int) -> None:
         load(separate)
 
 
-@pytest.mark.parametrize("place", [4096, 4103, 5000, 8199])
+@pytest.mark.parametrize("position", [4096, 4103, 5000, 8199])
 @pytest.mark.parametrize("bit", [0, 7])
-def test_any_changed_bit_of_the_weights_is_noticed(separate: Path, place: int, bit: int) -> None:
+def test_any_changed_bit_of_the_weights_is_noticed(separate: Path, position: int, bit: int) -> None:
     with separate.with_suffix(".weights").open("r+b") as file:
-        file.seek(place)
+        file.seek(position)
         old = file.read(1)[0]
-        file.seek(place)
+        file.seek(position)
         file.write(bytes([old ^ 1 << bit]))
     with pytest.raises(LoadError, match="damaged: its checksum is wrong"):
         load(separate)
 
 
-@pytest.mark.parametrize("place", [0, 8, 12])
-def test_a_file_that_holds_no_weights(separate: Path, place: int) -> None:
+@pytest.mark.parametrize("position", [0, 8, 12])
+def test_a_file_that_holds_no_weights(separate: Path, position: int) -> None:
     with separate.with_suffix(".weights").open("r+b") as file:
-        file.seek(place)
+        file.seek(position)
         file.write(b"\xff\xff")
     with pytest.raises(LoadError, match="not a weights file that this library knows"):
         load(separate)

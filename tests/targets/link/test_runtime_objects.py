@@ -37,9 +37,9 @@ class Runtime:
     def make(self, name: str, *flags: str, joined: bool = False) -> list[bytes]:
         """The objects' contents."""
         sources = [self.folder / "r" / f"{source}.c" for source in ("one", "two", "more/three")]
-        place = self.folder / name
-        place.mkdir()
-        objects = runtime_objects(sources, self.folder / "r", [*self.command, *flags], place, joined)
+        position = self.folder / name
+        position.mkdir()
+        objects = runtime_objects(sources, self.folder / "r", [*self.command, *flags], position, joined)
         assert [path.name for path in objects] == (["runtime.o"] if joined else ["runtime_two.o", "runtime_three.o"])
         return [path.read_bytes() for path in objects]
 

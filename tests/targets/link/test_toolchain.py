@@ -157,9 +157,9 @@ def test_names_of_any_characters_survive(tmp_path: Path) -> None:
 
 
 def test_temporary_files_under_a_path_with_odd_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = tmp_path / "a b $c ü"
-    place.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    position = tmp_path / "a b $c ü"
+    position.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(position))
     blob, compiler = Constants.of(CONSTANTS), ZIG_CC
     for name, cc in (("own.so", ()), ("other.so", compiler)):
         link_library([object_file("network.c")], blob, SAMPLE, tmp_path / name, zig_target=ZIG_TARGET, cc=cc)
@@ -208,7 +208,7 @@ def test_failed_link_keeps_the_old_library(tmp_path: Path) -> None:
 
 
 def test_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stubs of the C library are then made anew, which takes some seconds."""
+    """The stubs of the C library are then made again, which takes some seconds."""
     part = object_of(NEGATE_SOURCE, "negate")
     (tmp_path / "file").touch()
     monkeypatch.setenv("HOME", str(tmp_path / "file"))

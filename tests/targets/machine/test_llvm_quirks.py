@@ -12,9 +12,9 @@ from nnefc.targets.machine.llvm_quirks import Quirks, quirks_of
 QUIRKS = {
     "x86-64": {"calls_rounding", "rounding_conversion"},
     "x86-64-v2": {"rounding_conversion"},
-    "cortex-a72": {"rounding_conversion", "keeps_ranges", "selects_extremes", "spills_sums"},
-    "neoverse-v1": {"selects_extremes", "spills_sums"},  # vectors of SVE
-    "armv7-linux-gnueabihf": {"calls_rounding", "rounding_conversion", "keeps_ranges", "selects_extremes"},
+    "cortex-a72": {"rounding_conversion", "keeps_ranges", "selects_min_max", "spills_sums"},
+    "neoverse-v1": {"selects_min_max", "spills_sums"},  # vectors of SVE
+    "armv7-linux-gnueabihf": {"calls_rounding", "rounding_conversion", "keeps_ranges", "selects_min_max"},
     "riscv64-linux-gnu": set[str](),
     "riscv64gcv-linux-gnu": {"rounding_conversion"},
     "wasm32-wasi": {

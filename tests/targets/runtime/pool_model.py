@@ -5,7 +5,7 @@ is named by its function there and by what it does, and a test compares these na
 every thread goes on by its next step, until no new state is found. On the way there is no
 
 - launch that ends before each of its pieces was done, once;
-- job that is read while it is written, or in the place of another launch's;
+- job that is read while it is written, or instead of another launch's;
 - access to memory that is freed, nor a lock that is left by who does not hold it;
 - thread that is bound to a processor for ever;
 - state from which nobody goes on though not all have ended: a wake-up was lost.
@@ -53,7 +53,7 @@ class Violation(Exception):
 
 
 class Word(NamedTuple):
-    """`nnefc_pool.announced`."""
+    """`nnefc_pool.annotated`."""
 
     epoch: int = 0
     stop: bool = False
@@ -81,7 +81,7 @@ class Thread(NamedTuple):
     looked: int = 0  # how many threads' numbers it has added, or which of them it looks at
     done: int = 0  # their sum
     working: bool = False  # `thread_slot.working`
-    place: str = "home"  # `nnefc_movable.place`
+    position: str = "home"  # `nnefc_movable.position`
     may_run: str = "home"  # its set of processors
     home: str = ""  # `nnefc_movable.home`
 
@@ -91,7 +91,7 @@ class State(NamedTuple):
     ranges: tuple[Range, ...]
     done: tuple[tuple[int, int], ...]  # epoch and count of each thread
     launched: int = 0  # of the setting's launches
-    announced: Word = Word()
+    annotated: Word = Word()
     job: int = 0  # its epoch; -1 while it is written
     sleepers: int = 0
     launcher_sleeps: bool = False
@@ -208,7 +208,7 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
         "nnefc_wake_workers: load sleepers" if setting.mistake == "looks for sleepers first" else "publish: write job"
     )
     first = "publish: store announced" if setting.mistake == "announces before the job" else first
-    word = state.threads[thread].word._replace(epoch=(state.announced.epoch + 1) % EPOCHS)
+    word = state.threads[thread].word._replace(epoch=(state.annotated.epoch + 1) % EPOCHS)
     yield _at(state, thread, first, word=word)
 
 
@@ -228,7 +228,7 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
 
 @step("publish", "store announced")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
-    state = state._replace(announced=state.threads[thread].word)
+    state = state._replace(annotated=state.threads[thread].word)
     if setting.mistake == "announces before the job":
         yield _at(state, thread, "publish: write job")
     elif setting.mistake == "looks for sleepers first":
@@ -306,7 +306,7 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
 
 @step("take", "load announced")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
-    if state.announced != state.threads[thread].word:
+    if state.annotated != state.threads[thread].word:
         yield _none_taken(setting, state, thread)
     else:
         yield _at(state, thread, "take: exchange range")
@@ -508,9 +508,9 @@ def _next_worker(state: State, thread: int) -> State:
 @step("nnefc_bring_if_stopped", "exchange place")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     other = state.threads[thread].looked
-    if state.threads[other].place == "home":
-        place = "away" if setting.mistake == "away before it is brought" else "being brought"
-        yield _at(_of(state, other, place=place), thread, "nnefc_bring_if_stopped: get set")
+    if state.threads[other].position == "home":
+        position = "away" if setting.mistake == "away before it is brought" else "being brought"
+        yield _at(_of(state, other, position=position), thread, "nnefc_bring_if_stopped: get set")
     else:
         yield _next_worker(state, thread)
 
@@ -532,14 +532,14 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     other = state.threads[thread].looked
     if setting.mistake != "away before it is brought":
-        state = _of(state, other, place="away")
+        state = _of(state, other, position="away")
     yield _next_worker(state, thread)
 
 
 @step("nnefc_go_home", "load place")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     own = state.threads[thread]
-    if own.place == "away":
+    if own.position == "away":
         _check(own.home == "home", "a thread goes home before that is known")
         yield _at(state, thread, "nnefc_go_home: set set")
     else:
@@ -556,7 +556,7 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
 
 @step("nnefc_go_home", "store place")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
-    yield _gone_home(setting, _of(state, thread, place="home", home=""), thread)
+    yield _gone_home(setting, _of(state, thread, position="home", home=""), thread)
 
 
 def _gone_home(setting: Setting, state: State, thread: int) -> State:
@@ -578,7 +578,7 @@ def _begin_wait(setting: Setting, state: State, thread: int) -> State:
 @step("launched", "load announced")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
     own, holds = state.threads[thread], state.holder == thread
-    if state.announced != own.word:
+    if state.annotated != own.word:
         yield _at(
             state,
             thread,
@@ -635,7 +635,7 @@ def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
 
 @step("nnefc_wait_for_launch", "load announced")
 def _(setting: Setting, state: State, thread: int) -> Iterator[State]:
-    word = state.announced
+    word = state.annotated
     if word.stop:
         yield _at(state, thread, "ended", word=Word())
     elif setting.mistake == "asks for the launcher before it is done":
@@ -714,7 +714,7 @@ class Explored:
     steps: int
 
 
-def explore(setting: Setting, most: int = 10_000_000) -> Explored:
+def explore(setting: Setting, maximum: int = 10_000_000) -> Explored:
     """Try every order of steps.
 
     Raises:
@@ -745,7 +745,7 @@ def explore(setting: Setting, most: int = 10_000_000) -> Explored:
                 raise Violation(_told(str(violation), came_from, state, label)) from None
         if not moved and any(each.at not in ("ended", "gone") for each in state.threads):
             raise Violation(_told("nobody goes on", came_from, state, "all wait"))
-        assert len(came_from) <= most, "more states than this was meant for"
+        assert len(came_from) <= maximum, "more states than this was meant for"
     return Explored(len(came_from), steps)
 
 

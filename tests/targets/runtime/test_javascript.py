@@ -64,16 +64,16 @@ def test_a_model_describes_itself(digits: Path) -> None:
 @pytest.mark.parametrize(
     "source", ["'{path}'", "new URL('file://{path}')", "(await import('node:fs')).readFileSync('{path}')"]
 )
-@pytest.mark.parametrize("inputs", ["{image: picture}", "[picture]"])
+@pytest.mark.parametrize("inputs", ["{image: image}", "[picture]"])
 def test_results_are_those_of_the_library_here(digits: Path, source: str, inputs: str) -> None:
-    picture = np.load(DIGITS / "test.npz")["images"][:1].astype(np.float32) / 16
+    image = np.load(DIGITS / "test.npz")["images"][:1].astype(np.float32) / 16
     found = answer(
-        f"const picture = Float32Array.from({picture.ravel().tolist()});"
+        f"const image = Float32Array.from({image.ravel().tolist()});"
         f"const model = await load({source.format(path=digits)});"
         f"console.log(JSON.stringify([...model.run({inputs}).probability]))"
     )
     with nnefc.compile(DIGITS / "model.nnef").load() as here:
-        np.testing.assert_allclose(found, here(picture)[0], atol=2e-5)
+        np.testing.assert_allclose(found, here(image)[0], atol=2e-5)
 
 
 def test_a_pipe_is_read_to_its_end(digits: Path, tmp_path: Path) -> None:
@@ -106,11 +106,11 @@ def test_a_module_with_threads_computes_the_same_on_any_number_of_them(
     digits: Path, threaded: Path, threads: int
 ) -> None:
     found = answer(
-        "const picture = Float32Array.from({length: 64}, (_, i) => (i * 7) % 16 / 16), results = [];"
+        "const image = Float32Array.from({length: 64}, (_, i) => (i * 7) % 16 / 16), results = [];"
         f'for (const file of ["{digits}", "{threaded}"]) {{'
         f"  const model = await load(file, {{ threads: {threads} }}), other = model.session();"
-        "  for (const each of [model, other, model]) results.push([...each.run([picture]).probability]);"
-        "  model.close(); results.push([...other.run([picture]).probability]); other.close(); }"
+        "  for (const each of [model, other, model]) results.push([...each.run([image]).probability]);"
+        "  model.close(); results.push([...other.run([image]).probability]); other.close(); }"
         "console.log(JSON.stringify(results))"
     )
     assert isinstance(found, list)
@@ -205,7 +205,7 @@ def test_the_first_module_is_loaded_that_the_engine_can_run(digits: Path) -> Non
     ],
     ids=["unsigned", "signed", "unsigned, saturated", "signed, saturated"],
 )
-def test_dot_products_of_bytes_are_told_by_their_sums(dot: str, features: list[str]) -> None:
+def test_dot_products_of_bytes_are_reported_by_their_sums(dot: str, features: list[str]) -> None:
     found = answer(
         "const { supports } = await import(" + json.dumps((RUNTIME / "nnefc.mjs").as_uri()) + ");"
         "WebAssembly.validate = () => true; WebAssembly.Module = class {};"
@@ -302,16 +302,16 @@ def test_hostile_sections_are_errors(digits: Path, parts: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("begin", "rest", "message"),
+    ("begin", "tail", "message"),
     [
         ("'<!doctype html>'", "' '", 'it begins with the bytes "3c 21 64 6f 63 74 79 70"'),
         ("'\\0asm\\x0d\\0\\x01\\0'", "'\\0'", 'it begins with the bytes "00 61 73 6d 0d 00 01 00"'),
         ("'\\0asm\\x01\\0\\0\\0'", "'\\x80'", "has more than 32 bits"),
     ],
 )
-def test_streams_without_an_end_that_are_no_modules_are_ended(begin: str, rest: str, message: str) -> None:
+def test_streams_without_an_end_that_are_no_modules_are_ended(begin: str, tail: str, message: str) -> None:
     found = answer(
-        f"let count = 0, cancelled = false; const chunks = [{begin}, {rest}.repeat(16384)];"
+        f"let count = 0, cancelled = false; const chunks = [{begin}, {tail}.repeat(16384)];"
         "const bytes = chunks.map((text) => Uint8Array.from(text, (letter) => letter.charCodeAt(0)));"
         "const stream = new ReadableStream({"
         "  pull(s) { s.enqueue(bytes[count++ === 0 ? 0 : 1]); }, cancel() { cancelled = true; } });"
@@ -361,7 +361,7 @@ def test_states_belong_to_a_session_and_go_back_to_their_start(tmp_path: Path) -
         ("m.run({})", 'input "image" is missing'),
         ("m.run({image: new Float32Array(63)})", "has 63 elements"),
         ("m.run({image: new Float64Array(64)})", "is a Float64Array, but the model has float32"),
-        ("m.run({picture: new Float32Array(64)})", 'has no input "picture", but image'),
+        ("m.run({image: new Float32Array(64)})", 'has no input "picture", but image'),
         ("m.close(); m.close(); m.run([new Float32Array(64)])", "is closed: load it again"),
         ("await load('none.wasm')", "no such file"),
         ("await load([{source: 'none.wasm', needs: ['simd']}])", 'unknown feature "simd"'),
@@ -444,7 +444,7 @@ def test_sizes_go_in_with_arrays_and_come_out(open_network: Path) -> None:
         ("m.run([{ data: x, shape: [1, 3] }, b])", 'input "x" has 24 bytes, but 12 by its shape'),
         ("m.run([{ data: x, shape: [3, 2] }, b])", 'dimension 0 of input "b" is 3, but another dimension "h" is 2'),
         ("m.run([{ data: x, shape: [0, 3] }, b])", 'dimension 0 of input "x" is 0, but the network takes 1 to 4096'),
-        ("m.reserve({ w: 2 })", 'the model has no open dimension "w", but n, h'),
+        ("m.reserve({ w: 2 })", 'the model has no dynamic dimension "w", but n, h'),
         ("m.reserve({ n: 0 })", "a size is 0, but the network takes 1 to 4096"),
     ],
 )

@@ -136,14 +136,14 @@ def test_unusual_launches(sample: Sample, way: int) -> None:
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_launches_spread_over_all_threads(sample: Sample, threads: int) -> None:
     session = sample.session(threads)
-    most = 0
+    maximum = 0
     for _ in range(500):  # a worker that gets no processor in time loses its share to the launching thread
         assert sample.run(session, -11) == OK
         assert sample.right()
-        most = max(most, int(sample.count[0]))
-        if most == threads:
+        maximum = max(maximum, int(sample.count[0]))
+        if maximum == threads:
             break
-    assert most == threads
+    assert maximum == threads
     sample.dll.nnefc_destroy(session)
 
 

@@ -14,9 +14,9 @@ import pytest
 from runtime_samples import (
     C_SOURCES,
     CONSTANTS,
-    COUNTED_SAMPLE,
     CPP,
-    OPEN_SAMPLE,
+    DATA_DEPENDENT_SAMPLE,
+    DYNAMIC_SAMPLE,
     SAMPLE,
     ZIG_CPP,
     ZIG_TARGET,
@@ -140,7 +140,9 @@ def test_the_example_prints_the_largest(example: Path) -> None:
         (["squares.so", "README.md"], 1, "does not have the 48 bytes of the input"),
     ],
 )
-def test_what_goes_wrong_in_the_example_is_told(example: Path, arguments: list[str], status: int, message: str) -> None:
+def test_what_goes_wrong_in_the_example_is_reported(
+    example: Path, arguments: list[str], status: int, message: str
+) -> None:
     done = classify(example, *arguments)
     assert (done.returncode, message in done.stderr) == (status, True), done.stderr
 
@@ -157,16 +159,20 @@ int32_t nnefc_network(const float *x, float *y, uint8_t *s, uint8_t *w, const ui
 """
 
 
-def test_the_header_takes_open_sizes(tmp_path: Path) -> None:
+def test_the_header_takes_dynamic_sizes(tmp_path: Path) -> None:
     network = object_file("open_network.c")
     write_network(
-        [network], None, replace(OPEN_SAMPLE, prefix="open_sample"), tmp_path / "open_sample.o", zig_target=ZIG_TARGET
+        [network],
+        None,
+        replace(DYNAMIC_SAMPLE, prefix="open_sample"),
+        tmp_path / "open_sample.o",
+        zig_target=ZIG_TARGET,
     )
-    link([network], b"", OPEN_SAMPLE, tmp_path / "plain.so")
+    link([network], b"", DYNAMIC_SAMPLE, tmp_path / "plain.so")
     x, y = (TensorDescription(name, "float32", ("n",)) for name in "xy")
-    squares = replace(OPEN_SAMPLE, inputs=(x,), outputs=(y,), dimensions=OPEN_SAMPLE.dimensions[:1], lifetimes=())
+    squares = replace(DYNAMIC_SAMPLE, inputs=(x,), outputs=(y,), dimensions=DYNAMIC_SAMPLE.dimensions[:1], lifetimes=())
     link([object_of(SQUARES, "open_squares")], b"", squares, tmp_path / "squares.so")
-    link([object_file("counted_network.c")], b"", COUNTED_SAMPLE, tmp_path / "counted.so")
+    link([object_file("counted_network.c")], b"", DATA_DEPENDENT_SAMPLE, tmp_path / "counted.so")
     flags = ["-std=c++17", *STRICT, *(["-fsanitize=address,undefined"] if CPP == ("g++",) else [])]
     sources = [f"-I{RUNTIME}", f"-I{tmp_path}", str(C_SOURCES / "open_session.cpp"), str(tmp_path / "open_sample.o")]
     program = tmp_path / "open_session"

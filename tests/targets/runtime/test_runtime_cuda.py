@@ -56,9 +56,9 @@ class Network:
         assert status == OK, self.error(None)
         return session
 
-    def run(self, session: c_void_p, *places: int) -> int:
+    def run(self, session: c_void_p, *positions: int) -> int:
         """Run with tensors at these places, or those that this object has."""
-        x, y, count = places or (self.x.ctypes.data, self.y.ctypes.data, self.count.ctypes.data)
+        x, y, count = positions or (self.x.ctypes.data, self.y.ctypes.data, self.count.ctypes.data)
         return self.dll.nnefc_run(session, (c_void_p * 1)(x), (c_void_p * 2)(y, count))
 
     def enqueue(self, session: c_void_p, x: int, y: int, count: int, stream: int | None = None) -> int:
@@ -203,11 +203,11 @@ class OnDevice:
         tensors = (network.x, np.zeros_like(network.y), np.zeros_like(network.count))
         padded = [np.concatenate([np.zeros(offset, np.uint8), tensor.view(np.uint8)]) for tensor in tensors]
         self._blocks = [driver.put(block) for block in padded]
-        self.places = [block + offset for block in self._blocks]
+        self.positions = [block + offset for block in self._blocks]
 
     def check(self, runs: int) -> None:
         """Compare the outputs, which must be done."""
-        y, count = self.places[1:]
+        y, count = self.positions[1:]
         self._network.y[:] = self._driver.get(y, np.float32, 1024)
         self._network.count[:] = self._driver.get(count, np.int64, 1)
         self._network.check(runs)
@@ -222,7 +222,7 @@ def test_tensors_may_be_on_the_gpu(driver: FakeDriver, network: Network) -> None
         tensors = OnDevice(driver, network)
         for run in range(4):
             driver.clear()
-            assert network.run(session, *tensors.places) == OK
+            assert network.run(session, *tensors.positions) == OK
             assert ("cuStreamBeginCapture_v2" in driver.names) == (run == 1)  # when the places are seen again
             assert ("cuGraphLaunch" in driver.names) == (run >= 1)
             copies = [name for name in driver.names if name.startswith("cuMemcpy")]
@@ -237,7 +237,7 @@ def test_some_tensors_may_be_on_the_gpu(driver: FakeDriver, network: Network) ->
     session = network.session()
     with driver.context():
         tensors = OnDevice(driver, network)
-        x, y, _ = tensors.places
+        x, y, _ = tensors.positions
         for run in range(3):
             network.count[0] = 0
             assert network.run(session, x, y, network.count.ctypes.data) == OK
@@ -252,7 +252,7 @@ def test_tensors_that_are_not_aligned_for_vectors_are_copied(driver: FakeDriver,
     with driver.context():
         tensors = OnDevice(driver, network, offset=8)
         for run in range(3):
-            assert network.run(session, *tensors.places) == OK
+            assert network.run(session, *tensors.positions) == OK
             tensors.check(run + 1)
         tensors.free()
     assert network.dll.nnefc_destroy(session) == OK
@@ -263,7 +263,7 @@ def test_tensors_in_turns_have_a_graph_each(driver: FakeDriver, network: Network
     with driver.context():
         turns = [OnDevice(driver, network) for _ in range(3)]
         for run in range(12):
-            assert network.run(session, *turns[run % 3].places) == OK
+            assert network.run(session, *turns[run % 3].positions) == OK
             turns[run % 3].check(run + 1)
         assert driver.names.count("cuStreamBeginCapture_v2") == 3
         assert driver.names.count("cuGraphLaunch") == 9
@@ -272,13 +272,13 @@ def test_tensors_in_turns_have_a_graph_each(driver: FakeDriver, network: Network
     assert network.dll.nnefc_destroy(session) == OK
 
 
-def test_graphs_of_places_that_are_not_seen_any_more_make_room(driver: FakeDriver, network: Network) -> None:
+def test_graphs_of_positions_that_are_not_seen_any_more_make_room(driver: FakeDriver, network: Network) -> None:
     session = network.session()
     with driver.context():
         turns = [OnDevice(driver, network) for _ in range(20)]
         for number, tensors in enumerate(turns):
             for run in range(2):
-                assert network.enqueue(session, *tensors.places) == OK
+                assert network.enqueue(session, *tensors.positions) == OK
                 assert network.dll.nnefc_synchronize(session) == OK
                 tensors.check(2 * number + run + 1)
         assert sum(line.startswith("runnable graph") for line in driver.objects) == 8
@@ -293,16 +293,16 @@ def test_a_run_that_finds_no_room_for_its_graph_waits_for_nothing(driver: FakeDr
         turns = [OnDevice(driver, network) for _ in range(10)]
         driver.clear()
         for tensors in turns[:8] * 2:
-            assert network.enqueue(session, *tensors.places) == OK
+            assert network.enqueue(session, *tensors.positions) == OK
         graphs = driver.names.count("cuStreamBeginCapture_v2")
         assert graphs == 8
         for tensors in turns[8:] * 2:  # the eight graphs have not run yet: these runs are launched kernel by kernel
-            assert network.enqueue(session, *tensors.places) == OK
+            assert network.enqueue(session, *tensors.positions) == OK
         assert driver.names.count("cuStreamBeginCapture_v2") == graphs
         assert not {"cuStreamSynchronize", "cuEventSynchronize", "cuGraphExecDestroy"} & set(driver.names)
         assert network.dll.nnefc_synchronize(session) == OK
         for tensors in turns[8:] * 2:  # now there is room
-            assert network.enqueue(session, *tensors.places) == OK
+            assert network.enqueue(session, *tensors.positions) == OK
         assert network.dll.nnefc_synchronize(session) == OK
         assert driver.names.count("cuStreamBeginCapture_v2") == graphs + 2
         turns[9].check(24)
@@ -318,7 +318,7 @@ def test_runs_on_streams_follow_each_other(driver: FakeDriver, network: Network)
         streams = [driver.stream(), driver.stream(), None, 1]  # the session's own and the default stream, too
         driver.clear()
         for run in range(12):
-            assert network.enqueue(session, *tensors.places, stream=streams[run % 4]) == OK, network.error(session)
+            assert network.enqueue(session, *tensors.positions, stream=streams[run % 4]) == OK, network.error(session)
         assert "cuStreamSynchronize" not in driver.names  # nothing waits
         assert driver.names.count("cuStreamWaitEvent") == 11
         assert network.dll.nnefc_synchronize(session) == OK
@@ -334,7 +334,7 @@ def test_work_on_the_callers_stream_comes_before_and_after(driver: FakeDriver, n
     driver.dll.cuMemcpyDtoDAsync_v2.argtypes = [c_uint64, c_uint64, ctypes.c_size_t, c_void_p]
     with driver.context():
         tensors, stream = OnDevice(driver, network), driver.stream()
-        x, y, count = tensors.places
+        x, y, count = tensors.positions
         source, target = driver.put(2 * network.x), driver.put(network.y)
         assert driver.dll.cuMemcpyDtoDAsync_v2(x, source, 4096, stream) == 0
         assert network.enqueue(session, x, y, count, stream) == OK
@@ -351,10 +351,10 @@ def test_destroy_and_reset_wait_for_runs(driver: FakeDriver, network: Network) -
     session = network.session()
     with driver.context():
         tensors = OnDevice(driver, network)
-        assert network.enqueue(session, *tensors.places) == OK
+        assert network.enqueue(session, *tensors.positions) == OK
         assert network.dll.nnefc_reset(session) == OK
         tensors.check(1)
-        assert network.enqueue(session, *tensors.places, stream=1) == OK
+        assert network.enqueue(session, *tensors.positions, stream=1) == OK
         assert network.dll.nnefc_destroy(session) == OK
         tensors.check(1)
         tensors.free()
@@ -375,7 +375,7 @@ def test_states_are_copied_after_runs(driver: FakeDriver, network: Network) -> N
     assert network.dll.nnefc_set_state(first, 0, state.ctypes.data) == OK
     with driver.context():
         tensors = OnDevice(driver, network)
-        assert network.enqueue(first, *tensors.places) == OK
+        assert network.enqueue(first, *tensors.positions) == OK
         assert network.dll.nnefc_copy_states(second, first) == OK
         tensors.free()
     for session in (first, second):
@@ -392,16 +392,16 @@ def test_a_run_that_fails_later_is_the_answer_of_the_next_call(driver: FakeDrive
         network.x[0] = 1
         good = OnDevice(driver, network)
         for call in (network.dll.nnefc_synchronize, network.run):
-            assert network.enqueue(session, *bad.places, stream=1) == OK
+            assert network.enqueue(session, *bad.positions, stream=1) == OK
             assert call(session) == KERNEL_ERROR
             assert network.error(session) == "the network's code failed: minus one on the GPU"
             assert network.dll.nnefc_synchronize(session) == OK
-        assert network.enqueue(session, *bad.places, stream=1) == OK
+        assert network.enqueue(session, *bad.positions, stream=1) == OK
         assert driver.dll.cuStreamSynchronize(1) == 0  # so that the failure is known
-        assert network.enqueue(session, *good.places, stream=1) == KERNEL_ERROR
-        assert network.enqueue(session, *bad.places, stream=1) == OK
+        assert network.enqueue(session, *good.positions, stream=1) == KERNEL_ERROR
+        assert network.enqueue(session, *bad.positions, stream=1) == OK
         assert network.dll.nnefc_reset(session) == OK  # forgets it
-        assert network.enqueue(session, *good.places, stream=1) == OK
+        assert network.enqueue(session, *good.positions, stream=1) == OK
         assert network.dll.nnefc_synchronize(session) == OK
         good.check(1)
         bad.free()
@@ -409,7 +409,7 @@ def test_a_run_that_fails_later_is_the_answer_of_the_next_call(driver: FakeDrive
     assert network.dll.nnefc_destroy(session) == OK
 
 
-def test_wrong_places_are_refused(driver: FakeDriver, network: Network) -> None:
+def test_wrong_positions_are_refused(driver: FakeDriver, network: Network) -> None:
     driver.machine(devices=2)
     session = network.session()
     host = (network.x.ctypes.data, network.y.ctypes.data, network.count.ctypes.data)
@@ -433,7 +433,7 @@ def test_a_stream_that_is_captured_is_refused(driver: FakeDriver, network: Netwo
     with driver.context():
         tensors, stream = OnDevice(driver, network), driver.stream()
         driver.dll.cuStreamBeginCapture_v2(stream, 2)
-        assert network.enqueue(session, *tensors.places, stream) == BAD_ARGUMENT
+        assert network.enqueue(session, *tensors.positions, stream) == BAD_ARGUMENT
         assert "is being captured" in network.error(session)
         driver.dll.cuStreamEndCapture(stream, byref(graph))
         driver.dll.cuGraphDestroy(graph)
@@ -618,7 +618,7 @@ model.close()
 """
 
 
-def test_a_forked_child_is_told(driver: FakeDriver) -> None:
+def test_a_forked_child_is_reported(driver: FakeDriver) -> None:
     environment = {**os.environ, "LD_LIBRARY_PATH": str(driver_folder()), "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", FORK, str(cuda_library())]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)

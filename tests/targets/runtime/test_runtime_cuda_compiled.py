@@ -52,8 +52,8 @@ def compare(net: Net, outputs: list[str], folder: Path, runs: int = 3) -> list[s
 def test_a_step_on_the_processor_is_a_part_of_the_graph(tmp_path: Path) -> None:
     net = Net(seed=2)
     row = net.do("Relu", net.floats(1, 6000))  # nothing that threads could share
-    best, places = net.several("TopK", 2, row, net.constant(np.array([8], np.int64)))
-    names = compare(net, [net.do("Neg", best), places], tmp_path)
+    best, positions = net.several("TopK", 2, row, net.constant(np.array([8], np.int64)))
+    names = compare(net, [net.do("Neg", best), positions], tmp_path)
     assert names.count("cuStreamBeginCapture_v2") == names.count("cuLaunchHostFunc") == 1
     assert names.count("cuGraphLaunch") == 6  # three runs for each of the two outputs that are compared
 

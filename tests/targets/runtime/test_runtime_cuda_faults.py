@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cuda_samples import CUDA_SAMPLE, cuda_library, sample_kernels
 from fake_driver import HERE, driver_folder
-from runtime_samples import CONSTANTS, CPP, OPEN_SAMPLE, ZIG_CC, constants_file, sample_library
+from runtime_samples import CONSTANTS, CPP, DYNAMIC_SAMPLE, ZIG_CC, constants_file, sample_library
 from test_runtime_sanitizers import COMPILERS, needs
 
 from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
@@ -79,8 +79,8 @@ def test_threads_under_sanitizers(sanitizer: str, tmp_path: Path) -> None:
 def test_the_runtime_for_gpus_compiles_without_warnings(compiler: str, tmp_path: Path) -> None:
     needs(compiler, "-O2")
     flags = ["-std=c11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror", "-c"]
-    is_open = replace(CUDA_SAMPLE, dimensions=OPEN_SAMPLE.dimensions)
-    for sample, own in ((CUDA_SAMPLE, []), (is_open, ["-DNNEFC_OPEN"])):
+    is_dynamic = replace(CUDA_SAMPLE, dimensions=DYNAMIC_SAMPLE.dimensions)
+    for sample, own in ((CUDA_SAMPLE, []), (is_dynamic, ["-DNNEFC_OPEN"])):
         for source in (path for path in runtime_sources(sample) if path.parent.name == "cuda"):
             command = [compiler, *flags, *own, f"-I{RUNTIME}", str(source), "-o", str(tmp_path / "x.o")]
             made = subprocess.run(command, capture_output=True, text=True)

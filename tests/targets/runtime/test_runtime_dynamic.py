@@ -1,5 +1,5 @@
-"""The runtime of networks with open dimensions in a program of its own: under sanitizers, on other machines, with its
-allocations counted, and with strict warnings."""
+"""The runtime of networks with dynamic dimensions in a program of its own: under sanitizers, on other machines, with
+its allocations counted, and with strict warnings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from emulation import MACHINES, Machine
-from runtime_samples import C_SOURCES, COUNTED_SAMPLE, OPEN_SAMPLE, ZIG_CC, ZIG_TARGET
+from runtime_samples import C_SOURCES, DATA_DEPENDENT_SAMPLE, DYNAMIC_SAMPLE, ZIG_CC, ZIG_TARGET
 from test_runtime_sanitizers import COMPILERS, needs
 
 from nnefc.targets.link.toolchain import RUNTIME, model_source, runtime_sources
@@ -18,7 +18,7 @@ from nnefc.targets.machine.cpu.parsing import parse_target
 ZIG = ZIG_CC
 
 
-SAMPLES = {"open": OPEN_SAMPLE, "counted": COUNTED_SAMPLE}
+SAMPLES = {"open": DYNAMIC_SAMPLE, "counted": DATA_DEPENDENT_SAMPLE}
 each_sample = pytest.mark.parametrize("kind", SAMPLES)
 
 
@@ -66,7 +66,7 @@ def test_sizes_change_on_other_machines_too(machine: Machine, kind: str, tmp_pat
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_the_runtime_of_open_sizes_compiles_without_warnings(compiler: str, tmp_path: Path) -> None:
+def test_the_runtime_of_dynamic_sizes_compiles_without_warnings(compiler: str, tmp_path: Path) -> None:
     needs(compiler, "-O2")
     flags = [
         "-std=c11",
@@ -79,6 +79,6 @@ def test_the_runtime_of_open_sizes_compiles_without_warnings(compiler: str, tmp_
         "-Werror",
         "-fsyntax-only",
     ]
-    sources = map(str, runtime_sources(OPEN_SAMPLE))
+    sources = map(str, runtime_sources(DYNAMIC_SAMPLE))
     made = subprocess.run([compiler, *flags, "-DNNEFC_OPEN", f"-I{RUNTIME}", *sources], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr

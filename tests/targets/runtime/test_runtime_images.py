@@ -1,4 +1,4 @@
-"""The runtime's decoders of pictures: on damaged and hostile files, under sanitizers and with addresses of 32 bits."""
+"""The runtime's decoders of images: on damaged and hostile files, under sanitizers and with addresses of 32 bits."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def accesses(body: str) -> list[str]:
     for pattern, name in ACCESSES.items():
         for match in re.finditer(pattern, body):
             found.setdefault(match.start(), match.expand(name))
-    named = [found[place] for place in sorted(found) if not found[place].endswith(MINDLESS)]
+    named = [found[position] for position in sorted(found) if not found[position].endswith(MINDLESS)]
     return [name for name, _ in itertools.groupby(named)]
 
 

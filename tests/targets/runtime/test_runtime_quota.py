@@ -25,7 +25,7 @@ def workers(folder: Path, own_groups: str, files: dict[str, str]) -> int:
         (folder / "groups" / name).write_text(text)
     (folder / "own").write_text(own_groups)
     library = folder / "processors.so"
-    places = [f'-DNNEFC_OWN_GROUPS="{folder / "own"}"', f'-DNNEFC_GROUPS="{folder / "groups"}"']
+    positions = [f'-DNNEFC_OWN_GROUPS="{folder / "own"}"', f'-DNNEFC_GROUPS="{folder / "groups"}"']
     source = folder / "all.c"
     source.write_text(
         "#define _GNU_SOURCE\n#include <sched.h>\n#undef CPU_COUNT_S\n"
@@ -33,7 +33,7 @@ def workers(folder: Path, own_groups: str, files: dict[str, str]) -> int:
         f'#include "{RUNTIME / "processors.c"}"\n'
     )
     command = [*ZIG_CC, "-shared", "-fPIC", f"-I{RUNTIME}"]
-    subprocess.run([*command, *places, str(source), str(SYSTEM), "-o", str(library)], check=True)
+    subprocess.run([*command, *positions, str(source), str(SYSTEM), "-o", str(library)], check=True)
     count = ctypes.CDLL(str(library)).nnefc_processor_count
     count.restype = ctypes.c_uint32
     return int(count())

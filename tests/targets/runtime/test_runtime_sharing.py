@@ -1,4 +1,4 @@
-"""How a launch is shared out: every round once, evenly among threads of one speed, by speed among others."""
+"""How a launch is distributed: every iteration once, evenly among threads of one speed, by speed among others."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from runtime_samples import C_SOURCES, ZIG_CC, folder, link, object_of
 from nnefc.loader import Model, load
 from nnefc.targets.link.toolchain import RUNTIME, LibraryDescription, TensorDescription
 
-MOST = 5000
+MAX = 5000
 LOOP = LibraryDescription(
     "loop",
     "here",
     "nnefc test",
     tuple(TensorDescription(name, "int64", ()) for name in ("rounds", "cycles", "slow")),
     (
-        TensorDescription("times", "int32", (MOST,)),
+        TensorDescription("times", "int32", (MAX,)),
         TensorDescription("pieces", "int32", ()),
         TensorDescription("of_launcher", "int32", ()),
     ),
@@ -71,27 +71,27 @@ NONE, OTHERS, LAUNCHER = range(3)
 def loop(threads: int) -> Model:
     path: Path = folder("sharing") / "loop.so"
     if not path.exists():
-        link([object_of(SOURCE.replace("MOST", str(MOST)), "loop")], b"", LOOP, path)
+        link([object_of(SOURCE.replace("MOST", str(MAX)), "loop")], b"", LOOP, path)
     return load(path, threads=threads)
 
 
 def run(threads: int, rounds: int, slow: int = NONE, cycles: int = 0) -> tuple[int, int]:
     """Runs a loop; returns how many pieces it had, and how many of them the launching thread did."""
     times, pieces, own = loop(threads)(*map(np.array, (rounds, cycles, slow)))
-    assert times.tolist() == [1] * rounds + [0] * (MOST - rounds)
+    assert times.tolist() == [1] * rounds + [0] * (MAX - rounds)
     return int(pieces), int(own)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
 def test_every_round_is_done_once(threads: int) -> None:
-    for rounds in (0, 1, 2, 5, 16, 17, 100, 1001, MOST):
+    for rounds in (0, 1, 2, 5, 16, 17, 100, 1001, MAX):
         for cycles in (0, 1, 50, 3000, 1 << 20, (1 << 63) - 1):
             run(threads, rounds, cycles=cycles)
 
 
 @pytest.mark.parametrize("threads", [2, 3, 4, 16])
 def test_threads_of_one_speed_get_the_same_part(threads: int) -> None:
-    """Nearly as the same number of rounds for each would be, which leaves nothing to take from slower ones."""
+    """Nearly as the same number of iterations for each would be, which leaves nothing to take from slower ones."""
     for rounds in (*range(1, 200), 1000, 1024, 3136, 4999):
         for cycles in (0, 4000):
             pieces, _ = run(threads, rounds, cycles=cycles)
@@ -128,8 +128,8 @@ def test_slow_workers_get_little(rounds: int) -> None:
 
 def test_a_slow_launching_thread_gets_little() -> None:
     """Half of the work at least is others', as long as the system wakes them; and what is left of its own."""
-    least = min(run(2, 16, slow=LAUNCHER)[1] for _ in range(3))
-    assert least <= 3
+    minimum = min(run(2, 16, slow=LAUNCHER)[1] for _ in range(3))
+    assert minimum <= 3
 
 
 def test_one_thread_cuts_nothing() -> None:

@@ -128,7 +128,7 @@ MESSAGES = [
     *[(form, (value,)) for value in UNSIGNED_LONG for form in ("%llu", "%llx")],
     *[("%u", (value,)) for value in UNSIGNED],
     *[("%s and %.3s and %.200s", (text, text, text)) for text in ("", "ab", "abcdef")],
-    *[("%.*s%s", (most, "abcdef", "!")) for most in (0, 1, 6, 9)],
+    *[("%.*s%s", (maximum, "abcdef", "!")) for maximum in (0, 1, 6, 9)],
     ('input "%.200s" has %lld elements, %s %d', ("x" * 250, 2**40, "not", 12)),
 ]
 """Formats, and what is filled in."""
@@ -139,14 +139,14 @@ _CONVERSION = re.compile(r"%(?:\.(?P<precision>\d+|\*))?(?P<type>ll[dux]|[dus])"
 
 def call(form: str, given: Sequence[object]) -> str:
     """The arguments after a format, as C."""
-    texts, rest = [], list(given)
+    texts, tail = [], list(given)
     for conversion in _CONVERSION.finditer(form):
         if conversion["precision"] == "*":
-            texts.append(str(rest.pop(0)))
-        value = rest.pop(0)
+            texts.append(str(tail.pop(0)))
+        value = tail.pop(0)
         as_c = json.dumps(value) if isinstance(value, str) else f"{int(str(value)) % 2**64}ull"
         texts.append(as_c if conversion["type"] == "s" else f"({_TYPES[conversion['type']]}){as_c}")
-    assert not rest
+    assert not tail
     return "".join(f", {text}" for text in texts)
 
 

@@ -12,23 +12,23 @@ from nnefc.frontends.nnef.declarations import MISSING, Operation
 from nnefc.frontends.nnef.dynamic.emitter import DynamicEmitter
 from nnefc.frontends.nnef.dynamic.registry import Context, ExtensionOperator
 from nnefc.frontends.nnef.dynamic.sizes import SIZE_FUNCTIONS
-from nnefc.frontends.nnef.dynamic.values import Value, coerced, is_sizes, is_tensor, of_items
+from nnefc.frontends.nnef.dynamic.values import Value, coerced, is_sizes, is_tensor, of_elements
 from nnefc.frontends.nnef.language.signatures import Parameter, Signature
 from nnefc.frontends.nnef.language.types import ArrayType, TensorType
 from nnefc.frontends.nnef.relaxed_shapes import allowing
 from nnefc.frontends.nnef.values import Arguments, ShapeError
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype
-from nnefc.operators.dtypes import HALF_FLOATS
+from nnefc.operators.dtypes import FLOAT16_TYPES
 from nnefc.operators.math.casting import Cast
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["as_tensors", "call_extension", "call_standard"]
 
-_MOST_SIZES = 1 << 12
+_MAX_SIZES = 1 << 12
 _MOVES = frozenset(
     {"copy", "concat", "reshape", "slice", "split", "squeeze", "stack", "tile", "transpose", "unsqueeze", "unstack"}
 )
-"""Operations that leave half floats as they are; others compute in float32."""
+"""Operations that leave 16-bit floats as they are; others compute in float32."""
 
 
 def call_standard(at: DynamicEmitter, operation: Operation, given: Mapping[str, Value], content: str = "") -> Value:
@@ -84,7 +84,7 @@ def _complete(at: DynamicEmitter, signature: Signature, given: Mapping[str, Valu
 
 def _known(at: DynamicEmitter, value: Value) -> Value:
     if isinstance(value, list | tuple):
-        return type(value)(_known(at, item) for item in value)
+        return type(value)(_known(at, element) for element in value)
     return at.known(value)
 
 
@@ -102,10 +102,13 @@ def _of_sizes(name: str, signature: Signature, arguments: Mapping[str, Value]) -
     if function is None:
         return None
     tensors = [arguments[p.name] for p in signature.parameters if _takes_tensors(p)]
-    flat = [item for value in tensors for item in (value if isinstance(value, list) else [value])]
-    if any(isinstance(item, relax.Expr) or (isinstance(item, np.ndarray) and item.size > _MOST_SIZES) for item in flat):
+    flat = [element for value in tensors for element in (value if isinstance(value, list) else [value])]
+    if any(
+        isinstance(element, relax.Expr) or (isinstance(element, np.ndarray) and element.size > _MAX_SIZES)
+        for element in flat
+    ):
         return None
-    if not any(map(is_sizes, flat)) and not all(isinstance(item, int) for item in flat):
+    if not any(map(is_sizes, flat)) and not all(isinstance(element, int) for element in flat):
         return None
     prepared = {
         p.name: _objects(arguments[p.name]) if _takes_tensors(p) else arguments[p.name] for p in signature.parameters
@@ -120,19 +123,19 @@ def _of_sizes(name: str, signature: Signature, arguments: Mapping[str, Value]) -
 def _objects(value: Value) -> Value:
     """Tensors as arrays of objects."""
     if isinstance(value, list):
-        return [_objects(item) for item in value]
+        return [_objects(element) for element in value]
     if isinstance(value, np.ndarray):
-        return of_items(value.reshape(-1).tolist(), value.shape)
-    return of_items([value], ())
+        return of_elements(value.reshape(-1).tolist(), value.shape)
+    return of_elements([value], ())
 
 
 def _as_operands(
     at: DynamicEmitter, signature: Signature, arguments: Mapping[str, Value], moves: bool
 ) -> tuple[dict[str, Value], str | None]:
-    """Tensors as operands; those of one declared content in one element type, half floats as float32.
+    """Tensors as operands; those of one declared content in one element type, 16-bit floats as float32.
 
     Returns:
-        The arguments, and the half floats' type that results are to have; None for none.
+        The arguments, and the 16-bit floats' type that results are to have; None for none.
     """
     made = dict(arguments)
     groups: dict[str, list[tuple[str, int | None]]] = {}
@@ -145,14 +148,14 @@ def _as_operands(
                 made[parameter.name] = list(value)
                 groups.setdefault(content, []).extend((parameter.name, i) for i in range(len(value)))
     halves: list[str] = []
-    for content, places in groups.items():
-        values = [arguments[name] if i is None else arguments[name][i] for name, i in places]
+    for content, locations in groups.items():
+        values = [arguments[name] if i is None else arguments[name][i] for name, i in locations]
         if content == "logical":
             operands = [at.apply(Cast("bool"), at.tensor(value)) for value in values]
         else:
             operands = [_integers(at, x) if content == "integer" else x for x in at.promoted(values)]
-        for (name, i), operand in zip(places, operands, strict=True):
-            if dtype_of(operand) in HALF_FLOATS and not moves:
+        for (name, i), operand in zip(locations, operands, strict=True):
+            if dtype_of(operand) in FLOAT16_TYPES and not moves:
                 halves.append(dtype_of(operand))
                 operand = at.apply(Cast("float32"), operand)
             if i is None:
@@ -170,16 +173,16 @@ def _integers(at: DynamicEmitter, operand: Operand) -> Operand:
 def as_tensors(at: DynamicEmitter, value: Value) -> Value:
     """Operands as tensors of the standard's operations, which know constants of no axes as numbers, too."""
     if isinstance(value, list):
-        return [as_tensors(at, item) for item in value]
+        return [as_tensors(at, element) for element in value]
     return at.as_tensor(value) if is_tensor(value) else value
 
 
 def _bound(at: DynamicEmitter, made: Any, half: str | None) -> Value:
-    """Results, bound to variables; float32 ones in the half floats' type of the operands."""
+    """Results, bound to variables; float32 ones in the 16-bit floats' type of the operands."""
     if isinstance(made, tuple):
-        return tuple(_bound(at, item, half) for item in made)
+        return tuple(_bound(at, element, half) for element in made)
     if isinstance(made, list):
-        return [_bound(at, item, half) for item in made]
+        return [_bound(at, element, half) for element in made]
     if not is_tensor(made):
         return made
     if isinstance(made, np.ndarray) and made.dtype == object:

@@ -2,7 +2,7 @@
 
 python -m nnefc.frontends.nnef.dynamic.documentation PAGE
 
-writes it anew at the end of the page.
+writes it again at the end of the page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _signature(name: str, operator: ExtensionOperator) -> str:
 
 
 def rewritten(page: str) -> str:
-    """The page with its table written anew."""
+    """The page with its table written again."""
     return page.partition(_HEAD)[0].rstrip() + "\n\n" + operator_table()
 
 

@@ -19,7 +19,7 @@ from nnefc.frontends.nnef.dynamic.values import (
     common_type,
     content_of,
     is_sizes,
-    of_items,
+    of_elements,
     spelled,
 )
 from nnefc.frontends.nnef.operations.lowering import Lowering
@@ -29,16 +29,16 @@ from nnefc.operators.base import Operand, dtype_of, numpy_dtype, shape_of
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import Where, apply
 from nnefc.operators.tensor.creation import SizeValues
-from nnefc.operators.tensor.data_dependent_sizes import counted
+from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.tensor.shape import Stack
 from nnefc.support.diagnostics import CompileError, Location
-from nnefc.symbolic.dims import Dimension, OpenSize, Size, is_known
+from nnefc.symbolic.dims import Dimension, DynamicSize, Size, is_known
 from nnefc.symbolic.values import Quotient, integer_parts
 
 __all__ = ["DynamicEmitter", "Sequences"]
 
 _NOWHERE = Location("", 0, 0, "")
-_MOST_KNOWN = 1 << 16
+_MAX_KNOWN = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class DynamicEmitter(Lowering):
     Attributes:
         updates: by the names of the network's states, what each is before the first run, and its new value.
         state_variables: what stands for each in a run.
-        real_parts: of complex tensors without an imaginary part, that is, with zeros behind each item.
+        real_parts: of complex tensors without an imaginary part, that is, with zeros behind each element.
         lengths: how much caches hold before the run, each a size and the state that says it.
         sequences: what is known of the sequences whose positions before the run an operand says.
     """
@@ -100,26 +100,26 @@ class DynamicEmitter(Lowering):
             case bool():
                 return np.array(value)
             case int() | Size():
-                return of_items([value], ())
+                return of_elements([value], ())
             case float():
                 with np.errstate(over="ignore"):
                     return np.array(value, np.float32)
             case list() if value:
-                return self._joined([self._tensor(item) for item in value])
+                return self._joined([self._tensor(element) for element in value])
             case _:
                 raise CompileError(f"a tensor is needed, {spelled(value)} is given")
 
-    def _joined(self, items: Sequence[Operand]) -> Operand:
-        """Items of an array as a tensor with one more axis."""
-        if all(isinstance(item, np.ndarray) for item in items):
-            if any(item.dtype != object for item in items):
-                items = [simplified(item) if is_sizes(item) else item for item in items]
-            return np.stack(items)
-        dtype = common_type([dtype_of(item) for item in items if not is_sizes(item)])
-        return self.apply(Stack(0), *(self.apply(Cast(dtype), self.tensor(item, dtype)) for item in items))
+    def _joined(self, elements: Sequence[Operand]) -> Operand:
+        """Elements of an array as a tensor with one more axis."""
+        if all(isinstance(element, np.ndarray) for element in elements):
+            if any(element.dtype != object for element in elements):
+                elements = [simplified(element) if is_sizes(element) else element for element in elements]
+            return np.stack(elements)
+        dtype = common_type([dtype_of(element) for element in elements if not is_sizes(element)])
+        return self.apply(Stack(0), *(self.apply(Cast(dtype), self.tensor(element, dtype)) for element in elements))
 
     def written(self, sizes: Sizes, dtype: str | None = None) -> Operand:
-        """A tensor of sizes as a tensor of numbers: int64, float32 or truth values, or `dtype`."""
+        """A tensor of sizes as a tensor of numbers: int64, float32 or booleans, or `dtype`."""
         known = simplified(sizes)
         if known.dtype != object:
             return self.apply(Cast(dtype or str(known.dtype).replace("float64", "float32")), known)
@@ -128,13 +128,14 @@ class DynamicEmitter(Lowering):
             real = "float32"
             parts = [self.apply(Cast(real), part) for part in (above, *below)]
             return self.apply(Cast(dtype or real), apply(self, "divide", *parts))
-        truths = not isinstance(sizes.reshape(-1)[0], int | Size | Quotient)
-        return self.apply(Cast(dtype or ("bool" if truths else "int64")), above)
+        booleans = not isinstance(sizes.reshape(-1)[0], int | Size | Quotient)
+        return self.apply(Cast(dtype or ("bool" if booleans else "int64")), above)
 
     def promoted(self, values: Sequence[Value]) -> list[Operand]:
         """Tensors of one element type: that of those that have one; numbers and sizes take it.
 
-        So do known reals of one item: exports store PyTorch's numbers as float64, as which it does not compute either.
+        So do known reals of one element: exports store PyTorch's numbers as float64, as which it does not compute
+        either.
         """
         tensors = [self._tensor(value) for value in values]
         strong = [
@@ -173,17 +174,18 @@ class DynamicEmitter(Lowering):
         """What a state is after the run."""
         self.updates[str(state.name)] = self.updates[str(state.name)][0], value
 
-    def length(self, name: str, most: int) -> Dimension:
-        """How many positions caches hold before the run, a size that a state says; `most` at most."""
+    def length(self, name: str, maximum: int) -> Dimension:
+        """How many positions caches hold before the run, a size that a state says; `maximum` at most."""
         state = self.state(name, np.array(0))
-        size = self.past(name, state, most)
+        size = self.past(name, state, maximum)
         self.lengths.append((size, state))
         return size
 
-    def past(self, name: str, count: relax.Expr, most: int) -> Dimension:
-        """A size that a tensor of one item says, how many positions come before those of a run; `most` at most."""
-        self.ranges[name] = OpenSize(0, most)
-        return counted(self, count, None, name)
+    def past(self, name: str, count: relax.Expr, maximum: int) -> Dimension:
+        """A size that a tensor of one element says, how many positions come before those of a run; `maximum` at
+        most."""
+        self.ranges[name] = DynamicSize(0, maximum)
+        return data_dependent_size(self, count, None, name)
 
     def kept(self, initial: Operand) -> tuple[Operand, relax.Var]:
         """What is `initial` before the first run, and before others what it was updated to; and the state to update.
@@ -200,7 +202,7 @@ class DynamicEmitter(Lowering):
         if not is_known(*shape):
             raise CompileError(
                 f"a state that is kept between runs has the shape {list(shape)}, which only a run knows",
-                hint="give the sizes with --shape, or let each run begin anew with --scan-states reset",
+                hint="give the sizes with --shape, or let each run begin again with --scan-states reset",
             )
         state = self.state(f"{self.hint}_state", np.zeros(shape, numpy_dtype(dtype_of(initial))))
         is_first = apply(self, "equal", self.counter("runs", 1), np.array(0))
@@ -222,7 +224,7 @@ class DynamicEmitter(Lowering):
         if not isinstance(value, relax.Expr) or len(self.frames) > 1:
             return value
         shape = shape_of(value)
-        if not all(isinstance(size, int) for size in shape) or int(np.prod(shape)) > _MOST_KNOWN:
+        if not all(isinstance(size, int) for size in shape) or int(np.prod(shape)) > _MAX_KNOWN:
             return value
         if isinstance(value, GenericConst):
             return value.value.numpy()
@@ -255,7 +257,9 @@ class DynamicEmitter(Lowering):
 
 
 def _all_numbers(value: Value) -> bool:
-    return isinstance(value, list) and all(isinstance(item, int | float) or _all_numbers(item) for item in value)
+    return isinstance(value, list) and all(
+        isinstance(element, int | float) or _all_numbers(element) for element in value
+    )
 
 
 def _is_real_number(operand: Operand) -> bool:
@@ -266,5 +270,5 @@ def _has_quotients(operand: Operand) -> bool:
     return (
         isinstance(operand, np.ndarray)
         and operand.dtype == object
-        and any(isinstance(item, Quotient) for item in operand.reshape(-1))
+        and any(isinstance(element, Quotient) for element in operand.reshape(-1))
     )

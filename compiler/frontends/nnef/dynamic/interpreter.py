@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 from tvm import relax
 
-from nnefc.frontends.nnef.arithmetic import ITEMS_A_STEP
+from nnefc.frontends.nnef.arithmetic import ELEMENTS_A_STEP
 from nnefc.frontends.nnef.declarations import STANDARD, nearest_name
 from nnefc.frontends.nnef.dynamic.calls import call_extension, call_standard
 from nnefc.frontends.nnef.dynamic.custom import custom_extension
@@ -37,10 +37,11 @@ __all__ = ["Interpreter", "Limits"]
 
 _MAX_NOTES = 6
 _MISSING = object()
-_MOST_ITEMS = 1 << 20
+_MAX_ELEMENTS = 1 << 20
 
 Source = Callable[[Mapping[str, Value], str, str, Location], Value]
-"""What makes a value that does not follow from others: of its arguments, the content, the target's name, the place."""
+"""What makes a value that does not follow from others: of its arguments, the content, the target's name, the
+location."""
 
 
 Submodels = Callable[["Interpreter", ModelFiles, str, Sequence[Value]], list[Value]]
@@ -250,10 +251,10 @@ class Interpreter:
             frame.values[target.name] = value
             return
         values = list(value) if isinstance(value, list | tuple) else [value]
-        if len(values) != len(target.items):
-            self._fail(frame, target.at, f"{len(target.items)} names are given to {len(values)} values")
-        for part, item in zip(target.items, values, strict=True):
-            self._assign(part, item, frame)  # type: ignore[arg-type]
+        if len(values) != len(target.elements):
+            self._fail(frame, target.at, f"{len(target.elements)} names are given to {len(values)} values")
+        for part, element in zip(target.elements, values, strict=True):
+            self._assign(part, element, frame)  # type: ignore[arg-type]
 
     # Expressions
 
@@ -266,10 +267,10 @@ class Interpreter:
                 return value
             case syntax.Identifier():
                 return self._identifier(expression, frame)
-            case syntax.Array(at, items):
-                return self._counted(at, [self._value(item, frame) for item in items], frame)
-            case syntax.Tuple(at, items):
-                return self._counted(at, tuple(self._value(item, frame) for item in items), frame)
+            case syntax.Array(at, elements):
+                return self._counted(at, [self._value(element, frame) for element in elements], frame)
+            case syntax.Tuple(at, elements):
+                return self._counted(at, tuple(self._value(element, frame) for element in elements), frame)
             case syntax.Unary():
                 return self._unary(expression, frame)
             case syntax.Binary():
@@ -285,18 +286,18 @@ class Interpreter:
                 self._fail(frame, expression.at, "such an expression does not belong to tract's dialect")
 
     def _counted(self, at: int, value: Value, frame: _Frame) -> Value:
-        """A value, if no array is too large or too deep to take apart: those inside one may share their items."""
+        """A value, if no array is too large or too deep to take apart: those inside one may share their elements."""
         pending, count = [(value, 0)], 0
         while pending:
-            item, depth = pending.pop()
-            if isinstance(item, list | tuple):
+            element, depth = pending.pop()
+            if isinstance(element, list | tuple):
                 if depth >= MAX_NESTING:
                     self._fail(frame, at, f"arrays and tuples are more than {MAX_NESTING} inside each other")
-                pending += [(part, depth + 1) for part in item]
+                pending += [(part, depth + 1) for part in element]
             count += 1
-            if count > _MOST_ITEMS:
-                self._fail(frame, at, f"the array has more than {_MOST_ITEMS} items")
-        self._work.steps += count // ITEMS_A_STEP if isinstance(value, list | tuple) else 0
+            if count > _MAX_ELEMENTS:
+                self._fail(frame, at, f"the array has more than {_MAX_ELEMENTS} elements")
+        self._work.steps += count // ELEMENTS_A_STEP if isinstance(value, list | tuple) else 0
         return value
 
     def _identifier(self, identifier: syntax.Identifier, frame: _Frame) -> Value:
@@ -329,8 +330,8 @@ class Interpreter:
             self._fail(frame, binary.sign, f"the operator '{binary.operator}' does not belong to tract's dialect")
         made = self._called(BINARY_OPERATIONS[binary.operator], sides, frame, binary.sign)
         if not any(is_tensor(side) or isinstance(side, list) for side in sides) and isinstance(made, np.ndarray):
-            item = made.reshape(())[()]  # of two numbers
-            return item.item() if isinstance(item, np.generic) else item
+            element = made.reshape(())[()]  # of two numbers
+            return element.item() if isinstance(element, np.generic) else element
         return made
 
     def _subscript(self, subscript: syntax.Subscript, frame: _Frame) -> Value:
@@ -339,9 +340,9 @@ class Interpreter:
         if isinstance(sequence, np.ndarray) and sequence.ndim:
             sequence = list(sequence)
         if not isinstance(sequence, list | tuple) or isinstance(index, Size):
-            self._fail(frame, subscript.at, f"{spelled(sequence)} has no items to choose from")
+            self._fail(frame, subscript.at, f"{spelled(sequence)} has no elements to choose from")
         if not -len(sequence) <= index < len(sequence):
-            self._fail(frame, subscript.index.at, f"the index {index} is outside {len(sequence)} items")
+            self._fail(frame, subscript.index.at, f"the index {index} is outside {len(sequence)} elements")
         return sequence[index]
 
     # Calls
@@ -369,9 +370,9 @@ class Interpreter:
             hint = "If it is meant to: --max-operations N allows more."
             self._fail(frame, invocation.at, f"more than {self._limits.operations} operations are called", hint)
         if name in self._sources and name not in self._fragments:
-            place = frame.source.location(invocation.at)
+            location = frame.source.location(invocation.at)
             content = invocation.content or "scalar"
-            return self._placed(frame, invocation.at, self._sources[name], given, content, target, place)
+            return self._placed(frame, invocation.at, self._sources[name], given, content, target, location)
         if self._depth == 0:
             given = dict(self.quantized.arguments(name, given))
         return self._placed(frame, invocation.at, self._resolved, name, given, invocation.content or "")
@@ -420,7 +421,7 @@ class Interpreter:
     # Errors
 
     def _placed(self, frame: _Frame, at: int, function: Callable[..., Any], *args: Any) -> Any:
-        """What a function returns; errors without a place get this one, others a note that this led to them."""
+        """What a function returns; errors without a location get this one, others a note that this led to them."""
         try:
             return function(*args)
         except CompileError as error:

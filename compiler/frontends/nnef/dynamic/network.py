@@ -10,7 +10,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from nnefc.frontends.dynamic_shapes import leaving_open
+from nnefc.frontends.dynamic_shapes import dynamic_shape_context
 from nnefc.frontends.nnef import registries as _registries  # noqa: F401  (fills REGISTRIES)
 from nnefc.frontends.nnef.declarations import nearest_name
 from nnefc.frontends.nnef.dynamic.custom import custom_registries
@@ -28,14 +28,14 @@ from nnefc.frontends.nnef.files.weights import random_values
 from nnefc.frontends.nnef.language import syntax
 from nnefc.frontends.nnef.language.deep_stack import call_with_deep_stack
 from nnefc.frontends.nnef.language.types import STRING, Dialect
-from nnefc.ir.network import Network, OpenDimension, State
-from nnefc.ir.outline import OpenTensor
+from nnefc.ir.network import DynamicDimension, Network, State
+from nnefc.ir.outline import DynamicTensor
 from nnefc.operators.base import Operand, check_size
 from nnefc.operators.nn.block_quantization import BlockTensor
 from nnefc.operators.tensor.shape import Copy
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import Dimension, OpenSize
-from nnefc.symbolic.refinement import Narrowing
+from nnefc.symbolic.dims import Dimension, DynamicSize
+from nnefc.symbolic.refinement import Refinement
 
 __all__ = ["dynamic_network"]
 
@@ -49,7 +49,7 @@ class _Network:
 
     files: ModelFiles
     entries: Quantization
-    given: Mapping[str, tuple[int | OpenSize, ...]]
+    given: Mapping[str, tuple[int | DynamicSize, ...]]
     seed: int | None
     inputs: dict[str, relax.Var] = field(default_factory=dict)
     values: dict[str, Array | BlockTensor] = field(default_factory=dict)
@@ -63,8 +63,12 @@ def _lengths(document: syntax.Document, graph: syntax.Graph) -> set[str]:
             named = {argument.name: argument.value for argument in call.arguments}
             shape, axis = named.get("past_sequence_shape"), named.get("axis")
             match shape, axis:
-                case syntax.Array(_, items), syntax.Literal(_, int() as place) if place < len(items):
-                    found |= {item.name for item in items[place : place + 1] if isinstance(item, syntax.Identifier)}
+                case syntax.Array(_, elements), syntax.Literal(_, int() as location) if location < len(elements):
+                    found |= {
+                        element.name
+                        for element in elements[location : location + 1]
+                        if isinstance(element, syntax.Identifier)
+                    }
     return found
 
 
@@ -72,10 +76,10 @@ def dynamic_network(
     document: syntax.Document,
     graph: syntax.Graph,
     files: ModelFiles,
-    shape: Mapping[str, tuple[int | OpenSize, ...]],
+    shape: Mapping[str, tuple[int | DynamicSize, ...]],
     limits: Limits,
     outputs: Sequence[str],
-    narrowing: Narrowing,
+    narrowing: Refinement,
     random_weights: int | None = None,
     scan_states: str | None = None,
 ) -> Network:
@@ -88,13 +92,13 @@ def dynamic_network(
         shape: sizes of symbols or shapes of inputs, by name.
         limits: what the document may ask for.
         outputs: names of tensors to return in place of the graph's own outputs.
-        narrowing: what is known of open sizes.
+        narrowing: what is known of dynamic sizes.
         random_weights: a seed for the values of variables that have no file.
         scan_states: whether states of scans "keep" their values for the next run or are "reset" in each; None: they
             are kept where the graph is one of tract's for pieces of streams.
 
     Raises:
-        CompileError: with the place.
+        CompileError: with the location.
     """
     assertions = read_assertions(document)
     for text in assertions.notes:
@@ -108,16 +112,18 @@ def dynamic_network(
         t.name: tuple(symbols.sizes.get(s, 1) if isinstance(s, str) else s or 1 for s in t.shape or ())
         for t in declared
     }
-    with leaving_open(opened, shapes):
+    with dynamic_shape_context(opened, shapes):
         network = _Network(files, _quantization(files), shape, random_weights)
         build = partial(_built, document, graph, network, symbols, limits, outputs, keeps_states)
         made = call_with_deep_stack(build, document.source.file, limits.depth)
         present = _present(opened, symbols.absent, made.module)
-        return replace(made, open_dimensions=present, scenarios=assertions.scenarios)
+        return replace(made, dynamic_dimensions=present, scenarios=assertions.scenarios)
 
 
-def _present(opened: Sequence[OpenDimension], absent: Set[str], module: tvm.IRModule) -> tuple[OpenDimension, ...]:
-    """The open dimensions without those that no input has.
+def _present(
+    opened: Sequence[DynamicDimension], absent: Set[str], module: tvm.IRModule
+) -> tuple[DynamicDimension, ...]:
+    """The dynamic dimensions without those that no input has.
 
     Raises:
         CompileError: one of these is needed.
@@ -151,7 +157,7 @@ def _is_pulse(graph: syntax.Graph) -> bool:
 
 
 def _check_given(
-    shape: Mapping[str, tuple[int | OpenSize, ...]], inputs: Sequence[OpenTensor], symbols: Sequence[str]
+    shape: Mapping[str, tuple[int | DynamicSize, ...]], inputs: Sequence[DynamicTensor], symbols: Sequence[str]
 ) -> None:
     for name, given in shape.items():
         known = [*(tensor.name for tensor in inputs), *symbols]
@@ -218,7 +224,7 @@ def _built(
     with builder.function("main"):
         with builder.dataflow():
             try:
-                sizes.update({name: at.length(name, most) for name, most in symbols.lengths.items()})
+                sizes.update({name: at.length(name, maximum) for name, maximum in symbols.lengths.items()})
                 values = interpreter.run_graph(graph)
                 results = [at.tensor(quantized.result(name, _named(values, name, graph))) for name in names]
             except BaseException as error:
@@ -251,7 +257,7 @@ def _sources(made: _Network, at: DynamicEmitter, external: Source) -> dict[str, 
     """What makes the values of inputs and variables."""
     return {
         **dict.fromkeys(INPUTS, external),
-        "variable": lambda args, content, target, place: _variable(made, at, args, content),
+        "variable": lambda args, content, target, location: _variable(made, at, args, content),
     }
 
 
@@ -292,7 +298,7 @@ def _external(
                 f"the shape {list(given)} given for the input '{target}' has {len(given)} dimensions, "
                 f"the document has {len(shape)}"
             )
-        shape = [size if isinstance(wanted, OpenSize) else wanted for size, wanted in zip(shape, given, strict=True)]
+        shape = [size if isinstance(wanted, DynamicSize) else wanted for size, wanted in zip(shape, given, strict=True)]
     shape = list(check_size(shape))
     made.inputs[target] = relax.Var(target, relax.TensorType(shape, "int64" if dtype == "tdim" else dtype))
     return made.inputs[target]

@@ -35,10 +35,10 @@ _FURTHEST = 1 << 24
 
 @dataclass(frozen=True)
 class _Grid:
-    """What integers stand for: `(item - zero) * scale`.
+    """What integers stand for: `(element - zero) * scale`.
 
     Attributes:
-        scale, zero: float32 and integers, of one item or one for each along an axis.
+        scale, zero: float32 and integers, of one element or one for each along an axis.
         dtype: of the integers.
         axis: the dimension along which they differ, if the entry says it.
     """

@@ -1,4 +1,4 @@
-"""What documents compute with tensors of sizes: small tensors whose items follow from the sizes of the inputs.
+"""What documents compute with tensors of sizes: small tensors whose elements follow from the sizes of the inputs.
 
     s = tract_core_shape_of(x);                          [n, 64, t]
     d = squeeze(slice(s, axes=[0], begin=[2], end=[3]), axes=[0]);
@@ -16,7 +16,7 @@ import numpy as np
 
 from nnefc.frontends.nnef.dynamic.values import Array, Sizes, Value, integer, integers
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import greatest, least
+from nnefc.symbolic.dims import greatest, minimum
 from nnefc.symbolic.values import (
     Condition,
     Quotient,
@@ -37,17 +37,17 @@ from nnefc.symbolic.values import (
 __all__ = ["SIZE_FUNCTIONS", "cast_sizes", "simplified"]
 
 
-def _real(*items: Any) -> bool:
-    return any(isinstance(item, Quotient) for item in items)
+def _real(*elements: Any) -> bool:
+    return any(isinstance(element, Quotient) for element in elements)
 
 
 def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[..., Sizes]:
     """A function of two numbers, of quotients if one of them is a quotient."""
 
-    def item(one: Any, other: Any) -> Any:
+    def element(one: Any, other: Any) -> Any:
         return function(quotient(one), quotient(other)) if _real(one, other) else function(one, other)
 
-    return elementwise(item)
+    return elementwise(element)
 
 
 def _quotient(one: Any, other: Any) -> Any:
@@ -57,32 +57,32 @@ def _quotient(one: Any, other: Any) -> Any:
 
 
 def _extreme(function: Callable[[Any, Any], Any], first: Callable[[Any, Any], Any]) -> Callable[..., Sizes]:
-    def item(one: Any, other: Any) -> Any:
+    def element(one: Any, other: Any) -> Any:
         return chosen(first(one, other), one, other) if _real(one, other) else function(one, other)
 
-    return elementwise(item)
+    return elementwise(element)
 
 
-def _floor(item: Any) -> Any:
-    return Quotient(item.floor, 1) if isinstance(item, Quotient) else item
+def _floor(element: Any) -> Any:
+    return Quotient(element.floor, 1) if isinstance(element, Quotient) else element
 
 
-def _ceiling(item: Any) -> Any:
-    return Quotient(-(-item).floor, 1) if isinstance(item, Quotient) else item
+def _ceiling(element: Any) -> Any:
+    return Quotient(-(-element).floor, 1) if isinstance(element, Quotient) else element
 
 
-def _even(item: Any) -> Any:
-    return Quotient(rounded(item), 1) if isinstance(item, Quotient) else item
+def _even(element: Any) -> Any:
+    return Quotient(rounded(element), 1) if isinstance(element, Quotient) else element
 
 
 def _slice(args: Mapping[str, Value]) -> Sizes:
-    x, places = args["input"], [slice(None)] * np.ndim(args["input"])
+    x, locations = args["input"], [slice(None)] * np.ndim(args["input"])
     axes = integers(args["axes"])
     strides = integers(args.get("stride") or []) or [1] * len(axes)
     for axis, begin, end, stride in zip(axes, integers(args["begin"]), integers(args["end"]), strides, strict=True):
         # An end of 0 is the end of the dimension, unless it is the beginning, too.
-        places[axis] = slice(begin, None if end == 0 and begin != 0 else end, stride)
-    made: Sizes = x[tuple(places)]
+        locations[axis] = slice(begin, None if end == 0 and begin != 0 else end, stride)
+    made: Sizes = x[tuple(locations)]
     return made
 
 
@@ -128,9 +128,9 @@ SIZE_FUNCTIONS: dict[str, Callable[[Mapping[str, Value]], Any]] = {
     "sub": _of(_arithmetic(lambda one, other: one - other), *_XY),
     "mul": _of(_arithmetic(lambda one, other: one * other), *_XY),
     "div": _of(elementwise(_quotient), *_XY),
-    "min": _of(_extreme(least, less), *_XY),
+    "min": _of(_extreme(minimum, less), *_XY),
     "max": _of(_extreme(greatest, lambda one, other: less(other, one)), *_XY),
-    "neg": _of(elementwise(lambda item: -item), *_X),
+    "neg": _of(elementwise(lambda element: -element), *_X),
     "copy": _of(np.copy, *_X),
     "floor": _of(elementwise(_floor), *_X),
     "ceil": _of(elementwise(_ceiling), *_X),
@@ -174,16 +174,18 @@ def cast_sizes(x: Sizes, dtype: str) -> Sizes:
     raise CompileError(f"sizes cannot be converted to {dtype}")
 
 
-def _whole(item: Any) -> Any:
-    if isinstance(item, Quotient):
-        return truncated(item)
-    return item.size if isinstance(item, Condition) else item
+def _whole(element: Any) -> Any:
+    if isinstance(element, Quotient):
+        return truncated(element)
+    return element.size if isinstance(element, Condition) else element
 
 
 def simplified(x: Sizes) -> Array:
-    """The array of numbers, where all items are; else the tensor of sizes."""
-    items = list(x.reshape(-1))
-    if all(isinstance(item, bool | int | np.generic) or (_real(item) and item.is_known) for item in items):
-        numbers = [float(item) if _real(item) else item for item in items]
+    """The array of numbers, where all elements are; else the tensor of sizes."""
+    elements = list(x.reshape(-1))
+    if all(
+        isinstance(element, bool | int | np.generic) or (_real(element) and element.is_known) for element in elements
+    ):
+        numbers = [float(element) if _real(element) else element for element in elements]
         return np.array(numbers).reshape(x.shape)
     return x

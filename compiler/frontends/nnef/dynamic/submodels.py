@@ -15,7 +15,7 @@ from nnefc.frontends.nnef.language.parser import parse
 from nnefc.operators.base import Operand, dtype_of, shape_of
 from nnefc.support.diagnostics import CompileError, Location
 from nnefc.symbolic.dims import Dimension
-from nnefc.symbolic.unification import agree
+from nnefc.symbolic.unification import unify_dims
 
 __all__ = ["run_submodel"]
 
@@ -43,7 +43,7 @@ def run_submodel(make: Make, outer: Interpreter, files: ModelFiles, label: str, 
         )
     given = {each.name: outer.at.tensor(value, "float32") for each, value in zip(graph.inputs, inputs, strict=True)}
 
-    def external(args: Mapping[str, Value], content: str, target: str, place: Location) -> Operand:
+    def external(args: Mapping[str, Value], content: str, target: str, location: Location) -> Operand:
         if target not in given:
             raise CompileError(f"'{target}' is no input of the graph")
         return given[target]
@@ -61,7 +61,7 @@ def _sizes(graph: syntax.Graph, given: Mapping[str, Any], label: str) -> dict[st
         fits = len(own) == len(declared)
         for size, wanted in zip(own, declared, strict=False):
             expected = sizes.setdefault(wanted, size) if isinstance(wanted, str) else wanted
-            fits = fits and (expected is None or agree(size, expected))
+            fits = fits and (expected is None or unify_dims(size, expected))
         if not fits:
             raise CompileError(
                 f"the input '{tensor.name}' of the model '{label}' is {list(declared)}, it is given "

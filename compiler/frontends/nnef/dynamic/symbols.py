@@ -13,13 +13,13 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from nnefc.frontends.dynamic_shapes import OpenDimensions
+from nnefc.frontends.dynamic_shapes import DynamicDimensions
 from nnefc.frontends.nnef.dynamic.values import dtype_named
 from nnefc.frontends.nnef.language import syntax
-from nnefc.ir.outline import OpenTensor, likely_size
+from nnefc.ir.outline import DynamicTensor, likely_size
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import LARGEST, Dimension, OpenSize
-from nnefc.symbolic.refinement import Narrowing
+from nnefc.symbolic.dims import LARGEST, Dimension, DynamicSize
+from nnefc.symbolic.refinement import Refinement
 
 __all__ = ["INPUTS", "Assertions", "Symbols", "declared_inputs", "named_in_inputs", "read_assertions"]
 
@@ -44,7 +44,7 @@ class Assertions:
     """
 
     symbols: tuple[str, ...]
-    ranges: Mapping[str, OpenSize]
+    ranges: Mapping[str, DynamicSize]
     scenarios: Mapping[str, Mapping[str, int]]
     notes: tuple[str, ...] = ()
 
@@ -67,13 +67,15 @@ def read_assertions(document: syntax.Document) -> Assertions:
             symbols.append(_STREAM)
     symbols += [name for graph in document.graphs for name in sorted(_undeclared(graph))]
     symbols = list(dict.fromkeys(symbols))
-    ranges = {name: OpenSize(least=0) for name in symbols}
+    ranges = {name: DynamicSize(minimum=0) for name in symbols}
     scenarios: dict[str, dict[str, int]] = {}
     texts = [each.options[0] if each.options else "" for each in document.extensions if each.name == "tract_assert"]
     for _ in range(2):  # what one says of a symbol, bounds others in those before it
         notes = tuple(text for text in texts if not _note(text, ranges, scenarios))
     below = {name for text in texts for name in _bounded_below(text)}
-    ranges = {name: size if name in below else replace(size, least=max(1, size.least)) for name, size in ranges.items()}
+    ranges = {
+        name: size if name in below else replace(size, minimum=max(1, size.minimum)) for name, size in ranges.items()
+    }
     return Assertions(tuple(symbols), ranges, scenarios, notes)
 
 
@@ -83,7 +85,7 @@ def _bounded_below(text: str) -> set[str]:
     return {name for name in found.groups() if name} if found else set()
 
 
-def _note(text: str, ranges: dict[str, OpenSize], scenarios: dict[str, dict[str, int]]) -> bool:
+def _note(text: str, ranges: dict[str, DynamicSize], scenarios: dict[str, dict[str, int]]) -> bool:
     """Whether an assertion was understood, and noted."""
     found = _COMPARISON.fullmatch(text.strip())
     sides = [_linear(found[2]), _linear(found[4])] if found else [None, None]
@@ -110,23 +112,23 @@ def _note(text: str, ranges: dict[str, OpenSize], scenarios: dict[str, dict[str,
     return True
 
 
-def _bound(factors: Mapping[str, int], constant: int, ranges: dict[str, OpenSize]) -> None:
+def _bound(factors: Mapping[str, int], constant: int, ranges: dict[str, DynamicSize]) -> None:
     """Note `Σ factor · symbol + constant <= 0` for each symbol, the others where they leave it most."""
     for name, factor in factors.items():
-        rest = constant
+        tail = constant
         for other, its in factors.items():
             if other != name:
-                most = ranges[other].most
-                if its < 0 and most is None:
+                maximum = ranges[other].maximum
+                if its < 0 and maximum is None:
                     break
-                rest += its * (ranges[other].least if its > 0 else most or 0)
+                tail += its * (ranges[other].minimum if its > 0 else maximum or 0)
         else:
             size = ranges[name]
             if factor > 0:
-                most = -rest // factor
-                ranges[name] = replace(size, most=most if size.most is None else min(size.most, most))
+                maximum = -tail // factor
+                ranges[name] = replace(size, maximum=maximum if size.maximum is None else min(size.maximum, maximum))
             elif factor < 0:
-                ranges[name] = replace(size, least=max(size.least, -(rest // factor)))
+                ranges[name] = replace(size, minimum=max(size.minimum, -(tail // factor)))
 
 
 def _linear(text: str) -> tuple[dict[str, int], int] | None:
@@ -148,7 +150,7 @@ def _linear(text: str) -> tuple[dict[str, int], int] | None:
 
 
 class Symbols:
-    """The sizes of a document's symbols: open dimensions, or what a user gives for them.
+    """The sizes of a document's symbols: dynamic dimensions, or what a user gives for them.
 
     Args:
         assertions: what the document says of them.
@@ -156,7 +158,7 @@ class Symbols:
         named: symbols in the sizes of inputs.
         lengths: symbols of what caches hold.
         given: by a user: sizes of symbols and shapes of inputs.
-        narrowing: what is known of open sizes.
+        narrowing: what is known of dynamic sizes.
 
     Attributes:
         sizes: by name.
@@ -168,19 +170,19 @@ class Symbols:
     def __init__(
         self,
         assertions: Assertions,
-        inputs: Sequence[OpenTensor],
+        inputs: Sequence[DynamicTensor],
         named: Set[str],
         lengths: Set[str],
-        given: Mapping[str, tuple[int | OpenSize, ...]],
-        narrowing: Narrowing,
+        given: Mapping[str, tuple[int | DynamicSize, ...]],
+        narrowing: Refinement,
     ) -> None:
         self.sizes: dict[str, Dimension] = {}
         self.absent = frozenset(set(assertions.symbols) - named - set(given) - lengths)
         self.lengths: dict[str, int] = {}
-        self.opened = OpenDimensions(narrowing)
+        self.opened = DynamicDimensions(narrowing)
         for name in assertions.symbols:
             if name in lengths - named and not _is_one_size(given.get(name)):
-                self.lengths[name] = _most_of_length(name, assertions.ranges[name], given)
+                self.lengths[name] = _longest_length(name, assertions.ranges[name], given)
                 continue
             self.sizes[name] = self._size(name, assertions.ranges[name], inputs, given)
 
@@ -191,11 +193,11 @@ class Symbols:
     def _size(
         self,
         name: str,
-        asserted: OpenSize,
-        inputs: Sequence[OpenTensor],
-        given: Mapping[str, tuple[int | OpenSize, ...]],
+        asserted: DynamicSize,
+        inputs: Sequence[DynamicTensor],
+        given: Mapping[str, tuple[int | DynamicSize, ...]],
     ) -> Dimension:
-        wanted: int | OpenSize = given[name][0] if name in given else asserted
+        wanted: int | DynamicSize = given[name][0] if name in given else asserted
         for tensor in inputs:
             if tensor.name in given:
                 for declared, size in zip(tensor.shape or (), given[tensor.name], strict=False):
@@ -205,28 +207,35 @@ class Symbols:
         likely = next(
             (likely_size(name, axis, t) for t in inputs for axis, each in enumerate(t.shape or ()) if each == name), 64
         )
-        least, most = max(wanted.least, asserted.least), LARGEST if wanted.most is None else wanted.most
-        most = most if asserted.most is None else min(most, asserted.most)
-        opened = replace(wanted, least=least, most=(wanted.most and most) or asserted.most, likely=min(likely, most))
+        minimum, maximum = max(wanted.minimum, asserted.minimum), LARGEST if wanted.maximum is None else wanted.maximum
+        maximum = maximum if asserted.maximum is None else min(maximum, asserted.maximum)
+        opened = replace(
+            wanted,
+            minimum=minimum,
+            maximum=(wanted.maximum and maximum) or asserted.maximum,
+            likely=min(likely, maximum),
+        )
         return self.opened.size(name, opened)
 
 
-def _is_one_size(given: tuple[int | OpenSize, ...] | None) -> bool:
+def _is_one_size(given: tuple[int | DynamicSize, ...] | None) -> bool:
     return given is not None and isinstance(given[0], int)
 
 
-def _most_of_length(name: str, asserted: OpenSize, given: Mapping[str, tuple[int | OpenSize, ...]]) -> int:
+def _longest_length(name: str, asserted: DynamicSize, given: Mapping[str, tuple[int | DynamicSize, ...]]) -> int:
     wanted = [given[name][0] if name in given else asserted, asserted]
-    most = min((size.most for size in wanted if isinstance(size, OpenSize) and size.most is not None), default=None)
-    if most is None:
+    maximum = min(
+        (size.maximum for size in wanted if isinstance(size, DynamicSize) and size.maximum is not None), default=None
+    )
+    if maximum is None:
         raise CompileError(
             f"nothing says how much the caches may hold, whose size is the symbol '{name}'",
             hint=f"give a range: --shape {name}=0..2048",
         )
-    return most
+    return maximum
 
 
-def declared_inputs(graph: syntax.Graph) -> list[OpenTensor]:
+def declared_inputs(graph: syntax.Graph) -> list[DynamicTensor]:
     """The inputs as the text declares them; a size that is a symbol has its name, other expressions are unknown."""
     made = {}
     for assignment in graph.body:
@@ -237,9 +246,13 @@ def declared_inputs(graph: syntax.Graph) -> list[OpenTensor]:
             named = {argument.name: argument.value for argument in call.arguments}
             shape, datum = named.get("shape"), named.get("datum_type")
             dtype = dtype_named(str(datum.value)) if isinstance(datum, syntax.Literal) else "float32"
-            sizes = tuple(_declared_size(item) for item in shape.items) if isinstance(shape, syntax.Array) else None
-            made[assignment.target.name] = OpenTensor(assignment.target.name, dtype, sizes)
-    return [made.get(each.name, OpenTensor(each.name, "", None)) for each in graph.inputs]
+            sizes = (
+                tuple(_declared_size(element) for element in shape.elements)
+                if isinstance(shape, syntax.Array)
+                else None
+            )
+            made[assignment.target.name] = DynamicTensor(assignment.target.name, dtype, sizes)
+    return [made.get(each.name, DynamicTensor(each.name, "", None)) for each in graph.inputs]
 
 
 def named_in_inputs(graph: syntax.Graph) -> set[str]:
@@ -255,8 +268,8 @@ def _undeclared(graph: syntax.Graph) -> set[str]:
     return named_in_inputs(graph) - {target.name for target in targets}
 
 
-def _declared_size(item: syntax.Expression) -> int | str | None:
-    match item:
+def _declared_size(element: syntax.Expression) -> int | str | None:
+    match element:
         case syntax.Literal(_, int() as size):
             return size
         case syntax.Identifier(_, name):

@@ -37,7 +37,7 @@ __all__ = [
     "is_sizes",
     "is_tensor",
     "number",
-    "of_items",
+    "of_elements",
     "spelled",
     "truth",
 ]
@@ -83,15 +83,15 @@ def is_sizes(value: Value) -> bool:
     return isinstance(value, Size) or (isinstance(value, np.ndarray) and value.dtype == object)
 
 
-def of_items(items: Sequence[Any], shape: Sequence[int]) -> Sizes:
+def of_elements(elements: Sequence[Any], shape: Sequence[int]) -> Sizes:
     """A tensor of sizes."""
-    made = np.empty(len(items), object)
-    made[:] = list(items)
+    made = np.empty(len(elements), object)
+    made[:] = list(elements)
     return made.reshape(tuple(shape))
 
 
 def content_of(operand: Operand) -> str:
-    """What NNEF calls the items of a tensor."""
+    """What NNEF calls the elements of a tensor."""
     return CONTENTS[numpy_dtype(dtype_of(operand)).kind if dtype_of(operand) != "bfloat16" else "f"]
 
 
@@ -99,7 +99,7 @@ def common_type(types: Sequence[str]) -> str:
     """The element type that holds values of all of these, as tract promotes: a float before integers.
 
     Raises:
-        CompileError: truth values and numbers have none.
+        CompileError: booleans and numbers have none.
     """
     first, *others = dict.fromkeys(types)
     for other in others:
@@ -113,14 +113,14 @@ def common_type(types: Sequence[str]) -> str:
     return first
 
 
-def _item(value: Value) -> Any:
-    """The one item of a tensor that is known; other values as they are."""
+def _element(value: Value) -> Any:
+    """The one element of a tensor that is known; other values as they are."""
     if isinstance(value, np.ndarray):
         if value.size != 1:
             raise CompileError(f"one number is needed, a tensor of shape {list(value.shape)} is given")
         return value.reshape(())[()]
     if isinstance(value, list) and len(value) == 1:
-        return _item(value[0])
+        return _element(value[0])
     if isinstance(value, relax.Expr):
         raise CompileError("a number is needed that is known when the model is compiled, a tensor is given")
     return value
@@ -132,26 +132,26 @@ def integer(value: Value) -> Dimension:
     Raises:
         CompileError: the value is none, or not known at compile time.
     """
-    item = _item(value)
-    if isinstance(item, Quotient):
-        return truncated(item)
-    if isinstance(item, Condition):
-        return item.size
-    if isinstance(item, Size):
-        return item
-    if isinstance(item, float | np.floating) and not float(item).is_integer():
-        raise CompileError(f"an integer is needed, {float(item)} is given")
-    if isinstance(item, bool | int | float | np.generic):
-        return int(item)
+    element = _element(value)
+    if isinstance(element, Quotient):
+        return truncated(element)
+    if isinstance(element, Condition):
+        return element.size
+    if isinstance(element, Size):
+        return element
+    if isinstance(element, float | np.floating) and not float(element).is_integer():
+        raise CompileError(f"an integer is needed, {float(element)} is given")
+    if isinstance(element, bool | int | float | np.generic):
+        return int(element)
     raise CompileError(f"an integer is needed, {spelled(value)} is given")
 
 
 def integers(value: Value) -> list[Dimension]:
     """A list of integers and sizes; one alone is a list of one, and lists in it are joined."""
     if isinstance(value, np.ndarray):
-        return [integer(item) for item in of_items(list(value.reshape(-1)), (-1,))]
+        return [integer(element) for element in of_elements(list(value.reshape(-1)), (-1,))]
     if isinstance(value, list | tuple):
-        return [number for item in value for number in integers(item)]
+        return [number for element in value for number in integers(element)]
     return [integer(value)]
 
 
@@ -162,13 +162,13 @@ def truth(value: Value) -> bool:
         CompileError: the value is none, or only a run knows it.
     """
     held = integer(value)
-    least, most = bounds(held)
-    if least <= 0 <= most and least != most:
+    minimum, maximum = bounds(held)
+    if minimum <= 0 <= maximum and minimum != maximum:
         raise CompileError(
             f"whether {spelled(value)} holds is known when the network runs, but is needed when it is compiled",
             hint="say what the sizes are: --shape NAME=…",
         )
-    return bool(least)
+    return bool(minimum)
 
 
 def number(value: Value) -> float:
@@ -177,11 +177,11 @@ def number(value: Value) -> float:
     Raises:
         CompileError: the value is none, or not known at compile time.
     """
-    item = _item(value)
-    if isinstance(item, Quotient) and item.is_known:
-        return float(item)
-    if isinstance(item, bool | int | float | np.generic):
-        return float(item)
+    element = _element(value)
+    if isinstance(element, Quotient) and element.is_known:
+        return float(element)
+    if isinstance(element, bool | int | float | np.generic):
+        return float(element)
     raise CompileError(f"a number is needed that is known when the model is compiled, {spelled(value)} is given")
 
 
@@ -204,16 +204,16 @@ def coerced(value: Value, type_: Type) -> Value:
             return value
         case ArrayType(TensorType()):
             return value if isinstance(value, list) else [value]
-        case ArrayType(TupleType(items)) if isinstance(value, list | tuple):
-            return [_pair(item, items) for item in value]
+        case ArrayType(TupleType(elements)) if isinstance(value, list | tuple):
+            return [_pair(element, elements) for element in value]
         case ArrayType(PrimitiveType("integer")):
             return integers(value)
-        case ArrayType(item) if isinstance(value, list | tuple):
-            assert item is not None
-            return [coerced(each, item) for each in value]
-        case ArrayType(item):
-            assert item is not None
-            return [coerced(value, item)]
+        case ArrayType(element) if isinstance(value, list | tuple):
+            assert element is not None
+            return [coerced(each, element) for each in value]
+        case ArrayType(element):
+            assert element is not None
+            return [coerced(value, element)]
         case PrimitiveType("integer"):
             return integer(value)
         case PrimitiveType("scalar"):
@@ -222,8 +222,8 @@ def coerced(value: Value, type_: Type) -> Value:
             return truth(value)
         case PrimitiveType("string") if not isinstance(value, str):
             raise CompileError(f"a string is needed, {spelled(value)} is given")
-        case TupleType(items):
-            return _pair(value, items)
+        case TupleType(elements):
+            return _pair(value, elements)
         case GenericType() | PrimitiveType() | _:
             return value
 
@@ -231,4 +231,4 @@ def coerced(value: Value, type_: Type) -> Value:
 def _pair(value: Value, types: tuple[Type, ...]) -> tuple[Value, ...]:
     if not isinstance(value, list | tuple) or len(value) != len(types):
         raise CompileError(f"a tuple of {len(types)} is needed, {spelled(value)} is given")
-    return tuple(coerced(item, type_) for item, type_ in zip(value, types, strict=True))
+    return tuple(coerced(element, type_) for element, type_ in zip(value, types, strict=True))

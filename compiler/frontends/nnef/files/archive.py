@@ -31,7 +31,7 @@ MAX_TEXT_BYTES = 64 << 20
 
 MAX_MEMBERS = 1_000_000
 
-_LEAST_INSIDE = 1 << 20
+_MIN_INSIDE = 1 << 20
 """What a compressed archive inside another one may unpack to, however small it is: there may be many of them."""
 
 Bytes = npt.NDArray[np.uint8]
@@ -103,7 +103,7 @@ def _inner_archive(files: ModelFiles, label: str) -> _Archive | None:
         if content is not None:
             path = Path(files.describe(label + ending))
             if content[:2].tobytes() == GZIP:
-                content = _decompress(path, content, _LEAST_INSIDE + MAX_RATIO * len(content))
+                content = _decompress(path, content, _MIN_INSIDE + MAX_RATIO * len(content))
             return _Archive(path, content)
     return None
 
@@ -249,8 +249,8 @@ class _Archive:
     def find(self, name: str) -> Bytes | None:
         if not _safe(name):
             raise CompileError(f"the file name '{name}' leads out of the model in '{self._path}'")
-        place = self._members.get(self._folder + str(PurePosixPath(name)))
-        return None if place is None else self._bytes[place[0] : place[0] + place[1]]
+        location = self._members.get(self._folder + str(PurePosixPath(name)))
+        return None if location is None else self._bytes[location[0] : location[0] + location[1]]
 
     def text(self) -> str:
         content = self.find(DOCUMENT)
@@ -272,11 +272,11 @@ class _Archive:
         return folder
 
 
-def _decompress(path: Path, content: Bytes, most: int) -> Bytes:
+def _decompress(path: Path, content: Bytes, maximum: int) -> Bytes:
     """The content of a gzip file: a tar archive of no more than so many bytes."""
 
     def check(head: bytes) -> None:
         if head[257:262] != b"ustar":
             raise CompileError(f"'{path}' is not a valid tar archive, once unpacked")
 
-    return unpacked(path, content, most, "unpack it and give the folder", check)
+    return unpacked(path, content, maximum, "unpack it and give the folder", check)

@@ -1,6 +1,6 @@
-"""Items that are stored in blocks of 32, with a scale each, as in files of GGUF.
+"""Elements that are stored in blocks of 32, with a scale each, as in files of GGUF.
 
-The upper half of the header's item type is a vendor, the lower one the format: of `TR` (0x5452), tract's numbers for
+The upper half of the header's element type is a vendor, the lower one the format: of `TR` (0x5452), tract's numbers for
 Q4_0 and Q8_1; of `GG` (0x4747), those of ggml for Q4_0, Q4_1 and Q8_0. Blocks run along the flattened axes after the
 first.
 """
@@ -19,20 +19,20 @@ from nnefc.operators.nn.block_quantization import BlockTensor, packed
 __all__ = ["BLOCK_FORMATS", "GGML", "TRACT", "BlockFormat", "block_format_of"]
 
 TRACT, GGML = 0x5452, 0x4747
-_ITEMS = 32
+_ELEMENTS = 32
 
 Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """How blocks of 32 items are stored.
+    """How blocks of 32 elements are stored.
 
     Attributes:
         name: as messages show it.
         block_bytes: of one block.
-        bits: of an item.
-        items: codes, `[blocks, 32]` uint8, of blocks, `[blocks, block_bytes]`.
+        bits: of an element.
+        elements: codes, `[blocks, 32]` uint8, of blocks, `[blocks, block_bytes]`.
         offset_at: where the number is that is added to what the scale is applied to, if there is one.
     """
 
@@ -43,18 +43,18 @@ class BlockFormat:
     offset_at: int | None = None
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether a tensor of this shape can be stored: whole blocks for each item of the first axis."""
-        return len(shape) >= 2 and math.prod(shape[1:]) % _ITEMS == 0
+        """Whether a tensor of this shape can be stored: full blocks for each element of the first axis."""
+        return len(shape) >= 2 and math.prod(shape[1:]) % _ELEMENTS == 0
 
     def data_bytes(self, shape: tuple[int, ...]) -> int:
         """How many bytes a tensor of this shape takes."""
-        return math.prod(shape) // _ITEMS * self.block_bytes
+        return math.prod(shape) // _ELEMENTS * self.block_bytes
 
     def tensor(self, data: Bytes, shape: tuple[int, ...]) -> BlockTensor:
         """The tensor that the bytes are; in memory it is about as large as they are."""
         rows = shape[0]
         blocks = data.reshape(-1, self.block_bytes)
-        codes = packed(self.items(blocks).reshape(rows, -1, _ITEMS), self.bits)
+        codes = packed(self.items(blocks).reshape(rows, -1, _ELEMENTS), self.bits)
         offsets = None if self.offset_at is None else _halves(blocks, self.offset_at).reshape(rows, -1)
         return BlockTensor(shape, self.bits, codes, _halves(blocks, 0).reshape(rows, -1), offsets)
 
@@ -64,13 +64,13 @@ def _halves(blocks: Bytes, at: int) -> npt.NDArray[np.float16]:
 
 
 def _halved(start: int) -> Callable[[Bytes], Bytes]:
-    """The low halves of the bytes are the first 16 items, the high ones the others."""
+    """The low halves of the bytes are the first 16 elements, the high ones the others."""
     return lambda blocks: np.concatenate([blocks[:, start:] & 15, blocks[:, start:] >> 4], 1)
 
 
 def _pairs(blocks: Bytes) -> Bytes:
-    """Each byte holds two items that follow each other: the order of tract before 0.21.11."""
-    return np.stack([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], 2).reshape(len(blocks), _ITEMS)
+    """Each byte holds two elements that follow each other: the order of tract before 0.21.11."""
+    return np.stack([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], 2).reshape(len(blocks), _ELEMENTS)
 
 
 def _signed(start: int) -> Callable[[Bytes], Bytes]:
@@ -90,9 +90,9 @@ BLOCK_FORMATS = {
     (GGML, 3): BlockFormat("Q4_1", 20, 4, _halved(4), 2),
     (GGML, 8): BlockFormat("Q8_0", 34, 8, _signed(2)),
 }
-"""By the halves of the header's item type."""
+"""By the halves of the header's element type."""
 
 
 def block_format_of(code: int) -> BlockFormat | None:
-    """The format that a header's item type says; None for a type of the standard's."""
+    """The format that a header's element type says; None for a type of the standard's."""
     return BLOCK_FORMATS.get((code >> 16, code & 0xFFFF))

@@ -1,7 +1,7 @@
 """`graph.quant` and the algorithms of quantized tensor files: how stored integers map to reals.
 
 A file of lines `"tensor-name": operation(argument = value, …);`, where the operation is one of the quantize operations
-without its first parameter. Arguments in the place of a tensor are numbers, or (nested) arrays of them for values by
+without its first parameter. Arguments instead of a tensor are numbers, or (nested) arrays of them for values by
 channel, which broadcast like tensors of their shape.
 """
 
@@ -73,15 +73,15 @@ class _Reader:
         self.token = next(self._tokens)
 
     def _tokenize(self) -> Iterator[_Token]:
-        place = 0
-        while place < len(self.text):
-            match = _TOKEN.match(self.text, place)
+        location = 0
+        while location < len(self.text):
+            match = _TOKEN.match(self.text, location)
             if match is None:
-                self.fail(f"unexpected character {self.text[place]!r}", place)
+                self.fail(f"unexpected character {self.text[location]!r}", location)
             if match.lastgroup != "space" and match["space"] is None:
                 kind = next(kind for kind in ("number", "string", "name", "sign") if match[kind] is not None)
-                yield _Token(kind, match.group(), place)
-            place = match.end()
+                yield _Token(kind, match.group(), location)
+            location = match.end()
         while True:
             yield _Token("end", "", len(self.text))
 
@@ -123,13 +123,13 @@ class _Reader:
         return float(text) if any(c in text for c in ".eE") else int(text)
 
     def _array(self, depth: int) -> list[Any]:
-        items: list[Any] = []
+        elements: list[Any] = []
         while self.token.text != "]":
-            if items:
+            if elements:
                 self.expect(",")
-            items.append(self.value(depth + 1))
+            elements.append(self.value(depth + 1))
         self.advance()
-        return items
+        return elements
 
     def invocation(self) -> QuantizedBy:
         name = self.token
@@ -299,5 +299,5 @@ def dequantize(stored: StoredTensor, by: QuantizedBy, file: str) -> npt.NDArray[
             f"the parameters of '{by}' do not broadcast to the shape {list(codes.shape)} of '{file}'"
         ) from None
     if not np.isfinite(rounded).all():
-        raise CompileError(f"'{by}' maps items of '{file}' to values that are not finite")
+        raise CompileError(f"'{by}' maps elements of '{file}' to values that are not finite")
     return rounded

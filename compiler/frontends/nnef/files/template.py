@@ -29,7 +29,7 @@ _SECONDS = 5
 """Of processor time."""
 _PATIENCE = 6
 """Seconds on the clock for one of those, where other programs are busy, or nothing else limits it."""
-_MOST_TEXT = 64 << 20
+_MAX_TEXT = 64 << 20
 """Bytes that a template may make."""
 
 
@@ -69,10 +69,10 @@ def rendered(text: str, file: str, resource: Callable[[str], Any]) -> str:
         )
     except subprocess.TimeoutExpired:
         done = None
-    if done is None or done.returncode != 0 or len(done.stdout) > _MOST_TEXT:
+    if done is None or done.returncode != 0 or len(done.stdout) > _MAX_TEXT:
         raise CompileError(
             f"'{file}' is a template that takes too much to fill in",
-            hint=f"it may take {_SECONDS} seconds and {_BYTES >> 30} GiB, and make {_MOST_TEXT >> 20} MiB",
+            hint=f"it may take {_SECONDS} seconds and {_BYTES >> 30} GiB, and make {_MAX_TEXT >> 20} MiB",
         )
     answer = json.loads(done.stdout)
     if "error" in answer:
@@ -85,5 +85,5 @@ def _fail(text: str, file: str, message: str, at: int) -> NoReturn:
     begin = text.rfind("\n", 0, at) + 1
     end = text.find("\n", begin)
     shown = text[begin : len(text) if end < 0 else end]
-    place = Location(file, text.count("\n", 0, at) + 1, at - begin + 1, shown)
-    raise CompileError(f"in the template: {message}", location=place)
+    location = Location(file, text.count("\n", 0, at) + 1, at - begin + 1, shown)
+    raise CompileError(f"in the template: {message}", location=location)

@@ -28,13 +28,13 @@ def main() -> None:
     json.dump(answer, sys.stdout)
 
 
-def limit(most_bytes: int, seconds: int) -> None:
+def limit(max_bytes: int, seconds: int) -> None:
     """Limit the memory and the time of this process, where the system can."""
     try:
         import resource
     except ImportError:
         return
-    for kind, value in ((resource.RLIMIT_AS, most_bytes), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0)):
+    for kind, value in ((resource.RLIMIT_AS, max_bytes), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0)):
         with suppress(ValueError, OSError):  # a lower limit is there already
             resource.setrlimit(kind, (value, value))
 
@@ -42,7 +42,7 @@ def limit(most_bytes: int, seconds: int) -> None:
 def written(value: object) -> str:
     """A value of JSON as expressions of templates have it."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)}: {written(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{json.dumps(key)}: {written(element)}" for key, element in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(written, value)) + "]"
     return "none" if value is None else json.dumps(value)

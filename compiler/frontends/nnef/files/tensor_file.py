@@ -1,8 +1,9 @@
 """Tensor files (`.dat`) of both kinds: the final 128-byte header and the provisional one of variable length.
 
 Final, little-endian: bytes 4E EF, major, minor; u32 data bytes; u32 rank (at most 8); u32[8] sizes; u32 bits of an
-item; u32 item type; u32[19] reserved. Provisional: bytes 4E EF, major, minor; u32 header bytes; u32 rank; u32[rank]
-sizes; u8 item type; u8 bits; u16 length of the quantization algorithm's text and the text. The items follow.
+element; u32 element type; u32[19] reserved. Provisional: bytes 4E EF, major, minor; u32 header bytes; u32 rank;
+u32[rank] sizes; u8 element type; u8 bits; u16 length of the quantization algorithm's text and the text. The elements
+follow.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from nnefc.operators.nn.block_quantization import BlockTensor
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.mapped_files import map_path
 
-__all__ = ["ItemType", "StoredTensor", "parse_tensor", "read_tensor", "write_tensor"]
+__all__ = ["ElementType", "StoredTensor", "parse_tensor", "read_tensor", "write_tensor"]
 
 _MAGIC = b"\x4e\xef"
 _FINAL_HEADER = struct.Struct("<2sBBII8III19I")
@@ -30,8 +31,8 @@ _MAX_RANK = 8
 _MAX_PROVISIONAL_RANK = 32
 
 
-class ItemType(Enum):
-    """What the items of a file are; the values are the final header's codes."""
+class ElementType(Enum):
+    """What the elements of a file are; the values are the final header's codes."""
 
     FLOAT = 0
     UNSIGNED = 1
@@ -41,61 +42,67 @@ class ItemType(Enum):
     BOOL = 5
 
 
-_PROVISIONAL_TYPES = {0: ItemType.FLOAT, 1: ItemType.QUANTIZED_UNSIGNED, 2: ItemType.SIGNED, 3: ItemType.UNSIGNED}
+_PROVISIONAL_TYPES = {
+    0: ElementType.FLOAT,
+    1: ElementType.QUANTIZED_UNSIGNED,
+    2: ElementType.SIGNED,
+    3: ElementType.UNSIGNED,
+}
 
-_DTYPES: dict[tuple[ItemType, int], str] = {
-    **{(ItemType.FLOAT, bits): f"<f{bits // 8}" for bits in (16, 32, 64)},
+_DTYPES: dict[tuple[ElementType, int], str] = {
+    **{(ElementType.FLOAT, bits): f"<f{bits // 8}" for bits in (16, 32, 64)},
     **{
         (kind, bits): f"<u{bits // 8}"
-        for kind in (ItemType.UNSIGNED, ItemType.QUANTIZED_UNSIGNED)
+        for kind in (ElementType.UNSIGNED, ElementType.QUANTIZED_UNSIGNED)
         for bits in (8, 16, 32, 64)
     },
     **{
         (kind, bits): f"<i{bits // 8}"
-        for kind in (ItemType.SIGNED, ItemType.QUANTIZED_SIGNED)
+        for kind in (ElementType.SIGNED, ElementType.QUANTIZED_SIGNED)
         for bits in (8, 16, 32, 64)
     },
-    (ItemType.BOOL, 8): "u1",
+    (ElementType.BOOL, 8): "u1",
 }
-_PACKED = frozenset({ItemType.BOOL, ItemType.UNSIGNED, ItemType.QUANTIZED_UNSIGNED})
-"""Item types whose items may be one bit wide: eight to a byte, the most significant bit first."""
+_PACKED = frozenset({ElementType.BOOL, ElementType.UNSIGNED, ElementType.QUANTIZED_UNSIGNED})
+"""Element types whose elements may be one bit wide: eight to a byte, the most significant bit first."""
 
-_WRITTEN: dict[str, tuple[ItemType, int]] = {
-    **{f"f{size}": (ItemType.FLOAT, 8 * size) for size in (2, 4, 8)},
-    **{f"u{size}": (ItemType.UNSIGNED, 8 * size) for size in (1, 2, 4, 8)},
-    **{f"i{size}": (ItemType.SIGNED, 8 * size) for size in (1, 2, 4, 8)},
-    "b1": (ItemType.BOOL, 1),
+_WRITTEN: dict[str, tuple[ElementType, int]] = {
+    **{f"f{size}": (ElementType.FLOAT, 8 * size) for size in (2, 4, 8)},
+    **{f"u{size}": (ElementType.UNSIGNED, 8 * size) for size in (1, 2, 4, 8)},
+    **{f"i{size}": (ElementType.SIGNED, 8 * size) for size in (1, 2, 4, 8)},
+    "b1": (ElementType.BOOL, 1),
 }
 _QUANTIZED = {
-    ItemType.UNSIGNED: ItemType.QUANTIZED_UNSIGNED,
-    ItemType.SIGNED: ItemType.QUANTIZED_SIGNED,
+    ElementType.UNSIGNED: ElementType.QUANTIZED_UNSIGNED,
+    ElementType.SIGNED: ElementType.QUANTIZED_SIGNED,
 }
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """The content of one file: `array` holds the items as stored (quantized ones as integers, bits as bool or uint8).
+    """The content of one file: `array` holds the elements as stored (quantized ones as integers, bits as bool or
+    uint8).
 
-    Items in blocks stay so, and are no `array` but a `BlockTensor`.
-    `bits` is the width of an item in the file. `algorithm` is the provisional header's quantization text, else "".
+    Elements in blocks stay so, and are no `array` but a `BlockTensor`.
+    `bits` is the width of an element in the file. `algorithm` is the provisional header's quantization text, else "".
     """
 
     array: npt.NDArray[Any] | BlockTensor
-    item_type: ItemType
+    element_type: ElementType
     bits: int
     algorithm: str = ""
 
     @property
     def quantized(self) -> bool:
-        """Whether the items are integers that stand for reals."""
-        return self.item_type in (ItemType.QUANTIZED_SIGNED, ItemType.QUANTIZED_UNSIGNED)
+        """Whether the elements are integers that stand for reals."""
+        return self.element_type in (ElementType.QUANTIZED_SIGNED, ElementType.QUANTIZED_UNSIGNED)
 
 
 @dataclass(frozen=True)
 class _Header:
     size: int
     shape: tuple[int, ...]
-    item_type: ItemType
+    element_type: ElementType
     bits: int
     algorithm: str = ""
     blocks: BlockFormat | None = None
@@ -144,7 +151,7 @@ def parse_tensor(data: npt.NDArray[np.uint8], name: str) -> StoredTensor:
     problems: list[_Malformed] = []
     for header in reversed(kinds) if _looks_provisional(data) else kinds:
         try:
-            return _items(data, header(data))
+            return _elements(data, header(data))
         except _Malformed as error:
             problems.append(error)
     # The more telling of the two: that of a whole header, else that of the likelier kind.
@@ -153,7 +160,7 @@ def parse_tensor(data: npt.NDArray[np.uint8], name: str) -> StoredTensor:
 
 
 def write_tensor(path: Path | str, array: npt.ArrayLike, *, quantized: bool = False) -> None:
-    """Write `array` with the final header; bool is packed, eight items to a byte.
+    """Write `array` with the final header; bool is packed, eight elements to a byte.
 
     With `quantized`, integers are marked as standing for reals (see `graph.quant`).
 
@@ -165,16 +172,16 @@ def write_tensor(path: Path | str, array: npt.ArrayLike, *, quantized: bool = Fa
         raise ValueError(f"a tensor file holds at most {_MAX_RANK} dimensions, not {array.ndim}")
     written = _WRITTEN.get(array.dtype.str[1:])
     if written is None:
-        raise ValueError(f"a tensor file cannot hold items of type {array.dtype}")
-    item_type, bits = written
+        raise ValueError(f"a tensor file cannot hold elements of type {array.dtype}")
+    element_type, bits = written
     if quantized:
-        if item_type not in _QUANTIZED:
-            raise ValueError(f"items of type {array.dtype} cannot be quantized")
-        item_type = _QUANTIZED[item_type]
+        if element_type not in _QUANTIZED:
+            raise ValueError(f"elements of type {array.dtype} cannot be quantized")
+        element_type = _QUANTIZED[element_type]
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
     data = np.packbits(array).tobytes() if bits == 1 else little.tobytes()
     lengths = array.shape + (0,) * (_MAX_RANK - array.ndim)
-    sizes = (len(data) & 0xFFFFFFFF, array.ndim, *lengths, bits, item_type.value)
+    sizes = (len(data) & 0xFFFFFFFF, array.ndim, *lengths, bits, element_type.value)
     Path(path).write_bytes(_FINAL_HEADER.pack(_MAGIC, 1, 0, *sizes, *[0] * 19) + data)
 
 
@@ -192,21 +199,21 @@ def _looks_provisional(data: npt.NDArray[np.uint8]) -> bool:
 def _final_header(data: npt.NDArray[np.uint8]) -> _Header:
     if len(data) < _FINAL_HEADER.size:
         raise _Malformed(f"it has {len(data)} bytes, the header alone {_FINAL_HEADER.size}")
-    _, _, _, data_bytes, rank, *rest = _FINAL_HEADER.unpack_from(data.data)
-    sizes, bits, code, reserved = rest[:_MAX_RANK], rest[_MAX_RANK], rest[_MAX_RANK + 1], rest[_MAX_RANK + 2 :]
+    _, _, _, data_bytes, rank, *tail = _FINAL_HEADER.unpack_from(data.data)
+    sizes, bits, code, reserved = tail[:_MAX_RANK], tail[_MAX_RANK], tail[_MAX_RANK + 1], tail[_MAX_RANK + 2 :]
     if rank > _MAX_RANK:
         raise _Malformed(f"its rank is {rank}, more than {_MAX_RANK}")
     blocks = block_format_of(code)
     if blocks is not None:
-        header = _Header(_FINAL_HEADER.size, tuple(sizes[:rank]), ItemType.FLOAT, 32, "", blocks)
+        header = _Header(_FINAL_HEADER.size, tuple(sizes[:rank]), ElementType.FLOAT, 32, "", blocks)
         return _checked_blocks(header, blocks, data_bytes)
-    if code not in {kind.value for kind in ItemType}:
-        raise _Malformed(f"its item type {code} is unknown")
-    item_type = ItemType(code)
-    if item_type is ItemType.UNSIGNED and reserved[0]:
-        item_type = ItemType.SIGNED
-    header = _Header(_FINAL_HEADER.size, tuple(sizes[:rank]), item_type, bits)
-    _check_items(header)
+    if code not in {kind.value for kind in ElementType}:
+        raise _Malformed(f"its element type {code} is unknown")
+    element_type = ElementType(code)
+    if element_type is ElementType.UNSIGNED and reserved[0]:
+        element_type = ElementType.SIGNED
+    header = _Header(_FINAL_HEADER.size, tuple(sizes[:rank]), element_type, bits)
+    _check_elements(header)
     if data_bytes != header.data_bytes & 0xFFFFFFFF:
         raise _WrongSize(
             f"its header says {data_bytes} bytes of data, its {_describe(header)} take {header.data_bytes}"
@@ -236,44 +243,44 @@ def _provisional_header(data: npt.NDArray[np.uint8]) -> _Header:
     if length != at + 4 + text_bytes or length > len(data):
         raise _Malformed(f"its header should take {at + 4 + text_bytes} bytes, the length field says {length}")
     if code not in _PROVISIONAL_TYPES:
-        raise _Malformed(f"its item type {code} is unknown")
+        raise _Malformed(f"its element type {code} is unknown")
     try:
         algorithm = data[at + 4 : length].tobytes().decode("ascii").rstrip("\0")
     except UnicodeDecodeError:
         raise _Malformed("its quantization algorithm is not ASCII text") from None
     header = _Header(length, tuple(sizes), _PROVISIONAL_TYPES[code], bits, algorithm)
-    _check_items(header)
+    _check_elements(header)
     return header
 
 
-def _check_items(header: _Header) -> None:
+def _check_elements(header: _Header) -> None:
     if 0 in header.shape:
         raise _Malformed(f"its shape {list(header.shape)} has a size of 0")
-    packed = header.bits == 1 and header.item_type in _PACKED
-    if not packed and (header.item_type, header.bits) not in _DTYPES:
-        raise _Malformed(f"items of type {_spell(header.item_type)} cannot be {header.bits} bits wide")
+    packed = header.bits == 1 and header.element_type in _PACKED
+    if not packed and (header.element_type, header.bits) not in _DTYPES:
+        raise _Malformed(f"elements of type {_spell(header.element_type)} cannot be {header.bits} bits wide")
 
 
-def _items(data: npt.NDArray[np.uint8], header: _Header) -> StoredTensor:
+def _elements(data: npt.NDArray[np.uint8], header: _Header) -> StoredTensor:
     held = len(data) - header.size
     if held != header.data_bytes:
         raise _WrongSize(f"it holds {held} bytes of data, its {_describe(header)} take {header.data_bytes}")
-    items = data[header.size :]
+    elements = data[header.size :]
     array: npt.NDArray[Any]
     if header.blocks is not None:
-        return StoredTensor(header.blocks.tensor(items, header.shape), header.item_type, header.bits)
+        return StoredTensor(header.blocks.tensor(elements, header.shape), header.element_type, header.bits)
     if header.bits == 1:
-        array = np.unpackbits(items, count=math.prod(header.shape))
+        array = np.unpackbits(elements, count=math.prod(header.shape))
     else:
-        array = np.frombuffer(items, _DTYPES[header.item_type, header.bits])
-    if header.item_type is ItemType.BOOL:
+        array = np.frombuffer(elements, _DTYPES[header.element_type, header.bits])
+    if header.element_type is ElementType.BOOL:
         array = array.astype(np.bool_)
-    return StoredTensor(array.reshape(header.shape), header.item_type, header.bits, header.algorithm)
+    return StoredTensor(array.reshape(header.shape), header.element_type, header.bits, header.algorithm)
 
 
 def _describe(header: _Header) -> str:
-    return f"{header.bits}-bit {_spell(header.item_type)} items of shape {list(header.shape)}"
+    return f"{header.bits}-bit {_spell(header.element_type)} elements of shape {list(header.shape)}"
 
 
-def _spell(item_type: ItemType) -> str:
-    return item_type.name.lower().replace("_", " ")
+def _spell(element_type: ElementType) -> str:
+    return element_type.name.lower().replace("_", " ")

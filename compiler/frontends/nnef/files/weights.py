@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from nnefc.frontends.nnef.files.archive import ModelFiles
 from nnefc.frontends.nnef.files.quantization import Quantization, dequantize, parse_algorithm
-from nnefc.frontends.nnef.files.tensor_file import ItemType, StoredTensor, parse_tensor
+from nnefc.frontends.nnef.files.tensor_file import ElementType, StoredTensor, parse_tensor
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation
 from nnefc.frontends.nnef.operations.lowering import DTYPES
 from nnefc.frontends.nnef.quantized_tensors import Codes, grid_of
@@ -106,7 +106,7 @@ def _spell(tensor: Tensor) -> str:
 
 
 def _fitted(variable: _Variable, stored: StoredTensor, file: str, quantization: Quantization) -> Stored:
-    """The stored items as the variable's type; quantized ones as the reals that they stand for.
+    """The stored elements as the variable's type; quantized ones as the reals that they stand for.
 
     Of filters and matrices the codes are kept, if they have 8 bits.
     """
@@ -132,23 +132,23 @@ def _algorithm(variable: _Variable, stored: StoredTensor, file: str, quantizatio
         if tensor.name in quantization:
             return quantization[tensor.name]
     raise CompileError(
-        f"the items of '{file}' are quantized, but nothing says how",
+        f"the elements of '{file}' are quantized, but nothing says how",
         location=variable.location,
         hint=f"'graph.quant' needs a line for \"{variable.tensors[0].name}\"",
     )
 
 
-_STORED_CONTENTS: Mapping[str, frozenset[ItemType]] = {
-    "scalar": frozenset({ItemType.FLOAT, ItemType.SIGNED, ItemType.UNSIGNED}),
-    "integer": frozenset({ItemType.SIGNED, ItemType.UNSIGNED}),
-    "logical": frozenset({ItemType.BOOL, ItemType.UNSIGNED}),
+_STORED_CONTENTS: Mapping[str, frozenset[ElementType]] = {
+    "scalar": frozenset({ElementType.FLOAT, ElementType.SIGNED, ElementType.UNSIGNED}),
+    "integer": frozenset({ElementType.SIGNED, ElementType.UNSIGNED}),
+    "logical": frozenset({ElementType.BOOL, ElementType.UNSIGNED}),
 }
 
 
 def _converted(variable: _Variable, stored: StoredTensor, file: str) -> Stored:
-    if stored.item_type not in _STORED_CONTENTS[variable.content]:
+    if stored.element_type not in _STORED_CONTENTS[variable.content]:
         raise CompileError(
-            f"the file '{file}' holds {stored.item_type.name.lower().replace('_', ' ')} items, "
+            f"the file '{file}' holds {stored.element_type.name.lower().replace('_', ' ')} elements, "
             f"the variable is a tensor of {variable.content} values",
             location=variable.location,
         )
@@ -159,7 +159,7 @@ def _converted(variable: _Variable, stored: StoredTensor, file: str) -> Stored:
         return array.astype(DTYPES[variable.content], copy=False)
     if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
         raise CompileError(f"the file '{file}' holds integers beyond 64 bits with sign", location=variable.location)
-    # Unsigned 32-bit items need the next wider signed type.
+    # Unsigned 32-bit elements need the next wider signed type.
     return array.astype(np.int64 if array.dtype.itemsize == 8 or array.dtype == np.uint32 else np.int32, copy=False)
 
 
@@ -186,8 +186,8 @@ def _tensors(value: Any) -> Iterable[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
+        for element in value:
+            yield from _tensors(element)
 
 
 Sampler = Callable[[np.random.Generator, Shape], Array]

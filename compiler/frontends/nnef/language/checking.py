@@ -166,8 +166,8 @@ class _GraphCheck:
                 syntax.Tuple(_, targets),
                 syntax.Tuple(_, values),
             ) if len(targets) == len(values):
-                for item, item_value in zip(targets, values, strict=True):
-                    self._find_externals(item, item_value)  # type: ignore[arg-type]
+                for element, element_value in zip(targets, values, strict=True):
+                    self._find_externals(element, element_value)  # type: ignore[arg-type]
             case _:
                 for identifier in syntax.identifiers_of(target):
                     if identifier.name in self._inputs:
@@ -191,13 +191,13 @@ def _invocations(body: Iterable[syntax.Assignment]) -> Iterable[syntax.Invocatio
             case syntax.Invocation() as invocation:
                 yield invocation
                 pending += [argument.value for argument in invocation.arguments]
-            case syntax.Array(_, items) | syntax.Tuple(_, items):
-                pending += items
+            case syntax.Array(_, elements) | syntax.Tuple(_, elements):
+                pending += elements
             case syntax.Subscript(_, a, b) | syntax.Binary(_, _, a, b):
                 pending += (a, b)
             case syntax.Range(_, a, b, c) | syntax.Select(_, a, b, c):
                 pending += (a, b, c)
             case syntax.Unary(_, _, a) | syntax.Builtin(_, _, a):
                 pending.append(a)
-            case syntax.Comprehension(_, iterators, condition, item):
-                pending += (condition, item, *[iterator.sequence for iterator in iterators])
+            case syntax.Comprehension(_, iterators, condition, element):
+                pending += (condition, element, *[iterator.sequence for iterator in iterators])

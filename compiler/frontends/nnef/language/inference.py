@@ -123,14 +123,14 @@ class Inference(Reporter):
                 if name in self.names:
                     self.fail(at, f"'{name}' is already defined", "Every identifier is assigned once.")
                 self.names[name] = type_
-            case syntax.Tuple(at, items), TupleType(types):
-                if len(items) != len(types):
-                    self.fail(at, f"a tuple of {len(types)} items cannot be unpacked into {len(items)}")
-                for item, item_type in zip(items, types, strict=True):
-                    self.define(item, item_type)  # type: ignore[arg-type]
-            case syntax.Array(_, items), ArrayType(item_type) if item_type is not None:
-                for item in items:
-                    self.define(item, item_type)  # type: ignore[arg-type]
+            case syntax.Tuple(at, elements), TupleType(types):
+                if len(elements) != len(types):
+                    self.fail(at, f"a tuple of {len(types)} elements cannot be unpacked into {len(elements)}")
+                for element, element_type in zip(elements, types, strict=True):
+                    self.define(element, element_type)  # type: ignore[arg-type]
+            case syntax.Array(_, elements), ArrayType(element_type) if element_type is not None:
+                for element in elements:
+                    self.define(element, element_type)  # type: ignore[arg-type]
             case _:
                 what = "tuple" if isinstance(target, syntax.Tuple) else "array"
                 self.fail(target.at, f"a value of type {self.spell(type_)} cannot be unpacked as {_article(what)}")
@@ -146,23 +146,25 @@ class Inference(Reporter):
         return type_
 
     def _array(self, array: syntax.Array) -> Type:
-        if not array.items:
+        if not array.elements:
             return EMPTY_ARRAY
-        types = [self.type_of(item) for item in array.items]
+        types = [self.type_of(element) for element in array.elements]
         distinct = list(dict.fromkeys(types))
-        item = distinct[0] if len(distinct) == 1 else common_type(distinct)
-        if item is None:
-            for type_, expression in zip(types, array.items, strict=True):
+        element = distinct[0] if len(distinct) == 1 else common_type(distinct)
+        if element is None:
+            for type_, expression in zip(types, array.elements, strict=True):
                 if common_type((types[0], type_)) is None:
-                    message = f"the items of an array need a common type, not {self.spell(types[0])} and "
+                    message = f"the elements of an array need a common type, not {self.spell(types[0])} and "
                     self.fail(expression.at, message + self.spell(type_))
-            self.fail(array.at, f"the items of an array need a common type, not {', '.join(map(self.spell, distinct))}")
-        return self._not_too_deep(array.at, ArrayType(item))
+            self.fail(
+                array.at, f"the elements of an array need a common type, not {', '.join(map(self.spell, distinct))}"
+            )
+        return self._not_too_deep(array.at, ArrayType(element))
 
     def _tuple(self, tuple_: syntax.Tuple) -> Type:
-        type_ = TupleType(tuple([self.type_of(item) for item in tuple_.items]))
+        type_ = TupleType(tuple([self.type_of(element) for element in tuple_.elements]))
         if _size(type_) > _MAX_TUPLE:
-            self.fail(tuple_.at, f"a tuple has more than {_MAX_TUPLE} items, those of its items counted too")
+            self.fail(tuple_.at, f"a tuple has more than {_MAX_TUPLE} elements, those of its elements counted too")
         return self._not_too_deep(tuple_.at, type_)
 
     def _not_too_deep(self, at: int, type_: Type) -> Type:
@@ -179,23 +181,23 @@ class Inference(Reporter):
     def _subscript(self, subscript: syntax.Subscript) -> Type:
         sequence = self.type_of(subscript.sequence)
         match sequence:
-            case TupleType(items):
+            case TupleType(elements):
                 if not isinstance(subscript.index, syntax.Literal) or type(subscript.index.value) is not int:
                     self.fail(subscript.index.at, "the index of a tuple must be an integer literal")
                 index = int(subscript.index.value)
-                if index >= len(items):
-                    self.fail(subscript.index.at, f"the index {index} is outside a tuple of {len(items)} items")
-                return items[index]
+                if index >= len(elements):
+                    self.fail(subscript.index.at, f"the index {index} is outside a tuple of {len(elements)} elements")
+                return elements[index]
             case PrimitiveType("string"):
                 self._index(subscript.index)
                 return STRING
-            case ArrayType(item) if item is not None:
+            case ArrayType(element) if element is not None:
                 self._index(subscript.index)
-                return item
+                return element
             case ArrayType():
-                self.fail(subscript.at, "the empty array has no items")
+                self.fail(subscript.at, "the empty array has no elements")
             case _:
-                message = f"only arrays, tuples and strings have items, not a value of type {self.spell(sequence)}"
+                message = f"only arrays, tuples and strings have elements, not a value of type {self.spell(sequence)}"
                 self.fail(subscript.at, message)
 
     def _range(self, range_: syntax.Range) -> Type:
@@ -213,7 +215,7 @@ class Inference(Reporter):
         type_ = self.type_of(condition)
         if type_ == LOGICAL:
             return
-        hint = "To choose item by item, use the operation select." if isinstance(type_, TensorType) else None
+        hint = "To choose element by element, use the operation select." if isinstance(type_, TensorType) else None
         self.fail(condition.at, f"a condition must be of type logical, not {self.spell(type_)}", hint)
 
     def _select(self, select: syntax.Select) -> Type:
@@ -226,18 +228,18 @@ class Inference(Reporter):
         return type_
 
     def _comprehension(self, comprehension: syntax.Comprehension) -> Type:
-        items: list[Type] = []
+        elements: list[Type] = []
         for iterator in comprehension.iterators:
             sequence = self.type_of(iterator.sequence)
-            if not isinstance(sequence, ArrayType) or sequence.item is None:
+            if not isinstance(sequence, ArrayType) or sequence.element is None:
                 spelled = "the empty array" if sequence == EMPTY_ARRAY else f"a value of type {self.spell(sequence)}"
                 self.fail(iterator.sequence.at, f"only arrays are iterated over, not {spelled}")
-            items.append(sequence.item)
-        for iterator, item in zip(comprehension.iterators, items, strict=True):
-            self.define(iterator.target, item)
+            elements.append(sequence.element)
+        for iterator, element in zip(comprehension.iterators, elements, strict=True):
+            self.define(iterator.target, element)
         if comprehension.condition is not None:
             self._condition(comprehension.condition)
-        type_ = self.type_of(comprehension.item)
+        type_ = self.type_of(comprehension.element)
         for iterator in comprehension.iterators:
             for identifier in syntax.identifiers_of(iterator.target):
                 del self.names[identifier.name]
@@ -311,7 +313,7 @@ class Inference(Reporter):
         if operator in _LOGIC:
             return LOGICAL if same and left == LOGICAL else None
         if operator == "in" and isinstance(right, ArrayType) and not has_tensor(left) and not has_tensor(right):
-            return LOGICAL if right.item is None or common_type((left, right.item)) is not None else None
+            return LOGICAL if right.element is None or common_type((left, right.element)) is not None else None
         return None
 
     def _operator(self, at: int, name: str, operands: tuple[Type, ...]) -> Type:
@@ -354,10 +356,10 @@ _MAX_TUPLE = 4096
 def _size(type_: Type) -> int:
     """How many types a type is made of."""
     match type_:
-        case TupleType(items):
-            return sum([_size(item) for item in items])
-        case ArrayType(item) if item is not None:
-            return _size(item)
+        case TupleType(elements):
+            return sum([_size(element) for element in elements])
+        case ArrayType(element) if element is not None:
+            return _size(element)
         case _:
             return 1
 
@@ -365,10 +367,10 @@ def _size(type_: Type) -> int:
 def _depth(type_: Type) -> int:
     """How many arrays and tuples are inside each other in a type."""
     match type_:
-        case TupleType(items):
-            return 1 + max(map(_depth, items))
-        case ArrayType(item) if item is not None:
-            return 1 + _depth(item)
+        case TupleType(elements):
+            return 1 + max(map(_depth, elements))
+        case ArrayType(element) if element is not None:
+            return 1 + _depth(element)
         case _:
             return 0
 

@@ -94,9 +94,12 @@ def _definition(fragment: syntax.Fragment) -> syntax.Fragment | None:
 
 
 def _content(part: object) -> list[tuple[Any, ...]]:
-    """A part of the tree without its places, to be compared: every node with its values and its numbers of parts."""
+    """A part of the tree without its locations, to be compared: every node with its values and its numbers of parts."""
     return [
-        (type(node), *(_told(getattr(node, item.name)) for item in fields(node) if item.name not in ("at", "sign")))
+        (
+            type(node),
+            *(_told(getattr(node, element.name)) for element in fields(node) if element.name not in ("at", "sign")),
+        )
         for node in syntax.parts_of(part)
         if is_dataclass(node)
     ]

@@ -218,11 +218,11 @@ def _targets_start(tokens: Sequence[Token], opening: dict[int, int], assign: int
     """Where the targets before the `=` at index `assign` begin: identifiers and bracketed targets, between commas."""
     start = assign
     while True:
-        item = start - 1
-        if item in opening:
-            start = opening[item]
-        elif item >= 0 and tokens[item].type == "name":
-            start = item
+        element = start - 1
+        if element in opening:
+            start = opening[element]
+        elif element >= 0 and tokens[element].type == "name":
+            start = element
         else:
             return start
         if start == 0 or tokens[start - 1].type != "sign" or tokens[start - 1].text != ",":

@@ -2,7 +2,7 @@
 
     python -m nnefc.frontends.nnef.language.make_tables
 
-writes them anew, after a change of the grammar. It needs lark, which reading NNEF does not.
+writes them again, after a change of the grammar. It needs lark, which reading NNEF does not.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ def _rule(rule: LarkRule) -> Rule:
     """The rule with what lark's options say of its children: signs in quotes are none, brackets give a None."""
     name, right = str(rule.origin.name), rule.expansion
     left_out = rule.options.empty_indices or (False,) * len(right)
-    places = iter(range(len(right)))
+    locations = iter(range(len(right)))
     children: list[int | None] = []
     for empty in left_out:
         if empty:
             children.append(None)
             continue
-        place = next(places)
-        symbol = right[place]
+        location = next(locations)
+        symbol = right[location]
         if isinstance(symbol, Terminal):
             if not symbol.filter_out:
-                children.append(place)
+                children.append(location)
         else:
-            children.append(~place if symbol.name.startswith("_") else place)
+            children.append(~location if symbol.name.startswith("_") else location)
     if name.startswith("_"):
         return Rule(name, len(right), "", tuple(children))
     if rule.options.expand1 and not rule.alias:

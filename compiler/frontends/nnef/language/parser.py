@@ -148,7 +148,7 @@ _AFTER_STATEMENT = frozenset(("IDENTIFIER", "RIGHT_BRACE", "GRAPH", "FRAGMENT", 
 _HINTS: dict[tuple[str, Dialect | None], str] = {
     ("extent", Dialect.FINAL): "The final dialect calls this type 'integer'.",
     ("integer", Dialect.PROVISIONAL): "The provisional dialect calls this type 'extent'.",
-    ("yield", Dialect.PROVISIONAL): "The provisional dialect writes [item for i in array if condition].",
+    ("yield", Dialect.PROVISIONAL): "The provisional dialect writes [element for i in array if condition].",
     ("extension", Dialect.PROVISIONAL): "Only the final dialect has extensions.",
 }
 

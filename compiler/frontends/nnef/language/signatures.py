@@ -181,13 +181,13 @@ class _Rules:
                 raise self._error(result.at, "results must be all tensors or none")
         for formal in self._formals():
             if _any_part(formal.type, _mixes):
-                raise self._error(formal.at, "the items of a tuple must be all tensors or none")
+                raise self._error(formal.at, "the elements of a tuple must be all tensors or none")
 
     def default(self, parameter: syntax.Parameter, default: syntax.Expression) -> Value:
         """The value of a default; it must fit the parameter's type."""
         type_ = type_of_literal(default)
         if type_ is None:
-            raise self._error(default.at, "the items of an array must have a common type")
+            raise self._error(default.at, "the elements of an array must have a common type")
         expected = parameter.type
         if _any_part(expected, _is_generic):
             contents = [self._fragment.generic_default] if self._fragment.generic_default else ["integer", "scalar"]
@@ -213,17 +213,17 @@ def _is_generic(type_: Type) -> bool:
 
 
 def _mixes(type_: Type) -> bool:
-    return isinstance(type_, TupleType) and len({has_tensor(item) for item in type_.items}) > 1
+    return isinstance(type_, TupleType) and len({has_tensor(element) for element in type_.elements}) > 1
 
 
 def _any_part(type_: Type, holds: Callable[[Type], bool]) -> bool:
     """Whether a predicate holds for the type or a part of it."""
     parts: Iterable[Type] = ()
     match type_:
-        case ArrayType(item) if item is not None:
-            parts = (item,)
-        case TupleType(items):
-            parts = items
+        case ArrayType(element) if element is not None:
+            parts = (element,)
+        case TupleType(elements):
+            parts = elements
     return holds(type_) or any(_any_part(part, holds) for part in parts)
 
 
@@ -231,7 +231,7 @@ _LITERAL_TYPES: dict[type, Type] = {bool: LOGICAL, int: INTEGER, float: SCALAR, 
 
 
 def type_of_literal(expression: syntax.Expression) -> Type | None:
-    """The type of a literal expression; None if the items of an array have no common type."""
+    """The type of a literal expression; None if the elements of an array have no common type."""
     match expression:
         case syntax.Literal(_, value):
             return _LITERAL_TYPES[type(value)]
@@ -239,13 +239,13 @@ def type_of_literal(expression: syntax.Expression) -> Type | None:
             return type_of_literal(operand)
         case syntax.Array(_, ()):
             return EMPTY_ARRAY
-        case syntax.Array(_, items):
-            types = [type_of_literal(item) for item in items]
+        case syntax.Array(_, elements):
+            types = [type_of_literal(element) for element in elements]
             known = [type_ for type_ in types if type_ is not None]
-            item = common_type(known) if len(known) == len(types) else None
-            return None if item is None else ArrayType(item)
-        case syntax.Tuple(_, items):
-            types = [type_of_literal(item) for item in items]
+            element = common_type(known) if len(known) == len(types) else None
+            return None if element is None else ArrayType(element)
+        case syntax.Tuple(_, elements):
+            types = [type_of_literal(element) for element in elements]
             known = [type_ for type_ in types if type_ is not None]
             return TupleType(tuple(known)) if len(known) == len(types) else None
     raise TypeError(f"not a literal: {expression}")
@@ -258,10 +258,10 @@ def literal_value(expression: syntax.Expression) -> Value:
             return value
         case syntax.Unary(_, operator, syntax.Literal(_, value)) if not isinstance(value, str):
             return -value if operator == "-" else value
-        case syntax.Array(_, items):
-            return [literal_value(item) for item in items]
-        case syntax.Tuple(_, items):
-            return tuple([literal_value(item) for item in items])
+        case syntax.Array(_, elements):
+            return [literal_value(element) for element in elements]
+        case syntax.Tuple(_, elements):
+            return tuple([literal_value(element) for element in elements])
     raise TypeError(f"not a literal: {expression}")
 
 

@@ -89,13 +89,13 @@ class Identifier:
 @dataclass(frozen=True, eq=False, slots=True)
 class Array:
     at: int
-    items: tuple[Expression, ...]
+    elements: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tuple:
     at: int
-    items: tuple[Expression, ...]
+    elements: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -126,7 +126,7 @@ class Unary:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Binary:
-    """`left operator right`; `sign` is the place of the operator, `at` that of the left side."""
+    """`left operator right`; `sign` is the location of the operator, `at` that of the left side."""
 
     at: int
     operator: str
@@ -156,12 +156,13 @@ class Iterator:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Comprehension:
-    """`[for iterators if condition yield item]`; in the provisional dialect `[item for iterators if condition]`."""
+    """`[for iterators if condition yield element]`; in the provisional dialect `[element for iterators if
+    condition]`."""
 
     at: int
     iterators: tuple[Iterator, ...]
     condition: Expression | None
-    item: Expression
+    element: Expression
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -212,7 +213,7 @@ Target: TypeAlias = Identifier | Array | Tuple
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Assignment:
-    """`target = value`; `at` is the place of the target."""
+    """`target = value`; `at` is the location of the target."""
 
     at: int
     target: Target
@@ -238,7 +239,7 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class Fragment:
-    """A declaration and, unless `body` is None, its definition. `end` is the place of the closing brace."""
+    """A declaration and, unless `body` is None, its definition. `end` is the location of the closing brace."""
 
     source: Source
     at: int
@@ -253,7 +254,7 @@ class Fragment:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A graph definition. `end` is the place of the closing brace."""
+    """A graph definition. `end` is the location of the closing brace."""
 
     at: int
     name: str
@@ -299,7 +300,7 @@ def parts_of(part: object) -> Generator[object, None, None]:
             waiting.extend(node)
         elif is_dataclass(node):
             yield node
-            waiting.extend(getattr(node, item.name) for item in fields(node))
+            waiting.extend(getattr(node, element.name) for element in fields(node))
 
 
 def rewritten(part: _Part, change: Callable[[Any], Any]) -> _Part:
@@ -314,9 +315,9 @@ def rewritten(part: _Part, change: Callable[[Any], Any]) -> _Part:
         return part
     node = change(part)
     changed = {
-        item.name: made
-        for item in fields(node)
-        if (made := rewritten(getattr(node, item.name), change)) is not getattr(node, item.name)
+        element.name: made
+        for element in fields(node)
+        if (made := rewritten(getattr(node, element.name), change)) is not getattr(node, element.name)
     }
     result: _Part = replace(node, **changed) if changed else node
     return result
@@ -326,4 +327,4 @@ def identifiers_of(target: Target) -> list[Identifier]:
     """The identifiers of a target, from left to right."""
     if isinstance(target, Identifier):
         return [target]
-    return [identifier for item in target.items for identifier in identifiers_of(item)]  # type: ignore[arg-type]
+    return [identifier for element in target.elements for identifier in identifiers_of(element)]  # type: ignore[arg-type]

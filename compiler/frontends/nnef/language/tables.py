@@ -30,7 +30,7 @@ class Rule(NamedTuple):
         size: the number of symbols on its right.
         method: the builder's method that is given the children; "" where the list of them is the value itself (of what
             `*` and `+` repeat), None where the only child is.
-        children: for each its place on the right, `~place` if it is a list whose items are children, None where
+        children: for each its location on the right, `~place` if it is a list whose elements are children, None where
             something optional is left out.
     """
 
@@ -42,15 +42,16 @@ class Rule(NamedTuple):
     def value(self, values: Sequence[Any], builder: object) -> Any:
         """The value of the rule's left side, of the values of its right side."""
         children: list[Any] = []
-        for place in self.children:
-            if place is None:
+        for location in self.children:
+            if location is None:
                 children.append(None)
-            elif place >= 0:
-                children.append(values[place])
+            elif location >= 0:
+                children.append(values[location])
             elif children:
-                children += values[~place]
+                children += values[~location]
             else:
-                children = values[~place]  # nobody else has the list: long documents are not copied for each statement
+                # nobody else has the list: long documents are not copied for each statement
+                children = values[~location]
         if self.method is None:
             (child,) = children
             return child

@@ -62,10 +62,10 @@ class TreeBuilder:
 
     # Documents
 
-    def document(self, items: list[Any]) -> syntax.Document:
-        extensions = [item for item in items[1:] if isinstance(item, list)]
-        fragments = tuple(item for item in items if isinstance(item, syntax.Fragment))
-        graphs = tuple(item for item in items if isinstance(item, syntax.Graph))
+    def document(self, elements: list[Any]) -> syntax.Document:
+        extensions = [element for element in elements[1:] if isinstance(element, list)]
+        fragments = tuple(element for element in elements if isinstance(element, syntax.Fragment))
+        graphs = tuple(element for element in elements if isinstance(element, syntax.Graph))
         if not graphs:
             raise self._error(len(self._source.text.rstrip()), "the document has no graph")
         if self._dialect is Dialect.FINAL and fragments and fragments[-1].at > graphs[0].at:
@@ -79,69 +79,69 @@ class TreeBuilder:
                     raise self._error(fragment.at, f"the fragment '{fragment.name}' has no parameters")
         return document
 
-    def version(self, items: list[Any]) -> str:
-        (token,) = items
+    def version(self, elements: list[Any]) -> str:
+        (token,) = elements
         if not re.fullmatch(r"[0-9]+\.[0-9]+", token.text):
             raise self._error(token.at, f"'{token.text}' is not a version", "Write version 1.0.")
         if float(token.text) != 1.0 or not token.text.startswith("1."):
             raise self._error(token.at, f"version {token.text} of NNEF is not known", "The known version is 1.0.")
         return str(token.text)
 
-    def extension(self, items: list[Any]) -> list[syntax.Extension]:
-        return items
+    def extension(self, elements: list[Any]) -> list[syntax.Extension]:
+        return elements
 
-    def extension_clause(self, items: list[Any]) -> syntax.Extension:
-        name, *options = items
+    def extension_clause(self, elements: list[Any]) -> syntax.Extension:
+        name, *options = elements
         self._only(Dialect.FINAL, name.at, "'extension'")
         return syntax.Extension(name.at, name.text, tuple(option.text for option in options))
 
     # Declarations
 
-    def fragment(self, items: list[Any]) -> syntax.Fragment:
-        name, generic, parameters, results = items[0]
+    def fragment(self, elements: list[Any]) -> syntax.Fragment:
+        name, generic, parameters, results = elements[0]
         parameters = parameters or ()
-        body, end = items[1] if len(items) > 1 else (None, name.at)
+        body, end = elements[1] if len(elements) > 1 else (None, name.at)
         default = generic[0] if generic else None
         return syntax.Fragment(
             self._source, name.at, name.text, generic is not None, default, parameters, results, body, end
         )
 
-    def declaration(self, items: list[Any]) -> list[Any]:
-        return items
+    def declaration(self, elements: list[Any]) -> list[Any]:
+        return elements
 
-    def generic(self, items: list[Any]) -> list[str | None]:
-        of, content, _ = items
+    def generic(self, elements: list[Any]) -> list[str | None]:
+        of, content, _ = elements
         self._only(Dialect.FINAL, of.at, "a generic fragment")
         if content is not None and content.text == "?":
             raise self._error(content.at, "the default of '?' cannot be '?'")
         return [None if content is None else _content(content)]
 
-    def parameters(self, items: list[Any]) -> Parameters:
+    def parameters(self, elements: list[Any]) -> Parameters:
         parameters: list[syntax.Parameter] = []
-        for item in items:
-            if isinstance(item, syntax.Parameter):
-                parameters.append(item)
+        for element in elements:
+            if isinstance(element, syntax.Parameter):
+                parameters.append(element)
             else:
-                parameters[-1] = self._continued(parameters[-1], item)
+                parameters[-1] = self._continued(parameters[-1], element)
         for parameter in parameters:
             if parameter.default is not None:
                 self._check_literal(parameter.default)
         return tuple(parameters)
 
-    def _continued(self, parameter: syntax.Parameter, item: syntax.Expression) -> syntax.Parameter:
-        """A parameter whose default is a tuple without parentheses, with one more item."""
+    def _continued(self, parameter: syntax.Parameter, element: syntax.Expression) -> syntax.Parameter:
+        """A parameter whose default is a tuple without parentheses, with one more element."""
         if parameter.default is None:
-            raise self._error(item.at, "expected a parameter", "Write name: type.")
-        self._only(Dialect.PROVISIONAL, item.at, "a tuple without parentheses as a default")
+            raise self._error(element.at, "expected a parameter", "Write name: type.")
+        self._only(Dialect.PROVISIONAL, element.at, "a tuple without parentheses as a default")
         match parameter.default:
-            case syntax.Tuple(at, items) if at == items[0].at:
-                default = syntax.Tuple(at, (*items, item))
+            case syntax.Tuple(at, elements) if at == elements[0].at:
+                default = syntax.Tuple(at, (*elements, element))
             case first:
-                default = syntax.Tuple(first.at, (first, item))
+                default = syntax.Tuple(first.at, (first, element))
         return replace(parameter, default=default)
 
-    def parameter(self, items: list[Any]) -> syntax.Parameter:
-        name, type_, default = items
+    def parameter(self, elements: list[Any]) -> syntax.Parameter:
+        name, type_, default = elements
         return syntax.Parameter(name.at, name.text, type_, default)
 
     def _check_literal(self, default: syntax.Expression) -> None:
@@ -150,31 +150,31 @@ class TreeBuilder:
             match pending.pop():
                 case syntax.Literal():
                     pass
-                case syntax.Array(_, items) | syntax.Tuple(_, items):
-                    pending += items
+                case syntax.Array(_, elements) | syntax.Tuple(_, elements):
+                    pending += elements
                 case syntax.Unary(_, "-" | "+", syntax.Literal(_, value)) if type(value) in (int, float):
                     pass
                 case other:
                     raise self._error(other.at, "the default of a parameter must be a literal")
 
-    def results(self, items: list[Any]) -> Results:
-        return tuple(items)
+    def results(self, elements: list[Any]) -> Results:
+        return tuple(elements)
 
-    def result(self, items: list[Any]) -> syntax.Result:
-        name, type_ = items
+    def result(self, elements: list[Any]) -> syntax.Result:
+        name, type_ = elements
         return syntax.Result(name.at, name.text, type_)
 
     # Types
 
-    def primitive_type(self, items: list[Any]) -> Type:
-        return PrimitiveType(_content(items[0]))
+    def primitive_type(self, elements: list[Any]) -> Type:
+        return PrimitiveType(_content(elements[0]))
 
-    def generic_type(self, items: list[Any]) -> Type:
-        self._only(Dialect.FINAL, items[0].at, "the generic type '?'")
+    def generic_type(self, elements: list[Any]) -> Type:
+        self._only(Dialect.FINAL, elements[0].at, "the generic type '?'")
         return GenericType()
 
-    def tensor_type(self, items: list[Any]) -> Type:
-        keyword, content, close = items
+    def tensor_type(self, elements: list[Any]) -> Type:
+        keyword, content, close = elements
         if close is None:
             self._only(Dialect.PROVISIONAL, keyword.at, "'tensor' without a content", "Write tensor<scalar>.")
             return TensorType("scalar")
@@ -184,115 +184,115 @@ class TreeBuilder:
             raise self._error(content.at, "there are no tensors of strings")
         return TensorType("" if content is None else _content(content))
 
-    def array_type(self, items: list[Any]) -> Type:
-        return ArrayType(items[0])
+    def array_type(self, elements: list[Any]) -> Type:
+        return ArrayType(elements[0])
 
-    def tuple_type(self, items: list[Any]) -> Type:
-        return TupleType(tuple(items[1:]))
+    def tuple_type(self, elements: list[Any]) -> Type:
+        return TupleType(tuple(elements[1:]))
 
-    def content(self, items: list[Any]) -> Token:
-        token: Token = items[0]
+    def content(self, elements: list[Any]) -> Token:
+        token: Token = elements[0]
         return token
 
     # Graphs
 
-    def graph(self, items: list[Any]) -> syntax.Graph:
-        name, inputs, outputs, (body, end) = items
+    def graph(self, elements: list[Any]) -> syntax.Graph:
+        name, inputs, outputs, (body, end) = elements
         return syntax.Graph(name.at, name.text, inputs, outputs, body, end)
 
-    def identifiers(self, items: list[Any]) -> Identifiers:
-        return tuple(items)
+    def identifiers(self, elements: list[Any]) -> Identifiers:
+        return tuple(elements)
 
-    def identifier(self, items: list[Any]) -> syntax.Identifier:
-        return syntax.Identifier(items[0].at, items[0].text)
+    def identifier(self, elements: list[Any]) -> syntax.Identifier:
+        return syntax.Identifier(elements[0].at, elements[0].text)
 
-    def body(self, items: list[Any]) -> Body:
-        *assignments, close = items
+    def body(self, elements: list[Any]) -> Body:
+        *assignments, close = elements
         return tuple(assignments), close.at
 
-    def assignment(self, items: list[Any]) -> syntax.Assignment:
-        target, value = items
+    def assignment(self, elements: list[Any]) -> syntax.Assignment:
+        target, value = elements
         return syntax.Assignment(target.at, target, value)
 
-    def bare_tuple(self, items: list[Any]) -> syntax.Tuple:
-        return syntax.Tuple(items[0].at, tuple(items))
+    def bare_tuple(self, elements: list[Any]) -> syntax.Tuple:
+        return syntax.Tuple(elements[0].at, tuple(elements))
 
     # Expressions
 
-    def array(self, items: list[Any]) -> syntax.Array:
-        bracket, *values = items
+    def array(self, elements: list[Any]) -> syntax.Array:
+        bracket, *values = elements
         return syntax.Array(bracket.at, () if values == [None] else tuple(values))
 
-    def tuple(self, items: list[Any]) -> syntax.Tuple:
-        parenthesis, *values = items
+    def tuple(self, elements: list[Any]) -> syntax.Tuple:
+        parenthesis, *values = elements
         return syntax.Tuple(parenthesis.at, tuple(values))
 
-    def invocation(self, items: list[Any]) -> syntax.Invocation:
-        name, of, content, _, arguments = items
+    def invocation(self, elements: list[Any]) -> syntax.Invocation:
+        name, of, content, _, arguments = elements
         if of is not None:
             self._only(Dialect.FINAL, of.at, "an explicit type '<…>'")
         return syntax.Invocation(name.at, name.text, None if content is None else _content(content), arguments)
 
-    def arguments(self, items: list[Any]) -> Arguments:
-        return tuple(items)
+    def arguments(self, elements: list[Any]) -> Arguments:
+        return tuple(elements)
 
-    def positional(self, items: list[Any]) -> syntax.Argument:
-        return syntax.Argument(items[0].at, None, items[0])
+    def positional(self, elements: list[Any]) -> syntax.Argument:
+        return syntax.Argument(elements[0].at, None, elements[0])
 
-    def named(self, items: list[Any]) -> syntax.Argument:
-        name, value = items
+    def named(self, elements: list[Any]) -> syntax.Argument:
+        name, value = elements
         return syntax.Argument(name.at, name.text, value)
 
-    def select(self, items: list[Any]) -> syntax.Select:
-        value, condition, otherwise = items
+    def select(self, elements: list[Any]) -> syntax.Select:
+        value, condition, otherwise = elements
         return syntax.Select(value.at, value, condition, otherwise)
 
-    def binary(self, items: list[Any]) -> syntax.Binary:
-        left, operator, right = items
+    def binary(self, elements: list[Any]) -> syntax.Binary:
+        left, operator, right = elements
         if operator.text == "in":
             self._only(Dialect.FINAL, operator.at, "the operator 'in'")
         return syntax.Binary(left.at, operator.text, left, right, operator.at)
 
-    def unary(self, items: list[Any]) -> syntax.Unary:
-        operator, operand = items
+    def unary(self, elements: list[Any]) -> syntax.Unary:
+        operator, operand = elements
         return syntax.Unary(operator.at, operator.text, operand)
 
-    def subscript(self, items: list[Any]) -> syntax.Subscript:
-        sequence, index = items
+    def subscript(self, elements: list[Any]) -> syntax.Subscript:
+        sequence, index = elements
         return syntax.Subscript(sequence.at, sequence, index)
 
-    def range(self, items: list[Any]) -> syntax.Range:
-        sequence, begin, _, end = items
+    def range(self, elements: list[Any]) -> syntax.Range:
+        sequence, begin, _, end = elements
         return syntax.Range(sequence.at, sequence, begin, end)
 
-    def comprehension(self, items: list[Any]) -> syntax.Comprehension:
-        bracket, item, iterators, condition = items
-        hint = "Write [for i in array if condition yield item]."
+    def comprehension(self, elements: list[Any]) -> syntax.Comprehension:
+        bracket, element, iterators, condition = elements
+        hint = "Write [for i in array if condition yield element]."
         self._only(Dialect.PROVISIONAL, bracket.at, "a comprehension without 'yield'", hint)
-        return syntax.Comprehension(bracket.at, iterators, condition, item)
+        return syntax.Comprehension(bracket.at, iterators, condition, element)
 
-    def yielding_comprehension(self, items: list[Any]) -> syntax.Comprehension:
-        bracket, iterators, condition, item = items
+    def yielding_comprehension(self, elements: list[Any]) -> syntax.Comprehension:
+        bracket, iterators, condition, element = elements
         self._only(Dialect.FINAL, bracket.at, "a comprehension with 'yield'")
-        return syntax.Comprehension(bracket.at, iterators, condition, item)
+        return syntax.Comprehension(bracket.at, iterators, condition, element)
 
-    def iterators(self, items: list[Any]) -> Iterators:
-        return tuple(items)
+    def iterators(self, elements: list[Any]) -> Iterators:
+        return tuple(elements)
 
-    def iterator(self, items: list[Any]) -> syntax.Iterator:
-        target, _, sequence = items
+    def iterator(self, elements: list[Any]) -> syntax.Iterator:
+        target, _, sequence = elements
         return syntax.Iterator(target.at, target, sequence)
 
-    def builtin(self, items: list[Any]) -> Token:
-        token: Token = items[0]
+    def builtin(self, elements: list[Any]) -> Token:
+        token: Token = elements[0]
         return token
 
-    def builtin_call(self, items: list[Any]) -> syntax.Builtin:
-        name, argument = items
+    def builtin_call(self, elements: list[Any]) -> syntax.Builtin:
+        name, argument = elements
         return syntax.Builtin(name.at, _content(name), argument)
 
-    def literal(self, items: list[Any]) -> syntax.Literal:
-        (token,) = items
+    def literal(self, elements: list[Any]) -> syntax.Literal:
+        (token,) = elements
         match token.type:
             case "NUMBER":
                 value = number(token.text)

@@ -62,16 +62,16 @@ class TensorType:
 
 @dataclass(frozen=True)
 class ArrayType:
-    """An array of any length. `item` is None only in the type of `[]`, which fits every array type."""
+    """An array of any length. `element` is None only in the type of `[]`, which fits every array type."""
 
-    item: Type | None
+    element: Type | None
 
 
 @dataclass(frozen=True)
 class TupleType:
-    """A tuple of two or more items."""
+    """A tuple of two or more elements."""
 
-    items: tuple[Type, ...]
+    elements: tuple[Type, ...]
 
 
 Type: TypeAlias = PrimitiveType | GenericType | TensorType | ArrayType | TupleType
@@ -94,10 +94,10 @@ def spell(type_: Type, dialect: Dialect = Dialect.FINAL) -> str:
             return "tensor<extent>"
         case TensorType(content):
             return f"tensor<{content}>"
-        case ArrayType(item):
-            return "[]" if item is None else f"{spell(item, dialect)}[]"
-        case TupleType(items):
-            return f"({', '.join(spell(item, dialect) for item in items)})"
+        case ArrayType(element):
+            return "[]" if element is None else f"{spell(element, dialect)}[]"
+        case TupleType(elements):
+            return f"({', '.join(spell(element, dialect) for element in elements)})"
 
 
 def substitute(type_: Type, content: str) -> Type:
@@ -109,10 +109,10 @@ def substitute(type_: Type, content: str) -> Type:
             return PrimitiveType(content)
         case TensorType("?"):
             return TensorType(content)
-        case ArrayType(item) if item is not None:
-            return ArrayType(substitute(item, content))
-        case TupleType(items):
-            return TupleType(tuple(substitute(item, content) for item in items))
+        case ArrayType(element) if element is not None:
+            return ArrayType(substitute(element, content))
+        case TupleType(elements):
+            return TupleType(tuple(substitute(element, content) for element in elements))
         case _:
             return type_
 
@@ -122,10 +122,10 @@ def has_tensor(type_: Type) -> bool:
     match type_:
         case TensorType():
             return True
-        case ArrayType(item) if item is not None:
-            return has_tensor(item)
-        case TupleType(items):
-            return any(has_tensor(item) for item in items)
+        case ArrayType(element) if element is not None:
+            return has_tensor(element)
+        case TupleType(elements):
+            return any(has_tensor(element) for element in elements)
         case _:
             return False
 
@@ -134,7 +134,7 @@ def convertible(source: Type, target: Type) -> bool:
     """Whether a value of type `source` may stand where `target` is expected, without an explicit cast.
 
     A primitive value may stand for a tensor of the same content, any array literal `[]` for any array, and arrays and
-    tuples convert item by item. There is no conversion between primitive types.
+    tuples convert element by element. There is no conversion between primitive types.
     """
     match source, target:
         case PrimitiveType(name), TensorType(content):
@@ -143,10 +143,10 @@ def convertible(source: Type, target: Type) -> bool:
             return content in ("?", "")
         case TensorType(), TensorType(content):
             return content == "" or source == target
-        case ArrayType(item), ArrayType(expected):
-            return item is None or (expected is not None and convertible(item, expected))
-        case TupleType(items), TupleType(expected_items):
-            return len(items) == len(expected_items) and all(map(convertible, items, expected_items))
+        case ArrayType(element), ArrayType(expected):
+            return element is None or (expected is not None and convertible(element, expected))
+        case TupleType(elements), TupleType(expected_elements):
+            return len(elements) == len(expected_elements) and all(map(convertible, elements, expected_elements))
         case _:
             return source == target
 
@@ -163,18 +163,20 @@ def common_type(types: Iterable[Type]) -> Type | None:
 
 
 def _join(a: Type, b: Type) -> Type | None:
-    """The smallest type that both convert to; arrays and tuples are joined item by item."""
+    """The smallest type that both convert to; arrays and tuples are joined element by element."""
     match a, b:
         case ArrayType(None), ArrayType():
             return b
         case ArrayType(), ArrayType(None):
             return a
         case ArrayType(x), ArrayType(y) if x is not None and y is not None:
-            item = _join(x, y)
-            return None if item is None else ArrayType(item)
+            element = _join(x, y)
+            return None if element is None else ArrayType(element)
         case TupleType(xs), TupleType(ys) if len(xs) == len(ys):
-            items = tuple(_join(x, y) for x, y in zip(xs, ys, strict=True))
-            return None if None in items else TupleType(tuple(item for item in items if item is not None))
+            elements = tuple(_join(x, y) for x, y in zip(xs, ys, strict=True))
+            return (
+                None if None in elements else TupleType(tuple(element for element in elements if element is not None))
+            )
     if convertible(a, b):
         return b
     return a if convertible(b, a) else None

@@ -31,7 +31,7 @@ class Lowering(Emitter):
         self._operands[tensor] = operand
 
     def operand(self, value: Value) -> Operand:
-        """The operand for a tensor, or for a primitive value in the place of one: an array of rank 0."""
+        """The operand for a tensor, or for a primitive value instead of one: an array of rank 0."""
         match value:
             case Tensor():
                 return self._operands[value]
@@ -58,7 +58,7 @@ def integers(values: int | list[int]) -> npt.NDArray[np.int32]:
     """Integers of a document as an array.
 
     Raises:
-        CompileError: one does not fit into 32 bits; who lowers the invocation adds its place.
+        CompileError: one does not fit into 32 bits; who lowers the invocation adds its location.
     """
     try:
         return np.array(values, np.int32)

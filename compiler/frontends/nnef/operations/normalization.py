@@ -54,7 +54,7 @@ def _local_shape(args: Arguments) -> Shape:
     shape, size = shape_of(args.input), args.size
     if len(size) > len(shape) or any(length < 1 for length in size):
         raise ShapeError(
-            f"'size' {spell_shape(size)} must be positive, one item per dimension of {spell_shape(shape)}", "size"
+            f"'size' {spell_shape(size)} must be positive, one element per dimension of {spell_shape(shape)}", "size"
         )
     return shape
 
@@ -184,7 +184,7 @@ def _divisive_shape(args: Arguments) -> Shape:
     shape, size = shape_of(args.input), args.size
     if len(size) > len(shape) - 2 or any(length < 1 for length in size):
         raise ShapeError(
-            f"'size' {spell_shape(size)} must be positive, one item per spatial dimension of {spell_shape(shape)}",
+            f"'size' {spell_shape(size)} must be positive, one element per spatial dimension of {spell_shape(shape)}",
             "size",
         )
     return shape

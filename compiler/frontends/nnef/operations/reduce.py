@@ -9,7 +9,7 @@ from nnefc.frontends.nnef.declarations import Arguments, Dialect, Shape, ShapeEr
 from nnefc.frontends.nnef.operations.broadcasting import spell_shape
 from nnefc.frontends.nnef.operations.lowering import Lowering, Operand, by_definition
 from nnefc.operators.base import Operator
-from nnefc.operators.math.reduction import AllTrue, AnyTrue, ArgExtreme, Maximum, Mean, Minimum, Sum
+from nnefc.operators.math.reduction import AllTrue, AnyTrue, ArgMinMax, Maximum, Mean, Minimum, Sum
 
 __all__ = ["check_reduced_axes"]
 
@@ -79,8 +79,8 @@ for _name, _largest in (("argmax_reduce", True), ("argmin_reduce", False)):
         shape=_reduce_shape,
         dialects={Dialect.FINAL},
         target="TE",
-        limits="of equal items the first; row-major over the sorted axes",
-    )(_lower(partial(ArgExtreme, largest=_largest, dtype="int32")))
+        limits="of equal elements the first; row-major over the sorted axes",
+    )(_lower(partial(ArgMinMax, largest=_largest, dtype="int32")))
 
 for _name, _every in (("any_reduce", AnyTrue), ("all_reduce", AllTrue)):
     operation(

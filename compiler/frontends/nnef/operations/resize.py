@@ -23,7 +23,8 @@ def _factors(args: Arguments) -> Shape:
     shape = shape_of(args.input)
     if len(args.factor) != len(shape) - 2 or any(factor < 1 for factor in args.factor):
         raise ShapeError(
-            f"'factor' {spell_shape(args.factor)} needs a positive item per spatial dimension of {spell_shape(shape)}",
+            f"'factor' {spell_shape(args.factor)} needs a positive element per spatial dimension of "
+            f"{spell_shape(shape)}",
             "factor",
         )
     return (1, 1, *args.factor)

@@ -1,7 +1,7 @@
-"""Regions of interest: `rois [n, 4]` are boxes (x1, y1, x2, y2) in items of the input, the end excluded.
+"""Regions of interest: `rois [n, 4]` are boxes (x1, y1, x2, y2) in elements of the input, the end excluded.
 
-A box stands for the part of the input that slicing by it would give; `batch_index [n]` says of which batch item. The
-standard leaves open how boxes between items are meant: pooling rounds them to whole items and takes at least one;
+A box stands for the part of the input that slicing by it would give; `batch_index [n]` says of which batch element. The
+standard leaves open how boxes between elements are meant: pooling rounds them to whole elements and takes at least one;
 resampling keeps them real.
 """
 
@@ -28,11 +28,11 @@ def _roi_shape(args: Arguments) -> Shape:
         raise ShapeError(f"'rois' {spell_shape(rois)} must be of the shape [n, 4]", "rois")
     if batch != rois[:1]:
         raise ShapeError(
-            f"'batch_index' {spell_shape(batch)} must have one item for each of the {rois[0]} boxes", "batch_index"
+            f"'batch_index' {spell_shape(batch)} must have one element for each of the {rois[0]} boxes", "batch_index"
         )
     for parameter in ("output_size", "sampling_rate"):
         if parameter in args and (len(args[parameter]) != 2 or any(size < 1 for size in args[parameter])):
-            raise ShapeError(f"'{parameter}' {spell_shape(args[parameter])} needs two positive items", parameter)
+            raise ShapeError(f"'{parameter}' {spell_shape(args[parameter])} needs two positive elements", parameter)
     for parameter in ("method", "resize_method"):
         if parameter in args and args[parameter] not in _METHODS:
             hint = f"known are {', '.join(_METHODS)}"
@@ -51,7 +51,7 @@ for _name, _average in (("avg_roi_pool", True), ("max_roi_pool", False)):
         shape=_roi_shape,
         dialects=_FINAL,
         target="TE",
-        limits="rank 4; boxes are rounded to whole items, at least one",
+        limits="rank 4; boxes are rounded to whole elements, at least one",
     )
     def _pooled(lowering: Lowering, args: Arguments, average: bool = _average) -> Operand:
         return RoiPool(tuple(args.output_size), average).lower(lowering, *_operands(lowering, args))

@@ -1,4 +1,5 @@
-"""Operations that move items without computing: reshape, transpose, concat, split, slice, pad, gather, …; and cast."""
+"""Operations that move elements without computing: reshape, transpose, concat, split, slice, pad, gather, …; and
+cast."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def _declare(
 
     def values(args: Arguments) -> list[Value]:
         given = (args[name] for name in operands)
-        return [item for value in given for item in (value if isinstance(value, list | tuple) else [value])]
+        return [element for value in given for element in (value if isinstance(value, list | tuple) else [value])]
 
     def shape(args: Arguments) -> Shapes:
         try:
@@ -232,7 +233,7 @@ def _ranges(args: Arguments) -> list[range]:
     if not len(args.begin) == len(args.end) == len(stride) == len(args.axes):
         raise ShapeError(
             f"'axes', 'begin', 'end' and 'stride' must be equally long, they have {len(args.axes)}, {len(args.begin)}, "
-            f"{len(args.end)} and {len(stride)} items",
+            f"{len(args.end)} and {len(stride)} elements",
             "begin",
         )
     return [

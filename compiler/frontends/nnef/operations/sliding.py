@@ -59,9 +59,9 @@ def make_window(args: Arguments, size: Sequence[int], large: Shape, small: Shape
 def _complete(args: Arguments, parameter: str, rank: int) -> Shape:
     values = tuple(args[parameter])
     if len(values) > rank:
-        raise ShapeError(f"'{parameter}' has {len(values)} items, the window only {rank} dimensions", parameter)
+        raise ShapeError(f"'{parameter}' has {len(values)} elements, the window only {rank} dimensions", parameter)
     if any(value < 1 for value in values):
-        raise ShapeError(f"the items of '{parameter}' must be positive, not {spell_shape(values)}", parameter)
+        raise ShapeError(f"the elements of '{parameter}' must be positive, not {spell_shape(values)}", parameter)
     return values + (1,) * (rank - len(values))
 
 

@@ -30,9 +30,9 @@ def _constant_shape(args: Arguments) -> Shape:
     shape, count = _declared_shape(args), len(args.value)
     if count not in (1, math.prod(shape)):
         raise ShapeError(
-            f"the shape {spell_shape(shape)} holds {math.prod(shape)} items, 'value' has {count}",
+            f"the shape {spell_shape(shape)} holds {math.prod(shape)} elements, 'value' has {count}",
             "value",
-            hint="give one value for all items, or as many as the shape holds",
+            hint="give one value for all elements, or as many as the shape holds",
         )
     return shape
 

@@ -34,7 +34,7 @@ def _window(args: Arguments) -> Window:
     shape = _input_shape(args)
     if len(args.size) > len(shape):
         raise ShapeError(
-            f"'size' has {len(args.size)} items, the input {spell_shape(shape)} {len(shape)} dimensions", "size"
+            f"'size' has {len(args.size)} elements, the input {spell_shape(shape)} {len(shape)} dimensions", "size"
         )
     size = [*args.size, *[1] * (len(shape) - len(args.size))]
     return make_window(args, size, shape, None)
@@ -172,7 +172,7 @@ def _lower_max_pool(lowering: Lowering, args: Arguments) -> Operand:
     f"fragment argmax_pool(input: tensor<scalar>, {_WINDOW}) -> (index: tensor<integer>)",
     shape=_pool_shape,
     target="TE",
-    limits="of equal items the first",
+    limits="of equal elements the first",
 )
 def _lower_argmax_pool(lowering: Lowering, args: Arguments) -> Operand:
     x, window = _bordered(lowering, lowering.operand(args.input), _window(args), args.border, ("ignore",))
@@ -210,17 +210,17 @@ def _sample(lowering: Lowering, args: Arguments) -> Operand:
     shape=_transposed_shape,
     dialects={Dialect.FINAL},
     target="TE",
-    limits="normalized, each item is shared among the positions of its window",
+    limits="normalized, each element is shared among the positions of its window",
 )
 @operation(
     f"fragment debox(input: tensor<scalar>, {_WINDOW}, normalize: logical = false) {_OUTPUT}",
     shape=_transposed_shape,
     dialects={Dialect.PROVISIONAL},
     target="TE",
-    limits="normalized, each item is shared among the positions of its window",
+    limits="normalized, each element is shared among the positions of its window",
 )
 def _debox(lowering: Lowering, args: Arguments) -> Operand:
-    """The transpose of box: every item is added to all positions of its window; normalized, in equal shares."""
+    """The transpose of box: every element is added to all positions of its window; normalized, in equal shares."""
     window, shape = _transposed(args)
     shares = ("inside" if args.border == "ignore" else "all") if args.normalize else None
     return SpreadWindows(window, shape, BORDERS[args.border], shares).lower(lowering, lowering.operand(args.input))

@@ -59,14 +59,14 @@ def _dyn_kv_cache(context: Context, args: Arguments) -> Operand:
     if not is_known(*before, *after):
         raise CompileError(f"a cache needs known sizes but for that of its axis, the input is {shape}")
     at.update(state, at.tensor(past + new, "int64"))
-    rows, width, most = math.prod(before), math.prod(after), bounds(past)[1]
-    cache = at.state(f"{at.hint}_cache", np.zeros((rows, 1, most, width), numpy_dtype(dtype_of(x))))
-    items = at.reshaped(x, (rows, 1, new, width))
+    rows, width, maximum = math.prod(before), math.prod(after), bounds(past)[1]
+    cache = at.state(f"{at.hint}_cache", np.zeros((rows, 1, maximum, width), numpy_dtype(dtype_of(x))))
+    elements = at.reshaped(x, (rows, 1, new, width))
     first = at.apply(Expand((rows,)), at.reshaped(state, (1,)))
-    kept = at.apply(WriteToCache(), items, cache, first)
+    kept = at.apply(WriteToCache(), elements, cache, first)
     at.update(cache, kept)
-    if bounds(past + new)[1] > most:  # more than there is room for, which only a further run would refuse
-        whole = at.apply(Concat(2), at.apply(Slice({2: (0, past, 1)}), cache), items)
+    if bounds(past + new)[1] > maximum:  # more than there is room for, which only a further run would refuse
+        whole = at.apply(Concat(2), at.apply(Slice({2: (0, past, 1)}), cache), elements)
     else:
         whole = at.apply(Slice({2: (0, past + new, 1)}), kept)
     return at.reshaped(whole, (*before, past + new, *after))
@@ -91,7 +91,7 @@ def _window_kv_sdpa(context: Context, args: Arguments) -> Operand:
 
 
 def _last(context: Context, x: Operand, axis: int, count: int) -> Operand:
-    """The last items of all runs along an axis: a state, zeros at first."""
+    """The last elements of all runs along an axis: a state, zeros at first."""
     at, shape = context.at, shape_of(x)
     own = [*shape[:axis], count, *shape[axis + 1 :]]
     if not is_known(*own):

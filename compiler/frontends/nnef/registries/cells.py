@@ -92,18 +92,20 @@ def _gru_seq(context: Context, args: Arguments) -> tuple[Operand, Operand]:
         x = apply(at, "add", x, biases[0]) if biases else x
     recurrent = at.apply(Transpose((1, 0)), args.r)
 
-    def iteration(_: relax.Expr, item: relax.Expr, states: list[relax.Expr]) -> tuple[list[Operand], list[Operand]]:
+    def iteration(_: relax.Expr, element: relax.Expr, states: list[relax.Expr]) -> tuple[list[Operand], list[Operand]]:
         product = at.apply(MatMul(), states[0], recurrent)
         product = apply(at, "add", product, biases[1]) if biases else product
-        made = _gru_step(context, item, product, states[0], hidden)
+        made = _gru_step(context, element, product, states[0], hidden)
         return [made], [made]
 
-    items = at.apply(Transpose((1, 0, 2)), x)
-    if shape_of(items)[0] == 1:
-        (last,), _ = iteration(at.expr(items), at.expr(at.reshaped(items, shape_of(items)[1:])), [at.expr(start)])
+    elements = at.apply(Transpose((1, 0, 2)), x)
+    if shape_of(elements)[0] == 1:
+        (last,), _ = iteration(
+            at.expr(elements), at.expr(at.reshaped(elements, shape_of(elements)[1:])), [at.expr(start)]
+        )
         sequence = at.apply(Unsqueeze((1,)), last)
     else:
-        (last,), (stacked,) = at.scan(iteration, at.expr(items), [start], backwards=args.chunk < 0)
+        (last,), (stacked,) = at.scan(iteration, at.expr(elements), [start], backwards=args.chunk < 0)
         sequence = at.apply(Transpose((1, 0, 2)), stacked)
     if kept is not None:
         at.update(kept, last)

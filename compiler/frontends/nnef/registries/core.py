@@ -1,4 +1,4 @@
-"""`tract_core`: functions of single items, casts, shapes, reductions, products."""
+"""`tract_core`: functions of single elements, casts, shapes, reductions, products."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from nnefc.frontends.nnef.dynamic.registry import Context, registry
 from nnefc.frontends.nnef.dynamic.sizes import cast_sizes
-from nnefc.frontends.nnef.dynamic.values import Value, dtype_named, is_sizes, is_tensor, of_items
+from nnefc.frontends.nnef.dynamic.values import Value, dtype_named, is_sizes, is_tensor, of_elements
 from nnefc.frontends.nnef.registries.axes import axes_of
 from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, dtype_of, rank_of, shape_of
@@ -17,7 +17,7 @@ from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.einsum import Einsum
 from nnefc.operators.math.elementwise import apply
 from nnefc.operators.math.matrix import MatMul
-from nnefc.operators.math.reduction import ArgExtreme, Product
+from nnefc.operators.math.reduction import ArgMinMax, Product
 from nnefc.operators.nn.activation import HardSwish, Silu, Softmax
 from nnefc.operators.nn.normalization import RootMeanSquare
 from nnefc.operators.tensor.creation import Arange
@@ -63,13 +63,13 @@ def _cast(context: Context, args: Arguments) -> Value:
     at, dtype = context.at, dtype_named(args.to)
     value = at.known(args.input) if dtype == "tdim" else args.input
     if not is_tensor(value):
-        value = of_items([value], ()) if isinstance(value, int) or is_sizes(value) else at.tensor(value)
+        value = of_elements([value], ()) if isinstance(value, int) or is_sizes(value) else at.tensor(value)
     if is_sizes(value):
         return cast_sizes(value, dtype)
     if dtype == "tdim":
         if not isinstance(value, np.ndarray):
             return at.apply(Cast("int64"), value)
-        return of_items([int(item) for item in value.reshape(-1)], value.shape)
+        return of_elements([int(element) for element in value.reshape(-1)], value.shape)
     return at.apply(Cast(dtype, limits=True), value)
 
 
@@ -82,7 +82,7 @@ def _external(context: Context, args: Arguments) -> Value:
 @_CORE.operator("fragment tract_core_shape_of<?>(input: tensor<?>) -> (shape: integer[])", sizes=True)
 def _shape_of(context: Context, args: Arguments) -> Value:
     shape = args.input.shape if isinstance(args.input, np.ndarray) else shape_of(context.at.tensor(args.input))
-    return of_items(list(shape), (len(shape),))
+    return of_elements(list(shape), (len(shape),))
 
 
 @_CORE.operator(
@@ -93,11 +93,14 @@ def _range(context: Context, args: Arguments) -> Value:
     """Integers, or reals if one of the three is real; without the end."""
     at = context.at
     given = [at.known(args[name]) for name in ("start", "end", "step")]
-    items = [item.reshape(()).item() if isinstance(item, np.ndarray) and item.size == 1 else item for item in given]
-    if any(is_tensor(item) for item in items):
+    elements = [
+        element.reshape(()).item() if isinstance(element, np.ndarray) and element.size == 1 else element
+        for element in given
+    ]
+    if any(is_tensor(element) for element in elements):
         raise CompileError("the ends of a range must be known when the model is compiled, or follow from sizes")
-    real = any(isinstance(item, float) for item in items)
-    return at.apply(Arange(items[0], items[1], items[2], "float32" if real else "int64"))
+    real = any(isinstance(element, float) for element in elements)
+    return at.apply(Arange(elements[0], elements[1], elements[2], "float32" if real else "int64"))
 
 
 @_CORE.operator(
@@ -161,8 +164,8 @@ for _name, _largest in (("argmax", True), ("argmin", False)):
         f"fragment tract_core_{_name}_reduce_last(input: tensor<scalar>, axes: integer[]) -> (output: tensor<integer>)"
     )
     def _arg(context: Context, args: Arguments, largest: bool = _largest) -> Operand:
-        """Of equal items the last one."""
-        operator = ArgExtreme(axes_of(args.axes, args.input), True, largest, last=True)
+        """Of equal elements the last one."""
+        operator = ArgMinMax(axes_of(args.axes, args.input), True, largest, last=True)
         return context.at.apply(operator, args.input)
 
 

@@ -1,4 +1,4 @@
-"""`tract_onnx`: what chooses as many items as the data say."""
+"""`tract_onnx`: what chooses as many elements as the data say."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ONNX = registry("tract_onnx")
 
 @_ONNX.operator("fragment tract_onnx_non_zero(input: tensor<scalar>) -> (output: tensor<integer>)", promotes=False)
 def _non_zero(context: Context, args: Arguments) -> Operand:
-    """The places of items that are not zero, `[rank, n]`."""
+    """The places of elements that are not zero, `[rank, n]`."""
     return context.at.apply(NonZero(), args.input)
 
 
@@ -25,7 +25,7 @@ def _non_zero(context: Context, args: Arguments) -> Operand:
     "center_point_box: logical = false) -> (output: tensor<integer>)",
 )
 def _non_max_suppression(context: Context, args: Arguments) -> Operand:
-    """Rows of batch item, class and box."""
+    """Rows of batch element, class and box."""
     operator = NonMaxSuppression(
         args.max_output_boxes_per_class, args.iou_threshold, args.score_threshold, args.center_point_box
     )

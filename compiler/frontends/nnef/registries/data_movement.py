@@ -1,4 +1,4 @@
-"""`tract_core`: what chooses, moves and writes items."""
+"""`tract_core`: what chooses, moves and writes elements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nnefc.operators.tensor.scatter import ScatterElements, ScatterND
 from nnefc.operators.tensor.shape import Slice
 from nnefc.operators.tensor.sorting import TopK
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import ceil_div, greatest, least
+from nnefc.symbolic.dims import ceil_div, greatest, minimum
 
 __all__: list[str] = []
 
@@ -88,7 +88,7 @@ def _dyn_slice(context: Context, args: Arguments) -> Operand:
     promotes=False,
 )
 def _downsample(context: Context, args: Arguments) -> Operand:
-    """Every item at `modulo`, `modulo + stride`, …; a negative stride goes from the end."""
+    """Every element at `modulo`, `modulo + stride`, …; a negative stride goes from the end."""
     axis = axis_of(args.axis, rank_of(args.input))
     size, stride = shape_of(args.input)[axis], args.stride
     if stride == 0:
@@ -104,7 +104,7 @@ def _downsample(context: Context, args: Arguments) -> Operand:
 )
 def _topk(context: Context, args: Arguments) -> Value:
     axis = axis_of(args.axis, rank_of(args.input))
-    made = context.at.apply(TopK(axis, least(args.k, shape_of(args.input)[axis]), args.largest), args.input)
+    made = context.at.apply(TopK(axis, minimum(args.k, shape_of(args.input)[axis]), args.largest), args.input)
     return tuple(made)
 
 

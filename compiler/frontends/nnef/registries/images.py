@@ -59,7 +59,7 @@ def _resized(context: Context, args: Arguments, interpolation: Interpolation) ->
     x = at.tensor(args.input)
     shape, given = shape_of(x), {name: at.known(args[name]) for name in ("scales", "sizes")}
     if not isinstance(given["scales"], int):
-        factors = [number(factor) for factor in _items(given["scales"])]
+        factors = [number(factor) for factor in _elements(given["scales"])]
         sizes = [scaled(size, factor) for size, factor in zip(shape, factors, strict=True)]
     elif not isinstance(given["sizes"], int):
         sizes, factors = integers(given["sizes"]), [None] * len(shape)  # type: ignore[list-item]
@@ -75,7 +75,7 @@ def _resized(context: Context, args: Arguments, interpolation: Interpolation) ->
     return at.apply(Resize(changed, interpolation), x)
 
 
-def _items(value: Value) -> list[Value]:
+def _elements(value: Value) -> list[Value]:
     return list(value) if isinstance(value, list) else list(value.reshape(-1))
 
 

@@ -32,7 +32,7 @@ def _submodel(context: Context, args: Arguments) -> Value:
     "fragment tract_resource_get<?>(label: string, key: string) -> (output: tensor<?>)", sizes=True
 )
 def _resource_get(context: Context, args: Arguments) -> Value:
-    """A value of a file in JSON: names after `$`, with points between them, and numbers of items in brackets."""
+    """A value of a file in JSON: names after `$`, with points between them, and numbers of elements in brackets."""
     value = read_json(context.text_of(f"{args.label}.json"), f"{args.label}.json")
     return _nnef(_found(value, args.key), args.key)
 
@@ -45,7 +45,7 @@ def _found(value: Value, key: str) -> Value:
     for part in parts:
         found = _PART.fullmatch(part)
         if found is None:
-            raise CompileError(f"'{part}' in the key '{key}' is no name with numbers of items")
+            raise CompileError(f"'{part}' in the key '{key}' is no name with numbers of elements")
         steps += [found[1], *map(int, re.findall(r"\d+", found[2]))]
     for step in steps:
         try:
@@ -57,7 +57,7 @@ def _found(value: Value, key: str) -> Value:
 
 def _nnef(value: Value, key: str) -> Value:
     if isinstance(value, list):
-        return [_nnef(item, key) for item in value]
+        return [_nnef(element, key) for element in value]
     if value is None or isinstance(value, dict):
-        raise CompileError(f"what is at '{key}' is no number, truth value, string or list of these")
+        raise CompileError(f"what is at '{key}' is no number, boolean, string or list of these")
     return value

@@ -1,7 +1,7 @@
 """`tract_pulse`: a network that tract made to compute a stream piece by piece; what is to be kept is a state.
 
 A run takes the next piece, a *pulse*. Operators that look back keep the end of what came before; those that treat the
-begin and the end of a stream in another way count the items that have come.
+begin and the end of a stream in another way count the elements that have come.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PULSE = registry("tract_pulse")
     promotes=False,
 )
 def _delay(context: Context, args: Arguments) -> Operand:
-    """What came before, then the input: the last `delay + overlap` items are kept, zeros at first."""
+    """What came before, then the input: the last `delay + overlap` elements are kept, zeros at first."""
     at, x = context.at, args.input
     shape, kept = list(shape_of(x)), args.delay + args.overlap
     if kept == 0:
@@ -58,7 +58,8 @@ def _pulse_pad(context: Context, args: Arguments) -> Operand:
     """What lies before `begin_input` and from `end_input` on in the stream is padding.
 
     Args:
-        args: a run goes on `overlap` items before the end of the last one; a stream whose end no input tells has none.
+        args: a run goes on `overlap` elements before the end of the last one; a stream whose end no input tells has
+            none.
     """
     at, x, axis = context.at, args.input, axis_of(args.axis, rank_of(args.input))
     size = shape_of(x)[axis]
@@ -68,11 +69,11 @@ def _pulse_pad(context: Context, args: Arguments) -> Operand:
     if args.border != "replicated":
         raise CompileError(f"a stream cannot be padded with the border '{args.border}'")
     begin = apply(at, "subtract", at.tensor(args.begin_input, "int64"), position)
-    made = _outside(context, x, axis, position, args.begin_input, None, _item(context, x, axis, begin))
+    made = _outside(context, x, axis, position, args.begin_input, None, _element(context, x, axis, begin))
     if context.is_endless(args.end_input):
         return made
     end = at.tensor(args.end_input, "int64")
-    last = _item(context, x, axis, apply(at, "subtract", at.tensor(args.end_input - 1, "int64"), position))
+    last = _element(context, x, axis, apply(at, "subtract", at.tensor(args.end_input - 1, "int64"), position))
     kept = at.state(f"{at.hint}_last", np.zeros(shape_of(last), numpy_dtype(dtype_of(x))))
     last = at.apply(Where(), apply(at, "less", position, end), last, kept)
     at.update(kept, last)
@@ -85,7 +86,7 @@ def _pulse_pad(context: Context, args: Arguments) -> Operand:
     promotes=False,
 )
 def _mask(context: Context, args: Arguments) -> Operand:
-    """Items of the stream before `begin` and from `end` on are overwritten."""
+    """Elements of the stream before `begin` and from `end` on are overwritten."""
     at, x, axis = context.at, args.input, axis_of(args.axis, rank_of(args.input))
     position = _position(context, shape_of(x)[axis])
     return _outside(context, x, axis, position, args.begin, args.end, at.number(args.value, x))
@@ -97,7 +98,7 @@ def _mask(context: Context, args: Arguments) -> Operand:
     promotes=False,
 )
 def _cumsum(context: Context, args: Arguments) -> Operand:
-    """The sum of the stream up to each item; the first `skip` items do not count."""
+    """The sum of the stream up to each element; the first `skip` elements do not count."""
     at, x, axis = context.at, args.input, axis_of(args.axis, rank_of(args.input))
     if args.skip:
         position = _position(context, shape_of(x)[axis])
@@ -117,25 +118,25 @@ def _cumsum(context: Context, args: Arguments) -> Operand:
 
 
 def _position(context: Context, step: Dimension) -> Operand:
-    """How many items came before this run, an int64 without axes, if each run brings `step`."""
+    """How many elements came before this run, an int64 without axes, if each run brings `step`."""
     return context.at.counter("position", step)
 
 
 def _outside(
     context: Context, x: Operand, axis: int, position: Operand, begin: Dimension, end: Dimension | None, fill: Operand
 ) -> Operand:
-    """The items at positions from `begin` to `end` of the stream, and `fill` in the place of others."""
+    """The elements at positions from `begin` to `end` of the stream, and `fill` instead of others."""
     at, size = context.at, shape_of(x)[axis]
-    places = apply(at, "add", at.apply(Arange(0, size, 1, "int64")), position)
+    locations = apply(at, "add", at.apply(Arange(0, size, 1, "int64")), position)
     shape = [size if i == axis else 1 for i in range(rank_of(x))]
-    places = at.reshaped(places, shape)
+    locations = at.reshaped(locations, shape)
     if not (isinstance(begin, int) and begin <= 0):
-        x = at.apply(Where(), apply(at, "less", places, at.tensor(begin, "int64")), fill, x)
+        x = at.apply(Where(), apply(at, "less", locations, at.tensor(begin, "int64")), fill, x)
     if end is None or context.is_endless(end):
         return x
-    return at.apply(Where(), apply(at, "less", places, at.tensor(end, "int64")), x, fill)
+    return at.apply(Where(), apply(at, "less", locations, at.tensor(end, "int64")), x, fill)
 
 
-def _item(context: Context, x: Operand, axis: int, index: Operand) -> Operand:
-    """The item at an index, an int64 without axes, along an axis, which stays; or the nearest one that there is."""
+def _element(context: Context, x: Operand, axis: int, index: Operand) -> Operand:
+    """The element at an index, an int64 without axes, along an axis, which stays; or the nearest one that there is."""
     return context.at.apply(Gather(axis, "clip"), x, context.at.reshaped(index, (1,)))

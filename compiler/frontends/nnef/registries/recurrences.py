@@ -22,7 +22,7 @@ from nnefc.operators.math.reduction import Sum
 from nnefc.operators.nn.activation import Silu
 from nnefc.operators.nn.convolution import Convolution
 from nnefc.operators.nn.window import Window
-from nnefc.operators.tensor.shape import Concat, RepeatItems, Slice, Squeeze, Transpose, Unsqueeze
+from nnefc.operators.tensor.shape import Concat, RepeatElements, Slice, Squeeze, Transpose, Unsqueeze
 from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []
@@ -44,9 +44,9 @@ def _alike(name: str) -> None:
     sizes=True,
 )
 def _causal_conv1d_update(context: Context, args: Arguments) -> tuple[Operand, Operand]:
-    """A convolution of each channel over the last `k` items up to each, then `x sigmoid(x)`.
+    """A convolution of each channel over the last `k` elements up to each, then `x sigmoid(x)`.
 
-    The state `[b, C, k]` is the items before the input `[b, C, S]`; afterwards it has the last `k` of both.
+    The state `[b, C, k]` is the elements before the input `[b, C, S]`; afterwards it has the last `k` of both.
     """
     at = context.at
     (x, weight, before), types = _reals(context, args.input, args.weight, args.initial_state)
@@ -56,14 +56,14 @@ def _causal_conv1d_update(context: Context, args: Arguments) -> tuple[Operand, O
             f"a state {list(shape_of(before))} does not fit the input {list(shape_of(x))} and {taps} taps"
         )
     channels, size = shape_of(x)[1:]
-    items = at.apply(Concat(2), before, x)
+    elements = at.apply(Concat(2), before, x)
     window = Window.of((taps,))
     made = at.apply(
         Convolution(window, groups=channels),
-        at.apply(Slice({2: (1, size + taps - 1, 1)}), items),
+        at.apply(Slice({2: (1, size + taps - 1, 1)}), elements),
         at.reshaped(weight, (channels, 1, taps)),
     )
-    after = at.apply(Slice({2: (size, taps, 1)}), items)
+    after = at.apply(Slice({2: (size, taps, 1)}), elements)
     return at.apply(Cast(types[0]), at.apply(Silu(), made)), at.apply(Cast(types[2]), after)
 
 
@@ -92,17 +92,19 @@ def _gdn_recurrent(context: Context, args: Arguments) -> tuple[Operand, Operand]
     gates = [at.reshaped(x, (batch, steps, heads, 1)) for x in (apply(at, "exp", decay), beta)]
     # A loop goes over one tensor: [steps, b, heads, 1, 3 w + 2].
     packed = at.apply(Concat(3), query, key, value, *gates)
-    items = at.apply(Unsqueeze((3,)), at.apply(Transpose((1, 0, 2, 3)), packed))
+    elements = at.apply(Unsqueeze((3,)), at.apply(Transpose((1, 0, 2, 3)), packed))
     if isinstance(steps, int) and steps == 1:
-        after, made = _step(context, at.apply(Squeeze((0,)), items), before, width)
+        after, made = _step(context, at.apply(Squeeze((0,)), elements), before, width)
         stacked = at.apply(Unsqueeze((0,)), made)
     else:
 
-        def iteration(_: relax.Expr, item: relax.Expr, states: list[relax.Expr]) -> tuple[list[Operand], list[Operand]]:
-            after, made = _step(context, item, states[0], width)
+        def iteration(
+            _: relax.Expr, element: relax.Expr, states: list[relax.Expr]
+        ) -> tuple[list[Operand], list[Operand]]:
+            after, made = _step(context, element, states[0], width)
             return [after], [made]
 
-        (after,), (stacked,) = at.scan(iteration, at.expr(items), [before])
+        (after,), (stacked,) = at.scan(iteration, at.expr(elements), [before])
     result = at.apply(Transpose((1, 0, 2, 3)), at.apply(Squeeze((3,)), stacked))
     return at.apply(Cast(types[0]), result), at.apply(Cast(types[5]), after)
 
@@ -128,16 +130,16 @@ def _of_length_one(context: Context, x: Operand, count: int) -> Operand:
     at = context.at
     squares = at.apply(Sum((3,), True), apply(at, "square", x))
     lengths = apply(at, "sqrt", apply(at, "add", squares, at.number(_SMALLEST, squares)))
-    return at.apply(RepeatItems(count, 2), apply(at, "divide", x, lengths))
+    return at.apply(RepeatElements(count, 2), apply(at, "divide", x, lengths))
 
 
-def _step(context: Context, item: Operand, state: Operand, width: int) -> tuple[Operand, Operand]:
+def _step(context: Context, element: Operand, state: Operand, width: int) -> tuple[Operand, Operand]:
     """The state `[b, h, w, w]` after one step, and its result `[b, h, 1, w]`."""
     at = context.at
     starts = (0, width, 2 * width, 3 * width, 3 * width + 1)
     sizes = (width, width, width, 1, 1)
     query, key, value, decay, beta = (
-        at.apply(Slice({3: (start, size, 1)}), item) for start, size in zip(starts, sizes, strict=True)
+        at.apply(Slice({3: (start, size, 1)}), element) for start, size in zip(starts, sizes, strict=True)
     )
     state = apply(at, "multiply", state, decay)
     wrong = apply(at, "subtract", value, at.apply(MatMul(), key, state))

@@ -148,8 +148,8 @@ class _Body:
         """The outputs, those of all iterations along a new first axis; and the last states by the results' names."""
         at = self._context.at
         if isinstance(count, int) and count == 1:
-            items = {each.name: at.reshaped(each.chunks, shape_of(each.chunks)[1:]) for each in scanned}
-            made, last = self._iteration(items, [initial for _, initial, _ in self._states], self._skipped(count))
+            elements = {each.name: at.reshaped(each.chunks, shape_of(each.chunks)[1:]) for each in scanned}
+            made, last = self._iteration(elements, [initial for _, initial, _ in self._states], self._skipped(count))
             stacked = [at.apply(Unsqueeze((0,)), value) for value in made]
         else:
             stacked, last = self._looped(scanned, count)
@@ -182,9 +182,9 @@ class _Body:
         skipped = self._skipped(count)
 
         def make(given: list[relax.Expr], before: list[relax.Expr]) -> list[Operand]:
-            items = dict(zip((each.name for each in scanned), given[1:], strict=True))
+            elements = dict(zip((each.name for each in scanned), given[1:], strict=True))
             left = None if skipped is None else apply(at, "subtract", skipped, given[0])
-            whole, after = self._iteration(items, before, left)
+            whole, after = self._iteration(elements, before, left)
             stacked.extend(relax.TensorType((count, *shape_of(part)), dtype_of(part)) for part in whole)
             return [*whole, *(after[result] for *_, result in self._states)]
 
@@ -199,12 +199,12 @@ class _Body:
         return results[len(types) :], last
 
     def _iteration(
-        self, items: Mapping[str, Operand], states: Sequence[Operand], skipped: Operand | None
+        self, elements: Mapping[str, Operand], states: Sequence[Operand], skipped: Operand | None
     ) -> tuple[list[Operand], dict[str, Operand]]:
         """What is stacked, and the new states by the results' names; the old ones while iterations are skipped."""
         at = self._context.at
         names = [name for name, *_ in self._states]
-        given: dict[str, Value] = {**self._full, **items, **dict(zip(names, states, strict=True))}
+        given: dict[str, Value] = {**self._full, **elements, **dict(zip(names, states, strict=True))}
         made = self._context.run_fragment(self._name, self._matched(given))
         results = {_plain(name): at.tensor(value, "float32") for name, value in made.items()}
         wanted = [*(output.name for output in self._outputs), *(result for *_, result in self._states)]

@@ -27,7 +27,7 @@ from nnefc.operators.tensor.scatter import ScatterElements
 from nnefc.operators.tensor.shape import Slice
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import is_known
-from nnefc.symbolic.unification import agree, agree_all
+from nnefc.symbolic.unification import unify_dims, unify_shapes
 
 __all__: list[str] = []
 
@@ -43,7 +43,7 @@ _NNEFC = registry("nnefc")
 def _positions(context: Context, args: Arguments) -> tuple[Operand, Operand]:
     """How many positions came before in each sequence, and how many come now; the state `P` counts them."""
     at, shape, one = context.at, shape_of(args.tokens), rank_of(args.sequences) == 0  # its default
-    fits = len(shape) == 2 and (agree(shape[0], 1) if one else agree_all(shape_of(args.sequences), shape[:1]))
+    fits = len(shape) == 2 and (unify_dims(shape[0], 1) if one else unify_shapes(shape_of(args.sequences), shape[:1]))
     if not fits or args.count < 1 or args.context < 1:
         raise CompileError(
             f"tokens {list(shape)} are not [B, S], sequences not [B], or one, or there is no room: "
@@ -51,17 +51,17 @@ def _positions(context: Context, args: Arguments) -> tuple[Operand, Operand]:
         )
     if at.sequences:
         raise CompileError("positions are counted twice: a graph has one 'nnefc_positions'")
-    most = args.context - 1
+    maximum = args.context - 1
     if one:
         state = at.state("P", np.array(0))
-        past = at.past("P", state, most)
+        past = at.past("P", state, maximum)
         before, lengths = at.reshaped(state, (1,)), at.reshaped(at.tensor(shape[1], "int64"), (1,))
         numbers, after = None, at.tensor(past + shape[1], "int64")
     else:
         state = at.state("P", np.zeros(args.count, np.int64))
         numbers = at.apply(Gather(0), np.arange(args.count), args.sequences)  # which are looked at here, once for all
         before = at.apply(Gather(0, "clip"), state, numbers)
-        past = at.past("P", at.apply(Maximum((0,)), before), most)
+        past = at.past("P", at.apply(Maximum((0,)), before), maximum)
         given = apply(at, "greater_equal", args.tokens, at.number(0, args.tokens))
         lengths = at.apply(Sum((1,)), at.apply(Cast("int64"), given))
         after = at.apply(ScatterElements(0), state, numbers, apply(at, "add", before, lengths))

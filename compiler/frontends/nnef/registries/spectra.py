@@ -41,7 +41,7 @@ def _stft(context: Context, args: Arguments) -> Operand:
     shape = shape_of(x)
     axis = axis_of(args.axis, len(shape))
     if axis == len(shape) - 1 or shape[-1] != 2:
-        raise CompileError(f"complex items along the axis {args.axis} are needed, the shape is {list(shape)}")
+        raise CompileError(f"complex elements along the axis {args.axis} are needed, the shape is {list(shape)}")
     others = [i for i in range(len(shape) - 1) if i != axis]
     real = at.real_parts.get(x)
     x, parts = (x, 2) if real is None else (real, 1)

@@ -15,12 +15,12 @@ from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, dtype_of, is_empty, numpy_dtype, rank_of, shape_of
 from nnefc.operators.math.elementwise import apply
 from nnefc.operators.math.matrix import MatMul
-from nnefc.operators.math.reduction import ArgExtreme
+from nnefc.operators.math.reduction import ArgMinMax
 from nnefc.operators.nn.activation import Softmax
 from nnefc.operators.nn.pooling import ArgMaxPool
 from nnefc.operators.tensor.shape import Concat, Reshape, Slice, Tile, Transpose
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import Dimension, bounds, ceil_div, greatest, is_known, least
+from nnefc.symbolic.dims import Dimension, bounds, ceil_div, greatest, is_known, minimum
 
 __all__ = ["as_standard"]
 
@@ -71,28 +71,28 @@ def _softmax(context: Context, args: Arguments) -> Operand:
 )
 def _slice(context: Context, args: Arguments) -> Operand:
     """What is beyond the end is cut off; negative positions count from the end, and so does an end of 0, unless it is
-    the beginning, too: then there are no items.
+    the beginning, too: then there are no elements.
     """
     shape, strides = shape_of(args.input), args.stride or [1] * len(args.axes)
     if not len(args.axes) == len(args.begin) == len(args.end) == len(strides):
         raise CompileError(f"{len(args.axes)} axes do not fit the numbers of bounds and strides")
     ranges = {}
-    for place, begin, end, stride in zip(args.axes, args.begin, args.end, strides, strict=True):
-        axis = axis_of(place, len(shape))
+    for location, begin, end, stride in zip(args.axes, args.begin, args.end, strides, strict=True):
+        axis = axis_of(location, len(shape))
         if stride == 0:
             raise CompileError(f"there is no slice by {stride} along the axis {axis} of {list(shape)}")
         size = shape[axis]
         if stride < 0:
-            first = least(_from_front(begin, size), size - 1)
+            first = minimum(_from_front(begin, size), size - 1)
             last = -1 if end == 0 and begin != 0 else _from_front(end, size)
             count = ceil_div(first - last, -stride)
         else:
-            first = least(_from_front(begin, size), size)
-            last = size if end == 0 and begin != 0 else least(_from_front(end, size), size)
+            first = minimum(_from_front(begin, size), size)
+            last = size if end == 0 and begin != 0 else minimum(_from_front(end, size), size)
             count = ceil_div(greatest(last - first, 0), stride)
         ranges[axis] = (first, count, stride)
     made = Slice(ranges).shape(shape)
-    if is_empty(made) and not is_known(*made):  # of what has no items, other sizes do not matter
+    if is_empty(made) and not is_known(*made):  # of what has no elements, other sizes do not matter
         sizes = [size if isinstance(size, int) else 1 for size in made]
         return np.zeros(sizes, numpy_dtype(dtype_of(args.input)))
     return context.at.apply(Slice(ranges), args.input)
@@ -100,7 +100,7 @@ def _slice(context: Context, args: Arguments) -> Operand:
 
 @_STANDARD.operator("fragment concat<?>(values: tensor<?>[], axis: integer) -> (value: tensor<?>)")
 def _concat(context: Context, args: Arguments) -> Operand:
-    """What has no items is left out."""
+    """What has no elements is left out."""
     values = [value for value in args["values"] if not is_empty(shape_of(value))] or args["values"][:1]
     return context.at.apply(Concat(axis_of(args.axis, rank_of(values[0]))), *values)
 
@@ -164,12 +164,12 @@ def _max_pool_with_index(context: Context, args: Arguments) -> Value:
 for _name, _largest in (("argmax_reduce", True), ("argmin_reduce", False)):
 
     @_STANDARD.operator(f"fragment {_name}(input: tensor<scalar>, axes: integer[]) -> (output: tensor<integer>)")
-    def _arg_extreme(context: Context, args: Arguments, largest: bool = _largest) -> Operand:
+    def _arg_min_max(context: Context, args: Arguments, largest: bool = _largest) -> Operand:
         """Integers have 64 bits."""
         axes, rank = tuple(sorted(args.axes)), rank_of(args.input)
         if len(set(axes)) < len(axes) or any(not 0 <= axis < rank for axis in axes):
             raise CompileError(f"the axes {args.axes} must name different dimensions among {rank}")
-        return context.at.apply(ArgExtreme(axes, keepdims=True, largest=largest, dtype="int64"), args.input)
+        return context.at.apply(ArgMinMax(axes, keepdims=True, largest=largest, dtype="int64"), args.input)
 
 
 @_STANDARD.operator(
@@ -178,7 +178,7 @@ for _name, _largest in (("argmax_reduce", True), ("argmin_reduce", False)):
     promotes=False,
 )
 def _pad(context: Context, args: Arguments) -> Value:
-    """The border that repeats the last item is called `replicated`, too."""
+    """The border that repeats the last element is called `replicated`, too."""
     border = {"replicated": "replicate"}.get(args.border, args.border)
     made = as_standard(context, "pad", args, border=border)
     imaginary = [(0, 0)] * (rank_of(args.input) - 1) + [(0, 1)]

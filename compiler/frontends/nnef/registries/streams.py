@@ -19,7 +19,7 @@ __all__: list[str] = []
 
 _EXTRA = registry("tract_extra")
 _Step = Callable[[Operand, Operand], tuple[Operand, Operand]]
-"""Of an item and the state before it: the result and the state after it."""
+"""Of an element and the state before it: the result and the state after it."""
 
 _NORM = "input: tensor<scalar>, state: tensor<scalar>, axis: integer, alpha: scalar, skip: integer = 0, "
 
@@ -73,9 +73,9 @@ def _running(context: Context, args: Arguments, step: _Step) -> Operand:
     """One step after the other along the axis, from the state; it stays for the next run, unless `stateless`."""
     at, x, rank, shape = context.at, args.input, rank_of(args.input), shape_of(args.input)
     axis = axis_of(args.axis, rank)
-    items = at.apply(Transpose((axis, *(i for i in range(rank) if i != axis))), x)
-    rest = shape_of(items)[1:]
-    own = rest[:-1] if dict(args).get("complex") else rest
+    elements = at.apply(Transpose((axis, *(i for i in range(rank) if i != axis))), x)
+    tail = shape_of(elements)[1:]
+    own = tail[:-1] if dict(args).get("complex") else tail
     state = at.apply(Reshape(own), args.state)
     kept = None
     if not args.stateless:
@@ -84,27 +84,27 @@ def _running(context: Context, args: Arguments, step: _Step) -> Operand:
     if args.skip:
         before = np.array(0) if args.stateless else at.counter("position", shape[axis])
         left = apply(at, "subtract", np.array(args.skip), before)
-    made, last = _stepped(context, items, state, step, shape[axis], left)
+    made, last = _stepped(context, elements, state, step, shape[axis], left)
     if kept is not None:
         at.update(kept, last)
     return at.apply(Transpose((*range(1, axis + 1), 0, *range(axis + 1, rank))), made)
 
 
 def _stepped(
-    context: Context, items: Operand, state: Operand, step: _Step, count: Dimension, skipped: Operand | None
+    context: Context, elements: Operand, state: Operand, step: _Step, count: Dimension, skipped: Operand | None
 ) -> tuple[Operand, Operand]:
-    """All results along a new first axis, and the last state; `skipped` items, one integer, stay as they are."""
+    """All results along a new first axis, and the last state; `skipped` elements, one integer, stay as they are."""
     at = context.at
 
-    def iteration(number: Operand, item: Operand, states: Sequence[Operand]) -> tuple[list[Operand], list[Operand]]:
-        made, after = step(item, states[0])
+    def iteration(number: Operand, element: Operand, states: Sequence[Operand]) -> tuple[list[Operand], list[Operand]]:
+        made, after = step(element, states[0])
         if skipped is not None:
             over = apply(at, "greater_equal", number, skipped)
-            made, after = at.apply(Where(), over, made, item), at.apply(Where(), over, after, states[0])
+            made, after = at.apply(Where(), over, made, element), at.apply(Where(), over, after, states[0])
         return [after], [made]
 
     if count == 1:
-        (after,), (made,) = iteration(np.array(0), at.reshaped(items, shape_of(items)[1:]), [state])
+        (after,), (made,) = iteration(np.array(0), at.reshaped(elements, shape_of(elements)[1:]), [state])
         return at.reshaped(made, (1, *shape_of(made))), after
-    (last,), (stacked,) = at.scan(iteration, at.expr(items), [state])
+    (last,), (stacked,) = at.scan(iteration, at.expr(elements), [state])
     return stacked, last

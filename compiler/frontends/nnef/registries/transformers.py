@@ -65,7 +65,7 @@ def _apply_rope(context: Context, args: Arguments) -> Operand:
     sizes=True,
 )
 def _scaled_masked_softmax(context: Context, args: Arguments) -> Operand:
-    """Softmax over the last axis of `x · scale`, masked: numbers are added, truth values choose."""
+    """Softmax over the last axis of `x · scale`, masked: numbers are added, booleans choose."""
     at = context.at
     x, mask = at.apply(Cast("float32"), at.tensor(args.input)), at.tensor(args.mask)
     scaled = apply(at, "multiply", x, at.number(args.scale, x))

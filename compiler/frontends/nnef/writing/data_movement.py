@@ -1,4 +1,4 @@
-"""What moves items without changing them."""
+"""What moves elements without changing them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nnefc.operators.tensor.padding import Pad
 from nnefc.operators.tensor.shape import (
     Concat,
     Expand,
-    RepeatItems,
+    RepeatElements,
     Reshape,
     Roll,
     Slice,
@@ -68,12 +68,12 @@ def _stack(document: Document, operator: Stack, *operands: Any) -> Any:
 
 @says(Split)
 def _split(document: Document, operator: Split, x: Any) -> Any:
-    """By proportions; parts of an open size are slices."""
+    """By proportions; parts of a dynamic size are slices."""
     sizes, axis = operator.sizes, operator.axis
     if 0 in sizes:
-        raise Unsayable("NNEF has no tensors without items, such as a part of a split")
+        raise Unsayable("NNEF has no tensors without elements, such as a part of a split")
     if not is_known(*sizes):
-        raise Unsayable("NNEF splits by proportions that are known, here a part has an open size")
+        raise Unsayable("NNEF splits by proportions that are known, here a part has a dynamic size")
     if len(sizes) == 1:
         return [document.value(x)]
     common = math.gcd(*sizes)
@@ -112,7 +112,7 @@ def slice_ends(size: Any, start: Any, count: Any, step: Any) -> tuple[Any, Any]:
         return start, count
     stop = start + count * step
     if step < 0:
-        # Behind the first item: further from the end than there are items.
+        # Behind the first element: further from the end than there are elements.
         last = stop if is_known(stop) and stop >= 0 else -(size + 1) if is_known(stop, size) else stop
         return (start if is_known(start) else start - size), last
     if not is_known(start):
@@ -120,9 +120,9 @@ def slice_ends(size: Any, start: Any, count: Any, step: Any) -> tuple[Any, Any]:
     if is_known(stop, size):
         return start, 0 if stop >= size and step == 1 else min(stop, size)
     if not is_known(stop):
-        rest = stop - size
-        if is_known(rest):
-            return start, int(rest) if rest < 0 else (0 if step == 1 else stop)
+        tail = stop - size
+        if is_known(tail):
+            return start, int(tail) if tail < 0 else (0 if step == 1 else stop)
     return start, stop
 
 
@@ -150,12 +150,12 @@ def _with_leading(document: Document, x: Any, count: int) -> Any:
     return document.call("unsqueeze", input=x, axes=list(range(count)))
 
 
-@says(RepeatItems)
-def _repeat_items(document: Document, operator: RepeatItems, x: Any) -> Any:
+@says(RepeatElements)
+def _repeat_elements(document: Document, operator: RepeatElements, x: Any) -> Any:
     """Along a new dimension behind the repeated one, which are one afterwards."""
     shape, axis = shape_of(x), operator.axis
     apart = document.call("unsqueeze", input=document.tensor(x), axes=[axis + 1])
-    repeats = [operator.count if place == axis + 1 else 1 for place in range(len(shape) + 1)]
+    repeats = [operator.count if location == axis + 1 else 1 for location in range(len(shape) + 1)]
     tiled = document.call("tile", input=apart, repeats=repeats)
     return reshaped(document, tiled, operator.shape(shape))
 
@@ -184,7 +184,7 @@ def _pad(document: Document, operator: Pad, x: Any, fill: Any = None) -> Any:
         raise Unsayable(f"NNEF cannot pad with what is at the other end ('{operator.mode}')")
     value = operator.value if fill is None else fill.item()
     if not is_known(*(amount for pair in operator.padding for amount in pair)):
-        raise Unsayable("NNEF pads by numbers, here the padding depends on an open size")
+        raise Unsayable("NNEF pads by numbers, here the padding depends on a dynamic size")
     cut = {
         axis: (max(0, -before), size + min(0, before) + min(0, after), 1)
         for axis, (size, (before, after)) in enumerate(zip(shape_of(x), operator.padding, strict=True))
@@ -208,6 +208,8 @@ def _gather(document: Document, operator: Gather, x: Any, indices: Any) -> Any:
     size = shape_of(x)[operator.axis]
     if isinstance(indices, np.ndarray) and indices.size and indices.min() < 0:
         if not is_known(size):
-            raise Unsayable("NNEF's indices count from the first item, here one counts from the end of an open size")
+            raise Unsayable(
+                "NNEF's indices count from the first element, here one counts from the end of a dynamic size"
+            )
         indices = np.where(indices < 0, indices + size, indices)
     return document.call("gather", input=document.tensor(x), indices=indices, axis=operator.axis)

@@ -41,9 +41,9 @@ Operand: TypeAlias = "Array | relax.Expr | Value"
 _NOWHERE = Location("", 0, 0)
 _CONTENTS = {"float32": "scalar", "bool": "logical"}
 _INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"})
-_MOST_DIMENSIONS = 8
+_MAX_DIMENSIONS = 8
 _FEW = 64
-"""Items of constants that are one variable where their values are equal."""
+"""Elements of constants that are one variable where their values are equal."""
 
 _INT32 = np.iinfo(np.int32)
 
@@ -57,10 +57,10 @@ class Unsayable(Exception):
         no_rule: whether there is no rule for an operator, which may be made of others that have one.
     """
 
-    def __init__(self, reason: str, place: str = "", *, no_rule: bool = False) -> None:
+    def __init__(self, reason: str, location: str = "", *, no_rule: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.place = place
+        self.location = location
         self.no_rule = no_rule
 
 
@@ -121,7 +121,7 @@ class Document:
         if found is None:
             raise Unsayable("it uses a value that was not written")
         if isinstance(found, Unsayable):
-            raise Unsayable(found.reason, found.place)
+            raise Unsayable(found.reason, found.location)
         assert not isinstance(found, list)
         return found
 
@@ -146,9 +146,9 @@ class Document:
         if key not in self._constants:
             content = self.content_of(str(array.dtype))
             if 0 in array.shape:
-                raise Unsayable(f"NNEF has no tensors without items, such as one of the shape {list(array.shape)}")
-            if array.ndim > _MOST_DIMENSIONS:
-                raise Unsayable(f"files of NNEF hold at most {_MOST_DIMENSIONS} dimensions, not {array.ndim}")
+                raise Unsayable(f"NNEF has no tensors without elements, such as one of the shape {list(array.shape)}")
+            if array.ndim > _MAX_DIMENSIONS:
+                raise Unsayable(f"files of NNEF hold at most {_MAX_DIMENSIONS} dimensions, not {array.ndim}")
             stored = self.stored(array)
             # The label is given when all are known.
             made = self.call("variable", content=content, shape=list(array.shape), label="")
@@ -177,7 +177,7 @@ class Document:
         return content_of(dtype)
 
     def is_number(self, array: Array) -> bool:
-        """Whether an item may be written as a number."""
+        """Whether an element may be written as a number."""
         return True
 
     def stored(self, array: Array) -> Array:
@@ -185,7 +185,7 @@ class Document:
         return _narrow(array) if content_of(str(array.dtype)) == "integer" else array
 
     def is_logical(self, operand: Operand) -> bool:
-        """Whether it is a tensor of truth values."""
+        """Whether it is a tensor of booleans."""
         value = self.value(operand)
         return value.content in ("logical", "bool") if isinstance(value, Tensor) else isinstance(value, bool)
 
@@ -253,8 +253,8 @@ class Document:
             if isinstance(parameter.type, TensorType):
                 value = self.value(value)
                 self._check_content(operation, parameter.type.content, value)
-            elif isinstance(parameter.type, ArrayType) and isinstance(parameter.type.item, TensorType):
-                value = [self.tensor(item) for item in value]
+            elif isinstance(parameter.type, ArrayType) and isinstance(parameter.type.element, TensorType):
+                value = [self.tensor(element) for element in value]
             else:
                 self._check_known(operation, parameter.name, value)
             given[parameter.name] = value
@@ -272,7 +272,7 @@ class Document:
         results: dict[str, Any] = {}
         for result in declared.signature.results:
             own = shapes[result.name] if isinstance(shapes, Mapping) else shapes
-            kind = result.type.item if isinstance(result.type, ArrayType) else result.type
+            kind = result.type.element if isinstance(result.type, ArrayType) else result.type
             assert isinstance(kind, TensorType)
             inside = self._result_content(kind.content, content, given)
             if isinstance(result.type, ArrayType):
@@ -290,7 +290,9 @@ class Document:
 
     def _check_known(self, operation: str, parameter: str, value: Any) -> None:
         if not is_known(*_flat(value)):
-            raise Unsayable(f"'{parameter}' of '{operation}' depends on an open size, and NNEF has numbers only there")
+            raise Unsayable(
+                f"'{parameter}' of '{operation}' depends on a dynamic size, and NNEF has numbers only there"
+            )
 
     def _result_content(self, declared: str, content: str, given: Mapping[str, Any]) -> str:
         """The content of a result, of the one that is declared and the one that `?` stands for."""
@@ -326,13 +328,13 @@ def _narrow(array: Array) -> Array:
 
 
 def _is_generic(kind: Type) -> bool:
-    item = kind.item if isinstance(kind, ArrayType) else kind
-    return isinstance(item, TensorType) and item.content == "?"
+    element = kind.element if isinstance(kind, ArrayType) else kind
+    return isinstance(element, TensorType) and element.content == "?"
 
 
 def _content(values: Any) -> str:
     """The content of the first tensor among arguments; of a number where there is no tensor."""
-    flat: list[Any] = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    flat: list[Any] = [element for value in values for element in (value if isinstance(value, list) else [value])]
     for value in flat:
         if isinstance(value, Tensor):
             return value.content
@@ -341,4 +343,4 @@ def _content(values: Any) -> str:
 
 
 def _flat(value: Any) -> Sequence[Any]:
-    return [item for part in value for item in _flat(part)] if isinstance(value, list | tuple) else [value]
+    return [element for part in value for element in _flat(part)] if isinstance(value, list | tuple) else [value]

@@ -68,9 +68,9 @@ def _cube(document: Document, x: Any) -> Any:
 def _round_to_even(document: Document, x: Any) -> Any:
     """NNEF rounds halves away from zero: of a half, twice its rounded half is even."""
     below = document.call("sub", x=x, y=document.call("floor", x=x))
-    is_half = document.call("eq", x=below, y=0.5)
+    is_float16 = document.call("eq", x=below, y=0.5)
     even = document.call("mul", x=document.call("round", x=document.call("mul", x=x, y=0.5)), y=2.0)
-    return document.call("select", condition=is_half, true_value=even, false_value=document.call("round", x=x))
+    return document.call("select", condition=is_float16, true_value=even, false_value=document.call("round", x=x))
 
 
 def _trunc(document: Document, x: Any) -> Any:
@@ -135,9 +135,9 @@ _COMPOSED: dict[str, Callable[..., Any]] = {
     "multiply": _product_or_both,
     "equal": _equals,
     "not_equal": _differs,
-    "sign": lambda document, x: document.call("sign", x=x),  # of what is not a number NNEF says nothing
+    "sign": lambda document, x: document.call("sign", x=x),  # of NaN NNEF says nothing
 }
-"""Functions that NNEF says by others, or in different ways for reals and truth values."""
+"""Functions that NNEF says by others, or in different ways for reals and booleans."""
 
 
 @says(Clip)

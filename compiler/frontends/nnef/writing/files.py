@@ -91,16 +91,16 @@ def _write_folder(written: Written, folder: Path) -> None:
 def document_text(written: Written) -> str:
     """The document, with what the model says of itself, and a comment for each tensor that it calls by another name."""
     renamed = "".join(f"# {name} is {_printable(own)}\n" for name, own in written.renamed.items())
-    first, rest = print_flat(written.graph).split("\n", 1)
+    first, tail = print_flat(written.graph).split("\n", 1)
     if written.extensions:  # in tract's dialect
         renamed += ("\n" if renamed and written.metadata else "") + spelled_properties(written.metadata)
     else:
         renamed = spelled_comments(written.metadata) + renamed
     if written.fragments:
-        head, graph, body = rest.partition("graph ")
-        rest = "".join([head, *map(print_fragment, written.fragments), graph, body])
+        head, graph, body = tail.partition("graph ")
+        tail = "".join([head, *map(print_fragment, written.fragments), graph, body])
     extensions = "".join(f"extension {extension};\n" for extension in written.extensions)
-    return f"{first}\n{extensions}{rest}" if not renamed else f"{first}\n{extensions}\n{renamed}{rest}"
+    return f"{first}\n{extensions}{tail}" if not renamed else f"{first}\n{extensions}\n{renamed}{tail}"
 
 
 def _printable(name: str) -> str:

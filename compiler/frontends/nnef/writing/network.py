@@ -13,7 +13,7 @@ from typing import Any
 from tvm import relax
 from tvm.ir import GenericConst
 
-from nnefc.frontends.dynamic_shapes import leaving_open
+from nnefc.frontends.dynamic_shapes import dynamic_shape_context
 from nnefc.frontends.nnef.declarations import STANDARD
 from nnefc.frontends.nnef.flat import FlatGraph, Invocation
 from nnefc.frontends.nnef.language.types import Dialect
@@ -104,27 +104,27 @@ def written(network: Network, recording: Recording, registry: str | None = None)
     """The network as a document of the standard, or, with a registry, of tract's dialect.
 
     Raises:
-        CompileError: NNEF cannot say something that the network needs; with its place in the model.
+        CompileError: NNEF cannot say something that the network needs; with its location in the model.
     """
     _check(network)
     if registry is not None and network.states:
         raise CompileError("the network keeps states between runs, for which tract_core has no operator", hint=_PLAIN)
     try:
-        with leaving_open(network.open_dimensions, network.input_shapes):
+        with dynamic_shape_context(network.dynamic_dimensions, network.input_shapes):
             return _written(network, recording, registry is not None)
     except Unsayable as error:
-        place = f"{error.place}: " if error.place else ""
+        location = f"{error.location}: " if error.location else ""
         ways = [_HINT]
-        if "open size" in error.reason:
+        if "dynamic size" in error.reason:
             ways.insert(0, "give the sizes that are open, with --shape NAME=SIZE")
         if registry is None and error.reason != _CHOOSES:
             ways.insert(0, _REGISTRY)
-        raise CompileError(f"{place}{error.reason}", hint="; or ".join(ways)) from None
+        raise CompileError(f"{location}{error.reason}", hint="; or ".join(ways)) from None
 
 
 def _check(network: Network) -> None:
     if network.counts:
-        raise CompileError("the network has sizes that only the data tell, which NNEF cannot say", hint=_HINT)
+        raise CompileError("the network has data-dependent sizes, which NNEF cannot say", hint=_HINT)
     if not network.inputs:
         raise CompileError(
             "the network has no inputs, and a graph of NNEF has one at least",
@@ -208,7 +208,7 @@ class _Writer:
         """By the outermost operator that can be said; else as a call of Relax."""
         failures: list[Unsayable] = []
         applications = [*self._recording.applications.get(var, []), *self._recording.applications.get(value, [])]
-        place = applications[0][0].place if applications else f"the tensor '{self._document.hint}'"
+        location = applications[0][0].location if applications else f"the tensor '{self._document.hint}'"
         for application, index in applications:
             try:
                 made = self._applied(application)
@@ -220,7 +220,7 @@ class _Writer:
             return self._called(value)
         except Unsayable as error:
             found = _most_telling(failures, error)
-            found.place = found.place or place
+            found.location = found.location or location
             raise found from None
 
     def _applied(self, application: Application) -> Any:
@@ -271,10 +271,10 @@ def _most_telling(applied: list[Unsayable], called: Unsayable) -> Unsayable:
     `called` is why what the operators are made of could not: it tells more only where they have no rules.
     """
     for error in applied:
-        if error.place:
+        if error.location:
             return error
     told = (error for error in (*applied, called) if not error.no_rule)
-    return next(told, called if called.place or not applied else applied[0])
+    return next(told, called if called.location or not applied else applied[0])
 
 
 def _bindings(main: relax.Function) -> Iterator[tuple[relax.Expr, relax.Expr]]:
@@ -368,12 +368,12 @@ def _fragment(fragment: Fragment, kept: list[Invocation], taken: Names, values: 
 
 
 def _extensions(network: Network) -> Iterator[str]:
-    """The registry, and the open dimensions with their ranges."""
+    """The registry, and the dynamic dimensions with their ranges."""
     yield "tract_registry tract_core"
-    for dimension in (each for each in network.open_dimensions if each.formula is None):
+    for dimension in (each for each in network.dynamic_dimensions if each.formula is None):
         name = identifier(str(dimension.var.name))  # as expressions of sizes are spelled
         yield f"tract_symbol {name}"
-        yield f"tract_assert {name} >= {dimension.values.least}"
+        yield f"tract_assert {name} >= {dimension.values.minimum}"
 
 
 def _needed(invocations: list[Invocation], wanted: list[Tensor]) -> list[Invocation]:
@@ -398,7 +398,7 @@ def _names(
     network: Network, document: Document, kept: list[Invocation], inputs: list[Tensor], outputs: list[Tensor]
 ) -> tuple[dict[Tensor, str], dict[str, str]]:
     """Identifiers: those of inputs and outputs first, then those that the model has, then others."""
-    given = Names(identifier(str(dimension.var.name)) for dimension in network.open_dimensions)
+    given = Names(identifier(str(dimension.var.name)) for dimension in network.dynamic_dimensions)
     names: dict[Tensor, str] = {}
     renamed: dict[str, str] = {}
 
@@ -426,10 +426,10 @@ def _labels(document: Document, kept: list[Invocation], names: Mapping[Tensor, s
 
 
 def _renamed(invocation: Invocation, final: Mapping[Tensor, Tensor], labels: Mapping[Tensor, str]) -> Invocation:
-    def value(item: Any) -> Any:
-        if isinstance(item, Tensor):
-            return final[item]
-        return type(item)(map(value, item)) if isinstance(item, list | tuple) else item
+    def value(element: Any) -> Any:
+        if isinstance(element, Tensor):
+            return final[element]
+        return type(element)(map(value, element)) if isinstance(element, list | tuple) else element
 
     arguments = {name: value(argument) for name, argument in invocation.arguments.items()}
     if invocation.operation.name == "variable":

@@ -23,7 +23,7 @@ __all__ = ["window_arguments"]
 def window_arguments(window: Window) -> dict[str, Any]:
     """The attributes of a window but for its size."""
     if not is_known(*(amount for pair in window.padding for amount in pair)):
-        raise Unsayable("the padding of the window depends on an open size")
+        raise Unsayable("the padding of the window depends on a dynamic size")
     return {"padding": list(window.padding), "stride": list(window.stride), "dilation": list(window.dilation)}
 
 

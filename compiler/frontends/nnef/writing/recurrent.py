@@ -27,7 +27,7 @@ from nnefc.operators.tensor.shape import Slice
 
 __all__ = ["check", "is_constant", "projected", "recurrence", "step"]
 
-_MOST_STEPS = 1024
+_MAX_STEPS = 1024
 """Steps that are written one after the other: about ten operations each."""
 
 _FUNCTIONS = ("sigmoid", "tanh", "relu")
@@ -41,8 +41,8 @@ def recurrence(
     check(operator, x, weights, lengths)
     time = shape_of(x)[0]
     if not isinstance(time, int):
-        raise Unsayable("NNEF has no loops, and the number of steps is an open size")
-    if time > _MOST_STEPS:
+        raise Unsayable("NNEF has no loops, and the number of steps is a dynamic size")
+    if time > _MAX_STEPS:
         raise Unsayable(f"NNEF has no loops, and {time} steps would be written one after the other")
     given = document.call("unstack", value=document.tensor(projected(document, operator, x, weights)), axis=0)
     now = [document.tensor(state) for state in states]
@@ -79,7 +79,7 @@ def projected(document: Document, operator: Recurrence, x: Any, weights: Weights
 
 
 def _bias(weights: Weights, apart: int) -> Any:
-    """What is added before the steps: of the hidden state's bias, all but the last `apart` items."""
+    """What is added before the steps: of the hidden state's bias, all but the last `apart` elements."""
     own, of_hidden = weights.input_bias, weights.hidden_bias
     if of_hidden is not None:
         if not isinstance(of_hidden, np.ndarray) or not (own is None or isinstance(own, np.ndarray)):
@@ -126,8 +126,8 @@ def _gru(document: Document, cell: Gru, given: Any, old: Any, weights: Weights) 
         )
         inner = document.say(MatMul(), document.call("mul", x=reset, y=old), last)
     new = _activated(document, cell.new, _sum(document, parts[2], inner))
-    rest = document.call("sub", x=1.0, y=update)
-    return _sum(document, document.call("mul", x=rest, y=new), document.call("mul", x=update, y=old))
+    tail = document.call("sub", x=1.0, y=update)
+    return _sum(document, document.call("mul", x=tail, y=new), document.call("mul", x=update, y=old))
 
 
 def _lstm(document: Document, cell: Lstm, given: Any, states: list[Any], weights: Weights) -> list[Any]:

@@ -9,7 +9,7 @@ from nnefc.frontends.nnef.writing.rules import says
 from nnefc.operators.math.reduction import (
     AllTrue,
     AnyTrue,
-    ArgExtreme,
+    ArgMinMax,
     LogSumExp,
     Maximum,
     Mean,
@@ -45,10 +45,10 @@ def _reduced(document: Document, name: str, operator: Reduction, value: Any) -> 
     return made if operator.keepdims else document.call("squeeze", input=made, axes=list(operator.axes))
 
 
-@says(ArgExtreme)
-def _arg_extreme(document: Document, operator: ArgExtreme, x: Any) -> Any:
+@says(ArgMinMax)
+def _arg_min_max(document: Document, operator: ArgMinMax, x: Any) -> Any:
     if operator.last:
-        raise Unsayable("NNEF finds the first of equal items, here the last one is looked for")
+        raise Unsayable("NNEF finds the first of equal elements, here the last one is looked for")
     name = "argmax_reduce" if operator.largest else "argmin_reduce"
     made = document.call(name, input=document.tensor(x), axes=list(operator.axes))
     if operator.keepdims or not operator.axes:
@@ -62,7 +62,7 @@ _LARGEST = 3.4028234663852886e38
 
 @says(LogSumExp)
 def _log_sum_exp(document: Document, operator: LogSumExp, x: Any) -> Any:
-    """The largest item is taken out first, unless it is infinite."""
+    """The largest element is taken out first, unless it is infinite."""
     value, axes = document.tensor(x), list(operator.axes)
     if not axes:
         return value

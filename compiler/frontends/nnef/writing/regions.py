@@ -13,7 +13,9 @@ from nnefc.operators.vision.regions import RoiPool
 @says(RoiPool)
 def _roi_pool(document: Document, operator: RoiPool, x: Any, rois: Any, batch: Any = None) -> Any:
     if operator.scale != 1 or operator.inclusive or batch is None:
-        raise Unsayable("NNEF pools regions in items of the tensor, without their end, here they are given otherwise")
+        raise Unsayable(
+            "NNEF pools regions in elements of the tensor, without their end, here they are given otherwise"
+        )
     name = "avg_roi_pool" if operator.average else "max_roi_pool"
     return document.call(name, **_regions(document, operator, x, rois, batch))
 
@@ -21,7 +23,7 @@ def _roi_pool(document: Document, operator: RoiPool, x: Any, rois: Any, batch: A
 @says(RoiResample)
 def _roi_resample(document: Document, operator: RoiResample, x: Any, rois: Any, batch: Any = None) -> Any:
     if batch is None:
-        raise Unsayable("NNEF has regions with the number of their batch item, here they have none")
+        raise Unsayable("NNEF has regions with the number of their batch element, here they have none")
     return document.call("roi_resample", method=operator.method, **_regions(document, operator, x, rois, batch))
 
 

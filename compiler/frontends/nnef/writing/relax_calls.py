@@ -26,7 +26,7 @@ from nnefc.operators.nn.pooling import AveragePool, MaxPool, keeps_nan
 from nnefc.operators.nn.window import Window
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.padding import Pad
-from nnefc.operators.tensor.shape import Concat, Expand, RepeatItems, Reshape, Slice, Split, Tile, Transpose
+from nnefc.operators.tensor.shape import Concat, Expand, RepeatElements, Reshape, Slice, Split, Tile, Transpose
 from nnefc.symbolic.dims import dimensions
 
 __all__ = ["operator_of"]
@@ -111,17 +111,17 @@ def _clip(call: relax.Call) -> tuple[Operator, tuple[Any, ...]]:
 
 def _split(call: relax.Call) -> tuple[Operator, tuple[Any, ...]]:
     (x,), axis = call.args, _axis(call)
-    size, places = shape_of(x)[axis], call.attrs.indices_or_sections
-    if not hasattr(places, "__iter__"):
-        return Split(axis, (size // int(places),) * int(places)), (x,)
-    cuts = [0, *_ints(places), size]
+    size, locations = shape_of(x)[axis], call.attrs.indices_or_sections
+    if not hasattr(locations, "__iter__"):
+        return Split(axis, (size // int(locations),) * int(locations)), (x,)
+    cuts = [0, *_ints(locations), size]
     return Split(axis, tuple(b - a for a, b in pairwise(cuts))), (x,)
 
 
 def _strided_slice(call: relax.Call) -> tuple[Operator, tuple[Any, ...]]:
-    x, axes, begin, end, *rest = call.args
+    x, axes, begin, end, *tail = call.args
     sizes = shape_of(x)
-    steps = dimensions(rest[0].fields) if rest else (1,) * len(axes.fields)
+    steps = dimensions(tail[0].fields) if tail else (1,) * len(axes.fields)
     ranges = {}
     for axis, first, last, step in zip(
         dimensions(axes.fields), dimensions(begin.fields), dimensions(end.fields), steps, strict=True
@@ -176,7 +176,7 @@ _READERS: dict[str, Read] = {
     "strided_slice": _strided_slice,
     "flip": _flip,
     "tile": lambda call: (Tile(_ints(call.attrs.repeats)), (call.args[0],)),
-    "repeat": lambda call: (RepeatItems(int(call.attrs.repeats), _axis(call)), (call.args[0],)),
+    "repeat": lambda call: (RepeatElements(int(call.attrs.repeats), _axis(call)), (call.args[0],)),
     "take": lambda call: (Gather(_axis(call), "clip"), tuple(call.args)),
     "nn.pad": _pad,
     **{f"nn.conv{rank}d": _convolution for rank in (1, 2, 3)},

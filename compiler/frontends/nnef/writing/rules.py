@@ -51,7 +51,7 @@ def shape_of(operand: Any) -> Shape:
 
 
 def reshaped(document: Document, x: Any, shape: Sequence[int]) -> Any:
-    """The same items in another shape; of a constant in the document's file."""
+    """The same elements in another shape; of a constant in the document's file."""
     own, target = shape_of(x), list(shape)
     if own == tuple(target):
         return x
@@ -66,7 +66,9 @@ def reshaped(document: Document, x: Any, shape: Sequence[int]) -> Any:
             target[axis] = 0
     opened = [axis for axis, size in enumerate(target) if not isinstance(size, int)]
     if len(opened) > 1:
-        raise Unsayable(f"a tensor of the shape {list(own)} becomes one of {list(shape)}, which has several open sizes")
+        raise Unsayable(
+            f"a tensor of the shape {list(own)} becomes one of {list(shape)}, which has several dynamic sizes"
+        )
     if opened:
         target[opened[0]] = -1
     return document.call("reshape", input=x, shape=target)
@@ -84,7 +86,7 @@ def transposed(document: Document, x: Any, order: Sequence[int]) -> Any:
 def aligned(document: Document, operands: Sequence[Any]) -> list[Any]:
     """Operands of one rank: NNEF matches dimensions from the first, the library from the last.
 
-    Constants of one item become numbers, which fit all shapes, where another operand has the rank of the result.
+    Constants of one element become numbers, which fit all shapes, where another operand has the rank of the result.
     """
     ranks = [len(shape_of(operand)) for operand in operands]
     rank = max(ranks)

@@ -29,7 +29,7 @@ from nnefc.operators.tensor.shape import Squeeze, Unsqueeze
 
 __all__ = ["Write", "scanned_loop"]
 
-_MOST_STEPS = 32
+_MAX_STEPS = 32
 """Steps of recurrent layers that are written one after the other: more are a scan."""
 
 
@@ -46,13 +46,13 @@ class _Going:
 
 
 Build = Callable[[TractDocument, list[Tensor], list[Tensor], list[Tensor]], tuple[list[Any], list[Any]]]
-"""What writes a body, given its document, the items, what is the same in all iterations, and the states: gives the new
-states and the outputs of an iteration."""
+"""What writes a body, given its document, the elements, what is the same in all iterations, and the states: gives the
+new states and the outputs of an iteration."""
 
 
 def _scan(
     document: TractDocument,
-    items: Sequence[_Going],
+    elements: Sequence[_Going],
     same: Sequence[Any],
     states: Sequence[Any],
     backwards: Sequence[bool],
@@ -61,10 +61,10 @@ def _scan(
     """Add a scan; the last values of its states, and its outputs of all iterations.
 
     Args:
-        backwards: for each output, whether the first iteration's is the last item.
+        backwards: for each output, whether the first iteration's is the last element.
     """
     inner, number = document.inside(), len(document.fragments) + 1
-    tensors = [document.tensor(each.tensor) for each in items]
+    tensors = [document.tensor(each.tensor) for each in elements]
     parts = [inner.parameter(f"item{i}", t.content, (1, *t.shape[1:])) for i, t in enumerate(tensors, 1)]
     kept = [document.tensor(each) for each in same]
     own = [inner.parameter(f"same{i}", t.content, t.shape) for i, t in enumerate(kept, 1)]
@@ -83,7 +83,7 @@ def _scan(
     found = document.scan(
         results,
         body=fragment.name,
-        scan=[(f"item{i}", t, 0, e.pace) for i, (t, e) in enumerate(zip(tensors, items, strict=True), 1)],
+        scan=[(f"item{i}", t, 0, e.pace) for i, (t, e) in enumerate(zip(tensors, elements, strict=True), 1)],
         full=[(f"same{i}", t) for i, t in enumerate(kept, 1)],
         state=[(f"state{i}", t, f"next{i}") for i, t in enumerate(before, 1)],
         output=[
@@ -101,7 +101,7 @@ def _recurrence(
     """A layer of few steps as in the standard, others as a scan over the products with the inputs."""
     recurrent.check(operator, x, weights, lengths)
     time = shape_of(x)[0]
-    if isinstance(time, int) and time <= _MOST_STEPS:
+    if isinstance(time, int) and time <= _MAX_STEPS:
         return recurrent.recurrence(document, operator, x, weights, states, lengths)
     given = document.tensor(recurrent.projected(document, operator, x, weights))
     same = [part for part in weights[1:] if isinstance(part, Tensor)]
@@ -109,9 +109,9 @@ def _recurrence(
         raise Unsayable("the weights of a recurrent layer are computed")
 
     def build(
-        inner: TractDocument, items: list[Tensor], _: list[Tensor], now: list[Tensor]
+        inner: TractDocument, elements: list[Tensor], _: list[Tensor], now: list[Tensor]
     ) -> tuple[list[Any], list[Any]]:
-        made = recurrent.step(inner, operator.cell, items[0], list(now), weights)
+        made = recurrent.step(inner, operator.cell, elements[0], list(now), weights)
         return made, made[:1]
 
     last, (hidden,) = _scan(document, [_Going(given, operator.backwards)], [], states, [operator.backwards], build)
@@ -132,14 +132,14 @@ def scanned_loop(document: Document, loop: Loop, operands: Sequence[Any], write:
         raise Unsayable("NNEF has no branches and loops, and the network repeats here")
     if loop.conditional or loop.counted or loop.trip_count is None or loop.body.counts:
         raise Unsayable(
-            "tract's scans have as many iterations as tensors have items, and here only the data tell how many"
+            "tract's scans have as many iterations as tensors have elements, and here only the data tell how many"
         )
     main = loop.body.module["main"]
     count, scanned = loop.body.states, len(loop.reversed_inputs)
     first = len(operands) - count - scanned
-    same, states, rest = operands[:first], operands[first : first + count], operands[first + count :]
+    same, states, tail = operands[:first], operands[first : first + count], operands[first + count :]
     numbers = document.tensor(document.say(Arange(0, loop.trip_count, 1, "int64")))
-    items = [_Going(numbers), *map(_Going, rest, loop.reversed_inputs)]
+    elements = [_Going(numbers), *map(_Going, tail, loop.reversed_inputs)]
 
     def build(
         inner: TractDocument, own: list[Tensor], kept: list[Tensor], now: list[Tensor]
@@ -148,5 +148,5 @@ def scanned_loop(document: Document, loop: Loop, operands: Sequence[Any], write:
         outputs = len(loop.reversed_outputs)
         return results[outputs : outputs + count], results[:outputs]
 
-    last, outputs = _scan(document, items, same, states, loop.reversed_outputs, build)
+    last, outputs = _scan(document, elements, same, states, loop.reversed_outputs, build)
     return [*last, *outputs]

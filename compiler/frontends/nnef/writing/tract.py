@@ -1,4 +1,4 @@
-"""Documents in tract's dialect: tensors of all element types, symbols for open sizes, the operators of `tract_core`.
+"""Documents in tract's dialect: tensors of all element types, symbols for dynamic sizes, the operators of `tract_core`.
 
 extension tract_registry tract_core;
 extension tract_symbol N;
@@ -34,7 +34,7 @@ from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.einsum import Einsum
 from nnefc.operators.math.elementwise import Elementwise
 from nnefc.operators.math.matrix import Triangle
-from nnefc.operators.math.reduction import ArgExtreme, Product
+from nnefc.operators.math.reduction import ArgMinMax, Product
 from nnefc.operators.nn.activation import Elu, Gelu, Silu, Softmax
 from nnefc.operators.nn.convolution import TransposedConvolution
 from nnefc.operators.tensor.creation import Arange
@@ -99,7 +99,7 @@ class TractDocument(Document):
         return tensor
 
     def scan(self, results: Sequence[tuple[str, Shape]], /, **arguments: Any) -> list[Tensor]:
-        """Add a scan; each run begins anew, as loops of networks do."""
+        """Add a scan; each run begins again, as loops of networks do."""
         given = {**arguments, "skip": 0, "reset_every_turn": True, "external_state": False}
         made = [self._tensor(dtype, shape) for dtype, shape in results]
         self._append(_operation("tract_core_scan"), given, {"outputs": tuple(made) if len(made) > 1 else made[0]})
@@ -122,7 +122,7 @@ class TractDocument(Document):
     has_widths = takes_symbols = True
 
     def external(self, dtype: str, shape: Shape) -> Tensor:
-        """An input; open sizes are symbols."""
+        """An input; dynamic sizes are symbols."""
         self._check_known("tract_core_external", "shape", list(shape))
         made = self._tensor(self.content_of(dtype), shape)
         arguments = {"datum_type": _NAMES[dtype], "shape": list(shape)}
@@ -144,8 +144,8 @@ class TractDocument(Document):
             value = arguments.pop(parameter.name)
             if isinstance(parameter.type, TensorType):
                 value = self.value(value)
-            elif isinstance(parameter.type, ArrayType) and isinstance(parameter.type.item, TensorType):
-                value = [self.tensor(item) for item in value]
+            elif isinstance(parameter.type, ArrayType) and isinstance(parameter.type.element, TensorType):
+                value = [self.tensor(element) for element in value]
             else:
                 self._check_known(name, parameter.name, value)
             given[parameter.name] = value
@@ -158,21 +158,21 @@ class TractDocument(Document):
     def _check_content(self, operation: str, wanted: str, value: Value) -> None:
         held = value.content if isinstance(value, Tensor) else "bool" if isinstance(value, bool) else ""
         if wanted == "logical" and held != "bool":
-            raise Unsayable(f"'{operation}' takes truth values, here it is given {held}")
+            raise Unsayable(f"'{operation}' takes booleans, here it is given {held}")
 
     def _check_known(self, operation: str, parameter: str, value: Any) -> None:
         if isinstance(value, list | tuple):
-            for item in value:
-                self._check_known(operation, parameter, item)
+            for element in value:
+                self._check_known(operation, parameter, element)
         elif not is_known(value) and not _SPELLABLE.fullmatch(str(value)):
-            raise Unsayable(f"'{parameter}' of '{operation}' depends on an open size in a way that tract cannot say")
+            raise Unsayable(f"'{parameter}' of '{operation}' depends on a dynamic size in a way that tract cannot say")
 
     def _result_content(self, declared: str, content: str, given: Mapping[str, Any]) -> str:
         if declared in ("logical", "integer"):
             return {"logical": "bool", "integer": "int64"}[declared]
         if declared == "?" and content:
             return content
-        tensors = [item for value in given.values() for item in (value if isinstance(value, list) else [value])]
+        tensors = [element for value in given.values() for element in (value if isinstance(value, list) else [value])]
         contents = [tensor.content for tensor in tensors if isinstance(tensor, Tensor)]
         return next((content for content in contents if content != "bool"), "float32")
 
@@ -198,7 +198,7 @@ _FUNCTIONS = {
     "left_shift": "tract_shl",
     "right_shift": "tract_shr",
 }
-_TRUTHS = frozenset({"isnan", "isinf", "logical_xor"})
+_BOOLEANS = frozenset({"isnan", "isinf", "logical_xor"})
 
 TRACT_RULES: dict[type[Operator], Rule] = {}
 """Rules for documents of tract's dialect, in place of the standard's or besides them."""
@@ -224,7 +224,7 @@ def _elementwise(document: TractDocument, operator: Elementwise, *operands: Any)
         return RULES[Elementwise](document, operator, *operands)
     shape = operator.shape(*map(shape_of, operands))
     given = [document.tensor(_ranked(document, operand, len(shape))) for operand in operands]
-    dtype = "bool" if operator.function in _TRUTHS else given[0].content
+    dtype = "bool" if operator.function in _BOOLEANS else given[0].content
     return document.extension(name, [(dtype, shape)], **dict(zip("xy", given, strict=False)))
 
 
@@ -272,7 +272,7 @@ def _split(document: TractDocument, operator: Split, x: Any) -> Any:
     value, made, axis = document.tensor(x), list[Any](), operator.axis
     first = 0
     for size in operator.sizes:
-        if is_known(size) and size == 0:  # behind the last item: an end of 0 is that of the tensor
+        if is_known(size) and size == 0:  # behind the last element: an end of 0 is that of the tensor
             end, shape = value.shape[axis], (*value.shape[:axis], 0, *value.shape[axis + 1 :])
             given = {"input": value, "axes": [axis], "begin": [end], "end": [end], "stride": [1]}
             made.append(document.extension("slice", [(value.content, shape)], **given))
@@ -485,8 +485,8 @@ def _product(document: TractDocument, operator: Product, x: Any) -> Any:
     return made if operator.keepdims else document.call("squeeze", input=made, axes=axes)
 
 
-@tract_says(ArgExtreme)
-def _arg_extreme(document: TractDocument, operator: ArgExtreme, x: Any) -> Any:
+@tract_says(ArgMinMax)
+def _arg_min_max(document: TractDocument, operator: ArgMinMax, x: Any) -> Any:
     value, axes = document.tensor(x), list(operator.axes)
     name = "argmax" if operator.largest else "argmin"
     if not operator.last:

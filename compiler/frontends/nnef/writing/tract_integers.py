@@ -14,12 +14,12 @@ from nnefc.operators.nn.quantization import DynamicQuantization, IntegerProduct
 
 __all__: list[str] = []
 
-_ZERO, _ONE, _MOST = (np.array(number, np.float32) for number in (0, 1, 255))
+_ZERO, _ONE, _MAX = (np.array(number, np.float32) for number in (0, 1, 255))
 
 
 @tract_says(DynamicQuantization)
 def _dynamic_quantization(document: TractDocument, operator: DynamicQuantization, x: Any) -> list[Any]:
-    """The range of the items, with zero in it, is mapped to 0 … 255; a tensor of zeros has the scale 0."""
+    """The range of the elements, with zero in it, is mapped to 0 … 255; a tensor of zeros has the scale 0."""
 
     def of(function: str, *operands: Any) -> Any:
         return document.say(Elementwise(function), *operands)
@@ -30,11 +30,11 @@ def _dynamic_quantization(document: TractDocument, operator: DynamicQuantization
         of(function, document.call(f"{name}_reduce", input=value, axes=axes), _ZERO)
         for name, function in (("min", "minimum"), ("max", "maximum"))
     )
-    scale = of("divide", of("subtract", high, low), _MOST)
+    scale = of("divide", of("subtract", high, low), _MAX)
     divisor = document.say(Where(), of("equal", scale, _ZERO), _ONE, scale)
     point = document.call("clamp", x=of("round", of("subtract", _ZERO, of("divide", low, divisor))), a=0.0, b=255.0)
-    items = of("add", of("round", of("divide", value, divisor)), point)
-    codes = document.say(Cast("uint8"), document.call("clamp", x=items, a=0.0, b=255.0))
+    elements = of("add", of("round", of("divide", value, divisor)), point)
+    codes = document.say(Cast("uint8"), document.call("clamp", x=elements, a=0.0, b=255.0))
     parameters = [
         document.call("squeeze", input=each, axes=axes) for each in (scale, document.say(Cast("uint8"), point))
     ]

@@ -63,7 +63,7 @@ def _complex(document: TractDocument, value: Tensor) -> Tensor:
 
 
 def _padded(document: TractDocument, value: Tensor, axis: int, count: int) -> Tensor:
-    """Zeros behind the items of an axis."""
+    """Zeros behind the elements of an axis."""
     if count == 0:
         return value
     padding = [(0, count if each == axis else 0) for each in range(len(value.shape))]

@@ -40,7 +40,7 @@ def _max_pool(document: Document, operator: MaxPool, x: Any) -> Any:
 @says(ArgMaxPool)
 def _argmax_pool(document: Document, operator: ArgMaxPool, x: Any) -> Any:
     if operator.within != "window":
-        raise Unsayable("NNEF numbers the items of a window, here positions are numbered in the whole tensor")
+        raise Unsayable("NNEF numbers the elements of a window, here positions are numbered in the whole tensor")
     _, arguments = _whole(operator.window, shape_of(x), operator.ceil)
     return document.call("argmax_pool", input=document.tensor(x), border="ignore", **arguments)
 
@@ -141,19 +141,19 @@ def _factor(scaling: Scaling | None) -> tuple[int, bool]:
     if (scaling.begin, scaling.end) == (0.0, 1.0):
         scale = scaling.scale
         whole = round(scale) if scale is not None and scale >= 1 else 0
-        if whole and scale == whole and scaling.results == scaling.items * whole:
+        if whole and scale == whole and scaling.results == scaling.elements * whole:
             return whole, True
-        if is_known(scaling.items, scaling.results) and not scaling.items % scaling.results:
-            part = scaling.items // scaling.results
+        if is_known(scaling.elements, scaling.results) and not scaling.elements % scaling.results:
+            part = scaling.elements // scaling.results
             if scale is not None and abs(scale * part - 1) < 1e-6:
                 return part, False
-    raise Unsayable(f"NNEF resizes by whole factors, here {scaling.items} items become {scaling.results}")
+    raise Unsayable(f"NNEF resizes by whole factors, here {scaling.elements} elements become {scaling.results}")
 
 
 def _upsample(document: Document, how: Interpolation, x: Any, factors: list[int], changed: dict[int, Scaling]) -> Any:
     if how.mode == "nearest":
         if not all(_repeats(how, scaling) for scaling in changed.values()):
-            raise Unsayable("NNEF repeats items, here other items are the nearest")
+            raise Unsayable("NNEF repeats elements, here other elements are the nearest")
         return document.call("nearest_upsample", input=document.tensor(x), factor=factors)
     method = {coordinates: name for name, coordinates in METHODS.items()}.get(how.coordinates)
     if how.coordinates == "pytorch_half_pixel":  # which differs for a single result only
@@ -165,19 +165,19 @@ def _upsample(document: Document, how: Interpolation, x: Any, factors: list[int]
 
 
 def _repeats(how: Interpolation, scaling: Scaling) -> bool:
-    """Whether every result is the item that it lies in."""
+    """Whether every result is the element that it lies in."""
     if not scaling.is_known:
-        return how.repeats_items(scaling) > 0
-    places, _ = how.taps(scaling)
-    factor = scaling.results // scaling.items
-    return bool((places[:, 0] == np.arange(scaling.results) // factor).all())
+        return how.repeats_elements(scaling) > 0
+    locations, _ = how.taps(scaling)
+    factor = scaling.results // scaling.elements
+    return bool((locations[:, 0] == np.arange(scaling.results) // factor).all())
 
 
 def _downsample(document: Document, how: Interpolation, x: Any, factors: list[int], changed: dict[int, Scaling]) -> Any:
     def is_first(scaling: Scaling) -> bool:
-        places, _ = how.taps(scaling)
-        return bool((places[:, 0] == np.arange(scaling.results) * (scaling.items // scaling.results)).all())
+        locations, _ = how.taps(scaling)
+        return bool((locations[:, 0] == np.arange(scaling.results) * (scaling.elements // scaling.results)).all())
 
     if how.mode != "nearest" or not all(map(is_first, changed.values())):
-        raise Unsayable("NNEF takes the first item of each block where a tensor becomes smaller")
+        raise Unsayable("NNEF takes the first element of each block where a tensor becomes smaller")
     return document.call("nearest_downsample", input=document.tensor(x), factor=factors)

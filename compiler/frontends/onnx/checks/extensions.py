@@ -46,7 +46,7 @@ def _schema(
     without = [
         OpSchema.Attribute(key, OpSchema.AttrType.__members__[kind], required=needed)
         for text, needed in ((required, True), (optional, False))
-        for key, kind in (item.split(":") for item in text.split())
+        for key, kind in (element.split(":") for element in text.split())
     ]
     results = outputs or f"Y:{'T3' if 'T3' in inputs else 'T'}"
     kinds = {text.rstrip("?*").split(":")[1] for text in f"{inputs} {results}".split()}

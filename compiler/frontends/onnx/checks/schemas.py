@@ -138,11 +138,17 @@ def check_required(node: NodeDef, schema: Any, attributes: Collection[str]) -> N
 
 
 def _check_arity(
-    node: NodeDef, kind: str, names: SequenceOf[str], formals: SequenceOf[Any], least: int, most: int
+    node: NodeDef, kind: str, names: SequenceOf[str], formals: SequenceOf[Any], minimum: int, maximum: int
 ) -> None:
     count = len(names)
-    if not least <= count <= most:
-        numbers = str(least) if least == most else f"{least} to {most}" if most < 1 << 20 else f"{least} or more"
+    if not minimum <= count <= maximum:
+        numbers = (
+            str(minimum)
+            if minimum == maximum
+            else f"{minimum} to {maximum}"
+            if maximum < 1 << 20
+            else (f"{minimum} or more")
+        )
         raise CompileError(f"{node.description}: the operator has {numbers} {kind}s, the node {count}")
     for index, name in enumerate(names):
         formal = formals[min(index, len(formals) - 1)]
@@ -186,7 +192,7 @@ def check_types(node: NodeDef, schema: Schema, operands: SequenceOf[AnyValue | N
     """Check the types of a node's operands.
 
     Raises:
-        CompileError: a type that the operator does not take, or two types in the place of one type variable.
+        CompileError: a type that the operator does not take, or two types instead of one type variable.
     """
     bound: dict[str, tuple[str, int]] = {}
     for index, formal, operand in _with_formals(schema, operands):
@@ -223,9 +229,9 @@ def _with_formals(schema: Schema, operands: SequenceOf[AnyValue | None]) -> Iter
 def _spelled(operand: AnyValue) -> str | None:
     """The operand's type; None if it is empty and so says nothing."""
     match operand:
-        case Sequence(items, dtype) if not items and not dtype:
+        case Sequence(elements, dtype) if not elements and not dtype:
             return None
-        case Optional(item, dtype) if item is None and not dtype:
+        case Optional(element, dtype) if element is None and not dtype:
             return None
     return spelled(type_of(operand))
 

@@ -70,8 +70,8 @@ def _is_whole(type_: Type | None) -> bool:
     match type_:
         case TensorType(dtype):
             return bool(dtype)
-        case SequenceType(item) | OptionalType(item) | MapType(item=item):
-            return _is_whole(item)
+        case SequenceType(element) | OptionalType(element) | MapType(element=element):
+            return _is_whole(element)
     return False
 
 
@@ -208,7 +208,7 @@ def _check_recursion(functions: Mapping[FunctionKey, Function]) -> None:
             if callee is None:
                 done.add(key)
                 path.pop()
-            elif callee in (item for item, _ in path):
+            elif callee in (element for element, _ in path):
                 raise CompileError(f"the function '{callee[1]}' calls itself")
             else:
                 path.append((callee, _calls(functions[callee].nodes)))

@@ -99,14 +99,14 @@ class TensorType:
 class SequenceType:
     """A sequence of values of one type."""
 
-    item: Type
+    element: Type
 
 
 @dataclass(frozen=True)
 class OptionalType:
     """A value that may be missing."""
 
-    item: Type
+    element: Type
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class MapType:
     """A map from integers or strings."""
 
     key: str
-    item: Type
+    element: Type
 
 
 Type: TypeAlias = "TensorType | SequenceType | OptionalType | MapType"
@@ -158,16 +158,16 @@ def read_type(proto: onnx.TypeProto, what: str, depth: int = 0) -> Type | None:
             shape = _read_shape(tensor.shape, what) if tensor.HasField("shape") else None
             return TensorType(dtype, shape, sparse=kind == "sparse_tensor_type")
         case "sequence_type":
-            return SequenceType(_item(proto.sequence_type.elem_type, what, depth))
+            return SequenceType(_element(proto.sequence_type.elem_type, what, depth))
         case "optional_type":
-            return OptionalType(_item(proto.optional_type.elem_type, what, depth))
+            return OptionalType(_element(proto.optional_type.elem_type, what, depth))
         case "map_type":
             key = dtype_of_code(proto.map_type.key_type, f"the key of {what}")
-            return MapType(key, _item(proto.map_type.value_type, what, depth))
+            return MapType(key, _element(proto.map_type.value_type, what, depth))
     raise CompileError(f"the type of {what} is of the kind {kind}, which is not supported")
 
 
-def _item(proto: onnx.TypeProto, what: str, depth: int) -> Type:
+def _element(proto: onnx.TypeProto, what: str, depth: int) -> Type:
     return read_type(proto, what, depth + 1) or TensorType("", None)
 
 
@@ -197,15 +197,15 @@ def type_of(value: AnyValue) -> Type:
     match value:
         case Value():
             return TensorType(value.dtype, value.shape)
-        case Sequence(items, dtype):
-            return SequenceType(type_of(items[0]) if items else TensorType(dtype, None))
+        case Sequence(elements, dtype):
+            return SequenceType(type_of(elements[0]) if elements else TensorType(dtype, None))
         case Stacked():
-            return SequenceType(type_of(value.item))
-        case Optional(item, dtype):
-            return OptionalType(type_of(item) if item is not None else TensorType(dtype, None))
-        case Map(items):
-            whole = all(isinstance(key, int) for key in items)
-            first = next(iter(items.values()), np.float32(0))
+            return SequenceType(type_of(value.element))
+        case Optional(element, dtype):
+            return OptionalType(type_of(element) if element is not None else TensorType(dtype, None))
+        case Map(elements):
+            whole = all(isinstance(key, int) for key in elements)
+            first = next(iter(elements.values()), np.float32(0))
             return MapType("int64" if whole else "string", TensorType(str(np.asarray(first).dtype), ()))
 
 
@@ -214,12 +214,12 @@ def spelled(type_: Type) -> str:
     match type_:
         case TensorType(dtype, _, sparse):
             return f"{'sparse_tensor' if sparse else 'tensor'}({_SPELLED.get(dtype, dtype)})"
-        case SequenceType(item):
-            return f"seq({spelled(item)})"
-        case OptionalType(item):
-            return f"optional({spelled(item)})"
-        case MapType(key, item):
-            return f"map({_SPELLED.get(key, key)},{spelled(item)})"
+        case SequenceType(element):
+            return f"seq({spelled(element)})"
+        case OptionalType(element):
+            return f"optional({spelled(element)})"
+        case MapType(key, element):
+            return f"map({_SPELLED.get(key, key)},{spelled(element)})"
 
 
 def proto_of(type_: Type) -> onnx.TypeProto:
@@ -236,11 +236,11 @@ def proto_of(type_: Type) -> onnx.TypeProto:
                         dim.dim_value = size
                     elif isinstance(size, str):
                         dim.dim_param = size
-        case SequenceType(item):
-            proto.sequence_type.elem_type.CopyFrom(proto_of(item))
-        case OptionalType(item):
-            proto.optional_type.elem_type.CopyFrom(proto_of(item))
-        case MapType(key, item):
+        case SequenceType(element):
+            proto.sequence_type.elem_type.CopyFrom(proto_of(element))
+        case OptionalType(element):
+            proto.optional_type.elem_type.CopyFrom(proto_of(element))
+        case MapType(key, element):
             proto.map_type.key_type = _CODES[key]
-            proto.map_type.value_type.CopyFrom(proto_of(item))
+            proto.map_type.value_type.CopyFrom(proto_of(element))
     return proto

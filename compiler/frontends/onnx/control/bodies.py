@@ -16,17 +16,18 @@ from nnefc.ir.network import Body
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, Size, dimensions, expression, variables
 
-__all__ = ["leaves", "rebuilt", "sizes_inside", "structure", "told_inside"]
+__all__ = ["data_dependent_inside", "leaves", "rebuilt", "sizes_inside", "structure"]
 
 
-def told_inside(body: Body, results: Iterable[Value]) -> bool:
+def data_dependent_inside(body: Body, results: Iterable[Value]) -> bool:
     """Whether some of these results of a body have sizes that only its own data tell."""
     own = {count.var for count in body.counts}
     return any(own.intersection(variables(expression(size))) for value in results for size in value.shape)
 
 
 def sizes_inside(body: Body) -> Iterator[Dimension]:
-    """The open sizes of what a body computes, but for those that only its own data tell, and those of bodies in it."""
+    """The dynamic sizes of what a body computes, but for those that only its own data tell, and those of bodies in
+    it."""
     own = {count.var for count in body.counts}
     for block in body.module["main"].body.blocks:
         for binding in block.bindings:
@@ -51,12 +52,12 @@ def leaves(values: Iterable[AnyValue]) -> Iterator[Value]:
         match value:
             case Value():
                 yield value
-            case Sequence(items):
-                yield from leaves(items)
+            case Sequence(elements):
+                yield from leaves(elements)
             case Stacked(tensor):
                 yield tensor
-            case Optional(item):
-                yield from leaves([] if item is None else [item])
+            case Optional(element):
+                yield from leaves([] if element is None else [element])
             case Map():
                 raise CompileError("a map cannot depend on what is known only at run time")
 
@@ -66,12 +67,12 @@ def rebuilt(values: SequenceOf[AnyValue], leaves: Iterator[Value]) -> list[AnyVa
     made: list[AnyValue] = []
     for value in values:
         match value:
-            case Sequence(items, dtype):
-                made.append(Sequence(tuple(rebuilt(items, leaves)), dtype))
+            case Sequence(elements, dtype):
+                made.append(Sequence(tuple(rebuilt(elements, leaves)), dtype))
             case Stacked():
                 made.append(Stacked(next(leaves)))
-            case Optional(item, dtype):
-                made.append(Optional(None if item is None else rebuilt([item], leaves)[0], dtype))
+            case Optional(element, dtype):
+                made.append(Optional(None if element is None else rebuilt([element], leaves)[0], dtype))
             case _:
                 made.append(next(leaves))
     return made
@@ -80,10 +81,10 @@ def rebuilt(values: SequenceOf[AnyValue], leaves: Iterator[Value]) -> list[AnyVa
 def structure(value: AnyValue) -> object:
     """What a value is made of, so that values of one structure differ in their tensors only."""
     match value:
-        case Sequence(items):
-            return "sequence", *map(structure, items)
+        case Sequence(elements):
+            return "sequence", *map(structure, elements)
         case Stacked():
             return "stacked"
-        case Optional(item):
-            return "optional", None if item is None else structure(item)
+        case Optional(element):
+            return "optional", None if element is None else structure(element)
     return type(value).__name__

@@ -1,4 +1,4 @@
-"""Sizes that hold inside a branch alone: what its operators need of open dimensions, and the other branch does not.
+"""Sizes that hold inside a branch alone: what its operators need of dynamic dimensions, and the other branch does not.
 
     If(is_first):  [n, 4] + [total, 4]              total = n
     else:          [past + n, 4] + [total, 4]       total = past + n
@@ -22,26 +22,26 @@ from nnefc.symbolic.dims import (
     Dimension,
     Range,
     Size,
+    dynamic_variables,
     expression,
-    is_told,
+    is_unbounded_data_dependent,
     may_exceed,
     narrower_ranges,
-    open_variables,
     range_of,
     substituted,
 )
 from nnefc.symbolic.formulas import size_of
 from nnefc.symbolic.named_formulas import Formula, spelled
 from nnefc.symbolic.prover import Sums
-from nnefc.symbolic.refinement import Narrowed
-from nnefc.symbolic.values import Condition, Quotient, Truth, all_hold, equal, less_or_equal
+from nnefc.symbolic.refinement import Refined
+from nnefc.symbolic.values import Boolean, Condition, Quotient, all_hold, equal, less_or_equal
 
 __all__ = ["Assumed", "Assumption", "SeenInside"]
 
 
 @dataclass(frozen=True, eq=False)
 class Assumption:
-    """One thing that holds of open dimensions in a branch.
+    """One thing that holds of dynamic dimensions in a branch.
 
     Attributes:
         found: what asked for it.
@@ -52,9 +52,9 @@ class Assumption:
         sums: what else is known, by name: a size, the least and the most that it is.
     """
 
-    found: Narrowed
+    found: Refined
     contrary: str
-    holds: Truth
+    holds: Boolean
     values: Mapping[Any, Dimension]
     ranges: Mapping[str, Range]
     sums: Sums
@@ -71,7 +71,7 @@ class Assumed:
     def __init__(self, assumptions: tuple[Assumption, ...] = ()) -> None:
         self.assumptions = assumptions
 
-    def also(self, found: Narrowed) -> Assumed:
+    def also(self, found: Refined) -> Assumed:
         """With one more assumption.
 
         Raises:
@@ -92,11 +92,11 @@ class Assumed:
             contrary = f"less than 0 for {size}"
             if may_exceed(0, size) and all(contrary != other.contrary for other in made):
                 sums = {str(size): (expression(size), 0, _NO_END)}
-                made.append(Assumption(Narrowed(), contrary, less_or_equal(0, size), {}, {}, sums))
+                made.append(Assumption(Refined(), contrary, less_or_equal(0, size), {}, {}, sums))
         return self if len(made) == len(self.assumptions) else Assumed(tuple(made))
 
     @property
-    def holds(self) -> Truth:
+    def holds(self) -> Boolean:
         """Whether sizes are so."""
         return all_hold(each.holds for each in self.assumptions)
 
@@ -107,7 +107,7 @@ class Assumed:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """What is known of open dimensions is known to be so."""
+        """What is known of dynamic dimensions is known to be so."""
         limits: dict[str, Range] = {}
         sums: dict[str, Any] = {}
         for each in self.assumptions:
@@ -153,7 +153,7 @@ class SeenInside:
             return value
         if value.sizes is not None:
             return Value.of_sizes(
-                sizes_array([self._item(item) for item in value.sizes.flat], value.shape), value.dtype
+                sizes_array([self._element(element) for element in value.sizes.flat], value.shape), value.dtype
             )
         shape = tuple(map(self._assumed.size, value.shape))
         if all(map(_is_same, shape, value.shape)):
@@ -163,16 +163,16 @@ class SeenInside:
         made = self._ctx.at.reshaped(value.expr, shape)
         return replace(value, shape=shape, expr=made, fixed=False)
 
-    def _item(self, item: Any) -> Any:
-        """A number, a size, a quotient or a truth value."""
-        match item:
+    def _element(self, element: Any) -> Any:
+        """A number, a size, a quotient or a boolean."""
+        match element:
             case Size():
-                return self._assumed.size(item)
+                return self._assumed.size(element)
             case Quotient():
-                return Quotient(self._assumed.size(item.above), self._assumed.size(item.below))
+                return Quotient(self._assumed.size(element.above), self._assumed.size(element.below))
             case Condition():
-                return equal(self._assumed.size(item.size), 1)
-        return item
+                return equal(self._assumed.size(element.size), 1)
+        return element
 
 
 def _is_same(one: Dimension, other: Dimension) -> bool:
@@ -182,16 +182,16 @@ def _is_same(one: Dimension, other: Dimension) -> bool:
 _NO_END = 1 << 60
 
 
-def _assumption(found: Narrowed) -> Assumption:
+def _assumption(found: Refined) -> Assumption:
     """What was found, as an assumption.
 
     Raises:
         Narrowed: it is none, or has to hold for the whole network.
     """
     made = _Reader(found)
-    above = {n: (least, None) for n, (least, _) in found.ends.items() if least > made.range(n).least}
+    above = {n: (minimum, None) for n, (minimum, _) in found.ends.items() if minimum > made.range(n).minimum}
     if above:
-        raise Narrowed(ends=above)
+        raise Refined(ends=above)
     for name, other in found.same.items():
         made.same(name, made.size(other), f"'{other}'")
     for name, formula in found.computed.items():
@@ -201,24 +201,24 @@ def _assumption(found: Narrowed) -> Assumption:
         made.same(name, whole, str(whole))
     for name, factor in found.multiples.items():
         made.multiple(name, factor)
-    for name, (_, most) in found.ends.items():
-        if most is not None:
-            made.most(name, most)
-    for formula, least, end in found.limited.values():
-        made.limited(formula, least, end)
+    for name, (_, maximum) in found.ends.items():
+        if maximum is not None:
+            made.maximum(name, maximum)
+    for formula, minimum, end in found.limited.values():
+        made.limited(formula, minimum, end)
     return Assumption(found, " or ".join(made.contrary), all_hold(made.holds), made.values, made.ranges, made.sums)
 
 
 class _Reader:
-    """Reads what was found of open dimensions, one thing after the other, into the parts of an assumption."""
+    """Reads what was found of dynamic dimensions, one thing after the other, into the parts of an assumption."""
 
-    def __init__(self, found: Narrowed) -> None:
+    def __init__(self, found: Refined) -> None:
         self._found = found
-        self._known = {str(var.name): var for var in open_variables() if not is_told(var)}
+        self._known = {str(var.name): var for var in dynamic_variables() if not is_unbounded_data_dependent(var)}
         if not self._known.keys() >= found.names:
             raise found  # the data tell one of them
         self.contrary: list[str] = []
-        self.holds: list[Truth] = []
+        self.holds: list[Boolean] = []
         self.values: dict[Any, Dimension] = {}
         self.ranges: dict[str, Range] = {}
         self.sums: dict[str, Any] = {}
@@ -240,7 +240,7 @@ class _Reader:
         self.contrary.append(f"'{name}' other than {spelling}")
         self.holds.append(equal(Size(var), value))
         if isinstance(value, Size):
-            self.sums[name] = value.expr, own.least, own.most
+            self.sums[name] = value.expr, own.minimum, own.maximum
 
     def multiple(self, name: str, factor: int) -> None:
         """A dimension is a multiple of a number."""
@@ -249,18 +249,18 @@ class _Reader:
         self.contrary.append(f"'{name}' other than multiples of {factor * self.range(name).multiple}")
         self.holds.append(equal(Size(var) % factor, 0))
 
-    def most(self, name: str, most: int) -> None:
+    def maximum(self, name: str, maximum: int) -> None:
         """A dimension is not more than a number times its multiple."""
         own = self.range(name)
-        self.ranges[name] = replace(own, most=most, typical=min(own.typical, most))
-        self.contrary.append(f"more than {most * own.multiple} for '{name}'")
-        self.holds.append(less_or_equal(Size(self._known[name]), most))
+        self.ranges[name] = replace(own, maximum=maximum, size_hint=min(own.size_hint, maximum))
+        self.contrary.append(f"more than {maximum * own.multiple} for '{name}'")
+        self.holds.append(less_or_equal(Size(self._known[name]), maximum))
 
-    def limited(self, formula: Formula, least: int, end: int | None) -> None:
+    def limited(self, formula: Formula, minimum: int, end: int | None) -> None:
         """What follows from dimensions is in a range."""
-        total, most, name = size_of(formula, self.size), _NO_END if end is None else end, spelled(formula, str)
+        total, maximum, name = size_of(formula, self.size), _NO_END if end is None else end, spelled(formula, str)
         if not isinstance(total, Size):
             raise self._found
-        self.sums[name] = total.expr, least, most
-        self.contrary.append(f"less than {least} for {name}" if end is None else f"more than {end} for {name}")
-        self.holds += [less_or_equal(least, total), less_or_equal(total, most)]
+        self.sums[name] = total.expr, minimum, maximum
+        self.contrary.append(f"less than {minimum} for {name}" if end is None else f"more than {end} for {name}")
+        self.holds += [less_or_equal(minimum, total), less_or_equal(total, maximum)]

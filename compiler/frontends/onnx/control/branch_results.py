@@ -1,7 +1,7 @@
 """The forms that outputs of branches take so that both branches of a choice give values of one kind.
 
-If: [a, a]    else: [a]             sequences of different lengths: one tensor each, of two items and of one
-If: x[n, 4]   else: zeros[0, 4]     a tensor without items: the body writes one item, and the result has none
+If: [a, a]    else: [a]             sequences of different lengths: one tensor each, of two elements and of one
+If: x[n, 4]   else: zeros[0, 4]     a tensor without elements: the body writes one element, and the result has none
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nnefc.frontends.onnx.operator import Context
 from nnefc.frontends.onnx.values import AnyValue, Sequence, Stacked, Value
 from nnefc.symbolic.dims import bounds
 
-__all__ = ["NO_FORMS", "Forms", "one_item"]
+__all__ = ["NO_FORMS", "Forms", "one_element"]
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Forms:
     """What becomes of outputs.
 
     Attributes:
-        stacks: of outputs, by number, that are sequences of any length, what their items are like.
-        filled: the tensors that outputs are made of, by number, of which one branch gives no items, the other some.
+        stacks: of outputs, by number, that are sequences of any length, what their elements are like.
+        filled: the tensors that outputs are made of, by number, of which one branch gives no elements, the other some.
     """
 
     stacks: Mapping[int, Value] = field(default_factory=dict)
@@ -34,14 +34,16 @@ class Forms:
     def of(self, ctx: Context, outputs: SequenceOf[AnyValue]) -> list[AnyValue]:
         """A branch's outputs in their forms."""
         return [
-            stacked(ctx, value, self.stacks[place]) if isinstance(value, Sequence) and place in self.stacks else value
-            for place, value in enumerate(outputs)
+            stacked(ctx, value, self.stacks[location])
+            if isinstance(value, Sequence) and location in self.stacks
+            else value
+            for location, value in enumerate(outputs)
         ]
 
     def tensors(self, ctx: Context, outputs: SequenceOf[AnyValue]) -> list[Value]:
-        """What the body of a branch with these outputs gives: tensors with items."""
+        """What the body of a branch with these outputs gives: tensors with elements."""
         return [
-            one_item(leaf) if 0 in leaf.shape else leaf
+            one_element(leaf) if 0 in leaf.shape else leaf
             for number, leaf in enumerate(leaves(outputs))
             if 0 not in leaf.shape or number in self.filled
         ]
@@ -49,9 +51,9 @@ class Forms:
     def common(self, one: SequenceOf[AnyValue], other: SequenceOf[AnyValue]) -> Forms:
         """The forms in which outputs of both branches are of one kind, as far as there are such; these if they are."""
         stacks = {
-            place: like
-            for place, pair in enumerate(zip(one, other, strict=False))
-            if (like := _common_item(*pair)) is not None
+            location: like
+            for location, pair in enumerate(zip(one, other, strict=False))
+            if (like := _common_element(*pair)) is not None
         }
         if stacks:
             return replace(self, stacks={**self.stacks, **stacks})
@@ -66,27 +68,27 @@ NO_FORMS = Forms()
 """Of branches whose outputs are as they come."""
 
 
-def one_item(empty: Value) -> Value:
-    """Zeros in place of a tensor without items: as few as there may be."""
+def one_element(empty: Value) -> Value:
+    """Zeros in place of a tensor without elements: as few as there may be."""
     return Value(tuple(size or 1 for size in empty.shape), empty.dtype)
 
 
-def _common_item(one: AnyValue, other: AnyValue) -> Value | None:
-    """What the items of two sequences of other lengths are like, if they are tensors of one shape."""
+def _common_element(one: AnyValue, other: AnyValue) -> Value | None:
+    """What the elements of two sequences of other lengths are like, if they are tensors of one shape."""
     if structure(one) == structure(other):
         return None
-    items: list[AnyValue] = []
+    elements: list[AnyValue] = []
     for value in (one, other):
         match value:
             case Sequence(own):
-                items += own
+                elements += own
             case Stacked():
-                items.append(value.item)
+                elements.append(value.element)
             case _:
                 return None
-    tensors = [item for item in items if isinstance(item, Value)]
+    tensors = [element for element in elements if isinstance(element, Value)]
     like = tensors[0]
-    return like if len(tensors) == len(items) and all(_is_like(item, like) for item in tensors) else None
+    return like if len(tensors) == len(elements) and all(_is_like(element, like) for element in tensors) else None
 
 
 def _is_like(one: Value, other: Value) -> bool:
@@ -94,7 +96,7 @@ def _is_like(one: Value, other: Value) -> bool:
 
 
 def _has_room(one: Value, other: Value) -> bool:
-    """Whether one of two tensors has no items, and there is room for one item where the other one lies."""
+    """Whether one of two tensors has no elements, and there is room for one element where the other one lies."""
     same_kind = one.dtype == other.dtype != "string" and one.rank == other.rank
     if not same_kind or (0 in one.shape) == (0 in other.shape):
         return False

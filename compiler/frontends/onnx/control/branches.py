@@ -6,24 +6,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from nnefc.frontends.onnx.control.bodies import leaves, rebuilt, sizes_inside, structure, told_inside
+from nnefc.frontends.onnx.control.bodies import data_dependent_inside, leaves, rebuilt, sizes_inside, structure
 from nnefc.frontends.onnx.control.branch_constraints import Assumed, SeenInside
-from nnefc.frontends.onnx.control.branch_results import NO_FORMS, Forms, one_item
+from nnefc.frontends.onnx.control.branch_results import NO_FORMS, Forms, one_element
 from nnefc.frontends.onnx.operator import Context, Subgraph
 from nnefc.frontends.onnx.symbolic_values import sizes_array
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Value, same_values
-from nnefc.ir.network import Body, Choice
+from nnefc.ir.network import Body, If
 from nnefc.operators.statements import Failure
-from nnefc.operators.tensor.data_dependent_sizes import before_the_run, counted
+from nnefc.operators.tensor.data_dependent_sizes import before_the_run, data_dependent_size
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import Dimension, Range, greatest, item_count, may_exceed, narrower_ranges
-from nnefc.symbolic.refinement import MOST_APART, Narrowed, empty_undecided
-from nnefc.symbolic.values import Truth, chosen, negated, possible_ranges, single_size
+from nnefc.symbolic.dims import Dimension, Range, element_count, greatest, may_exceed, narrower_ranges
+from nnefc.symbolic.refinement import MAX_RUNS_APART, Refined, empty_undecided
+from nnefc.symbolic.values import Boolean, chosen, negated, possible_ranges, single_size
 
 __all__ = ["choose"]
 
 
-class _CountedInside(Exception):
+class _DataDependentInside(Exception):
     """A result of a branch has a size that only the branch's own data tell."""
 
 
@@ -32,7 +32,7 @@ class _Branch:
     """A branch of a choice: its body, the values of the function around it that it reads, and its outputs.
 
     Attributes:
-        assumed: what holds of open dimensions inside.
+        assumed: what holds of dynamic dimensions inside.
     """
 
     body: Body
@@ -51,9 +51,9 @@ def choose(
     """The outputs of `then` if the condition holds, else those of `other`; only that one runs.
 
     One of them may be impossible for the shapes at hand, where the values never choose it: a run that does fails. So
-    does one that chooses a branch with open sizes that are impossible there. If sizes choose, each branch is lowered
+    does one that chooses a branch with dynamic sizes that are impossible there. If sizes choose, each branch is lowered
     for those that choose it; one for a single size, with results of another rank, becomes a program of its own.
-    Branches with results of sizes that only the data tell are both computed, with none of these in that which is not
+    Branches with results of data-dependent sizes are both computed, with none of these in that which is not
     chosen.
 
     Args:
@@ -61,7 +61,7 @@ def choose(
 
     Raises:
         CompileError: their outputs differ in number, kind or type; neither of them is possible.
-        Narrowed: both branches need the same of open dimensions.
+        Narrowed: both branches need the same of dynamic dimensions.
     """
     truth = True if condition.sizes is None else _truth(condition.sizes)
     single, apart = single_size(truth), None if ctx.at.narrowing is None else ctx.at.narrowing.apart
@@ -76,8 +76,8 @@ def choose(
     if common is not forms:
         return choose(ctx, condition, then, other, common)
     if condition.sizes is not None and _ranks(first) != _ranks(second):
-        if single is not None and apart is not None and len(apart) < MOST_APART:
-            raise Narrowed(apart={single.name: single.size})
+        if single is not None and apart is not None and len(apart) < MAX_RUNS_APART:
+            raise Refined(apart={single.name: single.size})
         # One shape for all sizes: they are narrowed to those for which the first branch is possible, if there are any.
         _branch(ctx, lambda: one.outputs(ctx))
     return _chosen(ctx, condition, first, second, forms)
@@ -101,15 +101,15 @@ def _chosen(ctx: Context, condition: Value, first: _Branch, second: _Branch, for
         )
     pairs = list(zip(leaves(first.outputs), leaves(second.outputs), strict=True))
     shapes = [_joint_shape(ctx, condition, a, b, k in forms.filled) for k, (a, b) in enumerate(pairs)]
-    has_items = [0 not in a.shape or 0 not in b.shape for a, b in pairs]
+    has_elements = [0 not in a.shape or 0 not in b.shape for a, b in pairs]
     like = [
-        replace(a, shape=shape) for (a, _), shape, is_there in zip(pairs, shapes, has_items, strict=True) if is_there
+        replace(a, shape=shape) for (a, _), shape, is_there in zip(pairs, shapes, has_elements, strict=True) if is_there
     ]
     operands = [condition, *first.captured, *second.captured]
-    results = iter(ctx.emit_control(Choice(first.body, second.body), operands, like) if like else ())
+    results = iter(ctx.emit_control(If(first.body, second.body), operands, like) if like else ())
     tensors = [
         _agreed(a, b, next(results)) if is_there else Value.empty(a.shape, a.dtype)
-        for (a, b), is_there in zip(pairs, has_items, strict=True)
+        for (a, b), is_there in zip(pairs, has_elements, strict=True)
     ]
     return rebuilt(first.outputs, iter(tensors))
 
@@ -118,10 +118,10 @@ def _joint_shape(ctx: Context, condition: Value, a: Value, b: Value, is_filled: 
     """The shape of a result that one of two branches gives: what differs is a size that the condition tells.
 
     Args:
-        is_filled: whether a branch that gives no items has room for some.
+        is_filled: whether a branch that gives no elements has room for some.
 
     Raises:
-        CompileError: the types or the ranks differ, or one of them has no items, and no room for any.
+        CompileError: the types or the ranks differ, or one of them has no elements, and no room for any.
     """
     refusal = CompileError(
         f"the branches give {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}, and which one holds is "
@@ -135,15 +135,15 @@ def _joint_shape(ctx: Context, condition: Value, a: Value, b: Value, is_filled: 
         for one, other in zip(a.shape, b.shape, strict=True)
     )
     if is_filled:
-        written = one_item(a if 0 in a.shape else b).shape
-        if may_exceed(item_count(written), before_the_run(ctx.at, item_count(shape))):
-            raise refusal  # sizes choose, or another size is needed: there is no room where there are no items
+        written = one_element(a if 0 in a.shape else b).shape
+        if may_exceed(element_count(written), before_the_run(ctx.at, element_count(shape))):
+            raise refusal  # sizes choose, or another size is needed: there is no room where there are no elements
     return shape
 
 
-def _truth(sizes: Array) -> Truth:
-    """The one item of a condition that follows from sizes."""
-    truth: Truth = sizes.reshape(()).item()
+def _truth(sizes: Array) -> Boolean:
+    """The one element of a condition that follows from sizes."""
+    truth: Boolean = sizes.reshape(()).item()
     return truth
 
 
@@ -151,12 +151,13 @@ def _joint_size(ctx: Context, condition: Value, one: Dimension, other: Dimension
     if condition.sizes is not None:
         size: Dimension = chosen(_truth(condition.sizes), one, other)
         return size
-    return counted(ctx.at, ctx.at.chosen(ctx.expr(condition), one, other), greatest(one, other), "branch")
+    return data_dependent_size(ctx.at, ctx.at.chosen(ctx.expr(condition), one, other), greatest(one, other), "branch")
 
 
 @dataclass(frozen=True)
 class _Path:
-    """One of two graphs, and the ranges of open dimensions, by name, for which it is run; its outputs have `forms`."""
+    """One of two graphs, and the ranges of dynamic dimensions, by name, for which it is run; its outputs have
+    `forms`."""
 
     graph: Subgraph
     ranges: Mapping[str, Range]
@@ -177,7 +178,7 @@ def _lowered(ctx: Context, condition: Value, one: _Path, other: _Path) -> tuple[
     if one.graph.source not in ctx.computed_choices:
         try:
             return _branches(ctx, one, other, _possible)
-        except _CountedInside:
+        except _DataDependentInside:
             ctx.computed_choices.add(one.graph.source)
     return _branches(ctx, one, other, partial(_computed, condition=condition, then=one.graph))
 
@@ -232,7 +233,7 @@ def _possible(ctx: Context, path: _Path) -> _Branch:
                 if whole is assumed:
                     return replace(made, assumed=assumed)
                 assumed = whole
-            except Narrowed as found:
+            except Refined as found:
                 assumed = assumed.also(found)
 
 
@@ -273,8 +274,8 @@ def _branch(ctx: Context, lower: Callable[[], list[AnyValue]], forms: Forms = NO
         return forms.tensors(ctx, made)
 
     body, captured = ctx.build_body([], [], make)
-    if told_inside(body, leaves(made)):
-        raise _CountedInside
+    if data_dependent_inside(body, leaves(made)):
+        raise _DataDependentInside
     return _Branch(body, captured, made)
 
 

@@ -22,7 +22,7 @@ from nnefc.frontends.onnx.values import Array
 from nnefc.operators.tensor.shape import Concat, Reshape, Slice, Transpose, Unsqueeze
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, greatest, is_known
-from nnefc.symbolic.unification import agree_all
+from nnefc.symbolic.unification import unify_shapes
 
 __all__: list[str] = []
 
@@ -33,10 +33,10 @@ _MAX_ITERATIONS = 100_000
 """Rounds of a loop that can only be unrolled; the number of nodes that it comes to is limited too."""
 
 
-def _versions(op_type: str, least: int = 1) -> tuple[int, ...]:
+def _versions(op_type: str, minimum: int = 1) -> tuple[int, ...]:
     """All since-versions of an operator."""
     schemas = onnx.defs.get_all_schemas_with_history()
-    return tuple(s.since_version for s in schemas if s.name == op_type and not s.domain and s.since_version >= least)
+    return tuple(s.since_version for s in schemas if s.name == op_type and not s.domain and s.since_version >= minimum)
 
 
 @operator("If", since=_versions("If"))
@@ -60,11 +60,11 @@ def _loop(ctx: Context, node: Node) -> list[AnyValue]:
         )
 
     def iteration(
-        number: Value, before: list[AnyValue], _items: list[Value]
+        number: Value, before: list[AnyValue], _elements: list[Value]
     ) -> tuple[Value, list[AnyValue], list[Value]]:
         given = [_as_declared(ctx, body, i, each) for i, each in enumerate((number, ctx.known(np.array(True))))]
         results = ctx.run_graph(body, [*given, *before])
-        outputs = [_tensor(node, item, "a scan output") for item in results[1 + carried :]]
+        outputs = [_tensor(node, element, "a scan output") for element in results[1 + carried :]]
         return _condition(node, results[0]), results[1 : 1 + carried], outputs
 
     limit, count = _trip_count(ctx, node)
@@ -75,7 +75,7 @@ def _loop(ctx: Context, node: Node) -> list[AnyValue]:
 
 
 def _as_declared(ctx: Context, body: Any, index: int, scalar: Value) -> Any:
-    """The number of the iteration, or the condition: vectors of one item where the body declares them so.
+    """The number of the iteration, or the condition: vectors of one element where the body declares them so.
 
     The standard has scalars alone; old exporters wrote vectors, and onnxruntime gives them.
     """
@@ -104,7 +104,7 @@ def _trip_count(ctx: Context, node: Node) -> tuple[Dimension | None, Value | Non
     if array is None:
         return None, value
     # Exporters write the greatest integer for a loop that the condition alone ends.
-    count = int(_item(array, "the trip count"))
+    count = int(_element(array, "the trip count"))
     return None if count >= (1 << 31) - 1 else max(count, 0), None
 
 
@@ -128,15 +128,15 @@ def _run(ctx: Context, loop: Repetition, body: Subgraph, axes: SequenceOf[int]) 
 
 
 def _unrolled(
-    ctx: Context, loop: Repetition, body: Subgraph, axes: SequenceOf[int], most: int | None
+    ctx: Context, loop: Repetition, body: Subgraph, axes: SequenceOf[int], maximum: int | None
 ) -> list[AnyValue] | None:
-    """A loop without a loop; None if it may not be unrolled, or comes to more nodes than `most`."""
+    """A loop without a loop; None if it may not be unrolled, or comes to more nodes than `maximum`."""
     limit, running, states = loop.limit, loop.running, loop.states
     if loop.count is not None and _flag(ctx, running) is not False:
         return None
     if limit is not None and not is_known(limit):
         return None
-    if limit is not None and most is not None and limit * body.size > most:
+    if limit is not None and maximum is not None and limit * body.size > maximum:
         return None
     scanned: list[list[Value]] = [[] for _ in axes]
     number = 0
@@ -144,17 +144,17 @@ def _unrolled(
         known = _flag(ctx, running)
         if known is False:
             break
-        if known is None or (most is not None and (number + 1) * body.size > most):
+        if known is None or (maximum is not None and (number + 1) * body.size > maximum):
             return None
         if number >= _MAX_ITERATIONS:
             raise CompileError(f"it runs for more than {_MAX_ITERATIONS} iterations, which is too many to unroll")
-        items = [
-            _item_at(ctx, source, source.shape[0] - 1 - number if backwards else number)
+        elements = [
+            _element_at(ctx, source, source.shape[0] - 1 - number if backwards else number)
             for source, backwards in zip(loop.scanned, loop.reversed_inputs, strict=True)
         ]
-        running, states, outputs = loop.iteration(ctx.known(np.array(number, np.int64)), states, items)
-        for column, item in zip(scanned, outputs, strict=True):
-            column.append(item)
+        running, states, outputs = loop.iteration(ctx.known(np.array(number, np.int64)), states, elements)
+        for column, element in zip(scanned, outputs, strict=True):
+            column.append(element)
         number += 1
     stacked = [
         _stacked(ctx, column[::-1] if backwards else column, body, len(body.output_names) - len(axes) + index, axis)
@@ -163,26 +163,26 @@ def _unrolled(
     return [*states, *stacked]
 
 
-def _stacked(ctx: Context, items: SequenceOf[Value], body: Subgraph, index: int, axis: int) -> Value:
-    """The items of output `index` of a body, of all iterations, along a new axis."""
-    if not items:
+def _stacked(ctx: Context, elements: SequenceOf[Value], body: Subgraph, index: int, axis: int) -> Value:
+    """The elements of output `index` of a body, of all iterations, along a new axis."""
+    if not elements:
         return _no_iterations(body, index, axis)
-    first = items[0]
+    first = elements[0]
     axis = _axis(axis, first.rank + 1)
-    for item in items:
-        if (item.dtype, item.shape) != (first.dtype, first.shape):
+    for element in elements:
+        if (element.dtype, element.shape) != (first.dtype, first.shape):
             raise CompileError(
                 f"its scan output {index} is {first.dtype}{list(first.shape)} in one iteration and "
-                f"{item.dtype}{list(item.shape)} in another"
+                f"{element.dtype}{list(element.shape)} in another"
             )
-    arrays = [item.array for item in items]
+    arrays = [element.array for element in elements]
     if all(array is not None for array in arrays):
         return ctx.known(np.stack([array for array in arrays if array is not None], axis))
-    return _joined(ctx, [_expanded(ctx, item, axis) for item in items], axis)
+    return _joined(ctx, [_expanded(ctx, element, axis) for element in elements], axis)
 
 
 def _no_iterations(graph: Any, index: int, axis: int) -> Value:
-    """The scan output of a loop without iterations: no items, of the declared type."""
+    """The scan output of a loop without iterations: no elements, of the declared type."""
     declared = graph.graph.outputs[index].type
     if not isinstance(declared, TensorType) or not declared.dtype:
         raise CompileError("it has no iterations, and its body does not declare the types of its scan outputs")
@@ -202,7 +202,7 @@ def _joined(ctx: Context, values: SequenceOf[Value], axis: int) -> Value:
 
 @operator("Scan", since=(8,))
 def _scan_8(ctx: Context, node: Node) -> list[AnyValue]:
-    """The first version has a batch in front: each item of it is scanned by itself."""
+    """The first version has a batch in front: each element of it is scanned by itself."""
     if node.operands[0] is not None and _tensor(node, node.operands[0], "sequence_lens").shape:
         lengths = ctx.constant(_tensor(node, node.operands[0], "sequence_lens"))
         whole = _tensor(node, node.operands[-1], "a scan input").shape[1]
@@ -212,8 +212,8 @@ def _scan_8(ctx: Context, node: Node) -> list[AnyValue]:
     count = node.attributes["num_scan_inputs"]
     directions = tuple(node.attributes.get("directions") or (0,) * count)
     parts = []
-    for item in range(operands[0].shape[0]):
-        single = [_item_at(ctx, operand, item) for operand in operands]
+    for element in range(operands[0].shape[0]):
+        single = [_element_at(ctx, operand, element) for operand in operands]
         parts.append(_scan(ctx, node, single, directions))
     return [
         _stacked(ctx, [_tensor(node, p, "a result") for p in column], node.attributes["body"], i, 0)
@@ -257,14 +257,14 @@ def _scan(
     sources = operands[carried:]
     scanned = [_moved(ctx, source, _axis(axis, source.rank), 0) for axis, source in zip(axes, sources, strict=True)]
     lengths = [source.shape[0] for source in scanned]
-    if not agree_all(lengths, lengths[:1] * count):
+    if not unify_shapes(lengths, lengths[:1] * count):
         raise CompileError(f"its scan inputs have the lengths {', '.join(map(str, lengths))}: they must be equal")
 
     def iteration(
-        _number: Value, before: list[AnyValue], items: list[Value]
+        _number: Value, before: list[AnyValue], elements: list[Value]
     ) -> tuple[Value, list[AnyValue], list[Value]]:
-        results = ctx.run_graph(body, [*before, *items])
-        made = [_tensor(node, item, "a scan output") for item in results[carried:]]
+        results = ctx.run_graph(body, [*before, *elements])
+        made = [_tensor(node, element, "a scan output") for element in results[carried:]]
         return ctx.known(np.array(True)), results[:carried], made
 
     loop = Repetition(
@@ -289,10 +289,10 @@ def _moved(ctx: Context, value: Value, source: int, target: int) -> Any:
     return ctx.apply(Transpose(tuple(order)), settled(ctx, value))
 
 
-def _item_at(ctx: Context, value: Value, index: int) -> Any:
-    """One item along the first axis, which goes away."""
-    item = ctx.apply(Slice({0: (index, 1, 1)}), settled(ctx, value))
-    return ctx.apply(Reshape(value.shape[1:]), item)
+def _element_at(ctx: Context, value: Value, index: int) -> Any:
+    """One element along the first axis, which goes away."""
+    element = ctx.apply(Slice({0: (index, 1, 1)}), settled(ctx, value))
+    return ctx.apply(Reshape(value.shape[1:]), element)
 
 
 def _axis(axis: int, rank: int) -> int:
@@ -314,10 +314,10 @@ def _tensor(node: Node, value: AnyValue | None, what: str) -> Value:
 def _flag(ctx: Context, value: Value) -> bool | None:
     """A condition's value, if it is known."""
     array = ctx.constant(value)
-    return None if array is None else bool(_item(array, "the condition"))
+    return None if array is None else bool(_element(array, "the condition"))
 
 
-def _item(array: Array, what: str) -> Any:
+def _element(array: Array, what: str) -> Any:
     if array.size != 1:
-        raise CompileError(f"{what} must be one item, not {array.size}")
+        raise CompileError(f"{what} must be one element, not {array.size}")
     return array.reshape(())[()]

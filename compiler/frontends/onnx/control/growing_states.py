@@ -14,7 +14,7 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nnefc.ir.network import Count
+from nnefc.ir.network import DataDependentSize
 from nnefc.operators.base import Emitter
 from nnefc.operators.tensor.data_dependent_sizes import before_the_run, new_count
 from nnefc.support.diagnostics import CompileError
@@ -26,7 +26,7 @@ from nnefc.symbolic.dims import (
     bounds,
     expression,
     greatest,
-    typical,
+    size_hint,
     variables,
     widest,
 )
@@ -36,7 +36,7 @@ __all__ = ["Axis", "Growth", "bounded", "found"]
 Axis = tuple[int, int]
 """The number of a tensor among the states, and of one of its dimensions."""
 
-_LIKELY_ROUNDS = 16
+_LIKELY_TRIP_COUNT = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,13 +53,13 @@ class Growth:
 
     axes: tuple[Axis, ...]
     first: Dimension
-    count: Count
+    count: DataDependentSize
     step: Dimension | None = None
 
     @classmethod
     def looked_for(cls, axes: tuple[Axis, ...], first: Dimension) -> Growth:
         """A size of which it is not known how it changes."""
-        values = Range(0, LARGEST, min(LARGEST, typical(first) + _LIKELY_ROUNDS))
+        values = Range(0, LARGEST, min(LARGEST, size_hint(first) + _LIKELY_TRIP_COUNT))
         return cls(axes, first, new_count("grown", None, values))
 
     @property
@@ -110,7 +110,7 @@ def _parted(growth: Growth, after: Mapping[Axis, Dimension]) -> list[Growth]:
 def bounded(
     growths: Iterable[Growth],
     after: Mapping[Axis, Dimension],
-    counts: Iterable[Count],
+    counts: Iterable[DataDependentSize],
     trip_count: Dimension | None,
     exact: bool,
     at: Emitter,
@@ -129,7 +129,7 @@ def bounded(
     """
     limits = {count.var: count.limit for count in counts if count.limit is not None}
     own = {*(growth.count.var for growth in growths), *(count.var for count in counts)}
-    number: Count | None = None
+    number: DataDependentSize | None = None
     made: list[Growth] = []
     for growth in growths:
         size = after[growth.axes[0]]
@@ -143,15 +143,15 @@ def bounded(
         if not own.isdisjoint(_variables(more)):
             raise CompileError(
                 "one of its states grows without a limit that is known before the loop",
-                hint="let each iteration add so many items at most as is known before the loop",
+                hint="let each iteration add so many elements at most as is known before the loop",
             )
         if more != 0 and trip_count is None:
             raise CompileError(
                 "one of its states grows in each iteration, and nothing says how many iterations there are at most",
                 hint="give the loop a trip count: the most iterations that there may be",
             )
-        most = before_the_run(at, growth.first + more * (0 if trip_count is None else trip_count))
-        made.append(replace(growth, count=new_count("grown", most)))
+        maximum = before_the_run(at, growth.first + more * (0 if trip_count is None else trip_count))
+        made.append(replace(growth, count=new_count("grown", maximum)))
     return made
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nnefc.frontends.onnx.control.bodies import leaves, rebuilt, structure, told_inside
+from nnefc.frontends.onnx.control.bodies import data_dependent_inside, leaves, rebuilt, structure
 from nnefc.frontends.onnx.control.growing_states import Axis, Growth, bounded, found
 from nnefc.frontends.onnx.control.tensor_sequences import stacked
 from nnefc.frontends.onnx.data_dependent_sizes import sizes_of
@@ -22,20 +22,20 @@ from nnefc.frontends.onnx.values import AnyValue, Array, Sequence, Stacked, Valu
 from nnefc.ir.network import Loop
 from nnefc.operators.math.elementwise import Elementwise
 from nnefc.operators.tensor.data_dependent_selection import first_of
-from nnefc.operators.tensor.data_dependent_sizes import counted
+from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.tensor.shape import Reshape
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import (
     Dimension,
+    element_count,
     greatest,
-    item_count,
 )
-from nnefc.symbolic.refinement import Narrowed
+from nnefc.symbolic.refinement import Refined
 
 __all__ = ["EndlessLoop", "Repetition", "repeat"]
 
-_Round = tuple[Value, list[AnyValue], list[Value]]
-Iteration = Callable[[Value, list[AnyValue], list[Value]], _Round]
+_Iteration = tuple[Value, list[AnyValue], list[Value]]
+Iteration = Callable[[Value, list[AnyValue], list[Value]], _Iteration]
 
 
 class EndlessLoop(CompileError):
@@ -47,15 +47,15 @@ class Repetition:
     """A loop.
 
     Attributes:
-        iteration: lowers one, given its number, the states, and an item of each tensor that is scanned; returns
-            whether another may follow, the new states, and its items of the outputs.
+        iteration: lowers one, given its number, the states, and an element of each tensor that is scanned; returns
+            whether another may follow, the new states, and its elements of the outputs.
         states: before the first iteration.
         limit: the greatest trip count, if it is known.
         count: the greatest trip count, if it is computed.
         running: whether there is a first iteration.
-        scanned: what an item for each iteration is taken of, along the first axis.
-        reversed_inputs: for each of them, whether its last item is the first iteration's.
-        reversed_outputs: for each output, whether the first iteration's item is the last one.
+        scanned: what an element for each iteration is taken of, along the first axis.
+        reversed_inputs: for each of them, whether its last element is the first iteration's.
+        reversed_outputs: for each output, whether the first iteration's element is the last one.
     """
 
     iteration: Iteration
@@ -69,7 +69,7 @@ class Repetition:
 
 
 def repeat(ctx: Context, loop: Repetition) -> tuple[list[AnyValue], list[Value]]:
-    """Run a loop; returns its last states, and the items of each output along a new first axis.
+    """Run a loop; returns its last states, and the elements of each output along a new first axis.
 
     Raises:
         CompileError: a state changes its kind or type, or nothing ends the loop.
@@ -96,19 +96,19 @@ def repeat(ctx: Context, loop: Repetition) -> tuple[list[AnyValue], list[Value]]
     if not conditional and loop.limit is None and loop.count is None:
         raise EndlessLoop("nothing ends it: it has no trip count, and its condition always holds")
     if body.outputs and (conditional or loop.limit is None):
-        return repeat(ctx, _with_known_rounds(ctx, loop, conditional))
+        return repeat(ctx, _with_known_trip_counts(ctx, loop, conditional))
     if growths and loop.limit is None and loop.count is not None:
-        return repeat(ctx, _with_known_rounds(ctx, loop, conditional=False))
+        return repeat(ctx, _with_known_trip_counts(ctx, loop, conditional=False))
     if growths:
         body = _LoopBody(ctx, loop, first, settled, body.bounded(not conditional))
         body.build()
     return body.call(conditional)
 
 
-def _with_known_rounds(ctx: Context, loop: Repetition, conditional: bool) -> Repetition:
-    """A loop with outputs, of which only a run tells how many rounds it has, with that number for its trip count.
+def _with_known_trip_counts(ctx: Context, loop: Repetition, conditional: bool) -> Repetition:
+    """A loop with outputs, of which only a run tells how many iterations it has, with that number for its trip count.
 
-    If it is `conditional`, it is run once without its outputs, to count the rounds.
+    If it is `conditional`, it is run once without its outputs, to count the iterations.
     """
     if not conditional:
         assert loop.count is not None
@@ -116,26 +116,26 @@ def _with_known_rounds(ctx: Context, loop: Repetition, conditional: bool) -> Rep
         assert sizes is not None
         return replace(loop, limit=greatest(sizes.reshape(()).item(), 0), count=None)
 
-    def counting(number: Value, states: list[AnyValue], items: list[Value]) -> _Round:
-        running, after, _ = loop.iteration(number, states[1:], items)
+    def counting(number: Value, states: list[AnyValue], elements: list[Value]) -> _Iteration:
+        running, after, _ = loop.iteration(number, states[1:], elements)
         (rounds,) = leaves(states[:1])
         return running, [ctx.apply(Elementwise("add"), rounds, ctx.known(np.int64(1))), *after], []
 
-    def unconditional(number: Value, states: list[AnyValue], items: list[Value]) -> _Round:
-        _, after, outputs = loop.iteration(number, states, items)
+    def unconditional(number: Value, states: list[AnyValue], elements: list[Value]) -> _Iteration:
+        _, after, outputs = loop.iteration(number, states, elements)
         return ctx.known(np.array(True)), after, outputs
 
     start = ctx.emit(ctx.expr(ctx.known(np.int64(0))))
     states, _ = repeat(ctx, replace(loop, iteration=counting, states=[start, *loop.states], reversed_outputs=()))
     rounds = next(leaves(states[:1]))
     known = ctx.constant(rounds)
-    limit = counted(ctx.at, ctx.expr(rounds), loop.limit, "loop") if known is None else int(known)
+    limit = data_dependent_size(ctx.at, ctx.expr(rounds), loop.limit, "loop") if known is None else int(known)
     always = ctx.known(np.ones(loop.running.shape, bool))
     return replace(loop, iteration=unconditional, limit=limit, count=None, running=always)
 
 
 class _OtherLength(Exception):
-    """A state is a sequence that has another length after an iteration: `before` one, with items `like` this one."""
+    """A state is a sequence that has another length after an iteration: `before` one, with elements `like` this one."""
 
     def __init__(self, index: int, before: Sequence, like: Value) -> None:
         super().__init__("a sequence changes its length")
@@ -151,7 +151,7 @@ class _LoopBody:
         growths: the sizes that are expected to change.
 
     Attributes:
-        outputs: what one iteration gives as its items of the outputs.
+        outputs: what one iteration gives as its elements of the outputs.
         settled_after: the values that an iteration gives those states; None for one that is computed.
         changes: sizes of states that are not expected to change, before and after an iteration, where they differ.
         sizes_after: those that are, after an iteration.
@@ -188,22 +188,22 @@ class _LoopBody:
 
     def build(self) -> None:
         """Lower an iteration as a body."""
-        items = [self._loop.scanned[k] for k in self._scanned]
-        inputs = [Value((), "int64"), *(Value(item.shape[1:], item.dtype) for item in items)]
+        elements = [self._loop.scanned[k] for k in self._scanned]
+        inputs = [Value((), "int64"), *(Value(element.shape[1:], element.dtype) for element in elements)]
         states = [replace(self._first[k], shape=self._shapes[k]) for k in self._moving]
         states += [Value((), "int64")] * len(self._held)
         try:
             self._body, self._captured = self._ctx.build_body(inputs, states, self._iteration, leading=1)
-        except Narrowed as found:
+        except Refined as found:
             if found.names.isdisjoint(str(growth.count.var.name) for growth in self._growths):
                 raise
             raise CompileError(
                 "its operators fit each other for some sizes only of a state whose size changes in each iteration"
             ) from None
-        if told_inside(self._body, self.outputs):
+        if data_dependent_inside(self._body, self.outputs):
             raise CompileError(
                 "a scan output has a size in each iteration that only the data tell, and need not be the same in all",
-                hint="pad the items to one size in the loop's body",
+                hint="pad the elements to one size in the loop's body",
             )
 
     def _iteration(self, inputs: list[Value], moving: list[Value]) -> list[Value]:
@@ -211,7 +211,7 @@ class _LoopBody:
         moving, sizes = moving[: len(self._moving)], moving[len(self._moving) :]
         self._count(number, sizes)
         computed = dict(zip(self._scanned, given, strict=True))
-        items = [
+        elements = [
             computed[k] if k in computed else Value.empty(value.shape[1:], value.dtype)
             for k, value in enumerate(self._loop.scanned)
         ]
@@ -219,7 +219,7 @@ class _LoopBody:
         for k, leaf in zip(self._moving, moving, strict=True):
             before[k] = leaf
         running, states, self.outputs = self._loop.iteration(
-            number, rebuilt(self._loop.states, iter(before[1:])), items
+            number, rebuilt(self._loop.states, iter(before[1:])), elements
         )
         states = [
             self._alike(index, old, new) for index, (old, new) in enumerate(zip(self._loop.states, states, strict=True))
@@ -229,7 +229,7 @@ class _LoopBody:
         self.settled_after = {k: self._ctx.constant(after[k]) for k in self._settled}
         sizes_after = [sizes_array([self.sizes_after[growth.axes[0]]], ()) for growth in self._held]
         return [
-            *(item for item in self.outputs if 0 not in item.shape),
+            *(element for element in self.outputs if 0 not in element.shape),
             *(after[k] for k in self._moving),
             *(Value.of_sizes(size, "int64") for size in sizes_after),
         ]
@@ -244,10 +244,12 @@ class _LoopBody:
         if structure(old) == structure(new):
             return new
         if isinstance(old, Stacked) and isinstance(new, Sequence):
-            return stacked(self._ctx, new, old.item)
+            return stacked(self._ctx, new, old.element)
         if isinstance(old, Sequence) and isinstance(new, Sequence | Stacked):
-            after = stacked(self._ctx, new, old.items[0] if old.items and isinstance(old.items[0], Value) else None)
-            raise _OtherLength(index, old, after.item)
+            after = stacked(
+                self._ctx, new, old.elements[0] if old.elements and isinstance(old.elements[0], Value) else None
+            )
+            raise _OtherLength(index, old, after.element)
         raise CompileError(f"its state {index} changes its kind or length from one iteration to the next")
 
     def _count(self, number: Value, sizes: SequenceOf[Value]) -> None:
@@ -281,7 +283,7 @@ class _LoopBody:
     def call(self, conditional: bool) -> tuple[list[AnyValue], list[Value]]:
         """Run the loop around the body that was built."""
         loop, ctx = self._loop, self._ctx
-        stacked = [Value((loop.limit or 0, *item.shape), item.dtype) for item in self.outputs]
+        stacked = [Value((loop.limit or 0, *element.shape), element.dtype) for element in self.outputs]
         kept = [k for k, value in enumerate(stacked) if 0 not in value.shape]
         control = Loop(
             self._body,
@@ -300,7 +302,9 @@ class _LoopBody:
         like = [*map(self._room, self._moving), *([zero] * len(held)), *(stacked[k] for k in kept)]
         made = ctx.emit_control(control, operands, like) if like else []
         told = zip(self._held, made[len(self._moving) : len(states)], strict=True)
-        sizes = self._last_sizes([counted(ctx.at, ctx.expr(size), growth.count.limit, "loop") for growth, size in told])
+        sizes = self._last_sizes(
+            [data_dependent_size(ctx.at, ctx.expr(size), growth.count.limit, "loop") for growth, size in told]
+        )
         moved = {k: self._last(k, room, sizes) for k, room in zip(self._moving, made, strict=False)}
         last = [moved.get(k, leaf) for k, leaf in enumerate(self._first)]
         computed = dict(zip(kept, made[len(states) :], strict=True))
@@ -330,15 +334,15 @@ class _LoopBody:
     def _room(self, k: int) -> Value:
         """A tensor like that which a state lies in: a flat one where its last size is not known before the loop."""
         shape = self._shape_after(k, self._last_sizes([growth.count.limit or 0 for growth in self._held]))
-        return replace(self._first[k], shape=(greatest(item_count(shape), 1),) if self._is_held(k) else shape)
+        return replace(self._first[k], shape=(greatest(element_count(shape), 1),) if self._is_held(k) else shape)
 
     def _last(self, k: int, room: Value, sizes: Mapping[Axis, Dimension]) -> Value:
         """A state after the loop."""
         if not self._is_held(k):
             return room
         ctx, shape = self._ctx, self._shape_after(k, sizes)
-        items = first_of(ctx.at, ctx.expr(room), item_count(shape))
-        made: Value = ctx.apply(Reshape(shape), replace(room, shape=(item_count(shape),), expr=items))
+        elements = first_of(ctx.at, ctx.expr(room), element_count(shape))
+        made: Value = ctx.apply(Reshape(shape), replace(room, shape=(element_count(shape),), expr=elements))
         return replace(made, dtype=room.dtype)
 
 

@@ -33,10 +33,10 @@ ITSELF = "\0model"
 LOCATIONS: Mapping[int, str] = {kind: f"{ITSELF} {name}" for kind, name in KINDS.items()}
 """The locations of the elements of attributes that are in the file of the model, by the type of the attribute."""
 
-_LEAST = LARGE
+_MIN = LARGE
 """Bytes of a large tensor, and of the messages that have one in them."""
 
-_LEAST_LIST = 1 << 20
+_MIN_LIST = 1 << 20
 """Bytes of a large list."""
 
 _MAX_DEPTH = 64
@@ -81,7 +81,7 @@ def mapped_message(path: Path) -> Message | None:
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size < _LEAST:
+        if not stat.S_ISREG(status.st_mode) or status.st_size < _MIN:
             return None
         return map_file(descriptor, status.st_size)
     finally:
@@ -109,7 +109,7 @@ def _rewritten(message: memoryview, kind: str, first: int, last: int, depth: int
         yield message[first:last] if made is None else made
         return
     for number, begin, content, end in fields(message, first, last):
-        inner = _PARTS[kind].get(number) if end - begin >= _LEAST and message[begin] & 7 == BYTES else None
+        inner = _PARTS[kind].get(number) if end - begin >= _MIN and message[begin] & 7 == BYTES else None
         if inner is None:
             yield message[begin:end]
             continue
@@ -139,10 +139,10 @@ def _list_apart(message: memoryview, first: int, last: int) -> bytes | None:
         found = field_run(message, at, last)
         if found is None:
             _, begin, _, at = next(fields(message, at, last))
-            if at - begin >= _LEAST_LIST:
+            if at - begin >= _MIN_LIST:
                 return None
             kept.append(bytes(message[begin:at]))
-        elif run is not None or found.end - found.begin < _LEAST_LIST:
+        elif run is not None or found.end - found.begin < _MIN_LIST:
             return bytes(message[first:last])
         else:
             run, at = found, found.end

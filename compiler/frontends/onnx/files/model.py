@@ -55,7 +55,7 @@ class NodeDef:
                 case Graph():
                     yield name, value
                 case (Graph(), *_):  # all are then
-                    yield from ((name, item) for item in value)
+                    yield from ((name, element) for element in value)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,9 @@ import onnx
 
 from nnefc.frontends.onnx.checks.types import DTYPES, OptionalType, TensorType, read_type, spelled
 from nnefc.frontends.onnx.files.reading import read_proto
-from nnefc.frontends.onnx.files.tensors import item_count, packed_bytes
+from nnefc.frontends.onnx.files.tensors import element_count, packed_bytes
 from nnefc.frontends.onnx.lowering import is_supported
-from nnefc.ir.outline import OpenTensor, Outline, range_option, shape_option
+from nnefc.ir.outline import DynamicTensor, Outline, range_option, shape_option
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["outline"]
@@ -30,7 +30,7 @@ def outline(path: str | os.PathLike[str], *, overridable: bool = False) -> Outli
     constants = set() if overridable else {tensor.name for tensor in graph.initializer}
     constants |= set() if overridable else {tensor.values.name for tensor in graph.sparse_initializer}
     inputs = tuple(_tensor(info, "input") for info in graph.input if info.name not in constants)
-    functions = {(item.domain, item.name) for item in proto.functions}
+    functions = {(element.domain, element.name) for element in proto.functions}
     operations: Counter[str] = Counter()
     unsupported: set[str] = set()
     for node in _nodes(graph):
@@ -45,8 +45,8 @@ def outline(path: str | os.PathLike[str], *, overridable: bool = False) -> Outli
         about=_about(proto),
         inputs=inputs,
         outputs=tuple(_tensor(info, "output") for info in graph.output),
-        operations=dict(sorted(operations.items(), key=lambda item: (-item[1], item[0]))),
-        parameters=sum(map(_items, tensors)),
+        operations=dict(sorted(operations.items(), key=lambda element: (-element[1], element[0]))),
+        parameters=sum(map(_elements, tensors)),
         parameter_bytes=sum(_bytes(tensor) for tensor in tensors),
         unsupported=frozenset(unsupported),
         option=shape_option(given),
@@ -55,21 +55,21 @@ def outline(path: str | os.PathLike[str], *, overridable: bool = False) -> Outli
 
 
 def _about(proto: onnx.ModelProto) -> str:
-    sets = [f"{_text(item.domain) or 'ai.onnx'} {item.version}" for item in proto.opset_import]
+    sets = [f"{_text(element.domain) or 'ai.onnx'} {element.version}" for element in proto.opset_import]
     writer = f"{_text(proto.producer_name)} {_text(proto.producer_version)}".strip()
     return ", ".join(
         [f"ONNX, operator sets {', '.join(sets) or 'of the first version'}", *([writer] if writer else [])]
     )
 
 
-def _tensor(info: onnx.ValueInfoProto, role: str) -> OpenTensor:
+def _tensor(info: onnx.ValueInfoProto, role: str) -> DynamicTensor:
     """An input or output; the type of what is no tensor is spelt with parentheses, as in `seq(tensor(float))`."""
     type_ = read_type(info.type, f"the {role} '{info.name}'")
     match type_:
         case TensorType(dtype, shape) | OptionalType(TensorType(dtype, shape)):
             sizes = None if shape is None else tuple(e if isinstance(e, int | None) else _text(e) for e in shape)
-            return OpenTensor(_text(info.name), dtype, sizes)
-    return OpenTensor(_text(info.name), spelled(type_) if type_ is not None else "()", None)
+            return DynamicTensor(_text(info.name), dtype, sizes)
+    return DynamicTensor(_text(info.name), spelled(type_) if type_ is not None else "()", None)
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -98,11 +98,11 @@ def _tensors(graph: onnx.GraphProto) -> Iterable[onnx.TensorProto]:
 
 def _bytes(tensor: onnx.TensorProto) -> int:
     dtype = DTYPES.get(tensor.data_type, "")
-    return packed_bytes(dtype, _items(tensor)) if dtype not in ("", "string") else 0
+    return packed_bytes(dtype, _elements(tensor)) if dtype not in ("", "string") else 0
 
 
-def _items(tensor: onnx.TensorProto) -> int:
-    return item_count(tuple(tensor.dims), f"the tensor '{tensor.name}'")
+def _elements(tensor: onnx.TensorProto) -> int:
+    return element_count(tuple(tensor.dims), f"the tensor '{tensor.name}'")
 
 
 def _spelled(node: onnx.NodeProto) -> str:

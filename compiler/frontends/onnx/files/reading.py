@@ -57,7 +57,7 @@ _FIELDS: Mapping[int, str] = {
 }
 """The field of an attribute's value, by the attribute's type."""
 
-_ITEM: Mapping[int, int] = {
+_ELEMENT: Mapping[int, int] = {
     _A.FLOATS: _A.FLOAT,
     _A.INTS: _A.INT,
     _A.STRINGS: _A.STRING,
@@ -66,9 +66,9 @@ _ITEM: Mapping[int, int] = {
     _A.SPARSE_TENSORS: _A.SPARSE_TENSOR,
     _A.TYPE_PROTOS: _A.TYPE_PROTO,
 }
-"""The type of one item, by the type of the repeated attribute."""
+"""The type of one element, by the type of the repeated attribute."""
 
-_SINGULAR = tuple(_ITEM.values())
+_SINGULAR = tuple(_ELEMENT.values())
 
 
 def read_model(path: Path) -> Model:
@@ -127,9 +127,9 @@ def read_proto(path: Path, external: ExternalData | None = None) -> onnx.ModelPr
 
 def _unpacked(path: Path, content: Message) -> Message:
     """The message in a file of gzip's."""
-    most = min(largest_content(len(content)), _MAX_FILE_BYTES)
+    maximum = min(largest_content(len(content)), _MAX_FILE_BYTES)
     hint = f"unpack it first: gunzip -k {path}"
-    return unpacked(path, content, most, hint)
+    return unpacked(path, content, maximum, hint)
 
 
 def read_function(proto: onnx.FunctionProto) -> Function:
@@ -169,8 +169,8 @@ class _Reader:
                 f"it imports operator sets, which version {version} of the format lacks; they are taken"
             )
         functions: dict[tuple[str, str, str], Function] = {}
-        for item in proto.functions:
-            function = self.function(item)
+        for element in proto.functions:
+            function = self.function(element)
             if function.key in functions:
                 raise CompileError(f"the model has two functions '{_spelled(function)}'")
             functions[function.key] = function
@@ -181,7 +181,7 @@ class _Reader:
             opsets=_opsets(proto.opset_import, f"the model {path.name}") or {"": 1},
             graph=self.graph(proto.graph, "the model's graph"),
             functions=functions,
-            trainings=tuple(self._training(item, i) for i, item in enumerate(proto.training_info)),
+            trainings=tuple(self._training(element, i) for i, element in enumerate(proto.training_info)),
             files=self._external.files,
             producer=str(proto.producer_name),
             metadata=metadata.entries,
@@ -195,14 +195,14 @@ class _Reader:
             raise CompileError(f"{what} is nested more than {_MAX_DEPTH} graphs deep")
         self._depth += 1
         try:
-            inputs = tuple(self._info(item, "input", what) for item in proto.input)
+            inputs = tuple(self._info(element, "input", what) for element in proto.input)
             initializers = self._initializers(proto, what)
             return Graph(
                 name=proto.name or what,
                 inputs=inputs,
-                outputs=tuple(self._info(item, "output", what) for item in proto.output),
+                outputs=tuple(self._info(element, "output", what) for element in proto.output),
                 initializers=initializers,
-                nodes=self._nodes(proto.node, [*(item.name for item in inputs), *initializers], what),
+                nodes=self._nodes(proto.node, [*(element.name for element in inputs), *initializers], what),
                 infos=self._infos(proto.value_info, what),
             )
         finally:
@@ -210,7 +210,7 @@ class _Reader:
 
     def _infos(self, protos: Iterable[onnx.ValueInfoProto], what: str) -> dict[str, ValueInfo]:
         """Types of values inside; one without a name says nothing."""
-        return {item.name: self._info(item, "value", what) for item in protos if item.name}
+        return {element.name: self._info(element, "value", what) for element in protos if element.name}
 
     def _info(self, proto: onnx.ValueInfoProto, role: str, what: str) -> ValueInfo:
         _check_texts(what, proto.name)
@@ -238,7 +238,9 @@ class _Reader:
             self.warnings.append(f"{what} has an initializer without a name, which nothing can read")
             return
         if name in found:
-            both = (item.dense() if isinstance(item, SparseTensor) else item for item in (found[name], value))
+            both = (
+                element.dense() if isinstance(element, SparseTensor) else element for element in (found[name], value)
+            )
             if not same_values(*both):
                 raise CompileError(
                     f"{what} has two initializers '{name}' with different values",
@@ -294,7 +296,7 @@ class _Reader:
                 raise CompileError(f"the {what} has a value, and refers to '{proto.ref_attr_name}' too")
             return kind, AttributeRef(proto.ref_attr_name, kind)
         if len(given) > 1:
-            fields = " and ".join(f"'{_FIELDS[item]}'" for item in given)
+            fields = " and ".join(f"'{_FIELDS[element]}'" for element in given)
             raise CompileError(f"the {what} has values in {fields}: there must be exactly one")
         if not kind and not given:
             raise CompileError(f"the {what} has neither type nor value")
@@ -314,19 +316,19 @@ class _Reader:
         readers: Mapping[int, Callable[[Any], Any]] = {
             _A.FLOAT: float,
             _A.INT: int,
-            _A.STRING: lambda item: _text(item, what),
-            _A.TENSOR: lambda item: read_tensor(item, f"the tensor of {what}", self._external),
-            _A.GRAPH: lambda item: self.graph(item, f"the graph of {what}"),
-            _A.SPARSE_TENSOR: lambda item: read_sparse_tensor(item, f"the tensor of {what}", self._external),
-            _A.TYPE_PROTO: lambda item: read_type(item, what),
+            _A.STRING: lambda element: _text(element, what),
+            _A.TENSOR: lambda element: read_tensor(element, f"the tensor of {what}", self._external),
+            _A.GRAPH: lambda element: self.graph(element, f"the graph of {what}"),
+            _A.SPARSE_TENSOR: lambda element: read_sparse_tensor(element, f"the tensor of {what}", self._external),
+            _A.TYPE_PROTO: lambda element: read_type(element, what),
         }
         if kind in readers:
             return readers[kind](value)
-        items = map(readers[_ITEM[kind]], value)
+        elements = map(readers[_ELEMENT[kind]], value)
         if kind not in (_A.INTS, _A.STRINGS):
-            return tuple(items)
+            return tuple(elements)
         shared: dict[Any, Any] = {}  # an ensemble of trees has millions, few of them different
-        return tuple(shared.setdefault(item, item) for item in items)
+        return tuple(shared.setdefault(element, element) for element in elements)
 
     def function(self, proto: onnx.FunctionProto) -> Function:
         """A function; that nodes use only what it imports is checked with its scopes."""
@@ -334,7 +336,7 @@ class _Reader:
         _check_texts(what, proto.name, proto.domain, *proto.input, *proto.output)
         if not proto.name:
             raise CompileError("a function of the model has no name")
-        names = [*proto.attribute, *(item.name for item in proto.attribute_proto)]
+        names = [*proto.attribute, *(element.name for element in proto.attribute_proto)]
         _distinct(names, "attribute", what)
         _distinct(proto.input, "input", what)
         _distinct(proto.output, "output", what)
@@ -406,12 +408,12 @@ def _domain(name: str) -> str:
 
 def _opsets(imports: Iterable[Any], what: str) -> Opsets:
     found: dict[str, int] = {}
-    for item in imports:
-        domain = _domain(item.domain)
-        if found.setdefault(domain, item.version) != item.version:
+    for element in imports:
+        domain = _domain(element.domain)
+        if found.setdefault(domain, element.version) != element.version:
             raise CompileError(f"{what} imports the operator set '{domain or 'ai.onnx'}' in two versions")
-        if item.version < 1:
-            raise CompileError(f"{what} imports the operator set '{domain or 'ai.onnx'}' in version {item.version}")
+        if element.version < 1:
+            raise CompileError(f"{what} imports the operator set '{domain or 'ai.onnx'}' in version {element.version}")
     return {domain: int(version) for domain, version in found.items()}
 
 

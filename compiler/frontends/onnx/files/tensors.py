@@ -16,7 +16,7 @@ from nnefc.frontends.onnx.values import Array, SparseTensor, numpy_dtype
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.mapped_files import LARGE, aligned_copy
 
-__all__ = ["MAX_BYTES", "item_count", "packed_bytes", "read_sparse_tensor", "read_tensor"]
+__all__ = ["MAX_BYTES", "element_count", "packed_bytes", "read_sparse_tensor", "read_tensor"]
 
 MAX_BYTES = 1 << 40
 """No tensor may be larger; what is is a mistake, or an attack."""
@@ -51,7 +51,7 @@ def read_tensor(proto: onnx.TensorProto, what: str, external: ExternalData) -> A
     """
     dtype = dtype_of_code(proto.data_type, what)
     shape = tuple(int(size) for size in proto.dims)
-    count = item_count(shape, what)
+    count = element_count(shape, what)
     if proto.HasField("segment"):
         raise CompileError(f"{what} is stored in segments, which the standard reserves")
     given = [field for field in _FIELDS if len(getattr(proto, field))]
@@ -86,7 +86,7 @@ def read_sparse_tensor(proto: onnx.SparseTensorProto, what: str, external: Exter
         CompileError: values and indices that do not fit each other or the shape, indices that do not ascend.
     """
     shape = tuple(int(length) for length in proto.dims)
-    size = item_count(shape, what)
+    size = element_count(shape, what)
     values = read_tensor(proto.values, f"the values of {what}", external)
     if values.ndim != 1:
         raise CompileError(f"the values of {what} must have the rank 1, not {values.ndim}")
@@ -106,8 +106,8 @@ def read_sparse_tensor(proto: onnx.SparseTensorProto, what: str, external: Exter
     return SparseTensor(values, np.asarray(indices, np.int64), shape)
 
 
-def item_count(shape: tuple[int, ...], what: str) -> int:
-    """Items in all; zero if a size is zero, whatever the others are.
+def element_count(shape: tuple[int, ...], what: str) -> int:
+    """Elements in all; zero if a size is zero, whatever the others are.
 
     Raises:
         CompileError: no memory holds so many, or a size is negative; `what` says of what.
@@ -116,13 +116,13 @@ def item_count(shape: tuple[int, ...], what: str) -> int:
         raise CompileError(f"{what} has the rank {len(shape)}, more than 64")
     if any(size < 0 for size in shape):
         raise CompileError(f"{what} has the negative dimension {min(shape)}")
-    if math.prod(filter(None, shape)) > MAX_BYTES:  # NumPy has no array of such a shape, even if it has no items
+    if math.prod(filter(None, shape)) > MAX_BYTES:  # NumPy has no array of such a shape, even if it has no elements
         raise CompileError(f"{what} has the shape {list(shape)}, more than any memory holds")
     return math.prod(shape)
 
 
 def packed_bytes(dtype: str, count: int) -> int:
-    """The bytes of so many items as files hold them."""
+    """The bytes of so many elements as files hold them."""
     bits = _BITS.get(dtype)
     return -(-bits * count // 8) if bits else numpy_dtype(dtype).itemsize * count
 
@@ -150,7 +150,7 @@ def _from_bytes(data: Array, dtype: str, shape: tuple[int, ...]) -> Array:
 
 
 def _unpacked(data: Array, dtype: str, count: int) -> Array:
-    """Items of less than a byte, the first in the lowest bits; signed ones are sign-extended."""
+    """Elements of less than a byte, the first in the lowest bits; signed ones are sign-extended."""
     width = _BITS[dtype]
     bits = np.unpackbits(np.ascontiguousarray(data), bitorder="little")[: count * width].reshape(count, width)
     codes = (bits << np.arange(width, dtype=np.uint8)).sum(axis=1, dtype=np.uint8)
@@ -171,51 +171,53 @@ def _from_field(proto: onnx.TensorProto, field: str, dtype: str, shape: tuple[in
     expected = _FIELD.get(dtype, "int32_data")
     if field != expected:
         raise CompileError(f"{what} is of type {dtype}, whose data belongs in '{expected}', not in '{field}'")
-    items = getattr(proto, field)
+    elements = getattr(proto, field)
     count = math.prod(shape)
     width = _BITS.get(dtype, 8)
     needed = -(-count * width // 8) if width in (2, 4) else count * (2 if dtype.startswith("complex") else 1)
-    if len(items) != needed:
-        raise CompileError(f"{what} needs {needed} items in '{field}', {list(shape)} of {dtype}; it has {len(items)}")
+    if len(elements) != needed:
+        raise CompileError(
+            f"{what} needs {needed} elements in '{field}', {list(shape)} of {dtype}; it has {len(elements)}"
+        )
     if dtype == "string":
-        return _strings(list(items), shape, what)
+        return _strings(list(elements), shape, what)
     stored = np.uint64 if field == "uint64_data" else None  # NumPy makes floats of lists with the largest and others
-    return _typed(np.array(items, stored), dtype, count, what).reshape(shape)
+    return _typed(np.array(elements, stored), dtype, count, what).reshape(shape)
 
 
-def _typed(items: Array, dtype: str, count: int, what: str) -> Array:
-    """Items of a typed field in the element type; half and narrow floats are bit patterns there."""
+def _typed(elements: Array, dtype: str, count: int, what: str) -> Array:
+    """Elements of a typed field in the element type; half and narrow floats are bit patterns there."""
     wanted = numpy_dtype(dtype)
     match dtype:
         case "complex64" | "complex128":
-            return items.astype(np.float32 if dtype == "complex64" else np.float64).view(wanted)
+            return elements.astype(np.float32 if dtype == "complex64" else np.float64).view(wanted)
         case "int4" | "uint4" | "int2" | "uint2" | "float4_e2m1fn":
-            return _unpacked((items & 0xFF).astype(np.uint8), dtype, count)
+            return _unpacked((elements & 0xFF).astype(np.uint8), dtype, count)
         case "float16" | "bfloat16":
-            return (_in_range(items, 0, 0xFFFF, what)).astype(np.uint16).view(wanted)
+            return (_in_range(elements, 0, 0xFFFF, what)).astype(np.uint16).view(wanted)
         case "float6_e2m3fn" | "float6_e3m2fn":
-            return (_in_range(items, 0, 0x3F, what)).astype(np.uint8).view(wanted)
+            return (_in_range(elements, 0, 0x3F, what)).astype(np.uint8).view(wanted)
         case _ if dtype.startswith("float8"):
-            return (_in_range(items, 0, 0xFF, what)).astype(np.uint8).view(wanted)
+            return (_in_range(elements, 0, 0xFF, what)).astype(np.uint8).view(wanted)
         case "bool":
-            return np.asarray(items != 0)
+            return np.asarray(elements != 0)
         case "int8" | "uint8" | "int16" | "uint16" | "int32" | "uint32":
             info = np.iinfo(wanted)
-            return _in_range(items, int(info.min), int(info.max), what).astype(wanted)
-    return items.astype(wanted)
+            return _in_range(elements, int(info.min), int(info.max), what).astype(wanted)
+    return elements.astype(wanted)
 
 
-def _in_range(items: Array, low: int, high: int, what: str) -> Array:
-    if items.size and (int(items.min()) < low or int(items.max()) > high):
-        raise CompileError(f"{what} has an item outside {low} to {high}, the range of its element type")
-    return items
+def _in_range(elements: Array, low: int, high: int, what: str) -> Array:
+    if elements.size and (int(elements.min()) < low or int(elements.max()) > high):
+        raise CompileError(f"{what} has an element outside {low} to {high}, the range of its element type")
+    return elements
 
 
-def _strings(items: list[Any], shape: tuple[int, ...], what: str) -> Array:
-    array = np.empty(len(items), object)
-    for index, item in enumerate(items):
+def _strings(elements: list[Any], shape: tuple[int, ...], what: str) -> Array:
+    array = np.empty(len(elements), object)
+    for index, element in enumerate(elements):
         try:
-            array[index] = item.decode("utf-8")
+            array[index] = element.decode("utf-8")
         except UnicodeDecodeError:
             raise CompileError(f"{what} has a string that is not UTF-8") from None
     return array.reshape(shape)

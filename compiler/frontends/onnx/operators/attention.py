@@ -20,7 +20,7 @@ from nnefc.operators.nn.attention import (
 )
 from nnefc.operators.tensor.shape import Concat
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.unification import agree, agree_all
+from nnefc.symbolic.unification import unify_dims, unify_shapes
 
 __all__: list[str] = []
 
@@ -81,8 +81,8 @@ def _flex_attention(ctx: Context, node: Node) -> Value:
         raise CompileError("its inputs must have four axes")
     batch, heads, _, size = query.shape
     shared, positions = key.shape[1:3]
-    fits = agree_all(key.shape, (batch, shared, positions, size)) and agree_all(value.shape[:3], key.shape[:3])
-    if not fits or not agree(heads % shared, 0):
+    fits = unify_shapes(key.shape, (batch, shared, positions, size)) and unify_shapes(value.shape[:3], key.shape[:3])
+    if not fits or not unify_dims(heads % shared, 0):
         raise CompileError(
             f"the shapes {list(query.shape)}, {list(key.shape)} and {list(value.shape)} do not fit each other"
         )
@@ -104,7 +104,7 @@ def _softmax_type(node: Node, query: Value) -> int:
 
 
 def _precision(node: Node, query: Value) -> str:
-    """The type that the softmax is computed in; float32 is more precise than half floats ask for."""
+    """The type that the softmax is computed in; float32 is more precise than 16-bit floats ask for."""
     return "float64" if _softmax_type(node, query) == onnx.TensorProto.DOUBLE else "float32"
 
 

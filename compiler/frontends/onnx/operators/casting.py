@@ -33,7 +33,7 @@ def element_type(node: Node, number: int) -> str:
 
 
 def converted(ctx: Context, x: Value, dtype: str, saturate: bool = True, rounding: str = "up") -> Value:
-    """The items in another element type, by the rules of Cast."""
+    """The elements in another element type, by the rules of Cast."""
     if x.dtype == dtype:
         return x
     if dtype.startswith("complex"):
@@ -59,9 +59,9 @@ _COMPUTED = {
 def _spelled(ctx: Context, x: Value) -> Value:
     """Numbers as strings."""
     if x.array is not None:
-        items = [_text(item) for item in x.array.reshape(-1).tolist()]
-        array = np.empty(len(items), object)
-        array[:] = items
+        elements = [_text(element) for element in x.array.reshape(-1).tolist()]
+        array = np.empty(len(elements), object)
+        array[:] = elements
         return known(ctx, array.reshape(x.shape))
     if x.dtype not in ("float32", "float64"):
         x = converted(ctx, x, "float32" if is_float(x.dtype) else x.dtype if x.dtype == "uint64" else "int64")
@@ -85,8 +85,8 @@ def _parsed(array: Array, dtype: str) -> Array:
         CompileError: one is none.
     """
     numbers = []
-    for item in array.reshape(-1):
-        text = item.decode() if isinstance(item, bytes) else str(item)
+    for element in array.reshape(-1):
+        text = element.decode() if isinstance(element, bytes) else str(element)
         try:
             numbers.append(float(text) if is_float(dtype) else int(float(text)) if "." in text else int(text))
         except (ValueError, OverflowError):

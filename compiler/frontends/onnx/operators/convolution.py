@@ -10,26 +10,26 @@ from nnefc.frontends.onnx.operators.tensors import fail, input_at, optional_inpu
 from nnefc.operators.nn.convolution import Convolution, DeformableConvolution, TransposedConvolution
 from nnefc.operators.nn.window import Window, same_padding
 from nnefc.symbolic.dims import ceil_div
-from nnefc.symbolic.unification import agree, agree_all
+from nnefc.symbolic.unification import unify_dims, unify_shapes
 
 __all__ = ["check_bias", "check_convolution", "convolve", "kernel_shape", "make_window", "spatial_attribute"]
 
 _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
-def spatial_attribute(node: Node, name: str, count: int, default: int, least: int) -> tuple[int, ...]:
-    """An attribute with `count` items, each at least `least`.
+def spatial_attribute(node: Node, name: str, count: int, default: int, minimum: int) -> tuple[int, ...]:
+    """An attribute with `count` elements, each at least `minimum`.
 
     Raises:
-        CompileError: it has another number of items, or too small ones.
+        CompileError: it has another number of elements, or too small ones.
     """
     given = node.attributes.get(name)
-    items = tuple(given) if given else (default,) * count
-    if len(items) != count:
-        raise fail(node, f"'{name}' has {len(items)} items, not {count}")
-    if any(item < least for item in items):
-        raise fail(node, f"'{name}' {spell(items)} has an item below {least}")
-    return items
+    elements = tuple(given) if given else (default,) * count
+    if len(elements) != count:
+        raise fail(node, f"'{name}' has {len(elements)} elements, not {count}")
+    if any(element < minimum for element in elements):
+        raise fail(node, f"'{name}' {spell(elements)} has an element below {minimum}")
+    return elements
 
 
 def make_window(node: Node, size: Sequence[int], sizes: Sequence[int]) -> Window:
@@ -58,7 +58,7 @@ def make_window(node: Node, size: Sequence[int], sizes: Sequence[int]) -> Window
 def kernel_shape(node: Node, filter_shape: Sequence[int]) -> tuple[int, ...]:
     """The filter's spatial sizes; the attribute, where it is given, must agree."""
     given, actual = node.attributes.get("kernel_shape"), tuple(filter_shape[2:])
-    if given and not agree_all(actual, given):
+    if given and not unify_shapes(actual, given):
         raise fail(node, f"'kernel_shape' is {spell(given)}, the filter has {spell(actual)}")
     return actual
 
@@ -72,7 +72,7 @@ def check_convolution(node: Node, x: Sequence[int], w: Sequence[int]) -> int:
     groups = node.attributes["group"]
     if len(x) < 3 or len(x) != len(w):
         raise fail(node, f"the input {spell(x)} and the filter {spell(w)} must have the same rank, at least 3")
-    if groups < 1 or not (agree(x[1], w[1] * groups) and agree(w[0] % groups, 0)):
+    if groups < 1 or not (unify_dims(x[1], w[1] * groups) and unify_dims(w[0] % groups, 0)):
         what = f"the filter {spell(w)} in {groups} group{'s' if groups != 1 else ''} does not fit the input {spell(x)}"
         hint = None
         if x[-1] == w[1] * groups:
@@ -83,8 +83,8 @@ def check_convolution(node: Node, x: Sequence[int], w: Sequence[int]) -> int:
 
 
 def check_bias(node: Node, bias: Value | None, channels: int) -> None:
-    """Refuse a bias without an item for each channel."""
-    if bias is not None and not agree_all(shape_of(bias), (channels,)):
+    """Refuse a bias without an element for each channel."""
+    if bias is not None and not unify_shapes(shape_of(bias), (channels,)):
         raise fail(node, f"the bias {spell(shape_of(bias))} should be [{channels}]")
 
 
@@ -111,7 +111,7 @@ def _conv_transpose(ctx: Context, node: Node) -> Any:
         raise fail(
             node, f"the input {spell(x_shape)} and the filter {spell(w_shape)} must have the same rank, at least 3"
         )
-    if groups < 1 or not (agree(x_shape[1], w_shape[0]) and agree(x_shape[1] % groups, 0)):
+    if groups < 1 or not (unify_dims(x_shape[1], w_shape[0]) and unify_dims(x_shape[1] % groups, 0)):
         raise fail(node, f"the filter {spell(w_shape)} in {groups} groups does not fit the input {spell(x_shape)}")
     check_bias(node, bias, w_shape[1] * groups)
     window, sizes = _transposed_window(node, kernel_shape(node, w_shape), x_shape[2:])

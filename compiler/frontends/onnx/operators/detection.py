@@ -19,8 +19,8 @@ from nnefc.frontends.onnx.operators.tensors import (
 from nnefc.operators.vision.detection import AffineGrid, GridSample
 from nnefc.operators.vision.regions import RoiAlign, RoiPool
 from nnefc.operators.vision.suppression import NonMaxSuppression
-from nnefc.symbolic.dims import MAX_ITEMS
-from nnefc.symbolic.unification import agree
+from nnefc.symbolic.dims import MAX_ELEMENTS
+from nnefc.symbolic.unification import unify_dims
 
 __all__: list[str] = []
 
@@ -53,9 +53,9 @@ def _roi_align(ctx: Context, node: Node) -> Any:
 def _affine_grid(ctx: Context, node: Node) -> Any:
     sizes = integers(ctx, node, 1, "size") or []
     if len(sizes) not in (4, 5):
-        raise fail(node, f"the size {spell(sizes)} is not that of a batch of pictures or volumes")
+        raise fail(node, f"the size {spell(sizes)} is not that of a batch of images or volumes")
     theta = input_at(node, 0)
-    if not agree(theta.shape[0], sizes[0]):
+    if not unify_dims(theta.shape[0], sizes[0]):
         raise fail(node, f"the matrices {spell(theta.shape)} do not fit the size {spell(sizes)}")
     return ctx.apply(AffineGrid(tuple(sizes[2:]), bool(node.attributes["align_corners"])), theta)
 
@@ -82,13 +82,13 @@ def _non_max_suppression(ctx: Context, node: Node) -> Any:
     if any(value is not None and any(size != 1 for size in value.shape) for value in given):
         raise fail(node, "the greatest number of boxes and the thresholds must be one number each")
     told = [value if value is not None and value.array is None else None for value in given]
-    most, overlap, least = (
+    maximum, overlap, minimum = (
         None if value is None or value.array is None else float(value.array.reshape(-1)[0]) for value in given
     )
     suppression = NonMaxSuppression(
-        None if told[0] is not None else int(min(most or 0, MAX_ITEMS)),  # PyTorch says the greatest int64
+        None if told[0] is not None else int(min(maximum or 0, MAX_ELEMENTS)),  # PyTorch says the greatest int64
         None if told[1] is not None else overlap or 0.0,
-        least,
+        minimum,
         bool(node.attributes["center_point_box"]),
     )
     return ctx.apply(suppression, boxes, scores, *told)

@@ -1,4 +1,4 @@
-"""Pictures: ImageDecoder."""
+"""Images: ImageDecoder."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ from nnefc.frontends.onnx.operators.tensors import (
     tells_at_run_time,
 )
 from nnefc.operators.tensor.data_dependent_selection import Compress
-from nnefc.operators.tensor.data_dependent_sizes import counted
+from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.tensor.indexing import Gather, GatherElements, GatherND, OneHot, ReverseSequence
 from nnefc.operators.tensor.scatter import ScatterElements, ScatterND, TensorScatter
 from nnefc.operators.tensor.shape import Reshape
 from nnefc.operators.tensor.sorting import TopK
-from nnefc.symbolic.dims import is_known, least
+from nnefc.symbolic.dims import is_known, minimum
 
 __all__: list[str] = []
 
@@ -101,7 +101,9 @@ def _top_k(ctx: Context, node: Node) -> Any:
     if node.version == 1:
         k = node.attributes["k"]
     elif tells_at_run_time(ctx, node, 1):
-        k = least(counted(ctx.at, ctx.expr(input_at(node, 1)), x.shape[axis], "topk", "error"), x.shape[axis])
+        k = minimum(
+            data_dependent_size(ctx.at, ctx.expr(input_at(node, 1)), x.shape[axis], "topk", "error"), x.shape[axis]
+        )
     else:
         k = (integers(ctx, node, 1, "K") or [0])[0]
     return ctx.apply(TopK(axis, k, bool(node.attributes.get("largest", 1))), x)

@@ -36,7 +36,7 @@ from nnefc.operators.nn.normalization import (
 )
 from nnefc.operators.tensor.creation import Full
 from nnefc.operators.tensor.shape import Reshape
-from nnefc.symbolic.unification import agree_all
+from nnefc.symbolic.unification import unify_shapes
 
 __all__: list[str] = []
 
@@ -62,8 +62,10 @@ def _batch_normalization(ctx: Context, node: Node) -> Any:
         results: Any = _batch_normalization(ctx, column)
         made, *statistics = results
         return [ctx.apply(Reshape(shape), made), *statistics]
-    if len(shape) < 2 or not all(agree_all(shape_of(v), like) for v in (scale, bias, average, variance)):
-        kind = "the vectors do not have one item per channel" if by_channel else "parameters are not like one element"
+    if len(shape) < 2 or not all(unify_shapes(shape_of(v), like) for v in (scale, bias, average, variance)):
+        kind = (
+            "the vectors do not have one element per channel" if by_channel else ("parameters are not like one element")
+        )
         raise fail(node, f"{kind} of {spell(shape)}")
     if _trains(node):
         if not by_channel:
@@ -108,7 +110,7 @@ def _layer_normalization(ctx: Context, node: Node) -> Any:
     )
     made = ctx.apply(standardization, x, input_at(node, 1), optional_input(node, 2))
     if not isinstance(made, list) or dtype_of(x) != "float64":
-        return made  # half floats are computed in the type that the statistics have
+        return made  # 16-bit floats are computed in the type that the statistics have
     kind = element_type(node, node.attributes["stash_type"])
     return [made[0], *(converted(ctx, statistic, kind) for statistic in made[1:])]
 
@@ -167,7 +169,8 @@ def _lrn(ctx: Context, node: Node) -> Value:
 
 @operator("Dropout", since=(1, 6, 7, 10, 12, 13, 22))
 def _dropout(ctx: Context, node: Node) -> Value | list[Value]:
-    """Nothing is dropped in inference. In training each item is, with the chance `ratio`; the others are scaled up."""
+    """Nothing is dropped in inference. In training each element is, with the chance `ratio`; the others are scaled
+    up."""
     x = input_at(node, 0)
     if has_input(node, 2) and required_value(ctx, node, 2, "training_mode").reshape(())[()]:
         rate = float(required_value(ctx, node, 1, "ratio").reshape(())[()]) if has_input(node, 1) else 0.5

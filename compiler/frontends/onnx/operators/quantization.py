@@ -39,7 +39,7 @@ from nnefc.operators.nn.quantization import (
     Requantization,
 )
 from nnefc.operators.tensor.shape import Reshape
-from nnefc.symbolic.unification import agree
+from nnefc.symbolic.unification import unify_dims
 
 __all__ = ["integer_product"]
 
@@ -49,10 +49,10 @@ def _conv_integer(ctx: Context, node: Node) -> Value:
     return _convolution(ctx, node, (0, 1, 2, 3))
 
 
-def _convolution(ctx: Context, node: Node, places: tuple[int, int, int, int], bias: Value | None = None) -> Value:
-    """The sums of the inputs at these places: `x`, `w`, and their zero points."""
-    x, w = (input_at(node, place) for place in places[:2])
-    zeros = [optional_input(node, place) for place in places[2:]]
+def _convolution(ctx: Context, node: Node, positions: tuple[int, int, int, int], bias: Value | None = None) -> Value:
+    """The sums of the inputs at these positions: `x`, `w`, and their zero points."""
+    x, w = (input_at(node, position) for position in positions[:2])
+    zeros = [optional_input(node, position) for position in positions[2:]]
     groups = check_convolution(node, shape_of(x), shape_of(w))
     window = make_window(node, kernel_shape(node, shape_of(w)), shape_of(x)[2:])
     made: Value = ctx.apply(IntegerConvolution(window, groups), x, w, *zeros, bias)
@@ -92,10 +92,10 @@ def _matmul_integer(ctx: Context, node: Node) -> Value:
     return integer_product(ctx, node, (0, 1, 2, 3))
 
 
-def integer_product(ctx: Context, node: Node, places: tuple[int, int, int, int]) -> Value:
-    """The sums of the inputs at these places: both matrices and their zero points, of rows and of columns."""
-    a, b = (input_at(node, place) for place in places[:2])
-    a_zero, b_zero = (optional_input(node, place) for place in places[2:])
+def integer_product(ctx: Context, node: Node, positions: tuple[int, int, int, int]) -> Value:
+    """The sums of the inputs at these positions: both matrices and their zero points, of rows and of columns."""
+    a, b = (input_at(node, position) for position in positions[:2])
+    a_zero, b_zero = (optional_input(node, position) for position in positions[2:])
     rows = None if a_zero is None else _along(ctx, node, a_zero, a, -2)
     columns = None if b_zero is None else _along(ctx, node, b_zero, b, -1)
     made: Value = ctx.apply(IntegerProduct(), a, b, rows, columns)
@@ -108,7 +108,7 @@ def _along(ctx: Context, node: Node, x: Value, matrix: Value, axis: int) -> Any:
     if math.prod(shape) == 1:
         return ctx.apply(Reshape(()), x)
     if len(shape) == 1 and rank >= 2:
-        if not agree(shape[0], shape_of(matrix)[axis]):
+        if not unify_dims(shape[0], shape_of(matrix)[axis]):
             raise fail(node, f"{spell(shape)} does not fit the matrix {spell(shape_of(matrix))}")
         return ctx.apply(Reshape((shape[0], 1) if axis == -2 else (1, shape[0])), x)
     broadcast_shapes(shape, shape_of(matrix))
@@ -117,24 +117,24 @@ def _along(ctx: Context, node: Node, x: Value, matrix: Value, axis: int) -> Any:
 
 @operator("QLinearMatMul", since=(10, 21))
 def _qlinear_matmul(ctx: Context, node: Node) -> Value:
-    if any(dtype_of(input_at(node, place)) not in RANGES for place in (0, 3, 7)):
+    if any(dtype_of(input_at(node, position)) not in RANGES for position in (0, 3, 7)):
         return _product_of_narrow_floats(ctx, node)
     sums = integer_product(ctx, node, (0, 3, 2, 5))
     factors = ((1, input_at(node, 0), -2), (4, input_at(node, 3), -1), (6, sums, -2))
-    scales = [_along(ctx, node, input_at(node, place), matrix, axis) for place, matrix, axis in factors]
+    scales = [_along(ctx, node, input_at(node, position), matrix, axis) for position, matrix, axis in factors]
     return _requantized(ctx, node, sums, scales, _along(ctx, node, input_at(node, 7), sums, -2))
 
 
 def _product_of_narrow_floats(ctx: Context, node: Node) -> Value:
     """The same of floats of 8 bits: their sums are no integers."""
     factors = []
-    for place, axis in ((0, -2), (3, -1)):
-        matrix = input_at(node, place)
-        scale, zero = (_along(ctx, node, input_at(node, place + more), matrix, axis) for more in (1, 2))
+    for position, axis in ((0, -2), (3, -1)):
+        matrix = input_at(node, position)
+        scale, zero = (_along(ctx, node, input_at(node, position + more), matrix, axis) for more in (1, 2))
         distance = binary(ctx, "Sub", *(converted(ctx, part, "float32") for part in (matrix, zero)))
         factors.append(binary(ctx, "Mul", distance, converted(ctx, scale, "float32")))
     product: Value = ctx.apply(MatMul(), *factors)
-    scale, zero = (_along(ctx, node, input_at(node, place), product, -2) for place in (6, 7))
+    scale, zero = (_along(ctx, node, input_at(node, position), product, -2) for position in (6, 7))
     quotient = binary(ctx, "Div", product, converted(ctx, scale, "float32"))
     limits = RANGES.get(dtype_of(zero))
     if limits is not None:
@@ -155,7 +155,7 @@ def _requantized(ctx: Context, node: Node, sums: Value, scales: Sequence[Value],
 
 
 def _grid(node: Node, x: Value, scale: Value) -> dict[str, Any]:
-    """Which items of `x` share a scale."""
+    """Which elements of `x` share a scale."""
     block = node.attributes.get("block_size") or 0
     if math.prod(shape_of(scale)) == 1 and not block:
         return {}
@@ -192,7 +192,7 @@ def _dequantize_linear(ctx: Context, node: Node) -> Value:
     return ctx.apply(Dequantization(**grid, dtype=dtype), x, scale, zero) if made is None else made
 
 
-_LEAST_ITEMS = 1 << 14
+_MIN_ELEMENTS = 1 << 14
 """Of a matrix that is kept as integers of few bits."""
 
 
@@ -200,7 +200,7 @@ def _in_blocks(ctx: Context, parts: tuple[Value, Value, Value | None], grid: dic
     """A large known matrix with blocks along its rows, in a form that products take as it is."""
     x, scale, zero = parts
     block = grid.get("block", 0)
-    if x.rank != 2 or grid.get("axis") != 0 or block < 16 or block & (block - 1) or math.prod(x.shape) < _LEAST_ITEMS:
+    if x.rank != 2 or grid.get("axis") != 0 or block < 16 or block & (block - 1) or math.prod(x.shape) < _MIN_ELEMENTS:
         return None
     arrays = [None if part is None else ctx.constant(part) for part in parts]
     bits = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "int8": 8, "uint8": 8}.get(dtype_of(x))

@@ -17,9 +17,9 @@ __all__ = ["draw"]
 
 def draw(ctx: Context, node: Node) -> tuple[Key, Value]:
     """The key of what a node draws, and how many runs there were before."""
-    runs, place = ctx.draw()
+    runs, position = ctx.draw()
     seed = node.attributes.get("seed")
-    return own_key(place) if seed is None else key_of_seed(seed), runs
+    return own_key(position) if seed is None else key_of_seed(seed), runs
 
 
 def _declare(kind: type[RandomUniform] | type[RandomNormal], *parameters: str) -> None:

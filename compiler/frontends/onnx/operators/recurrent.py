@@ -36,7 +36,7 @@ from nnefc.operators.nn.recurrent import (
 from nnefc.operators.tensor.creation import Full
 from nnefc.operators.tensor.shape import Concat, Reshape, Slice, Transpose
 from nnefc.symbolic.dims import Dimension, may_exceed
-from nnefc.symbolic.unification import agree_all
+from nnefc.symbolic.unification import unify_shapes
 
 __all__: list[str] = []
 
@@ -102,7 +102,7 @@ def _cells(node: Node) -> list[Cell]:
     return [cell(node, *functions) for functions in _activations(node, defaults, count)]
 
 
-def _item(ctx: Context, x: Value, direction: int) -> Any:
+def _element(ctx: Context, x: Value, direction: int) -> Any:
     """One direction's part of a tensor."""
     return ctx.apply(Reshape(shape_of(x)[1:]), ctx.apply(Slice({0: (direction, 1, 1)}), x))
 
@@ -126,7 +126,7 @@ def _state(ctx: Context, node: Node, index: int, shape: tuple[int, ...], dtype: 
     if value is None:
         return ctx.apply(Full(shape, 0, dtype))
     value = ctx.apply(Transpose((1, 0, 2)), value) if node.attributes.get("layout") else value
-    if not agree_all(shape_of(value), shape):
+    if not unify_shapes(shape_of(value), shape):
         raise fail(node, f"the first state {spell(shape_of(value))} should be {spell(shape)}")
     return ctx.apply(Cast(dtype), value)
 
@@ -162,12 +162,12 @@ def _lower(
     for d, (cell, pair) in enumerate(zip(cells, matrices, strict=True)):
         first_bias = second_bias = None
         if bias is not None:
-            both, width = _item(ctx, bias, d), cell.gates * size
+            both, width = _element(ctx, bias, d), cell.gates * size
             first_bias, second_bias = (ctx.apply(Slice({0: (start, width, 1)}), both) for start in (0, width))
-        peephole = None if peepholes is None else _item(ctx, peepholes, d)
+        peephole = None if peepholes is None else _element(ctx, peepholes, d)
         weights = Weights(*pair, first_bias, second_bias, peephole)
         backwards = node.attributes["direction"] == "reverse" or d == 1
-        own = [_item(ctx, state, d) for state in first]
+        own = [_element(ctx, state, d) for state in first]
         parts.append(ctx.apply(Recurrence(cell, backwards, ended_is_zero), x, weights, own, lengths))
     hidden = ctx.apply(Concat(1), *(ctx.apply(Reshape((time, 1, batch, size)), p[0]) for p in parts))
     last = [
@@ -187,10 +187,10 @@ def _recurrent(ctx: Context, node: Node) -> list[Value]:
     x = ctx.apply(Transpose((1, 0, 2) if node.attributes.get("layout") else (0, 1, 2)), ctx.apply(Cast(work), x))
     (time, batch, depth), size = shape_of(x), shape_of(r)[-1]
     count, width = len(cells), cells[0].gates * size
-    if not agree_all(shape_of(w), (count, width, depth)) or not agree_all(shape_of(r), (count, width, size)):
+    if not unify_shapes(shape_of(w), (count, width, depth)) or not unify_shapes(shape_of(r), (count, width, size)):
         raise fail(node, f"the weights {spell(shape_of(w))} and {spell(shape_of(r))} do not fit {spell(shape_of(x))}")
     inputs, hidden = (
-        [ctx.apply(Transpose((1, 0)), ctx.apply(Cast(work), _item(ctx, v, d))) for d in range(count)] for v in (w, r)
+        [ctx.apply(Transpose((1, 0)), ctx.apply(Cast(work), _element(ctx, v, d))) for d in range(count)] for v in (w, r)
     )
     made = _lower(ctx, node, cells, x, list(zip(inputs, hidden, strict=True)), (time, batch, size), work)
     return [ctx.apply(Cast(dtype), value) for value in made]
@@ -219,18 +219,19 @@ def _dynamic_quantize_lstm(ctx: Context, node: Node) -> list[Value]:
 
 def _matrices(ctx: Context, node: Node, index: int, shape: tuple[int, int, int]) -> list[QuantizedTensor]:
     """The weights of each direction; W's scales and zero points are the inputs 8 and 9, R's 10 and 11."""
-    weights, place = input_at(node, index), 6 + 2 * index
-    if not agree_all(shape_of(weights), shape):
+    weights, position = input_at(node, index), 6 + 2 * index
+    if not unify_shapes(shape_of(weights), shape):
         raise fail(node, f"its weights {spell(shape_of(weights))} should be {spell(shape)}")
     parts = []
-    for value in (input_at(node, place), input_at(node, place + 1)):
+    for value in (input_at(node, position), input_at(node, position + 1)):
         given = shape_of(value)
         whole = given in ((shape[0],), (shape[0], 1))
         if not whole and given != (shape[0], shape[2]):
             raise fail(node, f"{spell(given)} scales do not fit the weights {spell(shape)}, by direction or by column")
         parts.append(
-            [ctx.apply(Reshape(() if whole else (1, shape[2])), _item(ctx, value, d)) for d in range(shape[0])]
+            [ctx.apply(Reshape(() if whole else (1, shape[2])), _element(ctx, value, d)) for d in range(shape[0])]
         )
     return [
-        QuantizedTensor(_item(ctx, weights, d), scale, zero) for d, (scale, zero) in enumerate(zip(*parts, strict=True))
+        QuantizedTensor(_element(ctx, weights, d), scale, zero)
+        for d, (scale, zero) in enumerate(zip(*parts, strict=True))
     ]

@@ -1,4 +1,4 @@
-"""Reductions over axes, positions of extremes, softmax and its kin, running sums."""
+"""Reductions over axes, positions of minima and maxima, softmax and its kin, running sums."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nnefc.frontends.onnx.operators.tensors import (
 )
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.reduction import (
-    ArgExtreme,
+    ArgMinMax,
     Cumulative,
     Hardmax,
     LogSumExp,
@@ -75,11 +75,11 @@ for _name, (_, _since) in _REDUCTIONS.items():
 
 @operator("ArgMax", since=(1, 11, 12, 13))
 @operator("ArgMin", since=(1, 11, 12, 13))
-def _arg_extreme(ctx: Context, node: Node) -> Value:
+def _arg_min_max(ctx: Context, node: Node) -> Value:
     x = input_at(node, 0)
     axes = (normal_axis(node, node.attributes["axis"], x.rank),)
     largest, last = node.op_type == "ArgMax", bool(node.attributes.get("select_last_index"))
-    made: Value = ctx.apply(ArgExtreme(axes, bool(node.attributes["keepdims"]), largest, last), x)
+    made: Value = ctx.apply(ArgMinMax(axes, bool(node.attributes["keepdims"]), largest, last), x)
     return made
 
 

@@ -19,7 +19,7 @@ from nnefc.frontends.onnx.operators.tensors import (
 from nnefc.operators.base import check_size
 from nnefc.operators.vision.interpolation import COORDINATES, ROUNDINGS, Interpolation, Scaling
 from nnefc.operators.vision.resize import Resize
-from nnefc.symbolic.dims import Dimension, scaled, typical
+from nnefc.symbolic.dims import Dimension, scaled, size_hint
 from nnefc.symbolic.values import quotient
 
 __all__: list[str] = []
@@ -33,7 +33,7 @@ def _table_name(mode: str) -> str:
 
 def _check_scales(node: Node, scales: list[float], rank: int) -> None:
     if len(scales) != rank or any(not scale > 0 or math.isinf(scale) for scale in scales):
-        raise fail(node, f"'scales' {scales} needs {rank} positive items")
+        raise fail(node, f"'scales' {scales} needs {rank} positive elements")
 
 
 @operator("Resize", since=(11, 13, 18, 19))
@@ -64,7 +64,7 @@ def _resize(ctx: Context, node: Node) -> Any:
     if coordinates == "tf_crop_and_resize":
         roi = [float(r) for r in required_value(ctx, node, 1, "roi").reshape(-1)]
         if len(roi) != 2 * len(axes):
-            raise fail(node, f"'roi' has {len(roi)} items for {len(axes)} axes")
+            raise fail(node, f"'roi' has {len(roi)} elements for {len(axes)} axes")
         parts = list(zip(roi[: len(axes)], roi[len(axes) :], strict=True))
     resized = tuple(
         (axis, Scaling(shape[axis], size, scale, *part))
@@ -83,40 +83,40 @@ def _resize(ctx: Context, node: Node) -> Any:
     return ctx.apply(Resize(resized, interpolation), x)
 
 
-def _sizes_of_scales(node: Node, index: int, items: list[Dimension]) -> list[Dimension]:
+def _sizes_of_scales(node: Node, index: int, elements: list[Dimension]) -> list[Dimension]:
     """The sizes that scales mean which are quotients of the results' sizes and the items'; none for other scales."""
     given = input_at(node, index).sizes if has_input(node, index) else None
-    if given is None or given.size != len(items):
+    if given is None or given.size != len(elements):
         return []
     scales = [quotient(scale) for scale in given.reshape(-1)]
-    if any(scale.below not in (1, size) for scale, size in zip(scales, items, strict=True)):
+    if any(scale.below not in (1, size) for scale, size in zip(scales, elements, strict=True)):
         return []
     return [
-        scale.above if scale.below == size else size * scale.above for scale, size in zip(scales, items, strict=True)
+        scale.above if scale.below == size else size * scale.above for scale, size in zip(scales, elements, strict=True)
     ]
 
 
-def _scales_of(node: Node, sizes: list[int], items: list[int]) -> tuple[list[float | None], list[int]]:
+def _scales_of(node: Node, sizes: list[int], elements: list[int]) -> tuple[list[float | None], list[int]]:
     """The scales that sizes mean, and the sizes that a kept aspect ratio makes of them."""
-    scales = [Scaling.between(count, size).scale for size, count in zip(sizes, items, strict=True)]
+    scales = [Scaling.between(count, size).scale for size, count in zip(sizes, elements, strict=True)]
     policy = node.attributes.get("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
         return scales, sizes
     if None in scales:
         raise fail(
             node,
-            f"which scale keeps the aspect ratio of {spell(items)} in {spell(sizes)} is not known at compile time",
+            f"which scale keeps the aspect ratio of {spell(elements)} in {spell(sizes)} is not known at compile time",
             "give these sizes: --shape NAME=SIZE",
         )
     scale = (min if policy == "not_larger" else max)(scale for scale in scales if scale is not None)
-    return [scale] * len(items), [math.floor(scale * count + 0.5) for count in items]
+    return [scale] * len(elements), [math.floor(scale * count + 0.5) for count in elements]
 
 
 @operator("Upsample", since=(1, 7, 9, 10))
 @operator("Resize", since=(10,))
 def _upsample(ctx: Context, node: Node) -> Any:
-    """Versions before 11: positions are divided by the scale; of the items beside one, that before is nearest, or that
-    behind if there are to be fewer items.
+    """Versions before 11: positions are divided by the scale; of the elements beside one, that before is nearest, or
+    that behind if there are to be fewer elements.
     """
     x = input_at(node, 0)
     shape = shape_of(x)
@@ -144,6 +144,6 @@ def _upsample(ctx: Context, node: Node) -> Any:
     if mode != "nearest":
         return ctx.apply(Resize(tuple(resized), Interpolation(mode, "asymmetric")), x)
     for rounding, shrinks in (("floor", False), ("ceil", True)):
-        axes = tuple(each for each in resized if (typical(each[1].results) < typical(each[1].items)) == shrinks)
+        axes = tuple(each for each in resized if (size_hint(each[1].results) < size_hint(each[1].elements)) == shrinks)
         x = ctx.apply(Resize(axes, Interpolation(mode, "asymmetric", rounding)), x) if axes else x
     return x

@@ -1,6 +1,6 @@
 """Sequences and optionals. Of most it is known at compile time which tensors they hold, and how many.
 
-Others are one tensor, see `stacks`: such as grow in a loop, or whose items are chosen by what is computed.
+Others are one tensor, see `stacks`: such as grow in a loop, or whose elements are chosen by what is computed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from nnefc.frontends.onnx.symbolic_values import sizes_array
 from nnefc.frontends.onnx.values import Optional, Stacked
 from nnefc.operators.tensor.shape import Concat, Split, Squeeze, Stack
 from nnefc.symbolic.dims import is_known
-from nnefc.symbolic.unification import agree
+from nnefc.symbolic.unification import unify_dims
 
 __all__: list[str] = []
 
-_MOST_PARTS = 16_384
-"""Items of a sequence; how many it would be is not in the model, but in a shape, or the trip count of a loop."""
+_MAX_PARTS = 16_384
+"""Elements of a sequence; how many it would be is not in the model, but in a shape, or the trip count of a loop."""
 
 
 def _sequence(node: Node, index: int = 0) -> Sequence | Stacked:
@@ -82,32 +82,32 @@ def _construct(_ctx: Context, node: Node) -> AnyValue:
 def _at(ctx: Context, node: Node) -> AnyValue:
     sequence = _sequence(node)
     if isinstance(sequence, Sequence):
-        if not sequence.items:
+        if not sequence.elements:
             raise fail(node, "the sequence is empty")
-        place = _position(ctx, node, 1, len(sequence.items), len(sequence.items))
-        if place is not None:
-            return sequence.items[place]
+        offset = _position(ctx, node, 1, len(sequence.elements), len(sequence.elements))
+        if offset is not None:
+            return sequence.elements[offset]
     return at_position(ctx, stacked(ctx, sequence), _position_tensor(node, 1))
 
 
 @operator("SequenceInsert", since=(11,))
 def _insert(ctx: Context, node: Node) -> AnyValue:
-    sequence, item = _sequence(node), node.operands[1]
-    if item is None:
+    sequence, element = _sequence(node), node.operands[1]
+    if element is None:
         raise fail(node, "there is nothing to insert")
-    place: int | None = None
+    offset: int | None = None
     if isinstance(sequence, Sequence):
-        length = len(sequence.items)
-        place = _position(ctx, node, 2, length, length + 1) if _given(node, 2) else length
-    if isinstance(sequence, Stacked) or place is None:
-        if not isinstance(item, Value):
+        length = len(sequence.elements)
+        offset = _position(ctx, node, 2, length, length + 1) if _given(node, 2) else length
+    if isinstance(sequence, Stacked) or offset is None:
+        if not isinstance(element, Value):
             raise fail(node, "a sequence whose length is known only at run time holds tensors alone")
         position = _position_tensor(node, 2) if _given(node, 2) else None
-        return inserted(ctx, stacked(ctx, sequence, item), item, position)
-    items = list(sequence.items)
-    _check_count(node, len(items) + 1)
-    items.insert(place, item)
-    return Sequence(tuple(items), sequence.dtype)
+        return inserted(ctx, stacked(ctx, sequence, element), element, position)
+    elements = list(sequence.elements)
+    _check_count(node, len(elements) + 1)
+    elements.insert(offset, element)
+    return Sequence(tuple(elements), sequence.dtype)
 
 
 @operator("SequenceErase", since=(11,))
@@ -115,19 +115,19 @@ def _erase(ctx: Context, node: Node) -> AnyValue:
     sequence = _sequence(node)
     position = _position_tensor(node, 1) if _given(node, 1) else known(ctx, np.array(-1))
     if isinstance(sequence, Sequence):
-        if not sequence.items:
+        if not sequence.elements:
             raise fail(node, "the sequence is empty")
-        length = len(sequence.items)
-        place = _position(ctx, node, 1, length, length) if _given(node, 1) else length - 1
-        if place is not None:
-            return Sequence((*sequence.items[:place], *sequence.items[place + 1 :]), sequence.dtype)
+        length = len(sequence.elements)
+        offset = _position(ctx, node, 1, length, length) if _given(node, 1) else length - 1
+        if offset is not None:
+            return Sequence((*sequence.elements[:offset], *sequence.elements[offset + 1 :]), sequence.dtype)
     return without(ctx, stacked(ctx, sequence), position)
 
 
 @operator("SequenceLength", since=(11,))
 def _length(ctx: Context, node: Node) -> AnyValue:
     sequence = _sequence(node)
-    length = sequence.length if isinstance(sequence, Stacked) else len(sequence.items)
+    length = sequence.length if isinstance(sequence, Stacked) else len(sequence.elements)
     return Value.of_sizes(sizes_array([length], ()), "int64")
 
 
@@ -146,7 +146,7 @@ def _split(ctx: Context, node: Node) -> AnyValue:
         sizes = [int(size) for size in given.reshape(-1)]
         if given.ndim == 0:
             if sizes[0] < 1:
-                raise fail(node, f"parts of {sizes[0]} items")
+                raise fail(node, f"parts of {sizes[0]} elements")
             _check_count(node, -(-shape[axis] // sizes[0]))
             sizes = [min(sizes[0], shape[axis] - start) for start in range(0, shape[axis], sizes[0])]
     else:
@@ -157,8 +157,8 @@ def _split(ctx: Context, node: Node) -> AnyValue:
 
 
 def _check_count(node: Node, count: int) -> None:
-    if count > _MOST_PARTS:
-        raise fail(node, f"the sequence would have {count:,} items, at most {_MOST_PARTS:,} are supported")
+    if count > _MAX_PARTS:
+        raise fail(node, f"the sequence would have {count:,} elements, at most {_MAX_PARTS:,} are supported")
 
 
 @operator("ConcatFromSequence", since=(11,))
@@ -167,7 +167,7 @@ def _concat(ctx: Context, node: Node) -> AnyValue:
     if isinstance(sequence, Stacked):
         axis = normal_axis(node, node.attributes["axis"], sequence.tensor.rank - 1 + new)
         return concatenated(ctx, sequence, axis, new)
-    values = [item for item in sequence.items if isinstance(item, Value)]
+    values = [element for element in sequence.elements if isinstance(element, Value)]
     if not values:
         raise fail(node, "the sequence has no tensors")
     axis = normal_axis(node, node.attributes["axis"], values[0].rank + new)
@@ -184,38 +184,38 @@ def _optional(_ctx: Context, node: Node) -> AnyValue:
 @operator("OptionalHasElement", since=(15, 18, 28))
 def _has_element(ctx: Context, node: Node) -> AnyValue:
     value = node.operands[0] if node.operands else None
-    there = value.item is not None if isinstance(value, Optional) else value is not None
+    there = value.element is not None if isinstance(value, Optional) else value is not None
     return known(ctx, np.array(there))
 
 
 @operator("OptionalGetElement", since=(15, 18, 28))
 def _get_element(_ctx: Context, node: Node) -> AnyValue:
     value = node.operands[0] if node.operands else None
-    item = value.item if isinstance(value, Optional) else value
-    if item is None:
+    element = value.element if isinstance(value, Optional) else value
+    if element is None:
         raise fail(node, "the optional is empty")
-    return item
+    return element
 
 
 @operator("SequenceMap", since=(17,))
 def _map(ctx: Context, node: Node) -> list[AnyValue]:
-    """The body once for every place of the first sequence; tensors go to all of them."""
+    """The body once for every position of the first sequence; tensors go to all of them."""
     _sequence(node)
     if any(isinstance(operand, Stacked) for operand in node.operands):
         return _mapped_in_a_loop(ctx, node)
     sequences = [operand for operand in node.operands if isinstance(operand, Sequence)]
-    length = len(sequences[0].items)
+    length = len(sequences[0].elements)
     for other in sequences[1:]:
-        if len(other.items) != length:
-            raise fail(node, f"the sequences have {length} and {len(other.items)} items")
+        if len(other.elements) != length:
+            raise fail(node, f"the sequences have {length} and {len(other.elements)} elements")
     body, made_of_each = node.attributes["body"], []
-    for place in range(length):
-        given = [operand.items[place] if isinstance(operand, Sequence) else operand for operand in node.operands]
+    for offset in range(length):
+        given = [operand.elements[offset] if isinstance(operand, Sequence) else operand for operand in node.operands]
         made_of_each.append(ctx.run_graph(body, [value for value in given if value is not None]))
     made: list[AnyValue] = []
     for index in range(len(node.outputs)):
-        items = tuple(results[index] for results in made_of_each)
-        made.append(Sequence(items, getattr(items[0], "dtype", "") if items else ""))
+        elements = tuple(results[index] for results in made_of_each)
+        made.append(Sequence(elements, getattr(elements[0], "dtype", "") if elements else ""))
     return made
 
 
@@ -224,15 +224,15 @@ def _mapped_in_a_loop(ctx: Context, node: Node) -> list[AnyValue]:
     operands = [operand for operand in node.operands if operand is not None]
     over = [index for index, operand in enumerate(operands) if isinstance(operand, Sequence | Stacked)]
     sequences = [stacked(ctx, operand) for operand in operands if isinstance(operand, Sequence | Stacked)]
-    if not all(agree(sequences[0].length, other.length) for other in sequences):
-        raise fail(node, f"the sequences have {' and '.join(str(other.length) for other in sequences)} items")
+    if not all(unify_dims(sequences[0].length, other.length) for other in sequences):
+        raise fail(node, f"the sequences have {' and '.join(str(other.length) for other in sequences)} elements")
 
     def iteration(
-        _number: Value, _states: list[AnyValue], items: list[Value]
+        _number: Value, _states: list[AnyValue], elements: list[Value]
     ) -> tuple[Value, list[AnyValue], list[Value]]:
         given = list(operands)
-        for index, item in zip(over, items, strict=True):
-            given[index] = item
+        for index, element in zip(over, elements, strict=True):
+            given[index] = element
         made = ctx.run_graph(node.attributes["body"], given)
         if not all(isinstance(value, Value) for value in made):
             raise fail(node, "a sequence whose length is known only at run time holds tensors alone")

@@ -1,4 +1,4 @@
-"""Shapes and the order of items: Reshape, Transpose, Concat, Split, Slice, Pad, Tile, …; and what makes tensors."""
+"""Shapes and the order of elements: Reshape, Transpose, Concat, Split, Slice, Pad, Tile, …; and what makes tensors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from nnefc.operators.nn.unpooling import Fold
 from nnefc.operators.nn.window import Window
 from nnefc.operators.tensor.creation import Arange, Eye, Full, check_constant
 from nnefc.operators.tensor.data_dependent_selection import NonZero, Unique
-from nnefc.operators.tensor.data_dependent_sizes import counted, one_of
+from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size, one_of
 from nnefc.operators.tensor.padding import Pad
 from nnefc.operators.tensor.shape import (
     Concat,
@@ -51,8 +51,8 @@ from nnefc.operators.tensor.shape import (
     Unsqueeze,
 )
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import Dimension, ceil_div, greatest, is_known, known_less, least, may_exceed
-from nnefc.symbolic.refinement import MOST_APART, Narrowed
+from nnefc.symbolic.dims import Dimension, ceil_div, greatest, is_known, known_less, may_exceed, minimum
+from nnefc.symbolic.refinement import MAX_RUNS_APART, Refined
 from nnefc.symbolic.values import Quotient, choice_of, chosen, equal, is_negative_unless, less, quotient, single_size
 
 __all__: list[str] = []
@@ -111,7 +111,7 @@ def _squeeze(ctx: Context, node: Node) -> Any:
 
 
 def _may_be_one(ctx: Context, size: Dimension) -> bool:
-    """Whether an open size may be 1, and no other program is for that."""
+    """Whether a dynamic size may be 1, and no other program is for that."""
     if is_known(size) or known_less(1, size):
         return False
     single, narrowing = single_size(equal(size, 1)), ctx.at.narrowing
@@ -127,8 +127,8 @@ def _tell_apart(ctx: Context, shape: tuple[Dimension, ...]) -> None:
     apart = None if ctx.at.narrowing is None else ctx.at.narrowing.apart
     for size in shape:
         single = single_size(equal(size, 1))
-        if single is not None and apart is not None and single.name not in apart and len(apart) < MOST_APART:
-            raise Narrowed(apart={single.name: single.size})
+        if single is not None and apart is not None and single.name not in apart and len(apart) < MAX_RUNS_APART:
+            raise Refined(apart={single.name: single.size})
 
 
 @operator("Unsqueeze", since=(1, 11, 13, 21, 23, 24, 25))
@@ -218,7 +218,7 @@ def _positions(
     if known or min(steps or [1]) < 1 or not is_known(*shape_of(value)):
         return integers(ctx, node, index, name) or []
     return [
-        counted(ctx.at, ctx.expr(ctx.apply(Slice({0: (i, 1, 1)}), value)), size, name[:-1], "from the end")
+        data_dependent_size(ctx.at, ctx.expr(ctx.apply(Slice({0: (i, 1, 1)}), value)), size, name[:-1], "from the end")
         for i, size in enumerate(sizes[: shape_of(value)[0]])
     ]
 
@@ -227,36 +227,36 @@ def _taken(start: int, end: int, step: int, size: int) -> tuple[int, int]:
     """The first position that a slice takes of a dimension, and how many it takes."""
     if is_known(start, end, step, size):
         # Backwards, what begins before the first position begins there, other than in Python.
-        places = range(*slice(max(start, -size) if step < 0 else start, end, step).indices(size))
-        return places.start, len(places)
-    first, stop = (_place(place, size, 0, size) for place in (start, end))
+        positions = range(*slice(max(start, -size) if step < 0 else start, end, step).indices(size))
+        return positions.start, len(positions)
+    first, stop = (_position(position, size, 0, size) for position in (start, end))
     if step < 0:
-        first, stop = _place(start, size, least(0, size - 1), size - 1), _place(end, size, -1, size - 1)
+        first, stop = _position(start, size, minimum(0, size - 1), size - 1), _position(end, size, -1, size - 1)
     count = ceil_div(stop - first, step) if step > 0 else ceil_div(first - stop, -step)
     return first, greatest(count, 0)
 
 
-def _place(place: int, size: int, lowest: int, highest: int) -> int:
+def _position(position: int, size: int, lowest: int, highest: int) -> int:
     """A position of a slice, counted from the front and within the dimension."""
-    choice = choice_of(place)
+    choice = choice_of(position)
     if choice is not None:  # of `-c`, or a large number where `c` is 0
         condition, one, other = choice
         last = (
-            greatest(least(other + size, highest), lowest)
+            greatest(minimum(other + size, highest), lowest)
             if is_negative_unless(condition, other)
-            else _place(other, size, lowest, highest)
+            else _position(other, size, lowest, highest)
         )
-        found: Dimension = chosen(condition, _place(one, size, lowest, highest), last)
+        found: Dimension = chosen(condition, _position(one, size, lowest, highest), last)
         return found
-    if is_known(place):  # to the end is often said with a number that cannot be reckoned with
-        place = min(max(place, -_FAR), _FAR)
-    if known_less(place, 0):
-        return greatest(least(place + size, highest), lowest)
-    front = greatest(least(place, highest), lowest)
-    if not may_exceed(0, place):
+    if is_known(position):  # to the end is often said with a number that cannot be reckoned with
+        position = min(max(position, -_FAR), _FAR)
+    if known_less(position, 0):
+        return greatest(minimum(position + size, highest), lowest)
+    front = greatest(minimum(position, highest), lowest)
+    if not may_exceed(0, position):
         return front
-    wrapped: Dimension = chosen(less(place, 0), place + size, place)
-    either = greatest(least(wrapped, highest), lowest)
+    wrapped: Dimension = chosen(less(position, 0), position + size, position)
+    either = greatest(minimum(wrapped, highest), lowest)
     return either if may_exceed(either, front) else front  # what is before the front is none, however it is counted
 
 
@@ -283,7 +283,7 @@ def _pad(ctx: Context, node: Node) -> Any:
         axes = integers(ctx, node, 3, "axes")
     axes = normal_axes(node, axes if axes is not None else range(rank), rank)
     if len(amounts) != 2 * len(axes):
-        raise fail(node, f"'pads' has {len(amounts)} items for {len(axes)} axes")
+        raise fail(node, f"'pads' has {len(amounts)} elements for {len(axes)} axes")
     pads = {axis: (amounts[i], amounts[i + len(axes)]) for i, axis in enumerate(axes)}
     padding = tuple(pads.get(axis, (0, 0)) for axis in range(rank))
     return ctx.apply(Pad(padding, mode), x, ctx.apply(Reshape(()), fill))
@@ -388,9 +388,9 @@ def _constant(ctx: Context, node: Node) -> Value:
 @operator("ConstantOfShape", since=(9, 20, 21, 23, 24, 25))
 def _constant_of_shape(ctx: Context, node: Node) -> Any:
     value = node.attributes.get("value")
-    item = np.float32(0) if value is None else np.asarray(value).reshape(-1)[0]
-    shape, dtype = tuple(integers(ctx, node, 0, "input") or ()), dtype_name(item.dtype)
-    return ctx.apply(Full(shape, item.item(), dtype), dtype=dtype)
+    element = np.float32(0) if value is None else np.asarray(value).reshape(-1)[0]
+    shape, dtype = tuple(integers(ctx, node, 0, "input") or ()), dtype_name(element.dtype)
+    return ctx.apply(Full(shape, element.item(), dtype), dtype=dtype)
 
 
 @operator("Range", since=(1,), domain=DOMAIN)
@@ -409,8 +409,8 @@ def _range(ctx: Context, node: Node) -> Any:
         distance = distance_of(ctx, *values[:2])
         delta = ctx.constant(values[2]) if given == 3 else np.ones((), np.int64)
         if distance is not None and delta is not None and delta.item():
-            places = ctx.apply(Arange(0, distance, int(delta.item()), dtype))
-            return ctx.apply(Elementwise("add"), places, ctx.apply(Reshape(()), values[0]))
+            positions = ctx.apply(Arange(0, distance, int(delta.item()), dtype))
+            return ctx.apply(Elementwise("add"), positions, ctx.apply(Reshape(()), values[0]))
     numbers = [_number(ctx, node, index, name) for index, name in enumerate(_RANGE[:given])]
     start, limit, step = [*numbers, 1][:3]
     made = Arange.of(start, limit, step, dtype)
@@ -441,9 +441,9 @@ def _range_of_data(ctx: Context, values: list[Value], dtype: str) -> Any:
     span = ctx.apply(Elementwise("subtract"), last, first)
     steps = ctx.apply(Elementwise("ceil"), ctx.apply(Elementwise("divide"), span, each))
     number = ctx.apply(Cast("int64"), ctx.apply(Elementwise("maximum"), steps, known(ctx, np.zeros(()))))
-    count = counted(ctx.at, ctx.expr(number), None, "range")
-    places = ctx.apply(Arange(0, count, 1, dtype))
-    return ctx.apply(Elementwise("add"), ctx.apply(Elementwise("multiply"), places, step), start)
+    count = data_dependent_size(ctx.at, ctx.expr(number), None, "range")
+    positions = ctx.apply(Arange(0, count, 1, dtype))
+    return ctx.apply(Elementwise("add"), ctx.apply(Elementwise("multiply"), positions, step), start)
 
 
 @operator("EyeLike", since=(9, 22))

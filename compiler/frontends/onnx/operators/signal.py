@@ -15,8 +15,8 @@ __all__: list[str] = []
 
 def _number(ctx: Context, node: Node, index: int, name: str) -> int | None:
     """An input that is one integer; None where it is left out."""
-    items = integers(ctx, node, index, name)
-    return items[0] if items else None
+    elements = integers(ctx, node, index, name)
+    return elements[0] if elements else None
 
 
 @operator("DFT", since=(17, 20))

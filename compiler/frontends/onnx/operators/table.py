@@ -20,7 +20,7 @@ _DOMAINS = {
 _LIMITS = {
     "DFT": "the axis must be known at compile time",
     "DeformConv": "two spatial dimensions",
-    "Det": "no half floats",
+    "Det": "no 16-bit floats",
     "CastMap": "of maps that are known at compile time",
     "DictVectorizer": "of maps that are known at compile time",
     "Dropout": "in training, the ratio must be known at compile time",

@@ -128,7 +128,7 @@ def _is_input(value: Value) -> bool:
 
 
 def integers(ctx: Context, node: Node, index: int, name: str) -> list[int] | None:
-    """The items of an integer input that shapes depend on, open sizes among them; None where it is left out."""
+    """The elements of an integer input that shapes depend on, dynamic sizes among them; None where it is left out."""
     if not has_input(node, index):
         return None
     value = input_at(node, index)
@@ -136,7 +136,7 @@ def integers(ctx: Context, node: Node, index: int, name: str) -> list[int] | Non
     sizes = sizes_of(ctx, value, node.op_type.lower()) if of_data else value.sizes
     if sizes is not None:
         return list(sizes.reshape(-1).tolist())
-    return [int(item) for item in required_value(ctx, node, index, name).reshape(-1)]
+    return [int(element) for element in required_value(ctx, node, index, name).reshape(-1)]
 
 
 def tells_at_run_time(ctx: Context, node: Node, index: int) -> bool:

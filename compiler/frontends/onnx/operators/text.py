@@ -12,7 +12,7 @@ from nnefc.frontends.onnx.operators.ml.labels import positions
 from nnefc.frontends.onnx.operators.tensors import Array, fail, input_at, spell
 from nnefc.operators.tensor.shape import Reshape
 from nnefc.operators.text.ngrams import NgramCounts
-from nnefc.operators.text.strings import ChangeCase, JoinTexts, RegexMatch, SplitTexts
+from nnefc.operators.text.strings import ChangeCase, JoinStrings, RegexMatch, SplitStrings
 from nnefc.operators.text.tokens import Tokens
 
 __all__: list[str] = []
@@ -22,14 +22,14 @@ _MODES = ("TF", "IDF", "TFIDF")
 
 @operator("StringConcat", since=(20,))
 def _string_concat(ctx: Context, node: Node) -> Any:
-    return ctx.apply(JoinTexts(), input_at(node, 0), input_at(node, 1), dtype="string")
+    return ctx.apply(JoinStrings(), input_at(node, 0), input_at(node, 1), dtype="string")
 
 
 @operator("StringSplit", since=(20,))
 def _string_split(ctx: Context, node: Node) -> list[Value]:
     given = node.attributes
     cuts = given.get("maxsplit")
-    split = SplitTexts(given.get("delimiter") or "", -1 if cuts is None else cuts)
+    split = SplitStrings(given.get("delimiter") or "", -1 if cuts is None else cuts)
     pieces, counts = ctx.apply(split, input_at(node, 0))
     return [ctx.text(pieces), counts]
 
@@ -79,15 +79,15 @@ def _string_normalizer(ctx: Context, node: Node) -> Value:
 
 
 def _without(ctx: Context, x: Value, compared: Value, stops: Array) -> Value:
-    """The items whose strings to compare are no stop words; an empty string if there are none."""
-    places = positions(ctx, compared, stops)
-    (kept,) = ctx.call("Equal", places, ctx.known(np.int64(len(stops))))
+    """The elements whose strings to compare are no stop words; an empty string if there are none."""
+    indices = positions(ctx, compared, stops)
+    (kept,) = ctx.call("Equal", indices, ctx.known(np.int64(len(stops))))
     (number,) = ctx.call("Cast", kept, to=_INT64)
-    (most,) = ctx.call("ReduceMax", number, ctx.known(np.array([0])), keepdims=1)
-    (none,) = ctx.call("Equal", most, ctx.known(np.int64(0)))
-    (items,) = ctx.call("Concat", x, ctx.known(np.array([""], object)), axis=0)
+    (maximum,) = ctx.call("ReduceMax", number, ctx.known(np.array([0])), keepdims=1)
+    (none,) = ctx.call("Equal", maximum, ctx.known(np.int64(0)))
+    (elements,) = ctx.call("Concat", x, ctx.known(np.array([""], object)), axis=0)
     (flags,) = ctx.call("Concat", kept, none, axis=0)
-    (made,) = ctx.call("Compress", items, flags, axis=0)
+    (made,) = ctx.call("Compress", elements, flags, axis=0)
     assert isinstance(made, Value)
     return made
 

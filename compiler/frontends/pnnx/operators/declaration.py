@@ -265,8 +265,8 @@ def arguments_of(
         if argument.variadic:
             continue
         if argument.name in given:
-            value, place = given[argument.name]
-            keywords[argument.name] = _converted(argument, value, place)
+            value, location = given[argument.name]
+            keywords[argument.name] = _converted(argument, value, location)
         elif argument.required:
             raise CompileError(f"'{operator.type}' needs the argument '{argument.name}'", location=operator.location)
         else:
@@ -284,26 +284,26 @@ def _give(
     operator: Operator,
     name: str,
     value: Any,
-    place: Location,
+    location: Location,
 ) -> None:
     if name not in known and name in _SPELLINGS and "input" in known:
         name = "input"
     if name not in known or known[name].variadic:
         raise CompileError(
-            f"'{operator.type}' has no argument '{name[:60]}' here", location=place, hint=nearest(name, known)
+            f"'{operator.type}' has no argument '{name[:60]}' here", location=location, hint=nearest(name, known)
         )
     if name in given:
-        raise CompileError(f"the argument '{name}' of '{operator.type}' is given twice", location=place)
-    given[name] = (value, place)
+        raise CompileError(f"the argument '{name}' of '{operator.type}' is given twice", location=location)
+    given[name] = (value, location)
 
 
-def _converted(argument: Argument, value: Any, place: Location) -> Any:
+def _converted(argument: Argument, value: Any, location: Location) -> Any:
     for kind in sorted(argument.types, key=_ORDER.index):
         found, converted = _CONVERSIONS[kind](value)
         if found:
             return converted
     wanted = " or ".join(_TYPE_NAMES[kind] for kind in argument.types if kind is not type(None))
-    raise CompileError(f"the argument '{argument.name}' must be: {wanted}", location=place)
+    raise CompileError(f"the argument '{argument.name}' must be: {wanted}", location=location)
 
 
 _SPELLINGS = frozenset({"self", "tensor"})
@@ -325,14 +325,14 @@ def _is_tensor(value: Any) -> bool:
 def _ints(value: Any) -> tuple[bool, Any]:
     if _whole(value):
         return True, Ints((value,))
-    good = isinstance(value, tuple | list) and all(_whole(item) for item in value)
+    good = isinstance(value, tuple | list) and all(_whole(element) for element in value)
     return good, Ints(value) if good else None
 
 
 def _sizes(value: Any) -> tuple[bool, Any]:
     if value is None or _whole(value):
         return True, Sizes((value,))
-    good = isinstance(value, tuple | list) and all(item is None or _whole(item) for item in value)
+    good = isinstance(value, tuple | list) and all(element is None or _whole(element) for element in value)
     return good, Sizes(value) if good else None
 
 
@@ -344,15 +344,15 @@ def _float(value: Any) -> tuple[bool, Any]:
 
 
 def _floats(value: Any) -> tuple[bool, Any]:
-    items = value if isinstance(value, tuple | list) else (value,)
-    good = all(_float(item)[0] for item in items)
-    return good, Floats(float(item) for item in items) if good else None
+    elements = value if isinstance(value, tuple | list) else (value,)
+    good = all(_float(element)[0] for element in elements)
+    return good, Floats(float(element) for element in elements) if good else None
 
 
 def _tensors(value: Any) -> tuple[bool, Any]:
     if _is_tensor(value):
         return True, Tensors((value,))
-    good = isinstance(value, tuple | list) and len(value) > 0 and all(_is_tensor(item) for item in value)
+    good = isinstance(value, tuple | list) and len(value) > 0 and all(_is_tensor(element) for element in value)
     return good, Tensors(value) if good else None
 
 
@@ -365,7 +365,7 @@ _TORCH_TYPES = {
 def _indices(value: Any) -> tuple[bool, Any]:
     if _is_tensor(value):
         return True, Indices((value,))
-    good = isinstance(value, tuple | list) and all(item is None or _is_tensor(item) for item in value)
+    good = isinstance(value, tuple | list) and all(element is None or _is_tensor(element) for element in value)
     return good, Indices(value) if good else None
 
 
@@ -412,16 +412,16 @@ def need_rank(tensor: Tensor, *ranks: int) -> Shape:
 
 
 def need_real(tensor: Tensor) -> None:
-    """Refuse integers and truth values."""
+    """Refuse integers and booleans."""
     if dtype_of(tensor) not in ("float16", "bfloat16", "float32", "float64"):
         raise CompileError(f"the input must be of reals, it is {dtype_of(tensor)}")
 
 
-def spatial(values: Sequence[int], rank: int, name: str, least: int = 1) -> Shape:
+def spatial(values: Sequence[int], rank: int, name: str, minimum: int = 1) -> Shape:
     """One value for each of `rank` spatial dimensions; one for all may be given once."""
     values = tuple(values) * rank if len(values) == 1 else tuple(values)
     if len(values) != rank:
-        raise CompileError(f"'{name}' should have {rank} items, it has {len(values)}")
-    if any(not least <= value < 1 << 31 for value in values):
-        raise CompileError(f"the items of '{name}' must be at least {least}, they are {list(values)}")
+        raise CompileError(f"'{name}' should have {rank} elements, it has {len(values)}")
+    if any(not minimum <= value < 1 << 31 for value in values):
+        raise CompileError(f"the elements of '{name}' must be at least {minimum}, they are {list(values)}")
     return values

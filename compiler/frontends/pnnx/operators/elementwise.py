@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nnefc.frontends.pnnx.expression import Kind, Node, Place, Tree
+from nnefc.frontends.pnnx.expression import ExpressionLocation, Kind, Node, Tree
 from nnefc.frontends.pnnx.functions import FUNCTIONS, Rule
 from nnefc.frontends.pnnx.lowering import Lowering, Tensor, dtype_of
 from nnefc.frontends.pnnx.lowering_expression import lower
@@ -29,7 +29,7 @@ class _Unplaced(Tree):
     """A tree that stands in no file: the operator's own place is good enough."""
 
 
-_NOWHERE = Place("", 0, 0, "")
+_NOWHERE = ExpressionLocation("", 0, 0, "")
 
 # Names that PyTorch has beside those of the functions.
 _ALIASES = {
@@ -61,7 +61,7 @@ _NAMES = {
 
 
 def _declare(name: str, function: str) -> None:
-    if FUNCTIONS[function].most == 1:
+    if FUNCTIONS[function].maximum == 1:
 
         @operator(f"torch.{name}", function=function)
         def _unary(at: Lowering, input: Tensor, function: str) -> Result:

@@ -84,8 +84,8 @@ def _range(start: int, end: int, step: int, size: int) -> tuple[int, int]:
     """First place and number of places of a slice, by Python's rules."""
     if step < 1:
         raise CompileError(f"a step of {step} is not supported: it must be positive")
-    places = range(size)[start : None if end >= _NONE else end : step]
-    return places.start, len(places)
+    locations = range(size)[start : None if end >= _NONE else end : step]
+    return locations.start, len(locations)
 
 
 def _sliced(at: Lowering, input: Tensor, ranges: Mapping[int, tuple[int, int, int]]) -> Result:
@@ -167,7 +167,7 @@ def _index(at: Lowering, input: Tensor, expr: Indices) -> Result:
 def _masked_fill(at: Lowering, input: Tensor, mask: Tensor, value: Tensor | Number) -> Result:
     dtype = dtype_of(input)
     if dtype_of(mask) != "bool":
-        raise CompileError(f"the mask must be of truth values, it is of {dtype_of(mask)}")
+        raise CompileError(f"the mask must be of booleans, it is of {dtype_of(mask)}")
     filling = np.array(value).astype(dtype) if isinstance(value, bool | int | float) else value
     return Where().lower(at, mask, at.apply(Cast(dtype), filling), input)
 

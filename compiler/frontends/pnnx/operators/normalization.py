@@ -143,8 +143,8 @@ def _rms_norm(at: Lowering, input: Tensor, shape: Shape, weight: Tensor | None, 
         raise CompileError(f"the input {list(own)} does not end in {list(shape)}")
     _check([weight], shape)
     axes = tuple(range(len(own) - len(shape), len(own)))
-    least = float(np.finfo(np.float64 if dtype_of(input) == "float64" else np.float32).eps) if eps is None else eps
-    return RootMeanSquare(axes, least).lower(at, input, weight)
+    minimum = float(np.finfo(np.float64 if dtype_of(input) == "float64" else np.float32).eps) if eps is None else eps
+    return RootMeanSquare(axes, minimum).lower(at, input, weight)
 
 
 @operator("nn.RMSNorm")

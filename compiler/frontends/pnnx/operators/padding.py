@@ -71,7 +71,7 @@ def _declare_module(name: str, mode: str, rank: int) -> None:
     def _module(at: Lowering, input: Tensor, padding: Ints, mode: str, rank: int, value: float = 0.0) -> Result:
         amounts = padding * (2 * rank) if len(padding) == 1 else padding
         if len(amounts) != 2 * rank:
-            raise CompileError(f"'padding' should have {2 * rank} items, it has {len(amounts)}")
+            raise CompileError(f"'padding' should have {2 * rank} elements, it has {len(amounts)}")
         return _function(at, input, amounts, mode, value)
 
 

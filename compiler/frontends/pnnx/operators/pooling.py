@@ -114,14 +114,14 @@ def _declare_norm(rank: int) -> None:
 def _targets(output_size: tuple[Any, ...], lengths: Shape) -> Shape:
     sizes = output_size * len(lengths) if len(output_size) == 1 else output_size
     if len(sizes) != len(lengths):
-        raise CompileError(f"'output_size' should have {len(lengths)} items, it has {len(sizes)}")
+        raise CompileError(f"'output_size' should have {len(lengths)} elements, it has {len(sizes)}")
     made = tuple(n if size in (None, 0) else size for n, size in zip(lengths, sizes, strict=True))
-    if any(not isinstance(size, int) or not 1 <= size <= _MOST_WINDOWS for size in made):
-        raise CompileError(f"'output_size' must be of integers from 1 to {_MOST_WINDOWS}, it is {list(made)}")
+    if any(not isinstance(size, int) or not 1 <= size <= _MAX_WINDOWS for size in made):
+        raise CompileError(f"'output_size' must be of integers from 1 to {_MAX_WINDOWS}, it is {list(made)}")
     return made
 
 
-_MOST_WINDOWS = 1 << 24
+_MAX_WINDOWS = 1 << 24
 """Windows along one dimension of an adaptive pool; tables are made of them."""
 
 

@@ -102,7 +102,7 @@ def _initial(at: Lowering, given: Sequence[Tensor], index: int, shape: Shape, ba
         return np.zeros(shape, np.float32)
     expected = shape if batched else (shape[0], shape[2])
     if index >= len(given) or shape_of(given[index]) != expected or dtype_of(given[index]) != "float32":
-        raise CompileError(f"the initial state should have {list(expected)} real items")
+        raise CompileError(f"the initial state should have {list(expected)} real elements")
     return at.reshaped(given[index], shape)
 
 

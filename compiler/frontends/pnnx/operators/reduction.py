@@ -11,7 +11,7 @@ from nnefc.frontends.pnnx.promotion import category
 from nnefc.operators.math.reduction import (
     AllTrue,
     AnyTrue,
-    ArgExtreme,
+    ArgMinMax,
     Cumulative,
     LogSumExp,
     Maximum,
@@ -86,7 +86,7 @@ for _names, _kind in (
 
 
 def _position(at: Lowering, input: Tensor, dim: int | None, keepdim: bool, largest: bool) -> Result:
-    return ArgExtreme(_axes(input, dim), keepdim, largest).lower(at, input)
+    return ArgMinMax(_axes(input, dim), keepdim, largest).lower(at, input)
 
 
 @operator("torch.argmax", "Tensor.argmax")
@@ -101,7 +101,7 @@ def _argmin(at: Lowering, input: Tensor, dim: int | None = None, keepdim: bool =
 
 def _extremum(at: Lowering, input: Tensor, dim: int | None, keepdim: bool, largest: bool) -> Result:
     if dtype_of(input) == "bool":
-        raise CompileError("the largest of truth values is not supported: convert them to integers")
+        raise CompileError("the largest of booleans is not supported: convert them to integers")
     value = (Maximum if largest else Minimum)(_axes(input, dim), keepdim).lower(at, input)
     if dim is None or at.results == 1:
         return value

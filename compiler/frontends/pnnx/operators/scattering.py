@@ -56,21 +56,21 @@ def _written(at: Lowering, input: Tensor, parts: Sequence[Part], source: Tensor)
     """The input with the source, of the shape of the parts together, written to these parts."""
     if not parts:
         return source
-    part, *rest = parts
+    part, *tail = parts
     axis, size = part.axis, shape_of(input)[part.axis]
     if part.step == 1:
         end = part.first + part.count
-        inner = at.apply(Slice({axis: (part.first, part.count, 1)}), input) if rest else input
+        inner = at.apply(Slice({axis: (part.first, part.count, 1)}), input) if tail else input
         pieces = [
             *([at.apply(Slice({axis: (0, part.first, 1)}), input)] if part.first else []),
-            _written(at, inner, rest, source),
+            _written(at, inner, tail, source),
             *([at.apply(Slice({axis: (end, size - end, 1)}), input)] if end < size else []),
         ]
         return at.apply(Concat(axis), *pieces) if len(pieces) > 1 else pieces[0]
-    places = np.arange(size) - part.first
-    here = (places >= 0) & (places % part.step == 0) & (places < part.count * part.step)
-    inner = at.apply(Slice({axis: (part.first, part.count, part.step)}), input) if rest else input
-    spread = at.apply(Gather(axis), _written(at, inner, rest, source), np.where(here, places // part.step, 0))
+    locations = np.arange(size) - part.first
+    here = (locations >= 0) & (locations % part.step == 0) & (locations < part.count * part.step)
+    inner = at.apply(Slice({axis: (part.first, part.count, part.step)}), input) if tail else input
+    spread = at.apply(Gather(axis), _written(at, inner, tail, source), np.where(here, locations // part.step, 0))
     mask = here.reshape([size if i == axis else 1 for i in range(rank_of(input))])
     made: Tensor = at.apply(Where(), mask, spread, input)
     return made
@@ -168,8 +168,8 @@ def _index_put(
     order = range(first, first + len(common))
     updates = at.apply(Transpose((*order, *range(first), *range(order.stop, rank_of(whole)))), whole)
     moved = at.apply(Transpose((*axes, *others)), input)
-    places = [_expanded(at, at.apply(Cast("int64"), positions(at, index)), common) for index in given.values()]
-    tuples = at.apply(Stack(len(common)), *places)
+    locations = [_expanded(at, at.apply(Cast("int64"), positions(at, index)), common) for index in given.values()]
+    tuples = at.apply(Stack(len(common)), *locations)
     made = at.apply(ScatterND("add" if accumulate else "none"), moved, tuples, updates)
     return Transpose(tuple(map((*axes, *others).index, range(len(shape))))).lower(at, made)
 
@@ -196,12 +196,14 @@ def _mask_put(at: Lowering, input: Tensor, given: dict[int, Tensor], source: Ten
 
 def _scattered(at: Lowering, input: Tensor, dim: int, index: Tensor, src: Tensor | Number, reduction: str) -> Result:
     need_rank(input, *range(1, 17))
-    places, source = shape_of(index), _as_tensor(at, src, dtype_of(input))
+    locations, source = shape_of(index), _as_tensor(at, src, dtype_of(input))
     if isinstance(src, bool | int | float):
-        source = _expanded(at, source, places)
-    elif rank_of(source) != len(places) or any(n > size for n, size in zip(places, shape_of(source), strict=True)):
-        raise CompileError(f"the indices {list(places)} do not fit the source {list(shape_of(source))}")
-    used = at.apply(Slice({axis: (0, n, 1) for axis, n in enumerate(places)}), source)
+        source = _expanded(at, source, locations)
+    elif rank_of(source) != len(locations) or any(
+        n > size for n, size in zip(locations, shape_of(source), strict=True)
+    ):
+        raise CompileError(f"the indices {list(locations)} do not fit the source {list(shape_of(source))}")
+    used = at.apply(Slice({axis: (0, n, 1) for axis, n in enumerate(locations)}), source)
     return ScatterElements(axis_of(dim, rank_of(input)), reduction).lower(at, input, positions(at, index), used)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from nnefc.frontends.pnnx.lowering import MAX_LIST_ITEMS, Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
+from nnefc.frontends.pnnx.lowering import MAX_LIST_ELEMENTS, Lowering, Shape, Tensor, dtype_of, rank_of, shape_of
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Tensors, axis_of, need_rank, operator
 from nnefc.frontends.pnnx.promotion import promote
 from nnefc.operators.math.casting import Cast
@@ -16,7 +16,7 @@ from nnefc.operators.tensor.shape import (
     Concat,
     DepthToSpace,
     Expand,
-    RepeatItems,
+    RepeatElements,
     Reshape,
     Roll,
     Slice,
@@ -100,8 +100,8 @@ def _movedim(at: Lowering, input: Tensor, source: Ints, destination: Ints) -> Re
     if len(set(sources)) != len(sources) or len(set(targets)) != len(targets) or len(sources) != len(targets):
         raise CompileError(f"the dimensions {list(source)} cannot become {list(destination)}")
     moved = dict(zip(targets, sources, strict=True))
-    rest = iter(axis for axis in range(rank) if axis not in sources)
-    order = tuple(moved[axis] if axis in moved else next(rest) for axis in range(rank))
+    tail = iter(axis for axis in range(rank) if axis not in sources)
+    order = tuple(moved[axis] if axis in moved else next(tail) for axis in range(rank))
     return Transpose(order).lower(at, input)
 
 
@@ -155,7 +155,7 @@ def _repeat_interleave(at: Lowering, input: Tensor, repeats: int, dim: int | Non
         raise CompileError(f"'repeats' must be positive, it is {repeats}")
     if dim is None:
         input, dim = at.reshaped(input, (math.prod(shape_of(input)),)), 0
-    return RepeatItems(repeats, axis_of(dim, rank_of(input))).lower(at, input)
+    return RepeatElements(repeats, axis_of(dim, rank_of(input))).lower(at, input)
 
 
 # Joining and dividing.
@@ -174,7 +174,7 @@ def _tensors(groups: tuple[Any, ...]) -> Tensors:
     flat: list[Any] = []
     for group in groups:
         flat += list(group) if isinstance(group, tuple) else [group]
-    if not flat or any(item is None or isinstance(item, bool | int | float | str | tuple) for item in flat):
+    if not flat or any(element is None or isinstance(element, bool | int | float | str | tuple) for element in flat):
         raise CompileError("the operands should be tensors")
     return Tensors(flat)
 
@@ -215,8 +215,10 @@ def _sizes_of(length: int, size: int) -> list[int]:
 
 
 def _check_count(count: int, size: int) -> None:
-    if not 1 <= count <= MAX_LIST_ITEMS:
-        raise CompileError(f"a dimension of {size} cannot become {count} parts: at most {MAX_LIST_ITEMS} are supported")
+    if not 1 <= count <= MAX_LIST_ELEMENTS:
+        raise CompileError(
+            f"a dimension of {size} cannot become {count} parts: at most {MAX_LIST_ELEMENTS} are supported"
+        )
 
 
 @operator("torch.chunk", "Tensor.chunk")

@@ -15,7 +15,7 @@ from nnefc.symbolic.dims import is_known
 
 __all__ = ["RULES", "gathered"]
 
-_LEAST_FILLED = 0.4  # of the slots, by a part of the channels; with fewer, its readers lose more than a copy costs
+_MIN_FILLED = 0.4  # of the slots, by a part of the channels; with fewer, its readers lose more than a copy costs
 
 
 def gathered(layouts: LayoutRewriter, data: relax.Expr, channels: Sequence[int]) -> relax.Expr | None:
@@ -24,7 +24,7 @@ def gathered(layouts: LayoutRewriter, data: relax.Expr, channels: Sequence[int])
     if layout is None or not channels:
         return None
     view = layouts.renamed(data, layout.gathered(channels))
-    if len(channels) < min(layout.channels, _LEAST_FILLED * len(layout.order)):
+    if len(channels) < min(layout.channels, _MIN_FILLED * len(layout.order)):
         return layouts.laid_out(view, Blocked.of(len(channels), layouts.size))
     return view
 

@@ -1,4 +1,4 @@
-"""Kernels that compute each item of items of the same channel: they do the same in blocks.
+"""Kernels that compute each element of elements of the same channel: they do the same in blocks.
 
     q[n, c, y, x] = round(x[n, c, y, x] / s[])         q[n, b, y, x, i] = round(x[n, b, y, x, i] / s[])
     p[n, c, y, x] = q[n, c, y - 1, x - 1] or z[]   →   p[n, b, y, x, i] = q[n, b, y - 1, x - 1, i] or z[]
@@ -38,22 +38,22 @@ _QUOTIENTS = (tirx.Div, tirx.FloorDiv, tirx.Mod, tirx.FloorMod)
 
 @dataclass(frozen=True, eq=False)
 class _Kernel:
-    """A kernel that computes item by item.
+    """A kernel that computes element by element.
 
     Attributes:
         axes: of its result.
-        item: the item there, of the kernel's parameters.
+        element: the element there, of the kernel's parameters.
         of_channels: the parameters that are read at the item's own channel alone; others are the same for all channels.
     """
 
     axes: Sequence[tirx.Var]
-    item: tirx.Expr
+    element: tirx.Expr
     of_channels: frozenset[tirx.Var]
 
     @property
     def is_tame(self) -> bool:
-        """Whether finite items have finite results, also such as no channel has."""
-        for part in inside(self.item):
+        """Whether finite elements have finite results, also such as no channel has."""
+        for part in inside(self.element):
             if isinstance(part, Call) and part.op.name not in _TAME_CALLS:
                 return False
             if isinstance(part, _QUOTIENTS) and any(load.source in self.of_channels for load in loads_of(part.b)):
@@ -61,7 +61,7 @@ class _Kernel:
         return True
 
 
-def _items(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
+def _elements(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     result, function = call.ty_args[0], layouts.builder.get()[call.args[0]]
     operands = list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else []
     led = [arg for arg in operands if layouts.layout_of(arg) is not None]
@@ -87,16 +87,16 @@ def _items(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
     def compute(*tensors: te.Tensor) -> te.Tensor:
         tensor_of = dict(zip(given, tensors, strict=True))
 
-        def element(n: tirx.Var, block: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-            *position, place = rest
+        def element(n: tirx.Var, block: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+            *position, offset = tail
 
             def load(source: tirx.Var, index: Sequence[tirx.Expr]) -> tirx.Expr:
                 if source not in kernel.of_channels:
                     return tensor_of[source](*index)
-                return tensor_of[source](index[0], block, *index[2:], place)
+                return tensor_of[source](index[0], block, *index[2:], offset)
 
             here = dict(zip(kernel.axes, (n, block, *position), strict=True))
-            return substituted(kernel.item, {**sizes, **here}, load)
+            return substituted(kernel.element, {**sizes, **here}, load)
 
         outer = blocks(len(layout.order), layouts.size)
         return te.compute((batch, outer, *spatial, layouts.size), element, name=str(call.args[0].name_hint))
@@ -106,22 +106,22 @@ def _items(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _kernel_of(function: tirx.PrimFunc) -> _Kernel | None:
-    """What a kernel computes; None where it is not item by item, or not of the item's own channel."""
+    """What a kernel computes; None where it is not element by element, or not of the item's own channel."""
     found = element_of_kernel(function)
     if found is None or len(found[0]) < 3:
         return None
-    axes, item = found
+    axes, element = found
     channel = axes[1]
     of_channels: set[tirx.Var] = set()
     of_all: set[tirx.Var] = set()
-    for load in loads_of(item):
-        used = [place for place, index in enumerate(load.indices) if channel in _outside_loads(index)]
+    for load in loads_of(element):
+        used = [offset for offset, index in enumerate(load.indices) if channel in _outside_loads(index)]
         if used and (used != [1] or not load.indices[1].same_as(channel) or len(load.indices) != len(axes)):
             return None
         (of_channels if used else of_all).add(load.source)
-    if of_channels & of_all or channel in _outside_loads(item):
+    if of_channels & of_all or channel in _outside_loads(element):
         return None
-    return _Kernel(axes, item, frozenset(of_channels))
+    return _Kernel(axes, element, frozenset(of_channels))
 
 
 def _outside_loads(expr: tirx.Expr) -> Iterator[tirx.Var]:
@@ -135,4 +135,4 @@ def _outside_loads(expr: tirx.Expr) -> Iterator[tirx.Var]:
             waiting += parts_of(part)
 
 
-RULES: dict[str, LayoutRule] = {"call_tir": _items}
+RULES: dict[str, LayoutRule] = {"call_tir": _elements}

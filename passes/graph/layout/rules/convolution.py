@@ -20,7 +20,7 @@ from nnefc.passes.compute.convolution import (
     scale_inputs,
 )
 from nnefc.passes.compute.dot.dot_product import Multiplication, multiplication_of
-from nnefc.passes.compute.permuted_lanes import convolve_turned, turned_filters
+from nnefc.passes.compute.permuted_lanes import convolve_permuted, permuted_filters
 from nnefc.passes.compute.winograd import (
     Tile,
     multiply_tiles,
@@ -35,12 +35,12 @@ from nnefc.passes.graph.fusion.fusion_patterns import OpPattern
 from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.layout.rules.group_reads import Reads, merged_groups, reads_of, slot_by_slot
-from nnefc.passes.graph.precision.use_16bit_floats import HalfSums, powers_for
+from nnefc.passes.graph.precision.use_16bit_floats import Float16Sums, powers_for
 from nnefc.passes.graph.quantized.narrow_constants import weights_of, widened_for
 from nnefc.passes.graph.quantized.packed_operands import packed_data, packed_weights
 from nnefc.passes.graph.rewriter import constant as to_constant
 from nnefc.passes.graph.rewriter import is_call, shape_of
-from nnefc.symbolic.dims import item_count, typical
+from nnefc.symbolic.dims import element_count, size_hint
 
 __all__ = [
     "RULES",
@@ -84,7 +84,7 @@ class Winograd:
 
     Attributes:
         tile: results that are computed together.
-        dtype: the half float that the products multiply; None for float32.
+        dtype: the 16-bit float that the products multiply; None for float32.
     """
 
     tile: Tile
@@ -104,7 +104,7 @@ def winograd_of(layouts: LayoutRewriter, filters: np.ndarray) -> Winograd | None
     tile = layouts.algorithms.tile(filters)
     if tile is None:
         return None
-    return Winograd(tile, layouts.target.half_float if layouts.algorithms.narrows(filters) else None)
+    return Winograd(tile, layouts.target.float16_type if layouts.algorithms.narrows(filters) else None)
 
 
 def filters_of(layouts: LayoutRewriter, weights: relax.Expr) -> np.ndarray | None:
@@ -183,7 +183,7 @@ def result_sizes(sizes: Sequence[int], kernel: Sequence[int], sliding: Sliding) 
 def _pixels(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> int:
     """How many places of the result have a sum for each output channel."""
     batch, _, *sizes = layouts.plain_shape(data)
-    return typical(item_count((batch, *result_sizes(sizes, filters.shape[2:], sliding))))
+    return size_hint(element_count((batch, *result_sizes(sizes, filters.shape[2:], sliding))))
 
 
 def _in_order(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) -> tuple[relax.Expr, np.ndarray]:
@@ -201,7 +201,7 @@ def _with_scale_in_filter(
     product, shape = layouts.definition(data), shape_of(data)
     if layouts.layout_of(data) is None or not is_call(product, "multiply") or not layouts.used_once(data):
         return data, packed
-    if shape[0] != 1 or math.prod(shape_of(packed)) >= typical(item_count(shape)):
+    if shape[0] != 1 or math.prod(shape_of(packed)) >= size_hint(element_count(shape)):
         return data, packed
     one_a_channel = (1, shape[1], *(1,) * (len(shape) - 3), shape[-1])
     for x, scale in (product.args, reversed(product.args)):
@@ -247,16 +247,16 @@ def _turned(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, slid
     """
     outputs, inputs = filters.shape[:2]
     lanes, target = layouts.target.lanes("float32"), layouts.target
-    if outputs != sliding.groups * inputs or lanes % inputs or 2 * inputs > lanes or not target.turns_lanes:
+    if outputs != sliding.groups * inputs or lanes % inputs or 2 * inputs > lanes or not target.permutes_lanes:
         return None
     layout = layouts.layout_of(data) or Blocked.of(outputs, layouts.size)
-    packed = turned_filters(filters, layout.order, layouts.size)
+    packed = permuted_filters(filters, layout.order, layouts.size)
     if packed is None:
         return None
     source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
     weights = widened_for(layouts, to_constant(packed), _pixels(layouts, data, filters, sliding), target)
     result = layouts.kernel(
-        convolve_turned, source, weights, sliding.strides, sliding.dilation, name="grouped_convolution"
+        convolve_permuted, source, weights, sliding.strides, sliding.dilation, name="grouped_convolution"
     )
     return layouts.having(result, layout)
 
@@ -264,7 +264,7 @@ def _turned(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, slid
 def _by_winograd(
     layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, winograd: Winograd
 ) -> relax.Expr:
-    """A 3 × 3 convolution in three kernels; the padding is widened to whole tiles."""
+    """A 3 × 3 convolution in three kernels; the padding is widened to full tiles."""
     batch, _, *sizes = layouts.plain_shape(data)
     height, width = result_sizes(sizes, filters.shape[2:], sliding)
     tile, dtype = winograd.tile, winograd.dtype
@@ -273,7 +273,7 @@ def _by_winograd(
     weights = transform_filter(pack_filter(filters, layouts.size, layouts.size, 1), tile)
     source = layouts.blocked(data)
     if dtype == "float16":
-        return _winograd_in_halves(layouts, source, weights, sliding, wider, tile, (height, width), filters.shape[0])
+        return _winograd_in_float16(layouts, source, weights, sliding, wider, tile, (height, width), filters.shape[0])
     padded = layouts.padded(source, sliding.before, wider)
     opaque = OpPattern.OPAQUE
     if dtype is None:
@@ -289,11 +289,11 @@ def _by_winograd(
     return layouts.as_blocked(result, filters.shape[0])
 
 
-_LARGEST_TERMS = HalfSums(4096, 1 / 32, 2.0)
+_LARGEST_TERMS = Float16Sums(4096, 1 / 32, 2.0)
 """What the largest transformed weights of a channel sum up to: transformed data are up to 10.6 times as large."""
 
 
-def _winograd_in_halves(
+def _winograd_in_float16(
     layouts: LayoutRewriter,
     data: relax.Expr,
     weights: np.ndarray,

@@ -96,7 +96,7 @@ class Geometry:
 
     Attributes:
         taps: spatial sizes of its filter.
-        channels: of its result: those of each phase, in whole blocks.
+        channels: of its result: those of each phase, in full blocks.
         sliding: over the input.
         outputs: spatial sizes of the transposed convolution's result.
     """
@@ -177,7 +177,7 @@ def phases_of(
 
 
 def _phase_filters(filters: np.ndarray, strides: tuple[int, ...], taps: tuple[int, ...], size: int) -> np.ndarray:
-    """`[I, O, *k]` → `[phases · O in whole blocks, I, *taps]`, reversed along the taps."""
+    """`[I, O, *k]` → `[phases · O in full blocks, I, *taps]`, reversed along the taps."""
     inputs, outputs, *kernel = filters.shape
     whole = blocks(outputs, size) * size
     phases = []
@@ -185,8 +185,8 @@ def _phase_filters(filters: np.ndarray, strides: tuple[int, ...], taps: tuple[in
         phase = np.zeros((whole, inputs, *taps), filters.dtype)
         part = filters[(slice(None), slice(None), *(slice(r, None, s) for r, s in zip(offsets, strides, strict=True)))]
         part = np.swapaxes(part, 0, 1)[(slice(None), slice(None), *[slice(None, None, -1)] * len(kernel))]
-        place = tuple(slice(t - length, t) for t, length in zip(taps, part.shape[2:], strict=True))
-        phase[(slice(0, outputs), slice(None), *place)] = part
+        index = tuple(slice(t - length, t) for t, length in zip(taps, part.shape[2:], strict=True))
+        phase[(slice(0, outputs), slice(None), *index)] = part
         phases.append(phase)
     return np.concatenate(phases)
 
@@ -199,12 +199,12 @@ def interleave(
     batch, outer, *_, size = phases.shape
     count = int(outer) // int(np.prod(strides))
 
-    def element(n: tirx.Var, c: tirx.Var, *rest: tirx.Var) -> tirx.Expr:
-        *position, lane = rest
+    def element(n: tirx.Var, c: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
+        *position, lane = tail
         shifted = [p + b for p, b in zip(position, before, strict=True)]
         phase: tirx.Expr = tirx.const(0, "int64")
-        for place, stride in zip(shifted, strides, strict=True):
-            phase = phase * stride + place % stride
+        for index, stride in zip(shifted, strides, strict=True):
+            phase = phase * stride + index % stride
         return phases(n, phase * count + c, *[p // s for p, s in zip(shifted, strides, strict=True)], lane)
 
     return te.compute((batch, count, *outputs, size), element, name="interleave")

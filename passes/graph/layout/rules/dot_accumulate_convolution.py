@@ -3,7 +3,7 @@
     s = conv2d(x, W, out_dtype="int32")     →     s = convolve_lanes(x, pack(W))       # channels in blocks of a vector
                                                   s = convolve_rows(view(x), pack(W))  # few: taps and channels together
 
-The channels of a block lie side by side in the data and in the filter. Of few channels, as a picture's, a row of the
+The channels of a block lie side by side in the data and in the filter. Of few channels, as an image's, a row of the
 filter is a vector: its pixels follow each other with all of their channels.
 """
 

@@ -129,7 +129,7 @@ def _operand(layouts: LayoutRewriter, arg: relax.Expr, leader: relax.Expr) -> re
 
 
 def _seen_as(layouts: LayoutRewriter, arg: relax.Expr, shape: tuple[int, ...]) -> relax.Expr:
-    """`arg` in plain layout, with further axes of one item."""
+    """`arg` in row-major layout, with further axes of one element."""
     if is_constant(arg):
         return constant(array_of(arg).reshape(shape))
     return seen_as(layouts.builder, layouts.plain(arg), shape)

@@ -60,12 +60,12 @@ class Reads:
         return count
 
     @property
-    def items(self) -> int:
+    def elements(self) -> int:
         """Slots that each group reads."""
         return self.chains * self.chain * self.run
 
     def slots(self) -> np.ndarray:
-        """All that are read, `[groups, items]`."""
+        """All that are read, `[groups, elements]`."""
         length = self.chain * self.run
         return (self.first[..., None] * self.run + np.arange(length)).reshape(len(self.first), -1)
 
@@ -108,7 +108,7 @@ def slot_by_slot(layout: Blocked, groups: int) -> Reads:
 
 
 def _candidates(layout: Blocked, groups: int, how: Multiplication, target: Target, size: int) -> Iterator[Reads]:
-    """Runs are packed operands; where vectors are multiplied by lanes also vectors and whole blocks, and whole blocks
+    """Runs are packed operands; where vectors are multiplied by lanes also vectors and full blocks, and full blocks
     where sums are made in parts, of which any number may be read."""
     if how.terms == 1:
         yield slot_by_slot(layout, groups)

@@ -1,4 +1,4 @@
-"""Convolutions of 8-bit integers with sums in int32, and of half floats with sums in float32, by dot products.
+"""Convolutions of 8-bit integers with sums in int32, and of 16-bit floats with sums in float32, by dot products.
 
     s = conv2d(x, W, out_dtype="int32")     →     s = convolution(packed(x), pack(W)) + c
 
@@ -18,8 +18,8 @@ from nnefc.ir.kernel_calls import emit_te
 from nnefc.passes.compute.blocked import blocks
 from nnefc.passes.compute.channel_order import arrange_array, convolve_gathered
 from nnefc.passes.compute.convolution import convolve, convolve_depthwise, pack_filter
-from nnefc.passes.compute.dot.depthwise_int8x4 import convolve_words, words_of
-from nnefc.passes.compute.dot.depthwise_int16_sums import convolve_pairs, takes_pairs
+from nnefc.passes.compute.dot.depthwise_int8x4 import convolve_int8x4, words_of
+from nnefc.passes.compute.dot.depthwise_int16_sums import convolve_int16_sums, takes_int16_sums
 from nnefc.passes.compute.dot.depthwise_int16x2 import convolve_rows, pack_rows
 from nnefc.passes.compute.dot.dot_product import Multiplication, byte_product, multiplication_of, pair_product
 from nnefc.passes.compute.dot.matrix_units import in_tiles
@@ -37,14 +37,14 @@ from nnefc.targets.machine.cpu.target import Target
 
 __all__ = ["RULES", "fills_blocks"]
 
-_MOST_TAPS = 49
-"""Of a window whose items are added up one by one."""
+_MAX_TAPS = 49
+"""Of a window whose elements are added up one by one."""
 
-_MOST_FILLED = 1.5
-"""Items of whole blocks for each channel, of which loops are assembler; more of them take longer than that saves."""
+_MAX_FILLED = 1.5
+"""Elements of full blocks for each channel, of which loops are assembler; more of them take longer than that saves."""
 
-_MOST_READ = 2
-"""Items that a group reads for each channel of its own; a copy of the data costs less than more of them."""
+_MAX_READ = 2
+"""Elements that a group reads for each channel of its own; a copy of the data costs less than more of them."""
 
 
 def _convolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
@@ -82,7 +82,7 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
         plain = Padded(layouts.plain(padded.data), padded.value)
         padded, filters, sliding = _taps_as_channels(layouts, plain, filters, sliding)
     value = padded.value + how.offset
-    few_taps = str(filters.dtype) in BYTES and math.prod(filters.shape[2:]) <= _MOST_TAPS
+    few_taps = str(filters.dtype) in BYTES and math.prod(filters.shape[2:]) <= _MAX_TAPS
     if few_taps and sliding.groups == filters.shape[0] == 1 and np.all(filters == 1):
         return _window_sums(layouts, padded.data, filters, sliding, how, value)
     merged, groups = merged_groups(filters, sliding.groups, layouts.size)
@@ -105,13 +105,13 @@ def _dense(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding
 
 
 def fills_blocks(how: Multiplication, inputs: int, size: int, target: Target) -> bool:
-    """Whether products by lane are of whole blocks of `size` channels, and not only of so many `inputs`."""
+    """Whether products by lane are of full blocks of `size` channels, and not only of so many `inputs`."""
     assembled = how.is_long or (target.vectors.by_lane and how.dot is not None and how.data in (*BYTES, "float16"))
-    return assembled and blocks(inputs, size) * size <= _MOST_FILLED * inputs
+    return assembled and blocks(inputs, size) * size <= _MAX_FILLED * inputs
 
 
 def _by_whole_blocks(how: Multiplication, filters: np.ndarray, layouts: LayoutRewriter) -> bool | None:
-    """Whether sums over channels in order go through whole blocks, and not only to the last channel of a group; None
+    """Whether sums over channels in order go through full blocks, and not only to the last channel of a group; None
     where they cannot be made in parts that are short enough."""
     inputs, *kernel = filters.shape[1:]
     if in_tiles(how, layouts.target):
@@ -139,7 +139,7 @@ def _converted(layouts: LayoutRewriter, data: relax.Expr, how: Multiplication) -
 def _window_sums(
     layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, how: Multiplication, value: int
 ) -> relax.Expr:
-    """A convolution with a filter of ones: the sums of the items under its window, in plain layout."""
+    """A convolution with a filter of ones: the sums of the elements under its window, in row-major layout."""
     channels = filters.shape[1]
     if layouts.layout_of(data) is None and channels < layouts.size:
         source = layouts.padded(_converted(layouts, data, how), sliding.before, sliding.after, value)
@@ -188,7 +188,7 @@ def _gathered(
     if in_tiles(how, layouts.target) or (layout == in_order and not too_long):
         return None
     reads = reads_of(layout, groups, how, filters.shape[2:], layouts.target, layouts.size)
-    if reads is None or reads.items > _MOST_READ * filters.shape[1]:
+    if reads is None or reads.elements > _MAX_READ * filters.shape[1]:
         return None
     data = _in_blocks(layouts, padded.data, layout, how)
     around = layouts.padded(data, sliding.before, sliding.after, padded.value + how.offset)
@@ -210,7 +210,7 @@ def _taps_as_channels(
 ) -> tuple[Padded, np.ndarray, Sliding]:
     """A convolution of one channel as that of as many as the filter is wide, each of which is the data moved aside.
 
-    A packed operand then holds neighbouring items of a row, and not one item alone.
+    A packed operand then holds neighbouring elements of a row, and not one element alone.
     """
     width, last = filters.shape[-1], len(filters.shape) - 3
     before, stride, dilation = sliding.before[last], sliding.strides[last], sliding.dilation[last]
@@ -218,8 +218,8 @@ def _taps_as_channels(
     count = (size + before + sliding.after[last] - (width - 1) * dilation - 1) // stride + 1
 
     def moved(data: te.Tensor) -> te.Tensor:
-        def element(n: tirx.Var, tap: tirx.Var, *place: tirx.Var) -> tirx.Expr:
-            *outer, x = place
+        def element(n: tirx.Var, tap: tirx.Var, *position: tirx.Var) -> tirx.Expr:
+            *outer, x = position
             column = x * stride + tap * dilation - before
             inside = tirx.all(column >= 0, column < size)
             return tirx.if_then_else(inside, data(n, 0, *outer, column), tirx.const(padded.value, data.dtype))
@@ -264,8 +264,8 @@ def _depthwise(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sli
         source = layouts.padded(data, before, (*after[:-1], after[-1] + max(more, 0)), padded.value)
         packed = to_constant(arrange_array(words.pack(filters), 0, layout.order, layouts.size))
         name, given = "integer_depthwise_convolution", (sliding.strides, sliding.dilation, words, width)
-        return layouts.having(layouts.kernel(convolve_words, source, packed, *given, name=name), layout)
-    if takes_pairs(layouts.target, filters):
+        return layouts.having(layouts.kernel(convolve_int8x4, source, packed, *given, name=name), layout)
+    if takes_int16_sums(layouts.target, filters):
         return _in_pairs(layouts, Padded(data, padded.value), filters, sliding, layout)
     if str(filters.dtype) == "float16":
         how = multiplication_of(layouts.target, str(data.ty.dtype), "float16")
@@ -296,7 +296,7 @@ def _in_pairs(
     how = Multiplication("int8", "int8", offset)
     data = converted(layouts.builder, padded.data, how)
     result = layouts.kernel(
-        convolve_pairs,
+        convolve_int16_sums,
         layouts.padded(data, sliding.before, sliding.after, padded.value + offset),
         to_constant(arrange_array(filters, 0, layout.order, layouts.size)),
         sliding.strides,

@@ -31,12 +31,12 @@ def _quantization(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | Non
     dtype = str(call.attrs.out_dtype) if is_call(call, "quantize") else None
 
     def compute(x: te.Tensor, *tensors: te.Tensor) -> te.Tensor:
-        def item(*index: tirx.Var) -> tirx.Expr:
-            own, *rest = (tensor(index[1], index[-1]) for tensor in tensors)
-            moved = rest[0] if rest else None
+        def element(*index: tirx.Var) -> tirx.Expr:
+            own, *tail = (tensor(index[1], index[-1]) for tensor in tensors)
+            moved = tail[0] if tail else None
             return dequantized(x(*index), own, moved) if dtype is None else quantized(x(*index), own, moved, dtype)
 
-        return te.compute(x.shape, item, name=name)
+        return te.compute(x.shape, element, name=name)
 
     name = "dequantize" if dtype is None else "quantize"
     operands = [constant(scales), *([constant(zeros)] if zeros.any() else [])]

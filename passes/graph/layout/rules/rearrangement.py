@@ -13,18 +13,18 @@ from nnefc.passes.graph.layout.blocked_layout import Blocked
 from nnefc.passes.graph.layout.blocking import seen_as
 from nnefc.passes.graph.layout.layout_rewriter import LayoutRewriter, LayoutRule
 from nnefc.passes.graph.rewriter import is_call, shape_of
-from nnefc.symbolic.dims import Dimension, item_count, typical
+from nnefc.symbolic.dims import Dimension, element_count, size_hint
 
 __all__ = ["RULES"]
 
-_LEAST_FILLED = 0.6  # of the slots of a concatenation; with fewer, whoever reads it loses more than a copy costs
+_MIN_FILLED = 0.6  # of the slots of a concatenation; with fewer, whoever reads it loses more than a copy costs
 
 
 _LONGEST_SUM = 4096  # positions of one dimension
 
 
 def _concatenation(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """Of blocks where they are full enough, else of plain tensors."""
+    """Of blocks where they are full enough, else of row-major tensors."""
     parts, axis = [_whole(layouts, part) for part in call.args[0].fields], call.attrs.axis
     if axis is None:
         return None
@@ -32,7 +32,7 @@ def _concatenation(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | No
     own = [layout for part in parts if (layout := layouts.layout_of(part)) is not None]
     if len(own) == len(parts) and axis != 1:
         return layouts.having(_concatenated(layouts, [layouts.laid_out(part, own[0]) for part in parts], axis), own[0])
-    if len(own) == len(parts) and (joined := Blocked.joined(own)).channels >= _LEAST_FILLED * len(joined.order):
+    if len(own) == len(parts) and (joined := Blocked.joined(own)).channels >= _MIN_FILLED * len(joined.order):
         return layouts.having(_concatenated(layouts, parts, axis), joined)
     return _concatenated(layouts, [layouts.plain(part) for part in parts], axis)
 
@@ -76,24 +76,24 @@ def _spatial_reduction(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr 
 def _is_long_sum(call: relax.Call, sizes: Sequence[Dimension]) -> bool:
     """Whether a sum over one dimension loses digits in blocks, where it has one accumulator for each channel; rows are
     summed in many parts."""
-    return is_call(call, "mean", "sum") and len(sizes) == 1 and typical(sizes[0]) > _LONGEST_SUM
+    return is_call(call, "mean", "sum") and len(sizes) == 1 and size_hint(sizes[0]) > _LONGEST_SUM
 
 
 def _extreme(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """Also the extreme of all items in a row: first that of each channel."""
+    """Also the extreme of all elements in a row: first that of each channel."""
     row = layouts.definition(call.args[0])
-    items = layouts.origin(row.args[0]) if is_call(row, "reshape") else call.args[0]
-    shape, layout = layouts.plain_shape(items), layouts.layout_of(items)
+    elements = layouts.origin(row.args[0]) if is_call(row, "reshape") else call.args[0]
+    shape, layout = layouts.plain_shape(elements), layouts.layout_of(elements)
     all_of = call.attrs.axis is None or [int(axis) % 2 for axis in call.attrs.axis] == [1]
     if layout is None or shape_of(call.args[0])[:-1] != (1,) or not all_of or len(shape) < 3:
         return _spatial_reduction(layouts, call)
     if layout.is_full:
-        size = item_count(shape)
-        return relax.Call(call.op, [seen_as(layouts.builder, items, (1, size))], call.attrs, call.ty_args)
+        size = element_count(shape)
+        return relax.Call(call.op, [seen_as(layouts.builder, elements, (1, size))], call.attrs, call.ty_args)
     function = getattr(relax.op, call.op.name.removeprefix("relax."))
     for axis in range(2, len(shape)):  # one after the other: extremes of neighbours do not wait for each other
-        items = layouts.like(items, layouts.builder.emit(function(items, [axis], True)))
-    channels = layouts.builder.emit(relax.op.reshape(layouts.plain(items), (1, shape[0] * shape[1])))
+        elements = layouts.like(elements, layouts.builder.emit(function(elements, [axis], True)))
+    channels = layouts.builder.emit(relax.op.reshape(layouts.plain(elements), (1, shape[0] * shape[1])))
     return relax.Call(call.op, [channels], call.attrs, call.ty_args)
 
 

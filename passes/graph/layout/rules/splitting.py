@@ -15,7 +15,7 @@ __all__ = ["RULES"]
 
 
 def _split(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """Whole slices, of a blocked tensor whole blocks or channels; None where the parts are interleaved."""
+    """Whole slices, of a blocked tensor full blocks or channels; None where the parts are interleaved."""
     data = call.args[0]
     layout = layouts.layout_of(data)
     shape = layouts.plain_shape(data)

@@ -1,9 +1,9 @@
 """Assembler of 64-bit Arm that adds products of vectors by lanes of others to sums in registers.
 
-Given is what a loop adds in a round: to which sum, which item of the left operand, which vector of the right one. From
-this follow the vectors that hold the left items, an order of the products in which what is loaded stays in registers
-until it is no longer needed, and loads of two neighbours by one instruction. LLVM knows all of this too, but keeps
-other things in mind: of 26 sums and 6 vectors it stores some on the stack.
+Given is what a loop adds in a round: to which sum, which element of the left operand, which vector of the right one.
+From this follow the vectors that hold the left elements, an order of the products in which what is loaded stays in
+registers until it is no longer needed, and loads of two neighbours by one instruction. LLVM knows all of this too, but
+keeps other things in mind: of 26 sums and 6 vectors it stores some on the stack.
 
     sums of a tile of 7 × 2 vectors of float32, 8 products each in a round:
 
@@ -17,7 +17,7 @@ other things in mind: of 26 sums and 6 vectors it stores some on the stack.
         b.ne  1b
 
 Vectors of SVE, of a length that is known, are multiplied by lanes too: those of each 128 bits by a lane of the same 128
-bits of the other vector, into all of which the left items are loaded (`ld1rqw`).
+bits of the other vector, into all of which the left elements are loaded (`ld1rqw`).
 
 For cores that issue instructions in order, loads are placed in several ways, of which that is taken that costs the
 fewest cycles with hardly more instructions (`passes/tir/cpu/microkernels/in_order_scheduler.py`).
@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 
 from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import QUAD_BYTES, REGISTERS, Product
 from nnefc.passes.tir.cpu.microkernels.aarch64_loop import (
-    MOST_LOADED,
+    MAX_LOADED,
     POINTERS,
     Body,
     Code,
@@ -51,7 +51,7 @@ __all__ = ["code_of"]
 
 _ROWS_AT_ONCE = (2, 3, 4)  # whose products are made one after the other, where not all rows are at hand
 _SUMS_IN_TURN = 4
-_MOST_INSTRUCTIONS = 1.03  # for cores that are in order, of the fewest
+_MAX_INSTRUCTIONS = 1.03  # for cores that are in order, of the fewest
 
 
 @functools.lru_cache(1024)
@@ -63,33 +63,34 @@ def code_of(
     together: int = 2,
     core: InOrder | None = None,
 ) -> Code | None:
-    """The loop of these steps, the right items of which begin at 0; None where registers or addresses do not suffice.
+    """The loop of these steps, the right elements of which begin at 0; None where registers or addresses do not
+    suffice.
 
     Args:
-        right_step: bytes that the right items are further in the next round, if that is known.
-        once: whether there is one round.
+        right_step: bytes that the right elements are further in the next iteration, if that is known.
+        once: whether there is one iteration.
         together: vectors that one instruction shall load, 2 or 4; of SVE it loads one.
         core: that it is for, if that issues instructions in order.
     """
     sums = sorted({step.sum for step in steps})
     free = REGISTERS - len(sums)
     lefts, rights = (
-        pointers_of(sorted(items), product, side)
-        for side, items in enumerate(zip(*((step.left, step.right) for step in steps), strict=True))
+        pointers_of(sorted(elements), product, side)
+        for side, elements in enumerate(zip(*((step.left, step.right) for step in steps), strict=True))
     )
     if free < 2 or len(lefts) + len(rights) > POINTERS:
         return None
-    items = {item: (vector, lane) for vector, lane, item in covering(lefts, product)}
+    elements = {element: (vector, lane) for vector, lane, element in covering(lefts, product)}
     vectors = {
-        item: Loaded(len(lefts) + n, (item - group[0]) * product.item, product.size)
+        element: Loaded(len(lefts) + n, (element - group[0]) * product.element, product.size)
         for n, group in enumerate(rights)
-        for item in group
+        for element in group
     }
-    register = {number: REGISTERS - 1 - place for place, number in enumerate(sums)}
+    register = {number: REGISTERS - 1 - position for position, number in enumerate(sums)}
 
     def plan(order: Sequence[Step], ways: tuple[int, int] | Way) -> Body | None:
-        needs = [(items[step.left][0], vectors[step.right]) for step in order]
-        lanes = [items[step.left][1] for step in order]
+        needs = [(elements[step.left][0], vectors[step.right]) for step in order]
+        lanes = [elements[step.left][1] for step in order]
         targets = [register[step.sum] for step in order]
         registers = _Registers(free, len(lefts) if product.low < REGISTERS else 0, product.low)
         lines = _lines(product, targets, needs, lanes, registers, ways)
@@ -103,10 +104,10 @@ def code_of(
         return None
     body, order = min(plans, key=lambda found: found[0].instructions)
     if core is not None and not product.scale:
-        most = body.instructions * _MOST_INSTRUCTIONS
+        maximum = body.instructions * _MAX_INSTRUCTIONS
         placed = [body, *(plan(order, way) for way in WAYS)]
         body = min(
-            (found for found in placed if found is not None and found.instructions <= most),
+            (found for found in placed if found is not None and found.instructions <= maximum),
             key=lambda found: (cycles_of(product, found.lines, found.moved, core), found.instructions),
         )
     return function_of(product, sums, register, body, (lefts, rights), free, once)
@@ -125,7 +126,7 @@ def _orders(steps: Sequence[Step]) -> Iterator[list[Step]]:
     rows = sorted(set(first.values()))
     for count in _ROWS_AT_ONCE:  # as many sums in turn as products take cycles
         if count < len(rows) and count * len(first) >= _SUMS_IN_TURN * len(rows):
-            group = {row: place // count for place, row in enumerate(rows)}
+            group = {row: position // count for position, row in enumerate(rows)}
             order = sorted(range(len(steps)), key=lambda n: (group[first[steps[n].sum]], terms[n], n))
             yield [steps[n] for n in order]
 
@@ -147,17 +148,17 @@ class _Registers:
     low: int
     uses: dict[Loaded, list[int]] = field(default_factory=dict)
     holds: dict[int, Loaded] = field(default_factory=dict)
-    place: dict[Loaded, int] = field(default_factory=dict)
+    position: dict[Loaded, int] = field(default_factory=dict)
 
     def of(self, vector: Loaded) -> int | None:
-        return self.place.get(vector)
+        return self.position.get(vector)
 
     def take(self, loaded: Mapping[int, Loaded]) -> None:
         """Registers get new contents."""
         for number, vector in loaded.items():
             if number in self.holds:
-                del self.place[self.holds[number]]
-            self.holds[number], self.place[vector] = vector, number
+                del self.position[self.holds[number]]
+            self.holds[number], self.position[vector] = vector, number
 
     def _fit(self, vector: Loaded) -> range:
         return range(min(self.free, self.low) if vector.pointer < self.in_low else self.free)
@@ -185,18 +186,18 @@ def _lines(
 
     Args:
         sums: the register of each product's sum.
-        needs: the vectors that hold its left item and its right ones.
-        lanes: of the left item.
+        needs: the vectors that hold its left element and its right ones.
+        lanes: of the left element.
         ways: left and right vectors that one instruction loads; or how loads are placed.
     """
-    for place in reversed(range(len(needs))):
-        for vector in needs[place]:
-            registers.uses.setdefault(vector, []).append(place)
+    for position in reversed(range(len(needs))):
+        for vector in needs[position]:
+            registers.uses.setdefault(vector, []).append(position)
     made: list[Line] = []
     upcoming, wait = Upcoming(needs), 0
     for number, (total, both, lane) in enumerate(zip(sums, needs, lanes, strict=True)):
         if isinstance(ways, Way):
-            most = (2, 2)
+            maximum = (2, 2)
             missing = any(registers.of(vector) is None for vector in both)
             if missing or (ways.apart and wait <= 0):
                 loaded = [
@@ -207,8 +208,8 @@ def _lines(
                 wait = ways.apart * sum(loaded)
             wait -= 1
         else:
-            most = ways
-        for vector, count in zip(both[::-1], most[::-1], strict=True):
+            maximum = ways
+        for vector, count in zip(both[::-1], maximum[::-1], strict=True):
             if registers.of(vector) is None and not _load(vector, registers, made, set(both), count):
                 return None
         for vector in both:
@@ -219,17 +220,17 @@ def _lines(
     return made
 
 
-def _load(vector: Loaded, registers: _Registers, made: list[Line], kept: set[Loaded], most: int) -> bool:
+def _load(vector: Loaded, registers: _Registers, made: list[Line], kept: set[Loaded], maximum: int) -> bool:
     """Load a vector, with those after it that are needed too as far as there is room."""
     idle = registers.without_use(vector)
     following = [vector]
-    while vector.size == QUAD_BYTES and len(following) < most:
-        after = Loaded(vector.pointer, following[-1].place + QUAD_BYTES, QUAD_BYTES)
+    while vector.size == QUAD_BYTES and len(following) < maximum:
+        after = Loaded(vector.pointer, following[-1].position + QUAD_BYTES, QUAD_BYTES)
         if not registers.uses.get(after) or registers.of(after) is not None:
             break
         following.append(after)
     loaded: dict[int, Loaded] = {}
-    if len(following) == MOST_LOADED:
+    if len(following) == MAX_LOADED:
         loaded = dict(zip(_in_a_row(idle), following, strict=False))
     if not loaded and idle:
         loaded = dict(zip(idle[:2], following, strict=False))
@@ -246,13 +247,13 @@ def _load(vector: Loaded, registers: _Registers, made: list[Line], kept: set[Loa
 def _in_a_row(idle: Sequence[int]) -> list[int]:
     """Registers that follow each other, as many as one instruction loads at most; none if there are none."""
     free = sorted(idle)
-    runs = (free[n : n + MOST_LOADED] for n in range(len(free) - MOST_LOADED + 1))
-    return next((run for run in runs if run[-1] - run[0] == MOST_LOADED - 1), [])
+    runs = (free[n : n + MAX_LOADED] for n in range(len(free) - MAX_LOADED + 1))
+    return next((run for run in runs if run[-1] - run[0] == MAX_LOADED - 1), [])
 
 
 def _load_next(upcoming: Upcoming, product: int, registers: _Registers, made: list[Line], way: Way) -> int:
     """Load what is needed next and in no register, if there is room for it; and tell how many vectors that are."""
-    soon = upcoming.after(registers.place, product)
+    soon = upcoming.after(registers.position, product)
     if not soon:
         return 0
     vector, idle = soon[0], registers.without_use(soon[0])
@@ -261,7 +262,7 @@ def _load_next(upcoming: Upcoming, product: int, registers: _Registers, made: li
         if not registers.uses.get(after) or registers.of(after) is not None:
             break
         following.append(after)
-    if len(following) == MOST_LOADED:
+    if len(following) == MAX_LOADED:
         taken = _in_a_row(idle)
     else:
         following = following[:2]

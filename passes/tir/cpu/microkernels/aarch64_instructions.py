@@ -32,20 +32,20 @@ FAR_PAIR = 1008
 FAR_QUAD, FAR_VECTOR = 112, 255
 """The same of SVE: bytes of a load into each 128 bits; of a vector, vectors."""
 
-_LOW = 16  # registers of which an item of 16 bits can be a factor
-_LOW_OF_SVE = 8  # the same of all items
+_LOW = 16  # registers of which an element of 16 bits can be a factor
+_LOW_OF_SVE = 8  # the same of all elements
 
 
 @dataclass(frozen=True)
 class Product:
-    """An instruction that multiplies a vector by one item, and adds to another vector.
+    """An instruction that multiplies a vector by one element, and adds to another vector.
 
     Attributes:
-        text: its operands are the registers of a sum, of a vector, and of the one that holds the item, and its place;
-            "" where it takes several instructions.
-        total: LLVM's type of the items of a sum.
-        item: bytes of an item.
-        low: registers that may hold an item.
+        text: its operands are the registers of a sum, of a vector, and of the one that holds the element, and its
+            position; "" where it takes several instructions.
+        total: LLVM's type of the elements of a sum.
+        element: bytes of an element.
+        low: registers that may hold an element.
         scale: of vectors of SVE, how many times 128 bits they have; else 0.
         long: what names begin with of instructions that multiply bytes to numbers of 16 bits, `s` or `u`; else "".
         joined: whether these have room for two products.
@@ -54,7 +54,7 @@ class Product:
 
     text: str
     total: str
-    item: int
+    element: int
     low: int = REGISTERS
     scale: int = 0
     long: str = ""
@@ -67,14 +67,14 @@ class Product:
         return self.total != "i32"
 
     @property
-    def right_item(self) -> int:
-        """Bytes of an item of the vector in memory."""
-        return self.item
+    def right_element(self) -> int:
+        """Bytes of an element of the vector in memory."""
+        return self.element
 
     @property
     def lanes(self) -> int:
-        """Items of a vector."""
-        return self.size // self.item
+        """Elements of a vector."""
+        return self.size // self.element
 
     @property
     def size(self) -> int:
@@ -83,8 +83,8 @@ class Product:
 
     @property
     def quad(self) -> int:
-        """Items that one load puts into the lanes of 128 bits."""
-        return QUAD_BYTES // self.item
+        """Elements that one load puts into the lanes of 128 bits."""
+        return QUAD_BYTES // self.element
 
     @property
     def sum(self) -> str:
@@ -93,7 +93,7 @@ class Product:
 
     @property
     def far(self) -> tuple[int, int]:
-        """Bytes from a pointer to left items, and to right ones, that loads reach."""
+        """Bytes from a pointer to left elements, and to right ones, that loads reach."""
         return (FAR_QUAD + QUAD_BYTES, FAR_VECTOR * self.size) if self.scale else (FAR_PAIR, FAR_PAIR)
 
 

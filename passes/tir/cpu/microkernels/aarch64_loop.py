@@ -1,7 +1,7 @@
 """What loops in assembler of 64-bit Arm are made of: what a pointer reaches, loads, and LLVM's function around a loop.
 
-Items are loaded in vectors of 128 bits, or in parts of one, which hold nothing but items that the loop needs. A pointer
-is moved on by the loads themselves, where they read one behind the other.
+Elements are loaded in vectors of 128 bits, or in parts of one, which hold nothing but elements that the loop needs. A
+pointer is moved on by the loads themselves, where they read one behind the other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import FAR_PAIR, FAR
 from nnefc.passes.tir.cpu.sve import Vector
 
 __all__ = [
-    "MOST_LOADED",
+    "MAX_LOADED",
     "POINTERS",
     "Body",
     "Code",
@@ -30,15 +30,15 @@ __all__ = [
 
 _FAR = 255  # bytes from a pointer of a load that is not a multiple of its size
 POINTERS = 8
-MOST_LOADED = 4  # vectors that one instruction loads, into registers that follow each other
+MAX_LOADED = 4  # vectors that one instruction loads, into registers that follow each other
 _AHEAD = 8  # instructions that are no loads, which a load is moved ahead of at most
 _LOOP = 2  # instructions that count rounds
 
 
 @dataclass(frozen=True)
 class Step:
-    """What is added once: to which sum, which item of the left operand, and the vector that begins at which item of
-    the right one."""
+    """What is added once: to which sum, which element of the left operand, and the vector that begins at which element
+    of the right one."""
 
     sum: int
     left: int
@@ -51,12 +51,12 @@ class Code:
 
     Attributes:
         name: of the function that has it.
-        text: LLVM's, of that function. Its parameters are the addresses of the sums, of the left items (one for each of
-            `left`) and of the right ones (one for each of `right`), the number of rounds, and how many bytes further
-            the left and the right items are in the next round.
-        left, right: the items that these addresses are of.
+        text: LLVM's, of that function. Its parameters are the addresses of the sums, of the left elements (one for each
+            of `left`) and of the right ones (one for each of `right`), the number of iterations, and how many bytes
+            further the left and the right elements are in the next iteration.
+        left, right: the elements that these addresses are of.
         instructions: of a round; on WebAssembly without those that LLVM writes, which count rounds and move pointers.
-        cycles: of a round of products of bytes on a core that issues instructions in order, else 0.
+        cycles: of an iteration of products of bytes on a core that issues instructions in order, else 0.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Loaded:
     """What one register holds of memory: so many bytes, from that byte on of what a pointer points to."""
 
     pointer: int
-    place: int
+    position: int
     size: int
 
 
@@ -95,7 +95,7 @@ class Body:
     """What is in a loop, and around it.
 
     Attributes:
-        texts: instructions; pointers are `{p0}`, `{p1}`, …, those to left items first.
+        texts: instructions; pointers are `{p0}`, `{p1}`, …, those to left elements first.
         moved: bytes that loads move each pointer on.
         to_move: which of these have to be moved on besides.
         move_at: the instruction before which they are, and rounds are counted.
@@ -129,7 +129,7 @@ def body_of(
     lines = lines if placed else ahead(lines)
     moved = [0 if product.scale else _in_order(lines, pointer) for pointer in range(lefts + rights)]
     if placed:
-        four = {line.loads[0].pointer for line in lines if len(line.loads) == MOST_LOADED}
+        four = {line.loads[0].pointer for line in lines if len(line.loads) == MAX_LOADED}
         moved = [far if pointer in four else 0 for pointer, far in enumerate(moved)]
     texts = [_of_sve(line, lefts) if product.scale else _written(line, moved) for line in lines]
     if not all(texts):
@@ -141,13 +141,13 @@ def body_of(
     return Body(tuple(map(str, texts)), tuple(moved), tuple(to_move), last, count, tuple(lines))
 
 
-def pointers_of(items: Iterable[int], product: Product, side: int) -> list[list[int]]:
-    """Left items, or right ones, those together that are near enough for one pointer."""
+def pointers_of(elements: Iterable[int], product: Product, side: int) -> list[list[int]]:
+    """Left elements, or right ones, those together that are near enough for one pointer."""
     groups: list[list[int]] = []
     whole, far = (product.quad if side == 0 else product.lanes), product.far[side]
-    size = whole * product.item
-    for run in _runs(sorted(set(items)), far // product.item if product.scale else None):
-        begin, end = ((item - groups[-1][0]) * product.item if groups else 0 for item in (run[0], run[-1] + 1))
+    size = whole * product.element
+    for run in _runs(sorted(set(elements)), far // product.element if product.scale else None):
+        begin, end = ((element - groups[-1][0]) * product.element if groups else 0 for element in (run[0], run[-1] + 1))
         aligned = begin % (size if len(run) >= whole else size // 2) == 0
         if groups and end <= far and (aligned or (not product.scale and end <= _FAR)):  # as addresses can be
             groups[-1] += run
@@ -156,31 +156,31 @@ def pointers_of(items: Iterable[int], product: Product, side: int) -> list[list[
     return groups
 
 
-def _runs(items: Iterable[int], most: int | None = None) -> list[list[int]]:
-    """Items that follow each other; at most so many, if that is given."""
+def _runs(elements: Iterable[int], maximum: int | None = None) -> list[list[int]]:
+    """Elements that follow each other; at most so many, if that is given."""
     runs: list[list[int]] = []
-    for item in items:
-        if runs and item == runs[-1][-1] + 1 and (most is None or len(runs[-1]) < most):
-            runs[-1].append(item)
+    for element in elements:
+        if runs and element == runs[-1][-1] + 1 and (maximum is None or len(runs[-1]) < maximum):
+            runs[-1].append(element)
         else:
-            runs.append([item])
+            runs.append([element])
     return runs
 
 
 def covering(groups: Sequence[Sequence[int]], product: Product) -> Iterator[tuple[Loaded, int, int]]:
-    """Each item with the vector that holds it, and its lane; nothing else than these items is loaded."""
+    """Each element with the vector that holds it, and its lane; nothing else than these elements is loaded."""
     for pointer, group in enumerate(groups):
         for run in _runs(group):
             begin = 0
             while begin < len(run):
                 first, count, left = run[begin], product.quad, len(run) - begin
                 last = run[-1] + 1 - count  # of the vectors that end with the run, or earlier
-                if left < count <= len(run) and (last - group[0]) * product.item <= _FAR and not product.scale:
+                if left < count <= len(run) and (last - group[0]) * product.element <= _FAR and not product.scale:
                     first = last
                 else:
                     while count > left:
                         count //= 2
-                vector = Loaded(pointer, (first - group[0]) * product.item, count * product.item)
+                vector = Loaded(pointer, (first - group[0]) * product.element, count * product.element)
                 while begin < len(run) and run[begin] < first + count:
                     yield vector, run[begin] - first, run[begin]
                     begin += 1
@@ -190,15 +190,15 @@ def ahead(lines: Sequence[Line]) -> list[Line]:
     """The same with loads some instructions earlier, as far as their registers are not in use."""
     made: list[Line] = []
     for line in lines:
-        place = len(made)
+        position = len(made)
         if line.loads:
             passed = 0
-            while place and passed < _AHEAD:
-                other = made[place - 1]
+            while position and passed < _AHEAD:
+                other = made[position - 1]
                 if other.loads or set(other.reads) & set(line.writes):
                     break
-                place, passed = place - 1, passed + 1
-        made.insert(place, line)
+                position, passed = position - 1, passed + 1
+        made.insert(position, line)
     return made
 
 
@@ -206,7 +206,7 @@ def _in_order(lines: Sequence[Line], pointer: int) -> int:
     """How many bytes of what a pointer points to are loaded, if none is passed over or loaded twice; else 0."""
     end = 0
     for vector in (vector for line in lines for vector in line.loads if vector.pointer == pointer):
-        if vector.place != end:
+        if vector.position != end:
             return 0
         end += vector.size
     return end
@@ -221,16 +221,16 @@ def _written(line: Line, moved: Sequence[int]) -> str | None:
     into = ", ".join(f"{name}{number}" for number in line.writes)
     pointer = f"{{p{first.pointer}}}"
     load = "ldp" if count > 1 else "ldr"
-    if count == MOST_LOADED:
+    if count == MAX_LOADED:
         into = ", ".join(f"v{number}.16b" for number in line.writes)
         return f"ld1 {{{{{into}}}}}, [{pointer}], #{count * QUAD_BYTES}" if moved[first.pointer] else None
     if moved[first.pointer]:
         return f"{load} {into}, [{pointer}], #{count * first.size}"
-    if first.place % first.size:
-        return f"ldur {into}, [{pointer}, #{first.place}]" if count == 1 and first.place <= _FAR else None
-    if first.place > FAR_PAIR if count > 1 else first.place // first.size >= 1 << 12:
+    if first.position % first.size:
+        return f"ldur {into}, [{pointer}, #{first.position}]" if count == 1 and first.position <= _FAR else None
+    if first.position > FAR_PAIR if count > 1 else first.position // first.size >= 1 << 12:
         return None
-    return f"{load} {into}, [{pointer}, #{first.place}]" if first.place else f"{load} {into}, [{pointer}]"
+    return f"{load} {into}, [{pointer}, #{first.position}]" if first.position else f"{load} {into}, [{pointer}]"
 
 
 def _of_sve(line: Line, lefts: int) -> str | None:
@@ -240,19 +240,19 @@ def _of_sve(line: Line, lefts: int) -> str | None:
     ((vector, register),) = zip(line.loads, line.writes, strict=True)
     pointer = f"{{p{vector.pointer}}}"
     if vector.pointer >= lefts:
-        number, rest = divmod(vector.place, vector.size)
-        place = f"[{pointer}, #{number}, mul vl]" if number else f"[{pointer}]"
-        return None if rest or number > FAR_VECTOR else f"ldr z{register}, {place}"
+        number, tail = divmod(vector.position, vector.size)
+        position = f"[{pointer}, #{number}, mul vl]" if number else f"[{pointer}]"
+        return None if tail or number > FAR_VECTOR else f"ldr z{register}, {position}"
     name, lane, far = {
         16: ("ld1rqw", "s", FAR_QUAD),
         8: ("ld1rd", "d", 504),
         4: ("ld1rw", "s", 252),
         2: ("ld1rh", "h", 126),
     }[vector.size]
-    if vector.place % vector.size or vector.place > far:
+    if vector.position % vector.size or vector.position > far:
         return None
-    place = f"[{pointer}, #{vector.place}]" if vector.place else f"[{pointer}]"
-    return f"{name} {{{{z{register}.{lane}}}}}, p0/z, {place}"
+    position = f"[{pointer}, #{vector.position}]" if vector.position else f"[{pointer}]"
+    return f"{name} {{{{z{register}.{lane}}}}}, p0/z, {position}"
 
 
 def function_of(
@@ -272,7 +272,7 @@ def function_of(
             those that bring the sums into their registers.
     """
     count, pointers = len(sums), len(sides[0]) + len(sides[1])
-    # operands: the sums, the pointers, the rounds; then what is not changed: how far each pointer is to be moved on
+    # operands: the sums, the pointers, the iterations; then what is not changed: how far each pointer is to be moved on
     at, rounds = [f"${count + n}" for n in range(pointers)], f"${count + pointers}"
     changed = count + pointers + 1
     lines = [text.format(**{f"p{n}": name for n, name in enumerate(at)}) for text in body.texts]
@@ -301,8 +301,8 @@ def function_of(
     for n, moved in enumerate(body.moved):
         text.append(f"  %d{n} = sub i64 %{'left' if n < len(sides[0]) else 'right'}, {moved}")
     for n, number in enumerate(sums):
-        text.append(f"  %p{n} = getelementptr i8, ptr %s, i64 {number * product.item}")
-        text.append(f"  %s{n} = load {product.sum}, ptr %p{n}, align {product.item}")
+        text.append(f"  %p{n} = getelementptr i8, ptr %s, i64 {number * product.element}")
+        text.append(f"  %s{n} = load {product.sum}, ptr %p{n}, align {product.element}")
         text += [] if vector is None else [vector.begin(f"s{n}")]
     assembler = "\\0A".join(lines)
     text.append(f'  %r = call {{ {types} }} asm "{assembler}", "{constraints}"({given}) noduplicate nounwind')
@@ -315,7 +315,7 @@ def function_of(
         else:
             text.append(f"  %whole{n} = extractvalue {{ {types} }} %r, {n}")
             text.append(vector.end(f"whole{n}", f"r{n}"))
-        text.append(f"  store {product.sum} %r{n}, ptr %p{n}, align {product.item}")
+        text.append(f"  store {product.sum} %r{n}, ptr %p{n}, align {product.element}")
     inside = "\n".join([*text, "  ret void"])
     name = f"nnefc_lanes_{hashlib.sha256(inside.encode()).hexdigest()[:16]}"
     head = f"define linkonce_odr hidden void @{name}(ptr %s, {lists}, i64 %left, i64 %right) alwaysinline nounwind"

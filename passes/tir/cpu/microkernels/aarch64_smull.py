@@ -31,7 +31,7 @@ from dataclasses import replace
 from nnefc.passes.tir.cpu.microkernels import aarch64_smull_scheduler as pair_order
 from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import QUAD_BYTES, REGISTERS, Product
 from nnefc.passes.tir.cpu.microkernels.aarch64_loop import (
-    MOST_LOADED,
+    MAX_LOADED,
     POINTERS,
     Code,
     Line,
@@ -63,37 +63,38 @@ def code_of(
     """The loop of these steps; see :func:`.lane_code.code_of`. None where registers or addresses do not suffice."""
     sums = sorted({step.sum for step in steps})
     lefts, rights = (
-        pointers_of(sorted(items), product, side)
-        for side, items in enumerate(zip(*((step.left, step.right) for step in steps), strict=True))
+        pointers_of(sorted(elements), product, side)
+        for side, elements in enumerate(zip(*((step.left, step.right) for step in steps), strict=True))
     )
     parts = list(parts_of(steps))
-    most = max(len({step.right for pair in part for step in pair}) for part in parts)
-    free = REGISTERS - 2 * len(sums) - most - _WORDS - _PRODUCTS
+    maximum = max(len({step.right for pair in part for step in pair}) for part in parts)
+    free = REGISTERS - 2 * len(sums) - maximum - _WORDS - _PRODUCTS
     if free < 1 or len(lefts) + len(rights) > POINTERS:
         return None
-    items = {item: (vector, lane) for vector, lane, item in covering(lefts, product)}
+    elements = {element: (vector, lane) for vector, lane, element in covering(lefts, product)}
     vectors = {
-        item: Loaded(len(lefts) + n, (item - group[0]) * product.item, QUAD_BYTES)
+        element: Loaded(len(lefts) + n, (element - group[0]) * product.element, QUAD_BYTES)
         for n, group in enumerate(rights)
-        for item in group
+        for element in group
     }
-    low = {number: REGISTERS - 1 - place for place, number in enumerate(sums)}
+    low = {number: REGISTERS - 1 - position for position, number in enumerate(sums)}
     high = {number: register - len(sums) for number, register in low.items()}
     made = []
-    for together in (MOST_LOADED, 2):
-        left = _LeftItems(
-            range(most, most + free), [items[step.left][0] for part in parts for row in _rows(part) for step in row[0]]
+    for together in (MAX_LOADED, 2):
+        left = _LeftElements(
+            range(maximum, maximum + free),
+            [elements[step.left][0] for part in parts for row in _rows(part) for step in row[0]],
         )
         begun: set[int] = set() if once else {*low.values(), *high.values()}
         lines: list[Line] = []
         for part in parts:
             held = _loaded(sorted({step.right for pair in part for step in pair}), vectors, together, lines)
             for row in _rows(part):
-                for register, step in enumerate(row[0], most + free):
-                    vector, lane = items[step.left]
+                for register, step in enumerate(row[0], maximum + free):
+                    vector, lane = elements[step.left]
                     source = left.register(vector, lines)
                     lines.append(Line(f"dup v{register}.4s, v{source}.s[{lane}]", (register,), (source,)))
-                lines += _products(product, row, held, (low, high), most + free, begun)
+                lines += _products(product, row, held, (low, high), maximum + free, begun)
         body = body_of(product, lines, len(lefts), len(rights), right_step, once)
         made += [] if body is None else [body]
     if not made:
@@ -101,7 +102,7 @@ def code_of(
     body, cycles = min(made, key=lambda body: body.instructions), 0
     if core is not None:
         free = REGISTERS - 2 * len(sums)
-        for lines in _in_turn(product, parts, items, vectors, (low, high), free, once):
+        for lines in _in_turn(product, parts, elements, vectors, (low, high), free, once):
             placed = body_of(product, lines, len(lefts), len(rights), right_step, once, True)
             made += [] if placed is None else [placed]
         few = [each for each in made if each.instructions <= _MORE * body.instructions]
@@ -114,7 +115,7 @@ def code_of(
 
 
 def parts_of(steps: Sequence[Step]) -> Iterator[list[Pair]]:
-    """Two steps of each sum, then the next two, …; sums with the same left items one behind the other."""
+    """Two steps of each sum, then the next two, …; sums with the same left elements one behind the other."""
     of_sum: dict[int, list[Step]] = {}
     for step in steps:
         of_sum.setdefault(step.sum, []).append(step)
@@ -124,14 +125,14 @@ def parts_of(steps: Sequence[Step]) -> Iterator[list[Pair]]:
 
 
 def _rows(part: Sequence[Pair]) -> list[list[Pair]]:
-    """Those of a part that have the same left items."""
+    """Those of a part that have the same left elements."""
     return [list(row) for _, row in itertools.groupby(part, lambda pair: [step.left for step in pair])]
 
 
 def _in_turn(
     product: Product,
     parts: Sequence[Sequence[Pair]],
-    items: Mapping[int, tuple[Loaded, int]],
+    elements: Mapping[int, tuple[Loaded, int]],
     vectors: Mapping[int, Loaded],
     sums: tuple[Mapping[int, int], Mapping[int, int]],
     free: int,
@@ -140,8 +141,8 @@ def _in_turn(
     """Instructions in orders for cores that issue them one after the other.
 
     Args:
-        items, vectors: where left items are, and right ones.
-        sums: the registers of the lower and the upper two items of each sum.
+        elements, vectors: where left elements are, and right ones.
+        sums: the registers of the lower and the upper two elements of each sum.
         free: the other ones.
     """
     words: list[tuple[Loaded, int]] = []
@@ -149,11 +150,11 @@ def _in_turn(
     chains: list[Chain] = []
     for part in parts:
         needed = sorted({step.right for pair in part for step in pair})
-        number = {item: place for place, item in enumerate(needed, sum(map(len, rights)))}
-        rights.append([vectors[item] for item in needed])
+        number = {element: position for position, element in enumerate(needed, sum(map(len, rights)))}
+        rights.append([vectors[element] for element in needed])
         for row in _rows(part):
             begin = len(words)
-            words += [items[step.left] for step in row[0]]
+            words += [elements[step.left] for step in row[0]]
             for pair in row:
                 terms = [(begin + n, number[step.right]) for n, step in enumerate(pair)]
                 for together in [terms] if product.joined else [[term] for term in terms]:
@@ -167,19 +168,20 @@ def _in_turn(
             yield lines
 
 
-def _loaded(items: Sequence[int], vectors: Mapping[int, Loaded], together: int, lines: list[Line]) -> dict[int, int]:
-    """The registers of right items, from 0 on, into which neighbours are loaded by one instruction."""
+def _loaded(elements: Sequence[int], vectors: Mapping[int, Loaded], together: int, lines: list[Line]) -> dict[int, int]:
+    """The registers of right elements, from 0 on, into which neighbours are loaded by one instruction."""
     begin = 0
-    while begin < len(items):
-        first, count = vectors[items[begin]], 1
-        following = [Loaded(first.pointer, first.place + n * QUAD_BYTES, QUAD_BYTES) for n in range(together)]
+    while begin < len(elements):
+        first, count = vectors[elements[begin]], 1
+        following = [Loaded(first.pointer, first.position + n * QUAD_BYTES, QUAD_BYTES) for n in range(together)]
         while (
-            count < together and [vectors[item] for item in items[begin : begin + 2 * count]] == following[: 2 * count]
+            count < together
+            and [vectors[element] for element in elements[begin : begin + 2 * count]] == following[: 2 * count]
         ):
             count *= 2
         lines.append(Line("", tuple(range(begin, begin + count)), loads=tuple(following[:count])))
         begin += count
-    return {item: register for register, item in enumerate(items)}
+    return {element: register for register, element in enumerate(elements)}
 
 
 def _products(
@@ -193,18 +195,18 @@ def _products(
     """Products of two words, in the registers from `words` on, and their sums.
 
     Args:
-        held: the registers of right items.
-        sums: of the lower and the upper two items of each sum.
+        held: the registers of right elements.
+        sums: of the lower and the upper two elements of each sum.
         begun: registers of sums that something was added to; where nothing was, they are made of the products.
     """
     first, in_turn = words + _WORDS, _PRODUCTS // 2 if product.joined else 1
     for begin in range(0, len(row), in_turn):
         multiply: list[list[Line]] = [[], []]
         add: list[Line] = []
-        for place, pair in enumerate(row[begin : begin + in_turn]):
+        for position, pair in enumerate(row[begin : begin + in_turn]):
             for number, step in enumerate(pair):
                 joined = product.joined and number > 0
-                made = first + 2 * (place if product.joined else number)
+                made = first + 2 * (position if product.joined else number)
                 for half, registers in enumerate(sums):
                     factors = (words + number, held[step.right])
                     multiply[joined].append(pair_order.multiplied(product, half, joined, made + half, factors))
@@ -215,8 +217,8 @@ def _products(
         yield from (*multiply[0], *multiply[1], *add)
 
 
-class _LeftItems:
-    """Registers of vectors of left items.
+class _LeftElements:
+    """Registers of vectors of left elements.
 
     Args:
         needs: the vectors in the order in which they are asked for.
@@ -226,8 +228,8 @@ class _LeftItems:
         self._registers = registers
         self._holds: dict[int, Loaded] = {}
         self._uses: dict[Loaded, list[int]] = {}
-        for place in reversed(range(len(needs))):
-            self._uses.setdefault(needs[place], []).append(place)
+        for position in reversed(range(len(needs))):
+            self._uses.setdefault(needs[position], []).append(position)
 
     def register(self, vector: Loaded, lines: list[Line]) -> int:
         """That of a vector; loaded, and its neighbour with it, where it is in none."""
@@ -236,7 +238,7 @@ class _LeftItems:
         if own is not None:
             return own
         idle = [n for n in self._registers if n not in self._holds or not self._uses[self._holds[n]]]
-        after = Loaded(vector.pointer, vector.place + QUAD_BYTES, QUAD_BYTES)
+        after = Loaded(vector.pointer, vector.position + QUAD_BYTES, QUAD_BYTES)
         vectors = [vector]
         if vector.size == QUAD_BYTES and self._uses.get(after) and after not in self._holds.values():
             vectors.append(after)

@@ -86,15 +86,15 @@ def in_turn(
     last = max(len(chain.words) for chain in chains)
     order = list(_staged(chains, last, len(registers.products)))
     read: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
-    for place, (number, stage) in enumerate(order):
+    for position, (number, stage) in enumerate(order):
         if stage < last:
             one = chains[number]
-            for places, item in zip(read, (one.words[stage], one.rights[stage]), strict=True):
-                places.setdefault(item, []).append(place)
+            for positions, element in zip(read, (one.words[stage], one.rights[stage]), strict=True):
+                positions.setdefault(element, []).append(position)
     pairs = _pairs(rights, read[1])
     right_at = _placed(pairs, read[1], registers.rights)
     if right_at is None:
-        pairs = sorted(([item] for pair in pairs for item in pair), key=lambda pair: read[1][pair[0]][0])
+        pairs = sorted(([element] for pair in pairs for element in pair), key=lambda pair: read[1][pair[0]][0])
         right_at = _placed(pairs, read[1], registers.rights)
     word_at = _placed([[word] for word in sorted(read[0])], read[0], registers.words)
     if word_at is None or right_at is None:
@@ -107,9 +107,9 @@ def in_turn(
     lines: list[Line] = []
     waiting = [iter([*each, (None, 0)]) for each in (loads, _copies(words, word_at, registers.lefts))]
     upcoming = [next(each) for each in waiting]
-    for place, (number, stage) in enumerate(order):
+    for position, (number, stage) in enumerate(order):
         for kind, each in enumerate(waiting):
-            while (line := upcoming[kind][0]) is not None and upcoming[kind][1] <= place:
+            while (line := upcoming[kind][0]) is not None and upcoming[kind][1] <= position:
                 lines.append(line)
                 upcoming[kind] = next(each)
         one, made = chains[number], registers.products[number % len(registers.products)]
@@ -154,27 +154,27 @@ def _staged(chains: Sequence[Chain], last: int, products: int) -> Iterator[tuple
 def _pairs(rights: Sequence[Sequence[Loaded]], read: Mapping[int, Sequence[int]]) -> list[list[int]]:
     """Vectors that one instruction loads, those first that are needed first."""
     pairs: list[list[int]] = []
-    item = 0
+    element = 0
     for part in rights:
         before = None
         for vector in part:
-            if before == Loaded(vector.pointer, vector.place - QUAD_BYTES, QUAD_BYTES):
-                pairs[-1].append(item)
+            if before == Loaded(vector.pointer, vector.position - QUAD_BYTES, QUAD_BYTES):
+                pairs[-1].append(element)
                 before = None
             else:
-                pairs.append([item])
+                pairs.append([element])
                 before = vector
-            item += 1
-    return sorted(pairs, key=lambda pair: min(read[item][0] for item in pair))
+            element += 1
+    return sorted(pairs, key=lambda pair: min(read[element][0] for element in pair))
 
 
 def _placed(
     groups: Sequence[Sequence[int]], read: Mapping[int, Sequence[int]], registers: range
 ) -> dict[int, tuple[int, int]] | None:
-    """The register of each item, and the instruction before which it may be written; None where there are too few.
+    """The register of each element, and the instruction before which it may be written; None where there are too few.
 
     Args:
-        groups: items that are written together, in the order in which they are.
+        groups: elements that are written together, in the order in which they are.
         read: the instructions that read each.
     """
     idle = dict.fromkeys(registers, 0)
@@ -183,10 +183,10 @@ def _placed(
     for group in groups:
         taken = sorted(idle, key=lambda register: idle[register])[: len(group)]
         before = max(before, *(idle[register] for register in taken))
-        if len(taken) < len(group) or before > min(read[item][0] for item in group):
+        if len(taken) < len(group) or before > min(read[element][0] for element in group):
             return None
-        for register, item in zip(taken, group, strict=True):
-            made[item], idle[register] = (register, before), read[item][-1] + 1
+        for register, element in zip(taken, group, strict=True):
+            made[element], idle[register] = (register, before), read[element][-1] + 1
     return made
 
 
@@ -194,7 +194,7 @@ def _copies(
     words: Sequence[tuple[Loaded, int]], word_at: Mapping[int, tuple[int, int]], registers: range
 ) -> Iterator[tuple[Line, int]]:
     """Words put into all lanes, and loads of what they are in; and the instruction before which each may stand."""
-    needs = [words[item][0] for item in word_at]
+    needs = [words[element][0] for element in word_at]
     holds: dict[int, Loaded] = {}
     read = dict.fromkeys(registers, 0)  # copies up to the last one from each register
     loads: list[list[Line]] = [[] for _ in range(len(needs) + 1)]  # behind so many copies
@@ -208,10 +208,10 @@ def _copies(
         read[source] = number + 1
         sources.append(source)
     before = 0
-    for number, (item, source) in enumerate(zip(word_at, sources, strict=True)):
+    for number, (element, source) in enumerate(zip(word_at, sources, strict=True)):
         yield from ((line, before) for line in loads[number])
-        register, before = word_at[item]
-        yield Line(f"dup v{register}.4s, v{source}.s[{words[item][1]}]", (register,), (source,)), before
+        register, before = word_at[element]
+        yield Line(f"dup v{register}.4s, v{source}.s[{words[element][1]}]", (register,), (source,)), before
 
 
 def _next_need(needs: Sequence[Loaded], number: int, vector: Loaded | None) -> int:

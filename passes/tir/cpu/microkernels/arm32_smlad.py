@@ -6,7 +6,7 @@ are multiplied with the same terms of two sums. There are sixteen registers of 1
 Loads have no offsets: each moves its pointer on to what is loaded next, by its own size or by a register.
 
     vld1.32    {d8[]}, [r0]!             # a word of the first row
-    vld1.32    {d9[]}, [r0], r5          # the next one, and on to the next round
+    vld1.32    {d9[]}, [r0], r5          # the next one, and on to the next iteration
     vld1.32    {d0, d1, d2, d3}, [r1]!   # the vectors of two columns
     vld1.32    {d4, d5, d6, d7}, [r1]!   # the same of the next word
     vmull.s8   q6, d8, d0                # of the first two sums
@@ -19,7 +19,8 @@ Loads have no offsets: each moves its pointer on to what is loaded next, by its 
     vpadd.i32  d30, d30, d31             # behind the loop
     vpadd.i32  d31, d28, d29
 
-LLVM would take apart the halves of all vectors, and copies of the words, in each round, and store some on the stack.
+LLVM would take apart the halves of all vectors, and copies of the words, in each iteration, and store some on the
+stack.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ __all__ = ["code_of"]
 _REGISTERS = 16  # of 128 bits
 _COLUMNS = 2  # whose vectors are in registers together
 _PRODUCTS = (2, 4)  # registers of products on their way, at least and at most
-_INTEGERS = 10  # registers of pointers, of what these are moved on by, and of the number of rounds
+_INTEGERS = 10  # registers of pointers, of what these are moved on by, and of the number of iterations
 _NEAR = 64  # bytes between columns of one pointer, at most
 _WORD = 4  # bytes
 _LOOP = 2  # instructions that count rounds
 
 _Move = int | tuple[int, int] | None
-"""How far a load moves its pointer on: bytes; or a side and by how many bytes that is less than what the left items (0)
-or the right ones (1) are moved on by in a round; None behind the last load of the only round."""
+"""How far a load moves its pointer on: bytes; or a side and by how many bytes that is less than what the left elements
+(0) or the right ones (1) are moved on by in a round; None behind the last load of the only round."""
 
 
 @functools.lru_cache(1024)
@@ -61,7 +62,7 @@ def code_of(product: Product, steps: tuple[Step, ...], right_step: int | None, o
     if products < _PRODUCTS[0]:
         return None
     streams = _streams(steps)
-    low = {number: _REGISTERS - 1 - 2 * place for place, number in enumerate(sums)}
+    low = {number: _REGISTERS - 1 - 2 * position for position, number in enumerate(sums)}
     begun = set() if once else {(number, half) for number in sums for half in (0, 1)}
     writer = _Writer(product, low, range(first, first + products), 2 * vectors, streams, begun)
     lines = ahead([line for part in parts for line in writer.part(part)])
@@ -84,14 +85,14 @@ def _groups(part: Sequence[Pair]) -> list[list[Pair]]:
 
 
 def _vectors(group: Sequence[Pair]) -> list[int]:
-    """The right items where vectors begin that a group multiplies."""
+    """The right elements where vectors begin that a group multiplies."""
     return sorted({step.right for pair in group for step in pair})
 
 
 def _streams(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
-    """What each sum's left items and its vectors are loaded by: pointers, those to left items first.
+    """What each sum's left elements and its vectors are loaded by: pointers, those to left elements first.
 
-    Sums with the same left items share one. So do those whose vectors are close together.
+    Sums with the same left elements share one. So do those whose vectors are close together.
     """
     lefts: dict[int, tuple[int, ...]] = {}
     rights: dict[int, int] = {}
@@ -114,7 +115,7 @@ class _Writer:
     """Instructions but for what they move pointers by; registers of 64 bits have numbers.
 
     Attributes:
-        low: of each sum, the register of 128 bits of its first two items; that below has the other two.
+        low: of each sum, the register of 128 bits of its first two elements; that below has the other two.
         products: registers of 128 bits of products.
         words: the first register of words; vectors are below.
         streams: the pointers of each sum: see :func:`_streams`.
@@ -132,7 +133,7 @@ class _Writer:
         """Up to two steps of each sum."""
         held: dict[int, int] = {}
         for group in _groups(part):
-            vectors = {item: 2 * n for n, item in enumerate(_vectors(group))}
+            vectors = {element: 2 * n for n, element in enumerate(_vectors(group))}
             yield from self._loaded(group, vectors)
             for pair in group:
                 for step in pair:
@@ -149,12 +150,12 @@ class _Writer:
         pointer = {step.right: self.streams[step.sum][1] for pair in group for step in pair}
         left = list(vectors)
         while left:
-            item = left.pop(0)
-            items = [item]
-            if left and left[0] == item + self.product.lanes and pointer[left[0]] == pointer[item]:
-                items.append(left.pop(0))
-            loads = tuple(Loaded(pointer[each], each * _WORD, QUAD_BYTES) for each in items)
-            yield Line("", tuple(vectors[item] + n for n in range(2 * len(items))), loads=loads)
+            element = left.pop(0)
+            elements = [element]
+            if left and left[0] == element + self.product.lanes and pointer[left[0]] == pointer[element]:
+                elements.append(left.pop(0))
+            loads = tuple(Loaded(pointer[each], each * _WORD, QUAD_BYTES) for each in elements)
+            yield Line("", tuple(vectors[element] + n for n in range(2 * len(elements))), loads=loads)
 
     def _added(
         self, chains: Sequence[tuple[Pair, int]], held: Mapping[int, int], vectors: Mapping[int, int]
@@ -184,7 +185,7 @@ def _begins(lines: Sequence[Line]) -> list[int]:
     first: dict[int, int] = {}
     for line in lines:
         if line.loads:
-            first.setdefault(line.loads[0].pointer, line.loads[0].place)
+            first.setdefault(line.loads[0].pointer, line.loads[0].position)
     return [first[pointer] for pointer in sorted(first)]
 
 
@@ -197,12 +198,12 @@ def _moves(lines: Sequence[Line], begins: Sequence[int], right_step: int | None,
             continue
         vector = lines[number].loads[0]
         if vector.pointer in after:
-            made[number] = after[vector.pointer] - vector.place
+            made[number] = after[vector.pointer] - vector.position
         elif not once:
-            passed, is_right = vector.place - begins[vector.pointer], lines[number].loads[0].size == QUAD_BYTES
+            passed, is_right = vector.position - begins[vector.pointer], lines[number].loads[0].size == QUAD_BYTES
             step = right_step if is_right else None
             made[number] = (int(is_right), passed) if step is None else step - passed
-        after[vector.pointer] = vector.place
+        after[vector.pointer] = vector.position
     return made
 
 
@@ -227,7 +228,7 @@ def _strides(moves: Sequence[_Move], lines: Sequence[Line], taken: int) -> list[
 def _is_immediate(number: int) -> bool:
     """Whether an instruction adds it or takes it away: eight bits, anywhere at an even place."""
     bits = abs(number)
-    return any(bits >> place << place == bits and bits >> place < 1 << 8 for place in range(0, 32, 2))
+    return any(bits >> position << position == bits and bits >> position < 1 << 8 for position in range(0, 32, 2))
 
 
 def _function(
@@ -242,7 +243,7 @@ def _function(
 ) -> Code:
     """LLVM's function around the loop."""
     count, pointers = len(low), len(begins)
-    # operands: the sums, the pointers, the rounds; then what is not changed: what pointers are moved on by
+    # operands: the sums, the pointers, the iterations; then what is not changed: what pointers are moved on by
     rounds, changed = f"${count + pointers}", count + pointers + (not once)
     texts: list[str] = []
     for line, move in zip(lines, moves, strict=True):
@@ -280,17 +281,17 @@ def _function(
     operands = ", ".join(given)
     text.append(f'  %r = call {{ {types} }} asm "{assembler}", "{constraints}"({operands}) noduplicate nounwind')
     for n, number in enumerate(low):
-        text.append(f"  %p{n} = getelementptr i8, ptr %s, i32 {number * product.item}")
-        text.append(f"  %s{n} = load {product.sum}, ptr %p{n}, align {product.item}")
+        text.append(f"  %p{n} = getelementptr i8, ptr %s, i32 {number * product.element}")
+        text.append(f"  %s{n} = load {product.sum}, ptr %p{n}, align {product.element}")
         text.append(f"  %more{n} = extractvalue {{ {types} }} %r, {n}")
         text.append(f"  %r{n} = add {product.sum} %s{n}, %more{n}")
-        text.append(f"  store {product.sum} %r{n}, ptr %p{n}, align {product.item}")
+        text.append(f"  store {product.sum} %r{n}, ptr %p{n}, align {product.element}")
     inside = "\n".join([*text, "  ret void"])
     name = f"nnefc_words_{hashlib.sha256(inside.encode()).hexdigest()[:16]}"
     lists = ", ".join([*(f"ptr %a{n}" for n in range(pointers)), "i64 %n", "i64 %left", "i64 %right"])
     head = f"define linkonce_odr hidden void @{name}(ptr %s, {lists}) alwaysinline nounwind"
-    items = [begin // _WORD for begin in begins]
-    return Code(name, f"\n{head} {{\n{inside}\n}}\n", tuple(items[:lefts]), tuple(items[lefts:]), instructions)
+    elements = [begin // _WORD for begin in begins]
+    return Code(name, f"\n{head} {{\n{inside}\n}}\n", tuple(elements[:lefts]), tuple(elements[lefts:]), instructions)
 
 
 def _registers(line: Line) -> str:

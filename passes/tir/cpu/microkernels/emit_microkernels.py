@@ -5,10 +5,10 @@
             for row, column in unrolled(7, 2):      →
                 S[row, column, :] += A[rc, 8 row + ri] * B[rc, ri, column, :]
 
-What is added must be a product of a vector and of one item, which `passes/tir/cpu/load_lane_vectors.py` may have
+What is added must be a product of a vector and of one element, which `passes/tir/cpu/load_lane_vectors.py` may have
 taken from a
-vector already. Short inner loops are written out; the next one is that of the assembler, often two rounds in one; those
-around it stay. Where a row of a filter is written out, neighbouring results share what is loaded. See
+vector already. Short inner loops are written out; the next one is that of the assembler, often two iterations in one;
+those around it stay. Where a row of a filter is written out, neighbouring results share what is loaded. See
 `passes/tir/cpu/microkernels/aarch64_fma.py`, `aarch64_smull.py`, `arm32_smlad.py` and `wasm_simd.py` for what the
 loop is made of.
 """
@@ -38,10 +38,10 @@ from nnefc.passes.tir.tvm_workarounds.opaque import bound_value
 from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.system import FileFormat
 
-__all__ = ["with_assembled_tiles"]
+__all__ = ["emit_microkernels"]
 
 
-_AT_ONCE = 16  # terms of several rounds of a loop that is not written out
+_AT_ONCE = 16  # terms of several iterations of a loop that is not written out
 _SHORT = 128  # bits of a vector of all but SVE
 _STEPS = 16  # products for each term that may be written out, at most
 
@@ -55,7 +55,7 @@ _STRAIGHT = tvm.ir.transform.Sequential(
 )
 
 
-def with_assembled_tiles(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
+def emit_microkernels(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """A flat kernel with assembler for loops that are annotated so, and the text of it."""
     texts: dict[str, None] = {}
     writer = _writer_for(target)
@@ -75,17 +75,17 @@ class _Writer:
     """What writes loops for an instruction set.
 
     Attributes:
-        product: of the kind of product, the operator that the vector is read with, whether the item is the first
+        product: of the kind of product, the operator that the vector is read with, whether the element is the first
             factor, and the bits of a sum: the instruction that computes it; None if there is none.
-        code: of the steps of a round, the kind of their product, the bytes that the right items move on in a round if
-            that is known, whether there is one round, and how many vectors one instruction loads; None if the loop
-            cannot be written.
-        rounds_at_once: of a loop that is not written out as a whole: how many may be one round, the best first.
+        code: of the steps of a round, the kind of their product, the bytes that the right elements move on in a round
+            if that is known, whether there is one iteration, and how many vectors one instruction loads; None if the
+            loop cannot be written.
+        iterations_at_once: of a loop that is not written out as a whole: how many may be one iteration, the best first.
     """
 
     product: Callable[[str, str, bool, int], _Product | None]
     code: _Code
-    rounds_at_once: tuple[int, ...]
+    iterations_at_once: tuple[int, ...]
 
 
 _Product = Product | EngineProduct
@@ -93,7 +93,7 @@ _Code = Callable[[tuple[Step, ...], _Product, int | None, bool, int], Code | Non
 
 
 def _writer_for(target: Target) -> _Writer:
-    def lanes(kind: str, widening: str, _item_first: bool, bits: int) -> Product | None:
+    def lanes(kind: str, widening: str, _element_first: bool, bits: int) -> Product | None:
         if widening or bits not in (_SHORT, _SHORT * target.vectors.scale):
             return None  # a part of a register of SVE, whose loads are of whole ones
         return product_of(kind, target.vectors.scale if bits > _SHORT else 0)
@@ -108,8 +108,8 @@ def _writer_for(target: Target) -> _Writer:
             return pair_code.code_of(product, steps, right_step, once, target.costs.in_order)
         return lane_code.code_of(product, steps, right_step, once, together, target.costs.in_order)
 
-    def in_engines(kind: str, widening: str, item_first: bool, bits: int) -> EngineProduct | None:
-        known = engine_product_of(kind, widening, item_first, target.vectors.fused, target.reproducible)
+    def in_engines(kind: str, widening: str, element_first: bool, bits: int) -> EngineProduct | None:
+        known = engine_product_of(kind, widening, element_first, target.vectors.fused, target.reproducible)
         return known if bits == _SHORT else None
 
     def for_engines(
@@ -138,11 +138,11 @@ def _loop(loop: tirx.For, body: tirx.Stmt, annotations: Mapping[str, object]) ->
 
 @dataclass(frozen=True)
 class _Added:
-    """What a statement adds to a sum: the product of an item and of a vector."""
+    """What a statement adds to a sum: the product of an element and of a vector."""
 
     product: _Product
     tensor: tirx.Var
-    place: int
+    position: int
     left: tuple[tirx.Var, tirx.Expr]
     right: tuple[tirx.Var, tirx.Expr]
 
@@ -150,7 +150,7 @@ class _Added:
 def _assembled(nest: Sequence[tirx.For], writer: _Writer, texts: dict[str, None]) -> tirx.Stmt:
     """The loops with the innermost ones as one of assembler, as many as fit into its form."""
     *around, innermost = nest
-    together, most = map(int, innermost.annotations[ASSEMBLY_MICROKERNEL])
+    together, maximum = map(int, innermost.annotations[ASSEMBLY_MICROKERNEL])
     annotations = {key: value for key, value in innermost.annotations.items() if key != ASSEMBLY_MICROKERNEL}
     made: tirx.Stmt = _loop(innermost, innermost.body, annotations)
     parts = _straight(innermost.body)
@@ -158,7 +158,7 @@ def _assembled(nest: Sequence[tirx.For], writer: _Writer, texts: dict[str, None]
     text = ""
     if found and _is_of_one_kind(found) and all(is_number(loop.min, 0) for loop in nest):
         for depth in range(1, len(nest) + 1):
-            whole = _in_one_loop(nest[-depth:], found, writer, together, most)
+            whole = _in_one_loop(nest[-depth:], found, writer, together, maximum)
             if whole is None:
                 break
             code, made = whole
@@ -180,7 +180,7 @@ def _is_of_one_kind(found: Sequence[_Added]) -> bool:
 
 
 def _in_one_loop(
-    nest: Sequence[tirx.For], found: Sequence[_Added], writer: _Writer, together: int, most: int
+    nest: Sequence[tirx.For], found: Sequence[_Added], writer: _Writer, together: int, maximum: int
 ) -> tuple[Code, tirx.Stmt] | None:
     """What computes the loops: all but the outermost are written out, and that one too if it is short; else None.
 
@@ -195,9 +195,9 @@ def _in_one_loop(
     if lefts is None or rights is None or moves[0] is None or moves[1] is None:
         return None
     (left_steps, left), (right_steps, right) = moves[0], moves[1]
-    terms = [(a.place, x, y) for a, x, y in zip(found, lefts, rights, strict=True)]
+    terms = [(a.position, x, y) for a, x, y in zip(found, lefts, rights, strict=True)]
     loops = list(zip(nest, left_steps, right_steps, strict=True))
-    while loops and (written := _written_out(loops[-1], terms, most)) is not None:
+    while loops and (written := _written_out(loops[-1], terms, maximum)) is not None:
         terms = written
         loops.pop()
     if len(loops) > 1:
@@ -208,15 +208,15 @@ def _in_one_loop(
         if is_number(loop.extent, 0):
             return None
         rounds = loop.extent if str(loop.extent.expr_ty().dtype) == "int64" else loop.extent.astype("int64")
-        for count in writer.rounds_at_once:
-            several = _repeated(count, loop, by_left, by_right, terms, min(most, _AT_ONCE))
+        for count in writer.iterations_at_once:
+            several = _repeated(count, loop, by_left, by_right, terms, min(maximum, _AT_ONCE))
             if several is not None:
                 terms, rounds = several, int64(int(loop.extent) // count)
                 by_left, by_right = by_left * count, by_right * count
                 break
     first_left, first_right = min(x for _, x, _ in terms), min(y for _, _, y in terms)
-    step = int(by_right) * one.product.right_item if isinstance(by_right, tirx.IntImm) else None
-    steps = tuple(Step(place, x - first_left, y - first_right) for place, x, y in terms)
+    step = int(by_right) * one.product.right_element if isinstance(by_right, tirx.IntImm) else None
+    steps = tuple(Step(position, x - first_left, y - first_right) for position, x, y in terms)
     code = writer.code(steps, one.product, step, not loops, together)
     if code is None:
         return None
@@ -227,30 +227,30 @@ def _in_one_loop(
 
 
 def _written_out(
-    loop: tuple[tirx.For, tirx.Expr, tirx.Expr], terms: list[tuple[int, int, int]], most: int
+    loop: tuple[tirx.For, tirx.Expr, tirx.Expr], terms: list[tuple[int, int, int]], maximum: int
 ) -> list[tuple[int, int, int]] | None:
-    """The terms of all rounds of a loop, if they are few."""
+    """The terms of all iterations of a loop, if they are few."""
     stmt, left, right = loop
     if not all(isinstance(value, tirx.IntImm) for value in (stmt.extent, left, right)):
         return None
-    return _copies(int(stmt.extent), int(left), int(right), terms, most)
+    return _copies(int(stmt.extent), int(left), int(right), terms, maximum)
 
 
 def _repeated(
-    count: int, loop: tirx.For, left: tirx.Expr, right: tirx.Expr, terms: list[tuple[int, int, int]], most: int
+    count: int, loop: tirx.For, left: tirx.Expr, right: tirx.Expr, terms: list[tuple[int, int, int]], maximum: int
 ) -> list[tuple[int, int, int]] | None:
-    """The terms of so many rounds of a loop, if they are few, and the loop has a multiple of these."""
+    """The terms of so many iterations of a loop, if they are few, and the loop has a multiple of these."""
     known = all(isinstance(value, tirx.IntImm) for value in (loop.extent, left, right))
-    return _copies(count, int(left), int(right), terms, most) if known and int(loop.extent) % count == 0 else None
+    return _copies(count, int(left), int(right), terms, maximum) if known and int(loop.extent) % count == 0 else None
 
 
 def _copies(
-    count: int, left: int, right: int, terms: list[tuple[int, int, int]], most: int
+    count: int, left: int, right: int, terms: list[tuple[int, int, int]], maximum: int
 ) -> list[tuple[int, int, int]] | None:
-    each = len(terms) // len({place for place, _, _ in terms})
-    if count * each > most or count * len(terms) > most * _STEPS:
+    each = len(terms) // len({position for position, _, _ in terms})
+    if count * each > maximum or count * len(terms) > maximum * _STEPS:
         return None
-    return [(place, x + n * left, y + n * right) for n in range(count) for place, x, y in terms]
+    return [(position, x + n * left, y + n * right) for n in range(count) for position, x, y in terms]
 
 
 def _straight(stmt: tirx.Stmt) -> list[tirx.Stmt] | None:
@@ -290,22 +290,22 @@ def _of_store(store: tirx.BufferStore, bound: dict[tirx.Var, tirx.Expr], writer:
         if product is None:
             continue
         sums = [
-            _vector(vector, product.lanes, product.item)
+            _vector(vector, product.lanes, product.element)
             for vector in (tirx.BufferLoad(store.buffer, store.indices), total)
         ]
-        place, before = sums
-        if place is None or before is None or not isinstance(place[1], tirx.IntImm):
+        position, before = sums
+        if position is None or before is None or not isinstance(position[1], tirx.IntImm):
             return None
-        if not before[0].same_as(place[0]) or not tvm_ffi.structural_equal(before[1], place[1]):
+        if not before[0].same_as(position[0]) or not tvm_ffi.structural_equal(before[1], position[1]):
             return None
-        left, right = _item(one, bound), _vector(other, product.lanes, product.right_item)
+        left, right = _element(one, bound), _vector(other, product.lanes, product.right_element)
         if left is None or right is None:
             continue
         named = {var: bound_value(value) for var, value in bound.items() if bound_value(value) is not value}
-        left, right = ((tensor, substituted(place, named)) for tensor, place in (left, right))
+        left, right = ((tensor, substituted(position, named)) for tensor, position in (left, right))
         if variables_of([left[1], right[1]]) & bound.keys():
-            continue  # the loops must know all places
-        return _Added(product, place[0], int(place[1]), left, right)
+            continue  # the loops must know all positions
+        return _Added(product, position[0], int(position[1]), left, right)
     return None
 
 
@@ -332,65 +332,65 @@ def _unwidened(value: tirx.Expr) -> tuple[tirx.Expr, str]:
     return value, ""
 
 
-def _vector(value: tirx.Expr, lanes: int, item: int) -> tuple[tirx.Var, tirx.Expr] | None:
-    """The tensor of a vector of so many items of so many bytes, and the place of its first item."""
+def _vector(value: tirx.Expr, lanes: int, element: int) -> tuple[tirx.Var, tirx.Expr] | None:
+    """The tensor of a vector of so many elements of so many bytes, and the position of its first element."""
     if not isinstance(value, TensorLoad) or len(value.indices) != 1 or not isinstance(value.indices[0], tirx.Ramp):
         return None
     ramp = value.indices[0]
     whole = int(ramp.lanes) == lanes and isinstance(ramp.stride, tirx.IntImm) and int(ramp.stride) == 1
-    return (value.source, ramp.base) if whole and bits_of(str(value.source.dtype)) == 8 * item else None
+    return (value.source, ramp.base) if whole and bits_of(str(value.source.dtype)) == 8 * element else None
 
 
-def _item(value: tirx.Expr, bound: dict[tirx.Var, tirx.Expr]) -> tuple[tirx.Var, tirx.Expr] | None:
-    """The tensor of what all lanes of a vector are, and its place."""
+def _element(value: tirx.Expr, bound: dict[tirx.Var, tirx.Expr]) -> tuple[tirx.Var, tirx.Expr] | None:
+    """The tensor of what all lanes of a vector are, and its position."""
     if not isinstance(value, tirx.Broadcast):
         return None
-    item = value.value
-    item = bound.get(item, item) if isinstance(item, tirx.Var) else item
-    if isinstance(item, tirx.Shuffle) and len(item.vectors) == len(item.indices) == 1:
-        (loaded,), (lane,) = item.vectors, item.indices
+    element = value.value
+    element = bound.get(element, element) if isinstance(element, tirx.Var) else element
+    if isinstance(element, tirx.Shuffle) and len(element.vectors) == len(element.indices) == 1:
+        (loaded,), (lane,) = element.vectors, element.indices
         if isinstance(loaded, TensorLoad) and isinstance(loaded.indices[0], tirx.Ramp):
             ramp = loaded.indices[0]
             return loaded.source, ramp.base + lane.astype(str(ramp.base.expr_ty().dtype)) * ramp.stride
-    if isinstance(item, TensorLoad) and len(item.indices) == 1 and not isinstance(item.indices[0], tirx.Ramp):
-        return item.source, item.indices[0]
+    if isinstance(element, TensorLoad) and len(element.indices) == 1 and not isinstance(element.indices[0], tirx.Ramp):
+        return element.source, element.indices[0]
     return None
 
 
-def _apart(places: Sequence[tirx.Expr], analyzer: Analyzer) -> list[int] | None:
+def _apart(positions: Sequence[tirx.Expr], analyzer: Analyzer) -> list[int] | None:
     """How far places are from the first one; None where that is not known."""
     known: list[tuple[tirx.Expr, int]] = []
     made = []
-    for place in places:
-        base, number = _split(place)
+    for position in positions:
+        base, number = _split(position)
         apart = next((n for other, n in known if tvm_ffi.structural_equal(other, base)), None)
         if apart is None:
-            difference = analyzer.simplify(base - _split(places[0])[0])
+            difference = analyzer.simplify(base - _split(positions[0])[0])
             if not isinstance(difference, tirx.IntImm):
                 return None
             apart = int(difference)
             known.append((base, apart))
-        made.append(apart + number - _split(places[0])[1])
+        made.append(apart + number - _split(positions[0])[1])
     return made
 
 
-def _split(place: tirx.Expr) -> tuple[tirx.Expr, int]:
+def _split(position: tirx.Expr) -> tuple[tirx.Expr, int]:
     """A place apart from a number that is added to it, and that number."""
-    match place:
+    match position:
         case tirx.Add(a=first, b=tirx.IntImm(value=number)):
             base, more = _split(first)
             return base, more + int(number)
         case tirx.IntImm(value=number):
-            return tirx.const(0, str(place.expr_ty().dtype)), int(number)
-    return place, 0
+            return tirx.const(0, str(position.expr_ty().dtype)), int(number)
+    return position, 0
 
 
-def _moves(place: tirx.Expr, variables: Sequence[tirx.Var]) -> tuple[list[tirx.Expr], tirx.Expr] | None:
-    """How far a place moves in each round of the loops, and where it is in the first."""
-    linear = detect_linear_equation(place, list(variables))
+def _moves(position: tirx.Expr, variables: Sequence[tirx.Var]) -> tuple[list[tirx.Expr], tirx.Expr] | None:
+    """How far a position moves in each iteration of the loops, and where it is in the first."""
+    linear = detect_linear_equation(position, list(variables))
     if not linear or set(variables) & variables_of(list(linear)):
         return None
-    return list(linear[:-1]), substituted(place, {var: tirx.const(0, str(var.ty.dtype)) for var in variables})
+    return list(linear[:-1]), substituted(position, {var: tirx.const(0, str(var.ty.dtype)) for var in variables})
 
 
 def _call(
@@ -401,14 +401,14 @@ def _call(
     rounds: tirx.Expr,
     steps: tuple[tirx.Expr, tirx.Expr],
 ) -> tirx.Stmt:
-    def address(tensor: tirx.Var, place: tirx.Expr, beyond: int) -> tirx.Expr:
-        index = place + tirx.const(beyond, str(place.expr_ty().dtype)) if beyond else place
+    def address(tensor: tirx.Var, position: tirx.Expr, beyond: int) -> tirx.Expr:
+        index = position + tirx.const(beyond, str(position.expr_ty().dtype)) if beyond else position
         return tirx.address_of(tirx.BufferLoad(tensor, [index]))
 
-    # the functions count items of sums from the tensor's first one, and of others from the first that is read
+    # the functions count elements of sums from the tensor's first one, and of others from the first that is read
     lefts = [address(one.left[0], left[0], left[1] + begin) for begin in code.left]
     rights = [address(one.right[0], right[0], right[1] + begin) for begin in code.right]
     sums = address(one.tensor, int64(0), 0)
-    sizes = (one.product.item, one.product.right_item)
+    sizes = (one.product.element, one.product.right_element)
     moved = [step.astype("int64") * size for step, size in zip(steps, sizes, strict=True)]
     return tirx.Evaluate(tirx.call_extern("void", code.name, sums, *lefts, *rights, rounds, *moved))

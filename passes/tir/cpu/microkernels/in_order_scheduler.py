@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import QUAD_BYTES, Product
-from nnefc.passes.tir.cpu.microkernels.aarch64_loop import MOST_LOADED, Line, Loaded
+from nnefc.passes.tir.cpu.microkernels.aarch64_loop import MAX_LOADED, Line, Loaded
 from nnefc.targets.machine.cpu.costs import InOrder
 
 __all__ = ["WAYS", "Upcoming", "Way", "cycles_of"]
@@ -53,7 +53,7 @@ WAYS = (
         Way(at_need, apart, spare, together)
         for at_need, apart in ((4, 1), (6, 2), (6, 3))
         for spare in (0, _ALL)
-        for together in (2, MOST_LOADED)
+        for together in (2, MAX_LOADED)
     ),
 )
 """Those that are tried."""
@@ -80,9 +80,9 @@ class Upcoming:
 
     def behind(self, vector: Loaded, way: Way) -> list[Loaded]:
         """Those behind it in memory that the same instruction may load."""
-        most = way.together if vector.pointer in self._rights else 2
-        count = most if vector.size == QUAD_BYTES else 1
-        return [Loaded(vector.pointer, vector.place + number * QUAD_BYTES, QUAD_BYTES) for number in range(1, count)]
+        maximum = way.together if vector.pointer in self._rights else 2
+        count = maximum if vector.size == QUAD_BYTES else 1
+        return [Loaded(vector.pointer, vector.position + number * QUAD_BYTES, QUAD_BYTES) for number in range(1, count)]
 
 
 def cycles_of(product: Product, lines: Sequence[Line], moved: Sequence[int], core: InOrder) -> int:

@@ -1,4 +1,4 @@
-"""Assembler of WebAssembly that adds products of vectors by single items to sums in an engine's registers.
+"""Assembler of WebAssembly that adds products of vectors by single elements to sums in an engine's registers.
 
     sums of a tile of 6 × 2 vectors of float32, eight products each in a round:
 
@@ -15,8 +15,8 @@
 
 An engine's compiler keeps the order of instructions. LLVM changes it, so that more vectors are in use at a time than
 the engine has registers, and it does not know that addresses in a tensor do not overflow, so that it computes each
-apart. Here they are numbers in the loads, relative to a pointer into each factor. Items are floats, or two numbers of
-16 bits, whose products `i32x4.dot_i16x8_s` adds up; vectors of bytes are widened to these while they are loaded. Or
+apart. Here they are numbers in the loads, relative to a pointer into each factor. Elements are floats, or two numbers
+of 16 bits, whose products `i32x4.dot_i16x8_s` adds up; vectors of bytes are widened to these while they are loaded. Or
 they are four bytes: `i32x4.relaxed_dot_i8x16_i7x16_add_s` takes the signed ones first.
 
 A processor adds eight products while it waits for one sum. Of the few sums of a small tile, as the last rows of a
@@ -35,7 +35,7 @@ from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Code, Step
 
 __all__ = ["OPERATORS", "EngineProduct", "code_of", "engine_product_of"]
 
-_ITEM = 4  # bytes
+_ELEMENT = 4  # bytes
 _AT_ONCE = 8  # products that are added while one is: two in a cycle, for four cycles
 _DOT, _OF_BYTES = "nnefc.wasm_dot", ("nnefc.wasm_udot", "nnefc.wasm_sdot")
 
@@ -45,13 +45,13 @@ OPERATORS = frozenset({_DOT, *_OF_BYTES})
 
 @dataclass(frozen=True)
 class EngineProduct:
-    """Instructions that multiply a vector by one item, and add to another vector.
+    """Instructions that multiply a vector by one element, and add to another vector.
 
     Attributes:
-        texts: they find the item at {a}, the vector at {b}, and the sum in the operand {sum}.
+        texts: they find the element at {a}, the vector at {b}, and the sum in the operand {sum}.
         sum: LLVM's type of a sum.
         load: the instruction that loads the vector.
-        right_item: bytes of an item of the vector in memory.
+        right_element: bytes of an element of the vector in memory.
         added: what adds two sums for LLVM.
         in_parts: whether terms may be added in another order than they come in.
     """
@@ -59,18 +59,18 @@ class EngineProduct:
     texts: tuple[str, ...]
     sum: str = "<4 x float>"
     load: str = "v128.load"
-    right_item: int = _ITEM
+    right_element: int = _ELEMENT
     added: str = "fadd"
     in_parts: bool = True
 
     @property
-    def item(self) -> int:
-        """Bytes of the item, and of one of a sum."""
-        return _ITEM
+    def element(self) -> int:
+        """Bytes of the element, and of one of a sum."""
+        return _ELEMENT
 
     @property
     def lanes(self) -> int:
-        """Items of a sum."""
+        """Elements of a sum."""
         return 4
 
 
@@ -89,21 +89,21 @@ _VECTOR_LAST, _VECTOR_FIRST = (
 
 
 def engine_product_of(
-    kind: str, widening: str, item_first: bool, fused: bool, in_order: bool = False
+    kind: str, widening: str, element_first: bool, fused: bool, in_order: bool = False
 ) -> EngineProduct | None:
     """The instructions for a kind of product.
 
     Args:
         kind: the type of floats, or one of OPERATORS.
         widening: the operator that the vector is read with, or "".
-        item_first: whether the operator's first factor is the item, and not the vector.
+        element_first: whether the operator's first factor is the element, and not the vector.
         fused: whether an instruction multiplies floats and adds.
         in_order: whether sums of floats are of their terms in order, so that they have the same bits everywhere.
     """
     if kind == _DOT:
         return _PAIRS.get(widening)
     if kind in _OF_BYTES and not widening:
-        return _VECTOR_FIRST if item_first else _VECTOR_LAST
+        return _VECTOR_FIRST if element_first else _VECTOR_LAST
     if kind != "float32" or widening:
         return None
     return replace(_FUSED if fused else _PLAIN, in_parts=not in_order)
@@ -111,21 +111,21 @@ def engine_product_of(
 
 @functools.lru_cache(1024)
 def code_of(product: EngineProduct, steps: tuple[Step, ...], once: bool) -> Code:
-    """The loop of these steps; `once`: whether there is one round."""
+    """The loop of these steps; `once`: whether there is one iteration."""
     sums = sorted({step.sum for step in steps})
     left, right = min(step.left for step in steps), min(step.right for step in steps)
     groups = list(_terms(steps))
     held = max(min(len({s.left for s in group}), len({s.right for s in group})) for group in groups) + 1
     parts = _parts(product, len(sums), len(groups))
     # operands: the sums, of each part, what is loaded, the two pointers
-    place = {number: n for n, number in enumerate(sums)}
+    position = {number: n for n, number in enumerate(sums)}
     count = parts * len(sums)
     lines = [
         line
         for term, group in enumerate(groups)
         for line in _products(
             product,
-            [Step(place[s.sum] + term % parts * len(sums), s.left - left, s.right - right) for s in group],
+            [Step(position[s.sum] + term % parts * len(sums), s.left - left, s.right - right) for s in group],
             count,
             count + held,
         )
@@ -176,18 +176,18 @@ def _products(product: EngineProduct, group: Sequence[Step], held: int, pointers
             if other not in loaded:
                 two = _load(product, pointers, other, keeps_left, kept[other] if uses[other] > 1 else None)
                 loaded.add(other)
-            item, vector = (two, one) if keeps_left else (one, two)
+            element, vector = (two, one) if keeps_left else (one, two)
             for text in product.texts:
-                yield text.format(a=item, b=vector, sum=step.sum)
+                yield text.format(a=element, b=vector, sum=step.sum)
 
 
-def _distinct(items: Iterable[int]) -> list[int]:
-    return list(dict.fromkeys(items))
+def _distinct(elements: Iterable[int]) -> list[int]:
+    return list(dict.fromkeys(elements))
 
 
 def _load(product: EngineProduct, pointers: int, number: int, is_left: bool, into: int | None) -> str:
-    """Instructions that load a left item or a right vector, and keep it if it is used again."""
-    name, size = ("v128.load32_splat", _ITEM) if is_left else (product.load, product.right_item)
+    """Instructions that load a left element or a right vector, and keep it if it is used again."""
+    name, size = ("v128.load32_splat", _ELEMENT) if is_left else (product.load, product.right_element)
     text = f"local.get ${pointers + (0 if is_left else 1)}\\0A{name} {number * size}:p2align={size.bit_length() - 1}"
     return text if into is None else f"{text}\\0Alocal.tee ${into}"
 
@@ -208,8 +208,8 @@ def _function(
     given = ", ".join(["ptr %a", "ptr %b", *(f"{vector} %s{n}" for n in range(count))])
     text = ["begin:"]
     for n, number in enumerate(sums):
-        text.append(f"  %p{n} = getelementptr inbounds i8, ptr %s, i32 {number * _ITEM}")
-        text.append(f"  %z{n} = load {vector}, ptr %p{n}, align {_ITEM}")
+        text.append(f"  %p{n} = getelementptr inbounds i8, ptr %s, i32 {number * _ELEMENT}")
+        text.append(f"  %z{n} = load {vector}, ptr %p{n}, align {_ELEMENT}")
     text += ["  %da = trunc i64 %left to i32", "  %db = trunc i64 %right to i32", "  br label %round", "round:"]
     starts = [f"%z{n}" if n < len(sums) else "zeroinitializer" for n in range(count)]
     text += [f"  %s{n} = phi {vector} [ {start}, %begin ], [ %r{n}, %round ]" for n, start in enumerate(starts)]
@@ -226,7 +226,7 @@ def _function(
         for m in range(n + len(sums), count, len(sums)):
             text.append(f"  %t{m} = {product.added} {vector} {total}, %r{m}")
             total = f"%t{m}"
-        text.append(f"  store {vector} {total}, ptr %p{n}, align {_ITEM}")
+        text.append(f"  store {vector} {total}, ptr %p{n}, align {_ELEMENT}")
     inside = "\n".join([*text, "  ret void"])
     name = f"nnefc_sums_{hashlib.sha256(inside.encode()).hexdigest()[:16]}"
     given = "ptr %s, ptr %a0, ptr %b0, i64 %n, i64 %left, i64 %right"

@@ -15,8 +15,8 @@ SCALES = "a0 = 3, a_scale = 0.1, b0 = -2, b_scale = 0.02, c0 = -5, c_scale = 0.2
 
 
 def codes(*shape: int, dtype: str = "int8") -> np.ndarray:
-    least = np.iinfo(dtype).min
-    return RNG.integers(least, least + 256, shape).astype(dtype)
+    minimum = np.iinfo(dtype).min
+    return RNG.integers(minimum, minimum + 256, shape).astype(dtype)
 
 
 W, B = codes(4, 3), RNG.integers(-500, 500, (3,)).astype(np.int32)
@@ -33,8 +33,8 @@ def product(x: np.ndarray) -> np.ndarray:
 
 def convolved(x: np.ndarray) -> np.ndarray:
     """Two groups, a stride of 2, a border of zeros."""
-    items = np.pad(x.astype(np.int64) - 3, ((0, 0), (0, 0), (1, 1)))
-    windows = np.lib.stride_tricks.sliding_window_view(items, 3, 2)[:, :, ::2].reshape(1, 2, 2, -1, 3)
+    elements = np.pad(x.astype(np.int64) - 3, ((0, 0), (0, 0), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(elements, 3, 2)[:, :, ::2].reshape(1, 2, 2, -1, 3)
     filters = (FILTER.astype(np.int64) + 2).reshape(2, 2, 2, 3)
     return np.einsum("ngctk,gock->ngot", windows, filters).reshape(1, 4, -1) + BIAS[:, None]
 

@@ -33,13 +33,13 @@ def test_a_convolution_goes_on_where_its_state_ends(name: str, tmp_path: Path) -
     with nnefc.compile(written(tmp_path, inputs, f"{name}(x, w, s)")).load() as network:
         for size in (1, 3, 9):
             x = real(2, 6, size).astype(np.float16)
-            items = np.concatenate([state, x], 2).astype(np.float64)
-            windows = np.lib.stride_tricks.sliding_window_view(items[..., 1:], 4, 2)
+            elements = np.concatenate([state, x], 2).astype(np.float64)
+            windows = np.lib.stride_tricks.sliding_window_view(elements[..., 1:], 4, 2)
             sums = (windows * weight.astype(np.float64)[None]).sum(-1)
             made, after = network(x, weight, state)
             assert (made.dtype, after.dtype) == (np.float16, np.float32)
             np.testing.assert_allclose(made, sums / (1 + np.exp(-sums)), rtol=2e-3, atol=1e-3)
-            np.testing.assert_array_equal(after, items[..., size:].astype(np.float32))
+            np.testing.assert_array_equal(after, elements[..., size:].astype(np.float32))
 
 
 def delta_rule(*given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -60,13 +60,13 @@ def delta_rule(*given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def test_a_gated_delta_rule(steps: str, tmp_path: Path) -> None:
     """Two heads of values for each of queries; one step has no loop."""
     shapes = {"q": "2, 8", "k": "2, 8", "v": "4, 8", "g": "4", "b": "4"}
-    inputs = {name: f"shape = [2, {steps}, {rest}], datum_type = 'f32'" for name, rest in shapes.items()}
+    inputs = {name: f"shape = [2, {steps}, {tail}], datum_type = 'f32'" for name, tail in shapes.items()}
     inputs["s"] = "shape = [2, 4, 8, 8], datum_type = 'f32'"
     state = real(2, 4, 8, 8)
     folder = written(tmp_path, inputs, "tract_transformers_gdn_recurrent(q, k, v, g, b, s)")
     with nnefc.compile(folder).load() as network:
         for size in (1,) if steps == "1" else (2, 5):
-            q, k, v, g, b = (real(2, size, *map(int, rest.split(", "))) for rest in shapes.values())
+            q, k, v, g, b = (real(2, size, *map(int, tail.split(", "))) for tail in shapes.values())
             given = (q, k, v, -np.abs(g), np.abs(b), state)
             for made, expected in zip(network(*given), delta_rule(*given), strict=True):
                 np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)

@@ -82,7 +82,7 @@ CASES: dict[str, tuple[str, tuple[int, ...], Function]] = {
         )
         for mode, coordinates in [("linear", "half_pixel"), ("nearest", "asymmetric"), ("cubic", "align_corners")]
     },
-    "resizing by less than an item": (
+    "resizing by less than an element": (
         "y = tract_core_resize(x, scales = [1.0, 1.0, 1.15, 2.0], interpolator = 'linear', "
         "coord_transformer = 'half_pixel', nearest_mode = 'floor');",
         (1, 1, 4, 3),
@@ -144,7 +144,7 @@ CASES: dict[str, tuple[str, tuple[int, ...], Function]] = {
         )
         for step in (1, -1)
     },
-    "the border that repeats the last item": (
+    "the border that repeats the last element": (
         "y = pad(x, padding = [[0, 0], [2, 1]], border = 'replicated');",
         (2, 3),
         lambda x: np.pad(x, ((0, 0), (2, 1)), "edge"),
@@ -212,7 +212,7 @@ def test_operators_of_registries(name: str, tmp_path: Path) -> None:
 
 
 def test_a_delay_keeps_what_came_before(tmp_path: Path) -> None:
-    """Each run gives the items of the stream that are three behind, with two more before them."""
+    """Each run gives the elements of the stream that are three behind, with two more before them."""
     body = "y = tract_pulse_delay(x, axis = 1, delay = 1, overlap = 2);"
     stream = real(2, 12)
     with compiled(tmp_path, body, (2, 4), {}).load() as network:

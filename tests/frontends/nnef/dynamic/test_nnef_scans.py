@@ -22,7 +22,7 @@ def real(*shape: int) -> np.ndarray:
     return (RNG.standard_normal(shape) * 0.3).astype(np.float32)
 
 
-def open_info(name: str, *shape: int | str) -> onnx.ValueInfoProto:
+def dynamic_info(name: str, *shape: int | str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
@@ -56,7 +56,7 @@ def test_recurrent_layers_of_any_length_are_scans(kind: str, direction: str, tmp
     nodes = [node(kind, ["x", "w", "r", "b"], ["y", "last"], hidden_size=6, direction=direction)]
     made = graph(
         nodes,
-        [open_info("x", "T", 2, 5)],
+        [dynamic_info("x", "T", 2, 5)],
         outs("y", "last"),
         [numpy_helper.from_array(v, n) for n, v in values.items()],
     )
@@ -68,21 +68,21 @@ def test_long_layers_are_scans_and_short_ones_are_not(tmp_path: Path) -> None:
     weights = [numpy_helper.from_array(real(1, 4, *shape), n) for n, shape in {"w": (3,), "r": (4,)}.items()]
     for steps, scans in ((32, 0), (33, 1)):
         nodes = [node("RNN", ["x", "w", "r"], ["y"], hidden_size=4)]
-        path = save(model(graph(nodes, [open_info("x", steps, 1, 3)], outs("y"), weights)), tmp_path)
+        path = save(model(graph(nodes, [dynamic_info("x", steps, 1, 3)], outs("y"), weights)), tmp_path)
         assert check(path, {"x": real(steps, 1, 3)}).count("tract_core_scan") == scans
 
 
 def test_a_scan_of_onnx_with_a_state_and_what_is_the_same_in_all_iterations(tmp_path: Path) -> None:
     body = graph(
         [node("Mul", ["item", "k"], ["m"]), node("Add", ["m", "state"], ["next"]), node("Exp", ["next"], ["out"])],
-        [open_info("state", 3), open_info("item", 3)],
-        [open_info("next", 3), open_info("out", 3)],
+        [dynamic_info("state", 3), dynamic_info("item", 3)],
+        [dynamic_info("next", 3), dynamic_info("out", 3)],
     )
     nodes = [
         node("Abs", ["k0"], ["k"]),
         node("Scan", ["s", "x"], ["last", "y"], body=body, num_scan_inputs=1, scan_input_directions=[1]),
     ]
-    inputs = [open_info("s", 3), open_info("x", "n", 3), open_info("k0", 3)]
+    inputs = [dynamic_info("s", 3), dynamic_info("x", "n", 3), dynamic_info("k0", 3)]
     path = save(model(graph(nodes, inputs, outs("last", "y"))), tmp_path)
     check(path, {"s": real(3), "x": real(5, 3), "k0": real(3)}, {"n": 5})
 
@@ -95,8 +95,8 @@ def test_a_loop_that_uses_its_number(tmp_path: Path) -> None:
             node("Sin", ["next"], ["out"]),
             node("Identity", ["go"], ["on"]),
         ],
-        [info("i", (), TensorProto.INT64), info("go", (), TensorProto.BOOL), open_info("state", 2)],
-        [info("on", (), TensorProto.BOOL), open_info("next", 2), open_info("out", 2)],
+        [info("i", (), TensorProto.INT64), info("go", (), TensorProto.BOOL), dynamic_info("state", 2)],
+        [info("on", (), TensorProto.BOOL), dynamic_info("next", 2), dynamic_info("out", 2)],
     )
     constants = [numpy_helper.from_array(np.array(value), name) for name, value in {"yes": True, "zero": 0}.items()]
     nodes = [
@@ -105,7 +105,7 @@ def test_a_loop_that_uses_its_number(tmp_path: Path) -> None:
         node("Loop", ["count", "yes", "s"], ["last", "y"], body=body),
         node("Add", ["y", "x"], ["z"]),
     ]
-    inputs = [open_info("s", 2), open_info("x", "n", 2)]
+    inputs = [dynamic_info("s", 2), dynamic_info("x", "n", 2)]
     path = save(model(graph(nodes, inputs, outs("last", "z"), constants)), tmp_path)
     assert "tract_core_range" in check(path, {"s": real(2), "x": real(6, 2)}, {"n": 6})
 
@@ -122,7 +122,7 @@ def test_recurrent_layers_of_integers_are_named(registry: str | None, tmp_path: 
     nodes = [node("DynamicQuantizeLSTM", inputs, ["y"], name="layer", hidden_size=2, domain="com.microsoft")]
     weights = [numpy_helper.from_array(value, name) for name, value in values.items()]
     path = save(
-        model(graph(nodes, [open_info("x", 40, 1, 3)], outs("y"), weights), imports={"com.microsoft": 1}), tmp_path
+        model(graph(nodes, [dynamic_info("x", 40, 1, 3)], outs("y"), weights), imports={"com.microsoft": 1}), tmp_path
     )
     with pytest.raises(CompileError, match=r"'layer' .*no operation for recurrent layers of integers"):
         nnefc.convert(path, tmp_path / "out.nnef", registry=registry)
@@ -131,11 +131,11 @@ def test_recurrent_layers_of_integers_are_named(registry: str | None, tmp_path: 
 def test_the_standard_has_no_loops(tmp_path: Path) -> None:
     body = graph(
         [node("Add", ["item", "state"], ["next"])],
-        [open_info("state", 3), open_info("item", 3)],
-        [open_info("next", 3)],
+        [dynamic_info("state", 3), dynamic_info("item", 3)],
+        [dynamic_info("next", 3)],
     )
     nodes = [node("Scan", ["s", "x"], ["last"], body=body, num_scan_inputs=1)]
-    path = save(model(graph(nodes, [open_info("s", 3), open_info("x", "n", 3)], outs("last"))), tmp_path)
+    path = save(model(graph(nodes, [dynamic_info("s", 3), dynamic_info("x", "n", 3)], outs("last"))), tmp_path)
     with pytest.raises(CompileError, match="no branches and loops"):
         nnefc.convert(path, tmp_path / "out.nnef")
 

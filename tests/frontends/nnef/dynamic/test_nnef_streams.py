@@ -34,7 +34,7 @@ def convolved(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(("border", "mode"), [("constant", "constant"), ("replicated", "edge")])
 def test_a_convolution_of_pulses_is_that_of_the_stream(border: str, mode: str, tmp_path: Path) -> None:
-    """The stream ends after 18 items; the network's delay is 3."""
+    """The stream ends after 18 elements; the network's delay is 3."""
     body = f"""{BEGIN}
     d = tract_pulse_delay(x, axis = 2, delay = 2, overlap = 0);
     p = tract_pulse_pulse_pad(d, axis = 2, before = 2, begin_input = 2, overlap = 0, after = 1, end_input = S + 2,
@@ -64,7 +64,7 @@ def test_a_symbol_that_no_input_tells_must_be_given_where_it_is_needed(tmp_path:
         nnefc.compile(folder)
 
 
-def test_running_means_skip_the_items_before_the_stream_begins(tmp_path: Path) -> None:
+def test_running_means_skip_the_elements_before_the_stream_begins(tmp_path: Path) -> None:
     body = f"{BEGIN} y = tract_extra_exp_mean_norm(x, [[1.0, 2.0]], axis = 2, alpha = 0.75, skip = 5);"
     x = real(1, 2, 12)
     mean, expected = np.array([[1.0, 2.0]]), x.astype(np.float64)
@@ -99,8 +99,8 @@ START = np.array([[[1.0], [2.0]]])
 def test_scans_go_on_where_the_last_run_ended_if_asked_to(tmp_path: Path) -> None:
     folder, x = model(tmp_path, scan(), before=LOOP), real(1, 2, 12)
     np.testing.assert_allclose(runs(folder, x, scan_states="keep"), stepped(x, START), rtol=1e-5, atol=1e-6)
-    anew = np.concatenate([stepped(piece, START) for piece in np.split(x, 3, -1)], -1)
-    np.testing.assert_allclose(runs(folder, x), anew, rtol=1e-5, atol=1e-6)
+    again = np.concatenate([stepped(piece, START) for piece in np.split(x, 3, -1)], -1)
+    np.testing.assert_allclose(runs(folder, x), again, rtol=1e-5, atol=1e-6)
 
 
 def test_scans_of_pulses_go_on_unless_they_are_reset_every_turn(tmp_path: Path) -> None:
@@ -110,12 +110,12 @@ def test_scans_of_pulses_go_on_unless_they_are_reset_every_turn(tmp_path: Path) 
     made = runs(model(tmp_path, kept, before=before), x)
     np.testing.assert_allclose(made, stepped(x, START, skip=6), rtol=1e-5, atol=1e-6)
     reset = scan(more=", reset_every_turn = true").replace("h =", delayed, 1)
-    anew = np.concatenate([stepped(piece, START) for piece in np.split(x, 3, -1)], -1)
-    np.testing.assert_allclose(runs(model(tmp_path, reset, before=before), x), anew, rtol=1e-5, atol=1e-6)
+    again = np.concatenate([stepped(piece, START) for piece in np.split(x, 3, -1)], -1)
+    np.testing.assert_allclose(runs(model(tmp_path, reset, before=before), x), again, rtol=1e-5, atol=1e-6)
 
 
 def test_the_first_run_takes_the_first_state_from_its_inputs(tmp_path: Path) -> None:
-    """And the last item that no state has is the one of the last iteration."""
+    """And the last element that no state has is the one of the last iteration."""
     body = scan("slice(x, axes = [2], begin = [0], end = [1])").replace("y, last", "all, y")
     folder, x = model(tmp_path, body, before=LOOP), real(1, 2, 12)
     expected = stepped(x, x[..., :1])[..., 3::4]
@@ -150,8 +150,8 @@ def test_caches_hold_what_all_runs_brought(kind: str, more: str, tmp_path: Path)
             for size in (3, 1, 2, 1):
                 past = sum(piece.shape[2] for piece in pieces)
                 pieces.append(real(1, 2, size, 3))
-                places = np.arange(past, past + size, dtype=np.float32)[None, None, :, None]
-                expected = np.concatenate([*pieces, pieces[-1] + places], 2)
+                positions = np.arange(past, past + size, dtype=np.float32)[None, None, :, None]
+                expected = np.concatenate([*pieces, pieces[-1] + positions], 2)
                 np.testing.assert_allclose(network(pieces[-1]), expected, rtol=1e-6)
             pieces.append(pieces[1])
             made = network(pieces[1])  # one more than there is room for
@@ -178,8 +178,8 @@ def test_limits_of_caches_hold_in_code_for_some_sizes(tmp_path: Path) -> None:
         for size in (2, 1, 1, 3):
             past = sum(piece.shape[2] for piece in pieces)
             pieces.append(real(1, 2, size, 3))
-            places = np.arange(past, past + size, dtype=np.float32)[None, None, :, None]
-            expected = np.concatenate([*pieces, pieces[-1] + places], 2)
+            positions = np.arange(past, past + size, dtype=np.float32)[None, None, :, None]
+            expected = np.concatenate([*pieces, pieces[-1] + positions], 2)
             np.testing.assert_allclose(network(pieces[-1]), expected, rtol=1e-6)
 
 

@@ -75,9 +75,9 @@ def test_the_language(text: str, expected: str) -> None:
 def test_mistakes_have_a_place_and_a_reason(text: str, column: int, message: str) -> None:
     with pytest.raises(CompileError, match=re.escape(message)) as error:
         filled(f"first line\n{text}")
-    place = error.value.location
-    assert place is not None
-    assert (place.line, place.column) == (2, column)
+    position = error.value.location
+    assert position is not None
+    assert (position.line, position.column) == (2, column)
 
 
 @pytest.mark.parametrize(

@@ -128,19 +128,19 @@ CASES: dict[str, tuple[str, str, tuple[int, ...], Callable[[np.ndarray], np.ndar
             + np.clip(np.trunc(x * np.float32(300)), 0, 255)
         ),
     ),
-    "half floats are rounded": (
+    "16-bit floats are rounded": (
         "",
         "h = tract_core_cast(x, to = 'f16'); y = tract_core_cast(h * h, to = 'f32');",
         (9,),
         lambda x: (x.astype(np.float16) ** 2).astype(np.float32),
     ),
-    "the largest items": (
+    "the largest elements": (
         "",
         "y, i = tract_core_topk(x, k = 2, axis = 1, largest = true);",
         (3, 5),
         lambda x: -np.sort(-x)[:, :2],
     ),
-    "every second item, from the end": (
+    "every second element, from the end": (
         "",
         "y = tract_core_downsample(x, axis = 0, stride = -2, modulo = 1);",
         (7, 2),
@@ -195,7 +195,7 @@ def test_values_without_static_types(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(computed(folder, x), expected(x), rtol=1e-5, atol=1e-5)
 
 
-def test_symbols_are_open_dimensions_and_assertions_their_ranges(tmp_path: Path) -> None:
+def test_symbols_are_dynamic_dimensions_and_assertions_their_ranges(tmp_path: Path) -> None:
     folder = model(
         tmp_path,
         """    x = tract_core_external(shape = [1, S, 4], datum_type = 'f32');
@@ -206,7 +206,7 @@ def test_symbols_are_open_dimensions_and_assertions_their_ranges(tmp_path: Path)
     )
     artifact = nnefc.compile(folder)
     (dimension,) = artifact.description.dimensions
-    assert (dimension.name, dimension.least, dimension.most) == ("S", 2, 10)
+    assert (dimension.name, dimension.minimum, dimension.maximum) == ("S", 2, 10)
     with artifact.load() as network:
         for size in (2, 3, 10):
             x = real(1, size, 4)
@@ -282,9 +282,9 @@ def test_an_assertion_that_says_nothing_of_sizes_is_a_warning(tmp_path: Path) ->
 
 
 SCAN = """
-fragment step( item: tensor<scalar>, total: tensor<scalar>, w: tensor<scalar> )
+fragment step( element: tensor<scalar>, total: tensor<scalar>, w: tensor<scalar> )
 -> ( next: tensor<scalar>, out: tensor<scalar> )
-{ next = total * 0.5 + sum_reduce(item, axes = [1]) * w; out = next + item; }
+{ next = total * 0.5 + sum_reduce(element, axes = [1]) * w; out = next + element; }
 """
 
 
@@ -312,22 +312,22 @@ def scanned(x: np.ndarray, pace: int) -> np.ndarray:
     total = np.array([[0.0], [1.0], [2.0]], np.float64)
     chunks = np.split(x, x.shape[1] // abs(pace), 1)
     outputs = {}
-    for place in range(len(chunks))[:: 1 if pace > 0 else -1]:
-        total = total * 0.5 + chunks[place].sum(1, keepdims=True) * 2
-        outputs[place] = total + chunks[place]
-    return np.concatenate([*(outputs[place] for place in range(len(chunks))), total], 1)
+    for position in range(len(chunks))[:: 1 if pace > 0 else -1]:
+        total = total * 0.5 + chunks[position].sum(1, keepdims=True) * 2
+        outputs[position] = total + chunks[position]
+    return np.concatenate([*(outputs[position] for position in range(len(chunks))), total], 1)
 
 
 def q4_0(blocks: int, *, pairs: bool) -> tuple[bytes, np.ndarray]:
-    """Blocks of 32 items, and what they stand for."""
-    scales, items = RNG.random(blocks).astype("<f2"), RNG.integers(0, 16, (blocks, 32), np.uint8)
-    low, high = (items[:, ::2], items[:, 1::2]) if pairs else (items[:, :16], items[:, 16:])
+    """Blocks of 32 elements, and what they stand for."""
+    scales, elements = RNG.random(blocks).astype("<f2"), RNG.integers(0, 16, (blocks, 32), np.uint8)
+    low, high = (elements[:, ::2], elements[:, 1::2]) if pairs else (elements[:, :16], elements[:, 16:])
     data = np.concatenate([scales[:, None].view(np.uint8), low | high << 4], 1)
-    return data.tobytes(), (items.astype(np.float32) - 8) * scales.astype(np.float32)[:, None]
+    return data.tobytes(), (elements.astype(np.float32) - 8) * scales.astype(np.float32)[:, None]
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-def test_items_in_blocks(pairs: bool, tmp_path: Path) -> None:
+def test_elements_in_blocks(pairs: bool, tmp_path: Path) -> None:
     data, values = q4_0(6, pairs=pairs)
     code = 0x54520000 | (0x2040 if pairs else 0x3040)
     header = struct.pack(
@@ -361,7 +361,7 @@ MISTAKES = {
     "too many arguments": ("y = relu(x, x, x);", "'relu' has 1 parameters"),
     "an unknown element type": ("y = tract_core_cast(x, to = 'f3');", "the element type 'f3' is not supported"),
     "a variable without a label": ("y = variable<scalar>(shape = [2]);", "has no label"),
-    "an input of too many items": ("y = external(shape = [1e39, 1]);", "a tensor may have"),
+    "an input of too many elements": ("y = external(shape = [1e39, 1]);", "a tensor may have"),
     "an axis of a tensor that has none": ("y = concat(values = [0.0], axis = 1);", "there is no axis 1"),
     "no file of trained values": ("y = variable<scalar>(label = 'q', shape = [2]);", "no file"),
     "a cast to no type": ("y = cast(x);", "'cast' does not say to which type"),
@@ -393,7 +393,7 @@ def test_functions_of_real_numbers_take_no_others(call: str, dtype: str, tmp_pat
 
 
 @pytest.mark.parametrize("call", ["sign(n)", "-n", "relu(n)", "n - n", "prelu(n, n)"])
-def test_truth_values_are_no_numbers(call: str, tmp_path: Path) -> None:
+def test_booleans_are_no_numbers(call: str, tmp_path: Path) -> None:
     cast = "x = tract_core_external(shape = [2], datum_type = 'f32'); n = tract_core_cast(x, to = 'bool');"
     with pytest.raises(CompileError, match=r"of bool, but must be of integers"):
         load(model(tmp_path, f"    {cast}\n    y = {call};"))
@@ -442,8 +442,8 @@ def test_quantized_tensors_are_computed_with_in_integers(tmp_path: Path) -> None
     y = tract_core_cast(r, to = 'f32');"""
     folder = model(tmp_path, body, {"w": w, "b": b})
     (folder / "graph.quant").write_text(QUANTIZED)
-    items = np.clip(np.rint(x / np.float32(0.05)) + 120, 0, 255) - 120
-    windows = np.lib.stride_tricks.sliding_window_view(items, (3, 3), (2, 3))
+    elements = np.clip(np.rint(x / np.float32(0.05)) + 120, 0, 255) - 120
+    windows = np.lib.stride_tricks.sliding_window_view(elements, (3, 3), (2, 3))
     sums = np.einsum("nchwij,ocij->nohw", windows, w.astype(np.float64)) + b[:, None, None]
     reals = sums * (0.05 * np.array([0.01, 0.02, 0.005]))[:, None, None]
     expected = np.maximum(np.clip(np.rint(reals / 0.05) + 129, 0, 255) - 129, 0) * 0.05
@@ -556,7 +556,7 @@ def test_a_buffer_of_the_largest_size_limits_a_symbol(tmp_path: Path) -> None:
 
 
 def test_a_number_that_a_file_has_in_double_precision_takes_the_type_of_tensors(tmp_path: Path) -> None:
-    """But among integers it is a real, and tensors of several items keep their type."""
+    """But among integers it is a real, and tensors of several elements keep their type."""
     body = """x = tract_core_external(shape = [1, 3], datum_type = 'f32');
     e = variable<scalar>(label = 'e', shape = []); d = variable<scalar>(label = 'd', shape = [1, 3]);
     n = tract_core_cast(x, to = 'i64');
@@ -634,11 +634,15 @@ def test_scenarios_are_programs_of_one_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "message"),
-    [("[a{i}, a{i}]", "more than 1048576 items"), ("(a{i}, a{i})", "more than 1048576 items"), ("[a{i}]", "than 256")],
+    ("elements", "message"),
+    [
+        ("[a{i}, a{i}]", "more than 1048576 elements"),
+        ("(a{i}, a{i})", "more than 1048576 elements"),
+        ("[a{i}]", "than 256"),
+    ],
 )
-def test_arrays_of_arrays_are_limited(items: str, message: str, tmp_path: Path) -> None:
-    """Those that share their items would be larger than all memory when an operation takes them apart."""
-    lines = "".join(f"a{i + 1} = {items.format(i=i)};\n" for i in range(300))
+def test_arrays_of_arrays_are_limited(elements: str, message: str, tmp_path: Path) -> None:
+    """Those that share their elements would be larger than all memory when an operation takes them apart."""
+    lines = "".join(f"a{i + 1} = {elements.format(i=i)};\n" for i in range(300))
     with pytest.raises(CompileError, match=message):
         load(model(tmp_path, "x = external<scalar>(shape = [2]);\na0 = [1.0, 2.0];\n" + lines + "y = x + a300;"))

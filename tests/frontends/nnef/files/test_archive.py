@@ -133,8 +133,8 @@ def test_damaged_archives_are_refused_or_read(tmp_path):
     rng, whole = np.random.default_rng(16), tar(MEMBERS)
     for _ in range(200):
         damaged = bytearray(whole)
-        for place in rng.integers(0, 3000, 3):
-            damaged[place] = rng.integers(256)
+        for position in rng.integers(0, 3000, 3):
+            damaged[position] = rng.integers(256)
         (tmp_path / "m.tar").write_bytes(damaged)
         try:
             with open_model(tmp_path / "m.tar") as files:

@@ -10,14 +10,14 @@ from quantized_networks import integer_layers
 
 from nnefc.frontends.nnef import operations  # noqa: F401  (declares the quantize operations)
 from nnefc.frontends.nnef.files.quantization import dequantize, parse_algorithm, parse_quantization
-from nnefc.frontends.nnef.files.tensor_file import ItemType, StoredTensor, write_tensor
+from nnefc.frontends.nnef.files.tensor_file import ElementType, StoredTensor, write_tensor
 from nnefc.frontends.nnef.language.types import Dialect
 from nnefc.support.diagnostics import CompileError
 
 RNG = np.random.default_rng(17)
 
 
-def stored(values, kind=ItemType.QUANTIZED_UNSIGNED, bits=8):
+def stored(values, kind=ElementType.QUANTIZED_UNSIGNED, bits=8):
     return StoredTensor(np.array(values), kind, bits)
 
 
@@ -155,8 +155,8 @@ def nearest_code(x: np.ndarray, codes: np.ndarray) -> np.ndarray:
 def test_tensors_with_an_entry_are_rounded_to_its_codes(tmp_path: Path, entry: str, dialect: int) -> None:
     kind = Dialect.FINAL if dialect else Dialect.PROVISIONAL
     signed, bits = "signed = true" in entry, int(entry.partition("bits = ")[2][0])
-    least = -(2 ** (bits - 1)) + ("symmetric = true" in entry) if signed else 0
-    codes = np.arange(least, 2 ** (bits - signed))
+    minimum = -(2 ** (bits - 1)) + ("symmetric = true" in entry) if signed else 0
+    codes = np.arange(minimum, 2 ** (bits - signed))
     known = reals(entry, codes, kind).astype(np.float64)
     x = RNG.uniform(-3, 3, (2, 3, 5)).astype(np.float32)
     for entries, exact in (

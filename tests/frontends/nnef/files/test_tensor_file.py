@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnefc.frontends.nnef.files.tensor_file import ItemType, parse_tensor, read_tensor, write_tensor
+from nnefc.frontends.nnef.files.tensor_file import ElementType, parse_tensor, read_tensor, write_tensor
 from nnefc.support.diagnostics import CompileError
 
 RNG = np.random.default_rng(15)
@@ -70,13 +70,13 @@ def test_files_are_the_same_to_the_nnef_package(tmp_path, dtype):
     assert (tmp_path / "y.dat").read_bytes() == (tmp_path / "x.dat").read_bytes()
 
 
-def test_quantized_items_are_integers_with_a_mark(tmp_path):
-    for dtype, item_type in (("u1", ItemType.QUANTIZED_UNSIGNED), ("i2", ItemType.QUANTIZED_SIGNED)):
+def test_quantized_elements_are_integers_with_a_mark(tmp_path):
+    for dtype, element_type in (("u1", ElementType.QUANTIZED_UNSIGNED), ("i2", ElementType.QUANTIZED_SIGNED)):
         array = values(dtype, (4, 2))
         write_tensor(tmp_path / "x.dat", array, quantized=True)
         stored = read_tensor(tmp_path / "x.dat")
         assert stored.quantized
-        assert stored.item_type is item_type
+        assert stored.element_type is element_type
         np.testing.assert_array_equal(stored.array, array)
         with open(tmp_path / "x.dat", "rb") as file:
             theirs, quantized = nnef.read_tensor(file, return_quantization=True)
@@ -94,7 +94,7 @@ def test_single_bits_are_packed_from_the_most_significant_one():
 
 def test_old_writers_mark_signed_integers_in_the_reserved_words():
     stored = parse(final((2,), 8, 1, b"\xff\x01", reserved=1))
-    assert stored.item_type is ItemType.SIGNED
+    assert stored.element_type is ElementType.SIGNED
     assert stored.array.tolist() == [-1, 1]
 
 
@@ -136,13 +136,13 @@ def test_provisional_files_of_the_nnef_package_are_read():
         (final(rank=2**31), "rank is 2147483648"),
         (final((2**31, 2**31), data=b""), "take 18446744073709551616"),
         (final((0, 3)), "size of 0"),
-        (final(code=9), "item type 9 is unknown"),
+        (final(code=9), "element type 9 is unknown"),
         (final(bits=24), "cannot be 24 bits wide"),
         (final(bits=8), "cannot be 8 bits wide"),
         (final(bits=1, code=4, data=b"x"), "cannot be 1 bits wide"),
         (final(bits=0, data=b""), "cannot be 0 bits wide"),
         (provisional()[:-4], "holds 20 bytes of data"),
-        (provisional(code=7), "item type 7 is unknown"),
+        (provisional(code=7), "element type 7 is unknown"),
         (provisional((1,) * 100), "rank is 100"),
         (provisional((4,), 8, 1, b"abcd", algorithm=b"\xff\xfe"), "not ASCII"),
     ],
@@ -177,9 +177,9 @@ def test_what_the_format_lacks_is_not_written(tmp_path):
 )
 def test_damaged_files_are_refused_or_read_without_a_crash(content, changes, cut):
     damaged = bytearray(content[:cut] if cut < 0 else content + b"\0" * cut)
-    for place, byte in changes:
-        if place < len(damaged):
-            damaged[place] = byte
+    for position, byte in changes:
+        if position < len(damaged):
+            damaged[position] = byte
     try:
         stored = parse(bytes(damaged))
     except CompileError:

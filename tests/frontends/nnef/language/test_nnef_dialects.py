@@ -141,8 +141,8 @@ def test_mutated_provisional_documents_never_give_a_traceback() -> None:
         filter = variable(label = scope + '/filter', shape = [channels, shape_of(input)[1], 1, 1])
         output = conv(input, filter, 0.0, padding = [(0,0)] * 2, stride = [1,1]); rest = [filter, -input ^ 2.0]
     }
-    fragment total( items: scalar[] ) -> ( sum: scalar )
-    { sum = items[0] + total(items[1:]) if length_of(items) > 0 else 0.0 }
+    fragment total( elements: scalar[] ) -> ( sum: scalar )
+    { sum = elements[0] + total(elements[1:]) if length_of(elements) > 0 else 0.0 }
     graph network( x ) -> ( y )
     {
         x = external(shape = [1,3,8,8])

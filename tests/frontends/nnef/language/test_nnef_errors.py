@@ -183,8 +183,11 @@ IDENTIFIERS = [
     (final(body="«n = 3; y = relu(x);"), "'n' is of type integer"),
     (final(body="«[a, y] = moments(x, axes = [1]);"), "cannot be unpacked as an array"),
     (final(body="«a, y = split(x, axis = 1, ratios = [1, 2]);"), "cannot be unpacked as a tuple"),
-    (final(body="«a, b, y = moments(x, axes = [1]);"), "a tuple of 2 items cannot be unpacked into 3"),
-    (final(body="«[a, b, y] = split(x, axis = 1, ratios = [1, 2]);"), "an array of 2 items cannot be unpacked into 3"),
+    (final(body="«a, b, y = moments(x, axes = [1]);"), "a tuple of 2 elements cannot be unpacked into 3"),
+    (
+        final(body="«[a, b, y] = split(x, axis = 1, ratios = [1, 2]);"),
+        "an array of 2 elements cannot be unpacked into 3",
+    ),
     (final(body="y = update(«x, relu(x));").replace("update(«x", "«update(x"), "must be a variable"),
 ]
 
@@ -202,15 +205,15 @@ EXPRESSIONS = [
     ("[1] «+ [1.0]", "does not take integer[] and scalar[]"),
     ("2 «* [1]", "does not take integer and integer[]"),
     ("[1] «* 2.0", "does not take integer[] and scalar"),
-    ("[1, «1.0]", "the items of an array need a common type, not integer and scalar"),
+    ("[1, «1.0]", "the elements of an array need a common type, not integer and scalar"),
     ("1 «in [1.0]", "does not take integer and scalar[]"),
     ("1 «in 1", "does not take integer and integer"),
-    ("«n[0]", "only arrays, tuples and strings have items"),
+    ("«n[0]", "only arrays, tuples and strings have elements"),
     ("[1][«1.0]", "an index must be of type integer, not scalar"),
     ("(1, 2)[«n]", "the index of a tuple must be an integer literal"),
-    ("(1, 2)[«2]", "the index 2 is outside a tuple of 2 items"),
+    ("(1, 2)[«2]", "the index 2 is outside a tuple of 2 elements"),
     ("«(1, 2)[0:1]", "only arrays and strings have ranges"),
-    ("«[][0]", "the empty array has no items"),
+    ("«[][0]", "the empty array has no elements"),
     ("1 if «1 else 2", "a condition must be of type logical, not integer"),
     ("1 if true else «2.0", "need a common type, not integer and scalar"),
     ("[for i in «3 yield i]", "only arrays are iterated over, not a value of type integer"),
@@ -226,10 +229,10 @@ EXPRESSIONS = [
 ]
 
 VALUES = [
-    ("[1, 2][«2]", "the index 2 is outside a sequence of 2 items"),
-    ("[1, 2][«n - 9]", "the index -6 is outside a sequence of 2 items"),
+    ("[1, 2][«2]", "the index 2 is outside a sequence of 2 elements"),
+    ("[1, 2][«n - 9]", "the index -6 is outside a sequence of 2 elements"),
     ("'abc'[«3]", "the index 3 is outside a sequence of 3 characters"),
-    ("[1, 2][:«3]", "the bound 3 is outside a sequence of 2 items"),
+    ("[1, 2][:«3]", "the bound 3 is outside a sequence of 2 elements"),
     ("[1, 2][«5:]", "the bound 5 is outside"),
     ("1 «/ 0", "division by zero"),
     ("1.0 «/ 0.0", "division by zero"),
@@ -238,14 +241,14 @@ VALUES = [
     ("9223372036854775807 «+ 1", "the integer is out of range"),
     ("1e300 «* 1e300", "the scalar is out of range"),
     ("(-1.0) «^ 0.5", "a negative scalar to a fractional power"),
-    ("[1] «* 1000000000", "the result has more than 4194304 items"),
-    ("'a' «* 1000000000", "the result has more than 4194304 items"),
+    ("[1] «* 1000000000", "the result has more than 4194304 elements"),
+    ("'a' «* 1000000000", "the result has more than 4194304 elements"),
     ("[1] «* (-1)", "the number of repetitions is negative"),
     ("«integer('1.5')", "the string '1.5' is not an integer"),
     ("«integer('')", "is not an integer"),
     ("«scalar('x')", "the string 'x' is not a number"),
     ("«integer(1e30)", "the integer is out of range"),
-    ("[for i in [1], j in «[1, 2] yield i]", "arrays of 1 and 2 items cannot be iterated over together"),
+    ("[for i in [1], j in «[1, 2] yield i]", "arrays of 1 and 2 elements cannot be iterated over together"),
 ]
 
 

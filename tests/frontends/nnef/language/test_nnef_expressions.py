@@ -154,16 +154,16 @@ def test_values_in_the_provisional_dialect(expression: str, type_: str, expected
 
 
 def test_the_standards_recursive_sum_works_as_written() -> None:
-    fragment = """fragment sum_of( items: scalar[] ) -> ( sum: scalar )
+    fragment = """fragment sum_of( elements: scalar[] ) -> ( sum: scalar )
     {
-        sum = items[0] + sum_of(items[1:]) if length_of(items) > 0 else 0.0
+        sum = elements[0] + sum_of(elements[1:]) if length_of(elements) > 0 else 0.0
     }
     """
     assert value_of("sum_of([1.0, 2.0, 4.5])", "scalar", Dialect.PROVISIONAL, fragment) == 7.5
     assert value_of("sum_of([])", "scalar", Dialect.PROVISIONAL, fragment) == 0.0
 
 
-def test_tuples_unpack_as_their_items() -> None:
+def test_tuples_unpack_as_their_elements() -> None:
     fragment = """fragment pairs(n: extent) -> (r: extent[])
     {
         t = (n, [n + 1, n + 2], (n + 3, 'a'))

@@ -63,7 +63,7 @@ def test_primitive_conversions_are_those_of_the_standard_and_no_others(source: s
         ("tensor<?>", "tensor<>", True),
     ],
 )
-def test_compound_conversions_go_item_by_item(source: str, target: str, expected: bool) -> None:
+def test_compound_conversions_go_element_by_element(source: str, target: str, expected: bool) -> None:
     assert convertible(type_of(source), type_of(target)) is expected
 
 

@@ -139,14 +139,14 @@ def interpolate(x, factors, method, border):
         moved = np.moveaxis(x.astype(np.float64), axis, 0)
         rows = []
         for target in range(size * factor):
-            place = {
+            position = {
                 "symmetric": Fraction(2 * target + 1, 2 * factor) - Fraction(1, 2),
                 "asymmetric": Fraction(target, factor),
                 "aligned": Fraction(target * (size - 1), max(1, size * factor - 1)),
             }[method]
-            lower = math.floor(place)
+            lower = math.floor(position)
             row = 0.0
-            for source, weight in ((lower, 1 - (place - lower)), (lower + 1, place - lower)):
+            for source, weight in ((lower, 1 - (position - lower)), (lower + 1, position - lower)):
                 if border == "replicate":
                     source = min(max(source, 0), size - 1)
                 if 0 <= source < size:

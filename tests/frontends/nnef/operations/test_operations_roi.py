@@ -20,13 +20,13 @@ def pooled(x, rois, batch, size, reduce):
         for i in range(size[0]):
             for j in range(size[1]):
                 bounds = []
-                for first, last, place, bins, length in (
+                for first, last, position, bins, length in (
                     (y1, y2, i, size[0], x.shape[2]),
                     (x1, x2, j, size[1], x.shape[3]),
                 ):
                     begin = math.floor(first + 0.5)
                     span = max(math.floor(last + 0.5) - begin, 1)
-                    low, high = begin + place * span // bins, begin + -(-(place + 1) * span // bins)
+                    low, high = begin + position * span // bins, begin + -(-(position + 1) * span // bins)
                     bounds.append((max(low, 0), min(high, length)))
                 (top, bottom), (left, right) = bounds
                 if top < bottom and left < right:
@@ -37,11 +37,11 @@ def pooled(x, rois, batch, size, reduce):
 def resampled(x, rois, batch, size, method):
     out = np.zeros((len(rois), x.shape[1], *size))
 
-    def source(first, last, place, count):
+    def source(first, last, position, count):
         return {
-            "symmetric": first + (place + 0.5) * (last - first) / count - 0.5,
-            "asymmetric": first + place * (last - first) / count,
-            "aligned": first + place * (last - first - 1) / max(1, count - 1),
+            "symmetric": first + (position + 0.5) * (last - first) / count - 0.5,
+            "asymmetric": first + position * (last - first) / count,
+            "aligned": first + position * (last - first - 1) / max(1, count - 1),
         }[method]
 
     for n, (x1, y1, x2, y2) in enumerate(rois.astype(np.float64)):
@@ -113,7 +113,7 @@ def onnx_result(operation, rois, *batch, **attributes):
 def test_regions_agree_with_onnxruntime(tmp_path):
     rois = np.array([[1, 1, 7, 6], [0, 2, 9, 8], [3, 3, 6, 7]], np.float32)
     batch = np.array([0, 1, 1], np.int32)
-    # ONNX includes the end of a box, and keeps the number of the batch item in the box.
+    # ONNX includes the end of a box, and keeps the number of the batch element in the box.
     boxes = np.concatenate([batch[:, None], rois - np.array([0, 0, 1, 1])], 1).astype(np.float32)
     pool = onnx_result("MaxRoiPool", boxes, pooled_shape=[2, 3])
     align = onnx_result("RoiAlign", rois, batch, output_height=2, output_width=3, sampling_ratio=2, mode="avg")
@@ -136,5 +136,5 @@ def test_wild_boxes_read_nothing_outside_the_input(tmp_path, operation):
     text, _ = document([case])
     (result,) = run_network(load_text(text, tmp_path), inputs_of([case]))
     assert result.shape == (3, 3, 2, 2)
-    # The first box holds everything, the last one a single item.
+    # The first box holds everything, the last one a single element.
     assert np.abs(result[[0, 2]]).max() <= np.abs(X).max() + 1e-5

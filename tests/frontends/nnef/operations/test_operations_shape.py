@@ -1,4 +1,4 @@
-"""Operations that move items, and reductions, against NumPy, at run time and folded at compile time."""
+"""Operations that move elements, and reductions, against NumPy, at run time and folded at compile time."""
 
 import dataclasses
 
@@ -242,11 +242,11 @@ def test_indices_outside_a_tensor_read_nothing_outside_it(tmp_path):
         ("y = add_n([x, z])", "[2, 3, 4], [2, 3, 5]"),
         ("y = matmul(x, z)", "4 columns of the first meet 3 rows"),
         ("y = conv(x, w)", "takes 7 channels"),
-        ("y = conv(x, x, 0.0, stride = [1, 1])", "'stride' has 2 items"),
+        ("y = conv(x, x, 0.0, stride = [1, 1])", "'stride' has 2 elements"),
         ("y = max_pool(x, size = [1, 1, 9], padding = [(0,0), (0,0), (0,0)])", "the window covers 9 positions"),
         ("y = max_pool(x, size = [1, 1, 2], border = 'wrong')", "unknown border 'wrong'"),
         ("y = box(x, size = [1, 1, 0])", "must be positive"),
-        ("y = constant(shape = [2, 2], value = [1.0, 2.0, 3.0])", "holds 4 items, 'value' has 3"),
+        ("y = constant(shape = [2, 2], value = [1.0, 2.0, 3.0])", "holds 4 elements, 'value' has 3"),
         ("y = batch_normalization(x, z, z, z, z, epsilon = 0.1)", "'mean' cannot be broadcast to [2, 3, 4]"),
         ("y = multilinear_upsample(x, factor = [2], method = 'cubic')", "unknown method 'cubic'"),
         ("y = nearest_downsample(x, factor = [3])", "does not divide"),

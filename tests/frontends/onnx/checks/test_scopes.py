@@ -77,13 +77,13 @@ def test_nodes_out_of_topological_order_are_sorted_with_a_warning(tmp_path: Path
     """In subgraphs and functions too; a subgraph may be what needs a later node."""
     inner = graph([node("Neg", ["u"], ["t"]), node("Add", ["x", "h"], ["u"])], [], [info("t")])
     proto = branches([])
-    next(item for item in proto.graph.node[1].attribute if item.name == "then_branch").g.CopyFrom(inner)
+    next(element for element in proto.graph.node[1].attribute if element.name == "then_branch").g.CopyFrom(inner)
     nodes = [*proto.graph.node]
     del proto.graph.node[:]
     proto.graph.node.extend(nodes[::-1])
     with pytest.warns(ModelWarning) as caught:
         network = loaded(proto, tmp_path)
-    texts = [str(item.message) for item in caught]
+    texts = [str(element.message) for element in caught]
     assert len(texts) == 2
     assert "model.onnx: the nodes of the graph of attribute 'then_branch' of node 'choice' (If) are not in" in texts[0]
     assert "model.onnx: the nodes of the model's graph are not in topological order" in texts[1]
@@ -95,7 +95,7 @@ def test_a_long_chain_of_nodes_in_reverse_is_sorted() -> None:
     count = range(20_000)
     nodes = tuple(NodeDef("Neg", "", "", "", (f"h{i}",), (f"h{i + 1}",), {}, {}) for i in reversed(count))
     ordered = in_topological_order(nodes, ["h0"])
-    assert [item.outputs[0] for item in ordered] == [f"h{i + 1}" for i in count]
+    assert [element.outputs[0] for element in ordered] == [f"h{i + 1}" for i in count]
 
 
 def test_cycles_are_shown(tmp_path: Path) -> None:

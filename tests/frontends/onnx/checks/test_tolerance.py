@@ -27,7 +27,7 @@ def run(proto: onnx.ModelProto, folder: Path, x: np.ndarray = X) -> tuple[np.nda
         warnings.simplefilter("always")
         network = loaded(proto, folder)
     found = results(network, **dict.fromkeys(network.inputs, x))["y"]
-    return found, [str(item.message) for item in caught if item.category is ModelWarning]
+    return found, [str(element.message) for element in caught if element.category is ModelWarning]
 
 
 def edited(change: Callable[[onnx.ModelProto], Any], nodes: Any = NEG, *parts: Any, **more: Any) -> onnx.ModelProto:
@@ -243,8 +243,8 @@ def test_weights_of_more_than_two_gigabytes_are_read_from_beside_the_model(tmp_p
     rows, width, file = 1100, 1 << 20, tmp_path / "weights.bin"
     with file.open("wb") as content:
         content.truncate(2 * rows * width)
-        for place, value in ((3 * width, 3), ((rows + 7) * width, 5)):
-            content.seek(place)
+        for position, value in ((3 * width, 3), ((rows + 7) * width, 5)):
+            content.seek(position)
             content.write(bytes([value]) * width)
 
     def table(name: str, offset: int) -> onnx.TensorProto:

@@ -26,7 +26,7 @@ def read(proto: TensorProto) -> np.ndarray:
 
 
 def some_values(code: int, count: int) -> np.ndarray:
-    """Random items of an element type, among them its least and its greatest."""
+    """Random elements of an element type, among them its least and its greatest."""
     dtype = numpy_dtype(DTYPES[code])
     rng = np.random.default_rng(code)
     if dtype == np.bool_:
@@ -48,7 +48,7 @@ def same(found: np.ndarray, expected: np.ndarray) -> bool:
 @pytest.mark.parametrize("code", NUMBERS, ids=DTYPES.get)
 @pytest.mark.parametrize("count", [1, 7, 8])
 def test_raw_data_of_every_type(code: int, count: int) -> None:
-    """Odd numbers of items leave bits of the last byte of packed types unused."""
+    """Odd numbers of elements leave bits of the last byte of packed types unused."""
     expected = some_values(code, count)
     proto = helper.make_tensor("t", code, [count], numpy_helper.from_array(expected).raw_data, raw=True)
     assert same(read(proto), numpy_helper.to_array(proto))
@@ -62,7 +62,7 @@ def typed(code: int, values: np.ndarray) -> TensorProto:
     if name in ("float32", "float64"):
         (proto.float_data if name == "float32" else proto.double_data).extend(flat.tolist())
     elif name.startswith("complex"):
-        parts = [part for item in flat.tolist() for part in (item.real, item.imag)]
+        parts = [part for element in flat.tolist() for part in (element.real, element.imag)]
         (proto.float_data if name == "complex64" else proto.double_data).extend(parts)
     elif name == "int64":
         proto.int64_data.extend(flat.tolist())
@@ -73,8 +73,8 @@ def typed(code: int, values: np.ndarray) -> TensorProto:
         codes = flat.view(np.uint8) if "float" in name else flat.astype(np.int8)
         per = 8 // width
         for begin in range(0, len(flat), per):
-            items = [int(code_) & ((1 << width) - 1) for code_ in codes[begin : begin + per]]
-            proto.int32_data.append(sum(item << (width * place) for place, item in enumerate(items)))
+            elements = [int(code_) & ((1 << width) - 1) for code_ in codes[begin : begin + per]]
+            proto.int32_data.append(sum(element << (width * position) for position, element in enumerate(elements)))
     elif "float" in name:
         proto.int32_data.extend(flat.view(np.uint16 if values.dtype.itemsize == 2 else np.uint8).tolist())
     else:
@@ -107,7 +107,7 @@ def broken(**fields: Any) -> TensorProto:
         (broken(data_type=TensorProto.FLOAT, dims=[-1]), "negative dimension -1"),
         (broken(data_type=TensorProto.FLOAT, dims=[2]), "has no data"),
         (broken(data_type=TensorProto.FLOAT, dims=[2], raw_data=b"1234567"), "needs 8 bytes .* has 7"),
-        (broken(data_type=TensorProto.FLOAT, dims=[2], float_data=[1]), "needs 2 items .* has 1"),
+        (broken(data_type=TensorProto.FLOAT, dims=[2], float_data=[1]), "needs 2 elements .* has 1"),
         (broken(data_type=TensorProto.FLOAT, dims=[1], int64_data=[1]), "belongs in 'float_data', not in 'int64_data'"),
         (broken(data_type=TensorProto.FLOAT, dims=[1], float_data=[1], raw_data=b"1234"), "data in 2 fields"),
         (broken(data_type=TensorProto.FLOAT, dims=[0], float_data=[1]), "a dimension of 0, and data"),

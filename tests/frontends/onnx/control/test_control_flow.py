@@ -15,7 +15,7 @@ from onnx_models import BOOL, FLOAT, INT64, graph, info, loaded, model, node, te
 
 from nnefc.driver.compile import compile_network
 from nnefc.frontends.onnx.operator import Context
-from nnefc.ir.network import Choice, Loop, Network
+from nnefc.ir.network import If, Loop, Network
 from nnefc.loader import Model, RunError
 from nnefc.support.diagnostics import CompileError, ModelWarning
 from nnefc.targets.machine.cpu.parsing import parse_target
@@ -45,7 +45,8 @@ def agrees(proto: onnx.ModelProto, folder: Path, *runs: Mapping[str, Any]) -> Ne
 
 
 def body(nodes: list[onnx.NodeProto], states: int = 1, scans: int = 0, **types: Any) -> onnx.GraphProto:
-    """States `s0`… to `t0`…, the outputs of each round `o0`…; float32 without a shape but where `types` say more."""
+    """States `s0`… to `t0`…, the outputs of each iteration `o0`…; float32 without a shape but where `types` say
+    more."""
     typed = [types.get(f"s{k}", info(f"s{k}", None)) for k in range(states)]
     new = [info(f"t{k}", None, value.type.tensor_type.elem_type) for k, value in enumerate(typed)]
     return graph(
@@ -120,7 +121,7 @@ def test_only_one_branch_runs(tmp_path: Path) -> None:
     )
     runs = [{"x": X, "k": np.int64(k), "c": np.bool_(c)} for k, c in [(1, True), (77, False), (0, True), (-9, False)]]
     network = agrees(proto, tmp_path, *runs)
-    assert [type(control) for control in network.controls] == [Choice]
+    assert [type(control) for control in network.controls] == [If]
     with running(network) as library, pytest.raises(RunError, match="range"):
         library.run({"x": X, "k": np.int64(77), "c": np.bool_(True)})
 
@@ -151,7 +152,7 @@ def test_branches_may_give_what_is_there_already(tmp_path: Path) -> None:
     agrees(proto, tmp_path, *({"x": X, "condition": np.array([c])} for c in (True, False)))
 
 
-def test_choices_inside_others_with_sizes_that_the_data_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choices_inside_others_with_sizes_that_depend_on_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each inside the branch of another one: not every one doubles how often the innermost is lowered."""
     depth, lowered, run_graph = 8, [], Context.run_graph
     last = graph([node("NonZero", ["x"], ["n"]), node("Cast", ["n"], ["e"], to=FLOAT)], [], [info("e", None)])
@@ -205,7 +206,7 @@ def test_a_loop_ends_by_a_condition_after_many_rounds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("summed", [False, True])
 def test_a_branch_whose_sizes_would_be_negative_fails_when_it_is_taken(summed: bool, tmp_path: Path) -> None:
-    """A window of five over fewer items: also where the result of the branch is of another size."""
+    """A window of five over fewer elements: also where the result of the branch is of another size."""
     pool = node("MaxPool", ["x"], ["m"], kernel_shape=[5])
     then, other = ([pool, node("Neg", ["m"], ["t"])], node("Relu", ["x"], ["e"]))
     if summed:
@@ -225,7 +226,7 @@ def test_a_branch_whose_sizes_would_be_negative_fails_when_it_is_taken(summed: b
 
 
 def test_the_first_round_of_a_loop_is_computed_in_the_loop_alone(tmp_path: Path) -> None:
-    """Though its condition is constant, and sizes that only the data tell are in it."""
+    """Though its condition is constant, and data-dependent sizes are in it."""
     nodes = [
         node("Greater", ["s0", "zero"], ["positive"]),
         node("NonZero", ["positive"], ["places"]),
@@ -265,8 +266,8 @@ def test_the_iteration_may_be_declared_as_a_vector(tmp_path: Path, rounds: int) 
     nodes = [GO, node("Mod", ["i", "two"], ["k"]), node("Gather", ["x", "k"], ["o0"]), node("Add", ["s0", "x"], ["t0"])]
     made = body(nodes, scans=1)
     del made.input[:2]
-    for place, value in enumerate((info("i", (1,), INT64), info("go", (1,), BOOL))):
-        made.input.insert(place, value)
+    for position, value in enumerate((info("i", (1,), INT64), info("go", (1,), BOOL))):
+        made.input.insert(position, value)
     made.output[0].CopyFrom(info("on", (1,), BOOL))
     loop = node("Loop", ["m", "", "x"], ["y", "rows"], body=made)
     constants = [tensor(name, each, np.int64) for name, each in (("m", rounds), ("two", 2))]
@@ -274,7 +275,7 @@ def test_the_iteration_may_be_declared_as_a_vector(tmp_path: Path, rounds: int) 
     agrees(proto, tmp_path, {"x": X})
 
 
-def test_states_may_change_places(tmp_path: Path) -> None:
+def test_states_may_change_positions(tmp_path: Path) -> None:
     nodes = [
         GO,
         node("Identity", ["s1"], ["t0"]),
@@ -593,7 +594,7 @@ class Writer:
         return [*before, node("If", [condition], names, then_branch=branches[0], else_branch=branches[1])], names
 
     def loop(self, visible: list[str], depth: int) -> tuple[list[onnx.NodeProto], list[str]]:
-        """By a number known or given, by a condition, or by both; sometimes with an output of each round."""
+        """By a number known or given, by a condition, or by both; sometimes with an output of each iteration."""
         states = self.random.randint(1, 3)
         rounds = self.random.choice(["m", "two", "many" if depth == 0 else "two", "three"])
         ends = self.random.random() < 0.4
@@ -626,7 +627,7 @@ class Writer:
 
     def model(self) -> onnx.ModelProto:
         nodes, visible = self.nodes(["x", "w"], 0)
-        while not any(item.op_type in ("If", "Loop") for item in nodes):
+        while not any(element.op_type in ("If", "Loop") for element in nodes):
             nodes, visible = self.nodes(["x", "w"], 0)
         outputs = list(dict.fromkeys([visible[-1], *self.random.sample(visible[2:], min(2, len(visible) - 2))]))
         constants = [

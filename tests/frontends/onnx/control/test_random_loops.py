@@ -1,4 +1,4 @@
-"""Random loops of sizes that only the data tell, each compiled once and run at ten sizes beside onnxruntime.
+"""Random loops of data-dependent sizes, each compiled once and run at ten sizes beside onnxruntime.
 
 What a kernel would read or write beside its buffers ends the process.
 """

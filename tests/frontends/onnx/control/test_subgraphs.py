@@ -146,7 +146,7 @@ def test_a_loop_that_stops_by_a_computed_condition(tmp_path: Path, limit: float)
     agrees(proto, tmp_path, {"x": np.ones((2, 3), np.float32)})
 
 
-def test_a_loop_that_stops_by_a_computed_condition_gives_as_many_items(tmp_path: Path) -> None:
+def test_a_loop_that_stops_by_a_computed_condition_gives_as_many_elements(tmp_path: Path) -> None:
     outputs = [info("y"), info("all", None)]
     inner = body([*UNTIL, node("Neg", ["t0"], ["o0"])], scans=1)
     proto = looping(inner, ["m", "yes", "x"], outputs, m=np.int64(7), yes=np.True_, limit=np.float32(10))
@@ -236,7 +236,7 @@ def rename(made: onnx.GraphProto, suffix: str) -> onnx.GraphProto:
     copy.CopyFrom(made)
     for value in (*copy.input, *copy.output):
         value.name += suffix
-    for item in copy.node:
-        for names in (item.input, item.output):
+    for element in copy.node:
+        for names in (element.input, element.output):
             names[:] = [name if name in ("m", "x", "axes", "") else name + suffix for name in names]
     return copy

@@ -1,4 +1,4 @@
-"""Open sizes of two names that broadcast: equal ones, or one of them is 1, as only a run tells."""
+"""Dynamic sizes of two names that broadcast: equal ones, or one of them is 1, as only a run tells."""
 
 from __future__ import annotations
 

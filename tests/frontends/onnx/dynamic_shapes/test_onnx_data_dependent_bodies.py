@@ -1,4 +1,4 @@
-"""Sizes that only the data tell inside bodies of loops and branches, beside onnxruntime."""
+"""Data-dependent sizes inside bodies of loops and branches, beside onnxruntime."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ FOUND = [
     node("NonZero", "row", "places"),
     node("Squeeze", "places zero", "flat"),
     node("Gather", "row flat", "items"),
-    node("Unsqueeze", "items zero", "line"),
+    node("Unsqueeze", "elements zero", "line"),
     node("Transpose", "line", "column"),
     node("MatMul", "line column", "product"),
     node("ReduceSum", "product", "v", keepdims=0),
@@ -70,7 +70,7 @@ def test_what_is_found_in_each_iteration(tmp_path: Path) -> None:
     check(loop_over_rows(FOUND, {"y": FLOAT, "each": FLOAT}), tmp_path, None, feeds)
 
 
-def test_memory_of_one_iteration_that_the_data_tell(tmp_path: Path) -> None:
+def test_memory_of_one_iteration_that_depend_on_data(tmp_path: Path) -> None:
     """Without a limit, and in one of two branches only; the other has a size with a limit."""
     then = helper.make_graph(RANGED, "ranged", [], [value("v")])
     other = helper.make_graph(FOUND, "found", [], [value("v")])
@@ -81,18 +81,18 @@ def test_memory_of_one_iteration_that_the_data_tell(tmp_path: Path) -> None:
     ]
     proto = loop_over_rows(renamed, {"y": FLOAT, "each": FLOAT})
     feeds = [
-        {"x": RNG.integers(0, most, (rows, 5)).astype(np.float32)}
-        for rows, most in ((3, 4), (1, 200), (50, 9), (9, 99))
+        {"x": RNG.integers(0, maximum, (rows, 5)).astype(np.float32)}
+        for rows, maximum in ((3, 4), (1, 200), (50, 9), (9, 99))
     ]
     check(proto, tmp_path, None, feeds)
 
 
 def test_loops_inside_loops_with_counted_rounds(tmp_path: Path) -> None:
-    """The inner one runs as often as the row has items that are not zero, and gives as many outputs."""
+    """The inner one runs as often as the row has elements that are not zero, and gives as many outputs."""
     inner = helper.make_graph(
         [
             node("Gather", "row j", "item"),
-            node("Unsqueeze", "item zero", "line"),
+            node("Unsqueeze", "element zero", "line"),
             node("NonZero", "line", "there"),
             node("Shape", "there", "extent", start=1, end=2),
             node("Squeeze", "extent", "count"),

@@ -1,4 +1,4 @@
-"""ONNX models with results whose sizes only the data tell, beside onnxruntime."""
+"""ONNX models with results with data-dependent sizes, beside onnxruntime."""
 
 from __future__ import annotations
 
@@ -128,11 +128,11 @@ def test_the_best_boxes_are_padded_to_a_fixed_number(count: int | str, tmp_path:
         check(proto, tmp_path, None, feeds)
 
 
-@pytest.mark.parametrize("most", [20, (1 << 63) - 1], ids=["20", "all"])
-def test_boxes_that_remain(tmp_path: Path, most: int) -> None:
+@pytest.mark.parametrize("maximum", [20, (1 << 63) - 1], ids=["20", "all"])
+def test_boxes_that_remain(tmp_path: Path, maximum: int) -> None:
     """Suppression in a detector: the boxes and the scores of what remains, with equal scores among them."""
     constants = {
-        "most": np.array([most], np.int64),
+        "most": np.array([maximum], np.int64),
         "overlap": np.array([0.5], np.float32),
         "score": np.array([0.3], np.float32),
     }
@@ -146,10 +146,12 @@ def test_boxes_that_remain(tmp_path: Path, most: int) -> None:
     outputs = {"kept": TensorProto.INT64, "best": TensorProto.FLOAT}
     proto = model_of(nodes, {"boxes": [2, 64, 4], "scores": [2, 3, 64]}, outputs, **constants)
     feeds = []
-    for least in (0.0, 0.31, 0.0):
+    for minimum in (0.0, 0.31, 0.0):
         corners = RNG.random((2, 64, 4)).astype(np.float32)
         corners[..., 2:] = corners[..., :2] + 0.3 * corners[..., 2:]
-        feeds.append({"boxes": corners, "scores": np.round(RNG.random((2, 3, 64)) * (1 - least), 1).astype(np.float32)})
+        feeds.append(
+            {"boxes": corners, "scores": np.round(RNG.random((2, 3, 64)) * (1 - minimum), 1).astype(np.float32)}
+        )
     check(proto, tmp_path, None, feeds)
 
 
@@ -189,7 +191,7 @@ def test_what_detectors_do_with_candidates(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("axis", "in_order"), [(None, 1), (None, 0), (0, 1), (1, 0)])
-def test_items_that_differ(axis: int | None, in_order: int, tmp_path: Path) -> None:
+def test_elements_that_differ(axis: int | None, in_order: int, tmp_path: Path) -> None:
     given = {} if axis is None else {"axis": axis}
     outputs = {"y": TensorProto.FLOAT, **dict.fromkeys(("first", "which", "often"), TensorProto.INT64)}
     proto = model_of([node("Unique", "x", "y first which often", sorted=in_order, **given)], {"x": ["n", 3]}, outputs)
@@ -198,8 +200,8 @@ def test_items_that_differ(axis: int | None, in_order: int, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
-def test_what_is_not_a_number_is_an_item_and_not_zero(kind: int, tmp_path: Path) -> None:
-    """As NumPy has it: it is the last item, and there is one of it."""
+def test_nan_is_an_element_and_not_zero(kind: int, tmp_path: Path) -> None:
+    """As NumPy has it: it is the last element, and there is one of it."""
     nodes = [
         node("Cast", "x", "z", to=kind),
         node("Unique", "z", "narrow first which often", sorted=1),
@@ -216,8 +218,8 @@ def test_what_is_not_a_number_is_an_item_and_not_zero(kind: int, tmp_path: Path)
             np.testing.assert_array_equal(result, expected)
 
 
-def test_items_that_a_condition_keeps(tmp_path: Path) -> None:
-    """Two results of one size that the data tell, and one of another."""
+def test_elements_that_a_condition_keeps(tmp_path: Path) -> None:
+    """Two results of one data-dependent size, and one of another."""
     nodes = [
         node("Greater", "c zero", "condition"),
         node("Compress", "x condition", "rows", axis=0),
@@ -235,7 +237,7 @@ def test_items_that_a_condition_keeps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("condition", [[True], [False, True, True]])
-def test_items_of_an_open_size_that_a_known_condition_keeps(condition: list[bool], tmp_path: Path) -> None:
+def test_elements_of_an_dynamic_size_that_a_known_condition_keeps(condition: list[bool], tmp_path: Path) -> None:
     """The first is known whatever the size is."""
     proto = model_of(
         [node("Compress", "x condition", "y", axis=1)],
@@ -360,7 +362,7 @@ def test_ranges_of_reals_may_be_as_long_as_the_data_say(tmp_path: Path) -> None:
         node("Range", "first last step", "y"),
     ]
     proto = model_of(nodes, {"x": [2]}, {"y": TensorProto.FLOAT}, step=np.array(0.2, np.float32))
-    ends = [(0, 1), (-3.1, 20), (2, 2), (0, 0.6), (0.1, 0.7), (-2.8, 1.2)]  # in float32 some have an item less
+    ends = [(0, 1), (-3.1, 20), (2, 2), (0, 0.6), (0.1, 0.7), (-2.8, 1.2)]  # in float32 some have an element less
     check(proto, tmp_path, None, [{"x": np.array(each, np.float32)} for each in ends])
 
 
@@ -380,7 +382,9 @@ def test_ranges_may_begin_below_zero_where_the_data_do_not_tell_their_lengths(tm
     ]
     constants = {name: np.array(k, np.int64) for name, k in (("one", 1), ("two", 2), ("three", 3), ("down", -1))}
     proto = model_of(nodes, {"x": ["n"]}, dict.fromkeys(("up", "backwards", "even"), TensorProto.INT64), **constants)
-    feeds = [{"x": np.full(size, item, np.float32)} for size, item in ((1, -1), (4, 1), (5, -3), (2, 0), (1, 3e6))]
+    feeds = [
+        {"x": np.full(size, element, np.float32)} for size, element in ((1, -1), (4, 1), (5, -3), (2, 0), (1, 3e6))
+    ]
     check(proto, tmp_path, None, feeds)
 
 
@@ -418,7 +422,7 @@ def test_equal_things_may_be_counted(tmp_path: Path) -> None:
 
 
 def test_what_is_counted_may_have_to_be_a_number(tmp_path: Path) -> None:
-    """Every third item, as rows of three columns: a multiple; and as one row: a number."""
+    """Every third element, as rows of three columns: a multiple; and as one row: a number."""
     nodes = [
         node("NonZero", "x", "places"),
         node("Reshape", "places shape", "rows"),

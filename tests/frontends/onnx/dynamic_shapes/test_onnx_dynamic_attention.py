@@ -1,4 +1,4 @@
-"""Attention of lengths that are known at run time, beside onnxruntime: whole tiles, what is left, single queries."""
+"""Attention of lengths that are known at run time, beside onnxruntime: full tiles, what is left, single queries."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ GROUPED = [(1, 1), (1, 40), (1, 300), (5, 9), (70, 20)]
     ("model", "inputs"),
     [(masked, [of_masked(*sizes) for sizes in MASKED]), (grouped, [of_grouped(*sizes) for sizes in GROUPED])],
 )
-def test_attention_of_open_lengths_agrees_with_onnxruntime(
+def test_attention_of_dynamic_lengths_agrees_with_onnxruntime(
     model: Callable[[], onnx.ModelProto], inputs: Sequence[Mapping[str, np.ndarray]], tmp_path: Path
 ) -> None:
     path = tmp_path / "model.onnx"
@@ -124,7 +124,7 @@ def test_caches_may_be_empty_where_their_range_begins_with_0(tmp_path: Path) -> 
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     with nnefc.compile(path, shape={"p": "0.."}).load(threads=1) as library:
-        assert [(d.name, d.least) for d in library.dimensions if d.name == "p"] == [("p", 0)]
+        assert [(d.name, d.minimum) for d in library.dimensions if d.name == "p"] == [("p", 0)]
         for batch, length, past in ((1, 5, 0), (2, 1, 5), (1, 40, 0), (1, 3, 6)):
             data = {x: numbers(batch, length, WIDTH) for x in "qkv"}
             data |= {f"past_{x}": numbers(batch, HEADS, past, SIZE) for x in "kv"}

@@ -115,8 +115,8 @@ def test_shapes_that_the_model_computes_follow_the_sizes(tmp_path: Path) -> None
 CONSTANTS = {"zero": 0, "one": 1, "axis": [0], "heads": [4, 8], "width": [32]}
 
 
-def test_positions_and_masks_of_open_sizes(tmp_path: Path) -> None:
-    """As language models make them: the number of each item, and a triangle of what comes after it."""
+def test_positions_and_masks_of_dynamic_sizes(tmp_path: Path) -> None:
+    """As language models make them: the number of each element, and a triangle of what comes after it."""
     nodes = [
         node("Shape", "x", "shape"),
         node("Gather", "shape one", "s", axis=0),
@@ -173,7 +173,8 @@ def branches_by_size(limit: int, then: Sequence[onnx.NodeProto], other: Sequence
 
 
 def test_branches_that_sizes_choose_hold_for_all_sizes(tmp_path: Path) -> None:
-    """One branch needs a size of 1, or few or many items, the other one more: neither narrows the library's sizes."""
+    """One branch needs a size of 1, or few or many elements, the other one more: neither narrows the library's
+    sizes."""
     sizes = [(3, 1), (2, 7), (1, 1), (4, 64), (2, 2), (2, 3), (2, 4)]
     one = branches_by_size(
         1, [node("Squeeze", "x axis", "q"), node("Reshape", "q flat", "r")], [node("Slice", "x zero two axis", "r")]
@@ -194,7 +195,7 @@ def test_branches_of_different_ranks_give_results_of_different_ranks(tmp_path: P
     check(proto, tmp_path, {"n": "1..4", "s": "1..64"}, [(3, 1), (1, 1), (3, 5), (1, 64)])
 
 
-def test_slices_and_joined_tensors_of_open_sizes(tmp_path: Path) -> None:
+def test_slices_and_joined_tensors_of_dynamic_sizes(tmp_path: Path) -> None:
     nodes = [
         node("Slice", "x first last axes", "a"),
         node("Slice", "x last end axes", "b"),
@@ -240,7 +241,7 @@ def test_slices_have_computed_ends(tmp_path: Path) -> None:
     check(proto, tmp_path, {"n": 1, "m": "40..400"}, [(1, 40), (1, 399)])
 
 
-def test_few_items_and_every_other_one_are_taken(tmp_path: Path) -> None:
+def test_few_elements_and_every_other_one_are_taken(tmp_path: Path) -> None:
     nodes = [
         node("Slice", "x zero eight one", "first"),
         node("Slice", "x zero last one two", "other"),
@@ -346,7 +347,7 @@ def test_windows_and_padding_that_follow_from_the_sizes(tmp_path: Path) -> None:
     check(model, tmp_path, {"n": "1..2", "h": "16..40", "w": "16..40"}, shapes)
 
 
-def test_as_many_items_are_there_as_are_taken(tmp_path: Path) -> None:
+def test_as_many_elements_are_there_as_are_taken(tmp_path: Path) -> None:
     """The smallest size of `w` follows from the five largest of each row that the model takes."""
     nodes = [node("TopK", "x five", "v i"), node("GatherElements", "x i", "g", axis=1), node("Add", "v g", "y")]
     path = tmp_path / "model.onnx"
@@ -378,7 +379,7 @@ def test_what_a_model_leaves_open_stays_open_without_options(tmp_path: Path) -> 
     proto = model_of(nodes, ["N", 3, -1, "?"], k=real(8, 3, 3, 3))
     artifact = check(proto, tmp_path, {}, [(1, 3, 20, 33), (2, 3, 7, 5), (1, 3, 300, 400)])
     assert str(artifact.inputs[0]) == "x: float32[N, 3, x_2, x_3]"
-    assert [(d.name, d.least, d.most) for d in artifact.description.dimensions] == [
+    assert [(d.name, d.minimum, d.maximum) for d in artifact.description.dimensions] == [
         (name, int(name != "N"), LARGEST) for name in ("N", "x_2", "x_3")
     ]
     artifact = check(proto, tmp_path, {"N": 2}, [(2, 3, 7, 5)])
@@ -388,7 +389,7 @@ def test_what_a_model_leaves_open_stays_open_without_options(tmp_path: Path) -> 
 def test_ranges_may_have_no_end(tmp_path: Path) -> None:
     proto = model_of([node("Relu", "x", "y")], ["n", "w"])
     artifact = check(proto, tmp_path, {"n": "2..", "w": "32..:32"}, [(2, 32), (9, 320)])
-    assert [(d.least, d.most, d.multiple) for d in artifact.description.dimensions] == [
+    assert [(d.minimum, d.maximum, d.multiple) for d in artifact.description.dimensions] == [
         (2, LARGEST, 1),
         (32, LARGEST, 32),
     ]
@@ -423,7 +424,7 @@ def test_an_operator_that_must_know_a_size_says_how_to_give_it(tmp_path: Path) -
 
 @pytest.mark.parametrize("op_type", ["LSTM", "GRU"])
 def test_recurrent_layers_take_any_batch_and_length(op_type: str, tmp_path: Path) -> None:
-    """A loop of an open trip count, whose body has open sizes; one direction scans from the end."""
+    """A loop of an open trip count, whose body has dynamic sizes; one direction scans from the end."""
     size = 4 if op_type == "LSTM" else 3
     constants = {"w": real(2, size * 16, 5), "r": real(2, size * 16, 16), "b": real(2, size * 32)}
     layer = node(op_type, "x w r b", "y", hidden_size=16, direction="bidirectional")
@@ -439,7 +440,7 @@ def test_states_before_the_first_step_tell_the_batch(tmp_path: Path) -> None:
     assert str(artifact.inputs[0]) == "x: float32[s, 2, 5]"
 
 
-def test_sequences_of_an_open_length_end_before(tmp_path: Path) -> None:
+def test_sequences_of_an_dynamic_length_end_before(tmp_path: Path) -> None:
     constants = {"w": real(1, 48, 5), "r": real(1, 48, 16), "b": real(1, 96), "e": np.array([3, 9], np.int32)}
     layer = node("GRU", "x w r b e", "y", hidden_size=16)
     check(model_of([layer], ["s", 2, 5], **constants), tmp_path, {"s": "9..20"}, [(9, 2, 5), (13, 2, 5)])
@@ -497,7 +498,7 @@ def test_means_of_integers_lose_their_fractions(tmp_path: Path) -> None:
     ("start", "step", "halves", "dtype"),
     [(0.5, 1, False, np.float32), (-0.25, 0.7, True, np.float32), (0, 0.5, True, np.float32), (0.1, 1, False, float)],
 )
-def test_ranges_of_reals_end_at_open_sizes(
+def test_ranges_of_reals_end_at_dynamic_sizes(
     start: float, step: float, halves: bool, dtype: type, tmp_path: Path
 ) -> None:
     """The last one has fractions that do not fit 64 bits."""

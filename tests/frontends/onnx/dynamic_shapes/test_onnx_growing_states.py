@@ -46,7 +46,7 @@ ROUNDS = {
 }
 ON = {
     "": [node("Identity", "c", "on")],
-    "ends": [node("Gather", "row none", "item"), node("Less", "item high", "on")],
+    "ends": [node("Gather", "row none", "item"), node("Less", "element high", "on")],
 }
 
 
@@ -146,7 +146,7 @@ def test_candidates_that_become_fewer(tmp_path: Path) -> None:
     check(proto, tmp_path, None, [{"x": RNG.random(count).astype(np.float32)} for count in (5, 2, 30)])
 
 
-def test_the_first_item_goes_in_each_iteration(tmp_path: Path) -> None:
+def test_the_first_element_goes_in_each_iteration(tmp_path: Path) -> None:
     """What is left lies inside the state itself."""
     nodes = [
         node("Slice", "s second end", "s_"),
@@ -184,14 +184,14 @@ def sequence(name: str) -> onnx.ValueInfoProto:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "on", "place", "width"), [("shape", "", "", 5), ("data", "", " none", 5), ("data", "ends", "", "w")]
+    ("rounds", "on", "position", "width"), [("shape", "", "", 5), ("data", "", " none", 5), ("data", "ends", "", "w")]
 )
-def test_a_sequence_that_grows(rounds: str, on: str, place: str, width: int | str, tmp_path: Path) -> None:
-    """At its end or at its beginning; then items are taken out, it is joined, and measured."""
+def test_a_sequence_that_grows(rounds: str, on: str, position: str, width: int | str, tmp_path: Path) -> None:
+    """At its end or at its beginning; then elements are taken out, it is joined, and measured."""
     nodes = [
         node("Gather", "x i", "row"),
         node("Tanh", "row", "t"),
-        node("SequenceInsert", f"s t{place}", "s_"),
+        node("SequenceInsert", f"s t{position}", "s_"),
         *ON[on],
     ]
     around = [
@@ -221,7 +221,7 @@ MAPPED = [
 
 
 def test_sequences_of_a_length_that_is_open(tmp_path: Path) -> None:
-    """A body for each item; positions that the data tell."""
+    """A body for each element; positions that the data tell."""
     body = helper.make_graph(
         [node("Tanh", "e", "t"), node("ReduceSum", "t", "u", keepdims=0)],
         "body",
@@ -244,7 +244,7 @@ def test_sequences_of_a_length_that_is_open(tmp_path: Path) -> None:
         library.run({"x": np.ones((3, 5), np.float32)})
 
 
-def test_a_position_that_the_data_tell_in_a_known_sequence(tmp_path: Path) -> None:
+def test_a_position_that_depend_on_data_in_a_known_sequence(tmp_path: Path) -> None:
     check(model_of(MAPPED, {"x": [20, 5]}, {"at": FLOAT}), tmp_path, None, [{"x": some(20, 5, 0.04)} for _ in range(3)])
 
 
@@ -256,7 +256,7 @@ def test_a_position_that_the_data_tell_in_a_known_sequence(tmp_path: Path) -> No
     ],
     ids=["erase", "insert"],
 )
-def test_tensors_of_several_shapes_have_no_position_that_the_data_tell(
+def test_tensors_of_several_shapes_have_no_position_that_depend_on_data(
     nodes: list[onnx.NodeProto], tmp_path: Path
 ) -> None:
     proto = model_of(nodes, {"x": [4, 5], "z": [3, 5]}, {})
@@ -276,14 +276,14 @@ def test_a_sequence_of_a_length_that_is_open_as_an_output(tmp_path: Path) -> Non
     x = some(4, 5, 0.5)
     with nnefc.compile(tmp_path / "model.onnx").load() as library:
         np.testing.assert_array_equal(library.run({"x": x})["s"], x)
-    (items,) = onnx_backend.prepare(proto).run([x])
-    assert isinstance(items, list)
-    np.testing.assert_array_equal(np.stack(items), x)
+    (elements,) = onnx_backend.prepare(proto).run([x])
+    assert isinstance(elements, list)
+    np.testing.assert_array_equal(np.stack(elements), x)
 
 
 @pytest.mark.parametrize("parts", ["", " two"])
 @pytest.mark.parametrize("size", [0, 3])
-def test_a_tensor_without_items_is_split_into_none(parts: str, size: int, tmp_path: Path) -> None:
+def test_a_tensor_without_elements_is_split_into_none(parts: str, size: int, tmp_path: Path) -> None:
     nodes = [node("SplitToSequence", f"x{parts}", "s", axis=0), node("SequenceLength", "s", "length")]
     proto = model_of(nodes, {"x": [size, 5]}, {"length": INT}, two=np.array(2, np.int64))
     check(proto, tmp_path, None, uniform(size))

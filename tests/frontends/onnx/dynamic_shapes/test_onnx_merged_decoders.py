@@ -70,7 +70,7 @@ def branch(name: str, node: onnx.NodeProto, result: onnx.ValueInfoProto) -> onnx
     return helper.make_graph([node], name, [], [result])
 
 
-def test_branches_without_items_and_with_sequences_of_other_lengths(tmp_path: Path) -> None:
+def test_branches_without_elements_and_with_sequences_of_other_lengths(tmp_path: Path) -> None:
     """As dummies are for what only one branch computes; and what is told of lists."""
     info, real = helper.make_tensor_value_info, TensorProto.FLOAT
     sequences = [helper.make_tensor_sequence_value_info(name, real, None) for name in ("twice", "once")]
@@ -104,8 +104,8 @@ def test_branches_without_items_and_with_sequences_of_other_lengths(tmp_path: Pa
             check(library, session, {"x": RNG.random((n, 3, 2), np.float32), "c": np.array(chosen)})
 
 
-def test_branches_without_items_that_sizes_choose_are_refused(tmp_path: Path) -> None:
-    """There is no room then where the result has no items."""
+def test_branches_without_elements_that_sizes_choose_are_refused(tmp_path: Path) -> None:
+    """There is no room then where the result has no elements."""
     info, real = helper.make_tensor_value_info, TensorProto.FLOAT
     nodes = [
         helper.make_node("Size", ["x"], ["size"]),

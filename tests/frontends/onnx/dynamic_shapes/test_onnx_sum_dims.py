@@ -40,7 +40,7 @@ def test_a_mask_is_as_long_as_the_operators_need_it(tmp_path: Path) -> None:
     assert [(each.name, each.formula) for each in description.formulas] == [
         ("total", ("+", "past_sequence_length", "sequence_length"))
     ]
-    assert {d.name: (d.least, d.most) for d in description.dimensions if d.name != "batch_size"} == {
+    assert {d.name: (d.minimum, d.maximum) for d in description.dimensions if d.name != "batch_size"} == {
         "sequence_length": (1, 64), "past_sequence_length": (0, 63), "total": (1, 64)
     }  # fmt: skip
     assert description.outputs[1].shape == ("batch_size", 2, "total", 8)
@@ -58,7 +58,7 @@ def test_names_of_dimensions_say_what_they_are_the_sum_of(tmp_path: Path) -> Non
     path = tmp_path / "model.onnx"
     onnx.save(cached_decoder("past_sequence_length + 1", length=1), path)
     artifact = nnefc.compile(path)
-    assert [(d.name, d.most) for d in artifact.description.dimensions][1:] == [
+    assert [(d.name, d.maximum) for d in artifact.description.dimensions][1:] == [
         ("past_sequence_length", 1 << 20), ("past_sequence_length + 1", 1 << 20)
     ]  # fmt: skip
     with artifact.load(threads=1) as library:
@@ -77,10 +77,10 @@ def test_names_of_dimensions_say_what_they_are_the_sum_of(tmp_path: Path) -> Non
 )
 def test_sizes_that_are_given_tell_others(shape: dict[str, Any], expected: tuple[Any, ...], tmp_path: Path) -> None:
     network = load_network(joined(tmp_path, "past + new"), ReadOptions(shape=shape))
-    names = {d.name: d for d in network.open_dimensions}
+    names = {d.name: d for d in network.dynamic_dimensions}
     found = [size for (size, _) in network.input_shapes.values()]
     assert [next((n for n, d in names.items() if d.size == size), size) for size in found] == list(expected)
-    assert "new" not in names or names["new"].most == 8
+    assert "new" not in names or names["new"].maximum == 8
 
 
 def test_a_line_to_type_has_no_sizes_that_follow_from_others(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_sizes_that_contradict_a_sum_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["2*past + new - 1", "(past + new)//2", "Max(past, new)"])
 def test_formulas_in_names_are_checked(name: str, tmp_path: Path) -> None:
-    (dimension,) = (d for d in load_network(joined(tmp_path, name, add=False)).open_dimensions if d.name == name)
+    (dimension,) = (d for d in load_network(joined(tmp_path, name, add=False)).dynamic_dimensions if d.name == name)
     assert dimension.formula is not None
 
 
@@ -121,7 +121,7 @@ def joined(folder: Path, name: str, add: bool = True) -> Path:
 
 
 def test_counts_may_be_sums(tmp_path: Path) -> None:
-    """Where only the data tell how many items there are, and they must be as many as two inputs have together."""
+    """Where only the data tell how many elements there are, and they must be as many as two inputs have together."""
     info, real = helper.make_tensor_value_info, TensorProto.FLOAT
     nodes = [
         helper.make_node("Concat", ["a", "b"], ["ab"], axis=0),
@@ -158,7 +158,7 @@ def test_what_a_sum_is_of_may_be_another_dimension_or_a_number(size: int | str, 
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     artifact = nnefc.compile(path)
     assert [(each.name, each.formula) for each in artifact.description.formulas] == [("total", formula)]
-    e, a, b, c = (RNG.standard_normal(items).astype(np.float32) for items in (3, 3, 2, 5))
+    e, a, b, c = (RNG.standard_normal(elements).astype(np.float32) for elements in (3, 3, 2, 5))
     with artifact.load(threads=1) as library:
         made = library.run({"a": a, "b": b, "c": c, "e": e})
         np.testing.assert_array_equal(made["y"], np.concatenate([a, b]) + c)

@@ -1,4 +1,4 @@
-"""What models compute from open sizes: integers, reals that become integers again, truth values."""
+"""What models compute from dynamic sizes: integers, reals that become integers again, booleans."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check(
 ) -> None:
     """A library of a model with the input `x`, a matrix of any size, and the output `y` gives what onnxruntime gives.
 
-    `s` is the shape, `h` and `w` are its items.
+    `s` is the shape, `h` and `w` are its elements.
     """
     own = [
         node("Shape", "x", "s"),
@@ -84,7 +84,7 @@ def test_minus_ones_are_replaced_as_exporters_write_it(tmp_path: Path) -> None:
 
 
 def test_sizes_that_are_multiplied_as_reals_are_integers_again(tmp_path: Path) -> None:
-    """The first `ceil(0.3 h) + round(w / 8)` of the items of `x`, twice."""
+    """The first `ceil(0.3 h) + round(w / 8)` of the elements of `x`, twice."""
     nodes = [
         node("Cast", "h", "hf", to=FLOAT),
         node("Mul", "hf third", "part"),
@@ -103,7 +103,7 @@ def test_sizes_that_are_multiplied_as_reals_are_integers_again(tmp_path: Path) -
     check(tmp_path, nodes, [*SHAPES, (30, 20), (10, 28)], eight=np.float32(8), **constants)
 
 
-def test_truth_values_that_the_ranges_leave_open_choose_sizes(tmp_path: Path) -> None:
+def test_booleans_that_the_ranges_leave_open_choose_sizes(tmp_path: Path) -> None:
     """Rows are padded to the larger of both sizes, but to no more than 20 where that is less than the rows."""
     nodes = [
         node("Greater", "h w", "tall"),
@@ -306,7 +306,7 @@ def test_tensors_that_sizes_are_spread_to_are_computed_at_run_time(tmp_path: Pat
         ),
     ],
 )
-def test_results_of_many_items_are_refused_before_they_are_made(op_type: str, operands: list[Any]) -> None:
+def test_results_of_many_elements_are_refused_before_they_are_made(op_type: str, operands: list[Any]) -> None:
     size = tirx.Var("size", "int64")
     with ranges({size: Range(1, 40, 8)}):
         named = {"n": sizes_array([Size(size)], (1,)), "n + 2**40": sizes_array([Size(size) + (1 << 40)], (1,))}

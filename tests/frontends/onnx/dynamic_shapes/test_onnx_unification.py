@@ -1,4 +1,5 @@
-"""Open sizes that must be equal for operators to fit each other: found while compiling, checked when a library runs."""
+"""Dynamic sizes that must be equal for operators to fit each other: found while compiling, checked when a library
+runs."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def test_what_is_halved_and_doubled_is_joined_for_multiples(tmp_path: Path) -> N
         library.run({"x": np.zeros((1, 2, 14, 20), np.float32)})
 
 
-def test_sizes_that_no_range_has_are_said(tmp_path: Path) -> None:
+def test_sizes_that_no_range_has_are_reported(tmp_path: Path) -> None:
     path = written(tmp_path, [node("Concat", ["a", "b"], "y", axis=1)], {"a": ["n", 3], "b": ["n_1", 3]})
     with pytest.raises(CompileError, match=r"no size of 'n' .* a multiple of 12 from 4 to 8"):
         nnefc.compile(path, shape={"n": "3..8:3", "n_1": "4..8:4"})
@@ -103,7 +104,7 @@ def test_sizes_that_are_never_equal_are_refused(tmp_path: Path) -> None:
         nnefc.compile(path, shape={"n": "2..9"})
 
 
-def test_sizes_that_only_the_data_tell_must_be_equal_in_a_run(tmp_path: Path) -> None:
+def test_sizes_that_depend_on_data_must_be_equal_in_a_run(tmp_path: Path) -> None:
     nodes = [node("NonZero", ["a"], "i"), node("NonZero", ["b"], "j"), node("Add", ["i", "j"], "s")]
     path = written(tmp_path, [*nodes, node("Cast", ["s"], "y", to=TensorProto.FLOAT)], {"a": ["n"], "b": [6]})
     b = np.array([1, 0, 1, 0, 0, 1], np.float32)
@@ -133,20 +134,22 @@ def test_sizes_between_two_ends_leave_one_row_behind_a_window(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("op_type", "indices", "least"),
+    ("op_type", "indices", "minimum"),
     [
         ("Gather", [2, -4], {"n": 4}),
         ("GatherElements", [[0, -1], [2, -3]], {"n": 3, "m": 2}),
         ("GatherND", [[-1, 1], [1, -3]], {"n": 2, "m": 3}),
     ],
 )
-def test_items_that_are_taken_are_there(op_type: str, indices: Any, least: Mapping[str, int], tmp_path: Path) -> None:
-    """Positions from the end of an open size too, of which there must be enough."""
+def test_elements_that_are_taken_are_there(
+    op_type: str, indices: Any, minimum: Mapping[str, int], tmp_path: Path
+) -> None:
+    """Positions from the end of a dynamic size too, of which there must be enough."""
     path = written(tmp_path, [node(op_type, ["x", "i"], "y")], {"x": ["n", "m"]}, i=indices)
     with pytest.warns(ModelWarning) as notes:
         artifact = nnefc.compile(path)
     texts = " ".join(str(note.message) for note in notes)
-    assert all(f"'{name}' must be no less than {size}" in texts for name, size in least.items())
+    assert all(f"'{name}' must be no less than {size}" in texts for name, size in minimum.items())
     for n, m in ((4, 3), (7, 5)):
         check(path, artifact, {"x": (n, m)})
 
@@ -158,7 +161,7 @@ def test_items_that_are_taken_are_there(op_type: str, indices: Any, least: Mappi
 def test_indices_may_be_fewer_than_data(
     op_type: str, inputs: str, attributes: Mapping[str, str], tmp_path: Path
 ) -> None:
-    """Of two open sizes one is limited to the other; neither is taken for the other."""
+    """Of two dynamic sizes one is limited to the other; neither is taken for the other."""
     nodes = [node("Cast", ["i"], "j", to=TensorProto.INT64), node(op_type, list(inputs), "y", axis=1, **attributes)]
     shapes = {"x": ["n", "m"], "i": ["k", "l"]} | ({"u": ["k", "l"]} if "u" in inputs else {})
     path = written(tmp_path, nodes, shapes)
@@ -187,7 +190,7 @@ def test_indices_may_be_fewer_than_data_of_a_known_size(
 
 
 def test_a_branch_that_fits_small_sizes_alone_leaves_the_other_all_sizes(tmp_path: Path) -> None:
-    """Which branch runs is data; one of them cuts off the axis of `(h + 3) // 4` items."""
+    """Which branch runs is data; one of them cuts off the axis of `(h + 3) // 4` elements."""
     short = [
         node("Slice", ["x", "zero", "end", "one", "four"], "every_fourth"),
         node("Squeeze", ["every_fourth", "one"], "first"),

@@ -63,7 +63,7 @@ def test_a_constant_can_be_an_output(tmp_path: Path) -> None:
     np.testing.assert_array_equal(results(network)["w"], [1, 2, 3])
 
 
-def test_other_tensors_can_be_returned_in_place_of_the_outputs(tmp_path: Path) -> None:
+def test_other_tensors_can_be_returned_instead_of_the_outputs(tmp_path: Path) -> None:
     proto = model([node("Neg", ["x"], ["h"]), node("Exp", ["h"], ["y"])])
     network = loaded(proto, tmp_path, output_tensors=("h", "x"))
     assert network.outputs == ("h", "x")
@@ -296,8 +296,8 @@ def test_damaged_files_are_models_or_errors(tmp_path: Path, seed: int) -> None:
     outcomes = set()
     for _ in range(150):
         data = bytearray(whole)
-        for place in rng.integers(0, len(whole), rng.integers(1, 4)):
-            data[place] = rng.integers(256)
+        for position in rng.integers(0, len(whole), rng.integers(1, 4)):
+            data[position] = rng.integers(256)
         path.write_bytes(data)
         try:
             load(path)
@@ -311,7 +311,7 @@ def test_damaged_files_are_models_or_errors(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("name", [b"Neg", b"the-node", b"dom", b"in-", b"out-"])
 def test_names_must_be_text(tmp_path: Path, name: bytes) -> None:
-    """Whatever is in the place of a letter."""
+    """Whatever is instead of a letter."""
     made = helper.make_node("Neg", ["in-"], ["out-"], name="the-node", domain="dom")
     path = save(model([made], [info("in-")], [info("out-")], imports={"dom": 1}), tmp_path)
     path.write_bytes(path.read_bytes().replace(name, b"\xff" + name[1:]))

@@ -38,8 +38,8 @@ def attended(
     bias = np.zeros((queries, keys))
     if mask is not None:
         bias = np.where(mask, 0, -np.inf) if mask.dtype == bool else mask.astype(np.float64)
-        rest = keys - bias.shape[-1]
-        bias = np.pad(bias, [(0, 0)] * (bias.ndim - 1) + [(0, rest)], constant_values=-np.inf)
+        tail = keys - bias.shape[-1]
+        bias = np.pad(bias, [(0, 0)] * (bias.ndim - 1) + [(0, tail)], constant_values=-np.inf)
     first = np.full(len(q), past) if lengths is None else lengths - queries
     position = first[:, None, None, None] + np.arange(queries)[:, None]
     key, seen = np.arange(keys), np.ones((len(q), 1, queries, keys), bool)

@@ -84,11 +84,11 @@ def rounded_product(given: Case) -> np.ndarray:
     ranges = np.maximum(abs(parts).max(-1, keepdims=True), np.float32(1e-30)) * np.float32(1 / 127)
     rows = (np.round(parts / ranges) * ranges.astype(np.float64)).reshape(padded.shape)
     points = unpacked(zeros, bits)[:, :blocks] if zeros is not None else np.full((columns, blocks), 1 << (bits - 1))
-    items = unpacked(data, bits).reshape(columns, blocks, block) - points[..., None].astype(np.float64)
-    return np.asarray(rows @ (items * scales[..., None]).reshape(columns, -1).T)
+    elements = unpacked(data, bits).reshape(columns, blocks, block) - points[..., None].astype(np.float64)
+    return np.asarray(rows @ (elements * scales[..., None]).reshape(columns, -1).T)
 
 
-FLOATS_LEVEL, HALVES_LEVEL, BYTES_LEVEL = 0, 2, 4
+FLOATS_LEVEL, FLOAT16_LEVEL, BYTES_LEVEL = 0, 2, 4
 """Of `accuracy_level`: float32, which is also what models mean that have none; float16; int8."""
 
 BYTES_TARGET = "llvm -mcpu=x86-64-v4 -mattr=+avx512vnni"
@@ -130,8 +130,8 @@ def exact_product(given: Case) -> np.ndarray:
     depth, columns, bits, block = (given.attributes[name] for name in ("K", "N", "bits", "block_size"))
     blocks = -(-depth // block)
     points = unpacked(zeros, bits)[:, :blocks] if zeros is not None else np.full((columns, blocks), 1 << (bits - 1))
-    items = unpacked(data, bits).reshape(columns, blocks, block) - points[..., None].astype(np.float64)
-    return np.asarray(x.astype(np.float64) @ (items * scales[..., None]).reshape(columns, -1).T[:depth])
+    elements = unpacked(data, bits).reshape(columns, blocks, block) - points[..., None].astype(np.float64)
+    return np.asarray(x.astype(np.float64) @ (elements * scales[..., None]).reshape(columns, -1).T[:depth])
 
 
 @pytest.mark.parametrize("outlier", [1.0, 1e3, 1e5])
@@ -148,15 +148,15 @@ def test_rows_are_as_exact_as_onnxruntimes_where_the_model_says_nothing(outlier:
         weights = np.abs(unpacked(case_.inputs[1], case_.attributes["bits"]).astype(np.float64) - points)
         scales = case_.inputs[2].astype(np.float64)[..., None]
         terms = np.abs(case_.inputs[0]).astype(np.float64) @ (weights * scales).reshape(len(scales), -1).T
-        most = (np.abs(other - wanted) / terms).max()
-        assert (np.abs(ours - wanted) / terms).max() <= max(2 * most, 2.0**-22)
+        maximum = (np.abs(other - wanted) / terms).max()
+        assert (np.abs(ours - wanted) / terms).max() <= max(2 * maximum, 2.0**-22)
 
 
 @RUNS_BYTES
 def test_rows_have_two_bytes_where_bytes_are_multiplied_and_the_model_lets_them_be_halves(tmp_path: Path) -> None:
     """Unless they are compiled strictly; the error is below a ten-thousandth."""
     more = [product((5,), 384, 40, 128, zeros="packed"), product((3,), 512, 32, 256, bits=8)]
-    given = [at_level(each, HALVES_LEVEL) for each in (*FLOATS, *more)]
+    given = [at_level(each, FLOAT16_LEVEL) for each in (*FLOATS, *more)]
     wanted = [[exact_product(each).astype(np.float32)] for each in given]
     check(given, compiled(given, 21, target=BYTES_TARGET), wanted, tolerance=5e-5)
     path = tmp_path / "model.onnx"
@@ -198,8 +198,8 @@ def instructions(folder: Path, given: Case, name: str, **options: Any) -> int:
     return sum(part.read_text().count(f"\t{name}") for part in (folder / "code").glob("*.s"))
 
 
-def test_both_bytes_are_multiplied_by_the_same_items_in_registers(tmp_path: Path) -> None:
-    given = product((1,), 512, 256, 32, level=HALVES_LEVEL)
+def test_both_bytes_are_multiplied_by_the_same_elements_in_registers(tmp_path: Path) -> None:
+    given = product((1,), 512, 256, 32, level=FLOAT16_LEVEL)
     assert instructions(tmp_path, given, "vpdpbusd") >= 4 * 2
     assert instructions(tmp_path, given, "vpermps") == 0
 
@@ -207,13 +207,13 @@ def test_both_bytes_are_multiplied_by_the_same_items_in_registers(tmp_path: Path
 def test_rows_stay_floats_in_strict_code_and_where_the_model_does_not_let_them_be_rounded(tmp_path: Path) -> None:
     given = product((1,), 512, 256, 32)
     assert instructions(tmp_path, given, "vpdpbusd") == 0
-    given = product((1,), 512, 256, 32, level=HALVES_LEVEL)
+    given = product((1,), 512, 256, 32, level=FLOAT16_LEVEL)
     assert instructions(tmp_path, given, "vpdpbusd", strict=True) == 0
 
 
 @RUNS_BYTES
-@pytest.mark.parametrize("level", [FLOATS_LEVEL, HALVES_LEVEL])
-def test_what_is_no_number_in_a_row_is_none_in_the_product(level: int) -> None:
+@pytest.mark.parametrize("level", [FLOATS_LEVEL, FLOAT16_LEVEL])
+def test_nan_in_a_row_is_none_in_the_product(level: int) -> None:
     given = product((4,), 64, 32, 32, level=level)
     given.inputs[0][1:, 40] = np.nan, np.inf, -np.inf
     (found,) = compiled([given], 21, target=BYTES_TARGET)
@@ -247,7 +247,7 @@ def test_products_of_blocks_take_any_number_of_rows(rounded: bool, tmp_path: Pat
 
 
 @pytest.mark.parametrize("zeros", [None, "packed"])
-def test_items_of_four_bits_are_looked_up(zeros: str | None, tmp_path: Path) -> None:
+def test_elements_of_four_bits_are_looked_up(zeros: str | None, tmp_path: Path) -> None:
     """By one instruction, in registers; a scale is applied once a block."""
     path = tmp_path / "model.onnx"
     path.write_bytes(model_of([product((1,), 512, 256, 32, zeros=zeros)], 21).SerializeToString())
@@ -262,12 +262,12 @@ def test_zero_points_of_groups_agree_with_the_definition() -> None:
     """onnxruntime leaves them out where there are groups."""
     given = product((3,), 64, 32, 32, zeros="packed", groups=True)
     x, data, scales, zeros, groups, _ = given.inputs
-    items = unpacked(data, 4).reshape(32, 64).astype(np.float64)
-    weights = (items - unpacked(zeros, 4)[:, groups]) * scales[:, groups]
+    elements = unpacked(data, 4).reshape(32, 64).astype(np.float64)
+    weights = (elements - unpacked(zeros, 4)[:, groups]) * scales[:, groups]
     check([given], compiled([given], 21), [[(x @ weights.T).astype(np.float32)]], tolerance=1e-4)
 
 
-def test_half_floats(tmp_path: Path) -> None:
+def test_float16(tmp_path: Path) -> None:
     """Scales and zero points in half precision; the product is computed in float32."""
     wide = product((2, 3), 64, 24, 32, zeros="floats")
     half = [x.astype(np.float16) if x is not None and x.dtype == np.float32 else x for x in wide.inputs]
@@ -280,10 +280,10 @@ def test_half_floats(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_bytes_are_packed_and_unpacked(bits: int) -> None:
     data = codes(5, 3, 8)
-    items = unpacked(data, bits)
-    assert items.shape == (5, 3, 64 // bits)
-    assert items.max() < 1 << bits
-    np.testing.assert_array_equal(packed(items, bits), data)
+    elements = unpacked(data, bits)
+    assert elements.shape == (5, 3, 64 // bits)
+    assert elements.max() < 1 << bits
+    np.testing.assert_array_equal(packed(elements, bits), data)
 
 
 def test_matrices_stay_packed(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_matrices_stay_packed(tmp_path: Path) -> None:
     names = {gv.name_hint for gv in network.module.get_global_vars()}
     assert not any("dequantize" in name for name in names)
     stored = sum(
-        array.nbytes for each in given for place, array in enumerate(each.inputs) if place and array is not None
+        array.nbytes for each in given for position, array in enumerate(each.inputs) if position and array is not None
     )
     artifact = nnefc.compile(path)
     assert artifact.description.constant_bytes < 1.2 * stored
@@ -306,14 +306,14 @@ def test_matrices_that_the_standard_dequantizes_in_blocks_stay_packed(dtype: str
     """Where a product takes them; what else reads them has the same values."""
     low, high = (-8, 8) if dtype == "int4" else (0, 16)
     kind = getattr(TensorProto, dtype.upper())
-    items, zeros = RNG.integers(low, high, (192, 256)), RNG.integers(low, high, (6, 256))
+    elements, zeros = RNG.integers(low, high, (192, 256)), RNG.integers(low, high, (6, 256))
     scales, left, other = abs(real(6, 256)) * 0.1, real(3, 192), real(192, 256)
     made = [
-        helper.make_tensor("w", kind, items.shape, items.reshape(-1)),
+        helper.make_tensor("w", kind, elements.shape, elements.reshape(-1)),
         numpy_helper.from_array(scales, "s"),
         helper.make_tensor("z", kind, zeros.shape, zeros.reshape(-1)),
     ]
-    info, matrix = helper.make_tensor_value_info, (items - np.repeat(zeros, 32, 0)) * np.repeat(scales, 32, 0)
+    info, matrix = helper.make_tensor_value_info, (elements - np.repeat(zeros, 32, 0)) * np.repeat(scales, 32, 0)
     wide = helper.make_node("DequantizeLinear", ["w", "s", "z"], ["d"], axis=0, block_size=32)
     for op, x, wanted in (("MatMul", left, left @ matrix), ("Add", other, other + matrix)):
         nodes = [wide, helper.make_node(op, ["x", "d"], ["y"])]
@@ -323,7 +323,7 @@ def test_matrices_that_the_standard_dequantizes_in_blocks_stay_packed(dtype: str
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
         artifact = nnefc.compile(path)
         np.testing.assert_allclose(artifact.run({"x": x})["y"], wanted, rtol=1e-4, atol=1e-3)
-        stored = items.size / 2 + scales.nbytes + zeros.size
+        stored = elements.size / 2 + scales.nbytes + zeros.size
         assert (artifact.description.constant_bytes < 1.2 * stored) == (op == "MatMul")
 
 

@@ -129,7 +129,7 @@ def test_support_vector_machines_agree_with_onnxruntime(tmp_path: Path) -> None:
     nodes.compare(tmp_path, RNG.standard_normal((9, 4)).astype(np.float32))
 
 
-def test_similar_vectors_far_from_the_origin_are_told_apart(tmp_path: Path) -> None:
+def test_similar_vectors_far_from_the_origin_are_reported_apart(tmp_path: Path) -> None:
     """Where squares of distances are differences of large products, nothing is left of them."""
     nodes = Nodes()
     center = np.full(4, 3000.0)
@@ -155,7 +155,7 @@ def test_features_of_several_tensors_are_joined(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, np.concatenate([a, b, np.zeros((3, 1)), c[:, :1]], 1))
 
 
-def test_items_of_no_category_fail_the_run_where_zeros_are_not_allowed(tmp_path: Path) -> None:
+def test_elements_of_no_category_fail_the_run_where_zeros_are_not_allowed(tmp_path: Path) -> None:
     nodes = Nodes()
     nodes.add("OneHotEncoder", cats_int64s=[4, 9], zeros=0)
     with nnefc.compile(save(nodes.model(np.int64, ("n", 2)), tmp_path)).load() as model:

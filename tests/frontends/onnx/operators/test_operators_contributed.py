@@ -94,7 +94,7 @@ def test_integers_agree_with_their_definitions() -> None:
 
 
 def experts(*rows: int, activation: str, gates: int = 1, biases: bool = True, **given: Any) -> Case:
-    """A mixture of 4 experts, of rows of 8 items."""
+    """A mixture of 4 experts, of rows of 8 elements."""
     first, second = real(4, gates * 12, 8), real(4, 8, 12)
     bias = [real(4, gates * 12), real(4, 8)] if biases else [None, None]
     scores = real(int(np.prod(rows)), 4)

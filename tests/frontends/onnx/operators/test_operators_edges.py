@@ -1,4 +1,4 @@
-"""What the standard says of rare attributes and items, beside onnxruntime or ONNX's reference."""
+"""What the standard says of rare attributes and elements, beside onnxruntime or ONNX's reference."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NAN, INF = float("nan"), float("inf")
 LOWEST = np.iinfo(np.int64).min
 
 
-def real(*items: float) -> np.ndarray:
-    return np.array(items, np.float32)
+def real(*elements: float) -> np.ndarray:
+    return np.array(elements, np.float32)
 
 
-def ints(*items: int) -> np.ndarray:
-    return np.array(items, np.int64)
+def ints(*elements: int) -> np.ndarray:
+    return np.array(elements, np.int64)
 
 
 def test_slices_backwards_begin_within_the_dimension() -> None:
@@ -44,7 +44,7 @@ def test_old_versions_resize_where_the_size_stays_too() -> None:
     check(cases, compiled([constant(case) for case in cases], 9), by_onnxruntime(cases, 9))
 
 
-def test_old_versions_take_the_nearest_item_behind_where_there_are_fewer() -> None:
+def test_old_versions_take_the_nearest_element_behind_where_there_are_fewer() -> None:
     x = np.arange(35, dtype=np.float32).reshape(1, 1, 5, 7)
     cases = [
         Case("Resize", [x, real(1, 1, *scales)], {"mode": mode})
@@ -57,7 +57,7 @@ def test_old_versions_take_the_nearest_item_behind_where_there_are_fewer() -> No
 @pytest.mark.parametrize(
     "sizes", [(1, 3, 1, 4), (1, 1, 5, 1), (2, 1, 1, 1), (3, 2, 4, 3), (1, 1, 2, 1, 3), (2, 1, 3, 4, 2)]
 )
-def test_grids_of_one_picture_and_of_pictures_of_one_row(sizes: tuple[int, ...]) -> None:
+def test_grids_of_one_image_and_of_images_of_one_row(sizes: tuple[int, ...]) -> None:
     rank = len(sizes) - 2
     theta = np.random.default_rng(len(sizes)).standard_normal((sizes[0], rank, rank + 1)).astype(np.float32)
     cases = [
@@ -67,7 +67,7 @@ def test_grids_of_one_picture_and_of_pictures_of_one_row(sizes: tuple[int, ...])
         check(cases, compiled(cases, 20), by_reference(cases, 20))
 
 
-def test_a_grid_follows_the_open_sizes_of_a_picture(tmp_path: Path) -> None:
+def test_a_grid_follows_the_dynamic_sizes_of_a_image(tmp_path: Path) -> None:
     nodes = [
         node("Shape", ["x"], ["s"]),
         node("AffineGrid", ["t", "s"], ["g"], align_corners=0),
@@ -91,8 +91,8 @@ def constant(case: Case) -> Case:
 def test_indices_of_any_type_have_any_depth() -> None:
     depth, values = ints(300).reshape(()), real(-1, 2)
     cases = [
-        Case("OneHot", [np.array(items, dtype), depth, values], {}, frozenset({1}))
-        for items, dtype in (([3, 255], np.uint8), ([-128, 127], np.int8), ([2.7, -1.0], np.float32))
+        Case("OneHot", [np.array(elements, dtype), depth, values], {}, frozenset({1}))
+        for elements, dtype in (([3, 255], np.uint8), ([-128, 127], np.int8), ([2.7, -1.0], np.float32))
     ]
     check(
         cases,
@@ -101,10 +101,10 @@ def test_indices_of_any_type_have_any_depth() -> None:
     )
 
 
-def test_what_is_not_a_number_stays_in_the_largest_and_the_smallest() -> None:
-    data, places, updates = real(1, NAN, 3, 4), ints(0, 1, 2, 2, 2), real(NAN, 5, 9, NAN, 2)
-    cases = [Case("ScatterElements", [data, places, updates], {"reduction": each}) for each in ("max", "min")]
-    cases += [Case("ScatterND", [data, places[:, None], updates], {"reduction": each}) for each in ("max", "min")]
+def test_nan_stays_in_the_largest_and_the_smallest() -> None:
+    data, positions, updates = real(1, NAN, 3, 4), ints(0, 1, 2, 2, 2), real(NAN, 5, 9, NAN, 2)
+    cases = [Case("ScatterElements", [data, positions, updates], {"reduction": each}) for each in ("max", "min")]
+    cases += [Case("ScatterND", [data, positions[:, None], updates], {"reduction": each}) for each in ("max", "min")]
     check(cases, compiled(cases, 18), [[real(NAN, NAN, NAN, 4)]] * 4)
 
 

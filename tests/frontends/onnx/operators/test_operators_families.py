@@ -18,8 +18,8 @@ def real(rng: np.random.Generator, *shape: int, dtype: str = "float32") -> np.nd
     return rng.standard_normal(shape).astype(dtype)
 
 
-def ints(*items: int) -> np.ndarray:
-    return np.array(items, np.int64)
+def ints(*elements: int) -> np.ndarray:
+    return np.array(elements, np.int64)
 
 
 def elementwise(rng: np.random.Generator) -> Cases:
@@ -93,9 +93,9 @@ def windows(rng: np.random.Generator) -> Cases:
         cases.append(Case("MaxPool", [smaller], alone, outputs=2))
         cases += [Case("AveragePool", [smaller], {**alone, "count_include_pad": count}) for count in (0, 1)]
         cases.append(Case("LpPool", [smaller], {**alone, "p": 2}))
-    pooled, places = real(rng, 2, 1, 2, 2), ints(0, 7, 14, 11, 21, 18, 24, 31).reshape(2, 1, 2, 2)
+    pooled, positions = real(rng, 2, 1, 2, 2), ints(0, 7, 14, 11, 21, 18, 24, 31).reshape(2, 1, 2, 2)
     pooled[0, 0, 0, 1] = -np.inf
-    cases.append(Case("MaxUnpool", [pooled, places], {"kernel_shape": [2, 2], "strides": [2, 2]}))
+    cases.append(Case("MaxUnpool", [pooled, positions], {"kernel_shape": [2, 2], "strides": [2, 2]}))
     cases += [Case(op, [real(rng, 2, 3, 5, 4)]) for op in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")]
     return cases
 
@@ -288,7 +288,7 @@ def signals(rng: np.random.Generator) -> Cases:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.uint8])
 def test_the_largest_and_smallest_of_a_line_are_as_numpy_sorts_them(dtype: type[np.generic]) -> None:
-    """NaN is larger than all numbers; of equal items the first comes first."""
+    """NaN is larger than all numbers; of equal elements the first comes first."""
     rng = np.random.default_rng(2)
     x = rng.integers(0, 9, (3, 50)).astype(dtype)
     if x.dtype.kind == "f":

@@ -67,8 +67,8 @@ def test_they_agree_with_onnxruntime() -> None:
 def test_embeddings_of_integers_agree_with_onnxruntime() -> None:
     words, segments = RNG.integers(0, 9, (2, 5), np.int32), RNG.integers(0, 2, (2, 5), np.int32)
     tables = [RNG.integers(0, 256, shape).astype(np.uint8) for shape in ((9, 12), (6, 12), (2, 12), (12,), (12,))]
-    scales = [np.array(0.01 * (place + 1), np.float32) for place in range(5)]
-    zeros = [np.array(100 + place, np.uint8) for place in range(5)]
+    scales = [np.array(0.01 * (position + 1), np.float32) for position in range(5)]
+    zeros = [np.array(100 + position, np.uint8) for position in range(5)]
     mask = (RNG.random((2, 5)) < 0.6).astype(np.int32)
     inputs = [words, segments, *tables, mask, *scales, *zeros]
     constant = (*range(2, 7), *range(8, 18))

@@ -27,8 +27,8 @@ def real(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape, np.float32)
 
 
-def int32(*items: int) -> np.ndarray:
-    return np.array(items, np.int32)
+def int32(*elements: int) -> np.ndarray:
+    return np.array(elements, np.int32)
 
 
 def truth(*shape: int) -> np.ndarray:
@@ -58,7 +58,7 @@ def rotated(*shape: int, positions: np.ndarray, pairs: int = 8, **given: Any) ->
 def test_attention_agrees_with_onnxruntime() -> None:
     past, whole = real(2, BATCH, HEADS, PAST, SIZE), LENGTH + PAST
     bias = real(2 * WIDTH + 12)
-    places = np.array([[0, 1, 2, 3, 4], [3, 4, 5, 6, 7]])
+    positions = np.array([[0, 1, 2, 3, 4], [3, 4, 5, 6, 7]])
     quantized = RNG.integers(0, 255, (BATCH, LENGTH, 10)).astype(np.uint8)
     largest = 127 if HAS_EXACT_PRODUCTS else 63  # onnxruntime saturates sums of wider ones
     weights = RNG.integers(-largest, largest, (10, 3 * WIDTH)).astype(np.int8)
@@ -81,11 +81,11 @@ def test_attention_agrees_with_onnxruntime() -> None:
         separate(7, None, int32(7, 4), outputs=4),
         separate(LENGTH, None, None, real(BATCH, 1, LENGTH, whole), past[0], past[1], outputs=3, unidirectional=1),
         case("MultiHeadAttention", real(BATCH, LENGTH, WIDTH), past[0], past[1], num_heads=HEADS),
-        rotated(BATCH, LENGTH, 64, positions=places),
+        rotated(BATCH, LENGTH, 64, positions=positions),
         rotated(BATCH, LENGTH, 64, positions=np.array([3]), interleaved=1),
-        rotated(BATCH, 4, LENGTH, 16, positions=places),
-        rotated(BATCH, 4, LENGTH, 32, positions=places, rotary_embedding_dim=16, num_heads=4),
-        rotated(BATCH, LENGTH, 128, positions=places, rotary_embedding_dim=16, num_heads=4, interleaved=1),
+        rotated(BATCH, 4, LENGTH, 16, positions=positions),
+        rotated(BATCH, 4, LENGTH, 32, positions=positions, rotary_embedding_dim=16, num_heads=4),
+        rotated(BATCH, LENGTH, 128, positions=positions, rotary_embedding_dim=16, num_heads=4, interleaved=1),
     ]  # fmt: skip
     check(given, compiled(given, 17), by_onnxruntime(given, 17), tolerance=1e-4)
 
@@ -104,9 +104,9 @@ def test_packed_operands_are_those_apart() -> None:
 
 
 def test_sequences_without_padding_are_those_with_padding() -> None:
-    lengths, places = int32(5, 2), int32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9).reshape(2, 5)
-    kept = np.concatenate([places[0], places[1, :2]])
-    order = np.concatenate([kept, places[1, 2:]]).reshape(2, 5)
+    lengths, positions = int32(5, 2), int32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9).reshape(2, 5)
+    kept = np.concatenate([positions[0], positions[1, :2]])
+    order = np.concatenate([kept, positions[1, 2:]]).reshape(2, 5)
     x, weights, bias = real(2, 5, 10), real(10, 3 * WIDTH), real(3 * WIDTH)
     rows, starts = x.reshape(10, 10)[kept], int32(0, 5, 7)
     parts = np.split(rows @ weights, 3, -1)

@@ -27,7 +27,7 @@ def conv_integer(
     dilations: list[int],
     group: int,
 ) -> np.ndarray:
-    """The sum of products, item by item, in Python's integers."""
+    """The sum of products, element by element, in Python's integers."""
     rank = x.ndim - 2
     centred = x.astype(np.int64) - x_zero
     weights = w.astype(np.int64) - np.reshape(w_zero.astype(np.int64), (-1, *[1] * (rank + 1)))
@@ -38,10 +38,10 @@ def conv_integer(
     inputs, filters = w.shape[1], w.shape[0] // group
     for o in range(w.shape[0]):
         channels = padded[:, o // filters * inputs : (o // filters + 1) * inputs]
-        for place in np.ndindex(*sizes):
-            starts = [p * s for p, s in zip(place, strides, strict=True)]
+        for position in np.ndindex(*sizes):
+            starts = [p * s for p, s in zip(position, strides, strict=True)]
             part = tuple(slice(b, b + r, d) for b, r, d in zip(starts, reach, dilations, strict=True))
-            result[(slice(None), o, *place)] = (channels[(slice(None), slice(None), *part)] * weights[o]).sum(
+            result[(slice(None), o, *position)] = (channels[(slice(None), slice(None), *part)] * weights[o]).sum(
                 axis=tuple(range(1, rank + 2))
             )
     return result.astype(np.int32)
@@ -187,7 +187,7 @@ def test_quantization_per_tensor_axis_and_block_agrees_with_the_reference() -> N
     cases = []
     for dtype in ("int8", "uint8", "int16", "uint16"):
         whole = [x, np.float32(0.03), np.array(3, dtype)]
-        cases.append(Case("QuantizeLinear", [np.asarray(item) for item in whole]))
+        cases.append(Case("QuantizeLinear", [np.asarray(element) for element in whole]))
         axis = [x, (rng.random(4) * 0.1 + 0.01).astype(np.float32), rng.integers(0, 9, 4).astype(dtype)]
         cases.append(Case("QuantizeLinear", axis, {"axis": -2}))
         blocks = (rng.random((3, 4, 3)) * 0.1 + 0.01).astype(np.float32)

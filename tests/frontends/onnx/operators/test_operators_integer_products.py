@@ -110,7 +110,7 @@ def test_sums_are_exact_by_the_instructions_of_every_target(name: str, family: F
 
 
 @pytest.mark.parametrize("name", ["llvm", TILES])
-def test_products_of_open_sizes_are_exact(name: str, tmp_path: Path) -> None:
+def test_products_of_dynamic_sizes_are_exact(name: str, tmp_path: Path) -> None:
     """Rows, columns and what is summed up; of integers as they are, and of what stands for reals."""
     if "avx512" in name and "avx512f" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("needs: a machine with AVX-512")

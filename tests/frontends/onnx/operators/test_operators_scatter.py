@@ -44,10 +44,10 @@ def scatter(
         "min": min,
     }[reduction]
     with np.errstate(over="ignore"):
-        for place in np.ndindex(indices.shape):
-            target = list(place)
-            target[axis] = int(indices[place])
-            result[tuple(target)] = combine(result[tuple(target)], updates[place])
+        for position in np.ndindex(indices.shape):
+            target = list(position)
+            target[axis] = int(indices[position])
+            result[tuple(target)] = combine(result[tuple(target)], updates[position])
     return result
 
 
@@ -81,14 +81,14 @@ def test_all_types_axes_and_index_types_scatter() -> None:
     rng = np.random.default_rng(0)
     cases = []
     for dtype, index, axis in product(TYPES, (np.int32, np.int64), (0, -1, 1)):
-        data, places = values(rng, (4, 5, 3), dtype), (2, 4, 3) if axis != 1 else (3, 2, 2)
+        data, positions = values(rng, (4, 5, 3), dtype), (2, 4, 3) if axis != 1 else (3, 2, 2)
         size = data.shape[axis]
         # Distinct along the axis, so that the order does not matter; half of them negative.
-        whole = [size if a == axis % 3 else places[a] for a in range(3)]
+        whole = [size if a == axis % 3 else positions[a] for a in range(3)]
         order = np.argsort(rng.random(whole), axis=axis)
-        indices = np.take(order, np.arange(places[axis]), axis)
-        indices = np.where(rng.random(places) < 0.5, indices, indices - size).astype(index)
-        cases.append(Case("ScatterElements", [data, indices, values(rng, places, dtype)], {"axis": axis}))
+        indices = np.take(order, np.arange(positions[axis]), axis)
+        indices = np.where(rng.random(positions) < 0.5, indices, indices - size).astype(index)
+        cases.append(Case("ScatterElements", [data, indices, values(rng, positions, dtype)], {"axis": axis}))
     check(cases, compiled(cases, 18), [[scatter(*case.inputs, **case.attributes)] for case in cases])
 
 

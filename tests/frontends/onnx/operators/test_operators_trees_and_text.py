@@ -158,13 +158,13 @@ def walked(forest: dict[str, Any], x: np.ndarray, targets: int, aggregate: str =
             here = 0
             while nodes[tree, here][1] != "LEAF":
                 feature, mode, value, yes, no, missing = nodes[tree, here]
-                item = row[feature]
-                answer = compared[mode](item, np.float32(value)) or (np.isnan(item) and missing)
+                element = row[feature]
+                answer = compared[mode](element, np.float32(value)) or (np.isnan(element) and missing)
                 here = yes if answer else no
             for target, weight in weights.get((tree, here), []):
                 said[target].append(weight)
         reduce = {"SUM": sum, "MIN": min, "MAX": max, "AVERAGE": lambda s: sum(s) / len({t for t, _ in nodes})}
-        found[sample] = [reduce[aggregate](items) if items else 0.0 for items in said]
+        found[sample] = [reduce[aggregate](elements) if elements else 0.0 for elements in said]
     return found
 
 
@@ -179,8 +179,8 @@ def test_groups_and_blocks_of_trees_come_to_what_single_nodes_do(
     monkeypatch.setattr("nnefc.operators.ml.trees._LEAST_STEPS", 100)
     forest = Forest(7, 5, targets)
     given = forest.attributes("target", 75)
-    for place in forest.random.integers(len(given["nodes_values"]), size=60):
-        given["nodes_values"][place] = float(forest.random.choice([np.inf, -np.inf]))
+    for position in forest.random.integers(len(given["nodes_values"]), size=60):
+        given["nodes_values"][position] = float(forest.random.choice([np.inf, -np.inf]))
     x = np.concatenate([samples(), samples()[::-1]])
     x[3, :3], x[40, 2:] = np.inf, -np.inf
     wanted = walked(given, x, targets, aggregate)
@@ -227,15 +227,15 @@ def test_thresholds_of_double_precision_are_not_rounded(tmp_path: Path) -> None:
         np.testing.assert_array_equal(model.run({"x": x})["y"], [[0.1], [0.1], [0.2]])
 
 
-@pytest.mark.parametrize(("mode", "skips", "least"), [("TF", 0, 1), ("IDF", 2, 2), ("TFIDF", 5, 1)])
+@pytest.mark.parametrize(("mode", "skips", "minimum"), [("TF", 0, 1), ("IDF", 2, 2), ("TFIDF", 5, 1)])
 @pytest.mark.parametrize("shape", [(23,), (4, 19)])
 def test_ngrams_agree_with_onnxruntime(
-    tmp_path: Path, mode: str, skips: int, least: int, shape: tuple[int, ...]
+    tmp_path: Path, mode: str, skips: int, minimum: int, shape: tuple[int, ...]
 ) -> None:
     x = np.random.default_rng(6).integers(0, 4, shape).astype(np.int32 if skips else np.int64)
     more = {
         "mode": mode,
-        "min_gram_length": least,
+        "min_gram_length": minimum,
         "max_gram_length": 3,
         "max_skip_count": skips,
         "ngram_counts": [0, 3, 9],

@@ -75,25 +75,25 @@ def _rotary(w: Walk, name: str) -> object:
             places = computed_indices(w, shape, positions)
         else:
             places = w.constant(w.rng.integers(0, positions, shape), I64)
-        rest = [places]
+        tail = [places]
     else:
-        angles, rest = w.rng.uniform(-3, 3, (batch, length, half)), []
+        angles, tail = w.rng.uniform(-3, 3, (batch, length, half)), []
     caches = [weight(w, turn(angles).astype(F)) for turn in (np.cos, np.sin)]
     attributes = ({"num_heads": heads} if flat else {}) | ({"rotary_embedding_dim": turned} if turned else {})
-    return w.add(name, x, *caches, *rest, **attributes, **some(w, interleaved=w.number(0, 1)))
+    return w.add(name, x, *caches, *tail, **attributes, **some(w, interleaved=w.number(0, 1)))
 
 
 @space("TensorScatter")
 def _tensor_scatter(w: Walk, name: str) -> object:
-    x = w.pick(ranks=range(2, 5), least=1)
+    x = w.pick(ranks=range(2, 5), minimum=1)
     axis = w.number(1, x.array.ndim - 1)
-    most = x.shape[axis]
+    maximum = x.shape[axis]
     shape = list(x.shape)
-    shape[axis] = w.number(1, most)
+    shape[axis] = w.number(1, maximum)
     circular = w.chance(0.4)
     starts = None
     if w.chance(0.7):
-        last = most - 1 if circular else most - shape[axis]
+        last = maximum - 1 if circular else maximum - shape[axis]
         starts = w.constant(w.rng.integers(0, last + 1, x.shape[0]), I64)
     given = {"axis": axis - x.array.ndim * w.number(0, 1)} if axis != x.array.ndim - 2 or w.chance(0.5) else {}
     return w.add(name, x, weight(w, w.random(shape)), starts, **given, **({"mode": "circular"} if circular else {}))
@@ -101,7 +101,7 @@ def _tensor_scatter(w: Walk, name: str) -> object:
 
 @space("CausalConvWithState")
 def _causal_convolution(w: Walk, name: str) -> object:
-    x = w.pick(ranks=[3], least=1)
+    x = w.pick(ranks=[3], minimum=1)
     batch, channels, _ = x.shape
     size = w.number(1, 5)
     if size == 1 and w.chance(0.8):
@@ -115,7 +115,7 @@ def _causal_convolution(w: Walk, name: str) -> object:
 @space("LinearAttention")
 def _linear_attention(w: Walk, name: str) -> object:
     if w.floats == np.float64:
-        raise Rejected("of float32 and half floats")
+        raise Rejected("of float32 and 16-bit floats")
     batch, length, shared = w.number(1, 3), w.number(1, 9), w.number(1, 3)
     heads = shared * w.one(1, 1, 2)
     width, values = (w.one(1, 2, 3, 4, 8) for _ in range(2))

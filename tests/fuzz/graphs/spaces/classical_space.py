@@ -20,7 +20,7 @@ def _table(w: Walk) -> Tensor:
     """A row of features for each example."""
     if w.floats != F:
         raise Rejected("features are of float32 or float64")
-    return w.pick(ranks=[2], least=1)
+    return w.pick(ranks=[2], minimum=1)
 
 
 def _reals(w: Walk, *shape: int) -> list[float]:

@@ -50,14 +50,14 @@ def _einsum(w: Walk, name: str) -> object:
     sizes = dict(zip(terms[0].replace("...", ""), a.shape, strict=False))
     if terms[0] == "ii" and a.shape[0] != a.shape[1]:
         raise Rejected("no diagonal of a square")
-    rest = [w.constant(w.random([sizes.setdefault(c, w.size()) for c in term])) for term in terms[1:]]
-    return w.add(name, a, *rest, equation=equation)
+    tail = [w.constant(w.random([sizes.setdefault(c, w.size()) for c in term])) for term in terms[1:]]
+    return w.add(name, a, *tail, equation=equation)
 
 
 def window_of(w: Walk, x: Tensor) -> dict[str, Any]:
-    """Attributes of a convolution's or pooling's window, over pictures that have items, if there are any pictures."""
+    """Attributes of a convolution's or pooling's window, over images that have elements, if there are any images."""
     if 0 in x.shape[1:]:
-        raise Rejected("no items")
+        raise Rejected("no elements")
     rank = x.array.ndim - 2
     kernel = [w.one(1, 1, 2, 3, 3, 3, 4, 5) for _ in range(rank)]
     attributes: dict[str, Any] = {"kernel_shape": kernel}

@@ -52,9 +52,9 @@ def _expand(w: Walk, name: str) -> object:
 def _pad(w: Walk, name: str) -> object:
     x = w.pick(ranks=range(1, 5))
     mode = w.one("constant", "reflect", "edge")
-    most = [3 if mode == "constant" else min(3, size - 1) for size in x.shape]
+    maximum = [3 if mode == "constant" else min(3, size - 1) for size in x.shape]
     value = w.constant(w.random((1,))) if mode == "constant" and w.chance(0.5) else None
-    pads = w.integers(*(w.number(0, max(0, each)) for each in (*most, *most)))
+    pads = w.integers(*(w.number(0, max(0, each)) for each in (*maximum, *maximum)))
     return w.add("Pad", x, pads, value, domain=DOMAIN, mode=mode)
 
 

@@ -17,7 +17,7 @@ from spaces.strings_space import WITH_STRINGS
 from spaces.values_space import WITH_SEQUENCES
 
 _NOT_INSIDE = frozenset(("Compress", "If", "Loop", "NonZero", "Scan")) | WITH_STRINGS | WITH_SEQUENCES
-"""Bodies in bodies, steps of several nodes, and results whose sizes only the data tell."""
+"""Bodies in bodies, steps of several nodes, and results with data-dependent sizes."""
 
 
 @dataclass(frozen=True)

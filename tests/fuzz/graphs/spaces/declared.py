@@ -99,11 +99,11 @@ def weight(w: Walk, value: npt.NDArray[Any]) -> Tensor:
     """Numbers that an operator takes as its weights: mostly a constant, sometimes what is computed for it."""
     kind = w.one("input", "scaled", "dequantized", "turned") if w.chance(0.25) else "constant"
     match kind:
-        case "input" if len(w.inputs) < w.most_inputs:
+        case "input" if len(w.inputs) < w.max_inputs:
             found = w.input_of(value)
         case "scaled":
-            (least,) = w.add("ReduceMin", w.pick(ranks=range(1, 5)), keepdims=0)
-            (scale,) = w.add("Tanh", least)
+            (minimum,) = w.add("ReduceMin", w.pick(ranks=range(1, 5)), keepdims=0)
+            (scale,) = w.add("Tanh", minimum)
             (found,) = w.add("Mul", w.constant(value), scale)
         case "dequantized" if value.size and value.ndim:
             step = np.maximum(np.abs(value).reshape(len(value), -1).max(1), 1e-3) / np.float32(127)
@@ -119,7 +119,7 @@ def weight(w: Walk, value: npt.NDArray[Any]) -> Tensor:
 
 
 def reshaped(w: Walk, shape: tuple[int, ...]) -> Tensor | None:
-    """Floats of this shape, made of some that have as many items; None if there are none."""
+    """Floats of this shape, made of some that have as many elements; None if there are none."""
     fitting = [t for t in w.tensors if t.is_float and t.array.size == math.prod(shape)]
     if not fitting:
         return None

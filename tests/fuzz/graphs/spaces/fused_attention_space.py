@@ -30,7 +30,7 @@ def _attention(w: Walk, name: str) -> object:
 def _grouped_attention(w: Walk, name: str) -> object:
     """All sequences of a batch are equally long."""
     if w.floats == np.float64:
-        raise Rejected("of float32 and half floats")
+        raise Rejected("of float32 and 16-bit floats")
     shared, new, past = w.number(1, 3), w.number(1, 9), w.one(0, w.number(1, 9))
     batch = 1 if past and new > 1 else w.number(1, 3)  # onnxruntime takes no others
     heads, width = shared * w.one(1, 2, 3), w.one(8, 16)
@@ -96,30 +96,30 @@ def _packed_attention(w: Walk, name: str) -> object:
     """Of sequences that lie one after the other, each of which has its own length."""
     heads, width = w.number(1, 4), w.one(2, 4, 8)
     lengths = w.rng.integers(1, 7, w.number(1, 3))
-    most, count, size = int(lengths.max()), int(lengths.sum()), heads * width
-    there = (np.arange(most) < lengths[:, None]).reshape(-1)
-    offsets = w.constant(np.argsort(~there, kind="stable").reshape(-1, most), I32)
+    maximum, count, size = int(lengths.max()), int(lengths.sum()), heads * width
+    there = (np.arange(maximum) < lengths[:, None]).reshape(-1)
+    offsets = w.constant(np.argsort(~there, kind="stable").reshape(-1, maximum), I32)
     starts = w.constant(np.cumsum([0, *lengths]), I32)
     given = {"num_heads": heads} | some(w, scale=w.real(0.1, 1))
 
-    def items(shape: tuple[int, ...]) -> Tensor:
+    def elements(shape: tuple[int, ...]) -> Tensor:
         return reshaped(w, shape) or weight(w, w.random(shape))
 
     if name == "PackedAttention":
         weights = weight(w, w.random((size, 3 * size)) / np.float32(np.sqrt(size)))
         bias = weight(w, w.random((3 * size,)))
-        return w.add(name, items((count, size)), weights, bias, offsets, starts, domain=DOMAIN, **given)
+        return w.add(name, elements((count, size)), weights, bias, offsets, starts, domain=DOMAIN, **given)
     bias = weight(w, w.random((3 * size,))) if w.chance(0.5) else None
-    return w.add(name, *(items((count, size)) for _ in range(3)), bias, offsets, starts, domain=DOMAIN, **given)
+    return w.add(name, *(elements((count, size)) for _ in range(3)), bias, offsets, starts, domain=DOMAIN, **given)
 
 
 @space("com.microsoft.RotaryEmbedding")
 def _turned(w: Walk, name: str) -> object:
     batch, heads, length, width = w.number(1, 3), w.number(1, 4), w.number(1, 9), w.one(2, 4, 8, 16)
     x = heads_of(w, batch, heads, length, width, w.chance(0.5))
-    most = length + w.number(0, 5)
-    tables = [weight(w, w.random((most, width // 2))) for _ in range(2)]
-    places = w.rng.integers(0, most, (batch, length)) if w.chance(0.5) else [w.number(0, most - length)]
+    maximum = length + w.number(0, 5)
+    tables = [weight(w, w.random((maximum, width // 2))) for _ in range(2)]
+    places = w.rng.integers(0, maximum, (batch, length)) if w.chance(0.5) else [w.number(0, maximum - length)]
     given = {"num_heads": heads} if x.array.ndim == 3 else {}
     return w.add(
         "RotaryEmbedding", x, w.constant(places, I64), *tables, domain=DOMAIN, interleaved=w.number(0, 1), **given

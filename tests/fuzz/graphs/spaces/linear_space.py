@@ -178,7 +178,7 @@ def _wide_product(w: Walk, name: str) -> object:
 @space("MatMulBnb4")
 def _product_of_codes(w: Walk, name: str) -> object:
     if w.floats == np.float64:
-        raise Rejected("of float32 and half floats")
+        raise Rejected("of float32 and 16-bit floats")
     a, n, size = w.pick(ranks=range(2, 4)), w.size(), w.one(16, 32, 64)
     k = a.shape[-1]
     codes = w.constant(w.rng.integers(0, 256, -(-n * k // 2)), np.uint8)
@@ -190,7 +190,7 @@ def _product_of_codes(w: Walk, name: str) -> object:
 @space("GatherBlockQuantized")
 def _gathered(w: Walk, name: str) -> object:
     if w.floats == np.float64:
-        raise Rejected("of float32 and half floats")
+        raise Rejected("of float32 and 16-bit floats")
     bits, size, rows, blocks = w.one(4, 8), w.one(16, 32), w.number(1, 20), w.number(1, 3)
     data = w.constant(w.rng.integers(0, 256, (rows, blocks * size * bits // 8)), np.uint8)
     scales = w.constant(w.rng.uniform(0.02, 0.2, (rows, blocks)).astype(F))

@@ -71,4 +71,4 @@ def _lp(w: Walk, name: str) -> object:
 
 @space("MeanVarianceNormalization")
 def _mvn(w: Walk, name: str) -> object:
-    return w.add(name, w.pick(ranks=[4], least=64))
+    return w.add(name, w.pick(ranks=[4], minimum=64))

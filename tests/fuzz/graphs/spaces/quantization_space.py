@@ -33,7 +33,7 @@ def _dequantize(w: Walk, name: str) -> object:
 
 
 def _axis(w: Walk, x: Tensor) -> int | None:
-    """The axis of whose places each has a scale of its own; None if all items have one."""
+    """The axis of whose places each has a scale of its own; None if all elements have one."""
     return axis_of(w, x) if w.chance(0.5) else None
 
 

@@ -11,7 +11,7 @@ from walk import Walk
 
 from spaces.declared import I32, I64, F, axes_of, axis_of, computed_indices, some, space
 
-_MOST_FACTORS = 24
+_MAX_FACTORS = 24
 """Of a product: that of more is too small for float32 in one order, not in another, and 0 times inf is no number."""
 
 
@@ -19,7 +19,7 @@ _MOST_FACTORS = 24
 def _reduction(w: Walk, name: str) -> object:
     x = w.pick((F, F, F, I32) if name in ("ReduceMax", "ReduceMin", "ReduceSum") else (F,), range(1, 6))
     axes = axes_of(w, x) if w.chance(0.8) else []
-    if name == "ReduceProd" and math.prod(x.shape[axis] for axis in axes or range(x.array.ndim)) > _MOST_FACTORS:
+    if name == "ReduceProd" and math.prod(x.shape[axis] for axis in axes or range(x.array.ndim)) > _MAX_FACTORS:
         raise Rejected("too many factors")
     return _over(w, name, x, axes, **some(w, keepdims=w.number(0, 1), noop_with_empty_axes=w.number(0, 1)))
 
@@ -55,7 +55,7 @@ def _cumulative(w: Walk, name: str) -> object:
 def _cumulative_product(w: Walk, name: str) -> object:
     x = w.pick((F, F, I32), range(1, 5))
     axis = axis_of(w, x)
-    if x.shape[axis] > (_MOST_FACTORS if x.is_float else 8):
+    if x.shape[axis] > (_MAX_FACTORS if x.is_float else 8):
         raise Rejected("too many factors")
     return w.add(name, x, w.constant(axis, I64), **some(w, exclusive=w.number(0, 1), reverse=w.number(0, 1)))
 

@@ -15,7 +15,7 @@ from spaces.declared import I64, F, reshaped, some, space, weight
 def _aligned_regions(w: Walk, name: str) -> object:
     if w.opset < 16:
         raise Rejected("the reference takes the mode of later operator sets")
-    x = w.pick(ranks=[4], least=1)
+    x = w.pick(ranks=[4], minimum=1)
     count = w.number(1, 4)
     corners = np.sort(w.rng.uniform(-1, max(x.shape[2:]) + 1, (count, 2, 2)), axis=1)
     places = w.constant(w.rng.integers(0, x.shape[0], count), I64)
@@ -40,7 +40,7 @@ def _aligned_regions(w: Walk, name: str) -> object:
 def _pooled_regions(w: Walk, name: str) -> object:
     if w.floats not in (F, np.float64):
         raise Rejected("of float32 and float64")
-    x = w.pick(ranks=[4], least=1)
+    x = w.pick(ranks=[4], minimum=1)
     count = w.number(1, 4)
     corners = np.sort(w.rng.uniform(-1, max(x.shape[2:]) + 1, (count, 2, 2)), axis=1).reshape(count, 4)
     rois = np.concatenate([w.rng.integers(0, x.shape[0], (count, 1)), corners], 1)
@@ -49,7 +49,7 @@ def _pooled_regions(w: Walk, name: str) -> object:
 
 
 @space("Col2Im")
-def _columns_to_pictures(w: Walk, name: str) -> object:
+def _columns_to_images(w: Walk, name: str) -> object:
     rank = w.one(1, 2, 2, 2)
     block = [w.number(1, 3) for _ in range(rank)]
     sizes = [w.number(size, 9) for size in block]
@@ -76,14 +76,14 @@ def _affine_grid(w: Walk, name: str) -> object:
 
 @space("MaxUnpool")
 def _unpooled(w: Walk, name: str) -> object:
-    x = w.pick(ranks=[3, 4], least=1)
+    x = w.pick(ranks=[3, 4], minimum=1)
     rank = x.array.ndim - 2
     kernel = [w.number(1, 3) for _ in range(rank)]
     strides = [w.number(1, 3) for _ in range(rank)]
     sizes = [(size - 1) * s + k for size, s, k in zip(x.shape[2:], strides, kernel, strict=True)]
-    items = math.prod(sizes)
+    elements = math.prod(sizes)
     lead = math.prod(x.shape[:2])
-    places = np.stack([w.rng.permutation(items)[: x.array.size // lead] + items * k for k in range(lead)])
+    places = np.stack([w.rng.permutation(elements)[: x.array.size // lead] + elements * k for k in range(lead)])
     return w.add(name, x, w.constant(places.reshape(x.shape), I64), kernel_shape=kernel, strides=strides)
 
 
@@ -93,7 +93,7 @@ def _suppression(w: Walk, name: str) -> object:
         raise Rejected("gives integers")
     batch, classes, count = w.number(1, 2), w.number(1, 3), w.number(1, 12)
     corners = w.rng.uniform(0, 1, (batch, count, 4)).astype(F)
-    boxes = w.input_of(corners) if len(w.inputs) < w.most_inputs else w.constant(corners)
+    boxes = w.input_of(corners) if len(w.inputs) < w.max_inputs else w.constant(corners)
     scores = w.constant(w.rng.permutation(batch * classes * count).reshape(batch, classes, count) / 100.0, F)
     limits = [
         w.constant([w.number(0, 6)], I64),

@@ -1,4 +1,4 @@
-"""Pictures and sequences."""
+"""Images and sequences."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _first(w: Walk, shape: tuple[int, ...]) -> Tensor | None:
     match w.one("none", "none", "computed", "input", "constant"):
         case "computed" if fitting:
             return w.one(*fitting)
-        case "input" if len(w.inputs) < w.most_inputs:
+        case "input" if len(w.inputs) < w.max_inputs:
             return w.new_input(shape)
         case "constant":
             return w.constant(w.random(shape))

@@ -12,12 +12,12 @@ from spaces.declared import ANY, I32, I64, INTEGERS, F, axes_of, axis_of, some, 
 @space("Reshape")
 def _reshape(w: Walk, name: str) -> object:
     x = w.pick(ANY)
-    items, shape = x.array.size, []
-    while items > 1 and len(shape) < 4:
-        divisors = [d for d in range(1, items + 1) if items % d == 0]
+    elements, shape = x.array.size, []
+    while elements > 1 and len(shape) < 4:
+        divisors = [d for d in range(1, elements + 1) if elements % d == 0]
         shape.append(int(w.rng.choice(divisors)))
-        items //= shape[-1]
-    shape.append(items)
+        elements //= shape[-1]
+    shape.append(elements)
     w.rng.shuffle(shape)
     if w.chance(0.4):
         shape[w.number(0, len(shape) - 1)] = -1
@@ -32,7 +32,7 @@ def _transpose(w: Walk, name: str) -> object:
 
 @space("Unique")
 def _unique(w: Walk, name: str) -> object:
-    x = w.pick(INTEGERS, range(1, 4), least=1)
+    x = w.pick(INTEGERS, range(1, 4), minimum=1)
     if w.chance(0.3):  # along an axis, or with fewer results, the reference takes others
         return w.add(name, x, outputs=4, sorted=0)
     return w.add(name, x, outputs=w.number(1, 4), **some(w, axis=axis_of(w, x)))
@@ -121,8 +121,8 @@ def _slice(w: Walk, name: str) -> object:
 def _pad(w: Walk, name: str) -> object:
     x = w.pick((F, F, I32), range(1, 5))
     mode = w.one("constant", "constant", "reflect", "edge", *["wrap"] * (w.opset >= 19))
-    most = [min(3, size - 1) if mode != "constant" else 3 for size in x.shape]
-    pads = [w.number(0, max(0, m)) if w.chance(0.6) else 0 for m in (*most, *most)]
+    maximum = [min(3, size - 1) if mode != "constant" else 3 for size in x.shape]
+    pads = [w.number(0, max(0, m)) if w.chance(0.6) else 0 for m in (*maximum, *maximum)]
     if mode == "constant" and w.chance(0.2):
         pads = [-1 if p == 1 and s > 4 else p for p, s in zip(pads, (*x.shape, *x.shape), strict=True)]
     value = w.constant(w.random((), x.array.dtype)) if mode == "constant" and w.chance(0.5) else None
@@ -147,7 +147,7 @@ def _depth_to_space(w: Walk, name: str) -> object:
     block = w.number(1, 3)
     x = (
         w.new_input((w.number(1, 2), block * block * w.number(1, 4), w.number(1, 6), w.number(1, 6)))
-        if len(w.inputs) < w.most_inputs - 1
+        if len(w.inputs) < w.max_inputs - 1
         else w.pick(ranks=[4])
     )
     return w.add(name, x, blocksize=block, **some(w, mode=w.one("DCR", "CRD")))
@@ -158,7 +158,7 @@ def _space_to_depth(w: Walk, name: str) -> object:
     x = w.pick(ranks=[4])
     size = w.one(1, 2, 3)
     if any(pixels % size for pixels in x.shape[2:]):
-        raise Rejected("not whole blocks")
+        raise Rejected("not full blocks")
     return w.add(name, x, blocksize=size)
 
 

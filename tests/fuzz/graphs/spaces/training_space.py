@@ -17,7 +17,7 @@ _STATES = {"Adagrad": 1, "Adam": 2, "Momentum": 1}
 def _optimized(w: Walk, name: str) -> object:
     """Of one tensor or two; what is kept of them are squares, none of which is negative."""
     if np.dtype(w.floats).itemsize < 4:
-        raise Rejected("no half floats")
+        raise Rejected("no 16-bit floats")
     given: list[Tensor] = []
     count = 1 if w.floats == np.float64 else w.number(1, 2)  # ONNX's reference rounds several to float32
     shapes = [w.pick(ranks=range(1, 4)).shape for _ in range(count)]

@@ -16,8 +16,8 @@ from spaces.declared import ANY, BOOL, I32, I64, Nodes, axis_of, space
 
 __all__ = ["WITH_SEQUENCES"]
 
-_MOST = 5
-"""Items of a sequence at first."""
+_MAX = 5
+"""Elements of a sequence at first."""
 _IDENTITY = 14
 """The first operator set whose `Identity` takes sequences."""
 
@@ -41,13 +41,13 @@ def _beside(w: Walk, like: Tensor) -> Tensor:
 
 
 @dataclass
-class _Items:
+class _Elements:
     """A sequence of a step.
 
     Attributes:
         name: in the graph.
-        kind: element type of its items.
-        shapes: of its items.
+        kind: element type of its elements.
+        shapes: of its elements.
         are_fixed: whether others must have the same shape, as something about it is known only at run time.
     """
 
@@ -62,70 +62,70 @@ class _Items:
         return len(set(self.shapes)) <= 1
 
 
-def _place(w: Walk, items: _Items, shape: tuple[int, ...] | None = None) -> tuple[str, int]:
+def _place(w: Walk, elements: _Elements, shape: tuple[int, ...] | None = None) -> tuple[str, int]:
     """A position in a sequence, from the front or from the back: a constant, or what comes from outside.
 
     Args:
-        shape: of what is put there; None if the position is that of an item.
+        shape: of what is put there; None if the position is that of an element.
     """
-    count = len(items.shapes)
+    count = len(elements.shapes)
     place = np.array(w.number(-count, count - (shape is None)), w.one(I64, I32))
-    are_alike = items.are_alike and shape in (None, *items.shapes[:1])
-    is_outside = are_alike and w.takes_integers and len(w.inputs) < w.most_inputs and w.chance(0.3)
-    items.are_fixed |= is_outside
+    are_alike = elements.are_alike and shape in (None, *elements.shapes[:1])
+    is_outside = are_alike and w.takes_integers and len(w.inputs) < w.max_inputs and w.chance(0.3)
+    elements.are_fixed |= is_outside
     return (w.input_of(place) if is_outside else w.constant(place)).name, int(place)
 
 
-def _sequence(w: Walk, x: Tensor, nodes: Nodes) -> _Items:
+def _sequence(w: Walk, x: Tensor, nodes: Nodes) -> _Elements:
     """A sequence that holds a tensor, or parts of it."""
     match w.one("all", "grown", "split", "split"):
         case "all":
-            held = [x, *(_beside(w, x) for _ in range(w.number(0, _MOST - 1)))]
+            held = [x, *(_beside(w, x) for _ in range(w.number(0, _MAX - 1)))]
             held = [held[k] for k in w.rng.permutation(len(held))]
             made = nodes.add("SequenceConstruct", *(t.name for t in held))
-            items = _Items(made, x.array.dtype, [t.shape for t in held])
+            elements = _Elements(made, x.array.dtype, [t.shape for t in held])
         case "grown":
-            items = _Items(nodes.add("SequenceEmpty", dtype=element_type(x.array)), x.array.dtype, [])
-            for item in [x, *(_beside(w, x) for _ in range(w.number(0, 2)))]:
-                _insert(w, items, item, nodes)
+            elements = _Elements(nodes.add("SequenceEmpty", dtype=element_type(x.array)), x.array.dtype, [])
+            for element in [x, *(_beside(w, x) for _ in range(w.number(0, 2)))]:
+                _insert(w, elements, element, nodes)
         case _:
-            items = _split(w, x, nodes)
+            elements = _split(w, x, nodes)
     for _ in range(w.number(0, 2)):
         match w.one("insert", "erase", "optional", "same", "branch"):
             case "insert":
-                _insert(w, items, _beside(w, x), nodes)
-            case "erase" if len(items.shapes) > 1:
-                _erase(w, items, nodes)
+                _insert(w, elements, _beside(w, x), nodes)
+            case "erase" if len(elements.shapes) > 1:
+                _erase(w, elements, nodes)
             case "optional":
-                items.name = nodes.add("OptionalGetElement", nodes.add("Optional", items.name))
-            case "branch" if items.are_alike and w.opset >= _IDENTITY:
-                items.name = _branched(w, items, nodes)
+                elements.name = nodes.add("OptionalGetElement", nodes.add("Optional", elements.name))
+            case "branch" if elements.are_alike and w.opset >= _IDENTITY:
+                elements.name = _branched(w, elements, nodes)
             case "same" if w.opset >= _IDENTITY:
-                items.name = nodes.add("Identity", items.name)
-    return items
+                elements.name = nodes.add("Identity", elements.name)
+    return elements
 
 
-def _insert(w: Walk, items: _Items, item: Tensor, nodes: Nodes) -> None:
-    if items.are_fixed and item.shape != items.shapes[0]:
+def _insert(w: Walk, elements: _Elements, element: Tensor, nodes: Nodes) -> None:
+    if elements.are_fixed and element.shape != elements.shapes[0]:
         raise Rejected("of another shape")
-    names, place = [], len(items.shapes)
-    if items.shapes and w.chance(0.6):
-        name, place = _place(w, items, item.shape)
+    names, place = [], len(elements.shapes)
+    if elements.shapes and w.chance(0.6):
+        name, place = _place(w, elements, element.shape)
         names = [name]
-    items.name = nodes.add("SequenceInsert", items.name, item.name, *names)
-    items.shapes.insert(place, item.shape)
+    elements.name = nodes.add("SequenceInsert", elements.name, element.name, *names)
+    elements.shapes.insert(place, element.shape)
 
 
-def _erase(w: Walk, items: _Items, nodes: Nodes) -> None:
+def _erase(w: Walk, elements: _Elements, nodes: Nodes) -> None:
     names, place = [], -1
     if w.chance(0.7):
-        name, place = _place(w, items)
+        name, place = _place(w, elements)
         names = [name]
-    items.name = nodes.add("SequenceErase", items.name, *names)
-    del items.shapes[place]
+    elements.name = nodes.add("SequenceErase", elements.name, *names)
+    del elements.shapes[place]
 
 
-def _split(w: Walk, x: Tensor, nodes: Nodes) -> _Items:
+def _split(w: Walk, x: Tensor, nodes: Nodes) -> _Elements:
     axis = axis_of(w, x)
     size = x.shape[axis]
     lengths: list[str] = []
@@ -143,10 +143,10 @@ def _split(w: Walk, x: Tensor, nodes: Nodes) -> _Items:
             parts = [int(each) for each in np.diff([0, *cuts, size])]
             lengths = [w.constant(parts, w.one(I64, I32)).name]
     if not all(parts):
-        raise Rejected("a part has no items")
+        raise Rejected("a part has no elements")
     kept = attributes.get("keepdims", 1)
     shapes = [(*x.shape[:axis], *[part] * kept, *x.shape[axis:][1:]) for part in parts]
-    return _Items(nodes.add("SplitToSequence", x.name, *lengths, **attributes), x.array.dtype, shapes)
+    return _Elements(nodes.add("SplitToSequence", x.name, *lengths, **attributes), x.array.dtype, shapes)
 
 
 def _typed(name: str, kind: np.dtype[Any], is_sequence: bool = False) -> onnx.ValueInfoProto:
@@ -157,73 +157,73 @@ def _typed(name: str, kind: np.dtype[Any], is_sequence: bool = False) -> onnx.Va
     return helper.make_tensor_value_info(name, element, None)
 
 
-def _branched(w: Walk, items: _Items, nodes: Nodes) -> str:
-    """The sequence as it comes out of two branches, one of which changes its items."""
+def _branched(w: Walk, elements: _Elements, nodes: Nodes) -> str:
+    """The sequence as it comes out of two branches, one of which changes its elements."""
     condition = w.constant(w.chance(0.5), BOOL) if w.chance(0.5) else w.new_input((), BOOL)
-    items.are_fixed = True
+    elements.are_fixed = True
     prefix = nodes.prefix
     sides = []
     for side in ("a", "b"):
-        item, given = f"{prefix}{side}_item", f"{prefix}{side}"
+        element, given = f"{prefix}{side}_item", f"{prefix}{side}"
         first = w.constant(w.one(0, -1), I64).name
         changed = [
-            helper.make_node("SequenceAt", [items.name, first], [item]),
-            helper.make_node("SequenceErase", [items.name, first], [f"{given}_less"]),
-            helper.make_node("SequenceInsert", [f"{given}_less", item], [given]),
+            helper.make_node("SequenceAt", [elements.name, first], [element]),
+            helper.make_node("SequenceErase", [elements.name, first], [f"{given}_less"]),
+            helper.make_node("SequenceInsert", [f"{given}_less", element], [given]),
         ]
-        body = changed if side == "b" else [helper.make_node("Identity", [items.name], [given])]
-        sides.append(helper.make_graph(body, side, [], [_typed(given, items.kind, is_sequence=True)]))
+        body = changed if side == "b" else [helper.make_node("Identity", [elements.name], [given])]
+        sides.append(helper.make_graph(body, side, [], [_typed(given, elements.kind, is_sequence=True)]))
     return nodes.add("If", condition.name, then_branch=sides[0], else_branch=sides[1])
 
 
-def _start(w: Walk) -> tuple[Nodes, _Items]:
+def _start(w: Walk) -> tuple[Nodes, _Elements]:
     nodes = Nodes(w)
     return nodes, _sequence(w, _held(w, range(1, 5)), nodes)
 
 
-def _at(w: Walk, items: _Items, nodes: Nodes) -> str:
-    name, _ = _place(w, items)
-    return nodes.add("SequenceAt", items.name, name)
+def _at(w: Walk, elements: _Elements, nodes: Nodes) -> str:
+    name, _ = _place(w, elements)
+    return nodes.add("SequenceAt", elements.name, name)
 
 
 @space("SequenceAt")
 def _taken(w: Walk, _: str) -> object:
-    nodes, items = _start(w)
-    return nodes.step(*(_at(w, items, nodes) for _ in range(w.number(1, 2))))
+    nodes, elements = _start(w)
+    return nodes.step(*(_at(w, elements, nodes) for _ in range(w.number(1, 2))))
 
 
 @space("ConcatFromSequence")
 def _concatenated(w: Walk, name: str) -> object:
-    nodes, items = _start(w)
-    return nodes.step(nodes.add(name, items.name, axis=w.number(-3, 3), new_axis=w.number(0, 1)))
+    nodes, elements = _start(w)
+    return nodes.step(nodes.add(name, elements.name, axis=w.number(-3, 3), new_axis=w.number(0, 1)))
 
 
 @space("SequenceLength")
 def _length(w: Walk, name: str) -> object:
-    nodes, items = _start(w)
-    return nodes.step(nodes.add(name, items.name))
+    nodes, elements = _start(w)
+    return nodes.step(nodes.add(name, elements.name))
 
 
 @space("SequenceMap")
 def _mapped(w: Walk, name: str) -> object:
-    """A function of each item, and of an item of another sequence or of a tensor that is the same for all."""
-    nodes, items = _start(w)
-    if items.kind.kind == "b":
-        raise Rejected("no function of truth values")
+    """A function of each element, and of an element of another sequence or of a tensor that is the same for all."""
+    nodes, elements = _start(w)
+    if elements.kind.kind == "b":
+        raise Rejected("no function of booleans")
     prefix = nodes.prefix
-    item, other, result = f"{prefix}_item", f"{prefix}_other", f"{prefix}_result"
-    inputs, more = [_typed(item, items.kind)], []
+    element, other, result = f"{prefix}_item", f"{prefix}_other", f"{prefix}_result"
+    inputs, more = [_typed(element, elements.kind)], []
     if w.chance(0.5):
-        body = helper.make_node(w.one("Abs", "Identity", "Sign"), [item], [result])
+        body = helper.make_node(w.one("Abs", "Identity", "Sign"), [element], [result])
     else:
-        more = [items.name if w.chance(0.5) else w.constant(w.random((1,), items.kind)).name]
-        inputs.append(_typed(other, items.kind))
-        body = helper.make_node(w.one("Max", "Min"), [item, other], [result])
-    each = helper.make_graph([body], "each", inputs, [_typed(result, items.kind)])
-    items.name = nodes.add(name, items.name, *more, body=each)
+        more = [elements.name if w.chance(0.5) else w.constant(w.random((1,), elements.kind)).name]
+        inputs.append(_typed(other, elements.kind))
+        body = helper.make_node(w.one("Max", "Min"), [element, other], [result])
+    each = helper.make_graph([body], "each", inputs, [_typed(result, elements.kind)])
+    elements.name = nodes.add(name, elements.name, *more, body=each)
     if w.chance(0.5):
-        return nodes.step(_at(w, items, nodes))
-    return nodes.step(nodes.add("ConcatFromSequence", items.name, axis=w.number(-2, 2), new_axis=w.number(0, 1)))
+        return nodes.step(_at(w, elements, nodes))
+    return nodes.step(nodes.add("ConcatFromSequence", elements.name, axis=w.number(-2, 2), new_axis=w.number(0, 1)))
 
 
 @space("SequenceInsert")
@@ -232,13 +232,15 @@ def _collected(w: Walk, name: str) -> object:
     x, nodes = _held(w, range(1, 4)), Nodes(w)
     count = w.number(1, min(4, x.shape[0]))
     prefix = nodes.prefix
-    number, on, going, state, grown, item = (f"{prefix}{part}" for part in ("n", "on", "going", "state", "grown", "x"))
+    number, on, going, state, grown, element = (
+        f"{prefix}{part}" for part in ("n", "on", "going", "state", "grown", "x")
+    )
     start = nodes.add("SequenceEmpty", dtype=element_type(x.array))
     place = [w.constant(0, I64).name] if w.chance(0.3) else []
     body = [
         helper.make_node("Identity", [on], [going]),
-        helper.make_node("Gather", [x.name, number], [item], axis=0),
-        helper.make_node(name, [state, item, *place], [grown]),
+        helper.make_node("Gather", [x.name, number], [element], axis=0),
+        helper.make_node(name, [state, element, *place], [grown]),
     ]
     inputs = [
         helper.make_tensor_value_info(number, TensorProto.INT64, []),
@@ -250,17 +252,17 @@ def _collected(w: Walk, name: str) -> object:
         _typed(grown, x.array.dtype, is_sequence=True),
     ]
     trips = w.constant(count, I64).name
-    items = _Items(state, x.array.dtype, [x.shape[1:]] * count)
-    items.name = nodes.add("Loop", trips, "", start, body=helper.make_graph(body, "grow", inputs, outputs))
+    elements = _Elements(state, x.array.dtype, [x.shape[1:]] * count)
+    elements.name = nodes.add("Loop", trips, "", start, body=helper.make_graph(body, "grow", inputs, outputs))
     if w.chance(0.5):
-        _insert(w, items, w.constant(w.random(x.shape[1:], x.array.dtype)), nodes)
+        _insert(w, elements, w.constant(w.random(x.shape[1:], x.array.dtype)), nodes)
     match w.one("at", "all", "length"):
         case "at":
-            return nodes.step(_at(w, items, nodes))
+            return nodes.step(_at(w, elements, nodes))
         case "all":
-            return nodes.step(nodes.add("ConcatFromSequence", items.name, axis=w.number(-1, 0), new_axis=1))
+            return nodes.step(nodes.add("ConcatFromSequence", elements.name, axis=w.number(-1, 0), new_axis=1))
         case _:
-            return nodes.step(nodes.add("SequenceLength", items.name))
+            return nodes.step(nodes.add("SequenceLength", elements.name))
 
 
 @space("OptionalGetElement")

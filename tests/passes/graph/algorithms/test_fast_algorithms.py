@@ -33,7 +33,9 @@ def no_network_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 FORMS = st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 100_000)), min_size=1, max_size=3)
 CANDIDATES = st.lists(FORMS, max_size=5).map(
     lambda constants: [
-        Candidate(place, (2, 2), float(saved), added) for place, forms in enumerate(constants) for saved, added in forms
+        Candidate(position, (2, 2), float(saved), added)
+        for position, forms in enumerate(constants)
+        for saved, added in forms
     ]
 )
 
@@ -57,8 +59,8 @@ def test_the_choice_keeps_to_the_budget_and_saves_as_much_as_any(candidates: lis
     unit = -(-added(candidates) // 4096)
     forms = [[None, *group] for _, group in itertools.groupby(candidates, lambda candidate: candidate.constant)]
     choices = [[form for form in choice if form is not None] for choice in itertools.product(*forms)]
-    least = max(saved(some) for some in choices if added(some) + unit * len(some) <= max(allowance - unit, 0))
-    assert saved(chosen) >= least
+    minimum = max(saved(some) for some in choices if added(some) + unit * len(some) <= max(allowance - unit, 0))
+    assert saved(chosen) >= minimum
 
 
 @settings(max_examples=100, deadline=None)
@@ -119,7 +121,7 @@ def test_a_filter_becomes_as_much_larger_as_there_is_room_for() -> None:
         ("znver5", False),
         ("znver5 -precision=fp16", False),  # no instruction multiplies pairs of it
         ("sapphirerapids -precision=fp16", False),  # sums of tiles leave its range
-        ("sapphirerapids -precision=bf16", False),  # its unit multiplies whole tiles of the direct sum
+        ("sapphirerapids -precision=bf16", False),  # its unit multiplies full tiles of the direct sum
         ("emeraldrapids -precision=fp16", False),
     ],
 )

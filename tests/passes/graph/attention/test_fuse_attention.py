@@ -17,7 +17,7 @@ from tvm.sym import Analyzer
 
 from nnefc.backends import backend_of
 from nnefc.passes.graph.attention.fuse_attention import JoinAttention
-from nnefc.passes.graph.attention.mask_bounds import with_ends
+from nnefc.passes.graph.attention.mask_bounds import with_mask_bounds
 from nnefc.passes.graph.attention.match_attention import find_attention
 from nnefc.passes.graph.attention.terms import QUERY, heads_sharing, terms_of
 from nnefc.passes.tir.common.expressions import substituted
@@ -60,7 +60,7 @@ def with_added_mask(graph: Graph, q: Value, k: Value, v: Value, mask: Value) -> 
 
 
 def with_flat_heads(graph: Graph, q: Value, k: Value, v: Value, mask: Value) -> Value:
-    """As exporters of OPT write it: batch items and heads are one axis, but for the mask."""
+    """As exporters of OPT write it: batch elements and heads are one axis, but for the mask."""
     batch, length, _ = q.shape
     q, k, v = (heads(graph, scaled(graph, x, 0.5) if x is q else x, 2) for x in (q, k, v))
     q, k, v = (graph.reshape(x, (batch * 2, *x.shape[2:])) for x in (q, k, v))
@@ -101,7 +101,7 @@ def with_parts_of_one_product(graph: Graph, x: Value) -> Value:
 
 
 def capped(graph: Graph, q: Value, k: Value, v: Value, mask: Value) -> Value:
-    """A soft cap, a mask of truth values, and the steps of a softmax that gives zeros where nothing is seen."""
+    """A soft cap, a mask of booleans, and the steps of a softmax that gives zeros where nothing is seen."""
     scores = graph.matmul(q, graph.transpose(k, (0, 2, 1)))
     scores = scaled(graph, graph.unary("tanh", scaled(graph, scores, 1 / 3)), 3)
     scores = where(graph, mask, scores, minus_infinity(graph))
@@ -111,10 +111,10 @@ def capped(graph: Graph, q: Value, k: Value, v: Value, mask: Value) -> Value:
     return graph.matmul(graph.binary("divide", powers, total), v)
 
 
-def of_chosen(graph: Graph, q: Value, k: Value, v: Value, places: Value) -> Value:
-    """Each batch item has the keys and values of another one, by its number."""
+def of_chosen(graph: Graph, q: Value, k: Value, v: Value, positions: Value) -> Value:
+    """Each batch element has the keys and values of another one, by its number."""
     k, v = (
-        graph.emit(relax.op.take(x.expr, places.expr, 0, "clip"), x.array.take(places.array, 0, mode="clip"))
+        graph.emit(relax.op.take(x.expr, positions.expr, 0, "clip"), x.array.take(positions.array, 0, mode="clip"))
         for x in (k, v)
     )
     return with_repeated_heads(graph, q, k, v)
@@ -134,8 +134,8 @@ def cases() -> list[Case]:
         name = f"repeated heads {queries} after {past}"
         made.append(Case([numbers(1, 6, queries, size), k, v], with_repeated_heads, name=name))
     for queries in (1, 20):
-        k, v, places = numbers(5, 2, 40, 16), numbers(5, 2, 40, 16), np.array([4, 9, 0], np.int64)
-        made.append(Case([numbers(3, 6, queries, 16), k, v, places], of_chosen, name=f"chosen {queries}"))
+        k, v, positions = numbers(5, 2, 40, 16), numbers(5, 2, 40, 16), np.array([4, 9, 0], np.int64)
+        made.append(Case([numbers(3, 6, queries, 16), k, v, positions], of_chosen, name=f"chosen {queries}"))
     made.append(Case([numbers(1, 197, 6 * 24)], with_parts_of_one_product, name="parts of one product"))
     mask = _rng.random((3, 40, 90)) > 0.3
     mask[1, 3] = mask[2, :, :70] = False
@@ -188,7 +188,7 @@ def test_what_a_constant_hides_limits_the_keys_of_a_tile(kind: str, ends: int, f
     program, (found,) = find_attention(module["main"], {})
     terms = terms_of(found, program, {})
     assert terms is not None
-    limited = with_ends(terms)
+    limited = with_mask_bounds(terms)
     assert (len(limited.ends), len(limited.firsts)) == (ends, firsts)
     tables = len(limited.operands) - len(terms.operands)
     assert tables == (2 if kind == "chance" else 0)
@@ -207,7 +207,7 @@ def limits_of(seen: np.ndarray) -> tuple[list[list[int]], list[list[int]], int]:
     program, (found,) = find_attention(module["main"], {})
     terms = terms_of(found, program, {})
     assert terms is not None
-    limited = with_ends(terms)
+    limited = with_mask_bounds(terms)
     arrays = {buffer: operand.expr.value.numpy() for operand, buffer in limited.operands[len(terms.operands) :]}
 
     def at(limit: tirx.Expr, query: int) -> int:
@@ -297,9 +297,9 @@ def test_transpositions_around_it_become_how_it_reads_and_writes() -> None:
     assert [line.split(" = ")[1].split("(")[0] for line in lines[:-1]] == ["attention", "reshape"]
 
 
-def test_keys_and_values_of_other_batch_items_are_read_where_they_lie() -> None:
-    k, places = numbers(5, 2, 40, 16), np.array([3, 1], np.int64)
-    case = Case([numbers(2, 6, 1, 16), k, k, places], of_chosen)
+def test_keys_and_values_of_other_batch_elements_are_read_where_they_lie() -> None:
+    k, positions = numbers(5, 2, 40, 16), np.array([3, 1], np.int64)
+    case = Case([numbers(2, 6, 1, 16), k, k, positions], of_chosen)
     lines = summary(JoinAttention(target("llvm"))(build([case]).network.module)).splitlines()
     assert [line.split(" = ")[1].split("(")[0] for line in lines[:-1]] == ["attention"]
 
@@ -350,20 +350,20 @@ def test_rows_of_which_nothing_is_seen_are_what_the_softmax_makes_of_them(hidden
         check([Case([q, k, v, mask], with_added_mask)])
 
 
-def test_what_is_not_a_number_stays_so_where_scores_are_limited() -> None:
-    q, k, v, most = (numbers(*shape) for shape in ((40, 16), (16, 50), (50, 16), (40, 50)))
-    q[3, 2] = most[7, 4] = np.nan
+def test_nan_stays_so_where_scores_are_limited() -> None:
+    q, k, v, maximum = (numbers(*shape) for shape in ((40, 16), (16, 50), (50, 16), (40, 50)))
+    q[3, 2] = maximum[7, 4] = np.nan
 
-    def limited(graph: Graph, q: Value, k: Value, v: Value, most: Value) -> Value:
+    def limited(graph: Graph, q: Value, k: Value, v: Value, maximum: Value) -> Value:
         scores = graph.binary("maximum", graph.matmul(q, k), graph.constant(np.float32(-1e4)))
-        return graph.matmul(graph.softmax(graph.binary("minimum", scores, most), 1), v)
+        return graph.matmul(graph.softmax(graph.binary("minimum", scores, maximum), 1), v)
 
-    case = Case([q, k, v, most], limited)
+    case = Case([q, k, v, maximum], limited)
     check([case])
     assert "attention" in summary(JoinAttention(target("llvm"))(build([case]).network.module))
 
 
-def test_what_is_not_a_number_spoils_its_own_row_alone() -> None:
+def test_nan_spoils_its_own_row_alone() -> None:
     q, k, v = (numbers(1, length, 48) for length in (70, 80, 80))
     q[0, 9, 3], q[0, 11, 20] = np.nan, np.inf
     with np.errstate(invalid="ignore"):

@@ -11,7 +11,7 @@ from tvm import relax
 
 from nnefc.backends import backend_of
 from nnefc.driver.compile import compile_network
-from nnefc.passes.graph.fusion.hierarchical_concat import MOST_PARTS, GroupParts
+from nnefc.passes.graph.fusion.hierarchical_concat import MAX_PARTS, GroupParts
 from nnefc.passes.graph.rewriter import is_call
 from nnefc.passes.plan.memory import Copy
 
@@ -28,7 +28,7 @@ def _split(count: int, rows: int = 2) -> tvm.IRModule:
     return program(f"x[{rows}, {2 * count + 1}] -> {outputs}\nparts = R.split(x, {seams}, axis=1)\n{parts}")
 
 
-def _most_parts(module: tvm.IRModule) -> int:
+def _max_parts(module: tvm.IRModule) -> int:
     calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
     joined = [len(call.args[0].fields) for call in calls if is_call(call, "concat")]
     return max(joined + [len(call.ty.fields) for call in calls if is_call(call, "split")])
@@ -36,12 +36,12 @@ def _most_parts(module: tvm.IRModule) -> int:
 
 @pytest.mark.parametrize("make", [_concatenation, _split])
 def test_no_kernel_has_many_parts(make: object) -> None:
-    assert _most_parts(GroupParts()(make(600))) <= MOST_PARTS  # type: ignore[operator]
+    assert _max_parts(GroupParts()(make(600))) <= MAX_PARTS  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("make", [_concatenation, _split])
 def test_few_parts_are_left_alone(make: object) -> None:
-    few = make(MOST_PARTS)  # type: ignore[operator]
+    few = make(MAX_PARTS)  # type: ignore[operator]
     assert GroupParts()(few).same_as(few)
 
 
@@ -49,7 +49,7 @@ def test_few_parts_are_left_alone(make: object) -> None:
 def test_groups_of_slices_that_lie_one_after_the_other_are_no_work(make: object) -> None:
     """What is left are copies of the inputs, or to the outputs, each once."""
     module = make(300, rows=1)  # type: ignore[operator]
-    assert _most_parts(GroupParts()(module)) <= MOST_PARTS
+    assert _max_parts(GroupParts()(module)) <= MAX_PARTS
     lowered = lower(network_of(module), backend_of(target("llvm")))
     assert len(lowered.plan.actions) == 300
     assert all(isinstance(action, Copy) for action in lowered.plan.actions)
@@ -84,4 +84,4 @@ def test_groups_stay_apart() -> None:
     texts: dict[str, tvm.IRModule] = {}
     lower(network_of(_concatenation(300)), backend_of(target("llvm")), lambda name, m: texts.setdefault(name, m))  # type: ignore[func-returns-value]
     kernels = [f for f in texts["schedule"].functions.values() if not isinstance(f, relax.Function)]
-    assert max(len(kernel.params) for kernel in kernels) <= 2 * MOST_PARTS + 1
+    assert max(len(kernel.params) for kernel in kernels) <= 2 * MAX_PARTS + 1

@@ -1,4 +1,4 @@
-"""Copies between plain and blocked layout."""
+"""Copies between row-major and blocked layout."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from nnefc.symbolic.dims import Range, ranges
 
 
 @pytest.mark.parametrize(
-    ("least", "kernels"), [(1, ["block", "unblock"]), (16, ["view", "block", "view", "view", "unblock", "view"])]
+    ("minimum", "kernels"), [(1, ["block", "unblock"]), (16, ["view", "block", "view", "view", "unblock", "view"])]
 )
-def test_tiles_are_turned_where_there_are_positions_enough(least: int, kernels: list[str]) -> None:
-    """Tiles are of 16 positions; what may be fewer is copied item by item."""
+def test_tiles_are_turned_where_there_are_positions_enough(minimum: int, kernels: list[str]) -> None:
+    """Tiles are of 16 positions; what may be fewer is copied element by element."""
     w = tirx.Var("w", "int64")
-    with ranges({w: Range(least, 64, 64)}):
+    with ranges({w: Range(minimum, 64, 64)}):
         builder = relax.BlockBuilder()
         x = relax.Var("x", relax.TensorType((1, 32, 1, w), "int8"))
         with builder.function("main", [x]):

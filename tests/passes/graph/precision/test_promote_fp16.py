@@ -1,4 +1,4 @@
-"""Half floats are computed in float32, and rounded where the model asks for it or must have the type."""
+"""16-bit floats are computed in float32, and rounded where the model asks for it or must have the type."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_tables_hold_what_the_operators_compute() -> None:
     np.testing.assert_array_equal(array_of(call.args[1].fields[1]), expected)
 
 
-def activations(kind: type, least: int) -> onnx.ModelProto:
+def activations(kind: type, minimum: int) -> onnx.ModelProto:
     """A convolution, an activation function that rounds after each operator, and a further convolution."""
     random = np.random.default_rng(1)
     nodes: list[onnx.NodeProto] = []
@@ -107,7 +107,7 @@ def activations(kind: type, least: int) -> onnx.ModelProto:
         return str(nodes[-1].output[0])
 
     def rounded(x: str, step: float, zero: int) -> str:
-        grid = array(np.array(step, np.float32)), array(np.array(zero + least, kind))
+        grid = array(np.array(step, np.float32)), array(np.array(zero + minimum, kind))
         return node("DequantizeLinear", node("QuantizeLinear", x, *grid), *grid)
 
     def conv(x: str, inputs: int, outputs: int, size: int) -> str:
@@ -130,10 +130,10 @@ def activations(kind: type, least: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-@pytest.mark.parametrize(("kind", "least"), [(np.uint8, 0), (np.int8, -128)])
-def test_results_are_those_of_onnxruntime(tmp_path: Path, kind: type, least: int) -> None:
+@pytest.mark.parametrize(("kind", "minimum"), [(np.uint8, 0), (np.int8, -128)])
+def test_results_are_those_of_onnxruntime(tmp_path: Path, kind: type, minimum: int) -> None:
     path = tmp_path / "model.onnx"
-    onnx.save(activations(kind, least), path)
+    onnx.save(activations(kind, minimum), path)
     plain = onnxruntime.SessionOptions()
     plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(str(path), plain, providers=["CPUExecutionProvider"])

@@ -24,11 +24,11 @@ def sum_of_squares(graph: Graph, x: Value) -> Value:
     return graph.unary("sqrt", graph.reduce("sum", graph.binary("multiply", x, x), [0, 1], keepdims=False))
 
 
-def extremes(graph: Graph, x: Value) -> Value:
+def min_max(graph: Graph, x: Value) -> Value:
     return graph.reduce("max", graph.unary("abs", x), [1])
 
 
-FUNCTIONS = [mean, sum_of_squares, extremes]
+FUNCTIONS = [mean, sum_of_squares, min_max]
 SHAPES = [(1, 5, 7, 64), (2, 3, 1, 24), (1, 9, 2, 19), (3, 2, 2, 1), (1, 40, 40, 96)]
 
 

@@ -1,4 +1,4 @@
-"""Loops that are left to be cut where a choice changes, and those shared out among threads or made vectors instead."""
+"""Loops that are left to be cut where a choice changes, and those distributed among threads or made vectors instead."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_is_not_cut_becomes_vectors() -> None:
     [("wasm32-wasi", 208, 4), ("wasm32-wasi", 24, 3), ("wasm32-wasi", 20, 1), ("llvm -mcpu=x86-64-v3", 208, 1)],
 )
 @pytest.mark.parametrize("rows", [False, True])
-def test_engines_that_make_numbers_anew_in_each_round_have_several_vectors_in_one(
+def test_engines_that_make_numbers_again_in_each_round_have_several_vectors_in_one(
     machine: str, size: int, expected: int, rows: bool
 ) -> None:
     x = te.placeholder((3, size), name="x")

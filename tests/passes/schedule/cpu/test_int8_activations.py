@@ -190,12 +190,12 @@ def low_byte(folder: Path, *limits: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("most", [np.inf, 1000])
-def test_the_low_byte_of_a_larger_number_keeps_all_digits(most: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("maximum", [np.inf, 1000])
+def test_the_low_byte_of_a_larger_number_keeps_all_digits(maximum: float, tmp_path: Path) -> None:
     x = 3 * np.random.default_rng(4).standard_normal((63, 64)).astype(np.float32)
-    path = low_byte(tmp_path) if most == np.inf else low_byte(tmp_path, "zero", "thousand")
+    path = low_byte(tmp_path) if maximum == np.inf else low_byte(tmp_path, "zero", "thousand")
     found = nnefc.compile(path).load(threads=1)(x)
     exact = 30000 * expit(x.astype(np.float64))
     certain = np.abs(exact % 1 - 0.5) > 0.02
-    wanted = np.round(np.minimum(exact, most)).astype(np.int64) % 256
+    wanted = np.round(np.minimum(exact, maximum)).astype(np.int64) % 256
     np.testing.assert_array_equal(found[certain], wanted[certain])

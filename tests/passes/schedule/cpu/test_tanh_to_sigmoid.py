@@ -1,4 +1,4 @@
-"""Sigmoids in the place of `1 + tanh`: fewer instructions, and all digits where the sum would have lost them."""
+"""Sigmoids instead of `1 + tanh`: fewer instructions, and all digits where the sum would have lost them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy.special import expit
 from tvm import te, tirx
 
 import nnefc
-from nnefc.passes.schedule.cpu.tanh_to_sigmoid import with_tanh_sigmoids
+from nnefc.passes.schedule.cpu.tanh_to_sigmoid import rewrite_tanh_as_sigmoid
 
 FORMS: dict[str, tuple[Callable[[tirx.Expr, tirx.Expr], tirx.Expr], str]] = {
     "half first": (lambda x, t: 0.5 * x * (1.0 + t), "x[i] * sigmoid(1.5 * x[i])"),
@@ -29,7 +29,7 @@ FORMS: dict[str, tuple[Callable[[tirx.Expr, tirx.Expr], tirx.Expr], str]] = {
 def changed(dtype: str, value: Callable[[tirx.Expr], tirx.Expr]) -> str:
     x = te.placeholder((7,), dtype, name="x")
     func = te.create_prim_func([x, te.compute((7,), lambda i: value(x[i]), name="y")])
-    text = with_tanh_sigmoids(func).script().partition("y[v_i] = ")[2].partition("\n")[0]
+    text = rewrite_tanh_as_sigmoid(func).script().partition("y[v_i] = ")[2].partition("\n")[0]
     return re.sub(r"T.float(?:32|64)\(([-.\d]+)\)", r"\1", text).replace("v_i", "i").replace("T.", "")
 
 

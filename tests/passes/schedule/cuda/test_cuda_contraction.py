@@ -36,11 +36,11 @@ def deconvolve(
     grouped = data.astype(np.float64).reshape(data.shape[0], groups, -1, *sizes)
     weights = filters.astype(np.float64).reshape(groups, -1, *filters.shape[1:])
     for tap in np.ndindex(*kernel):
-        place = tuple(
+        position = tuple(
             slice(t * d, t * d + (e - 1) * s + 1, s) for t, d, e, s in zip(tap, dilation, sizes, strides, strict=True)
         )
         part = weights[(slice(None), slice(None), slice(None), *tap)]
-        result[(..., *place)] += np.einsum("ngc...,gco->ngo...", grouped, part)
+        result[(..., *position)] += np.einsum("ngc...,gco->ngo...", grouped, part)
     cut = tuple(slice(padding[a], w - padding[rank + a]) for a, w in enumerate(whole))
     return result.reshape(data.shape[0], -1, *whole)[(..., *cut)]
 

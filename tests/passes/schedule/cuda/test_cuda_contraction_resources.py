@@ -11,7 +11,7 @@ from contraction_cases import TARGET, Operation, kernels, lowered
 from emulate import device_code
 from tvm.relax import op
 
-from nnefc.passes.schedule.cuda.tensor_core import COPIED_TILES, HALF_TILES, SINGLE_TILES
+from nnefc.passes.schedule.cuda.tensor_core import COPIED_TILES, FLOAT16_TILES, SINGLE_TILES
 from nnefc.passes.schedule.cuda.tiling import TILES, AnyTile, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import compile_image
 
@@ -59,19 +59,19 @@ def test_nothing_spills_and_threads_find_room(operation: Operation, shapes: Shap
         assert usage.registers * threads[usage.kernel] <= REGISTERS // (1 if precision == "fp16" else 2)
 
 
-@pytest.mark.parametrize("tile", [*TILES, *HALF_TILES, *SINGLE_TILES], ids=str)
+@pytest.mark.parametrize("tile", [*TILES, *FLOAT16_TILES, *SINGLE_TILES], ids=str)
 def test_every_tile_fits_a_block(tile: AnyTile) -> None:
     either = [max(tile.depth * (side + 8), side * (tile.depth + 8)) for side in (tile.rows, tile.columns)]
     assert 32 <= tile.threads <= TARGET.threads_per_block
     assert tile.threads % 32 == 0
-    assert 2 * tile.item_bytes * sum(either) <= TARGET.shared_bytes
+    assert 2 * tile.element_bytes * sum(either) <= TARGET.shared_bytes
 
 
 @pytest.mark.parametrize("tile", COPIED_TILES, ids=str)
 def test_every_tile_that_is_copied_fits_a_block_of_every_device(tile: AnyTile) -> None:
     assert 32 <= tile.threads <= TARGET.threads_per_block
     assert tile.threads % 32 == 0
-    assert tile.shared_bytes <= replace(TARGET, architectures=(86,)).most_shared_bytes
+    assert tile.shared_bytes <= replace(TARGET, architectures=(86,)).max_shared_bytes
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -90,7 +90,7 @@ def test_registers_hold_the_largest_tile_that_is_copied(dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("rows", "pixels", "depth"), RESNET)
-@pytest.mark.parametrize("tiles", [TILES, HALF_TILES], ids=["single", "half"])
+@pytest.mark.parametrize("tiles", [TILES, FLOAT16_TILES], ids=["single", "half"])
 def test_one_image_fills_most_of_a_device(rows: int, pixels: int, depth: int, tiles: tuple[AnyTile, ...]) -> None:
     tiling = choose_tiling(1, rows, pixels, depth, TARGET.gpu, tiles)
     assert tiling.blocks * tiling.tile.threads >= 48 * 128

@@ -90,7 +90,7 @@ def test_statements_in_order_run_in_one_thread() -> None:
     np.testing.assert_array_equal(y, np.maximum.accumulate(x))
 
 
-def test_a_maximum_takes_the_second_operand_of_what_is_not_a_number() -> None:
+def test_a_maximum_takes_the_second_operand_of_nan() -> None:
     a = te.placeholder((4,), "float32", "a")
     b = te.compute((4,), lambda i: tirx.Max(tirx.const(0.0, "float32"), a[i]), "b")
     x, y = np.array([np.nan, -1, 2, np.inf], np.float32), np.empty(4, np.float32)

@@ -61,9 +61,9 @@ def summed(a, b, i, j):
 
 
 def scattered(a, b, i, j):
-    place = b[j]
-    with T.If(tirx.all(place >= 0, place < 7)), T.Then():
-        a[i * 7 + place] = 1.0
+    position = b[j]
+    with T.If(tirx.all(position >= 0, position < 7)), T.Then():
+        a[i * 7 + position] = 1.0
 
 
 def scattered_anywhere(a, b, i, j):
@@ -103,7 +103,7 @@ def kept_for_all(a, b, i, j):
         (kept_for_all, (6, 5), []),
     ],
 )
-def test_rounds_are_independent_if_places_tell_them(
+def test_rounds_are_independent_if_positions_tell_them(
     write: Callable[..., None], sizes: tuple[int, ...], independent: list[int]
 ) -> None:
     nest = nest_of(sizes, write)
@@ -131,8 +131,8 @@ def main(data: T.Buffer((T.int64(60),), "float32"), index: T.Buffer((T.int64(24)
 @pytest.mark.parametrize("adds", [False, True])
 def test_updates_of_a_place_come_in_order(tmp_path: Path, adds: bool) -> None:
     update = "update[v * T.int64(4) + w]"
-    place = "out[v * T.int64(10) + index[v * T.int64(4) + w]]"
-    func = tvm.script.from_source(SCATTER.replace("UPDATE", f"{place} + {update}" if adds else update))
+    position = "out[v * T.int64(10) + index[v * T.int64(4) + w]]"
+    func = tvm.script.from_source(SCATTER.replace("UPDATE", f"{position} + {update}" if adds else update))
     data, updates = real(60), real(24)
     index = np.random.default_rng(5).integers(0, 3, (6, 4))
     expected = data.reshape(6, 10).copy()

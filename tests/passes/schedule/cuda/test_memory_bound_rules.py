@@ -13,7 +13,7 @@ from emulate import device_code
 from memory_bound_cases import TARGET, Case, case, check, kernels_of, real, rules_of
 from tvm import te, tirx, topi
 
-from nnefc.passes.legalize.lower_row_reductions import _REDUCERS, reduce_rows
+from nnefc.passes.legalize.lower_row_reductions import _REDUCERS, reduce_row_wise
 from nnefc.passes.schedule.cuda import reduction
 from nnefc.passes.schedule.cuda.element_wise import ElementWiseRule
 from nnefc.targets.codegen.cuda.compiler import compile_image
@@ -115,7 +115,7 @@ def test_gathers(tmp_path: Path) -> None:
     assert set(rules_of(GATHERED)) == {"ElementWiseRule"}
 
 
-def test_whole_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tensors as if they were large: threads take several elements where these lie side by side."""
     monkeypatch.setattr(Gpu, "busy_threads", 1)
     code = check([*ELEMENT_WISE, *GATHERED], tmp_path, [ElementWiseRule()])
@@ -172,19 +172,19 @@ def mean(x: te.Tensor, axis: int | tuple[int, ...]) -> te.Tensor:
 
 
 def largest(x: te.Tensor, axis: int) -> te.Tensor:
-    """A maximum that starts from minus infinity and keeps what is not a number: none that TVM knows."""
+    """A maximum that starts from minus infinity and keeps NaN: none that TVM knows."""
 
     def better(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
         return tirx.Select(tirx.any(a > b, tirx.isnan(a)), a, b)
 
     reducer = te.comm_reducer(better, lambda dtype: tirx.const(-math.inf, dtype), name="largest")
     k = te.reduce_axis((0, x.shape[axis]), "k")
-    rest = [size for a, size in enumerate(x.shape) if a != axis]
-    return te.compute(rest, lambda *i: reducer(x(*i[:axis], k, *i[axis:]), axis=k), name="largest")
+    tail = [size for a, size in enumerate(x.shape) if a != axis]
+    return te.compute(tail, lambda *i: reducer(x(*i[:axis], k, *i[axis:]), axis=k), name="largest")
 
 
-def place_of_largest(x: te.Tensor, axis: int) -> te.Tensor:
-    """The first place of what is not a number, or of the largest; the largest itself is for nobody."""
+def index_of_largest(x: te.Tensor, axis: int) -> te.Tensor:
+    """The first place of NaN, or of the largest; the largest itself is for nobody."""
 
     def better(a: list[tirx.Expr], b: list[tirx.Expr]) -> tuple[tirx.Expr, tirx.Expr]:
         nan = tirx.isnan(a[1])
@@ -192,13 +192,13 @@ def place_of_largest(x: te.Tensor, axis: int) -> te.Tensor:
         stays = tirx.any(a[1] > b[1], tirx.all(nan, tirx.Not(tirx.isnan(b[1]))), tirx.all(same, a[0] < b[0]))
         return tirx.Select(stays, a[0], b[0]), tirx.Select(stays, a[1], b[1])
 
-    def first(place: str, value: str) -> tuple[tirx.Expr, tirx.Expr]:
-        return tirx.const(1 << 62, place), tirx.const(-math.inf, value)
+    def first(position: str, value: str) -> tuple[tirx.Expr, tirx.Expr]:
+        return tirx.const(1 << 62, position), tirx.const(-math.inf, value)
 
     reducer = te.comm_reducer(better, first, name="place")
     k = te.reduce_axis((0, x.shape[axis]), "k")
-    rest = [size for a, size in enumerate(x.shape) if a != axis]
-    return te.compute(rest, lambda *i: reducer((k.var, x(*i[:axis], k, *i[axis:])), axis=k), name="place")[0]
+    tail = [size for a, size in enumerate(x.shape) if a != axis]
+    return te.compute(tail, lambda *i: reducer((k.var, x(*i[:axis], k, *i[axis:])), axis=k), name="place")[0]
 
 
 def with_nan(*shape: int) -> np.ndarray:
@@ -236,7 +236,7 @@ REDUCTIONS = [
         for x, axis in [(with_nan(5, 100), 1), (with_nan(70, 8), 0), (with_nan(6, 4), 1), (real(5, 100), 1)]
     ),
     *(
-        case(f"first largest over {axis}", lambda x, a=axis: place_of_largest(x, a), lambda x, a=axis: x.argmax(a), x)
+        case(f"first largest over {axis}", lambda x, a=axis: index_of_largest(x, a), lambda x, a=axis: x.argmax(a), x)
         for x, axis in [(with_nan(5, 100), 1), (real(70, 8), 0), (with_nan(6, 4), 1), (np.ones((3, 65), np.float32), 1)]
     ),
     case(
@@ -265,7 +265,7 @@ IN_PARTS = [
 ]
 
 
-def test_few_results_of_many_items_take_two_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_results_of_many_elements_take_two_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reduction, "_LONG", 1000)
     monkeypatch.setattr(reduction, "_PART", 100)
     code = check(IN_PARTS, tmp_path)
@@ -277,7 +277,7 @@ def layer_norm(x: te.Tensor) -> te.Tensor:
     length = int(x.shape[-1])
 
     def average(y: te.Tensor) -> te.Tensor:
-        return topi.multiply(reduce_rows(y, 1, _REDUCERS["sum"], 1), 1 / length)
+        return topi.multiply(reduce_row_wise(y, 1, _REDUCERS["sum"], 1), 1 / length)
 
     centred = topi.subtract(x, average(x))
     return topi.multiply(centred, topi.rsqrt(topi.add(average(topi.multiply(centred, centred)), 1e-5)))

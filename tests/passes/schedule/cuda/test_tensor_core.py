@@ -68,12 +68,13 @@ def test_tiles_are_copied_past_the_registers(
     def product(*given: te.Tensor) -> te.Tensor:
         k = te.reduce_axis((0, depth), "k")
 
-        def item(side: int, *place: tirx.Expr) -> tirx.Expr:
-            *outer, a, b = place
-            return given[side][(*outer, b, a) if side in transposed else place].astype("float32")
+        def element(side: int, *position: tirx.Expr) -> tirx.Expr:
+            *outer, a, b = position
+            return given[side][(*outer, b, a) if side in transposed else position].astype("float32")
 
         return te.compute(
-            (*batch, rows, columns), lambda *at: te.sum(item(0, *at[:-1], k) * item(1, *at[:-2], k, at[-1]), axis=k)
+            (*batch, rows, columns),
+            lambda *at: te.sum(element(0, *at[:-1], k) * element(1, *at[:-2], k, at[-1]), axis=k),
         )
 
     def multiply(*given: relax.Expr) -> relax.Expr:

@@ -32,7 +32,7 @@ def compiled(
 
 
 @pytest.mark.parametrize("size", [(2, 3, 5, 7), (1, 3, 16, 16), (3, 3, 1, 1), (2, 3, 33, 130)], ids=str)
-def test_rows_as_long_as_products_of_open_sizes_are_parts_of_the_workspace(
+def test_rows_as_long_as_products_of_dynamic_sizes_are_parts_of_the_workspace(
     size: tuple[int, ...], tmp_path: Path
 ) -> None:
     nodes = [
@@ -48,7 +48,7 @@ def test_rows_as_long_as_products_of_open_sizes_are_parts_of_the_workspace(
             assert np.allclose(model.run({"x": x})["y"], rows / rows.sum(-1, keepdims=True), rtol=1e-5)
 
 
-def test_a_single_row_of_open_sizes_is_part_of_the_workspace(tmp_path: Path) -> None:
+def test_a_single_row_of_dynamic_sizes_is_part_of_the_workspace(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Concat", ["x", "x"], ["c"], axis=1),
         helper.make_node("ReduceLogSumExp", ["c"], ["y"], keepdims=1),

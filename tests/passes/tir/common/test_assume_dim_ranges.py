@@ -8,7 +8,7 @@ import tvm_ffi
 from pass_runs import lower_kernel
 from tvm import te, tirx
 
-from nnefc.passes.tir.common.assume_dim_ranges import with_decided_extremes
+from nnefc.passes.tir.common.assume_dim_ranges import simplify_min_max
 from nnefc.symbolic.dims import Range, ranges
 
 
@@ -26,7 +26,7 @@ def test_the_least_and_the_greatest_of_sizes_are_what_their_ranges_say() -> None
     with ranges({s: Range(0, 99, 10), t: Range(0, 99, 10)}):
         for index, expected in indices.items():
             func = tirx.PrimFunc([], tirx.BufferStore(buffer, value, [index]))
-            assert str(with_decided_extremes(func, [s, t]).body.indices[0]).replace("T.int64(12)", "12") == expected
+            assert str(simplify_min_max(func, [s, t]).body.indices[0]).replace("T.int64(12)", "12") == expected
 
 
 def test_the_least_of_real_numbers_is_left_as_it_is() -> None:
@@ -35,7 +35,7 @@ def test_the_least_of_real_numbers_is_left_as_it_is() -> None:
     value = tirx.min(tirx.nearbyint(tirx.const(0.0, "float32")), tirx.const(255.0, "float32"))
     func = tirx.PrimFunc([], tirx.BufferStore(tirx.decl_buffer((64,), "float32"), value, [s]))
     with ranges({s: Range(0, 63, 10)}):
-        assert tvm_ffi.structural_equal(with_decided_extremes(func, [s]), func)
+        assert tvm_ffi.structural_equal(simplify_min_max(func, [s]), func)
 
 
 def test_statements_are_under_the_condition_that_sizes_are_in_range() -> None:

@@ -1,11 +1,11 @@
-"""Quotients by open sizes, of what is never negative."""
+"""Quotients by dynamic sizes, of what is never negative."""
 
 import pytest
 import tvm
 from tir_programs import function
 from tvm import tirx
 
-from nnefc.passes.tir.common.hoist_divisions import with_bound_quotients
+from nnefc.passes.tir.common.hoist_divisions import hoist_divisions
 
 OPEN = """
     A: T.Buffer((T.int64(999),)), C: T.Buffer((T.int64(999),)), h: T.int64, w: T.int64
@@ -46,7 +46,7 @@ BELOW_ZERO = """
 
 
 def changed(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    return tirx.PrimFunc(func.params, with_bound_quotients(func.body), func.ret_type, func.attrs)
+    return tirx.PrimFunc(func.params, hoist_divisions(func.body), func.ret_type, func.attrs)
 
 
 def test_quotients_of_loop_variables_are_computed_once() -> None:

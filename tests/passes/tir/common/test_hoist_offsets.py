@@ -4,7 +4,7 @@ import tvm
 from tir_programs import function
 from tvm import tirx
 
-from nnefc.passes.tir.common.hoist_offsets import with_bound_offsets
+from nnefc.passes.tir.common.hoist_offsets import hoist_offsets
 
 OPEN = """
     A: T.Buffer((T.int64(999),)), C: T.Buffer((T.int64(999),)), h: T.int64, w: T.int64
@@ -52,10 +52,10 @@ DIVIDED = """
 
 
 def changed(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    return tirx.PrimFunc(func.params, with_bound_offsets(func.body), func.ret_type, func.attrs)
+    return tirx.PrimFunc(func.params, hoist_offsets(func.body), func.ret_type, func.attrs)
 
 
-def test_products_of_open_sizes_are_computed_before_the_loop() -> None:
+def test_products_of_dynamic_sizes_are_computed_before_the_loop() -> None:
     tvm.ir.assert_structural_equal(changed(function(OPEN)), function(BOUND))
 
 

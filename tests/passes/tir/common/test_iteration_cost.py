@@ -1,4 +1,4 @@
-"""How long a round of a loop takes, roughly."""
+"""How long an iteration of a loop takes, roughly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.sym import Analyzer
 
 from nnefc.passes.tir.common.expressions import int64
-from nnefc.passes.tir.common.iteration_cost import UNKNOWN, cycles_of_round
+from nnefc.passes.tir.common.iteration_cost import UNKNOWN, cycles_of_iteration
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 TARGET = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")  # 64 bytes, 46 a cycle, 2 multiply-adds
@@ -29,11 +29,11 @@ PRODUCT = """
 
 
 def cycles(text: str, n: int = 0) -> int:
-    """Those of a round of the parallel loop in a program, with a size."""
+    """Those of an iteration of the parallel loop in a program, with a size."""
     loops: list[tirx.For] = []
     tvm_ffi.structural_walk(function(text), (tirx.For, loops.append))
     (loop,) = (loop for loop in loops if loop.kind == tirx.ForKind.PARALLEL)
-    found = cycles_of_round(loop, TARGET)
+    found = cycles_of_iteration(loop, TARGET)
     return int(Analyzer().simplify(tvm_ffi.structural_map(found, (tirx.Var, lambda _: int64(n)))))
 
 
@@ -46,7 +46,7 @@ def test_the_longer_of_arithmetic_and_memory_counts() -> None:
     assert cycles(product(14, "1")) == pytest.approx(256 * 4 * 14 / 2, rel=0.02)
 
 
-def test_loops_of_open_size_multiply_at_run_time() -> None:
+def test_loops_of_dynamic_size_multiply_at_run_time() -> None:
     one = cycles(product(14, "1"))
     assert cycles(product(14, "n"), 1) == pytest.approx(one, abs=2)
     assert cycles(product(14, "n"), 7) == pytest.approx(7 * one, rel=0.01)
@@ -58,7 +58,7 @@ def test_memory_counts_once_for_loops_that_stay_in_place() -> None:
     assert cycles(product(1, "n"), 2) < 1.1 * cycles(product(1, "n"), 1)
 
 
-def test_whole_tiles_count_and_not_what_is_left_for_smaller_ones() -> None:
+def test_full_tiles_count_and_not_what_is_left_for_smaller_ones() -> None:
     text = """
     A: T.Buffer((T.int64(9999),)), n: T.int64
     for i in T.parallel(n):

@@ -1,18 +1,18 @@
-"""Rows of open length in vectors, the last of which leaves out lanes."""
+"""Rows of dynamic length in vectors, the last of which leaves out lanes."""
 
 import pytest
 import tvm
 from tir_programs import function
 from tvm import tirx
 
-from nnefc.passes.tir.common.mask_vector_tail import with_masked_vectors
+from nnefc.passes.tir.common.mask_vector_tail import mask_vector_tails
 from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis
 
 
 def changed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A function whose last parameters are a row's length and its number of vectors."""
     axis = TiledAxis(*func.params[-2:], 16, ())
-    return tirx.PrimFunc(func.params, with_masked_vectors(func.body, [axis]), func.ret_type, func.attrs)
+    return tirx.PrimFunc(func.params, mask_vector_tails(func.body, [axis]), func.ret_type, func.attrs)
 
 
 def assert_same(func: tirx.PrimFunc, expected: tirx.PrimFunc) -> None:
@@ -30,7 +30,7 @@ ROW = """
 """
 
 
-WHOLE_VECTORS_AND_ONE = """
+FULL_VECTORS_AND_ONE = """
     X: T.Buffer((T.int64(99),)), Y: T.Buffer((T.int64(99),)), n: T.int64, q: T.int64
     for v in range(T.max(T.min(n // T.int64(16), q), T.int64(0))):
         for lane in T.vectorized(T.int64(16)):
@@ -44,7 +44,7 @@ WHOLE_VECTORS_AND_ONE = """
 
 
 def test_a_loop_over_vectors_becomes_one_over_whole_ones_and_the_last() -> None:
-    assert_same(changed(function(ROW)), function(WHOLE_VECTORS_AND_ONE))
+    assert_same(changed(function(ROW)), function(FULL_VECTORS_AND_ONE))
 
 
 ONE_VECTOR = """
@@ -81,7 +81,7 @@ GREATEST = """
 """
 
 
-GREATEST_OF_WHOLE_VECTORS = """
+GREATEST_OF_FULL_VECTORS = """
     X: T.Buffer((T.int64(99),)), m: T.Buffer((T.int64(16),)), n: T.int64, q: T.int64
     for v in range(T.max(T.min(n // T.int64(16), q), T.int64(0))):
         for lane in T.vectorized(T.int64(16)):
@@ -95,7 +95,7 @@ GREATEST_OF_WHOLE_VECTORS = """
 
 
 def test_a_reduction_takes_what_is_there_instead_of_its_first_value_beyond_the_end() -> None:
-    assert_same(changed(function(GREATEST)), function(GREATEST_OF_WHOLE_VECTORS))
+    assert_same(changed(function(GREATEST)), function(GREATEST_OF_FULL_VECTORS))
 
 
 CHOICE_BY_DATA = """
@@ -122,7 +122,7 @@ EVERY_SECOND = """
 """
 
 
-HALF_FLOATS = """
+FLOAT16_TYPES = """
     X: T.Buffer((T.int64(99),), "float16"), Y: T.Buffer((T.int64(99),), "float16"), n: T.int64, q: T.int64
     for lane in T.vectorized(T.int64(16)):
         if lane < n:
@@ -141,8 +141,8 @@ OTHERWISE = """
 
 
 @pytest.mark.parametrize(
-    "text", [CHOICE_BY_DATA, FIRST_LANES_LEFT_OUT, EVERY_SECOND, HALF_FLOATS, OTHERWISE],
-    ids=["by data", "first lanes", "every second lane", "half floats", "otherwise"],
+    "text", [CHOICE_BY_DATA, FIRST_LANES_LEFT_OUT, EVERY_SECOND, FLOAT16_TYPES, OTHERWISE],
+    ids=["by data", "first lanes", "every second lane", "16-bit floats", "otherwise"],
 )  # fmt: skip
 def test_other_vectors_stay_as_they_are(text: str) -> None:
     func = function(text)

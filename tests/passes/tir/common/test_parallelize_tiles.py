@@ -1,4 +1,4 @@
-"""Tiles along one axis, shared out among threads."""
+"""Tiles along one axis, distributed among threads."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import tvm_ffi
 from tir_programs import function
 from tvm import tirx
 
-from nnefc.passes.tir.common.parallelize_tiles import with_shared_tiles
+from nnefc.passes.tir.common.parallelize_tiles import parallelize_tiles
 from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis
 
 AROUND = """
@@ -26,7 +26,7 @@ ALONE = """
 
 def changed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     axis = TiledAxis(*func.params[-2:], 4, (2, 1))
-    return tirx.PrimFunc(func.params, with_shared_tiles(func.body, [axis]), func.ret_type, func.attrs)
+    return tirx.PrimFunc(func.params, parallelize_tiles(func.body, [axis]), func.ret_type, func.attrs)
 
 
 def parallel(func: tirx.PrimFunc) -> list[tirx.For]:

@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 import nnefc
-from nnefc.passes.tir.common.partition_loops import with_cut_loops
+from nnefc.passes.tir.common.partition_loops import partition_loops
 
 PADDED = """
     X: T.Buffer((T.int64(99),)), P: T.Buffer((T.int64(999),)), n: T.int64, w: T.int64
@@ -43,31 +43,31 @@ def choices_in(stmt: tirx.Stmt) -> int:
 
 
 def test_what_is_around_has_loops_of_its_own() -> None:
-    made = with_cut_loops(function(PADDED.format(rest="T.bool(True)").replace(" and T.bool(True)", "")).body)
+    made = partition_loops(function(PADDED.format(tail="T.bool(True)").replace(" and T.bool(True)", "")).body)
     assert len(loops_in(made)) == 3
     assert not choices_in(made)
 
 
 def test_what_depends_on_no_place_is_asked_before_the_loop() -> None:
-    made = with_cut_loops(function(PADDED.format(rest="n < w")).body)
+    made = partition_loops(function(PADDED.format(tail="n < w")).body)
     assert len(loops_in(made)) == 4
     assert not choices_in(made)
 
 
-@pytest.mark.parametrize("rest", ["X[i] < T.float32(1)", "i * i < w"])
-def test_other_conditions_stay_in_the_middle(rest: str) -> None:
-    made = with_cut_loops(function(PADDED.format(rest=rest)).body)
+@pytest.mark.parametrize("tail", ["X[i] < T.float32(1)", "i * i < w"])
+def test_other_conditions_stay_in_the_middle(tail: str) -> None:
+    made = partition_loops(function(PADDED.format(tail=tail)).body)
     assert len(loops_in(made)) == 3
     assert choices_in(made) == 1
 
 
 def test_limits_that_data_tell_cut_nothing() -> None:
     text = PADDED.replace("T.int64(2) <= i and i < w and {rest}", 'i < T.Cast("int64", X[T.int64(0)])')
-    assert len(loops_in(with_cut_loops(function(text).body))) == 1
+    assert len(loops_in(partition_loops(function(text).body))) == 1
 
 
 def summed(count: int, *axes: str) -> tirx.Stmt:
-    """The sum of some tensors, each with padding of its own on both sides of open axes."""
+    """The sum of some tensors, each with padding of its own on both sides of dynamic axes."""
     sizes = ", ".join(f"{side}{n}{axis}: T.int64" for n in range(count) for axis in axes for side in "ab")
     index = " + ".join(f"{axis} * T.int64({99**n})" for n, axis in enumerate(axes))
     inside = [" and ".join(f"a{n}{axis} <= {axis} and {axis} < b{n}{axis}" for axis in axes) for n in range(count)]
@@ -75,7 +75,7 @@ def summed(count: int, *axes: str) -> tirx.Stmt:
     lines = [f"X: T.Buffer((T.int64(9999),)), P: T.Buffer((T.int64(9999),)), n: T.int64, {sizes}"]
     lines += [f"{'    ' * depth}for {axis} in range(n):" for depth, axis in enumerate(axes, 1)]
     lines.append(f"{'    ' * (len(axes) + 1)}P[{index}] = {' + '.join(padded)}")
-    return with_cut_loops(function("\n".join(lines)).body)
+    return partition_loops(function("\n".join(lines)).body)
 
 
 def innermost(stmt: tirx.Stmt) -> list[tirx.For]:

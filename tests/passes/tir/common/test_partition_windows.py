@@ -14,7 +14,7 @@ from tvm import tirx
 
 import nnefc
 from nnefc.passes.tir.common.expressions import inside
-from nnefc.passes.tir.common.partition_windows import with_cut_windows
+from nnefc.passes.tir.common.partition_windows import partition_windows
 
 SAME = {"auto_pad": "SAME_UPPER"}
 POOLS = [
@@ -62,7 +62,7 @@ def model(pools: Sequence[tuple[str, list[int], list[int], dict[str, object]]], 
     ],
     ids=["planes", "lines", "volumes"],
 )
-def test_pools_of_open_sizes_are_those_of_onnxruntime(
+def test_pools_of_dynamic_sizes_are_those_of_onnxruntime(
     pools: Sequence[tuple[str, list[int], list[int], dict[str, object]]],
     shape: list[object],
     sizes: Sequence[tuple[int, ...]],
@@ -83,10 +83,14 @@ def rows(choose: bool) -> tirx.For:
     x, t = tirx.Var("x", "int64"), tirx.Var("t", "int64")
     data = tirx.decl_buffer((count * 8,), "float32", "data")
     out = tirx.decl_buffer((count,), "float32", "out")
-    place, row, zero = x * 2 + t - 1, tirx.max(tirx.min(y + t - 1, 7), tirx.IntImm("int64", 0)), tirx.IntImm("int64", 0)
+    position, row, zero = (
+        x * 2 + t - 1,
+        tirx.max(tirx.min(y + t - 1, 7), tirx.IntImm("int64", 0)),
+        tirx.IntImm("int64", 0),
+    )
     outside = tirx.const(-1, "float32")
-    read = data[tirx.max(tirx.min(place, count - 1), zero) * 8 + row]
-    value = tirx.Select(tirx.all(place >= 0, place < count), read, outside) if choose else read
+    read = data[tirx.max(tirx.min(position, count - 1), zero) * 8 + row]
+    value = tirx.Select(tirx.all(position >= 0, position < count), read, outside) if choose else read
     store = tirx.BufferStore(out, tirx.Max(out[x], value), [x])
     inner = tirx.For(t, zero, tirx.IntImm("int64", 3), tirx.ForKind.SERIAL, store)
     return tirx.For(x, zero, count // 2, tirx.ForKind.SERIAL, inner)
@@ -94,7 +98,7 @@ def rows(choose: bool) -> tirx.For:
 
 @pytest.mark.parametrize("choose", [False, True])
 def test_the_middle_has_no_choice(choose: bool) -> None:
-    cut = with_cut_windows(rows(choose))
+    cut = partition_windows(rows(choose))
     assert isinstance(cut, tirx.IfThenElse)  # whether rows are inside
 
     def choices(loop: tirx.Stmt) -> int:
@@ -113,4 +117,4 @@ def test_loops_that_choose_by_values_stay_whole() -> None:
     zero = tirx.IntImm("int64", 0)
     inner = tirx.For(t, zero, tirx.IntImm("int64", 3), tirx.ForKind.SERIAL, tirx.BufferStore(data, chosen, [x]))
     loop = tirx.For(x, zero, tirx.IntImm("int64", 50), tirx.ForKind.SERIAL, inner)
-    assert with_cut_windows(loop).same_as(loop)
+    assert partition_windows(loop).same_as(loop)

@@ -1,4 +1,4 @@
-"""Tiles along an axis of open size: whole ones inside, smaller ones for what is left."""
+"""Tiles along an axis of dynamic size: whole ones inside, smaller ones for what is left."""
 
 from functools import reduce
 
@@ -10,7 +10,7 @@ from tir_programs import function
 from tvm import tirx
 
 from nnefc.ir.attributes import TAIL_TILE
-from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis, tiled_axes, with_remainders, with_tiled_axis
+from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis, peel_tails, tile_axis, tiled_axes
 
 TO_THE_END = """
     A: T.Buffer((T.int64(99),)), C: T.Buffer((T.int64(99),)), e: T.int64, q: T.int64
@@ -76,7 +76,7 @@ def axis_of(func: tirx.PrimFunc, tile: int, *remainders: int) -> TiledAxis:
 
 
 def changed(func: tirx.PrimFunc, *axes: TiledAxis, once: bool = False) -> tirx.PrimFunc:
-    return tirx.PrimFunc(func.params, with_remainders(func.body, axes, once), func.ret_type, func.attrs)
+    return tirx.PrimFunc(func.params, peel_tails(func.body, axes, once), func.ret_type, func.attrs)
 
 
 def test_tiles_say_nothing_of_the_end_and_smaller_ones_follow() -> None:
@@ -91,8 +91,8 @@ def test_without_smaller_tiles_nothing_changes() -> None:
 
 
 @pytest.mark.parametrize("remainders", [(2, 1), (3, 1), (3, 2, 1), (1,)])
-def test_every_item_is_computed_and_none_beyond_the_end(remainders: tuple[int, ...]) -> None:
-    """Run as it is; tiles that would reach beyond the end compute some items again."""
+def test_every_element_is_computed_and_none_beyond_the_end(remainders: tuple[int, ...]) -> None:
+    """Run as it is; tiles that would reach beyond the end compute some elements again."""
     func = changed(function(TO_THE_END), axis_of(function(TO_THE_END), 4, *remainders))
     run = tvm.compile(func, "llvm")["main"]
     x = np.arange(99, dtype=np.float32)
@@ -137,7 +137,7 @@ def test_a_condition_that_is_the_same_for_all_lanes_is_outside_of_the_vector() -
     )
 
 
-def test_a_vector_of_one_item_is_none() -> None:
+def test_a_vector_of_one_element_is_none() -> None:
     func = function(TO_THE_END.replace("for s in T.unroll", "for s in T.vectorized"))
     found: list[tirx.For] = []
     tvm_ffi.structural_walk(changed(func, axis_of(func, 4, 2, 1)).body, (tirx.For, found.append))
@@ -148,6 +148,6 @@ def test_a_vector_of_one_item_is_none() -> None:
 def test_kernels_keep_their_tiled_axes() -> None:
     whole = function(TO_THE_END)
     axes = axis_of(whole, 4, 2, 1), axis_of(whole, 16), axis_of(whole, 8, 4, 1)
-    func = reduce(with_tiled_axis, axes, whole)
+    func = reduce(tile_axis, axes, whole)
     assert tiled_axes(func) == axes
     assert tiled_axes(function(TO_THE_END)) == ()

@@ -12,7 +12,7 @@ from tvm import tirx
 
 import nnefc
 from nnefc.ir.attributes import DYNAMIC_SHAPES
-from nnefc.passes.tir.common.strength_reduce_pointers import with_loop_pointers
+from nnefc.passes.tir.common.strength_reduce_pointers import strength_reduce_pointers
 
 LARGEST = "T.int64(9223372036854775807)"
 LIKE = 'T.handle("float32"), B_data: T.handle("float32"), C_data: T.handle("float32"), h: T.int64, w: T.int64'
@@ -34,7 +34,7 @@ def changed(text: str) -> list[tirx.Bind]:
     """The pointers that are made in a program."""
     func = function(text).with_attr(DYNAMIC_SHAPES, True)
     found: list[tirx.Bind] = []
-    tvm_ffi.structural_walk(with_loop_pointers(func).body, (tirx.Bind, found.append))
+    tvm_ffi.structural_walk(strength_reduce_pointers(func).body, (tirx.Bind, found.append))
     return [bind for bind in found if bind.var.name == "p"]
 
 
@@ -54,7 +54,7 @@ def test_what_is_read_under_a_condition_is_read_as_before() -> None:
 
 def test_other_kernels_are_left_alone() -> None:
     func = function(READS.format(other="B[a]"))
-    assert with_loop_pointers(func).same_as(func)
+    assert strength_reduce_pointers(func).same_as(func)
 
 
 DOCUMENT = """

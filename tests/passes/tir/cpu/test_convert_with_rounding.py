@@ -14,7 +14,7 @@ from tvm import te, tirx
 
 import nnefc
 from nnefc.passes.compute.dot.quantize_dequantize import dequantized, quantized
-from nnefc.passes.tir.cpu.convert_with_rounding import use_rounding_conversions, with_rounding_conversions
+from nnefc.passes.tir.cpu.convert_with_rounding import convert_with_rounding, use_rounding_conversions
 
 VECTORS = "rv64,v=true,vext_spec=v1.0,vlen=128"
 A53 = with_glibc("a53", "cortex-a53", "qemu-aarch64", "-cpu", "cortex-a53")
@@ -91,9 +91,7 @@ def limited(folder: Path, size: int) -> Path:
 
 
 @pytest.mark.parametrize("machine", [None, A53, ARMV7, RV64, WASM], ids=["host", "a53", "armv7", "rv64", "wasm32"])
-def test_what_is_no_number_is_between_the_limits_and_the_upper_one_of_bytes(
-    machine: Machine | None, tmp_path: Path
-) -> None:
+def test_nan_is_between_the_limits_and_the_upper_one_of_bytes(machine: Machine | None, tmp_path: Path) -> None:
     if machine is not None and machine.missing:
         pytest.skip(f"needs: {machine.missing}")
     edges = [np.nan, -np.nan, np.inf, -np.inf, 3e38, -3e38, 2.0**31, -(2.0**31), *EDGES, *(-np.array(EDGES))]
@@ -122,7 +120,7 @@ def test_bytes_that_are_widened_at_once_are_left_out() -> None:
     x = te.placeholder((64,), "float32", "x")
     scale, zero = tirx.const(0.1, "float32"), tirx.const(3, "int8")
     y = te.compute(x.shape, lambda i: dequantized(quantized(x(i), scale, zero, "int8"), scale, zero))
-    func = with_rounding_conversions(te.create_prim_func([x, y]), "x86_64", 8)
+    func = convert_with_rounding(te.create_prim_func([x, y]), "x86_64", 8)
     casts: list[tirx.Cast] = []
     tvm_ffi.structural_walk(func.body, (tirx.Cast, casts.append))
     computed = [cast for cast in casts if not isinstance(cast.value, tirx.IntImm)]

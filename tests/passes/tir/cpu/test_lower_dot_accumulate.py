@@ -8,8 +8,8 @@ from tir_programs import function
 from tvm import tirx
 
 from nnefc.ir.attributes import DOT_ACCUMULATE
-from nnefc.passes.compute.dot.dot_accumulate import filled_up, vector_items
-from nnefc.passes.tir.cpu.lower_dot_accumulate import use_lane_sums, with_lane_sums
+from nnefc.passes.compute.dot.dot_accumulate import filled_up, vector_elements
+from nnefc.passes.tir.cpu.lower_dot_accumulate import lower_dot_accumulate, use_dot_accumulate
 
 BEFORE = """
     x: T.Buffer((32,), "int8"), w: T.Buffer((64,), "int8"), y: T.Buffer((2,), "int32")
@@ -23,13 +23,13 @@ BEFORE = """
 """
 
 
-def text(note: str, place: str = "i") -> str:
-    use_lane_sums()
-    body = function(BEFORE.format(note=note, place=place)).body
-    return re.sub(r"\s+", " ", tirx.PrimFunc([], with_lane_sums(body)).script()).replace("T.", "")
+def text(note: str, position: str = "i") -> str:
+    use_dot_accumulate()
+    body = function(BEFORE.format(note=note, position=position)).body
+    return re.sub(r"\s+", " ", tirx.PrimFunc([], lower_dot_accumulate(body)).script()).replace("T.", "")
 
 
-def test_a_loop_over_the_items_of_a_vector_is_one_instruction_and_each_sum_a_variable() -> None:
+def test_a_loop_over_the_elements_of_a_vector_is_one_instruction_and_each_sum_a_variable() -> None:
     found = text(DOT_ACCUMULATE)
     vectors = "x[Ramp(Add(k * 16, 0), 1, 16)], w[Ramp(Add(k * 32 + c * 16, 0), 1, 16)]"
     assert f"total[c] = nnefc.lane_sum(total[c], {vectors})" in found
@@ -44,7 +44,7 @@ def test_other_loops_and_what_does_not_lie_side_by_side_stay_as_they_are() -> No
 
 
 def test_vectors_are_as_long_as_those_of_the_machine() -> None:
-    assert [vector_items(count, 16) for count in (48, 24, 12, 6)] == [16, 8, 4, 1]
-    assert [vector_items(count, 16, same_sign=False) for count in (48, 12)] == [8, 4]
-    assert vector_items(64, 32) == 32
+    assert [vector_elements(count, 16) for count in (48, 24, 12, 6)] == [16, 8, 4, 1]
+    assert [vector_elements(count, 16, same_sign=False) for count in (48, 12)] == [8, 4]
+    assert vector_elements(64, 32) == 32
     assert [filled_up(count, 16) for count in (3, 5, 9, 17)] == [4, 8, 16, 32]

@@ -52,7 +52,7 @@ def test_limits_and_bytes_are_those_of_numpy(machine: Machine, tmp_path: Path) -
     known = np.array([*EDGES, *(-np.array(EDGES)), *np.random.default_rng(1).normal(0, 90, 77)], np.float32)
     x = np.concatenate([known, np.full(8, np.nan, np.float32)])
     found = run_on(machine, nnefc.compile(model(tmp_path, x.size), machine.target), {"x": x})
-    np.testing.assert_array_equal(found["relu"], np.maximum(x, 0))  # what is no number stays so
+    np.testing.assert_array_equal(found["relu"], np.maximum(x, 0))  # NaN stays so
     np.testing.assert_array_equal(found["cut"], np.clip(x, np.float32(LOW), np.float32(HIGH)))
     for name, zero, limits in (("u", 3, np.iinfo(np.uint8)), ("s", -5, np.iinfo(np.int8))):
         wanted = np.clip(np.rint(known.astype(np.float64)) + zero, limits.min, limits.max)

@@ -8,7 +8,7 @@ import pytest
 from tir_programs import function
 from tvm import tirx
 
-from nnefc.passes.tir.cpu.permute_lanes import use_turned_loads, with_turned_loads
+from nnefc.passes.tir.cpu.permute_lanes import permute_lanes, use_permuted_loads
 
 BEFORE = """
     x: T.Buffer((64,), "float32"), w: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")
@@ -19,9 +19,9 @@ BEFORE = """
 
 
 def text(index: str) -> str:
-    use_turned_loads()
+    use_permuted_loads()
     body = function(BEFORE.format(index=index)).body
-    return re.sub(r"\s+", " ", tirx.PrimFunc([], with_turned_loads(body)).script()).replace("T.", "")
+    return re.sub(r"\s+", " ", tirx.PrimFunc([], permute_lanes(body)).script()).replace("T.", "")
 
 
 def test_a_vector_is_loaded_whole_and_turned_in_registers() -> None:
@@ -33,7 +33,7 @@ def test_a_vector_is_loaded_whole_and_turned_in_registers() -> None:
 @pytest.mark.parametrize(
     "index",
     [
-        "i * 16 + ((turn * 8 + lane) ^ turn)",  # not from a whole vector on
+        "i * 16 + ((turn * 8 + lane) ^ turn)",  # not from a full vector on
         "i + 2 * (lane ^ turn)",
         "i + lane + (lane ^ turn)",
         "lane ^ (lane // 2)",

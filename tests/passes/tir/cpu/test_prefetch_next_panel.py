@@ -13,7 +13,7 @@ from tvm import tirx
 
 from nnefc.backends import backend_of
 
-LINE = 16  # items of float32
+LINE = 16  # elements of float32
 
 
 def values(*shape: int) -> np.ndarray:

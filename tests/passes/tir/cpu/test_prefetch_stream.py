@@ -7,7 +7,7 @@ from test_prefetch_next_panel import prefetches, value
 from tvm import tirx
 
 from nnefc.ir.attributes import PREFETCH_STREAM
-from nnefc.passes.tir.cpu.prefetch_stream import with_streamed_panels
+from nnefc.passes.tir.cpu.prefetch_stream import prefetch_stream
 
 PANELS, BLOCKS, WORDS, LANES = 3, 4, 2, 16
 AHEAD = 2  # blocks
@@ -34,19 +34,19 @@ def product() -> tirx.Stmt:
     )
     statements = []
     for source, target in ((words, part), (scales, total)):
-        place = loop("place", 4, tirx.ForKind.UNROLLED)
+        position = loop("place", 4, tirx.ForKind.UNROLLED)
         lane = loop("lane", LANES, tirx.ForKind.VECTORIZED)
         inner = [word] if source is words else []
         index = panel[0] * BLOCKS + block[0]
         index = (index * WORDS + word[0] if inner else index) * LANES + lane[0]
-        load = source[index] * row[block[0] * 4 + place[0]]
+        load = source[index] * row[block[0] * 4 + position[0]]
         store = tirx.BufferStore(target, target[lane[0]] + load, [lane[0]])
-        statements.append(nest(store, *inner, place, lane))
+        statements.append(nest(store, *inner, position, lane))
     return nest(tirx.SeqStmt(statements), panel, block)
 
 
 def test_all_that_is_read_is_asked_for_once_and_as_far_ahead() -> None:
-    found = prefetches(with_streamed_panels(product()))
+    found = prefetches(prefetch_stream(product()))
     assert [len(loops) for loops, _ in found] == [2, 3]  # scales in the loop over blocks, words in that over words
     for loops, index in found:
         lines = [
@@ -61,4 +61,4 @@ def test_all_that_is_read_is_asked_for_once_and_as_far_ahead() -> None:
 def test_other_loops_stay_as_they_are() -> None:
     panels = product()
     plain = tirx.For(panels.loop_var, panels.min, panels.extent, panels.kind, panels.body)
-    assert not prefetches(with_streamed_panels(plain))
+    assert not prefetches(prefetch_stream(plain))

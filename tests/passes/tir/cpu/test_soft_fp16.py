@@ -38,12 +38,12 @@ def test_numbers_are_rounded_to_float16_as_ieee_754_says() -> None:
     """Each positive float16, the middle to the next one, and what lies right beside both; some other numbers."""
     low = np.arange(0x7C00).astype(np.uint16).view(np.float16).astype(np.float64)
     middles = np.append((low[:-1] + low[1:]) / 2, 65520.0)
-    places = np.concatenate([low, middles]).astype(np.float32)
-    near = np.concatenate([np.nextafter(places, np.float32(side)) for side in (-np.inf, np.inf)])
+    positions = np.concatenate([low, middles]).astype(np.float32)
+    near = np.concatenate([np.nextafter(positions, np.float32(side)) for side in (-np.inf, np.inf)])
     bits = np.random.default_rng(0).integers(0, 1 << 32, 9999, dtype=np.uint64).astype(np.uint32).view(np.float32)
     some = np.array([np.inf, np.nan, 0, 1e-45, 65536, 3e38], np.float32)
     payloads = np.array([0x7F800001, 0x7FFFEFFF, 0x7FFFF000, 0x7FFFFFFF], np.uint32).view(np.float32)
-    x = np.concatenate([places, near, bits, some, payloads])
+    x = np.concatenate([positions, near, bits, some, payloads])
     x = np.concatenate([x, -x])
     network = network_of(program(f'x[{x.size}] -> y\ny = R.astype(x, "float16")'))
     with np.errstate(over="ignore"):

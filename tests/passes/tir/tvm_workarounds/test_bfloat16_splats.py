@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from tvm import tirx
 
-from nnefc.passes.tir.tvm_workarounds.bfloat16_splats import with_repeated_halves
+from nnefc.passes.tir.tvm_workarounds.bfloat16_splats import splat_bfloat16
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,6 @@ def test_a_loop_that_repeats_a_number_is_serial(dtype: str, value: Callable[...,
     lane = tirx.Var("lane", "int64")
     zero, count = (tirx.IntImm("int64", number) for number in (0, 8))
     store = tirx.BufferStore(out, value(x, y, lane), [lane])
-    made = with_repeated_halves(tirx.For(lane, zero, count, tirx.ForKind.VECTORIZED, store))
+    made = splat_bfloat16(tirx.For(lane, zero, count, tirx.ForKind.VECTORIZED, store))
     assert made.kind == (tirx.ForKind.SERIAL if repeats else tirx.ForKind.VECTORIZED)
     assert made.body.same_as(store)

@@ -10,7 +10,7 @@ from tir_programs import function
 from tvm import tirx
 
 from nnefc.ir.attributes import DYNAMIC_SHAPES, TAIL_TILE
-from nnefc.passes.tir.tvm_workarounds.disable_unrolling import MARK, MARK_TEXT, with_rolled_loops
+from nnefc.passes.tir.tvm_workarounds.disable_unrolling import MARK, MARK_TEXT, disable_unrolling
 
 LOOPS = f"""
     A: T.Buffer((T.int64(9999),)), C: T.Buffer((T.int64(9999),)), n: T.int64
@@ -36,7 +36,7 @@ LOOPS = f"""
 
 
 def rolled(func: tirx.PrimFunc) -> set[str]:
-    """The loops with a call of their own in each round."""
+    """The loops with a call of their own in each iteration."""
     loops: list[Any] = []
     tvm_ffi.structural_walk(func.body, (tirx.For, loops.append))
     bodies = {loop.loop_var.name: loop.body for loop in loops}
@@ -49,11 +49,11 @@ def rolled(func: tirx.PrimFunc) -> set[str]:
 
 def test_loops_of_smaller_tiles_and_borders_have_no_copies() -> None:
     func = function(LOOPS).with_attr(DYNAMIC_SHAPES, True)
-    assert rolled(with_rolled_loops(func)) == {"small", "border"}
+    assert rolled(disable_unrolling(func)) == {"small", "border"}
 
 
 def test_kernels_of_known_sizes_stay_as_they_are() -> None:
-    assert with_rolled_loops(function(LOOPS)).same_as(function(LOOPS))
+    assert disable_unrolling(function(LOOPS)).same_as(function(LOOPS))
 
 
 def additions(func: tirx.PrimFunc) -> int:

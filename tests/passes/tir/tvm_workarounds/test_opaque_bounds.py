@@ -8,9 +8,9 @@ import tvm_ffi
 from tir_programs import function
 from tvm import s_tir, tirx
 
-from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis, with_tiled_axis
+from nnefc.passes.tir.common.peel_tail_tiles import TiledAxis, tile_axis
 from nnefc.passes.tir.tvm_workarounds.opaque import opaque
-from nnefc.passes.tir.tvm_workarounds.opaque_bounds import with_ends_shown, without_ends
+from nnefc.passes.tir.tvm_workarounds.opaque_bounds import hide_bounds, show_bounds
 
 ROWS = """
     A: T.Buffer((T.int64(9999),)), C: T.Buffer((T.int64(9999),)), e: T.int64, q: T.int64, n: T.int64
@@ -33,17 +33,17 @@ def conditions(func: tirx.PrimFunc) -> list[type]:
 def test_only_ends_of_tiled_axes_are_hidden_and_all_are_shown_again() -> None:
     plain = function(ROWS)
     _, _, end, count, _ = plain.params
-    func = with_tiled_axis(plain, TiledAxis(end, count, 14, (1,)))
-    hidden = without_ends(func)
+    func = tile_axis(plain, TiledAxis(end, count, 14, (1,)))
+    hidden = hide_bounds(func)
     assert conditions(func) == [tirx.LT, tirx.LT]
     assert [kind is tirx.LT for kind in conditions(hidden)] == [False, True]
-    assert tvm_ffi.structural_equal(with_ends_shown(hidden), func)
+    assert tvm_ffi.structural_equal(show_bounds(hidden), func)
 
 
 def test_kernels_without_tiled_axes_stay_as_they_are() -> None:
     func = function(ROWS)
-    assert without_ends(func).same_as(func)
-    assert with_ends_shown(func).same_as(func)
+    assert hide_bounds(func).same_as(func)
+    assert show_bounds(func).same_as(func)
 
 
 TILE = """

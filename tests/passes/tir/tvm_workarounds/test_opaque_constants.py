@@ -86,15 +86,15 @@ def test_results_at_borders_are_those_of_numpy(model: Path, tmp_path: Path) -> N
     with np.errstate(all="ignore"):
         inverse = 1 / PADDED
         ones, halves = np.pad(X, 1, constant_values=1), np.pad(X.astype(np.float16), 1, constant_values=6e4)
-        items = PADDED.astype(np.uint8)
+        elements = PADDED.astype(np.uint8)
         want = (
             inverse,
             np.where(PADDED == 0, np.float32(0), inverse),
             K / (1 - ones),
             inverse[:1],
             np.pad(X, 1, constant_values=-5).astype(np.int32).astype(np.uint8),
-            items - np.uint8(1),
-            np.sign(items),
+            elements - np.uint8(1),
+            np.sign(elements),
             halves + halves,
         )
     found = got.values() if isinstance(got, dict) else got

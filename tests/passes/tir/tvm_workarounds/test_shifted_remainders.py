@@ -9,7 +9,7 @@ from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
 from nnefc.passes.tir.common.expressions import int64, substituted, variables_of
-from nnefc.passes.tir.tvm_workarounds.shifted_remainders import with_safe_remainders
+from nnefc.passes.tir.tvm_workarounds.shifted_remainders import split_shifted_modulo
 
 _FLATTEN = (s_tir.transform.ConvertBlocksToOpaque(), s_tir.transform.LowerOpaqueBlock(), tirx.transform.FlattenBuffer())
 
@@ -21,7 +21,7 @@ def read(is_safe: bool) -> list[int]:
     schedule = s_tir.Schedule(te.create_prim_func([x, y], "int64"))
     schedule.fuse(*schedule.get_loops(schedule.get_sblock("y")))
     func = schedule.mod["main"]
-    module = tvm.IRModule({"main": with_safe_remainders(func) if is_safe else func})
+    module = tvm.IRModule({"main": split_shifted_modulo(func) if is_safe else func})
     for step in _FLATTEN:
         module = step(module)
     found: list[TensorLoad] = []

@@ -7,7 +7,7 @@ import tvm
 from tir_programs import function
 from tvm import tirx
 
-from nnefc.targets.codegen.cpu.checks import Checks, counted_checks, with_checks
+from nnefc.targets.codegen.cpu.checks import Checks, data_dependent_checks, insert_checks
 
 TARGET = tvm.target.Target("llvm")
 
@@ -16,8 +16,8 @@ def checked(text: str) -> tuple[tirx.PrimFunc, Checks]:
     """A kernel as it becomes code, with checks, and how many it has."""
     func = function(text).with_attrs({"target": TARGET, "global_symbol": "nnefc_kernel_k"})
     vectors = tirx.transform.VectorizeLoop(True)(tvm.IRModule({"main": func}))["main"]
-    with counted_checks() as counts:
-        made = with_checks(vectors)
+    with data_dependent_checks() as counts:
+        made = insert_checks(vectors)
     return made.without_attr("target").without_attr("global_symbol"), counts
 
 
@@ -113,7 +113,7 @@ def test_divisors_that_may_be_zero_are_checked() -> None:
     assert str(func.script()).count("divides by zero") == 1
 
 
-def test_places_that_data_tell_are_computed_once() -> None:
+def test_positions_that_data_tell_are_computed_once() -> None:
     text = """
     A: T.Buffer((9,)), P: T.Buffer((4,), "int32"), B: T.Buffer((4,))
     for i in T.vectorized(4):
@@ -137,7 +137,7 @@ def test_indices_that_may_overflow_are_computed_in_a_wider_type(dtype: str) -> N
     assert f'T.Cast("{wide}", n) * T.Cast("{wide}", n)' in str(func.script())
 
 
-def test_views_that_begin_at_an_item_of_a_tensor_end_with_it() -> None:
+def test_views_that_begin_at_an_element_of_a_tensor_end_with_it() -> None:
     text = """
     A: T.Buffer((T.int64(64),)), B: T.Buffer((T.int64(8),)), n: T.int64
     p: T.let[T.handle("float32")] = T.address_of(A[n])

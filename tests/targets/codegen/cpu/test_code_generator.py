@@ -19,7 +19,7 @@ from nnefc.ir.attributes import DYNAMIC_SHAPES
 from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
 
-ITEMS = 4096
+ELEMENTS = 4096
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,23 @@ class Gather:
     first: int
     line: int
 
-    def place(self, j: Any, i: Any) -> Any:
-        place = (i + self.shift) // self.group * self.jump + (i + self.shift) % self.group
-        return place + self.first + j * self.line
+    def position(self, j: Any, i: Any) -> Any:
+        position = (i + self.shift) // self.group * self.jump + (i + self.shift) % self.group
+        return position + self.first + j * self.line
 
     def func(self, name: str) -> tirx.PrimFunc:
         """Vectors of 16 columns, of which the last may be cut off."""
-        x = te.placeholder((ITEMS,), "float32", name="x")
+        x = te.placeholder((ELEMENTS,), "float32", name="x")
 
-        def item(j: tirx.Var, i: tirx.Var) -> tirx.Expr:
+        def element(j: tirx.Var, i: tirx.Var) -> tirx.Expr:
             inside = tirx.all(i >= self.begin, i < self.end)
-            value = tirx.if_then_else(inside, x(self.place(j, i)), tirx.const(0, "float32"))
+            value = tirx.if_then_else(inside, x(self.position(j, i)), tirx.const(0, "float32"))
             return value * value
 
         shape = (tirx.IntImm("int64", self.lines), tirx.IntImm("int64", self.columns))
-        sch = schedule_of(te.create_prim_func([x, te.compute(shape, item, name="y")]).with_attr("tirx.noalias", True))
+        sch = schedule_of(
+            te.create_prim_func([x, te.compute(shape, element, name="y")]).with_attr("tirx.noalias", True)
+        )
         _, lane = sch.split(sch.get_loops(sch.get_sblock("y"))[-1], [None, 16])
         sch.vectorize(lane)
         return lower_kernel(sch.mod["main"]).func.with_attrs({"global_symbol": name, "calling_conv": 1})
@@ -59,7 +61,7 @@ class Gather:
         result = np.zeros((self.lines, self.columns), np.float32)
         for j in range(self.lines):
             for i in range(self.begin, self.end):
-                result[j, i] = x[self.place(j, i)] ** 2
+                result[j, i] = x[self.position(j, i)] ** 2
         return result
 
 
@@ -75,7 +77,7 @@ def gathers(count: int) -> Sequence[Gather]:
             columns, lines, begin, random_.randrange(begin, columns + 1), shift, random_.choice([3, 4, 8, 16]), jump,
             random_.choice([0, -jump, 40]), random_.choice([7, 16, 48]),
         )  # fmt: skip
-        if all(0 <= made.place(j, i) < ITEMS for j in range(lines) for i in range(begin, made.end)):
+        if all(0 <= made.position(j, i) < ELEMENTS for j in range(lines) for i in range(begin, made.end)):
             found.append(made)
     return found
 
@@ -100,7 +102,7 @@ def test_indices_computed_by_divisions_under_a_condition(tmp_path: Path) -> None
     link = [*ZIG_CC, "-shared", "-Wl,-z,undefs", "-o", library, *objects]
     subprocess.run(link, check=True, capture_output=True)
     functions = ctypes.CDLL(str(library))
-    x = np.random.default_rng(0).standard_normal(ITEMS).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal(ELEMENTS).astype(np.float32)
     for number, case in enumerate(cases):
         result = np.empty((case.lines, case.columns), np.float32)
         getattr(functions, f"gather{number}")(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(result.ctypes.data))
@@ -115,7 +117,7 @@ def test_a_function_is_compiled_once_and_not_again_under_a_name_of_tvms() -> Non
     assert b"__tvm_ffi_main" not in code
 
 
-def test_kernels_of_open_sizes_are_spread_over_more_objects() -> None:
+def test_kernels_of_dynamic_sizes_are_spread_over_more_objects() -> None:
     """They take several times as long as others, and all processors should have work to the end."""
     kernels = [case.func(f"gather{number}") for number, case in enumerate(gathers(6))]
     counts = []

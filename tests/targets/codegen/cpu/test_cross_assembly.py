@@ -63,7 +63,7 @@ def test_sums_stay_in_full_vector_registers(name: str, dialect: str, sums: int, 
 
 
 @pytest.mark.parametrize("kernel", CASES)
-def test_webassembly_multiplies_and_adds_whole_vectors(kernel: str, tmp_path: Path) -> None:
+def test_webassembly_multiplies_and_adds_full_vectors(kernel: str, tmp_path: Path) -> None:
     compile_network(build([CASES[kernel]]).network, target("wasm32-wasi")).emit("asm", tmp_path)
     lines = [line.strip() for path in tmp_path.glob("kernels*.s") for line in path.read_text().splitlines()]
     whole = lines.count("f32x4.mul")

@@ -1,4 +1,4 @@
-"""Kernels of open sizes are simplified by fewer of TVM's passes than others: their tiles have many statements."""
+"""Kernels of dynamic sizes are simplified by fewer of TVM's passes than others: their tiles have many statements."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LEFT_TO_LLVM = {"s_tir.HoistIfThenElse", "tirx.RemoveNoOp"}
 
 
 @pytest.mark.parametrize(("rows", "wanted"), [('"n"', set()), ("5", LEFT_TO_LLVM)])
-def test_what_llvm_does_too_is_left_to_it_for_open_sizes(rows: str, wanted: set[str], tmp_path: Path) -> None:
+def test_what_llvm_does_too_is_left_to_it_for_dynamic_sizes(rows: str, wanted: set[str], tmp_path: Path) -> None:
     network = opened(network_of(program(f"x[{rows}, 16] -> y\ny = R.matmul(x, w)", w=np.ones((16, 32), np.float32))))
     machine, kernels = target("llvm -mcpu=x86-64-v3"), []
-    with ranges({d.var: d.values for d in network.open_dimensions}):
+    with ranges({d.var: d.values for d in network.dynamic_dimensions}):
         lower(network, backend_of(machine), None, receive=kernels.append)
     ran: list[str] = []
 

@@ -6,7 +6,7 @@ import tvm
 from tir_programs import function
 from tvm import tirx
 
-from nnefc.targets.codegen.cpu.masks import with_masks
+from nnefc.targets.codegen.cpu.masks import lower_masks
 
 
 def vectorized(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -16,7 +16,7 @@ def vectorized(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def masked(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    return with_masks(vectorized(func))
+    return lower_masks(vectorized(func))
 
 
 DENSE = """
@@ -164,7 +164,7 @@ STILL_A_LOOP_MASKED = """
 
 
 def test_a_loop_that_became_no_vector_leaves_out_its_last_rounds() -> None:
-    tvm.ir.assert_structural_equal(with_masks(function(STILL_A_LOOP)), function(STILL_A_LOOP_MASKED))
+    tvm.ir.assert_structural_equal(lower_masks(function(STILL_A_LOOP)), function(STILL_A_LOOP_MASKED))
 
 
 NOT_MASKED = """
@@ -176,11 +176,11 @@ NOT_MASKED = """
 
 def test_vectors_without_a_mask_are_left_alone() -> None:
     func = vectorized(function(NOT_MASKED))
-    assert with_masks(func).same_as(func)
+    assert lower_masks(func).same_as(func)
 
 
 @pytest.mark.parametrize(
-    ("text", "places", "values"),
+    ("text", "positions", "values"),
     [
         (DENSE, slice(7, 11), slice(5, 9)),
         (ONE_VALUE, slice(4), [3, 3, 3, 3]),
@@ -190,12 +190,12 @@ def test_vectors_without_a_mask_are_left_alone() -> None:
     ids=["dense", "one value", "strided", "a loop"],
 )
 def test_lanes_up_to_the_end_are_computed_and_no_others_are_written(
-    text: str, places: slice, values: slice | list[int]
+    text: str, positions: slice, values: slice | list[int]
 ) -> None:
     run = tvm.compile(masked(function(text)), "llvm")["main"]
     x, y = np.arange(1, 100, dtype=np.float32), np.zeros(99, np.float32)
     for left in range(5):
         found, expected = tvm.runtime.tensor(y), y.copy()
         run(tvm.runtime.tensor(x), found, left)
-        expected[places][:left] = x[values][:left]
+        expected[positions][:left] = x[values][:left]
         assert np.array_equal(found.numpy(), expected)

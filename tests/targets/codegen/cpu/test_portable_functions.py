@@ -12,22 +12,22 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 import nnefc
-from nnefc.targets.codegen.cpu.portable_arithmetic import with_plain_functions
+from nnefc.targets.codegen.cpu.portable_arithmetic import use_portable_functions
 from nnefc.targets.codegen.cpu.portable_functions import FUNCTIONS
 
 _UNARY = {
     "Acos": np.arccos, "Acosh": np.arccosh, "Asin": np.arcsin, "Asinh": np.arcsinh, "Atan": np.arctan, "Cos": np.cos,
     "Cosh": np.cosh, "Sin": np.sin, "Sinh": np.sinh, "Tan": np.tan,
 }  # fmt: skip
-_ITEMS = 4096
+_ELEMENTS = 4096
 
 
 @pytest.fixture(scope="module")
 def values() -> np.ndarray:
     """All exponents, many numbers near 1, and what is special; a multiple of 16 and a few more."""
     rng = np.random.default_rng(0)
-    bits = rng.integers(0, 1 << 32, _ITEMS, np.uint64).astype(np.uint32).view(np.float32)
-    near = rng.uniform(-3, 3, _ITEMS).astype(np.float32)
+    bits = rng.integers(0, 1 << 32, _ELEMENTS, np.uint64).astype(np.uint32).view(np.float32)
+    near = rng.uniform(-3, 3, _ELEMENTS).astype(np.float32)
     turns = (np.arange(-500, 500) * np.pi / 2).astype(np.float32)
     edges = np.array(
         [0, -0.0, 1, -1, 0.5, np.inf, -np.inf, np.nan, 1e-45, 3e38, 88.7, -103.9, 0.01, 16384.5], np.float32
@@ -86,7 +86,7 @@ def nodes_in(func: tirx.PrimFunc, kind: type) -> list[tvm.ir.Node]:
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_values_have_no_names_which_tvm_would_put_their_values_in_the_place_of(name: str) -> None:
     operands = "X[i], X[i + 1]" if name in ("atan2", "pow") else "X[i]"
-    plain = with_plain_functions(
+    plain = use_portable_functions(
         function(f"""
             X: T.Buffer((99,)), Y: T.Buffer((99,)), i: T.int64
             Y[i] = T.{name}({operands})
@@ -103,7 +103,7 @@ IN_A_BRANCH = """
 
 
 def test_memory_is_read_under_the_conditions_of_the_statement() -> None:
-    plain = with_plain_functions(function(IN_A_BRANCH))
+    plain = use_portable_functions(function(IN_A_BRANCH))
     *kept, last = nodes_in(plain, tirx.BufferStore)
     reads = [store for store in kept if any(load.source.name == "X" for load in nodes_in(store.value, TensorLoad))]
     assert len(reads) == 1
@@ -123,6 +123,6 @@ def test_names_that_functions_are_called_with_are_kept_too() -> None:
     var = tirx.Var("v", "float32")
     named = tirx.Let(var, func.body.value, tirx.sin(var) + var)
     store = tirx.BufferStore(func.body.buffer, named, func.body.indices)
-    plain = with_plain_functions(tirx.PrimFunc(func.params, store, func.ret_type, func.attrs))
+    plain = use_portable_functions(tirx.PrimFunc(func.params, store, func.ret_type, func.attrs))
     assert not nodes_in(plain, tirx.Let)
     assert len([load for load in nodes_in(plain, TensorLoad) if load.source.name == "X"]) == 2

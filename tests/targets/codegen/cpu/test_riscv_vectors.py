@@ -1,4 +1,4 @@
-"""Vectors of RISC-V of every length: floats, half floats and bytes, beside onnxruntime and in the assembly."""
+"""Vectors of RISC-V of every length: floats, 16-bit floats and bytes, beside onnxruntime and in the assembly."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from onnx import helper
 from small_networks import Net
 
 import nnefc
-from nnefc.passes.compute.dot.depthwise_int16_sums import takes_pairs
+from nnefc.passes.compute.dot.depthwise_int16_sums import takes_int16_sums
 from nnefc.targets.machine.cpu.parsing import parse_target
 
-_KNOWS_HALVES = 9  # version of QEMU
+_KNOWS_FLOAT16 = 9  # version of QEMU
 
 
 def machine(bits: int, code_for: int = 0, more: str = "", options: str = "") -> Machine:
@@ -45,15 +45,15 @@ def network() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     for data in (np.uint8, np.int8):
         for weights in (np.int8, np.uint8):
             limits = np.iinfo(weights)
-            for shape, groups, least in (
+            for shape, groups, minimum in (
                 ((37, 21, 3, 3), 1, limits.min),
                 ((21, 1, 3, 3), 21, limits.min),
                 ((21, 1, 3, 3), 21, limits.min + 1),  # two products at a time
                 ((21, 1, 5, 5), 21, limits.min + 1),
             ):
                 given = net.given(rng.integers(*_range(data), (1, 21, 9, 14)).astype(data))
-                w = rng.integers(least, limits.max + 1, shape)
-                w.flat[rng.integers(w.size, size=20)] = least
+                w = rng.integers(minimum, limits.max + 1, shape)
+                w.flat[rng.integers(w.size, size=20)] = minimum
                 attributes = {"group": groups, "pads": [shape[-1] // 2] * 4}
                 results.append(net.do("ConvInteger", given, net.constant(w.astype(weights)), **attributes))
     return net.model(results), net.inputs
@@ -105,12 +105,12 @@ def test_results_are_those_of_every_other_machine(emulated: Machine, tmp_path: P
 
 def test_products_are_made_in_pairs_unless_their_sum_may_leave_16_bits() -> None:
     filters = np.full((21, 3, 3), 127, np.int8)
-    for least, pairs in ((-127, True), (-128, False)):
-        filters[-1, -1, -1] = least
-        assert takes_pairs(parse_target(machine(256).target), filters) == pairs
+    for minimum, pairs in ((-127, True), (-128, False)):
+        filters[-1, -1, -1] = minimum
+        assert takes_int16_sums(parse_target(machine(256).target), filters) == pairs
 
 
-def test_half_floats_are_multiplied_where_the_processor_does(tmp_path: Path) -> None:
+def test_float16_are_multiplied_where_the_processor_does(tmp_path: Path) -> None:
     """By an emulator that has them, and tells programs so."""
     emulated = machine(128, more=",+zvfh", options=",zfh=true,zvfh=true")
     if emulated.missing:
@@ -122,7 +122,7 @@ def test_half_floats_are_multiplied_where_the_processor_does(tmp_path: Path) -> 
     onnx.save(model, tmp_path / "n.onnx")
     probe = subprocess.run([*emulated.command, "-version"], capture_output=True, text=True, check=False)
     version = re.search(r"version (\d+)", probe.stdout)
-    if version is None or int(version[1]) < _KNOWS_HALVES:
+    if version is None or int(version[1]) < _KNOWS_FLOAT16:
         pytest.skip("needs: QEMU 9")
     artifact = nnefc.compile(tmp_path / "n.onnx", f"{emulated.target} -precision=fp16")
     (found,) = run_on(emulated, artifact, net.inputs).values()

@@ -1,4 +1,4 @@
-"""Vectors of SVE whose length is known: floats, half floats and bytes, beside onnxruntime and in the assembly."""
+"""Vectors of SVE whose length is known: floats, 16-bit floats and bytes, beside onnxruntime and in the assembly."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_results_are_those_of_every_other_machine(bits: int, precision: str, err
     compare(*network(), machine(bits), precision, error, tmp_path)
 
 
-def test_half_floats_in_blocks_of_half_a_register_have_the_same_results(tmp_path: Path) -> None:
+def test_float16_in_blocks_of_half_a_register_have_the_same_results(tmp_path: Path) -> None:
     """As where a network's layers have 16 and 48 channels, and registers hold 32."""
     net = Net(seed=22)
     y = net.do("Relu", net.convolution(net.floats(1, 16, 7, 9), 16, 48))

@@ -67,7 +67,7 @@ def test_an_unknown_processor_has_the_costs_of_its_instruction_set() -> None:
     assert microarchitecture_of("x86_64", "bdver4").name == "x86-64"
 
 
-def test_sizes_of_caches_in_a_file_take_the_place_of_the_table(tmp_path: Path) -> None:
+def test_sizes_of_caches_in_a_file_replace_the_table(tmp_path: Path) -> None:
     path = tmp_path / "board.json"
     path.write_text(json.dumps({"triple": "aarch64-linux-gnu", "cpu": "cortex-a76", "l1_bytes": 1 << 14}))
     costs = parse_target(str(path)).costs

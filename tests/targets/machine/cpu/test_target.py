@@ -248,7 +248,7 @@ def test_llvm_is_asked_once_about_a_processor(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("text", ["llvm -mattr=+avx2 -mattr=+fma", "llvm -mcpu=x86-64-v3 -mcpu=x86-64-v2"])
-def test_an_option_that_is_said_twice(text: str) -> None:
+def test_an_option_that_is_reported_twice(text: str) -> None:
     with pytest.raises(CompileError, match="twice"):
         parse_target(text)
 

@@ -9,7 +9,7 @@ from nnefc.targets.machine.cuda.gpus import CAPABILITIES, GPUS, WARP, default_gp
 
 BY_NAME = {gpu.name: gpu for gpu in GPUS}
 
-# 10¹² operations a second: of float32, and of half floats that tensor cores sum up in float32, without sparsity.
+# 10¹² operations a second: of float32, and of 16-bit floats that tensor cores sum up in float32, without sparsity.
 PEAKS = {
     "v100": (15.7, 125), "xavier": (1.41, 11.3), "t4": (8.1, 65), "a100": (19.5, 312), "a10": (31.2, 125),
     "rtx3090": (35.6, 71), "orin": (5.3, 42.5), "l4": (30.3, 121), "l40s": (91.6, 366), "rtx4090": (82.6, 165),

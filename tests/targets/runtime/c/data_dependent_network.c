@@ -1,4 +1,4 @@
-/* A network with a size that only the data tell, written by hand, for tests of the runtime: as many rows as the sum of x, which the
+/* A network with a data-dependent size, written by hand, for tests of the runtime: as many rows as the sum of x, which the
  * inputs do not say: y[i] = {x[i % n], i}, and total = that number.
  *
  * x is float32[n], y float32[rows, 2], total int64. A copy of x lies in the first part of the workspace, the rows in the second. */

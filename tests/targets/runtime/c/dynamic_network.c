@@ -1,4 +1,4 @@
-/* A network with open dimensions written by hand, for tests of the runtime: y = x * scale, sums = the sums of y's rows.
+/* A network with dynamic dimensions written by hand, for tests of the runtime: y = x * scale, sums = the sums of y's rows.
  *
  * x is float32[n, w], scale float32[w], y float32[n, w], sums float64[n], with w = 4 * the second value. Every storage is
  * filled to its end when its life begins, so that wrong places show. Their sizes and lives are such that a layout of its own

@@ -157,7 +157,7 @@ int main(int argc, char **argv) {
     int failures = 0;
     for (int n = 1, passed = 0; passed < 3; n++) { /* not every time as many calls are made */
         int before = atomic_load(&held);
-        library = open_library(argv[1]); /* anew, for a library has memory of its own besides its sessions' */
+        library = open_library(argv[1]); /* again, for a library has memory of its own besides its sessions' */
         CHECK(library != NULL);
         session = (nnefc_session *)argv;
         atomic_store(&countdown, n);

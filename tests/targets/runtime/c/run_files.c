@@ -1,9 +1,9 @@
 /* Runs a network on inputs from files: run_files [LIBRARY] INPUT... OUTPUT...
  *
  * Inputs and outputs are the tensors' elements as they lie in memory. Built with OPEN_LIBRARY it opens the library by its
- * name, else it is linked with one, with open sizes if built with OPEN_SIZES.
+ * name, else it is linked with one, with dynamic sizes if built with OPEN_SIZES.
  *
- * Of a network with open sizes an input is FILE@2x3, with its shape, and the outputs' shapes are printed, a line each. */
+ * Of a network with dynamic sizes an input is FILE@2x3, with its shape, and the outputs' shapes are printed, a line each. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,7 +91,7 @@ static FILE *opened(const char *path, const char *mode) {
 #ifdef OPEN_SIZES
 enum { MOST = 128, RANK = 16 }; /* inputs, outputs; dimensions of each */
 
-/* An input of a network with open sizes; `sizes` has room for its shape. */
+/* An input of a network with dynamic sizes; `sizes` has room for its shape. */
 static nnefc_input read_sized(char *word, const nnefc_tensor *tensor, int64_t *sizes) {
     char *shape = strrchr(word, '@');
     if (shape == NULL) exit(2);

@@ -73,9 +73,9 @@ def _in_groups(ctx: Context, node: Node, x: Value, data: Value, bits: int) -> tu
         raise fail(node, "groups of rows that are not as long as the blocks are not supported")
     if np.array_equal(order, np.arange(depth)):
         return x, data
-    items = unpacked(codes, bits).reshape(len(codes), -1)
-    items[:, :depth] = items[:, order]
-    moved = packed(items.reshape(*codes.shape[:2], block), bits)
+    elements = unpacked(codes, bits).reshape(len(codes), -1)
+    elements[:, :depth] = elements[:, order]
+    moved = packed(elements.reshape(*codes.shape[:2], block), bits)
     return ctx.apply(Gather(x.rank - 1), x, ctx.known(order)), ctx.known(moved)
 
 

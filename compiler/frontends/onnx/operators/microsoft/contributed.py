@@ -66,9 +66,10 @@ def _pad(ctx: Context, node: Node) -> Any:
 
 @operator("Unique", since=(1,), domain=DOMAIN)
 def _unique(ctx: Context, node: Node) -> list[Value]:
-    """In the order of their first places; where each item of the operand is among them, and how often it occurs."""
-    values, _, places, counts = ctx.apply(Unique(None, False), settled(ctx, input_at(node, 0)))
-    return [values, places, counts][: len(node.outputs)]
+    """In the order of their first positions; where each element of the operand is among them, and how often it
+    occurs."""
+    values, _, positions, counts = ctx.apply(Unique(None, False), settled(ctx, input_at(node, 0)))
+    return [values, positions, counts][: len(node.outputs)]
 
 
 @operator("Crop", since=(1,))
@@ -82,13 +83,13 @@ def _crop(ctx: Context, node: Node) -> Any:
     return ctx.apply(Slice({2: (top, height, 1), 3: (left, width, 1)}), x)
 
 
-# Items.
+# Elements.
 
 
 @operator("Affine", since=(1,))
 @operator("ImageScaler", since=(1,))
 def _affine(ctx: Context, node: Node) -> Value:
-    """Items times a number, and another one added, of each channel one."""
+    """Elements times a number, and another one added, of each channel one."""
     x, given = input_at(node, 0), node.attributes
     if node.op_type == "Affine":
         factor, added = given["alpha"], _number(ctx, given["beta"], x)

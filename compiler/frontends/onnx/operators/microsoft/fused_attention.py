@@ -23,13 +23,13 @@ from nnefc.operators.nn.cached_attention import CachedAttention, FirstPositions,
 from nnefc.operators.nn.rotary import RotaryEmbedding
 from nnefc.operators.nn.window import no_padding
 from nnefc.operators.tensor.creation import Arange
-from nnefc.operators.tensor.data_dependent_sizes import counted
+from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.padding import Pad
 from nnefc.operators.tensor.shape import Concat, Reshape, Split, Stack, Unstack
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, greatest
-from nnefc.symbolic.unification import agree
+from nnefc.symbolic.unification import unify_dims
 
 __all__: list[str] = []
 
@@ -163,7 +163,7 @@ def _separate(ctx: Context, node: Node) -> list[Value]:
 
 def _unstacked(ctx: Context, node: Node, x: Value, axis: int, count: int) -> list[Value]:
     """The parts of a tensor of five dimensions along one of them, which are so many."""
-    if x.rank != 5 or not agree(x.shape[axis], count):
+    if x.rank != 5 or not unify_dims(x.shape[axis], count):
         raise fail(node, f"{spell(x.shape)} does not have {count} parts along axis {axis}")
     made: list[Value] = ctx.apply(Unstack(axis), x)
     return made
@@ -215,7 +215,7 @@ def _group_query_attention(ctx: Context, node: Node) -> list[Value]:
         (optional_input(node, 14), optional_input(node, 15)),
         _as_wide(ctx, optional_input(node, 10), cached),
         sink,
-        [_step(ctx, node, place, parts[1]) for place in (12, 13)],
+        [_step(ctx, node, position, parts[1]) for position in (12, 13)],
     )
     if given["qk_output"] == 1 and node.wants(3):
         made[3] = _without_hidden(ctx, made[3])
@@ -229,10 +229,10 @@ def _without_hidden(ctx: Context, scores: Value) -> Value:
     return made
 
 
-def _step(ctx: Context, node: Node, place: int, new: Value) -> Value | None:
+def _step(ctx: Context, node: Node, position: int, new: Value) -> Value | None:
     """Between the numbers that integers in a cache stand for, as :class:`CachedAttention` has it; None for floats."""
-    step = optional_input(node, place)
-    if node.attributes["k_quant_type" if place == 12 else "v_quant_type"] == "NONE":
+    step = optional_input(node, position)
+    if node.attributes["k_quant_type" if position == 12 else "v_quant_type"] == "NONE":
         return None
     if step is None:
         raise fail(node, "the scale of a quantized cache is missing")
@@ -268,15 +268,15 @@ def _of_groups(ctx: Context, node: Node) -> list[Value]:
     return [ctx.apply(Reshape(shape), part) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def _whole_length(ctx: Context, total: Value, most: Dimension) -> Dimension:
-    """How many positions there are: a number, an open size, or a count that only the data tell."""
+def _whole_length(ctx: Context, total: Value, maximum: Dimension) -> Dimension:
+    """How many positions there are: a number, a dynamic size, or a count that only the data tell."""
     if total.sizes is not None:
         size: Dimension = total.sizes.reshape(-1)[0]
         return size
     array = ctx.constant(total)
     if array is not None:
         return int(array.reshape(-1)[0])
-    return counted(ctx.at, ctx.expr(total), most, "total_sequence_length")
+    return data_dependent_size(ctx.at, ctx.expr(total), maximum, "total_sequence_length")
 
 
 def _as_wide(ctx: Context, bias: Value | None, keys: Dimension) -> Value | None:

@@ -49,9 +49,9 @@ def _skip_simplified_layer_normalization(ctx: Context, node: Node) -> list[Value
     return [binary(ctx, "Mul", normal, input_at(node, 2)), inverse, inverse, total][: max(1, len(node.outputs))]
 
 
-def _total(ctx: Context, node: Node, place: int) -> Value:
-    """The sum of the first two operands, and of a bias at `place`."""
-    bias = optional_input(node, place)
+def _total(ctx: Context, node: Node, index: int) -> Value:
+    """The sum of the first two operands, and of a bias at `position`."""
+    bias = optional_input(node, index)
     given = [input_at(node, 0), input_at(node, 1), *([] if bias is None else [bias])]
     return binary(ctx, "Add", *given)
 
@@ -82,8 +82,8 @@ def _embed_layer_normalization(ctx: Context, node: Node) -> list[Value]:
 def _quantized_embed_layer_normalization(ctx: Context, node: Node) -> list[Value]:
     """All five tensors are integers of 8 bits, with their scales from input 8 on, then their zero points."""
     made: list[Value | None] = []
-    for place in range(2, 7):
-        parts = [optional_input(node, place + offset) for offset in (0, 6, 11)]
+    for index in range(2, 7):
+        parts = [optional_input(node, index + offset) for offset in (0, 6, 11)]
         made.append(None if parts[0] is None else _dequantized(ctx, parts))
     word, position, segment, scale, offset = made
     if scale is None or offset is None:
@@ -98,14 +98,14 @@ def _dequantized(ctx: Context, parts: Sequence[Value | None]) -> Value:
 
 
 def _embedded(
-    ctx: Context, node: Node, tables: Sequence[Value | None], scales: tuple[Value, Value], places: Value | None
+    ctx: Context, node: Node, tables: Sequence[Value | None], scales: tuple[Value, Value], positions: Value | None
 ) -> list[Value]:
     """The normalized sum of rows for words, positions and segments, the numbers of words, and the sum."""
     words, segments, mask = input_at(node, 0), optional_input(node, 1), optional_input(node, 7)
     batch, length = words.shape
-    if places is None:
-        places = ctx.apply(Reshape((1, length)), ctx.apply(Arange(0, length, 1, "int64")))
-    pairs = zip(tables, (words, places, segments), strict=True)
+    if positions is None:
+        positions = ctx.apply(Reshape((1, length)), ctx.apply(Arange(0, length, 1, "int64")))
+    pairs = zip(tables, (words, positions, segments), strict=True)
     rows = [ctx.apply(Gather(0), table, at) for table, at in pairs if table is not None and at is not None]
     total = binary(ctx, "Add", *rows)
     made = ctx.apply(Standardization((2,), node.attributes["epsilon"]), total, *scales)

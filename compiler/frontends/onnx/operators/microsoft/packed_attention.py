@@ -42,14 +42,17 @@ def _packed_multi_head_attention(ctx: Context, node: Node) -> Value:
     return _attended(ctx, node, parts, (input_at(node, 4), input_at(node, 5)), optional_input(node, 6))
 
 
-def _attended(ctx: Context, node: Node, parts: list[Value], places: tuple[Value, Value], bias: Value | None) -> Value:
+def _attended(
+    ctx: Context, node: Node, parts: list[Value], positions: tuple[Value, Value], bias: Value | None
+) -> Value:
     """The result `[T, H V]` of queries, keys and values `[T, …]`.
 
     Args:
-        places: of the items in padded sequences `[N, L]`, and where each sequence begins among the items, `[N + 1]`.
+        places: of the elements in padded sequences `[N, L]`, and where each sequence begins among the elements, `[N +
+            1]`.
         bias: what is added to scores, `[N, H, L, L]`.
     """
-    offsets, starts = places
+    offsets, starts = positions
     count, (batch, length) = parts[0].shape[0], offsets.shape
     first, end = (ctx.apply(Slice({0: (start, batch, 1)}), starts) for start in (0, 1))
     steps = ctx.apply(Reshape((1, length)), ctx.apply(Arange(0, length, 1, starts.dtype)))
@@ -59,6 +62,6 @@ def _attended(ctx: Context, node: Node, parts: list[Value], places: tuple[Value,
     attention = Attention(node.attributes.get("scale") or None)
     made = ctx.apply(MergeHeads(), ctx.apply(attention, *padded, bias, binary(ctx, "Sub", end, first)))
     flat = ctx.apply(Reshape((batch * length, made.shape[2])), made)
-    items = ctx.apply(Slice({0: (0, count, 1)}), ctx.apply(Reshape((math.prod(offsets.shape),)), offsets))
-    result: Value = ctx.apply(Gather(0), flat, items)
+    elements = ctx.apply(Slice({0: (0, count, 1)}), ctx.apply(Reshape((math.prod(offsets.shape),)), offsets))
+    result: Value = ctx.apply(Gather(0), flat, elements)
     return result

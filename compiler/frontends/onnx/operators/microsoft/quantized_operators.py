@@ -60,7 +60,7 @@ def _declare(name: str, op_type: str, operands: int, attributes: _Attributes = l
     """`name` is `op_type` on `operands` quantized tensors."""
 
     def lower(ctx: Context, node: Node) -> Value:
-        reals = [_dequantized(ctx, node, 3 * place) for place in range(operands)]
+        reals = [_dequantized(ctx, node, 3 * position) for position in range(operands)]
         last = bool(node.attributes.get("channels_last"))
         reals = [channels_first(ctx, real) if last else real for real in reals]
         made = cast(Value, ctx.call(op_type, *reals, **attributes(node))[0])
@@ -106,7 +106,7 @@ def _qlinear_reduce_mean(ctx: Context, node: Node) -> Value:
 
 @operator("QLinearWhere", since=(1,), domain=DOMAIN)
 def _qlinear_where(ctx: Context, node: Node) -> Value:
-    one, other = (_dequantized(ctx, node, place) for place in (1, 4))
+    one, other = (_dequantized(ctx, node, position) for position in (1, 4))
     made = ctx.apply(Where(), input_at(node, 0), one, other)
     return _quantized(ctx, node, made, 7, dtype_of(input_at(node, 1)))
 
@@ -119,9 +119,9 @@ def _nhwc_max_pool(ctx: Context, node: Node) -> Value:
 
 @operator("MulInteger", since=(1,), domain=DOMAIN)
 def _mul_integer(ctx: Context, node: Node) -> Value:
-    factors = [ctx.apply(Cast("int32"), input_at(node, place)) for place in (0, 2)]
-    for index, place in enumerate((1, 3)):
-        zero = optional_input(node, place)
+    factors = [ctx.apply(Cast("int32"), input_at(node, position)) for position in (0, 2)]
+    for index, position in enumerate((1, 3)):
+        zero = optional_input(node, position)
         if zero is not None:
             factors[index] = binary(ctx, "Sub", factors[index], ctx.apply(Cast("int32"), zero))
     return binary(ctx, "Mul", *factors)
@@ -161,16 +161,16 @@ def _matmul_integer_to_float(ctx: Context, node: Node) -> Value:
 @operator("DynamicQuantizeMatMul", since=(1,), domain=DOMAIN)
 def _dynamic_quantize_matmul(ctx: Context, node: Node) -> Value:
     """The left factor becomes integers of 8 bits in each run."""
-    items, scale, zero = ctx.apply(DynamicQuantization(), input_at(node, 0))
-    integers = replace(node, operands=(items, input_at(node, 1), zero, optional_input(node, 3)))
+    elements, scale, zero = ctx.apply(DynamicQuantization(), input_at(node, 0))
+    integers = replace(node, operands=(elements, input_at(node, 1), zero, optional_input(node, 3)))
     return dequantized_product(ctx, integers, (0, 1, 2, 3), (scale, input_at(node, 2)), optional_input(node, 4))
 
 
 def dequantized_product(
-    ctx: Context, node: Node, places: tuple[int, int, int, int], scales: tuple[Value, Value], bias: Value | None
+    ctx: Context, node: Node, positions: tuple[int, int, int, int], scales: tuple[Value, Value], bias: Value | None
 ) -> Value:
-    """The product of integers that the inputs at these places are, with their zero points, times two scales."""
-    sums = ctx.apply(Cast("float32"), integer_product(ctx, node, places))
+    """The product of integers that the inputs at these positions are, with their zero points, times two scales."""
+    sums = ctx.apply(Cast("float32"), integer_product(ctx, node, positions))
     scale = binary(ctx, "Mul", *scales)
     made = binary(ctx, "Mul", sums, scale)
     return made if bias is None else binary(ctx, "Add", made, bias)

@@ -20,7 +20,7 @@ _ML = "ai.onnx.ml"
 
 @operator("ArrayFeatureExtractor", since=(1,), domain=_ML)
 def _array_feature_extractor(ctx: Context, node: Node) -> list[Any]:
-    """Items along the last axis; those of a vector are a matrix with one row."""
+    """Elements along the last axis; those of a vector are a matrix with one row."""
     data, indices = input_at(node, 0), input_at(node, 1)
     if data.rank == 1:
         data = _as(ctx, data, (1, *data.shape))
@@ -59,7 +59,7 @@ def _imputer(ctx: Context, node: Node) -> Any:
     kind = "float" if x.dtype.startswith("float") else "int64"
     values = given.get(f"imputed_value_{kind}s")
     if not values:
-        raise fail(node, f"it has no 'imputed_value_{kind}s' for items of {x.dtype}")
+        raise fail(node, f"it has no 'imputed_value_{kind}s' for elements of {x.dtype}")
     return ctx.apply(Imputed(given[f"replaced_value_{kind}"], np.array(values)), x)
 
 
@@ -90,8 +90,8 @@ def _dict_vectorizer(ctx: Context, node: Node) -> Any:
     words = given.get("int64_vocabulary") or given.get("string_vocabulary")
     if not isinstance(source, Map) or not words:
         raise fail(node, "its input must be a map that is known at compile time, and it needs a vocabulary")
-    kind = type(next(iter(source.items.values()), np.float32(0)))
-    return ctx.known(np.array([[source.items.get(word, kind()) for word in words]]))
+    kind = type(next(iter(source.elements.values()), np.float32(0)))
+    return ctx.known(np.array([[source.elements.get(word, kind()) for word in words]]))
 
 
 _CASTS: dict[str, Any] = {"TO_FLOAT": np.float32, "TO_INT64": np.int64, "TO_STRING": object}
@@ -99,26 +99,27 @@ _CASTS: dict[str, Any] = {"TO_FLOAT": np.float32, "TO_INT64": np.int64, "TO_STRI
 
 @operator("CastMap", since=(1,), domain=_ML)
 def _cast_map(ctx: Context, node: Node) -> Any:
-    """A row of the values of a map that is known when the model is compiled: by ascending keys, or at their places."""
+    """A row of the values of a map that is known when the model is compiled: by ascending keys, or at their
+    positions."""
     given, source = node.attributes, node.operands[0]
     kind = _CASTS.get(given["cast_to"])
     if not isinstance(source, Map) or kind is None or given["map_form"] not in ("DENSE", "SPARSE"):
         raise fail(
             node, "its input must be a map that is known at compile time, its result floats, integers or strings"
         )
-    items, width = source.items, len(source.items)
-    places = {key: place for place, key in enumerate(sorted(items))}
+    elements, width = source.elements, len(source.elements)
+    positions = {key: position for position, key in enumerate(sorted(elements))}
     if given["map_form"] == "SPARSE":
-        places, width = {key: int(key) for key in items}, int(given["max_map"])
-    if not 0 < width <= _MOST_COLUMNS or any(not 0 <= place < width for place in places.values()):
+        positions, width = {key: int(key) for key in elements}, int(given["max_map"])
+    if not 0 < width <= _MAX_COLUMNS or any(not 0 <= position < width for position in positions.values()):
         raise fail(node, f"the keys of the map are no places in a row of {width}")
     row = np.full((1, width), "" if kind is object else 0, kind)
-    for key, place in places.items():
-        row[0, place] = str(items[key]) if kind is object else kind(items[key])
+    for key, position in positions.items():
+        row[0, position] = str(elements[key]) if kind is object else kind(elements[key])
     return ctx.known(row)
 
 
-_MOST_COLUMNS = 1 << 24
+_MAX_COLUMNS = 1 << 24
 
 
 @operator("ZipMap", since=(1,), domain=_ML)

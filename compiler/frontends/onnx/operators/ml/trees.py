@@ -21,7 +21,7 @@ _LEAF = "LEAF"
 
 
 def _integers(given: Mapping[str, Any], name: str) -> list[int]:
-    return [int(item) for item in given.get(name) or ()]
+    return [int(element) for element in given.get(name) or ()]
 
 
 # TreeEnsemble: inner nodes and leaves have tables of their own.
@@ -63,10 +63,10 @@ def _trees(node: Node) -> Trees:
     )
 
 
-def _led(node: Node, place: int, leaf: int) -> int:
-    if place < 0:
+def _led(node: Node, position: int, leaf: int) -> int:
+    if position < 0:
         raise fail(node, "a tree leads to a node that does not exist")
-    return -1 - place if leaf else place
+    return -1 - position if leaf else position
 
 
 def _sets(node: Node, modes: Sequence[int], values: Array | None) -> list[list[float]]:
@@ -80,8 +80,8 @@ def _sets(node: Node, modes: Sequence[int], values: Array | None) -> list[list[f
     wanted = sum(mode == MEMBER for mode in modes)
     if len(sets) - (not sets[-1] and len(sets) > wanted) != wanted and (wanted or sets != [[]]):
         raise fail(node, f"{wanted} nodes need sets, 'membership_values' has {len(sets)}")
-    rest = iter(sets)
-    return [next(rest) if mode == MEMBER else [] for mode in modes]
+    tail = iter(sets)
+    return [next(tail) if mode == MEMBER else [] for mode in modes]
 
 
 # TreeEnsembleRegressor and TreeEnsembleClassifier: nodes by tree and number, leaves among them.
@@ -105,14 +105,14 @@ def _named_trees(node: Node, kind: str) -> Trees:
     numbered = {mode: number for number, mode in enumerate(MODES)} | {_LEAF: len(MODES)}
     codes = np.fromiter(map(numbered.__getitem__, modes), np.int8, len(modes))
     inner, leaves = np.flatnonzero(codes < len(MODES)), np.flatnonzero(codes == len(MODES))
-    place = np.empty(len(codes), np.int32 if len(codes) < 1 << 31 else np.int64)
-    place[inner], place[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
-    weights = _leaf_weights(node, kind, keys, place, len(leaves))
+    position = np.empty(len(codes), np.int32 if len(codes) < 1 << 31 else np.int64)
+    position[inner], position[leaves] = np.arange(len(inner)), -1 - np.arange(len(leaves))
+    weights = _leaf_weights(node, kind, keys, position, len(leaves))
     ways = [keys.find(trees[inner], children[inner]) for children in (yes, no)]
     below = np.zeros(len(codes), bool)
     for children in ways:
         below[children[children >= 0]] = True
-    roots, missed = place[~below], any((children < 0).any() for children in ways)
+    roots, missed = position[~below], any((children < 0).any() for children in ways)
     if missed or len(roots) != len(keys.trees):
         raise fail(
             node, "a tree leads to a node that does not exist" if missed else "a tree does not have exactly one root"
@@ -123,14 +123,14 @@ def _named_trees(node: Node, kind: str) -> Trees:
         codes[inner],
         np.asarray(splits)[inner],
         missing[inner],
-        place[ways[0]],
-        place[ways[1]],
+        position[ways[0]],
+        position[ways[1]],
         None,
         weights,
     )
 
 
-def _leaf_weights(node: Node, kind: str, keys: _Keys, place: Array, leaves: int) -> Leaves:
+def _leaf_weights(node: Node, kind: str, keys: _Keys, position: Array, leaves: int) -> Leaves:
     """The targets of leaves and their weights; those of inner nodes count for nothing."""
     columns = [_column(node.attributes, f"{kind}_{name}") for name in ("treeids", "nodeids", "ids")]
     values = _reals(node.attributes, f"{kind}_weights")
@@ -139,7 +139,7 @@ def _leaf_weights(node: Node, kind: str, keys: _Keys, place: Array, leaves: int)
     found = keys.find(columns[0], columns[1])
     if (found < 0).any():
         raise fail(node, "a weight belongs to a node that does not exist")
-    owners = place[found]
+    owners = position[found]
     of_leaves = owners < 0
     return Leaves.of(-1 - owners[of_leaves], columns[2][of_leaves], values[of_leaves], leaves)
 

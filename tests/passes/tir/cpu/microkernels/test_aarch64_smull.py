@@ -24,7 +24,7 @@ def _product(name: str) -> Product:
 
 
 def _steps(rows: int, columns: int, terms: int, pitch: int) -> tuple[Step, ...]:
-    """Of rows whose items lie `pitch` words apart."""
+    """Of rows whose elements lie `pitch` words apart."""
     return tuple(
         Step(4 * (row * columns + column), row * pitch + term, 4 * (term * columns + column))
         for term in range(terms)
@@ -56,10 +56,10 @@ def _check_on(core: InOrder | None, name: str, steps: tuple[Step, ...], right_st
     code = code_of(product, steps, move[1], once, core)
     assert code is not None
     rounds = 1 if once else _ROUNDS
-    dtype, least = (np.uint8, 0) if name == "umull" else (np.int8, -127 if product.joined else -128)
-    most = 255 if name == "umull" else 127
-    data = rng.choice([0 if least == 0 else -128, most], rounds * move[0]).astype(dtype)
-    weights = rng.choice([least, most], rounds * move[1]).astype(dtype)
+    dtype, minimum = (np.uint8, 0) if name == "umull" else (np.int8, -127 if product.joined else -128)
+    maximum = 255 if name == "umull" else 127
+    data = rng.choice([0 if minimum == 0 else -128, maximum], rounds * move[0]).astype(dtype)
+    weights = rng.choice([minimum, maximum], rounds * move[1]).astype(dtype)
     expected = dict.fromkeys((step.sum for step in steps), np.zeros(4, np.int64))
     for number in range(rounds):
         for step in steps:
@@ -73,7 +73,7 @@ def _check_on(core: InOrder | None, name: str, steps: tuple[Step, ...], right_st
 
 
 def test_sums_may_have_terms_of_different_numbers_from_any_place_on() -> None:
-    """As borders of pictures leave them out."""
+    """As borders of images leave them out."""
     steps = tuple(step for step in _steps(2, 2, 5, 5) if step.left not in (0, 4, 5) and step.right != 12)
     assert steps[0].left > 0 and steps[0].right > 0
     counts = {sum(step.sum == number for step in steps) for number in (0, 4, 8, 12)}
@@ -124,15 +124,15 @@ def _executed(
     lines = re.search(r'asm "([^"]*)"', code.text)
     outputs = re.search(r'asm "[^"]*", "((?:={v\d+},?)+)', code.text)
     assert lines is not None and outputs is not None
-    places = [int(number) // 4 for number in re.findall(r"getelementptr i8, ptr %s, i64 (\d+)", code.text)]
+    positions = [int(number) // 4 for number in re.findall(r"getelementptr i8, ptr %s, i64 (\d+)", code.text)]
     numbers = [int(number) for number in re.findall(r"{v(\d+)}", outputs[1])]
     moved = [int(number) for number in re.findall(r"= sub i64 %(?:left|right), (\d+)", code.text)]
-    machine = _Machine(len(places), rounds, code, memory, move, moved)
+    machine = _Machine(len(positions), rounds, code, memory, move, moved)
     program = lines[1].split("\\0A")
     at = 0
     while at < len(program):
         at = program.index("1:") if machine.step(program[at]) else at + 1
-    return {place: machine.vector(register, "i4") for place, register in zip(places, numbers, strict=True)}
+    return {position: machine.vector(register, "i4") for position, register in zip(positions, numbers, strict=True)}
 
 
 class _Machine:
@@ -149,7 +149,7 @@ class _Machine:
     ) -> None:
         self._registers: dict[int, bytes] = {}
         self._memory = [side.tobytes() for side in memory]
-        sides = [(0, 4 * item) for item in code.left] + [(1, 4 * item) for item in code.right]
+        sides = [(0, 4 * element) for element in code.left] + [(1, 4 * element) for element in code.right]
         self._pointers = {f"${sums + n}": list(side) for n, side in enumerate(sides)}
         self._rounds = rounds
         changed = sums + len(sides) + 1
@@ -160,8 +160,8 @@ class _Machine:
 
     def step(self, line: str) -> bool:
         """Execute an instruction; whether it branches back."""
-        name, _, rest = line.partition(" ")
-        registers = [int(number) for number in re.findall(r"[vqds](\d+)", rest.partition("[$")[0])]
+        name, _, tail = line.partition(" ")
+        registers = [int(number) for number in re.findall(r"[vqds](\d+)", tail.partition("[$")[0])]
         sign = "u" if name.startswith("u") else "i"
         match name.removeprefix("s").removeprefix("u") if name not in ("subs",) else name:
             case "1:":
@@ -169,9 +169,9 @@ class _Machine:
             case "movi":
                 self._registers[registers[0]] = bytes(16)
             case "ld1" | "ldp" | "ldr" | "ldur":
-                self._load(rest, registers)
+                self._load(tail, registers)
             case "dup":
-                lane = int(rest[-2])
+                lane = int(tail[-2])
                 self._registers[registers[0]] = self._registers[registers[1]][4 * lane : 4 * lane + 4] * 4
             case "mull" | "mull2" | "mlal" | "mlal2" as kind:
                 half = slice(8, 16) if kind.endswith("2") else slice(0, 8)
@@ -187,7 +187,7 @@ class _Machine:
                 both = np.concatenate([self.vector(number, "i4") for number in registers[1:]])
                 self._registers[registers[0]] = both.reshape(4, 2).sum(axis=1).astype("i4").tobytes()
             case "add":
-                pointer, same, step = rest.split(", ")
+                pointer, same, step = tail.split(", ")
                 assert pointer == same
                 self._pointers[pointer][1] += self._steps[step]
             case "subs":
@@ -198,11 +198,11 @@ class _Machine:
                 raise AssertionError(line)
         return False
 
-    def _load(self, rest: str, registers: list[int]) -> None:
-        size = {"q": 16, "d": 8, "s": 4, "{": 16}[rest[0]]
-        ((name, at, after),) = re.findall(r"\[(\$\d+)(?:, #(\d+))?\](?:, #(\d+))?", rest)
+    def _load(self, tail: str, registers: list[int]) -> None:
+        size = {"q": 16, "d": 8, "s": 4, "{": 16}[tail[0]]
+        ((name, at, after),) = re.findall(r"\[(\$\d+)(?:, #(\d+))?\](?:, #(\d+))?", tail)
         side, begin = self._pointers[name]
-        assert rest[0] != "{" or all(b == a + 1 for a, b in pairwise(registers))
+        assert tail[0] != "{" or all(b == a + 1 for a, b in pairwise(registers))
         for number, register in enumerate(registers):
             first = begin + int(at or 0) + number * size
             assert first + size <= len(self._memory[side]), "beyond what is there"

@@ -21,7 +21,8 @@ def _product(name: str) -> Product:
 
 
 def _steps(rows: int, columns: int, terms: int, pitch: int, apart: int = 0) -> tuple[Step, ...]:
-    """Of rows whose items lie `pitch` words apart, and of columns in turn, or each `apart` items behind the other."""
+    """Of rows whose elements lie `pitch` words apart, and of columns in turn, or each `apart` elements behind the
+    other."""
     return tuple(
         Step(
             4 * (row * columns + column),
@@ -67,7 +68,7 @@ def test_windows_of_neighbours_share_words(once: bool) -> None:
 
 
 def test_sums_may_have_terms_of_different_numbers_from_any_place_on() -> None:
-    """As borders of pictures leave them out."""
+    """As borders of images leave them out."""
     steps = tuple(step for step in _steps(3, 1, 5, 5) if step.left not in (0, 4, 5) and step.right != 12)
     assert {sum(step.sum == number for step in steps) for number in (0, 4, 8)} == {2, 3, 4}
     for name in ("vmlal_s8", "vmull_u8"):
@@ -96,10 +97,10 @@ def _check(name: str, steps: tuple[Step, ...], once: bool) -> None:
         code = code_of(product, steps, known, once)
         assert code is not None
         rounds = 1 if once else _ROUNDS
-        dtype, least = (np.uint8, 0) if name == "vmull_u8" else (np.int8, -127 if product.joined else -128)
-        most = 255 if name == "vmull_u8" else 127
-        data = rng.choice([0 if least == 0 else -128, most], rounds * move[0]).astype(dtype)
-        weights = rng.choice([least, most], rounds * move[1]).astype(dtype)
+        dtype, minimum = (np.uint8, 0) if name == "vmull_u8" else (np.int8, -127 if product.joined else -128)
+        maximum = 255 if name == "vmull_u8" else 127
+        data = rng.choice([0 if minimum == 0 else -128, maximum], rounds * move[0]).astype(dtype)
+        weights = rng.choice([minimum, maximum], rounds * move[1]).astype(dtype)
         expected = dict.fromkeys((step.sum for step in steps), np.zeros(4, np.int64))
         for number in range(rounds):
             for step in steps:
@@ -120,14 +121,14 @@ def _executed(
     outputs = re.search(r'asm "[^"]*", "((?:={q\d+},?)+)', code.text)
     given = re.search(r'asm "[^"]*", "[^"]*"\(([^)]*)\)', code.text)
     assert lines is not None and outputs is not None and given is not None
-    places = [int(number) // 4 for number in re.findall(r"getelementptr i8, ptr %s, i32 (\d+)", code.text)]
+    positions = [int(number) // 4 for number in re.findall(r"getelementptr i8, ptr %s, i32 (\d+)", code.text)]
     numbers = [int(number) for number in re.findall(r"{q(\d+)}", outputs[1])]
-    machine = _Machine(code, len(places), rounds, memory, given[1], move)
+    machine = _Machine(code, len(positions), rounds, memory, given[1], move)
     program = lines[1].split("\\0A")
     at = 0
     while at < len(program):
         at = program.index("1:") if machine.step(program[at]) else at + 1
-    return {place: machine.quad(register, "i4") for place, register in zip(places, numbers, strict=True)}
+    return {position: machine.quad(register, "i4") for position, register in zip(positions, numbers, strict=True)}
 
 
 class _Machine:
@@ -144,7 +145,7 @@ class _Machine:
     ) -> None:
         self._registers: dict[int, bytes] = {}
         self._memory = [side.tobytes() for side in memory]
-        sides = [(0, 4 * item) for item in code.left] + [(1, 4 * item) for item in code.right]
+        sides = [(0, 4 * element) for element in code.left] + [(1, 4 * element) for element in code.right]
         self._pointers = {f"${sums + n}": list(side) for n, side in enumerate(sides)}
         operands = [operand.split() for operand in given.split(", ")]
         counted = ["i32", "%rounds"] in operands
@@ -164,8 +165,8 @@ class _Machine:
 
     def step(self, line: str) -> bool:
         """Execute an instruction; whether it branches back."""
-        name, _, rest = line.partition(" ")
-        registers = [int(number) for number in re.findall(r"[qd](\d+)", rest)]
+        name, _, tail = line.partition(" ")
+        registers = [int(number) for number in re.findall(r"[qd](\d+)", tail)]
         sign = "u" if ".u" in name else "i"
         match re.sub(r"\.[su]", ".", name):
             case "1:":
@@ -173,7 +174,7 @@ class _Machine:
             case "vmov.i32":
                 self._set_quad(registers[0], np.zeros(4, "i4"))
             case "vld1.32":
-                self._load(rest, registers)
+                self._load(tail, registers)
             case "vmull.8" | "vmlal.8" as kind:
                 left, right = (
                     np.frombuffer(self._registers[number], f"{sign}1").astype("i4") for number in registers[1:]
@@ -191,7 +192,7 @@ class _Machine:
                     np.frombuffer(both, "i4").reshape(2, 2).sum(axis=1).astype("i4").tobytes()
                 )
             case "add" | "sub":
-                pointer, same, number = rest.split(", ")
+                pointer, same, number = tail.split(", ")
                 assert pointer == same
                 self._pointers[pointer][1] += int(number[1:]) * (1 if name == "add" else -1)
             case "subs":
@@ -202,10 +203,10 @@ class _Machine:
                 raise AssertionError(line)
         return False
 
-    def _load(self, rest: str, registers: list[int]) -> None:
-        ((name, whole, step),) = re.findall(r"\[(\$\d+)\](!?)(?:, (\$\d+))?", rest)
+    def _load(self, tail: str, registers: list[int]) -> None:
+        ((name, whole, step),) = re.findall(r"\[(\$\d+)\](!?)(?:, (\$\d+))?", tail)
         side, begin = self._pointers[name]
-        is_word = "[]" in rest
+        is_word = "[]" in tail
         size = 4 if is_word else 8 * len(registers)
         assert begin >= 0 and begin + size <= len(self._memory[side]), "beyond what is there"
         content = self._memory[side][begin : begin + size]

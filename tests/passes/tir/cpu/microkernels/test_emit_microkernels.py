@@ -29,11 +29,11 @@ def convolved(net: Net, x: str, inputs: int, outputs: int, kernel: int, stride: 
 
 
 @pytest.mark.parametrize(
-    ("size", "kernel", "precision", "most"),
+    ("size", "kernel", "precision", "maximum"),
     [(14, 1, "fp16", 1.1), (9, 3, "fp16", 1.08), (13, 1, "fp32", 1.1), (9, 3, "fp32", 1.08)],
 )
 def test_neighbouring_vectors_are_loaded_together(
-    size: int, kernel: int, precision: str, most: float, tmp_path: Path
+    size: int, kernel: int, precision: str, maximum: float, tmp_path: Path
 ) -> None:
     """Those of a row of a filter of 3 x 3 for its three taps, too."""
     net = Net(seed=1)
@@ -46,7 +46,7 @@ def test_neighbouring_vectors_are_loaded_together(
     code = [line for line in loop if line.startswith("\t")]
     sums = sum(line.startswith("\tfmla") for line in code)
     assert sums >= 96
-    assert len(code) <= most * sums, code
+    assert len(code) <= maximum * sums, code
 
 
 @pytest.mark.parametrize(("precision", "error"), [("fp16", 5e-3), ("fp32", 1e-5)])
@@ -80,7 +80,7 @@ def test_a_network_is_nearly_the_same(precision: str, error: float, tmp_path: Pa
         assert np.abs(single - half).max() < error * np.abs(single).max()
 
 
-def test_open_sizes_are_computed_by_the_same_loops(tmp_path: Path) -> None:
+def test_dynamic_sizes_are_computed_by_the_same_loops(tmp_path: Path) -> None:
     if _MACHINE.missing:
         pytest.skip(f"needs: {_MACHINE.missing}")
     net = Net(seed=1)
@@ -155,7 +155,7 @@ def _late(code: Code) -> int:
 
 @pytest.mark.parametrize(("rows", "columns", "terms"), [(7, 2, 8), (6, 4, 4), (5, 3, 3), (4, 2, 7)])
 @pytest.mark.parametrize("scale", [2, 4])
-def test_vectors_of_sve_are_multiplied_by_items_of_all_their_parts(
+def test_vectors_of_sve_are_multiplied_by_elements_of_all_their_parts(
     rows: int, columns: int, terms: int, scale: int
 ) -> None:
     product = _product(scale)
@@ -164,7 +164,7 @@ def test_vectors_of_sve_are_multiplied_by_items_of_all_their_parts(
     assert code is not None
     made = executed(code, len({step.sum for step in steps}), product.size)
     assert sorted(made) == sorted((step.sum, 4 * step.left, 4 * step.right) for step in steps)
-    assert all(int(item) < 8 for item in re.findall(r", z(\d+)\.s\[", code.text))
+    assert all(int(element) < 8 for element in re.findall(r", z(\d+)\.s\[", code.text))
 
 
 def test_too_many_sums_have_no_code() -> None:
@@ -175,15 +175,15 @@ _SIZES = {"ld1rqw": 16, "ld1rd": 8, "ld1rw": 4}
 
 
 def executed(code: Code, sums: int, width: int = 16) -> list[tuple[int, int, int]]:
-    """The products that a round makes: the sum, and the bytes where the left item and the right vector are."""
+    """The products that a round makes: the sum, and the bytes where the left element and the right vector are."""
     text = code.text
     lines = re.search(r'asm "([^"]*)"', text)
     outputs = re.search(r'asm "[^"]*", "((?:={[vz]\d+},?)+)', text)
     assert lines is not None and outputs is not None
-    places = [int(number) for number in re.findall(r"getelementptr i8, ptr %s, i64 (\d+)", text)]
+    positions = [int(number) for number in re.findall(r"getelementptr i8, ptr %s, i64 (\d+)", text)]
     numbers = [int(number) for number in re.findall(r"{[vz](\d+)}", outputs[1])]
-    of_sum = dict(zip(numbers, places, strict=True))
-    pointers = [("left", 4 * item) for item in code.left] + [("right", 4 * item) for item in code.right]
+    of_sum = dict(zip(numbers, positions, strict=True))
+    pointers = [("left", 4 * element) for element in code.left] + [("right", 4 * element) for element in code.right]
     held: dict[int, tuple[str, int]] = {}
     made = []
     for line in lines[1].split("\\0A"):
@@ -199,10 +199,10 @@ def executed(code: Code, sums: int, width: int = 16) -> list[tuple[int, int, int
                 held[register] = side, begin + at + number * size
             pointers[number_of_pointer] = side, begin + int(after or 0)
         elif line.startswith("fmla"):
-            total, vector, item, lane = map(
+            total, vector, element, lane = map(
                 int, re.findall(r"[vz](\d+)\.4?s, [vz](\d+)\.4?s, [vz](\d+)\.s\[(\d)\]", line)[0]
             )
-            (left, place), (other, begin) = held[item], held[vector]
+            (left, position), (other, begin) = held[element], held[vector]
             assert (left, other) == ("left", "right")
-            made.append((of_sum[total] // 4, place + 4 * lane, begin))
+            made.append((of_sum[total] // 4, position + 4 * lane, begin))
     return made

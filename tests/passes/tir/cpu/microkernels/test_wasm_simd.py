@@ -57,13 +57,13 @@ def test_vectors_of_bytes_are_widened_while_they_are_loaded(widening: str, load:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(5, 2), (1, 3)])
-@pytest.mark.parametrize("item_first", [True, False])
-def test_relaxed_dot_products_take_signed_bytes_first(rows: int, columns: int, item_first: bool) -> None:
-    product = engine_product_of("nnefc.wasm_udot", "", item_first, True)
+@pytest.mark.parametrize("element_first", [True, False])
+def test_relaxed_dot_products_take_signed_bytes_first(rows: int, columns: int, element_first: bool) -> None:
+    product = engine_product_of("nnefc.wasm_udot", "", element_first, True)
     assert product is not None
     text = code_of(product, steps(rows, columns, 1), False).text
     first = re.findall(r"(load32_splat|v128\.load )", text)[0]
-    assert first == ("v128.load " if item_first else "load32_splat")
+    assert first == ("v128.load " if element_first else "load32_splat")
     assert text.count("i32x4.relaxed_dot_i8x16_i7x16_add_s") == rows * columns
 
 
@@ -86,7 +86,7 @@ def test_few_sums_have_parts_so_that_none_waits_for_itself(rows: int, columns: i
         assert len(re.findall(rf"%t\d+ = {product.added} ", text)) == sums * (known - 1)
 
 
-def test_offsets_are_relative_to_the_first_item_that_is_read() -> None:
+def test_offsets_are_relative_to_the_first_element_that_is_read() -> None:
     code = code_of(product_of("float32", "", True), (Step(0, 7, 12), Step(4, 9, 12)), True)
     assert (code.left, code.right) == ((7,), (12,))
     assert re.findall(r"load32_splat (\d+)", code.text) == ["0", "8"]
@@ -94,7 +94,7 @@ def test_offsets_are_relative_to_the_first_item_that_is_read() -> None:
 
 @pytest.mark.parametrize("target", ["wasm32-wasi", "wasm32-relaxed"])
 def test_a_network_is_nearly_the_same(target: str, tmp_path: Path) -> None:
-    """Convolutions of odd sizes into the middle of padded pictures and into plain ones, strided ones, and products."""
+    """Convolutions of odd sizes into the middle of padded images and into plain ones, strided ones, and products."""
     if _MACHINE.missing:
         pytest.skip(f"needs: {_MACHINE.missing}")
     net = Net(seed=5)
