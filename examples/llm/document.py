@@ -87,9 +87,9 @@ fragment chosen(
     logits: tensor<scalar>, temperature: tensor<scalar>, top_k: tensor<integer>, top_p: tensor<scalar>,
     chance: tensor<scalar>
 ) -> (token: tensor<integer>) {{
-    (best, words) = tract_core_topk(logits, k = {most}, axis = 1);
+    (best, words) = tract_core_topk(logits, k = {maximum}, axis = 1);
     powers = exp((best - max_reduce(best, axes = [1])) / max(unsqueeze(temperature, axes = [1]), 1e-6));
-    ranks = unsqueeze(tract_core_range(0, {most}, step = 1), axes = [0]);
+    ranks = unsqueeze(tract_core_range(0, {maximum}, step = 1), axes = [0]);
     listed = select(ranks < unsqueeze(top_k, axes = [1]), powers, 0.0);
     before = tract_core_cumsum(listed, axis = 1, exclusive = true);
     kept = select(before < unsqueeze(top_p, axes = [1]) * sum_reduce(listed, axes = [1]), listed, 0.0);

@@ -38,5 +38,5 @@ def test_help_all_has_every_option_and_help_counts_what_it_leaves_out(name: str)
 
 def test_the_old_name_of_a_value_works_and_is_reported() -> None:
     result = CliRunner().invoke(main, ["compile", "none.nnef", "-o", "x.so", "--scan-states", "anew"])
-    assert "warning: scan_states 'again' is called 'reset' now" in result.stderr
+    assert "warning: scan_states 'anew' is called 'reset' now" in result.stderr
     assert "there is no file" in result.stderr

@@ -197,7 +197,7 @@ def test_pieces_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         network.run({"x": x})
         assert trace(None, 0) == 0  # pieces are counted within trace alone
         with pytest.raises(RunError, match="more than 1: let there be room"):
-            network.trace({"x": x}, maximum=1)
+            network.trace({"x": x}, most=1)
         monkeypatch.setattr("nnefc.loader.profile._USUAL", 1)
         assert len(network.trace({"x": x})) > 1
         with pytest.raises(RunError, match="absent"):

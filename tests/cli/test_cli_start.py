@@ -17,7 +17,7 @@ MODEL = ROOT / "examples" / "digits" / "model.nnef"
 
 NOTED = """
 import atexit, sys
-atexit.register(lambda: open({place!r}, "w").write("\\n".join(name for name in sys.modules if sys.modules[name])))
+atexit.register(lambda: open({position!r}, "w").write("\\n".join(name for name in sys.modules if sys.modules[name])))
 """
 TORCH = 'raise AssertionError("the command line imported torch")'
 

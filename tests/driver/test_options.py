@@ -125,7 +125,7 @@ def test_options_are_pickled_for_other_processes() -> None:
 
 
 def test_the_old_name_of_a_value_works_with_a_warning() -> None:
-    with pytest.warns(DeprecatedOption, match="scan_states 'again' is called 'reset' now"):
+    with pytest.warns(DeprecatedOption, match="scan_states 'anew' is called 'reset' now"):
         assert ReadOptions(scan_states="anew") == ReadOptions(scan_states="reset")
 
 

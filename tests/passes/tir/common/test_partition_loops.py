@@ -20,7 +20,7 @@ from nnefc.passes.tir.common.partition_loops import partition_loops
 PADDED = """
     X: T.Buffer((T.int64(99),)), P: T.Buffer((T.int64(999),)), n: T.int64, w: T.int64
     for i in range(n):
-        P[i] = T.if_then_else(T.int64(2) <= i and i < w and {rest}, X[i - T.int64(2)], T.float32(0))
+        P[i] = T.if_then_else(T.int64(2) <= i and i < w and {tail}, X[i - T.int64(2)], T.float32(0))
 """
 
 
@@ -62,7 +62,7 @@ def test_other_conditions_stay_in_the_middle(tail: str) -> None:
 
 
 def test_limits_that_data_tell_cut_nothing() -> None:
-    text = PADDED.replace("T.int64(2) <= i and i < w and {rest}", 'i < T.Cast("int64", X[T.int64(0)])')
+    text = PADDED.replace("T.int64(2) <= i and i < w and {tail}", 'i < T.Cast("int64", X[T.int64(0)])')
     assert len(loops_in(partition_loops(function(text).body))) == 1
 
 

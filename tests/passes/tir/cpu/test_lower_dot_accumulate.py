@@ -17,7 +17,7 @@ BEFORE = """
     for k in range(2):
         for c in T.unroll(2):
             for i in T.serial(16, annotations={{"{note}": True}}):
-                total[c] = total[c] + T.Cast("int32", x[k * 16 + i]) * T.Cast("int32", w[k * 32 + c * 16 + {place}])
+                total[c] = total[c] + T.Cast("int32", x[k * 16 + i]) * T.Cast("int32", w[k * 32 + c * 16 + {position}])
     for lane in T.vectorized(2):
         y[lane] = total[lane] + 1
 """
