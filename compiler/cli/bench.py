@@ -43,7 +43,7 @@ _PERCENTILES = (90, 99)
     "--threads",
     group="Loading",
     type=click.IntRange(min=1),
-    help="Threads of a session.  [default: the cores, distributed]",
+    help="Threads of a session.  [default: the cores, divided between them]",
 )
 @option(
     "--sessions",

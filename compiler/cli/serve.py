@@ -64,7 +64,7 @@ _KEY_BYTES = 32
     "--threads",
     group="Scheduling",
     type=click.IntRange(min=1),
-    show_default="the cores, distributed",
+    show_default="the cores, divided between them",
     help="Threads of a session.",
 )
 @option(

@@ -37,7 +37,7 @@ def embedded_metadata(description: LibraryDescription) -> bytes:
         members["metadata"] = dict(description.metadata)
     if description.dimensions:
         members["dimensions"] = [dataclasses.astuple(dimension) for dimension in description.dimensions]
-        members["dynamic_workspaces"] = [min(size, _MAX) for size in description.dynamic_workspaces]
+        members["open_workspaces"] = [min(size, _MAX) for size in description.dynamic_workspaces]
     if description.formulas:
         members["formulas"] = {each.name: each.formula for each in description.formulas}
     if description.specializations:

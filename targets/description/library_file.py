@@ -94,7 +94,7 @@ def _checked(members: Any) -> Metadata:
         metadata=tuple((key, _raw(value)) for key, value in members.get("metadata", {}).items()),
         device=_text(members.get("device", "cpu")),
         dimensions=tuple(_dimension(*element) for element in members.get("dimensions", [])),
-        dynamic_workspaces=_pair(*members.get("dynamic_workspaces", (0, 0))),
+        dynamic_workspaces=_pair(*members.get("open_workspaces", (0, 0))),
         formulas=tuple(FormulaDescription(_text(n), _formula(f)) for n, f in members.get("formulas", {}).items()),
         specializations=tuple(_specialization(*element) for element in members.get("specializations", [])),
         only_specialized=bool(_size(members.get("only_specialized", 0))),
