@@ -162,7 +162,7 @@ def _words(found: Comparison) -> Sequence[str]:
     first = found.first
     if first is not None:
         of = f", of {first.location}" if first.location else ""
-        wrong = f"{first.difference.wrong:,} of its elements are NaN or infinite on one side alone, or missing on one side"
+        wrong = f"{first.difference.wrong:,} of its elements are NaN or infinite on one side alone, or missing"
         far = f"its error is {_number(first.difference.relative)}, and {found.bound:.0e} is allowed (--max-error)"
         lines.append(f"first too far away: {first.name}{of}; {wrong if first.difference.wrong else far}")
         if found.tensors and first in found.outputs:
