@@ -72,7 +72,7 @@ def stateless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("aiohttp")
     pytest.importorskip("grpc")
     path = tmp_path_factory.mktemp("serve") / "open.so"
-    return link([object_file("open_network.c")], b"", DYNAMIC_SAMPLE, path)
+    return link([object_file("dynamic_network.c")], b"", DYNAMIC_SAMPLE, path)
 
 
 @contextmanager

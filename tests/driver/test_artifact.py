@@ -144,7 +144,11 @@ def test_a_process_with_other_hashes_writes_the_same_bytes(tmp_path: Path) -> No
     here = written_by_two(tmp_path)
     assert sorted(here[0]) == ["net.a", "net.h", "net.so", "net.weights"]
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
-    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[1] / "helpers")}
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": seed,
+        "PYTHONPATH": os.pathsep.join((str(Path(__file__).parent), str(Path(__file__).parents[1] / "helpers"))),
+    }
     command = [sys.executable, "-c", IN_A_PROCESS_OF_ITS_OWN, str(tmp_path / "there")]
     done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE)
     assert json.loads(done.stdout) == here

@@ -63,7 +63,7 @@ DYNAMIC_SAMPLE = LibraryDescription(
     dimensions=(DimensionDescription("n", 1, 8, 1, 4), DimensionDescription("w", 8, 256, 4, 128)),
     lifetimes=((1, 1), (4, 4), (1, 2), (2, 4)),
 )
-"""The network of open_network.c."""
+"""The network of dynamic_network.c."""
 
 DATA_DEPENDENT_SAMPLE = LibraryDescription(
     model="counted sample",
@@ -78,7 +78,7 @@ DATA_DEPENDENT_SAMPLE = LibraryDescription(
     output_parts=(1, 0),
     part_dimensions=(1,),
 )
-"""The network of counted_network.c."""
+"""The network of data_dependent_network.c."""
 
 
 def folder(name: str) -> Path:

@@ -160,7 +160,7 @@ int32_t nnefc_network(const float *x, float *y, uint8_t *s, uint8_t *w, const ui
 
 
 def test_the_header_takes_dynamic_sizes(tmp_path: Path) -> None:
-    network = object_file("open_network.c")
+    network = object_file("dynamic_network.c")
     write_network(
         [network],
         None,
@@ -172,7 +172,7 @@ def test_the_header_takes_dynamic_sizes(tmp_path: Path) -> None:
     x, y = (TensorDescription(name, "float32", ("n",)) for name in "xy")
     squares = replace(DYNAMIC_SAMPLE, inputs=(x,), outputs=(y,), dimensions=DYNAMIC_SAMPLE.dimensions[:1], lifetimes=())
     link([object_of(SQUARES, "open_squares")], b"", squares, tmp_path / "squares.so")
-    link([object_file("counted_network.c")], b"", DATA_DEPENDENT_SAMPLE, tmp_path / "counted.so")
+    link([object_file("data_dependent_network.c")], b"", DATA_DEPENDENT_SAMPLE, tmp_path / "counted.so")
     flags = ["-std=c++17", *STRICT, *(["-fsanitize=address,undefined"] if CPP == ("g++",) else [])]
     sources = [f"-I{RUNTIME}", f"-I{tmp_path}", str(C_SOURCES / "open_session.cpp"), str(tmp_path / "open_sample.o")]
     program = tmp_path / "open_session"

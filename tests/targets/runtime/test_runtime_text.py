@@ -32,7 +32,7 @@ def test_random_bytes_do_no_harm(compiler: str, tmp_path: Path) -> None:
     sources = [str(source) for source in SOURCES if source.name != "boundary.c"]
     sources += [str(RUNTIME / name) for name in ("per_thread.c", "system.c")]
     command = [compiler, "-std=gnu11", "-O1", "-g", flag, "-fno-sanitize-recover=all", "-Wall", "-Wextra", "-Werror"]
-    command += [f"-I{RUNTIME}", *sources, str(C_SOURCES / "texts.c"), "-lm", "-o", str(tmp_path / "texts")]
+    command += [f"-I{RUNTIME}", *sources, str(C_SOURCES / "strings.c"), "-lm", "-o", str(tmp_path / "texts")]
     made = subprocess.run(command, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     done = subprocess.run(["./texts", *tables], cwd=tmp_path, capture_output=True, text=True, timeout=120)

@@ -1,4 +1,4 @@
-/* Uses a session of a network whose output is as large as the data say: linked with the runtime and counted_network.c, for
+/* Uses a session of a network whose output is as large as the data say: linked with the runtime and data_dependent_network.c, for
  * sanitizers and emulators. Built with COUNT_ALLOCATIONS it also checks which calls allocate, and refuses them memory. Prints
  * "ok". */
 #include "allocations.h"

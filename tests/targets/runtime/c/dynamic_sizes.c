@@ -1,4 +1,4 @@
-/* Uses a session with dynamic dimensions in every way that nnefc.h allows: linked with the runtime and open_network.c, for
+/* Uses a session with dynamic dimensions in every way that nnefc.h allows: linked with the runtime and dynamic_network.c, for
  * sanitizers and emulators. Built with COUNT_ALLOCATIONS it also checks which calls allocate, and refuses them memory. Prints
  * "ok". */
 #include "allocations.h"

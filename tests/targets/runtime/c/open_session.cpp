@@ -1,4 +1,4 @@
-// Uses nnefc.hpp with open sizes: linked with the network of open_network.c by the name `open_sample`, and given a shared
+// Uses nnefc.hpp with open sizes: linked with the network of dynamic_network.c by the name `open_sample`, and given a shared
 // library of it. Prints "ok".
 #include <cstdio>
 #include <cstdlib>
