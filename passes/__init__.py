@@ -1,4 +1,4 @@
-"""Passes: what users of the compiler need of them.
+"""Exports what users of the compiler need of passes: `after` and `PassTimes`.
 
 `after` puts a pass of a user after one of a backend's list, `PassTimes` measures all passes; both are for
 `nnefc.compile`. See docs/how-to/add-a-pass.md.

@@ -1,4 +1,4 @@
-"""The interface of a backend: all that the compiler does in its own way for one kind of machine.
+"""Defines the interface of a backend: every step of the compiler that differs between kinds of machines.
 
 `passes/pipeline.py` and `compiler/driver/compile.py` ask a :class:`Backend` at each phase, and know no kind of machine:
 

@@ -1,4 +1,4 @@
-"""Passes of users: checked functions from a program to a program, after a pass of a backend's list.
+"""Inserts a user's pass, a checked function from program to program, after a pass of the backend's list.
 
 nnefc.compile(model, passes=[nnefc.passes.after("fold affine", drop_double_negation)])
 """

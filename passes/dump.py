@@ -1,4 +1,4 @@
-"""Writes the program after each pass that changes it, as text."""
+"""Writes the program as text after each pass that changes it."""
 
 from __future__ import annotations
 

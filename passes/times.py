@@ -1,4 +1,4 @@
-"""The processor time of each pass."""
+"""Measures the processor time of each pass."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Targets: machine descriptions, code generation, linking, and the C runtime."""

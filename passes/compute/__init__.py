@@ -1,1 +1,1 @@
-"""Computations in TE that passes choose for a network: what is computed, not in which order (that is a schedule's)."""
+"""TE computations that passes choose for a network: what is computed; loop orders are left to schedules."""

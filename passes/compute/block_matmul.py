@@ -1,4 +1,4 @@
-"""Matrix products whose right factor is quantized in blocks: it is widened in registers, where it is multiplied by.
+"""Multiplies by a block-quantized right factor, which is dequantized in registers.
 
 W[K, N] = element[k, n] * scale[k / block, n] + offset[k / block, n]
 

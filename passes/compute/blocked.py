@@ -1,4 +1,4 @@
-"""Blocked layout: `[N, C, *spatial]` as `[N, ceil(C / b), *spatial, b]`, the last block filled up with zeros.
+"""Defines the blocked layout: `[N, C, *spatial]` as `[N, ceil(C / b), *spatial, b]`, the last block padded with zeros.
 
 A vector register then holds `b` channels of one position, whatever the spatial sizes are (Georganas et al., 2018).
 """

@@ -1,4 +1,4 @@
-"""Blocked layouts whose channels have any order: changes of layout, and convolutions that read through one.
+"""Converts between blocked layouts with permuted channels, and convolves data whose channels are permuted.
 
 A *slot* is a position for a channel: place `s % b` of block `s // b`, of blocks of `b`. Tables of slots and channels
 are tensors of int32; a negative entry stands for nothing.

@@ -1,4 +1,4 @@
-"""Convolutions in blocked layout; see :mod:`nnefc.passes.compute.blocked`."""
+"""Computes convolutions in blocked layout; see :mod:`nnefc.passes.compute.blocked`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrix products of narrow floating-point numbers, summed up in single precision."""
+"""Computes matrix products of 16-bit floats with float32 accumulators."""
 
 from __future__ import annotations
 

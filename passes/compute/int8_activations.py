@@ -1,4 +1,4 @@
-"""Sigmoids and 1 + erf in as many digits as results have that are rounded to bytes.
+"""Approximates sigmoid and 1 + erf with the precision that results rounded to 8 bits need.
 
 The largest relative error of a sigmoid is 1.4e-4 over all arguments; that of 1 + erf has no bound where the argument is
 negative, and the error alone is small. A sigmoid takes nine instructions with

@@ -1,4 +1,4 @@
-"""Local response normalization across channels of float32: `x / (bias + scale · Σ x²)^power`, over a window.
+"""Computes local response normalization across channels in float32: `x / (bias + scale · Σ x²)^power`, over a window.
 
 Krizhevsky et al., "ImageNet Classification with Deep Convolutional Neural Networks", 2012, section 3.3.
 """

@@ -1,4 +1,4 @@
-"""Loops, vectors and buffers of computations that are written as statements."""
+"""Builds loops, vectors and buffers of computations that are written as TIR statements."""
 
 from __future__ import annotations
 

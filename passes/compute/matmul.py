@@ -1,4 +1,4 @@
-"""Matrix products whose right factor is packed: `[…, K, N]` as `[…, N / b, K, b]`, the last block filled up with zeros.
+"""Computes matrix products with a packed right factor: `[…, K, N]` as `[…, N / b, K, b]`, zero-padded to full blocks.
 
 A kernel then reads `b` columns as full vectors, and one row of them after the other.
 """

@@ -1,4 +1,4 @@
-"""A value around a tensor, written by two: a step that copies what is inside, and loops that fill the border.
+"""Pads a tensor in two parts: a block that copies the interior, and loops that fill the border.
 
     for v: P[v + before] = X[v]           # a computation like others, which joins the kernel that makes X
     for the positions of P outside: P = 0    # added after scheduling: see `passes/schedule/fill_padding.py`

@@ -1,4 +1,4 @@
-"""A formula for each position."""
+"""Selects one of several expressions by the index of an unrolled loop."""
 
 from __future__ import annotations
 

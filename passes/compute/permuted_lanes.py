@@ -1,4 +1,4 @@
-"""Convolutions in groups of a few channels, which lie side by side in a block: each lane reads those of its own group.
+"""Computes grouped convolutions whose groups are narrower than a block: each lane reads the lanes of its own group.
 
     s[lane] += x[lane ^ turn] * W[turn][lane]        turn = 0, …, channels of a group - 1
 

@@ -1,4 +1,4 @@
-"""Poolings over the spatial dimensions, in row-major or blocked layout."""
+"""Computes pooling over the spatial dimensions, in row-major or blocked layout."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Convolutions of row-major tensors, `[N, C, *spatial]`, as sums of products whose padding is a condition on what is
-read.
+"""Computes convolutions of row-major tensors, `[N, C, *spatial]`; padding is a predicate on the loads.
 
 The filter is packed as `[*k, I / groups, O]`: output channels lie side by side, and one position of the window has all
 of its input channels after each other, so that tiles of the sum seldom need more than one position.

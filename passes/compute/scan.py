@@ -1,4 +1,4 @@
-"""Running sums and products along the middle axis of `[outer, length, inner]`, in time linear in the length.
+"""Computes cumulative sums and products along the middle axis of `[outer, length, inner]`, in linear time.
 
 Written as statements: what an element is depends on the one before it. Results round no worse than those of a plain
 loop over all elements: a sum of sums of parts has fewer roundings behind each other.

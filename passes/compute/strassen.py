@@ -1,4 +1,4 @@
-"""Matrix products by seven products of submatrices instead of eight (Strassen, 1969; Winograd's form of it).
+"""Computes matrix products by seven products of submatrices instead of eight (Strassen, 1969; Winograd's variant).
 
     [A₁₁ A₁₂]   [B₁₁ B₁₂]     Lₚ = a sum of blocks of A         combine_left, at run time
     [A₂₁ A₂₂] · [B₂₁ B₂₂]     Rₚ = a sum of blocks of B         combine_right, at compile time

@@ -1,5 +1,4 @@
-"""Between row-major and blocked layout by transposing tiles in registers, which loops over elements would do one by
-one.
+"""Converts between row-major and blocked layout by transposing tiles in registers instead of element by element.
 
 A tile is 16 positions of one block of b channels. Seen as vectors of 16 elements, the position of an element has the
 bits of the vector's number, then those of the lane. Interleaving the first half of the vectors with the second moves

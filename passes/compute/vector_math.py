@@ -1,4 +1,4 @@
-"""Elementary functions of float32 as polynomials, which run on full vectors; libm's run on one value at a time.
+"""Computes elementary functions of float32 by polynomials, which vectorize; libm takes one element at a time.
 
 The largest errors over all finite arguments, in units of the last place, are measured by the tests: exp 2, log 1,
 log1p 3, atanh 4, tanh 8, sigmoid 3, erf 8. Powers of e below 2⁻¹²⁵ (2.4e-38) become zero. The coefficients were fitted

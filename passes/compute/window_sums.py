@@ -1,4 +1,4 @@
-"""Sums of integers under a sliding window, over all channels: a convolution whose filter has ones alone.
+"""Sums integers under a sliding window over all channels: a convolution with a filter of ones.
 
 lanes[n, y, x, i] = Σ_b x[n, b, y, x, i]       of slots that hold a channel
 pixels[n, 0, y, x] = Σ_i lanes[n, y, x, i]

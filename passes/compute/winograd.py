@@ -1,4 +1,4 @@
-"""3 × 3 convolutions by Winograd's minimal filtering F(m × n, 3 × 3) (Lavin and Gray, 2016), in blocked layout.
+"""Computes 3 × 3 convolutions by Winograd's minimal filtering (Lavin and Gray, 2016) in blocked layout.
 
     V[(m + 2) (n + 2), C, tiles] = Bᵀ d B        for each tile of (m + 2) × (n + 2) inputs
     M[(m + 2) (n + 2), O, tiles] = U V           as many matrix products, U = G g Gᵀ computed at compile time

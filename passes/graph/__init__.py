@@ -1,0 +1,1 @@
+"""Passes over Relax modules: the network before kernels are scheduled."""

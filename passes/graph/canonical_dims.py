@@ -1,4 +1,4 @@
-"""Write kernels with the network's own variables for sizes that are known at run time.
+"""Rewrites kernels to use the network's own variables for dynamic dimensions (canonical symbolic dimensions).
 
     kernel(x[m, 4], k, y[m, k + 1])      called with x[n, 4] and k = h      →      kernel(x[n, 4], y[n, h + 1])
 

@@ -1,4 +1,4 @@
-"""Which tensors of the model a step computes: names of Relax variables, kept through all passes.
+"""Keeps track of which tensors of the model a call computes, by the names of Relax variables.
 
     conv1                  a front end's variable has the name of the model's tensor
     conv1@, conv1@1        what a pass makes on the way to it

@@ -1,4 +1,4 @@
-"""Fold multiplications and additions by constants into what comes before them.
+"""Folds multiplications and additions of constants into the operators that produce their operands.
 
     c = conv2d(x, W)          c = conv2d(x, W · s)
     d = c * s          →      d = c + t

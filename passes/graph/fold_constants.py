@@ -1,4 +1,4 @@
-"""Compute at compile time what depends on constants alone.
+"""Evaluates at compile time what depends on constants only.
 
     a = exp(const1)          const3 = exp(const1)
     b = add(x, a)      →     b = add(x, const3)

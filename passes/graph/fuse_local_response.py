@@ -1,4 +1,4 @@
-"""Find local response normalization in the steps that front ends write it with, and make it one operation.
+"""Matches local response normalization in its primitive operators, and replaces it by one operator.
 
     s = x * x
     m = mean of s over a window of channels                         →           y = local_response(x)

@@ -1,4 +1,4 @@
-"""Values that a model makes of little: which of them are worth their bytes in the library.
+"""Decides which values computed from few or no constants are stored in the library, and which are computed at run time.
 
     a = full((10000, 1000), 1)        the same, not 40 MB of ones
     b = add(x, a)

@@ -1,4 +1,4 @@
-"""Which inputs of a network are positions, and in how many places: what `ids` may be, of `y = table[ids]`.
+"""Derives bounds of integer inputs that are used as indices: the range of `ids` in `y = table[ids]`.
 
     ids: int64[1, 8]  →  cast  →  reshape  →  gather of a table of 32,000 rows: ids are below 32,000
 

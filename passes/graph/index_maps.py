@@ -1,4 +1,4 @@
-"""Where the elements of a tensor come from that an operation only moves or repeats.
+"""Derives the index map of operators that only move or repeat elements of their operand.
 
 y = permute_dims(reshape(x[4, 64], [4, 8, 8]), [1, 0, 2])      y[h, l, e] = x[l, h * 8 + e]
 """

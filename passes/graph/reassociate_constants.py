@@ -1,4 +1,4 @@
-"""Constants that are added or multiplied one after the other, and when they may be joined before.
+"""Decides when constants that are added or multiplied one after another may be combined first (reassociation).
 
 A large constant that is added and subtracted again rounds, because sums have no more digits than their type:
 

@@ -1,4 +1,4 @@
-"""Rebuild a network binding by binding: what the passes over Relax share."""
+"""Rebuilds a network binding by binding: the base of the passes over Relax."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Legalization: replaces operators by calls of TIR kernels."""

@@ -1,4 +1,4 @@
-"""Concatenations and splits whose parts lie one after the other in memory: no work, if the memory plan may place them.
+"""Legalizes concatenations and splits with contiguous parts as views, which the memory plan may place without a copy.
 
 concat((a, b), axis)      →      call_tir(concatenate {in place}, (a, b))      # nothing varies before the axis
 split(x, [8], axis)       →      call_tir(split {in place}, (x,))

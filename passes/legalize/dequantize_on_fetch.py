@@ -1,4 +1,4 @@
-"""Leave matrices that are quantized in blocks as they are, and widen each element where it is fetched. For GPUs.
+"""Keeps block-quantized matrices in their layout, and dequantizes each element where it is fetched (GPUs).
 
 w = dequantize_blocks(B, scales, zeros)                   y = block_matmul(x, B, scales, zeros)
 y = matmul(x, w)                                    →     t = gather_blocks(i, B, scales, zeros)

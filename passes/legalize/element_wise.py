@@ -1,4 +1,4 @@
-"""Element-wise operators as the library of operators defines them, where TVM's own computations differ.
+"""Legalizes element-wise operators as the operator library defines them, where TVM's own legalization differs.
 
 NaN stays so: `max(a, b)` is `a if a > b else b`, and so of TVM's own `max(x, 0)` the result is 0.
 With the operands in the other order it is the element itself, at the same cost.

@@ -1,4 +1,4 @@
-"""Differences of floats as sums, and negated comparisons as integers, for TVM takes floats for real numbers.
+"""Writes float differences as sums and negated comparisons as integers, because TVM simplifies floats as reals.
 
     (x + y) - y      →      (x + y) + y * -1
     not x < y        →      int(x < y) == 0

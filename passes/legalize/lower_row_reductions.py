@@ -1,4 +1,4 @@
-"""Write what works row by row, softmax and the normalizations above all, as reductions of rows and element-wise steps.
+"""Legalizes softmax and normalizations as row-wise reductions and element-wise operations.
 
     y = softmax(x)     →     m = max(x, last axis);  e = exp(x - m);  s = sum(e, last axis);  y = e / s
 

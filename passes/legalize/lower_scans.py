@@ -1,4 +1,4 @@
-"""Running sums and products as kernels of their own, which go through their operand once.
+"""Legalizes cumulative sums and products as scan kernels, which read their operand once.
 
 y = cumsum(x, axis)                       →     y = scan(x)
 

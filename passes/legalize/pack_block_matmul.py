@@ -1,4 +1,4 @@
-"""Lay a matrix that is quantized in blocks out as a product's kernel reads it, and widen it there.
+"""Packs a block-quantized matrix in the order in which a product's kernel reads and dequantizes it.
 
 w = dequantize_blocks(B, scales, zeros)                   y = multiply_blocks(x, pack(B), pack(scales), pack(zeros))
 y = matmul(x, w)                                    →     t = gather_rows(i, pack(B), pack(scales), pack(zeros))

@@ -1,4 +1,4 @@
-"""Matrix products of 8-bit integers with sums in int32, and of 16-bit floats with sums in float32, by dot products.
+"""Legalizes int8 products with int32 accumulators, and 16-bit float ones with float32 accumulators, as dot products.
 
     y = matmul(x, W, out_dtype="int32")     →     y = multiply_packed(packed(x), pack(W)) + c
 

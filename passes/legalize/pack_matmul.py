@@ -1,4 +1,4 @@
-"""Lay the right factor of a matrix product out as its kernel reads it.
+"""Packs the right factor of a matrix product in the order in which its kernel reads it.
 
     y = matmul(x, W)     →     y = multiply_packed(x, pack(W))     # W[K, N] as [N / b, K, b]
 

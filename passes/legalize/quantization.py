@@ -1,4 +1,4 @@
-"""`quantize` and `dequantize` as computations, with what they know of their parameters."""
+"""Legalizes `quantize` and `dequantize`, using what is known of their parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions to the maximum and the minimum that keep NaN, as ONNX's runtimes and PyTorch do.
+"""Legalizes max and min reductions that propagate NaN, as ONNX runtimes and PyTorch do.
 
 TVM's own lose it, and start from the largest finite numbers, so that infinities get lost too.
 """

@@ -1,4 +1,4 @@
-"""Reshapes, of which it is said that they move nothing: where sizes are open, TVM cannot tell that from their indices.
+"""Marks reshapes as views: with dynamic dimensions TVM cannot prove from the indices that no element moves.
 
 reshape(x, shape)     →      call_tir(reshape {same bytes}, (x,))
 """

@@ -1,4 +1,4 @@
-"""Computations of convolutions and matrix products on row-major tensors, for targets whose layouts stay as they are.
+"""Legalizes convolutions and matrix products on row-major tensors, for targets without blocked layouts.
 
 conv2d(x, W)              →      convolve_plain(x, pack_plain(W))
 conv2d_transpose(x, W)    →      interleave_plain(convolve_plain(x, phases of W))

@@ -1,4 +1,4 @@
-"""Whether a program does the same, at the same positions, whatever numbers its tensors hold.
+"""Checks whether control flow and memory accesses of a program are independent of tensor values.
 
     y[i] = x[i] * w[i]                      does
     y[i] = table[index[i]]                  reads where a tensor says

@@ -1,4 +1,4 @@
-"""The entry of a network that runs on a GPU: its pointers are the device's, so the runtime copies for it.
+"""Rewrites the entry of a GPU network, whose pointers are the device's: the runtime copies for it.
 
     memcpy(b, a, 400)                  nnefc_cuda_copy(b, a, 400)
     if *(bool *)condition      →       if nnefc_device_bool(condition)                       # waits for the device

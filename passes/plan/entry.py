@@ -1,4 +1,4 @@
-"""The plan as one function that calls the kernels: the whole network in C's calling convention.
+"""Builds the entry: one function that calls the kernels, the whole network in C's calling convention.
 
     nnefc_network(input0, …, output0, …, state, workspace, constants) -> int32
         kernel0(input0, constants + 0, workspace + 4096)

@@ -1,4 +1,4 @@
-"""How the entry itself reads and writes the memory that its pointers point to."""
+"""Builds the loads, stores and copies of the entry's own code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the operands and results of the entry's calls are: offsets into views of its parameters."""
+"""Locates the operands and results of the entry's calls: offsets into views of its parameters."""
 
 from __future__ import annotations
 

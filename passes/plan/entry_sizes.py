@@ -1,4 +1,4 @@
-"""The sizes of a program: those that follow from its dynamic dimensions, and those that only the data tell."""
+"""Computes the dimensions of a program: those that follow from its dynamic dimensions, and data-dependent ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels that a library has, so that those of a further program which compute the same are not compiled again."""
+"""Reuses kernels of a library for a further program that computes the same, so that they are compiled once."""
 
 from __future__ import annotations
 

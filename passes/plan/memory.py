@@ -1,4 +1,4 @@
-"""A static plan of the workspace: where every buffer between two kernels lives, decided at compile time.
+"""Plans the workspace statically: assigns every buffer between two kernels to storage at compile time.
 
 Five things bring buffers together before offsets are chosen:
 

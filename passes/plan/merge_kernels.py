@@ -1,4 +1,4 @@
-"""One function for kernels that differ in numbers alone, for libraries that shall be small.
+"""Merges kernels that differ in integer constants only into one function with parameters, for small libraries.
 
     kernel1(x, w, y):                 kernel2(x, w, y):                      kernel1(x, w, y, n0, n1):
         for c in 64:                      for c in 96:             →             for c in n0 * 32:

@@ -1,4 +1,4 @@
-"""Where storages lie in a workspace: those that are alive at the same time do not overlap."""
+"""Assigns offsets in a workspace so that storages that are live at the same time do not overlap."""
 
 from __future__ import annotations
 

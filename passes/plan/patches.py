@@ -1,4 +1,4 @@
-"""Compute the first layers of a network a few rows at a time, so that tensors between them are never whole.
+"""Computes the first layers of a network a few rows at a time, so that tensors between them are never whole.
 
     b = first(a); c = second(b); d = third(c)
         →    for each part of d's rows:  b' = first(a'); c' = second(b'); d' = third(c')

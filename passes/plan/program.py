@@ -1,4 +1,4 @@
-"""A network after fusion, as the list of steps that it is: what the memory plan and the entry are made from.
+"""Represents a network after fusion as a list of steps, from which the memory plan and the entry are built.
 
 A step is a call of a kernel; or one of two programs, by a condition; or a program that runs again and again.
 """

@@ -1,4 +1,4 @@
-"""Write kernels with few and simple sizes, which their callers compute.
+"""Rewrites kernels to take few and simple size arguments, which their callers compute.
 
     kernel(x[(h - 1) // 4 + 1, 8], y[(h - 1) // 112 * 28 + 28, 8])                 for the dynamic dimension h
         →    kernel(x[s + 1, 8], y[s // 28 * 28 + 28, 8])                          called with s = (h - 1) // 4

@@ -1,4 +1,4 @@
-"""What the functions of a library's program are called, and how other objects call them."""
+"""Names the functions of a library's program, and defines how other objects call them."""
 
 from __future__ import annotations
 

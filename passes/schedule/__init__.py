@@ -1,0 +1,1 @@
+"""Schedules kernels: rules by target, and the analysis that they share."""

@@ -1,4 +1,4 @@
-"""What a kernel computes, found out once and handed to all rules that might schedule it.
+"""Analyzes a kernel's blocks, axes and accesses once, for all rules that might schedule it.
 
     for i in 64, j in 10:                             step "sum": axes i (64), j (10), reduced k (128)
         for k in 128: C[i, j] += A[i, k] * B[k, j]         reads A[i, k], B[k, j], writes C[i, j]; read by "relu"

@@ -1,4 +1,4 @@
-"""How much arithmetic a kernel does."""
+"""Counts the arithmetic operations of a kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compute along an axis of dynamic size in full tiles: what is beyond the end is not written.
+"""Pads a dynamic axis to full tiles in computation: elements beyond the end are computed but not written.
 
     for x in w: C[x] = sum(A[x + k])         for x in 14 q: C[x] = sum(A[x + k])
     for x in w: D[x] = f(C[x])          →    for x in 14 q: if x < e: D[x] = f(C[x])

@@ -1,4 +1,4 @@
-"""Two neighbouring axes of a product's rows as one, where all tensors are dense along both.
+"""Fuses two neighbouring row axes of a product, where all tensors are dense along both.
 
     for y in h, x in w: C[o, y, x] = sum(A[k, y, x] * B[o, k])     →     for f in h w: C[o, f] = sum(A[k, f] * B[o, k])
 

@@ -1,4 +1,4 @@
-"""What kernels allow the memory plan: found by their structure, before they are scheduled."""
+"""Derives from a kernel's structure which in-place updates and views it allows the memory plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that are statements, not computations, and the loops of these."""
+"""Recognizes kernels that are written as statements instead of blocks, and returns their loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make TVM know how a reduction's partial results are combined, so that lanes or threads can share its work out.
+"""Registers a reduction's combiner with TVM, so that lanes or threads can share the reduction.
 
 TVM recognizes sums, products, maxima and minima that start from the least finite number, and some more. What front ends
 define otherwise (maxima that start from minus infinity, or keep NaN; places of the largest element) it

@@ -1,4 +1,4 @@
-"""Write the first values of reductions before their loops where dynamic sizes may leave nothing to reduce.
+"""Initializes reductions before their loops where dynamic dimensions may leave nothing to reduce.
 
 for k in s: if k == 0: C = 0; C += A[k]     →     C = 0; for k in s: C += A[k]              with s of 0 or more
 """

@@ -1,4 +1,4 @@
-"""A kernel for some rows of its result alone, and what it reads of its operands for them.
+"""Restricts a kernel to some rows of its result, and returns the rows of its operands that it then reads.
 
     for y in 48, x in 48: C[y, x] = A[y, x] + A[y + 1, x] + A[y + 2, x]        rows 8 to 12 of C need rows 8 to 14 of A:
 →   for y in 4, x in 48:  c[y, x] = a[y, x] + a[y + 1, x] + a[y + 2, x]        c has 4 rows, a has 6

@@ -1,4 +1,4 @@
-"""The interface of a schedule rule, and how the rules of a target are tried."""
+"""Defines the interface of a schedule rule, and tries the rules of a target in order."""
 
 from __future__ import annotations
 

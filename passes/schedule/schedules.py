@@ -1,4 +1,4 @@
-"""Schedules under construction: how one is made of a kernel, and changes that several rules make."""
+"""Creates a kernel's schedule, and makes the transformations that several rules share."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The IR's contract between passes, and its verifier."""

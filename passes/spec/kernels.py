@@ -1,4 +1,4 @@
-"""Says what a kernel, a function of TIR, may be in each form: a table of rules, each with a small predicate."""
+"""Declares the rules of kernels (functions of TIR) in each form: a table of rules, each with a small predicate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says what a module of Relax may be, before and after legalization: a table of rules, each with a small predicate."""
+"""Declares the rules of Relax modules before and after legalization: a table of rules, each with a small predicate."""
 
 from __future__ import annotations
 

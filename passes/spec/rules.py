@@ -1,4 +1,4 @@
-"""What a rule about programs is."""
+"""Defines a rule about programs."""
 
 from __future__ import annotations
 

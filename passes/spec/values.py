@@ -1,4 +1,4 @@
-"""Says which values of attributes have the declared types."""
+"""Checks that values of attributes have the declared types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says what a program may be between two passes, as tables of small rules, and checks programs against them.
+"""Checks programs between two passes against tables of small rules.
 
 A program has one of five forms (:class:`nnefc.ir.attributes.Form`). `KERNEL_RULES` say what a function of TIR may be in
 each, `MODULE_RULES` what a module of Relax may be; `compiler/ir/attributes.py` declares the attributes of both:

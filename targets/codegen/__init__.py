@@ -1,0 +1,1 @@
+"""Code generation, by kind of machine."""

@@ -1,4 +1,4 @@
-"""The C file of a library: what it says of itself, and the call of its entry."""
+"""Writes the C file of a library: its metadata, and the call of its entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts as literals of C."""
+"""Writes strings as C literals."""
 
 from __future__ import annotations
 

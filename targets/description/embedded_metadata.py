@@ -1,4 +1,4 @@
-"""A library's description as text inside the library, so that it can be read on a machine that cannot load it.
+"""Embeds a library's description as text, so that machines that cannot load the library can read it.
 
 They are a mark, the length of what follows as 32 bits, and JSON: the members of a
 :class:`~nnefc.targets.description.library.LibraryDescription` that callers may want to know. They stand somewhere

@@ -1,4 +1,4 @@
-"""The C of a library for dynamic dimensions that follow from others."""
+"""Writes the C of a library for dynamic dimensions that follow from others."""
 
 from __future__ import annotations
 

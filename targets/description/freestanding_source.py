@@ -1,4 +1,4 @@
-"""The C of a network for a machine without an operating system: a header, the function that runs it, and an arena.
+"""Writes the C of a freestanding network: a header, the function that runs it, and an arena.
 
     #define DIGITS_ARENA_BYTES 4096
     int digits_run(const float *image, float *scores, void *arena);

@@ -1,4 +1,4 @@
-"""What a library says of itself, and the names of its functions."""
+"""Defines the metadata of a library, and the names of its functions."""
 
 from __future__ import annotations
 

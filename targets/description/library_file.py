@@ -1,4 +1,4 @@
-"""What a file says of itself that nnefc compiled, for this machine or another: read from its bytes, never loaded."""
+"""Reads the metadata of a compiled file from its bytes, for any machine, without loading it."""
 
 from __future__ import annotations
 

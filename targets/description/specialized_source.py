@@ -1,4 +1,4 @@
-"""The C of a library with code of its own for some sizes: which program runs, and what workspace it needs.
+"""Writes the C of a library with specialized programs: selects the program, and computes its workspace size.
 
 special(values)     the number of the program for these sizes, from 1 on; 0 if there is none
 own_2(values, own)  the dynamic dimensions of program 2, which leaves some open

@@ -1,0 +1,1 @@
+"""Links objects, constants, runtime and metadata into the files that nnefc writes."""

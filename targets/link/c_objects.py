@@ -1,4 +1,4 @@
-"""C of users as objects: compiled for the network's machine when the network is, so that errors come then."""
+"""Compiles users' C files to objects for the network's machine, together with the network so that errors show then."""
 
 from __future__ import annotations
 

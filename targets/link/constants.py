@@ -1,4 +1,4 @@
-"""The trained values of a network as they lie in memory, still in the arrays that they were computed in."""
+"""Holds a network's trained values in memory order, in the arrays that they were computed in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trained values of a shared library, added to it after it is linked.
+"""Appends the trained values to a linked shared library.
 
 A linker would read, copy and hash hundreds of megabytes that it has nothing to do with. It is given a section without
 content in their place (`runtime/constants.S`), for which it leaves room in memory, and none in the file:

@@ -1,4 +1,4 @@
-"""Where the parts of an ELF file are, of 32 or of 64 bits, little-endian: views of its bytes that can be changed."""
+"""Locates the parts of a little-endian 32- or 64-bit ELF file, as writable views of its bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which symbols of an object file the linker sees: all defined ones but the public are made local.
+"""Makes all defined symbols of an object file local, except the public ones.
 
 Several networks can then be linked into one program although each has the same runtime and kernels of the same names.
 The symbol table of an ELF file has its local symbols first, so that this is another order of it, and new numbers in all

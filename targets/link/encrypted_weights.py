@@ -1,4 +1,4 @@
-"""Trained values in an encrypted file of their own, by AES-256-GCM, which the loader decrypts for the library.
+"""Writes trained values to a separate file encrypted with AES-256-GCM, which the loader decrypts.
 
 The file is a header of a page, then the constants, encrypted:
 

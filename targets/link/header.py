@@ -1,4 +1,4 @@
-"""The C header of one network, for programs that link it by a name of its own."""
+"""Writes the C header of one network, for programs that link it under its own name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shared library ends with, so that damage to it is noticed: a checksum.
+"""Appends a checksum to a shared library, by which damage is detected.
 
 It is of everything but the constants where these have one of their own, which the library itself compares
 (`nnefc_check`), as fast as they can be read; else of everything.

@@ -1,4 +1,4 @@
-"""What the compiler and the linker are told for each file format."""
+"""Lists the options of compiler and linker for each file format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that a compiled network can be: which one a name asks for, and what writes it."""
+"""Chooses the kind of output file from its name, and the function that writes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the functions of a network to its library, where the linker cannot be told which ones others may see.
+"""Keeps a network's functions private to its library, where the linker cannot restrict exports.
 
 TVM's code generator marks all functions as visible to everybody. On systems with ELF a list given to the linker has the
 last word; objects for macOS and Windows are changed here before they are linked. So are definitions that would come

@@ -1,4 +1,4 @@
-"""The runtime's objects, which are the same in every library for one kind of machine: compiled once, and kept.
+"""Compiles the runtime's objects once per kind of machine, and caches them.
 
 They are in the user's cache, `nnefc/runtime-DIGEST.objects` under the folder where zig keeps the stubs of C libraries,
 about 60 KB for each kind of machine. The digest is of all that they are made from: what is there is never out of date.

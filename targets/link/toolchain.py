@@ -1,4 +1,4 @@
-"""From objects to one shared library: the runtime, the constants, the description, and the linker.
+"""Links objects, runtime, constants and description into one shared library.
 
 A compiled library has four parts:
 

@@ -1,4 +1,4 @@
-"""The trained values of a module of WebAssembly, in a section of its own at the end of the file.
+"""Writes the trained values of a WebAssembly module to a section of their own at the end of the file.
 
 An engine copies what is in a module's data, often twice, and compiles the module when all of it has come. Constants of
 a megabyte and more are therefore no data: the linker leaves room for them in memory, between the stack and the data,

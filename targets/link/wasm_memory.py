@@ -1,4 +1,4 @@
-"""Sizes of the memory that a module of WebAssembly imports, noted where programs can read them.
+"""Records the size of the memory that a WebAssembly module imports where programs can read it.
 
 A module that several threads run imports its memory, which the program makes: of the size that the module's data need,
 and with the limit that it declares. JavaScript cannot ask a compiled module for these, but for its custom sections: the

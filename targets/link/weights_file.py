@@ -1,4 +1,4 @@
-"""Trained values in a file of their own, which `runtime/weights.c` maps and checks; see there for what is in it."""
+"""Writes trained values to a file of their own, which `runtime/weights.c` maps and checks; that file has the format."""
 
 from __future__ import annotations
 

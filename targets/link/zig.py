@@ -1,4 +1,4 @@
-"""zig (`ziglang` on PyPI), the compiler and linker for every target: how it is run, and where it keeps files."""
+"""Runs zig (`ziglang` on PyPI), the compiler and linker for every target, with its cache folders."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Machine descriptions: what the compiler knows of processors, GPUs and operating systems."""

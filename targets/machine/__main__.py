@@ -1,4 +1,4 @@
-"""`python -m nnefc.targets.machine FILE` writes the page of the documentation about targets."""
+"""Writes the documentation page about targets: `python -m nnefc.targets.machine FILE`."""
 
 import sys
 from pathlib import Path

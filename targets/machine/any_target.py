@@ -1,4 +1,4 @@
-"""Any machine that nnefc compiles for: a CPU, or devices with the CPU that runs their library."""
+"""Parses the text of a target into a machine: a CPU, or a device with the CPU that runs its library."""
 
 from __future__ import annotations
 

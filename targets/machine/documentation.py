@@ -1,4 +1,4 @@
-"""The table of named targets, for `nnefc targets` and the documentation.
+"""Writes the table of named targets, for `nnefc targets` and the documentation.
 
 `python -m nnefc.targets.machine FILE` writes the page of the documentation.
 """

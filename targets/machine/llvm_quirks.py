@@ -1,4 +1,4 @@
-"""What LLVM, TVM's use of it, and engines of WebAssembly do badly, by instruction set and features.
+"""Lists what LLVM, TVM's use of it, and WebAssembly engines compile badly, by instruction set and features.
 
 Passes ask `target.quirks`, and work around what they find there. Each entry says what happens without the workaround,
 and what would make the entry go. Everything that a machine *has* is in :class:`Target` and in the tables that it is

@@ -1,4 +1,4 @@
-"""The targets that have names of their own: `nnefc targets` and docs/targets.md list this table."""
+"""Lists the targets with names of their own, which `nnefc targets` and docs/targets.md show."""
 
 from __future__ import annotations
 

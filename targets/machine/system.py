@@ -1,4 +1,4 @@
-"""Operating systems: what a library is called there, and which file format it has."""
+"""Describes operating systems: library names and file formats."""
 
 from __future__ import annotations
 

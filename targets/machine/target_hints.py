@@ -1,4 +1,4 @@
-"""Names that people give machines and that are no targets: what to write instead."""
+"""Maps names of machines that are not targets to the target to write instead."""
 
 from __future__ import annotations
 

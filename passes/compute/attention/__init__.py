@@ -1,1 +1,1 @@
-"""Attention without a matrix of scores."""
+"""TE computations of attention that never materialize the matrix of scores."""

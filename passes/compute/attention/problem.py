@@ -1,4 +1,4 @@
-"""What an attention computes, as functions of the index, and what a machine has room for."""
+"""Describes an attention by functions of the index, and checks that its tiles fit the target's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention of one query: every key and value is read once, and its heads share what is read for them.
+"""Computes attention of a single query (decoding): reads each key and value once for all query heads that share it.
 
     for batch element, group of heads in parallel:
         for block of keys:

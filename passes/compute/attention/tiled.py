@@ -1,4 +1,4 @@
-"""Attention by tiles, without the matrix of scores: softmax(score(Q Kᵀ)) V (Dao et al., "FlashAttention", 2022).
+"""Computes softmax(score(Q Kᵀ)) V tile by tile, without the matrix of scores (Dao et al., "FlashAttention", 2022).
 
 A tile is some vectors of queries, one query a lane, and goes through the keys in blocks, with the largest score so far,
 and sums of powers and of values relative to it, for each lane (Milakov and Gimelshein, "Online normalizer calculation

@@ -1,1 +1,1 @@
-"""Sums of products of narrow numbers by the instructions of targets."""
+"""Sums of products of narrow types (int4, int8, int16, fp16, bf16) by dot-product instructions of targets."""

@@ -1,4 +1,4 @@
-"""Products of numbers of 16 bits and bytes, by instructions that multiply bytes: of both digits of the numbers.
+"""Multiplies int16 by int8 with int8 dot products: splits each int16 into its high and low byte.
 
 x = 256 high + low          Σ x w = 256 Σ high w + Σ low w          high, low: int8
 

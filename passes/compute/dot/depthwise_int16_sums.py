@@ -1,4 +1,4 @@
-"""Convolutions of bytes of each channel by a filter of its own, two products at a time in 16 bits.
+"""Computes depthwise int8 convolutions with sums of two products in int16.
 
     for t in k: C += int32(A[t]) W[t]
     → for p in k / 2: C += int32(int16(A[2p]) W[2p] + int16(A[2p + 1]) W[2p + 1])

@@ -1,4 +1,4 @@
-"""Convolutions of bytes of each channel by a filter of its own, by instructions that add up two products of 16 bits.
+"""Computes depthwise int8 convolutions by instructions that sum two int16 products (int16x2).
 
     for t in k: C += int32(A[t]) W[t]
     → for p in k / 2: C += dot([A[2p], A[2p + 1]], [W[2p], W[2p + 1]])

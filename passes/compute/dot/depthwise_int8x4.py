@@ -1,4 +1,4 @@
-"""Convolutions of each channel by a filter of its own, by instructions that add up four products of bytes.
+"""Computes depthwise convolutions by instructions that sum four int8 products (int8x4).
 
 Four neighbouring pixels of a channel are one word. They lie a block apart, and one or two instructions bring those of a
 block together; neighbouring results have most of their windows in the same words:

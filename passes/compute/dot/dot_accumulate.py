@@ -1,4 +1,4 @@
-"""Sums of products of bytes, a vector of which one instruction multiplies and adds to a sum.
+"""Computes int8 contractions by an instruction that multiplies two vectors and sums all products into a scalar.
 
 Its operands are vectors along the sum, see `passes/tir/cpu/lower_dot_accumulate.py`: the reduced axis comes last in
 both factors.

@@ -1,4 +1,4 @@
-"""Sums of products of narrow numbers, as instructions compute them: four or two terms at once in every lane.
+"""Lists the dot-product instructions of targets: each lane sums two or four products of narrow types.
 
 A *packed dot operand* is an int32 that holds the operands of one lane: four bytes, or two numbers of 16 bits. An
 instruction adds `Σ left[t] · right[t]` over the terms t of two of them to a sum; of integers modulo 2³²:

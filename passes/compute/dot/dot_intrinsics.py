@@ -1,4 +1,4 @@
-"""The code of dot products: LLVM's intrinsics, or arithmetic for single ones."""
+"""Emits dot products: LLVM intrinsics for vectors, plain arithmetic for scalars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How targets multiply narrow numbers, and how products are told from other calls: see :mod:`dot_instructions`."""
+"""Describes a target's dot products, and recognizes calls of them; see :mod:`dot_instructions`."""
 
 from __future__ import annotations
 

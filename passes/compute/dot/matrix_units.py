@@ -1,4 +1,4 @@
-"""Which sums a target's matrix unit computes, and how they are cut for it."""
+"""Decides which contractions a target's matrix unit computes, and splits their axes for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements packed into the operands of dot products: see :mod:`dot_instructions`."""
+"""Packs elements into the operands of dot products; see :mod:`dot_instructions`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integers of 2 and 4 bits, of which 16 or 8 lie in a word, as what is multiplied: floats, or four bytes at once.
+"""Unpacks integers of 2 and 4 bits, 16 or 8 in a 32-bit word, as floats or as four bytes at once.
 
 A word is an int32. As floats its elements are signed, the lowest bits the first one. Where a register of float32 has 16
 lanes, it holds all numbers of 4 bits, and one instruction looks up one for each lane (`vpermps`); elsewhere two shifts

@@ -1,4 +1,4 @@
-"""Elements between floats and integers, with a scale and a zero point.
+"""Quantizes and dequantizes elements with a scale and a zero point.
 
 quantized(x, s, z)       =      cut(round(x / s) + z)          rounded to even, cut to the range of the result's type
 dequantized(q, s, z)     =      (q - z) · s

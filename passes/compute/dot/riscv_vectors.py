@@ -1,4 +1,4 @@
-"""Products of bytes in vectors of RISC-V, whose instructions make numbers of twice the width.
+"""Multiplies int8 and int16 vectors by RISC-V's widening multiplications (`vwmul`, `vwmacc`).
 
     widened_product(sum, a, w)     a, w: int16         sum + a · w        vwmacc: into int32, a from a scalar register
     byte_pair(a, w, b, v)          all of them int8    a · w + b · v      vwmul, vwmacc: into int16

@@ -1,1 +1,1 @@
-"""Winograd, Strassen or direct: chosen by a model of the costs."""
+"""Chooses Winograd, Strassen or the direct algorithm by cost models."""

@@ -1,4 +1,4 @@
-"""Which convolutions and matrix products of a network are computed by algorithms that need larger constants."""
+"""Chooses the convolutions and matrix products of a network that use algorithms with larger constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a convolution is computed: small models of what each way costs on the target."""
+"""Chooses a convolution's algorithm by models of the cost of each on the target."""
 
 from __future__ import annotations
 

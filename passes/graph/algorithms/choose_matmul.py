@@ -1,4 +1,4 @@
-"""How a matrix product is computed: plainly, or by Strassen's algorithm, by a small model of what each costs."""
+"""Chooses between the direct algorithm and Strassen's for a matrix product, by a model of their costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Algorithms that are faster and need larger constants, Winograd's and Strassen's: what a budget of memory allows.
+"""Selects the convolutions and products that use Winograd's or Strassen's algorithm within a budget of constant memory.
 
     convolution in tiles of 4 × 4     4 times its filter           saves a million cycles      not taken
     the same in tiles of 2 × 2        16/9 of its filter           saves most of them          taken

@@ -1,1 +1,1 @@
-"""Attention as one kernel: matched by what is computed, in any spelling."""
+"""Fuses attention into one kernel: matched by what is computed, whatever operators spell it."""

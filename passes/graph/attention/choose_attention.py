@@ -1,4 +1,4 @@
-"""Tiles of an attention, and where it is faster than products and a softmax of their own."""
+"""Chooses tile sizes of an attention, and whether fusing it is faster than separate products and softmax."""
 
 from __future__ import annotations
 

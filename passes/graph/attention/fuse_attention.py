@@ -1,4 +1,4 @@
-"""Make one kernel of each attention, which never writes its scores.
+"""Fuses each attention into one kernel, which never writes its scores.
 
     s = matmul(q, kᵀ);  t = s * 0.125 + mask;  w = softmax(t);  y = matmul(w, v)     →     y = attention(q, k, v, mask)
 

@@ -1,4 +1,4 @@
-"""Which keys a query may see at all, read from what makes scores minus infinity: blocks of others are not computed.
+"""Finds the range of keys that each query can attend to, so that attention skips blocks that are masked by -inf.
 
 select(key <= query + 3, p, -inf)             keys from 0 up to query + 4
 p + mask[query, key], a constant              keys from the first to the last at which the mask is not minus infinity

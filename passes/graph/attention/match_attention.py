@@ -1,4 +1,4 @@
-"""Find attention in the steps that front ends and exporters write it with: product – changes – softmax – product.
+"""Matches attention in the operators of front ends and exporters: product, element-wise changes, softmax, product.
 
     s = matmul(q, kᵀ);  t = f(s, …);  w = softmax(t);  y = matmul(w, v)
 

@@ -1,4 +1,4 @@
-"""What becomes of the weights of an attention between the softmax and the second product, by their powers.
+"""Rewrites operations between the softmax of an attention and its second product as operations on unnormalized powers.
 
 A weight is `power / total`, and kernels divide when all is summed up. So what is done to a weight must be linear in it:
 

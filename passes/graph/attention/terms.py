@@ -1,4 +1,4 @@
-"""An attention as expressions: what each query, key, value, score and result is, of the operands, by an index.
+"""Expresses the queries, keys, values, scores and results of an attention as functions of an index into the operands.
 
     q = permute_dims(reshape(x, [n, l, 12, 64]), [0, 2, 1, 3])     place e of query i of head h: x[n, i, 64 h + e]
     t = where(mask, multiply(matmul(q, kᵀ), 0.125), -inf)          score j: select(mask[n, 0, i, j], p * 0.125, -inf)

@@ -1,1 +1,1 @@
-"""Which operators become one kernel."""
+"""Decides which operators are fused into one kernel."""

@@ -1,4 +1,4 @@
-"""Kernels that compute each element of their result by one expression, and these expressions."""
+"""Recognizes kernels that compute each element by one expression, and returns that expression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large a computation becomes as one expression: every step of it computed where its result is read."""
+"""Estimates the size of a computation as a single expression, each producer inlined at every use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Join element-wise operations with what produces their operands; of equal kernels keep one."""
+"""Fuses element-wise operators with the producers of their operands, and merges equal kernels."""
 
 from __future__ import annotations
 

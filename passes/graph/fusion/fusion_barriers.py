@@ -1,4 +1,4 @@
-"""Steps that cost less alone than in a group of joined operations.
+"""Inserts fusion barriers around operators that cost less outside of a group of fused operators.
 
     y = [reshape, subtract, exp, reshape](x)     →     a = reshape(x); b = [subtract, exp](a); y = reshape(b)
     y = [row_sum, multiply, transpose](x)        →     a = [row_sum, multiply](x); y = transpose(a)

@@ -1,4 +1,4 @@
-"""How computations may be fused: what passes know of their kernels, told to `relax.transform.FuseOps`."""
+"""Annotates kernels with the operator pattern that `relax.transform.FuseOps` fuses by."""
 
 from __future__ import annotations
 

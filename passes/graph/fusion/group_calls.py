@@ -1,4 +1,4 @@
-"""Calls of groups of `call_tir`s, for passes that take groups apart or move steps between them."""
+"""Reads and rebuilds groups of fused `call_tir`s, for passes that split groups or move calls between them."""
 
 from __future__ import annotations
 

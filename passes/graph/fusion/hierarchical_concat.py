@@ -1,4 +1,4 @@
-"""Concatenations of many tensors, and splits into many, by way of groups of them.
+"""Splits concatenations of many tensors, and splits into many, into two stages over groups of tensors.
 
     concat((a0, …, a999), axis)      →      b0 = concat((a0, …, a15), axis);  …;  concat((b0, …, b62), axis)
     split(x, 1000 parts, axis)       →      y0, …, y62 = split(x, 63 parts, axis);  split(y0, …);  …

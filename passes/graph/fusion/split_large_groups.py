@@ -1,4 +1,4 @@
-"""Split groups of operations that, as one expression, would be much larger than what they compute.
+"""Splits groups of fused operators whose inlined expression would be much larger than the operators themselves.
 
     fused(x):                                   fused(x):
         a = f(x)                                    a = f(x)

@@ -1,4 +1,4 @@
-"""Keep elements of tuples out of groups, which read them as tensors of their own.
+"""Keeps tuple accesses out of fused groups, so that groups take the elements as tensor operands.
 
     s = call_tir(split, x)                    s = call_tir(split, x)
     fused(s):                          →      a = s[0]

@@ -1,1 +1,1 @@
-"""Blocked layouts of regions of a network."""
+"""Assigns blocked layouts to regions of a network."""

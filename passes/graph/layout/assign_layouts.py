@@ -1,4 +1,4 @@
-"""Give whole regions of a network the blocked layout, with layout changes only at their borders.
+"""Assigns the blocked layout to whole regions of a network, with layout conversions only at their boundaries.
 
     a = conv2d(x, W1)                       a = convolution(x, pack(W1))        # [N, C/16, H, W, 16]
     b = relu(a)                      →      b = relu(a)

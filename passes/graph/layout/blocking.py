@@ -1,4 +1,4 @@
-"""From row-major to blocked layout and back: as a computation that others join, or by transposing tiles in registers.
+"""Converts between row-major and blocked layout: by a computation that fuses, or by transposing tiles in registers.
 
 Bytes gain more from the tiles than from being joined; so do the sums of products of bytes.
 """

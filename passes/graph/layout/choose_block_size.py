@@ -1,4 +1,4 @@
-"""How many channels a block of the blocked layout has: as many as a vector has numbers, or more for narrow ones.
+"""Chooses the number of channels in a block: as many as a vector has lanes, or more for narrow types.
 
 A tile of a matrix unit reads 64 bytes of a pixel at once: 32 channels in bfloat16, or 64 bytes. Where bytes are
 multiplied by lanes of a vector, one of 16 bytes is loaded at once. Each group of a convolution begins a block. What

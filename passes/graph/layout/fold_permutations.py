@@ -1,4 +1,4 @@
-"""Recognize what only moves whole channels, however it is spelled, and write it as one gather of channels.
+"""Matches operators that together permute whole channels, and replaces them by one gather of channels.
 
     a = reshape(x, [N, 4, C / 4, H, W])
     b = permute_dims(a, [0, 2, 1, 3, 4])     →     c = take(x, [0, C / 4, C / 2, 3 C / 4, 1, C / 4 + 1, …], axis=1)

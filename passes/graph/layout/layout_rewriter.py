@@ -1,4 +1,4 @@
-"""The forms that a tensor has while layouts are assigned, and how to get from one to the other."""
+"""Holds the layouts in which each tensor is available during layout assignment, and converts between them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Computations in fp16, bfloat16 and float32."""
+"""Chooses between fp16, bfloat16 and float32 arithmetic."""

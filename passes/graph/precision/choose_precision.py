@@ -1,5 +1,4 @@
-"""Which convolutions and matrix products multiply 16-bit floats on a CPU, and which only store their weights in
-them."""
+"""Chooses the convolutions and matrix products that multiply 16-bit floats on a CPU, or only store weights as such."""
 
 from __future__ import annotations
 

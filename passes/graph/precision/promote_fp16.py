@@ -1,4 +1,4 @@
-"""Compute 16-bit floats in float32: few processors have arithmetic on them.
+"""Computes 16-bit floats in float32, for processors without 16-bit arithmetic.
 
     y = conv2d(x, W)      float16            a = conv2d(astype(x, "float32"), float32 W)
     z = relu(y)           float16      →     b = relu(a)

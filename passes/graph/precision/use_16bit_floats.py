@@ -1,4 +1,4 @@
-"""Let convolutions and matrix products multiply 16-bit floats, and keep in them what only they and moves read.
+"""Makes convolutions and matrix products multiply 16-bit floats, and stores in 16 bits what only they and moves read.
 
     y = conv2d(x, W)              h = astype(x, "float16")
     z = relu(y)             →     y = conv2d(h, half W, out_dtype="float32")

@@ -1,1 +1,1 @@
-"""Computations on integers in place of dequantized values."""
+"""Computes on integers in place of dequantized values."""

@@ -1,4 +1,4 @@
-"""Compute in integers what a model computes with dequantized values.
+"""Rewrites computations on dequantized values as computations on integers.
 
     a = dequantize(x, s, z)
     b = dequantize(W, t, 0)                          n = conv2d(x, W, out_dtype="int32") + (k - z · sum(W))

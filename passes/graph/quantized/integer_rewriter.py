@@ -1,4 +1,4 @@
-"""What the rules of :mod:`compute_in_integers` know of tensors: which integers, or sums of integers, they stand for."""
+"""Tracks the integers, or sums of integers, that tensors stand for, for the rules of :mod:`compute_in_integers`."""
 
 from __future__ import annotations
 

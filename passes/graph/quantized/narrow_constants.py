@@ -1,4 +1,4 @@
-"""Keep large constants in the narrow types that hold them, and widen them where they are read.
+"""Keeps large constants in the narrow types that hold them, and dequantizes or converts them where they are read.
 
     t = dequantize(Q, s, 0)      # int8 Q            t = widened(Q, s);  a = gather(t, i)     # one kernel, after fusion
     a = gather(t, i)                                 m = matmul(x, astype(Q, "float32"))      # packed in 8 bits

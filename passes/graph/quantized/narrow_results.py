@@ -1,4 +1,4 @@
-"""Write what a group of operations computes while it is narrow, and widen it where it is read.
+"""Writes a fused group's result before it is dequantized, and dequantizes it where it is read.
 
     fused(x):                                   fused(x):
         q = quantize(convolution(x))                q = quantize(convolution(x))

@@ -1,4 +1,4 @@
-"""Operands of sums of narrow products, brought to what the target's instruction reads."""
+"""Converts the operands of low-precision contractions to the types that the target's dot product reads."""
 
 from __future__ import annotations
 

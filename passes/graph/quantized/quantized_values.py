@@ -1,4 +1,4 @@
-"""Reals that stand for integers: tensors that are dequantized, and sums of scaled integers."""
+"""Represents real tensors by integers: dequantized tensors, and sums of scaled integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replace element-wise functions from bytes to bytes by lookup tables of 256 elements.
+"""Replaces element-wise functions from bytes to bytes by lookup tables of 256 elements.
 
     a = dequantize(x, s, z)
     b = quantize(sigmoid(a), t, v)                      table = quantize(dequantize([-128 … 127]) …), while compiling

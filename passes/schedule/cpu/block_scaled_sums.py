@@ -1,4 +1,4 @@
-"""Sums whose terms have factors that change from block to block only: these are applied to the sum of each block.
+"""Applies factors that are constant within a block of a sum to the sum of each block instead of to each term.
 
     for kb in 64:                                          for kb in 64:
         for k in 32: C += A[kb, k] W[kb, k] scale[kb]  →       P = 0

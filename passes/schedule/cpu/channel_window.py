@@ -1,4 +1,4 @@
-"""Element-wise steps that read neighbours in a line which another step has laid out, as channels of one position.
+"""Schedules element-wise blocks that read a window of channels from a line computed for one position.
 
 for the positions, parallel:
     line = the first step, for one position                         # in the first cache, in vectors

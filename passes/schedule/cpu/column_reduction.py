@@ -1,4 +1,4 @@
-"""Reductions that leave the last axis: whole lines of the operand are combined into a line of the result.
+"""Schedules reductions that keep the last axis: combines whole rows of the operand into a row of the result.
 
 for the other axes, parallel:
     for a piece of the line:

@@ -1,4 +1,4 @@
-"""Convolutions and matrix products: a tile of the result held in registers while the sum runs.
+"""Schedules convolutions and matrix products with a register tile of accumulators.
 
 Products are numbers times numbers, or dot products of pairs and quads of narrow ones.
 

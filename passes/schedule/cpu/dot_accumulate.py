@@ -1,4 +1,4 @@
-"""Convolutions and matrix products of bytes by instructions that multiply two vectors and sum up the products.
+"""Schedules int8 contractions for instructions that multiply two vectors and sum all products.
 
 for o, y, x, a few output channels:
     sum[4] = 0                                    # in registers for integers

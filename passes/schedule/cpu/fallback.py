@@ -1,4 +1,4 @@
-"""Everything that no other rule knows: element-wise steps joined, outer loops parallel, inner loops in vectors."""
+"""Schedules all other kernels: inlines element-wise blocks, parallelizes outer loops, vectorizes inner loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of dot products, added up by the instructions that multiply.
+"""Folds the addition of a dot product to its accumulator into the dot-product instruction.
 
     sum[i] = sum[i] + dot(0, a, b)     →     sum[i] = dot(sum[i], a, b)
 

@@ -1,4 +1,4 @@
-"""Sums of products of float16 that are made in float16, vectors of which hold twice as many as of float32.
+"""Accumulates short sums of float16 products in float16, whose vectors have twice as many lanes as float32's.
 
     P = 0.0                                      P = float16(0.0)
     for k in 64: P += half_product(A[k], B[k])   →     for k in 64: P = float16_multiply_add(P, A[k], B[k])

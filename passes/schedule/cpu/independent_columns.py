@@ -1,4 +1,4 @@
-"""Loops whose order matters around loops over independent columns, as of scatters that add rows.
+"""Parallelizes ordered loops over independent columns, such as scatters that add rows, by blocks of columns.
 
     for k in rows:                                parallel for block in columns / 32:
         for j in columns:                →            for k in rows:

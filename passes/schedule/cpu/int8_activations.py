@@ -1,4 +1,4 @@
-"""Elementary functions whose results are rounded to bytes, in as many digits as bytes have.
+"""Replaces sigmoid and erf by approximations of 8-bit precision where the result is rounded to bytes.
 
     uint8(int32(round(min(max(x · sigmoid(x) · s, low), high))))         →   the same with `nnefc.sigmoid_of_bytes`
     uint8(int32(round(min(max(x · (1 + erf(u)) · s, low), high))))       →   x · 2 sigmoid_of_bytes(u P(u²)) · s

@@ -1,4 +1,4 @@
-"""Instructions that TVM has no types for: by small functions of LLVM's that are inlined.
+"""Calls instructions on types that TVM lacks by small inlined functions in LLVM IR.
 
 sum = nnefc.vdpbf16ps(sum, a, b)     →     import_llvm "define … @nnefc_vdpbf16ps_16 …"
                                            sum = nnefc_vdpbf16ps_16(sum, a, b)

@@ -1,4 +1,4 @@
-"""Convolutions and matrix products of narrow numbers in tiles: several rows by several columns at once.
+"""Schedules contractions of narrow types for a matrix unit: several rows by several columns in one instruction.
 
 for o, y in parallel:                             # o: 32 output channels
     for xo in tiles of 32 pixels:

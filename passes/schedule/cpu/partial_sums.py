@@ -1,4 +1,4 @@
-"""Long sums in parts, so that rounding errors grow with the length of a part and not with that of the whole sum.
+"""Splits long sums into partial sums, so that rounding errors grow with a part's length, not with the whole sum's.
 
     for k in 3072: C += A[k] B[k]     →     for part in 8:
                                                 P = 0

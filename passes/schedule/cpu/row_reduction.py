@@ -1,4 +1,4 @@
-"""Reductions of rows and the element-wise steps around them, as softmax and layer normalization: row after row.
+"""Schedules row-wise reductions and the element-wise blocks around them (softmax, layer normalization) row by row.
 
 for row in parallel:
     partial[4][lanes] = start

@@ -1,4 +1,4 @@
-"""Products whose rows are known at run time: few rows have code of their own.
+"""Specializes products with a dynamic number of rows for small numbers of rows.
 
     kernel(A, B, n):     →     kernel(A, B, n):
         many rows                  if n < 8: few rows

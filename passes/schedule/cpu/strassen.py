@@ -1,4 +1,4 @@
-"""Strassen's algorithm: the seven tiles for one position of each submatrix at a time.
+"""Schedules Strassen's algorithm: the seven tiles of one position in each submatrix at a time.
 
     for a tile's columns, its rows, in parallel:
         for p in 7: tiles[p] = a tile of the product p               # in registers, then in the first cache

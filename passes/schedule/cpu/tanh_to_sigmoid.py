@@ -1,4 +1,4 @@
-"""Sigmoids instead of `1 + tanh`, which take two thirds of the instructions and lose no digits to the sum.
+"""Rewrites `1 + tanh` as a sigmoid, which takes two thirds of the instructions and loses no digits in the addition.
 
     0.5 * x * (1 + tanh(0.8 * x))      →      x * sigmoid(1.6 * x)           for 1 + tanh(u) = 2 sigmoid(2u)
     x * (1 + tanh(u))                  →      2 * (x * sigmoid(2 * u))

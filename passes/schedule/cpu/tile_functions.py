@@ -1,4 +1,4 @@
-"""Functions of LLVM's text for operations on tiles of a matrix unit.
+"""Defines the operations on tiles of a matrix unit as functions in LLVM IR.
 
     nnefc_tile_zero_0()     →     define … @nnefc_tile_zero_0() alwaysinline { call void @llvm.x86.tilezero(i8 0) … }
 

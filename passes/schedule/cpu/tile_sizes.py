@@ -1,4 +1,4 @@
-"""How large tiles of registers are: of extents that are known, and of those that are known at run time.
+"""Chooses the sizes of register tiles, for static and dynamic extents.
 
 A tile of a dynamic extent is followed by smaller ones for what is left, so that both 8 and 33 rows are computed without
 many that nobody needs.

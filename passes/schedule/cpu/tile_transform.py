@@ -1,4 +1,4 @@
-"""Transforms of small tiles, as Winograd's: which formula an element has depends on its position in its tile.
+"""Schedules transforms of small tiles (Winograd), in which an element's expression depends on its position in the tile.
 
     for the tiles in parallel:
         columns = each column of the tile, transformed        # in registers

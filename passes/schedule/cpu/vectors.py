@@ -1,4 +1,4 @@
-"""Loops over elements in vectors, several in a round where each iteration makes vectors of the numbers in it again.
+"""Vectorizes loops over elements, and unrolls several vectors where each iteration would rebuild vector constants.
 
 for i in 208: y[i] = exp(x[i])      →      for o in 13: for v in unrolled(4): y[o, v, :] = exp(x[o, v, :])
 """

@@ -1,4 +1,4 @@
-"""Poolings and depthwise convolutions: small windows over a tensor whose last axis fills vectors.
+"""Schedules pooling and depthwise convolutions: small windows over a tensor whose last axis fills vectors.
 
 for n, c, y in parallel:
     for a few x at once:

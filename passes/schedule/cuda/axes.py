@@ -1,4 +1,4 @@
-"""Some axes of a computation as one index, as which a thread knows its position among them."""
+"""Fuses axes of a computation into one index, from which a thread recovers its coordinates."""
 
 from __future__ import annotations
 

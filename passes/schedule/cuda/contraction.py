@@ -1,4 +1,4 @@
-"""Convolutions and matrix products: tiles of the operands in shared memory, a tile of sums in each thread's registers.
+"""Schedules convolutions and matrix products: operand tiles in shared memory, accumulators in each thread's registers.
 
     for tile of the result, and slice of the depth, in blockIdx.x:
         sums[thread rows, thread columns] = 0                   # in registers

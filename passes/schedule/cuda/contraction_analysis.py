@@ -1,4 +1,4 @@
-"""Sums of products: which axes a computation has, what it multiplies, and what becomes of the sums.
+"""Analyzes contractions: their batch, row, column and reduced axes, their operands and their epilogue.
 
     C[…] = epilogue(sum of left[batch, rows, depth] * right[batch, columns, depth])
 

@@ -1,4 +1,4 @@
-"""Whether TVM lowers reductions whose elements several threads share."""
+"""Checks whether TVM can lower a reduction across threads."""
 
 from __future__ import annotations
 

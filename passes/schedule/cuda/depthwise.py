@@ -1,4 +1,4 @@
-"""Depthwise convolutions, and other sums of few products: a result for each thread, and nothing in shared memory.
+"""Schedules depthwise convolutions and other short sums of products: one result per thread, without shared memory.
 
     for result in blockIdx.x, threadIdx.x:      # neighbouring threads: neighbouring pixels of one channel
         sum = 0

@@ -1,4 +1,4 @@
-"""Computations without reductions, element by element: arithmetic, concatenations, paddings, slices, gathers, resizes.
+"""Schedules blocks without reductions: arithmetic, concatenation, padding, slices, gathers, resizing.
 
     for block in blockIdx.x:
         for thread in threadIdx.x:

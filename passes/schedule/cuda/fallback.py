@@ -1,4 +1,4 @@
-"""Everything that no other rule knows: element-wise steps joined, an element of the result for each thread.
+"""Schedules what no other rule matches: inlines element-wise blocks, one element of the result per thread.
 
     for block in blockIdx.x:
         for thread in threadIdx.x:

@@ -1,4 +1,4 @@
-"""Threads beyond the last result neither compute nor write one.
+"""Guards threads beyond the last result, so that they neither compute nor write one.
 
     if i < count: sum[0] = …           if i < count: sum[0] = …
     out[i % count] = sum[0]      →     if i < count: out[i % count] = sum[0]

@@ -1,4 +1,4 @@
-"""Whether the iterations of a loop, written as statements, could run in any order, and thus side by side.
+"""Checks whether the iterations of a loop in TIR statements are independent, so that they can run in parallel.
 
     for v in range(12):
         for k in range(2):

@@ -1,4 +1,4 @@
-"""Compute element-wise steps where they are read, if that costs less than writing them to memory and reading them.
+"""Inlines element-wise producers where recomputing them costs less than a round trip through memory.
 
     B = f(A)            # a launch, and two ways through memory
     C = g(B)            →      C = g(f(A))

@@ -1,4 +1,4 @@
-"""Kernels written as loops whose order matters: those among them whose rounds are independent are shared by threads.
+"""Schedules kernels written as ordered loops: distributes the loops with independent iterations among threads.
 
     for line in range(1000):                          for line in blockIdx.x, threadIdx.x:
         for k in range(7):                    →           for k in range(7):

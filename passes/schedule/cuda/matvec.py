@@ -1,4 +1,4 @@
-"""Products of a matrix and a few vectors: each element of the matrix is fetched once, and there is little else to do.
+"""Schedules products of a matrix and few vectors, which are bound by fetching each element of the matrix once.
 
 Where positions lie side by side in memory, threads of a warp take neighbouring positions and the warps of a block share
 out the depth:

@@ -1,4 +1,4 @@
-"""Loops for a GPU, written statement by statement.
+"""Builds loop nests for a GPU statement by statement.
 
 Contractions need more than schedules of TVM's can say: tiles that are fetched ahead into registers, conditions on whole
 vectors, sums that are distributed among several launches. Rules for them write their loops with a :class:`Nest`.

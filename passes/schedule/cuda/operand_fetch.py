@@ -1,4 +1,4 @@
-"""How a thread fetches its part of the tiles of an operand from global memory, one tile of the depth after the other.
+"""Fetches a thread's part of an operand's tiles from global memory, one tile of the reduced axis after another.
 
 Indices take divisions: of a convolution's data, position p is row `p // 28` and column `p % 28` of the image, and depth
 d is channel `d // 9` and place `d % 9` of the window. The positions of a thread are the same in all tiles of the depth,

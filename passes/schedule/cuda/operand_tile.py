@@ -1,4 +1,4 @@
-"""Tiles of an operand: how the threads of a block share one out, and where its elements are in shared memory.
+"""Distributes the tile of an operand among the threads of a block, and lays it out in shared memory.
 
     shared[depth][position]          shared[position][depth]
     OperandTile                      PositionTile, for tensor cores

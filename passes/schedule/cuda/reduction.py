@@ -1,4 +1,4 @@
-"""Reductions: how threads share the work depends on where neighbours lie in memory, and on how many results there are.
+"""Schedules reductions: the split among threads depends on memory order and on the number of results.
 
     many results                a thread each, the sum in a register; neighbouring threads read neighbouring places
     rows                        a warp or a block each; the threads' sums are joined by shuffles

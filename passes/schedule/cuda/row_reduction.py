@@ -1,4 +1,4 @@
-"""Reductions of rows whose results are used all along the rows, as in softmax and the normalizations: in one launch.
+"""Schedules row-wise reductions whose results are used along the row (softmax, normalizations) in one launch.
 
     for row in blockIdx.x:
         for threads in threadIdx.x:

@@ -1,4 +1,4 @@
-"""Products of which one factor has a dynamic number of rows: a single row is a vector, which has a way of its own.
+"""Specializes products with a dynamic number of rows for a single row, as matrix-vector products.
 
 kernel(A[n, k], B[m, k], n)     for n == 1     →     the kernel of a matrix and a vector
 """

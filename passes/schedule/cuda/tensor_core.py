@@ -1,4 +1,4 @@
-"""Contractions by tensor cores: 16-bit floats, or single precision rounded to 10 bits of mantissa where that is asked.
+"""Schedules contractions for tensor cores: 16-bit floats, or TF32 (float32 rounded to 10 bits of mantissa) on request.
 
 The loops are those of `contraction.py`; what a thread multiplied there, a warp multiplies here, by the instruction
 `mma.sync` (PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions"): 16 rows and 8 columns at once, summed up in

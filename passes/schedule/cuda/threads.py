@@ -1,4 +1,4 @@
-"""Sharing loops out among the threads of a device."""
+"""Distributes loops among the threads of a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loops around a product by tiles: which tile a block has, and how the next ones are fetched while it multiplies.
+"""Builds the loops of a tiled product: the tile of each block, and the prefetch of tiles while it multiplies.
 
 for tile of the result, and slice of the depth, in blockIdx.x:
     sums = 0                                                # in registers

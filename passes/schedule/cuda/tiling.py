@@ -1,4 +1,4 @@
-"""How large the tiles of a contraction are, and how many slices its depth is cut into: by a model of the costs."""
+"""Chooses tile sizes of a contraction and the number of slices of its reduced axis, by a cost model."""
 
 from __future__ import annotations
 

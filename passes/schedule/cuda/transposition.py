@@ -1,4 +1,4 @@
-"""Transpositions, alone or within element-wise steps: tiles go through shared memory, both ways along lines of memory.
+"""Schedules transpositions, fused or alone: tiles in shared memory make both reads and writes contiguous.
 
     for tile in blockIdx.x:
         for j in range(4): tile[threadIdx.y + 8 j, threadIdx.x] = A[…]      # neighbours of A

@@ -1,4 +1,4 @@
-"""From sums to results: the epilogue where the sums are, or slices of them in memory and a launch that adds them up."""
+"""Writes accumulators back: applies the epilogue, or stores slices that a second launch sums."""
 
 from __future__ import annotations
 

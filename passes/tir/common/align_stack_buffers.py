@@ -1,4 +1,4 @@
-"""Frames on the stack that begin where a vector may.
+"""Aligns the stack frames of functions that spill vectors to the size of a vector.
 
 Tiles of partial sums are more than the registers hold: while one part is being computed, LLVM keeps the sum of those
 before it on the stack. Callers align the stack to 16 bytes only, and vectors of 64 bytes would each lie in two lines of

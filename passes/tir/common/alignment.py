@@ -1,4 +1,4 @@
-"""Where things begin in memory: the workspace, what lies in it, constants, and buffers on the stack."""
+"""Lists the alignments of the workspace, of buffers in it, of constants, and of buffers on the stack."""
 
 from __future__ import annotations
 

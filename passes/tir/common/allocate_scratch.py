@@ -1,4 +1,4 @@
-"""What kernels have for themselves inside of loops: on the stack, in a worker's scratch memory, or in the workspace.
+"""Assigns buffers inside loops to the stack, to a worker's scratch memory, or to the workspace.
 
     for i in parallel(m):                for i in parallel(m):
         t = alloc(n)              →          t = workspace[i * n:]

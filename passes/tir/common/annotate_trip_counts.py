@@ -1,4 +1,4 @@
-"""The runtime told how many iterations a parallel loop has, and how long they take, so that it can cut it into pieces.
+"""Passes the trip count and an estimate of cycles per iteration of each parallel loop to the runtime's thread pool.
 
     for i in parallel(n):     →     nnefc_rounds(n, about so many cycles)
         …                           for i in parallel(n):

@@ -1,4 +1,4 @@
-"""Tell TVM what range each size of a kernel is in: it takes a size that is known at run time for any number.
+"""Adds the range of each dynamic dimension as a condition around the kernel, so that TVM simplifies with it.
 
     for i in s // 24 + 1: B[min(s // 24 * 24 + 24, 12)]         with s of 0 to 4,095
         →    if 0 <= s <= 4095: for i in s // 24 + 1: B[12]

@@ -1,4 +1,4 @@
-"""Expressions: what is in them, what they cost, rebuilding them, and flat indices."""
+"""Analyzes expressions: their variables, their cost, rebuilding, and flat indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotients of loop variables by dynamic sizes, computed once in each iteration instead of wherever an index has them.
+"""Hoists divisions of loop variables by dynamic sizes: computed once per iteration instead of at each index.
 
     for i in parallel(n * h):                      for i in parallel(n * h):
         for j in w:                                    a = i / h;  b = i % h

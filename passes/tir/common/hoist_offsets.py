@@ -1,4 +1,4 @@
-"""Where unrolled loops begin in their tensors, computed once instead of in each copy of what is in them.
+"""Hoists the address computations of unrolled loops out of their copies.
 
     for k in n:                                    for k in n:
         for r in unrolled(14):                         a = (k h + y) w + 14 i

@@ -1,4 +1,4 @@
-"""Operators of our own in TIR that compute a value from their arguments and do nothing else."""
+"""Declares nnefc's own pure TIR operators."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""How many cycles an iteration of a loop takes, roughly: from its instructions, and from the bytes that it reads and
-writes.
+"""Estimates the cycles of a loop iteration from its instructions and from the bytes that it reads and writes.
 
     for i in parallel(n):
         for k in 256:                                      # the longer one of 256 × 4 × 0.5 cycles of products, and

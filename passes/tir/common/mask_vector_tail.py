@@ -1,4 +1,4 @@
-"""Full vectors along a row of dynamic length, and one with fewer lanes at its end.
+"""Splits vector loops over rows of dynamic length into full vectors and one masked vector for the tail.
 
     for v in (n + 15) // 16:                        for v in n // 16:
         for lane in vectorized(16):                     for lane in vectorized(16): S

@@ -1,4 +1,4 @@
-"""Variables that stand for sizes in a kernel: TVM knows more of a variable than of an expression.
+"""Binds dynamic dimension expressions of a kernel to variables: TVM knows more of a variable than of an expression.
 
 for y in (h - 1) // 2 + 1: C[y] = A[2 * y]     →     for y in s: C[y] = A[2 * y]          # s = (h - 1) // 2 + 1
 """

@@ -1,4 +1,4 @@
-"""Distribute the tiles along an axis among threads, where the loops around are too few.
+"""Distributes the tiles of an axis among threads, where the outer loops have too few iterations.
 
     for o in parallel(4):                    for g in parallel(4 p):                       # p = min(q, 64 / 4)
         for i in q: …               →            o = g / p

@@ -1,4 +1,4 @@
-"""Loops in which the position decides between two values, cut where that changes, as at the ends of padding.
+"""Partitions loops where a condition on the loop variable changes, as at the ends of padding (index-set splitting).
 
     for i in n:                                        for i in a: P[i] = 0
         P[i] = X[i - a] if a <= i and i < b else 0  →  for i in a … b: P[i] = X[i - a]

@@ -1,4 +1,4 @@
-"""Loops over windows that may lie partly outside of a tensor, cut where they begin and cease to lie inside.
+"""Partitions loops over windows that may lie partly outside of a tensor, into interior and boundary iterations.
 
     for x in n:                                          if 0 <= 2 y - 1 and 2 y + 1 < h:
         for i, j in 3, 3:                                    for x in 0 … a: the same without limits of y

@@ -1,4 +1,4 @@
-"""Tiles without a word of the end of their axis, and smaller ones for what is left of it.
+"""Removes the boundary checks of full tiles, and peels smaller tail tiles for the remainder of the axis.
 
     for i in q:                                      for i in q:
         for r in unrolled(14):                           if more than 7 are left, and e >= 14:

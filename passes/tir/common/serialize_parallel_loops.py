@@ -1,4 +1,4 @@
-"""Run loops that several threads would share one iteration after the other, where there is one thread.
+"""Makes parallel loops serial for single-threaded targets.
 
     for i in parallel(n): …     →     for i in range(n): …
 

@@ -1,4 +1,4 @@
-"""Sizes of loops, tensors and their elements."""
+"""Returns extents of loops, and shapes and element counts of tensors."""
 
 from __future__ import annotations
 

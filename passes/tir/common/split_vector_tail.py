@@ -1,4 +1,4 @@
-"""Full vectors where a vectorized loop leaves the end of its tensor only now and then.
+"""Versions vectorized loops with a boundary check: full vectors without the check, and scalars for the tail.
 
     for lane in vectorized(16):              if 16 i + 15 < 197:
         if 16 i + lane < 197:           →        for lane in vectorized(16): S

@@ -1,4 +1,4 @@
-"""Statements: what they compute, and how often they run."""
+"""Analyzes statements: what they compute, and how often they run."""
 
 from __future__ import annotations
 

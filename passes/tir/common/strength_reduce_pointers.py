@@ -1,4 +1,4 @@
-"""Pointers to where loops begin to read, which LLVM takes as they are.
+"""Computes the base pointer of a loop's reads once, in a form that LLVM keeps (strength reduction).
 
     for k in n:                                          for k in n:
                                                              p = pointer to A[(k h + y) w + 14 i]

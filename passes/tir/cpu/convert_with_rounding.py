@@ -1,4 +1,4 @@
-"""Round to integers by the conversion itself, where an instruction does both.
+"""Fuses rounding into the conversion to integers, where one instruction does both.
 
     int32(nearbyint(x))                             →     converted(x)
     int32(max(min(nearbyint(x) + 3, 255), 0))       →     converted(max(min(x, 252), -3)) + 3

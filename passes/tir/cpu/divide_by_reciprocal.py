@@ -1,4 +1,4 @@
-"""Divide by numbers that are known with multiplications, where an instruction multiplies and adds.
+"""Replaces divisions by known numbers by multiplications with the reciprocal and a correction by multiply-adds.
 
     y[i] = x[i] / 6     →     q = x[i] * (1 / 6);  y[i] = q + (x[i] - 6 * q) * (1 / 6)
 

@@ -1,4 +1,4 @@
-"""Sums of products whose scalar factors are lanes of a vector that one instruction has loaded.
+"""Loads the scalar factors of products as vectors, and multiplies by their lanes.
 
     for k in 64:                                   for ko in 16:
         for row, column:                               for ki in unrolled(4):

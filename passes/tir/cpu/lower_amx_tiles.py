@@ -1,4 +1,4 @@
-"""Sums of dot products by a unit that multiplies full tiles of a matrix, in place of loops over their elements.
+"""Lowers loops over the tiles of dot products to tile instructions of a matrix unit (Intel AMX).
 
     for r in 32, c in 32: S[r, c] = 0                 configure
     for k in 64:                                      zero 4 tiles of S

@@ -1,4 +1,4 @@
-"""Innermost loops of sums as one instruction that multiplies two vectors and sums up the products.
+"""Lowers innermost loops of sums to an instruction that multiplies two vectors and sums all products.
 
     for k in 16: sum[i] += int32(A[a + k]) * int32(B[b + k])     →     sum[i] = lane_sum(sum[i], A[a : +16], B[b : +16])
     for lane in vectorized(4): … sum[lane] …                     →     … one of sum[0], …, sum[3] …

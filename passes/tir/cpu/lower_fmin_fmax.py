@@ -1,4 +1,4 @@
-"""The greater and the lesser of two floats by one instruction, on processors with one that keeps NaN.
+"""Lowers min and max of floats to one instruction, on processors with one that propagates NaN.
 
     max(0, x)     →     greater(0, x)
 

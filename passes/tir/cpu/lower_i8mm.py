@@ -1,4 +1,4 @@
-"""Sums of dot products by instructions that multiply two rows by two columns: `smmla`, `ummla`, `bfmmla` of 64-bit Arm.
+"""Lowers dot products of two rows by two columns to `smmla`, `ummla` and `bfmmla` (64-bit Arm).
 
     a = the next two dot operands of rows r and r + 1       b = those of columns c and c + 1
     mmla(s, a, b)[i, j] = s[i, j] + a[i] · b[j]             s: four sums, of two rows and two columns

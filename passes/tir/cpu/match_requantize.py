@@ -1,4 +1,4 @@
-"""Numbers that are rounded, moved by a zero point and cut to limits, as networks of bytes write them.
+"""Matches requantization: a number that is rounded, offset by a zero point and clamped.
 
 max(min(nearbyint(x) + 3, 255), 0)     is     RoundedNumber(x, 3, ((Min, 255), (Max, 0)))
 """

@@ -1,4 +1,4 @@
-"""Sums of dot products that are computed in tiles: what the loops of a flat kernel that stand for them say.
+"""Matches loops of flat kernels that compute tiles of dot products, by their annotations.
 
     for r in 32, c in 32: S[r, c] = 0
     for k in 64:

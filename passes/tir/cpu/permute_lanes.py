@@ -1,4 +1,4 @@
-"""Vectors whose lanes are read in another order, as loads of full vectors and a change of that order in registers.
+"""Rewrites permuted vector loads as contiguous loads followed by a register shuffle.
 
     for lane in vectorized(16): s[lane] += x[16 i + (lane ^ t)] * w[lane]
                                         ↓

@@ -1,4 +1,4 @@
-"""Panels of a product's second factor on their way from memory while the panels before them are multiplied.
+"""Prefetches the next panel of a product's right factor while the current panel is multiplied.
 
 A contraction reads a panel of B, a few vectors of columns by the whole sum, once for each tile of rows: for the first
 of them from memory, for all others from the second cache. While the first tile waits for memory, nothing is multiplied.

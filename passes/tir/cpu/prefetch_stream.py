@@ -1,4 +1,4 @@
-"""All that a product of one row reads, asked for a few iterations ahead.
+"""Prefetches what a product of one row reads, a few iterations ahead.
 
     for panel in parallel:                       # annotated
         for block:

@@ -1,4 +1,4 @@
-"""Round to integers and cut their range as integers, for processors without an instruction that rounds to floats.
+"""Rounds to integers and clamps as integers, for processors without an instruction that rounds floats to floats.
 
     int32(min(max(nearbyint(x) + z, -128), 127))     →     min(max(rounded(x) + z, -128), 127)
 

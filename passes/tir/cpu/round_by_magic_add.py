@@ -1,4 +1,4 @@
-"""Round to whole numbers by additions, for machines without an instruction that does.
+"""Rounds to whole numbers by adding and subtracting a magic number, for machines without a rounding instruction.
 
     y[i] = nearbyint(x[i])     →     m = |x[i]|;  y[i] = m < 2²³ ? the sign of x[i] and (m + 2²³) - 2²³ : x[i]
 

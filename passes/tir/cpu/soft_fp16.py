@@ -1,4 +1,4 @@
-"""Convert to and from float16 in integers, for machines without instructions that do.
+"""Converts to and from float16 by integer operations, for machines without conversion instructions.
 
     y[i] = float16(a[i])     →     y[i] = the bits of a[i], rounded to 11 digits and with the exponent of float16
 

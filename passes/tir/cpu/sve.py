@@ -1,5 +1,4 @@
-"""LLVM's text of functions on fixed vectors that are the beginning of scalable ones: where the length of registers is
-known, the whole of them.
+"""Writes LLVM IR functions on fixed vectors for scalable instructions (SVE, RVV).
 
 Instructions on vectors of a length that code need not know are functions on scalable vectors in LLVM, such as
 `<vscale x 4 x i32>`. Kernels compute with fixed ones, which lie in the same registers, so that nothing is moved.

@@ -1,4 +1,4 @@
-"""Bytes that become float32 on Arm: by an instruction that makes eight of them 16 bits wide.
+"""Converts int8 to float32 on Arm through one instruction that sign- or zero-extends eight bytes to 16 bits.
 
     float32(bytes[i : i + 8])     →     float32(widened(bytes[i : i + 8]))
 

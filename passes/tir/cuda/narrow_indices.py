@@ -1,4 +1,4 @@
-"""Calculate with indices of 32 bits in kernels with dynamic dimensions, as in others, where TVM knows that they fit.
+"""Computes indices in 32 bits in kernels with dynamic dimensions, where TVM can prove that they fit.
 
     for i in range(n): B[i] = A[i]      →      for i: int32 in range(int32(n)): B[i] = A[i]
 

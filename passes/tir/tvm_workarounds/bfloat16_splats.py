@@ -1,4 +1,4 @@
-"""Loops that store one number of bfloat16 again and again are no vectors: TVM makes no vector of such a number.
+"""Keeps loops that store one bfloat16 value repeatedly scalar: TVM cannot broadcast a bfloat16.
 
     for lane in vectorized(8): y[8 i + lane] = x[0]     →     for lane in range(8): y[8 i + lane] = x[0]
 

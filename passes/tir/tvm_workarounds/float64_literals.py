@@ -1,4 +1,4 @@
-"""Write constants of float64 for GPUs by their bits.
+"""Writes float64 constants for GPUs by their bits.
 
 TVM's code generator for CUDA writes them with 15 digits after the point, so that 2⁻⁵³ would be nothing.
 """

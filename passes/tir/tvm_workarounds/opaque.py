@@ -1,4 +1,4 @@
-"""Hides expressions from TVM: the one way to keep it from folding, bounding or substituting what an expression is.
+"""Hides expressions from TVM, so that it does not fold, bound or substitute them.
 
     x / y                   →     x / opaque(y)            # reinterpret of y as its own type: no instruction
     a = y; A[a]; B[a]       →     a = smin(2**63 - 1, y)   # a call of LLVM's, which LLVM folds to y

@@ -1,4 +1,4 @@
-"""Hides conditions on the ends of tiled axes while TVM gives a kernel's own tensors their sizes.
+"""Hides conditions on the ends of tiled axes while TVM computes the sizes of a kernel's local tensors.
 
     if 14 * i + r < e: C[14 * i + r] = c[r]       →       if opaque(14 * i + r < e): C[14 * i + r] = c[r]
 

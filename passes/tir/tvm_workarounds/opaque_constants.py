@@ -1,4 +1,4 @@
-"""Hides operands that may become constants which TVM's constant folding fails at.
+"""Hides operands that may become constants on which TVM's constant folding fails.
 
     y[i] = 1 / if_then_else(i < n, x[i], 0)     →     y[i] = 1 / opaque(if_then_else(i < n, x[i], 0))
     y[i] = 1 / float(x[i] - x[i])               →     y[i] = 1 / opaque(float(x[i] - x[i]))

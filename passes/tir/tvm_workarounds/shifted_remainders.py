@@ -1,4 +1,4 @@
-"""Hides two shifted remainders in one access from TVM, which makes wrong code of them for GPUs.
+"""Hides two shifted remainders in one access, which TVM miscompiles for GPUs.
 
     C[i, j] = A[(i + 2) % 6, (j + 4) % 9]      becomes, with i and j fused into k, A[(k + 18) % 54]
 

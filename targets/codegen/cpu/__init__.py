@@ -1,0 +1,1 @@
+"""Compiles TIR functions to object files for CPUs."""

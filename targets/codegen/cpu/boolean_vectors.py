@@ -1,4 +1,4 @@
-"""Vectors of booleans are never cast nor named: TVM cannot bound what is, such as what it names itself.
+"""Keeps predicates as `bool` expressions: TVM's bound analysis fails on predicates that are cast or bound by a let.
 
     c = ramp(i) == j;  y[…] = select(c, x, float(ramp(i) == j))
     →    c = select(ramp(i) == j, 1, 0);  y[…] = select(c != 0, x, select(ramp(i) == j, 1.0, 0.0))

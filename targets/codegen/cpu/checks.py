@@ -1,4 +1,4 @@
-"""What a kernel reads, writes and divides by, checked while it runs, in builds that ask for it.
+"""Checks indices, divisors and accesses of kernels at run time, in builds with checks.
 
     x = A[i + 3]     →     x = A[i + 3] if 0 <= i + 3 < n else failed("reads A", i + 3, n)
     B[i] = y         →     if 0 <= i < n: B[i] = y, else: failed("writes B", i, n)

@@ -1,4 +1,4 @@
-"""What is inside of expressions that become code: vectors are vectors already, and names have values."""
+"""Evaluates and rebuilds expressions at code generation, after vectorization and with let-bound variables resolved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code of a library for several kinds of processors."""
+"""Compiles a library's functions for several ISA levels (multiversioning)."""
 
 from __future__ import annotations
 

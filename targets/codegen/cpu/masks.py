@@ -1,4 +1,4 @@
-"""The last vector of a row of dynamic length: some of its lanes are beyond the end, and are neither read nor written.
+"""Masks the last vector of a row of dynamic length: lanes beyond the end are neither read nor written.
 
     attribute MASK = left:                         inside = (0, 1, …, 15) < left
         y[i : i + 16] = x[i : i + 16] + 1    →     masked store(y + i, masked load(x + i, inside) + 1, inside)

@@ -1,4 +1,4 @@
-"""Passes of TVM over the functions of an object file, where they do not fit the functions of this compiler as they are.
+"""Adapts TVM's passes over the functions of an object file to the functions of this compiler.
 
 Indices become as wide as pointers, where TVM would take 32 bits. LLVM 22 extends narrower ones by itself, and then its
 loop vectorizer takes some that are computed by divisions, under a condition, for neighbours.

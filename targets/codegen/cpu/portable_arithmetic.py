@@ -1,4 +1,4 @@
-"""Arithmetic that gives the same bits on all processors, for libraries whose results shall be reproducible.
+"""Rewrites arithmetic so that its results are bit-identical on all processors, for reproducible libraries.
 
     c + a * b      →     c + fenced(a * b)           rounded twice everywhere, also where one instruction does both
     int32(x)       →     saturated(x)                the nearest number that int32 holds; 0 of NaN

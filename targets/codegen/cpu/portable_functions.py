@@ -1,4 +1,4 @@
-"""Elementary functions of float32, of additions, products, quotients and square roots of float64 alone.
+"""Computes float32 elementary functions with +, ×, ÷ and √ of float64 only.
 
 These are rounded alike on all processors, and so are the results, whose error is hardly more than the last rounding:
 half a unit in the last place. Vectors stay vectors; there are no branches and no tables. Series are Taylor's, to where

@@ -1,4 +1,4 @@
-"""Whether indices are inside of tensors, by the ranges of loops, by conditions around, and by the elements of tables.
+"""Proves that indices are in bounds, from loop ranges, enclosing conditions, and the elements of constant tables.
 
 TVM's analyzer knows the range of each variable. What it does not see are conditions on sums: that of `i < 7` and
 `8 * i + j < 60` the element `100 * (8 * i + j) + k` is one of 6,000. So indices are sums of multiples here, from which

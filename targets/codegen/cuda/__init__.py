@@ -1,0 +1,1 @@
+"""Compiles kernels to CUDA source, machine code and launches."""

@@ -1,4 +1,4 @@
-"""All code of a network for GPUs: source, machine code and launches, and how they go into a library."""
+"""Collects a network's GPU code (source, machine code, launches) and embeds it in a library."""
 
 from __future__ import annotations
 

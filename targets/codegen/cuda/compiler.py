@@ -1,4 +1,4 @@
-"""CUDA source → machine code of GPUs, by NVIDIA's own compiler: nvcc where there is one, else NVRTC from PyPI.
+"""Compiles CUDA source to machine code with NVIDIA's compiler: nvcc where there is one, else NVRTC from PyPI.
 
 Neither needs a GPU or its driver. The same source gives the same bytes from the same version of the same compiler.
 """

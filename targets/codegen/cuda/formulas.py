@@ -1,4 +1,4 @@
-"""Numbers that the host computes before a launch from sizes that are known at run time, as C writes them.
+"""Writes as C the integers that the host computes from dynamic dimensions before a launch.
 
     (n + 255) // 256 * 4      →      nnefc_quotient(size0 + 255, 256) * 4
 

@@ -1,4 +1,4 @@
-"""Arithmetic of integers of 8 and 16 bits as in their own type, where C computes it in int.
+"""Computes 8- and 16-bit integer arithmetic in its own type, where C promotes to int.
 
     float32(a * b)      →      float32(uint8(int32(a * b)))
 

@@ -1,4 +1,4 @@
-"""From scheduled kernels to CUDA source and the launches that run it. No GPU and no CUDA toolkit is needed.
+"""Translates scheduled kernels to CUDA source and their launches. Needs neither a GPU nor the CUDA toolkit.
 
     func(A, C, B):                                       extern "C" __global__ void func_kernel(float *A, float *B)
         for i in thread_binding: B[i] = …         →      extern "C" __global__ void func_kernel_1(float *B, float *C)

@@ -1,4 +1,4 @@
-"""The C file between the entry of a network and the runtime: a function for each kernel, and the module's tables.
+"""Writes the C file between a network's entry and the runtime: a function per kernel, and the tables of the module.
 
     int32_t nnefc_kernel_softmax(uint8_t *p0, uint8_t *p1, uint8_t *workspace) {
         uint8_t *own0 = workspace + 0;

@@ -1,4 +1,4 @@
-"""A program that compiles CUDA source with NVRTC: the library in a process of its own, with addresses that do not vary.
+"""Compiles CUDA source with NVRTC as a program: in its own process, at addresses that do not vary.
 
     python nvrtc_program.py LIBRARY CUBIN --gpu-architecture=sm_80 …  < source  > machine code
 

@@ -1,4 +1,4 @@
-"""What CUDA source begins with: declarations of nnefc's own in place of those that TVM's code generator writes.
+"""Writes the beginning of CUDA source: nnefc's declarations in place of those of TVM's code generator.
 
 TVM includes CUDA's headers; sources that need no half precision then need no header at all from NVRTC, and none of the
 driver's from nvcc. Its code generator has no option for it, so that its text is cut out of the source.

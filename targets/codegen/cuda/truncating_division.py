@@ -1,4 +1,4 @@
-"""Quotients and remainders by dynamic sizes as C's own, which round toward zero, where the dividend is never negative.
+"""Divides by dynamic sizes with C's truncating division, where the dividend is never negative.
 
     floordiv(block * 64 + thread, w)      →      (block * 64 + thread) / w
 

@@ -1,4 +1,4 @@
-"""Instruction sets: vector registers by features, and features that the runtime checks."""
+"""Describes instruction sets: vector registers by features, and the features that the runtime checks."""
 
 from __future__ import annotations
 

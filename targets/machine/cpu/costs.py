@@ -1,4 +1,4 @@
-"""Costs of instructions and memory: a table of microarchitectures, by LLVM's names of processors.
+"""Lists the costs of instructions and memory by microarchitecture, under LLVM's names of processors.
 
 Cost models in passes read these numbers, and have none of a processor's own. Sources, by the names used in the table:
 

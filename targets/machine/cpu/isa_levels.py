@@ -1,4 +1,4 @@
-"""ISA levels: kinds of processors that one library may have code for, from the oldest on."""
+"""Lists the ISA levels that one library may have code for, from the oldest on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LLVM's names of processors and features, and how code for them is configured."""
+"""Looks up LLVM's names of processors and features, and configures code generation for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What loops cost besides the instructions that tables list: numbers that estimates of kernels share.
+"""Lists the overheads of loops beyond their instructions, which cost estimates of kernels share.
 
 None of them is published for a processor. They rank candidates (tiles, layouts, algorithms) that differ by far more
 than the numbers are off. Sources, by the names of `costs.py`; *estimate*: reasoned as said, and not measured by itself.

@@ -1,4 +1,4 @@
-"""Units of processors that multiply several rows by several columns in one instruction: a table of their shapes.
+"""Lists the tile shapes of matrix units: instructions that multiply several rows by several columns.
 
 An instruction of a new shape is a row here. Layouts, schedules and code generators ask the rows, and have no shape of
 their own.

@@ -1,4 +1,4 @@
-"""Targets whose libraries have code for several ISA levels (multiversioning).
+"""Describes targets whose libraries have code for several ISA levels (multiversioning).
 
     nnefc compile model.onnx --target x86-64 --multi -o model.so
 

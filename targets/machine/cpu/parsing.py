@@ -1,4 +1,4 @@
-"""Targets by their names, by the options that TVM has for them, and from files."""
+"""Parses targets from their names, from TVM's target options, and from files."""
 
 from __future__ import annotations
 

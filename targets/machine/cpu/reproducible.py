@@ -1,4 +1,4 @@
-"""The machine that passes and schedule rules see where results shall have the same bits on all processors.
+"""Describes the machine that passes and rules assume where results must be bit-identical on all processors.
 
     reproducible results  →  layouts, algorithms, computations, schedules: for the common machine; code: for the target
 

@@ -1,4 +1,4 @@
-"""What the code is for: a machine's instruction set, its vector registers and caches, and how to link for it.
+"""Describes the machine that code is generated for: instruction set, vector registers, caches, and linking.
 
 Passes and schedule rules ask a :class:`Target`; nothing in the compiler assumes the machine that it runs on.
 """

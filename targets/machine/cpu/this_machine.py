@@ -1,4 +1,4 @@
-"""The machine that the compiler runs on: its triple, what it hides of its processor, and its caches."""
+"""Detects the machine that the compiler runs on: its triple, its processor's hidden features, and its caches."""
 
 from __future__ import annotations
 

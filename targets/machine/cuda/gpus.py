@@ -1,4 +1,4 @@
-"""What NVIDIA's GPUs have: limits of each compute capability, and a table of devices with their speed.
+"""Lists the limits of each compute capability, and a table of NVIDIA devices with their speed.
 
 Rules and code generators ask these descriptions, and have no number of a GPU's own. Sources, by the names used below:
 

@@ -1,4 +1,4 @@
-"""GPUs to compile for: which architectures of NVIDIA's, tuned for which device, how exact, and which CPU calls them."""
+"""Describes a GPU target: architectures, the device to tune for, precision, and the host CPU."""
 
 from __future__ import annotations
 

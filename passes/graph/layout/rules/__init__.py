@@ -1,1 +1,1 @@
-"""What becomes of each operation when layouts are assigned: one family a file, each with a table of rules."""
+"""Rules that rewrite each operator in blocked layout: one family a file, each with a table of rules."""

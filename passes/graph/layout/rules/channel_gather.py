@@ -1,4 +1,4 @@
-"""Some channels of a tensor, in any order: in blocked layout, another name for the same data."""
+"""Rewrites gathers of channels: in blocked layout a view of the same data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that compute each element of elements of the same channel: they do the same in blocks.
+"""Rewrites kernels that compute each element from elements of the same channel: the same computation on blocks.
 
     q[n, c, y, x] = round(x[n, c, y, x] / s[])         q[n, b, y, x, i] = round(x[n, b, y, x, i] / s[])
     p[n, c, y, x] = q[n, c, y - 1, x - 1] or z[]   →   p[n, b, y, x, i] = q[n, b, y - 1, x - 1, i] or z[]

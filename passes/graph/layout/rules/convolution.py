@@ -1,4 +1,4 @@
-"""Convolutions: direct, by Winograd's algorithm, depthwise, and in groups; any number of spatial dimensions."""
+"""Rewrites convolutions: direct, Winograd's, depthwise and grouped, with any number of spatial dimensions."""
 
 from __future__ import annotations
 

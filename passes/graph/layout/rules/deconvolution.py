@@ -1,4 +1,4 @@
-"""Transposed convolutions as one convolution for each phase of their stride, all at once, and an interleaving.
+"""Rewrites transposed convolutions as one convolution for all phases of their stride, and an interleaving.
 
     y = conv2d_transpose(x, W, strides=2)     →     p = convolution(x, W'),  y[…, 2 i + r, …] = p[phase r, …, i, …]
 

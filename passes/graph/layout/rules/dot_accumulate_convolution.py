@@ -1,4 +1,4 @@
-"""Convolutions of bytes by instructions that multiply two vectors and sum up the products.
+"""Rewrites int8 convolutions for instructions that multiply two vectors and sum all products.
 
     s = conv2d(x, W, out_dtype="int32")     →     s = convolve_lanes(x, pack(W))       # channels in blocks of a vector
                                                   s = convolve_rows(view(x), pack(W))  # few: taps and channels together

@@ -1,4 +1,4 @@
-"""Element-wise operations: on blocked tensors as on plain ones, with constants that broadcast against them."""
+"""Rewrites element-wise operators, and blocks the constants that broadcast against blocked tensors."""
 
 from __future__ import annotations
 

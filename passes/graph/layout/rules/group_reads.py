@@ -1,4 +1,4 @@
-"""What convolutions read of blocked data whose channels have any order, each group of them wherever its own are.
+"""Plans the reads of grouped convolutions whose input channels are permuted in blocks.
 
 Slots that lie side by side are read as a *run*, and runs that lie one behind the other as a *chain*, the first run of
 which is looked up in a table. Filters have zeros for slots in between that are not the group's own:

@@ -1,4 +1,4 @@
-"""Local response normalization in blocked layout."""
+"""Rewrites local response normalization in blocked layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions of 8-bit integers with sums in int32, and of 16-bit floats with sums in float32, by dot products.
+"""Rewrites int8 convolutions with int32 accumulators, and 16-bit float ones with float32 accumulators, as dot products.
 
     s = conv2d(x, W, out_dtype="int32")     →     s = convolution(packed(x), pack(W)) + c
 

@@ -1,4 +1,4 @@
-"""Poolings, in the layout that their input has."""
+"""Rewrites pooling in the layout of its operand."""
 
 from __future__ import annotations
 

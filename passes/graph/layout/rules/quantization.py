@@ -1,4 +1,4 @@
-"""Quantization and dequantization: on blocked tensors as on plain ones, with the scales of channels in blocks.
+"""Rewrites quantization and dequantization of blocked tensors, with per-channel scales in blocks.
 
 q = quantize(x, s[C], z[C], axis=1)     →     q[n, b, y, x, i] = cut(round(x[n, b, y, x, i] / s[b, i]) + z[b, i])
 """

@@ -1,4 +1,4 @@
-"""Concatenations, and reductions over whole spatial dimensions."""
+"""Rewrites concatenations, and reductions over whole spatial dimensions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resizing of spatial dimensions, in the layout that the operand has."""
+"""Rewrites resizing of spatial dimensions in the layout of the operand."""
 
 from __future__ import annotations
 

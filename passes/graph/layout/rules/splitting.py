@@ -1,4 +1,4 @@
-"""Parts of a tensor: no work, where they lie in memory one after the other, or are some channels of blocks."""
+"""Rewrites slices and splits as views, where the parts are contiguous in memory or are channels of blocks."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Inner loops in assembler."""
+"""Emits inner loops in assembly."""

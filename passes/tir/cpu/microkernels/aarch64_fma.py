@@ -1,4 +1,4 @@
-"""Assembler of 64-bit Arm that adds products of vectors by lanes of others to sums in registers.
+"""Emits AArch64 assembly that multiplies vectors by lanes and adds the products to accumulators in registers.
 
 Given is what a loop adds in a round: to which sum, which element of the left operand, which vector of the right one.
 From this follow the vectors that hold the left elements, an order of the products in which what is loaded stays in

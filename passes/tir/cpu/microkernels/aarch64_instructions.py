@@ -1,4 +1,4 @@
-"""Instructions of 64-bit Arm that multiply a vector by a lane of another: of NEON, and of SVE.
+"""Describes the AArch64 instructions that multiply a vector by a lane, of NEON and SVE.
 
 Those of SVE multiply each 128 bits of a vector by a lane of the same 128 bits of the other. Older processors multiply
 bytes to numbers of 16 bits alone, from which several instructions make a sum: see `aarch64_smull.py`; so do those of

@@ -1,4 +1,4 @@
-"""What loops in assembler of 64-bit Arm are made of: what a pointer reaches, loads, and LLVM's function around a loop.
+"""Emits the parts of AArch64 assembly loops: pointer updates, loads, and the LLVM function around a loop.
 
 Elements are loaded in vectors of 128 bits, or in parts of one, which hold nothing but elements that the loop needs. A
 pointer is moved on by the loads themselves, where they read one behind the other.

@@ -1,4 +1,4 @@
-"""Assembler of 64-bit Arm without dot products: sums of products of bytes, through numbers of 16 bits.
+"""Emits AArch64 assembly for int8 contractions without dot-product instructions: products in int16 (`smull`).
 
 A word of four bytes of the left operand, for four neighbouring terms, is put into all lanes of a register and
 multiplied with a vector of the right one, the same terms of four sums. Its products of 16 bits are first added to those

@@ -1,5 +1,4 @@
-"""Orders of products of bytes (`passes/tir/cpu/microkernels/aarch64_smull.py`) for cores that issue instructions one
-after the other.
+"""Schedules the instructions of `aarch64_smull.py` for cores that issue in order.
 
 A sum is made by instructions that wait for each other: its first products, those that are added to them, and both added
 in pairs to the sum. Where these stand one behind the other, such a core waits for each. Here, the instructions of

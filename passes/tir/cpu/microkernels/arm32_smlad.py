@@ -1,5 +1,4 @@
-"""Assembler of 32-bit Arm: sums of products of bytes, through numbers of 16 bits as in
-`passes/tir/cpu/microkernels/aarch64_smull.py`.
+"""Emits 32-bit Arm assembly for int8 contractions, through int16 products as in `aarch64_smull.py`.
 
 A load puts a word of four bytes of the left operand, for four neighbouring terms, into both halves of 64 bits, which
 are multiplied with the same terms of two sums. There are sixteen registers of 128 bits, each of which is two of 64.

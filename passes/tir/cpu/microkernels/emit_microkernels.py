@@ -1,4 +1,4 @@
-"""Innermost loops of sums in registers, as loops of assembler: for 64-bit Arm, WebAssembly, and bytes on 32-bit Arm.
+"""Replaces innermost loops over accumulators by assembly: 64-bit Arm, WebAssembly, and int8 on 32-bit Arm.
 
     for rc in 64:                                          nnefc_lanes_4f1c…(&S[0], &A[0], &B[0], 64, bytes, bytes)
         for ri in 8:

@@ -1,4 +1,4 @@
-"""Where loads stand among products, for cores that issue instructions one after the other.
+"""Schedules loads between products for cores that issue in order.
 
 Such a core waits where an instruction needs what a load has not brought yet, and some wait, too, where the result of a
 load would come before that of a product in front of it. What is needed next is therefore loaded into registers as soon

@@ -1,4 +1,4 @@
-"""Assembler of WebAssembly that adds products of vectors by single elements to sums in an engine's registers.
+"""Emits WebAssembly that multiplies vectors by broadcast elements and adds the products to accumulators in locals.
 
     sums of a tile of 6 × 2 vectors of float32, eight products each in a round:
 
