@@ -16,7 +16,7 @@ export async function prepared(tf, file, read, input) {
     constants.set(name, tf.tensor(new Float32Array(data, offset, count), shape));
   }
   const x = arranged(tf, tf.tensor(input, program.shape), [0, 2, 3, 1]);
-  await x.data(); // pictures come with their channels last
+  await x.data(); // images come with their channels last
   return () => {
     const result = tf.tidy(() => {
       const values = new Map([...constants, [program.input, x]]);

@@ -3,7 +3,7 @@ import { load, supports } from "./nnefc.mjs";
 
 const INK = 22; // width of a stroke, of 256 pixels
 const SHOWN = 5;
-const SIDE = 8; // of the pictures of digits that the network has learned from
+const SIDE = 8; // of the images of digits that the network has learned from
 
 const byId = (id) => document.getElementById(id);
 

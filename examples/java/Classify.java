@@ -1,7 +1,7 @@
 import java.nio.file.Path;
 import java.util.Scanner;
 
-/** Classifies one picture of a digit: 64 numbers from the standard input, dark is large. */
+/** Classifies one image of a digit: 64 numbers from the standard input, dark is large. */
 public final class Classify {
     public static void main(String[] arguments) {
         Scanner scanner = new Scanner(System.in).useLocale(java.util.Locale.ROOT);

@@ -25,7 +25,7 @@ import { NnefcError, chosen, instantiated, moduleOf, supports } from "./nnefc_mo
 export { NnefcError, supports };
 
 const ABI_VERSION = 1;
-const OPEN_ABI_VERSION = 2; // of networks with open sizes
+const OPEN_ABI_VERSION = 2; // of networks with dynamic sizes
 
 // nnefc_type → name, typed array
 const TYPES = new Map([
@@ -193,13 +193,13 @@ class Library {
 /**
  * A network with a session of its own. Made by `load`.
  *
- * `inputs` and `outputs` tell names, types and shapes; an open size is the name of one of `dimensions`, or "?".
+ * `inputs` and `outputs` tell names, types and shapes; a dynamic size is the name of one of `dimensions`, or "?".
  */
 export class Model {
   #library;
   #session;
-  #addresses = []; // of the tensors inside, then of the two lists of them; of a network with open sizes, see #runSized
-  #room; // the bytes at each of these addresses, of a network with open sizes
+  #addresses = []; // of the tensors inside, then of the two lists of them; of a network with dynamic sizes, see #runSized
+  #room; // the bytes at each of these addresses, of a network with dynamic sizes
   #texts = []; // addresses of the bytes of strings, of the last run
 
   constructor(library) {
@@ -275,7 +275,7 @@ export class Model {
   reserve(sizes = {}) {
     const library = this.#open(), names = this.dimensions.map((dimension) => dimension.name);
     const unknown = Object.keys(sizes).find((name) => !names.includes(name));
-    if (unknown !== undefined) throw new NnefcError(`the model has no open dimension "${unknown}", but ${names.join(", ")}`);
+    if (unknown !== undefined) throw new NnefcError(`the model has no dynamic dimension "${unknown}", but ${names.join(", ")}`);
     if (!library.isOpen) return;
     const list = library.allocate(8 * names.length);
     try {

@@ -1,5 +1,5 @@
 // Runs a network on inputs from files: run_files.mjs NETWORK INPUT... OUTPUT...
-// Of a network with open sizes an input is FILE@2x3, with its shape, and the outputs' shapes are printed, a line each.
+// Of a network with dynamic sizes an input is FILE@2x3, with its shape, and the outputs' shapes are printed, a line each.
 import { readFileSync, writeFileSync } from "node:fs";
 import { argv } from "node:process";
 

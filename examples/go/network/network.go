@@ -36,7 +36,7 @@ func New(threads int) (*Session, error) {
 	return session, nil
 }
 
-// Run computes the probability of each digit for a picture of 8 × 8.
+// Run computes the probability of each digit for an image of 8 × 8.
 func (session *Session) Run(image *[64]float32) (probability [10]float32, err error) {
 	if session.raw == nil {
 		return probability, errors.New("the session is closed")

@@ -1,4 +1,4 @@
-//! Classifies one picture of a digit: 64 numbers from the standard input, dark is large.
+//! Classifies one image of a digit: 64 numbers from the standard input, dark is large.
 
 mod network;
 

@@ -33,7 +33,7 @@ impl Session {
         Ok(Session(raw))
     }
 
-    /// The probability of each digit for a picture of 8 × 8.
+    /// The probability of each digit for an image of 8 × 8.
     pub fn run(&mut self, image: &[f32; 64]) -> Result<[f32; 10], Error> {
         let mut probability = [0.0; 10];
         let inputs = [image.as_ptr().cast()];

@@ -1,4 +1,4 @@
-// Uses nnefc.hpp with open sizes: linked with the network of dynamic_network.c by the name `open_sample`, and given a shared
+// Uses nnefc.hpp with dynamic sizes: linked with the network of dynamic_network.c by the name `open_sample`, and given a shared
 // library of it. Prints "ok".
 #include <cstdio>
 #include <cstdlib>
@@ -46,7 +46,7 @@ static void runs(nnefc::Session session) {
     const std::vector<float> x(16, 1.0f), scale(8, 1.0f);
     const auto run = [&](nnefc::Shape shape) { session.run({{x, std::move(shape)}, scale}, {y, sums}); };
     run({2, 8});
-    refused(NNEFC_BAD_ARGUMENT, "input \"x\" has several open sizes: give its shape", [&] { session.run({x, scale}, {y, sums}); });
+    refused(NNEFC_BAD_ARGUMENT, "input \"x\" has several dynamic sizes: give its shape", [&] { session.run({x, scale}, {y, sums}); });
     refused(NNEFC_BAD_ARGUMENT, "given a shape of 3 sizes, but the network has 2", [&] { run({1, 2, 8}); });
     refused(NNEFC_BAD_ARGUMENT, "input \"x\" has 64 bytes, but 32 by its shape", [&] { run({1, 8}); });
     refused(NNEFC_BAD_ARGUMENT, "dimension 0 of input \"x\" is 9, but the network takes 1 to 8", [&] { run({9, 8}); });
