@@ -1,4 +1,4 @@
-"""Writes into docs/what-works.md what fuzzers tried: the counts of tests/fuzz/record.json."""
+"""Writes what fuzzers tried into docs/what-works.md, and what random networks found into docs/findings.md."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from ways import WAYS  # noqa: E402
 
 from nnefc.frontends.onnx import operators_table  # noqa: E402
 
-__all__ = ["PAGE", "page"]
+__all__ = ["FINDINGS", "PAGE", "findings", "page"]
 
 PAGE = HERE / "what-works.md"
+FINDINGS = HERE / "findings.md"
 _BEGIN, _END = "<!-- tried -->\n", "<!-- end of tried -->\n"
 _READERS = {
     "nnef": "documents of three dialects, archives, tensor files, `graph.quant`",
@@ -73,7 +74,7 @@ def _graphs(record: Record) -> Iterator[str]:
     yield f"{runs:,} runs: with one thread and with three, once where another machine or a GPU is emulated (\\*),"
     yield "and those of reproducible libraries for two kinds of processors, with the same bits."
     yield f"{refused:,} were refused: NNEF has no operation for them, nothing says how large a result is, or operators"
-    yield "ask something of sizes that were left open, or that the data tell, such as to be equal, or multiples of a"
+    yield "need a relation between dynamic or data-dependent dimensions, such as that they are equal or multiples of a"
     yield "number."
     if stopped:
         yield f"{stopped:,} were not run: the emulator ended with an error of its own."
@@ -85,19 +86,14 @@ def _graphs(record: Record) -> Iterator[str]:
         yield f"{ended:,} ended onnxruntime's process when it was asked for its results."
     yield from _asked(record)
     yield from _left_dynamic(record)
-    yield "Every other difference was fixed; the least graphs that show them are in `tests/fuzz/corpus`."
+    yield "Every other difference was fixed ([findings](findings.md)); the smallest graphs that show them are in"
+    yield "`tests/fuzz/corpus`."
     yield ""
     yield from ("| compiled | graphs | of these refused | runs |", "|---|---|---|---|")
     for name, counts in sorted(ways.items()):
         mark = " \\*" if name in WAYS and WAYS[name].is_emulated else ""
         own = counts["graphs"] - counts.get("without dynamic sizes", 0)
         yield f"| {name}{mark} | {own:,} | {counts['refused']:,} | {counts['runs']:,} |"
-    yield ""
-    yield "| found and fixed | compiled |"
-    yield "|---|---|"
-    for path in sorted((FUZZ / "corpus").glob("*.txt")):
-        what, way, *_ = path.read_text(encoding="utf-8").splitlines()
-        yield f"| {what.removeprefix('# ')} | {way.removeprefix('# way: ')} |"
     validated = sum(record["validated"].values())
     if validated:
         yield from ("", f"After {validated:,} passes and steps of kernels the results were computed and found right.")
@@ -123,11 +119,11 @@ def _asked(record: Record) -> Iterator[str]:
 
 
 def _left_dynamic(record: Record) -> Iterator[str]:
-    """How many sizes were left open of those that were drawn for it, where that was counted."""
+    """Says how many of the sizes that were drawn to be dynamic stayed so, where that was counted."""
     sizes, closed, without = (record.total("graphs", what) for what in ("sizes", "closed", "without dynamic sizes"))
     if sizes:
-        yield f"Of {sizes:,} sizes of inputs that were drawn to be left open, {closed:,} were closed again:"
-        yield f"operators ask something of them. {without:,} graphs had no dynamic size then, and are not in the table."
+        yield f"Of {sizes:,} sizes of inputs that were drawn to be dynamic, {closed:,} were made constants again, for"
+        yield f"operators constrain them. {without:,} graphs had no dynamic dimension then, and are not in the table."
 
 
 def _runtime(record: Mapping[str, Any]) -> Iterator[str]:
@@ -154,5 +150,27 @@ def page() -> str:
     return f"{before}{_BEGIN}{body}\n{_END}{after}"
 
 
+_FINDINGS_HEAD = (
+    "# Findings of random networks",
+    "",
+    "Each row is a defect that [random networks](what-works.md#random-networks) (`make fuzz`) found, and that is",
+    "fixed. The second column names the configuration that showed it. The smallest graph for each is a file in",
+    "`tests/fuzz/corpus`, whose first line is the text of the row. `python docs/fuzz_counts.py` writes this page.",
+    "",
+    "| found and fixed | compiled |",
+    "|---|---|",
+)
+
+
+def findings() -> str:
+    """Returns the text of the page of findings: a row for each file of the corpus."""
+    rows = []
+    for path in sorted((FUZZ / "corpus").glob("*.txt")):
+        what, way, *_ = path.read_text(encoding="utf-8").splitlines()
+        rows.append(f"| {what.removeprefix('# ')} | {way.removeprefix('# way: ')} |")
+    return "\n".join([*_FINDINGS_HEAD, *rows, ""])
+
+
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    FINDINGS.write_text(findings(), encoding="utf-8")

@@ -37,7 +37,7 @@ _WRITTEN = (":!docs/what-works.md", ":!tests/nightly.json")
 _HEAD = (
     "    make nightly LOCKED=1 PART=1/4        # without PART: all, one after the other",
     "",
-    "All tests, also those that `make test` leaves out: whole networks, tests of ONNX with sizes left open, commands",
+    "All tests, also those that `make test` leaves out: whole networks, tests of ONNX with dynamic shapes, commands",
     "of all pages, the runtime's threads in all orders. With `LOCKED=1` packages are those of `packaging/locked.txt`.",
     "",
 )

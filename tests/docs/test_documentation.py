@@ -39,6 +39,7 @@ def test_the_table_of_instructions_is_that_of_the_compiler() -> None:
 
 def test_what_was_tried_is_what_the_record_says() -> None:
     assert fuzz_counts.PAGE.read_text() == fuzz_counts.page(), "run: python docs/fuzz_counts.py"
+    assert fuzz_counts.FINDINGS.read_text() == fuzz_counts.findings(), "run: python docs/fuzz_counts.py"
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -198,7 +199,7 @@ def test_the_digits_are_quantized_as_the_documentation_shows(folder: Path) -> No
 
 
 def test_the_page_on_dynamic_sizes_from_the_model_to_the_c_program(folder: Path) -> None:
-    page = ROOT / "docs" / "how-to" / "open-sizes.md"
+    page = ROOT / "docs" / "how-to" / "dynamic-shapes.md"
     make, use = blocks(page, "python")
     (commands,), (program,) = blocks(page, "sh"), blocks(page, "c")
     run([sys.executable, "-c", make], folder)

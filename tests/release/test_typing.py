@@ -70,7 +70,7 @@ def test_programs_of_users_pass_a_strict_type_check(folder: Path) -> None:
 DOCUMENTED = (
     "README.md",
     "docs/deployment.md",
-    *(f"docs/how-to/{name}.md" for name in ("convert", "open-sizes", "quantize")),
+    *(f"docs/how-to/{name}.md" for name in ("convert", "dynamic-shapes", "quantize")),
 )
 """Pages whose programs in Python are whole."""
 
