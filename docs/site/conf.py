@@ -67,7 +67,7 @@ MEASURED = "benchmarks/results/"
 
 
 class FoldersWithoutPages(SphinxPostTransform):
-    """A link to a folder of the repository: to its README, which is a page, or else its text alone.
+    """Makes a link to a folder of the repository one to its README, if that is a page of the site, or else text.
 
     Runs before the links are resolved; what leads nowhere is left for a warning.
     """
@@ -83,9 +83,10 @@ class FoldersWithoutPages(SphinxPostTransform):
                 if self.env.docname.startswith(MEASURED) and "/" in str(node["reftarget"]):
                     node.replace_self(node.children)
                 continue
-            if (folder / "README.md").exists():
+            page = f"{folder.resolve().relative_to(ROOT).as_posix()}/README"
+            if page in self.env.found_docs:
                 node["refdomain"] = "doc"
-                node["reftarget"] = f"{folder.resolve().relative_to(ROOT).as_posix()}/README"
+                node["reftarget"] = page
                 node["reftargetid"] = None
             else:
                 node.replace_self(node.children)
