@@ -1,4 +1,4 @@
-"""`python -m nnefc`, and the command `nnefc`."""
+"""Runs the command `nnefc` as `python -m nnefc`."""
 
 from __future__ import annotations
 

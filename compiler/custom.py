@@ -1,4 +1,4 @@
-"""What a file that registers operators imports: see docs/how-to/custom-operator.md.
+"""Public module for files that register custom operators: see docs/how-to/custom-operator.md.
 
 from nnefc import custom
 

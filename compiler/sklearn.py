@@ -1,4 +1,4 @@
-"""scikit-learn estimators, compiled: the public name of :mod:`nnefc.integrations.sklearn`."""
+"""Compiles scikit-learn estimators: the public name of :mod:`nnefc.integrations.sklearn`."""
 
 from nnefc.integrations.sklearn import CompiledEstimator, compile
 

@@ -1,4 +1,4 @@
-"""PyTorch modules, compiled where they are: the public name of :mod:`nnefc.integrations.torch`."""
+"""Compiles PyTorch modules: the public name of :mod:`nnefc.integrations.torch`."""
 
 from nnefc.integrations.torch import CompiledModule, backend, compile
 

@@ -1,7 +1,8 @@
-"""The kinds of machines that networks are compiled for, each a :class:`Backend` in a module of its own.
+"""Backends, one module per kind of machine that networks are compiled for: see :class:`Backend`.
 
-A module is imported when the first network is compiled for its kind. What a backend needs besides is in folders of its
-own: schedule rules in `passes/schedule/`, code generation in `targets/codegen/`, the machine in `targets/machine/`.
+A backend's module is imported when the first network is compiled for it. The other parts of a backend are in folders of
+their own: schedule rules in `passes/schedule/`, code generation in `targets/codegen/`, the machine in
+`targets/machine/`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The CPU backend: tensors in blocked layouts, kernels that LLVM compiles, memory of the processor.
+"""CPU backend: tensors in blocked layouts, kernels compiled by LLVM, host memory.
 
 The passes are in `cpu_passes.py`.
 """

@@ -1,4 +1,4 @@
-"""All passes of the CPU backend in order, from the network that a front end returns to object files.
+"""Pass pipeline of the CPU backend in order, from the Relax function of a front end to object files.
 
 `nnefc compile --print-passes -t TARGET` prints those that run for a target, and `--dump DIR` writes the program after
 each that changes it. A line has a pass: its name, then what it runs, in the phase that the section is about. `when` is

@@ -1,4 +1,4 @@
-"""Passes of the CPU backend that need more than a program, and the conditions of its list."""
+"""Implements the passes of the CPU backend that need the program context, and the conditions of its pass list."""
 
 from __future__ import annotations
 

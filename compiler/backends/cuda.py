@@ -1,4 +1,4 @@
-"""The CUDA backend: tensors in row-major layout, kernels that are launched, memory of the device.
+"""CUDA backend: tensors in row-major layout, kernels launched on the device, device memory.
 
 The entry runs on the host. A kernel that the device could only run in a single thread runs on the host, if it is much
 work. The passes are in `cuda_passes.py`.

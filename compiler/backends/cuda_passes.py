@@ -1,4 +1,4 @@
-"""All passes of the CUDA backend in order, from the network that a front end returns to object files of the host.
+"""Pass pipeline of the CUDA backend in order, from the Relax function of a front end to host object files.
 
 A kernel is for the device, unless the device could only run it in a single thread and it is much work: then the host
 runs it, and passes named `host …` lower it. See `cpu_passes.py` for how to read the list.

@@ -1,4 +1,4 @@
-"""What the passes over one kernel know besides its statements, and how functions over programs become passes."""
+"""Defines the context of passes over one kernel, and wraps functions over programs as passes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The command line: `nnefc compile | compare | convert | quantize | run | bench | profile | serve | sign | verify |
-inspect | view | targets`.
+"""Command line: `nnefc compile | compare | convert | quantize | run | bench | profile | serve | sign | verify | inspect
+| view | targets`.
 
 Every option is a keyword of the same name in Python.
 

@@ -1,4 +1,4 @@
-"""Arrays from files and into files: what `nnefc run` gives a library, and what it gets."""
+"""Reads input arrays of `nnefc run` from files and writes its outputs to files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nnefc bench`: how long runs of compiled libraries take, side by side. Needs numpy and the loader, not TVM."""
+"""`nnefc bench`: measures and compares the run times of compiled libraries. Needs NumPy and the loader, not TVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares a network's tensors with those of a reference, and finds the first that differs: `nnefc compare`."""
+"""`nnefc compare`: compares a network's tensors with those of a reference, and finds the first that differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiles a model to a library: `nnefc compile`."""
+"""`nnefc compile`: compiles a model to a library."""
 
 from __future__ import annotations
 

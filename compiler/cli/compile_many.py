@@ -1,4 +1,4 @@
-"""Compiles a model to libraries for several targets: `nnefc compile --targets`."""
+"""`nnefc compile --targets`: compiles a model to libraries for several targets."""
 
 from __future__ import annotations
 

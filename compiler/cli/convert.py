@@ -1,4 +1,4 @@
-"""Converts a model of any format to one of NNEF: `nnefc convert`."""
+"""`nnefc convert`: converts a model of any format to NNEF."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dynamic dimensions on the command line: which sizes they may have."""
+"""Parses the ranges of dynamic dimensions on the command line."""
 
 from __future__ import annotations
 

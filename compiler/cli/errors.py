@@ -1,4 +1,4 @@
-"""What a user sees of an error: one message on stderr and exit status 1, never a traceback; of a warning: one line."""
+"""Prints an error as one message on stderr with exit status 1, never a traceback, and a warning as one line."""
 
 from __future__ import annotations
 

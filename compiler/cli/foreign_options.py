@@ -1,4 +1,4 @@
-"""Hints for command lines as other compilers take them: trtexec, iree-compile, ovc, ncnn, onnx2c, tvmc, GCC."""
+"""Suggests nnefc options for command lines of other compilers: trtexec, iree-compile, ovc, ncnn, onnx2c, tvmc, GCC."""
 
 from __future__ import annotations
 

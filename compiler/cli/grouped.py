@@ -1,4 +1,4 @@
-"""Commands whose help lists options by group: `--help` the common ones, `--help-all` all of them."""
+"""Click commands whose help lists options by group: `--help` the common ones, `--help-all` all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nnefc inspect`: what is in a model, or the face of a compiled library."""
+"""`nnefc inspect`: prints the contents of a model, or the interface of a compiled library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that are imported when they run, so that `nnefc --help` and other commands need not wait for them."""
+"""Imports the module of a command only when the command runs, so that `nnefc --help` starts without TVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the manual page, nnefc(1), from the help of the commands: `nnefc --man | man -l -`."""
+"""Generates the manual page nnefc(1) from the help of the commands: `nnefc --man | man -l -`."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""TVM without what it brings along for others: half of the time that it takes to start, and much more where torch is.
+"""Imports TVM without torch, its distributed runtime and unused code generators, which halves its start-up time.
 
 `import tvm` imports torch where that is installed, although only the exchange of tensors between the two needs it; its
 runtime for networks on several machines, which fails for want of a library that is loaded later; and the parts of its
-code generators that are in Python, for every kind of accelerator. The compiler needs none of it: the part for CUDA is
-loaded with the first CUDA target. TVM can do without all three, and is told so in the ways that there are. That is
-done only in processes that are ours, those of the command line and of the tests: where nnefc is a library, others may
-use TVM too, and they get all of it.
+code generators that are in Python, for every kind of accelerator. The compiler needs none of the three; the CUDA
+part is loaded with the first CUDA target. They are left out only in processes of nnefc's own, those of the command line
+and of the tests: where nnefc is a library, other code of the process may use all of TVM.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Defines the options that several commands share: those of the compiler from their documentation, and others."""
+"""Defines the click options that several commands share; those of the compiler come from the option fields."""
 
 from __future__ import annotations
 

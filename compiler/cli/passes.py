@@ -1,4 +1,4 @@
-"""What `nnefc compile` prints about passes: their list, and their times."""
+"""Prints the pass list and the pass times of `nnefc compile`."""
 
 from __future__ import annotations
 

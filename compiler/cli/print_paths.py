@@ -1,4 +1,4 @@
-"""Options that print where the files for other builds are."""
+"""Defines the options that print the paths of files needed by other builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nnefc profile`: what the kernels of a library take, that was compiled with --profile. Needs numpy and the loader."""
+"""`nnefc profile`: prints the cost of each kernel of a library compiled with --profile. Needs NumPy and the loader."""
 
 from __future__ import annotations
 

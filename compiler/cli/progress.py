@@ -1,4 +1,4 @@
-"""The phases of a compilation as they pass, with their times, on stderr."""
+"""Prints the phases of a compilation and their times on stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantizes a model of any format to 8-bit integers: `nnefc quantize`."""
+"""`nnefc quantize`: quantizes a model of any format to 8-bit integers."""
 
 from __future__ import annotations
 

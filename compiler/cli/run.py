@@ -1,4 +1,4 @@
-"""`nnefc run`: a compiled library on arrays from files. Needs numpy and the loader, not TVM."""
+"""`nnefc run`: runs a compiled library on arrays from files. Needs NumPy and the loader, not TVM."""
 
 from __future__ import annotations
 

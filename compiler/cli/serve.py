@@ -1,4 +1,4 @@
-"""`nnefc serve`: compiled libraries as a service. Needs the loader and the extra `serve`, not TVM."""
+"""`nnefc serve`: serves compiled libraries over HTTP and gRPC. Needs the loader and the extra `serve`, not TVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nnefc sign` and `nnefc verify`: who vouches for a library."""
+"""`nnefc sign` and `nnefc verify`: sign libraries and verify signatures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables and numbers as plain text."""
+"""Formats tables and numbers as plain text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nnefc targets`: the machines that have names."""
+"""`nnefc targets`: lists the named target machines."""
 
 from __future__ import annotations
 

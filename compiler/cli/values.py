@@ -1,4 +1,4 @@
-"""Values of inputs on the command line: `sr=16000`, `scales=0.5,1,0.8`, `mask=[[1,0],[1,1]]`, `x=file.npy`."""
+"""Parses input values on the command line: `sr=16000`, `scales=0.5,1,0.8`, `mask=[[1,0],[1,1]]`, `x=file.npy`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nnefc view`: a model as a graph in a page, as its file says it and after passes."""
+"""`nnefc view`: writes a page with the graph of a model, as read from its file and after passes."""
 
 from __future__ import annotations
 

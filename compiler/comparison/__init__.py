@@ -1,1 +1,1 @@
-"""Networks compared with a reference tensor by tensor: where results differ, by how much, and since which pass."""
+"""Compares networks with a reference tensor by tensor, and finds the pass or kernel stage that causes a difference."""

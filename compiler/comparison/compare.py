@@ -1,4 +1,4 @@
-"""A network compared with a reference, tensor by tensor: see :func:`compare`."""
+"""Compares a network with a reference tensor by tensor: see :func:`compare`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What computes the tensors of a network: a library of nnefc's, onnxruntime, or each operator by itself."""
+"""Engines that compute a network's tensors: a library of nnefc, onnxruntime, or operator-by-operator evaluation."""
 
 from __future__ import annotations
 

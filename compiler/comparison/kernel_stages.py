@@ -1,4 +1,4 @@
-"""Which step changes what a kernel computes, on its way from a computation to code.
+"""Finds the lowering stage that changes what a kernel computes, between its computation and its code.
 
 Each kernel of a network is run on the values that it has there: as it is before it has its schedule, by TVM's plain way
 to code, and again after each step that changes it: its schedule, then each pass over its statements.

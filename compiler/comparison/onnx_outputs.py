@@ -1,4 +1,4 @@
-"""ONNX models with more outputs: what they compute on the way."""
+"""Adds intermediate tensors to the outputs of an ONNX model."""
 
 from __future__ import annotations
 

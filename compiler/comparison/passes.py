@@ -1,4 +1,4 @@
-"""Which pass over the graph changes what a network computes: the program after each is computed kernel by kernel."""
+"""Finds the graph pass that changes what a network computes, by evaluating the program after each pass."""
 
 from __future__ import annotations
 

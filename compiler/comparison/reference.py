@@ -1,4 +1,4 @@
-"""Networks computed operator by operator, without any pass, schedule or plan of this compiler: slow, and simple.
+"""Evaluates a network operator by operator, without any pass, schedule or memory plan: a slow and simple reference.
 
 Each operator is a kernel of TVM's own, as it comes, or a matrix product of NumPy's. What is computed is kept for as
 long as something needs it.

@@ -1,1 +1,1 @@
-"""The way of a model to a library: read, optimized, compiled, written."""
+"""Drives a compilation: reads the model, runs the passes, generates code, writes the library."""

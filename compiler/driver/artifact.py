@@ -1,4 +1,4 @@
-"""What compiling returns: a network as machine code, not yet in a file of its own."""
+"""The result of a compilation: a network as machine code in memory, which can be exported or loaded."""
 
 from __future__ import annotations
 

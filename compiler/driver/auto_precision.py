@@ -1,4 +1,4 @@
-"""`--precision auto`: the fastest precision whose results stay within an error that the user states.
+"""Implements `--precision auto`: picks the fastest precision whose error stays within the user's limit.
 
 The network is compiled in float32, in a 16-bit float, the one that the target multiplies faster first and the other one
 if that is not exact enough, and in integers if there are data to quantize it by. All are run here on the user's data,

@@ -1,4 +1,4 @@
-"""Libraries that are kept in a folder, so that the same model is compiled once."""
+"""Caches compiled libraries in a folder, so that a model is compiled once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Files by their first bytes: which format a model is in, and what files of other programs are and how to export them.
+"""Recognizes files by their first bytes: model formats, and files of other programs with a hint how to export them.
 
-Names lie and bytes do not: an `.onnx` may be a page of a web server's, an ONNX model may be called `.pb` or `.bin`.
-Only the beginning of a file is read, of protobuf messages the heads of their fields, of zip archives the names.
+File names are unreliable: an `.onnx` file may be an HTML error page, an ONNX model may be called `.pb` or `.bin`. Only
+the beginning of a file is read; of protobuf messages, the field headers; of zip archives, the member names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which front end reads a model: by its first bytes, and where they do not tell, by the end of its name."""
+"""Selects the front end for a model: by its first bytes, or by its file extension where they are ambiguous."""
 
 from __future__ import annotations
 

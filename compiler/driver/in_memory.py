@@ -1,4 +1,4 @@
-"""Models in memory, as files: that is what front ends read."""
+"""Writes models in memory to files that front ends can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs and outputs in the integers that a network quantizes them to, as programs for microcontrollers have them.
+"""Gives a quantized network integer inputs and outputs, as programs for microcontrollers use them.
 
     main(x: float32):                               main(x: int8):
         q = quantize(transpose(x), s, u)                q = transpose(x)

@@ -1,4 +1,4 @@
-"""Threads that compile at the same time take turns at reading and lowering.
+"""Serializes reading and lowering of compilations that run on several threads.
 
 TVM keeps the Relax functions that are being built on one stack for all threads, and deeply nested documents are read
 under limits of Python's that hold for the whole process. LLVM runs outside of the turns: the code of one network is

@@ -1,4 +1,4 @@
-"""A network with the tensors of its model: which variables hold them, and what of the model asked for each.
+"""Maps the variables of a network to the model's tensors and to the nodes they come from.
 
 conv1@1 = conv2d(x, W)       no tensor of the model: made on the way to one
 conv1 = add(conv1@1, b)      the tensor conv1, of "'conv' in graph.nnef:12:5"

@@ -1,4 +1,4 @@
-"""Fields of dataclasses that are options: each is documented once, and checked by its type.
+"""Dataclass fields that are options: each is documented once and checked against its type.
 
 random_weights: int | None = documented("Model", "Seed for random values of weights whose file is missing.")
 """

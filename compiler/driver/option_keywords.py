@@ -1,4 +1,4 @@
-"""Options as keywords of functions: what type checkers and editors know of them, and how they become objects.
+"""Exposes options as keyword arguments of functions, with types for type checkers, and builds option objects of them.
 
 def compile(model, target="llvm", **options: Unpack[CompileKeywords]): ...
 """

@@ -1,4 +1,4 @@
-"""Options of a compilation: how a model is read, what the code shall be, and in which precision it computes.
+"""Options of a compilation: how the model is read, the form of the generated code, and the precision.
 
 Each option is a field of one of the frozen dataclasses below and is documented there once. The help of the command
 line, the docstring of `nnefc.compile` and the page docs/options.md are made from the fields. Options are checked when

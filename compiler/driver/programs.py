@@ -1,4 +1,4 @@
-"""The programs of a library: of a network, of the same with some sizes known, and those for levels of processors."""
+"""Builds the programs of a library: the general one, its specializations, and one per ISA level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compilation tells of itself: its phases, and how many kernels have become code."""
+"""Reports the progress of a compilation: its phases, and the number of kernels compiled so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which model a library comes from: a digest of the model's files."""
+"""Records which model a library was compiled from, as a digest of the model's files."""
 
 from __future__ import annotations
 

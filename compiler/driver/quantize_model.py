@@ -1,4 +1,4 @@
-"""`nnefc quantize`: a network of any format in integers of 8 bits, as a model of NNEF or of ONNX."""
+"""Implements `nnefc quantize`: writes a network of any format as an 8-bit quantized NNEF or ONNX model."""
 
 from __future__ import annotations
 

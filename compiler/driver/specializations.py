@@ -1,4 +1,4 @@
-"""Sizes of dynamic dimensions that a library has code of its own for, besides that for all sizes or in place of it.
+"""Chooses sizes of dynamic dimensions to specialize a library for, besides or instead of the general program.
 
 height=640,width=640      a program for these sizes, chosen when an input has them; it shares constants with the others
 S=1                       one in which other dimensions stay open

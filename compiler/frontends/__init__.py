@@ -1,1 +1,1 @@
-"""Front ends: one folder an exchange format, each from files to a :class:`nnefc.ir.network.Network`."""
+"""Front ends, one folder per exchange format: translate model files to a :class:`nnefc.ir.network.Network`."""

@@ -1,4 +1,4 @@
-"""Files compressed with gzip: never unpacked to more than a file of their size may hold.
+"""Decompresses gzip files up to a size limit, so that a small file cannot exhaust memory.
 
 Large contents are unpacked to a temporary file without a name, whose pages can leave memory when they have been read.
 """

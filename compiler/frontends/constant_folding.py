@@ -1,4 +1,4 @@
-"""Values of expressions over constants, at compile time."""
+"""Folds expressions over constants at compile time."""
 
 from __future__ import annotations
 

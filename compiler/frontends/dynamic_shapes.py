@@ -1,4 +1,4 @@
-"""What all front ends do with sizes that a model leaves open: they stay open, and errors say how to give them.
+"""Handles unspecified dimensions of model inputs for all front ends: they become dynamic dimensions.
 
 x: float32[batch, 3, ?, ?]      batch, x_2 and x_3 are dynamic dimensions, of any size
 """

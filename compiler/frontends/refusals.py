@@ -1,4 +1,4 @@
-"""What TVM and NumPy raise for operands that fit none of their rules, or that are too large."""
+"""Translates errors of TVM and NumPy about operands that are too large or that fit none of their rules."""
 
 from __future__ import annotations
 

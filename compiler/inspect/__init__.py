@@ -1,1 +1,1 @@
-"""What is in models and libraries: costs, graphs, pages."""
+"""Shows the contents of models and libraries: costs, graphs, pages."""

@@ -1,4 +1,4 @@
-"""What is in a network: parameters, multiply-adds and memory, read from its Relax function.
+"""Computes a network's parameters, multiply-adds and memory from its Relax function.
 
 The numbers are those of the network as its front end returns it, before any pass: batch normalizations are already
 scales and shifts, nothing is fused yet. Where sizes are open, they are those of size hints.

@@ -1,4 +1,4 @@
-"""The kernels of a library as a graph, by what its description says of their operands: who reads what who wrote.
+"""Builds the kernel graph of a library from the workspace ranges that its metadata lists for each kernel's operands.
 
 workspace  0 ........ 4096 ........ 8192      conv1 writes 0 to 4096, pool1 reads 0 to 4096: a line between them
 """

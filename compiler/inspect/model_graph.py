@@ -1,4 +1,4 @@
-"""Networks as graphs to look at: as a model says it, and after passes.
+"""Builds the graph of a network for viewing, as read from the model and after passes.
 
 A box is what the model calls an operator, with all that the network became of it, or a call of a kernel with the
 tensors that it computes. What is inside of choices and loops is a graph of its own.

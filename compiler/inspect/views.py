@@ -1,4 +1,4 @@
-"""What `nnefc view` shows: a model as its file says it, and the network after passes."""
+"""Builds the views of `nnefc view`: the model as read from its file, and the network after passes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Interfaces of other packages: PyTorch, scikit-learn, onnxruntime, ONNX's backend tests."""
+"""Implements interfaces of other packages: PyTorch, scikit-learn, onnxruntime, ONNX's backend tests."""

@@ -1,4 +1,4 @@
-"""nnefc behind the interface that ONNX has for engines, `onnx.backend.base.Backend`.
+"""Implements ONNX's interface for engines, `onnx.backend.base.Backend`.
 
     import nnefc.integrations.onnx_backend as backend
     prepared = backend.prepare(onnx.load("model.onnx"))

@@ -1,4 +1,4 @@
-"""Implements the interface of onnxruntime's sessions that programs use most, for networks that nnefc compiles.
+"""Implements the most used part of onnxruntime's session interface for networks that nnefc compiles.
 
     session = nnefc.InferenceSession("model.onnx", cache="compiled")
     (scores,) = session.run(None, {"image": image})

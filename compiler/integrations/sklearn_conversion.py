@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn as messages of ONNX, with the types of floats that their own methods compute in.
+"""Converts scikit-learn estimators to ONNX messages that compute in the float types of the estimators' own methods.
 
 skl2onnx takes the results of ensembles of trees for float64 where the samples are, which ONNX's operators give in
 float32, and writes thresholds in float32. scikit-learn rounds samples to float32 for its trees, and compares them in

@@ -1,4 +1,4 @@
-"""Compiles networks of PyTorch in memory: by torch.export, and by torch's own exporter to ONNX.
+"""Compiles PyTorch networks in memory through torch.export and torch's ONNX exporter.
 
     import nnefc.integrations.torch
     compiled = nnefc.torch.compile(module, image)      # a module of PyTorch that runs the library

@@ -1,4 +1,4 @@
-"""Declares every attribute and annotation that this compiler writes into programs: its key, its type, what it means.
+"""Declares every attribute and annotation that the compiler writes into programs: its key, type and meaning.
 
     RESIZE = _declare("nnefc.resize", Site.FUNCTION, Value.INTEGERS, FROM_NETWORK, "…")
     kernel.with_attr(RESIZE, [2, 1])

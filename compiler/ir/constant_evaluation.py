@@ -1,8 +1,8 @@
-"""The value of what depends on constants alone, computed while compiling, as far as that is worth it.
+"""Evaluates bindings that depend on constants alone at compile time, within a budget of work.
 
-Bindings are compiled for this machine without schedules and run once. Large matrix products are NumPy's: it has them
-from a library that is a hundred times as fast. A model may ask for any amount of work, so there is a budget of it; what
-costs more is not computed.
+Bindings are compiled for this machine without schedules and run once. Large matrix products are computed by NumPy,
+whose BLAS library is a hundred times as fast. A model may contain any amount of work, so bindings that exceed the
+budget are left for run time.
 """
 
 from __future__ import annotations

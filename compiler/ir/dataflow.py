@@ -1,4 +1,4 @@
-"""The bindings of a function of Relax: what their values read."""
+"""Collects the bindings of a Relax function and the variables that their values read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Element types by their names, as NumPy, TVM and the formats write them: `float32`, `bfloat16`, `bool`, `int4`."""
+"""Names of element types as NumPy, TVM and the formats write them: `float32`, `bfloat16`, `bool`, `int4`."""
 
 from __future__ import annotations
 

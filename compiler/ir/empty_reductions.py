@@ -1,11 +1,11 @@
-"""Reductions that reduce nothing, as their first values.
+"""Replaces reductions over empty axes by their initial values.
 
     for i in 4:                                     for i in 4:
         for k in 0:                                     C[i] = 0
             if k == 0: C[i] = 0                →
             C[i] += A[i, k]
 
-A loop without rounds would leave the result unwritten.
+A loop with a trip count of 0 would leave the result unwritten.
 """
 
 from __future__ import annotations

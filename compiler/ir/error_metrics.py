@@ -1,4 +1,4 @@
-"""How far an array is from what it should be."""
+"""Computes error metrics between an array and its reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C of users that kernels call: what of it a kernel needs, kept in its attributes, and put together for a library.
+"""Stores the C source of custom kernels in kernel attributes, and assembles it into one file per library.
 
 A kernel calls `nnefc_c_NAME_DIGEST`, a wrapper with the types of its operands, which follows the user's text:
 

@@ -1,10 +1,10 @@
-"""Kernels that know sizes besides those of their operands: TVM must not take two of them for one.
+"""Marks kernels that use symbolic variables beyond their operands' shapes, so that TVM does not merge two of them.
 
     kernel(x[m, 4], y[m, 4]): t = buffer[n, 4] …         made for x[n, 4], with the network's own variable n inside
     kernel(x[m, 4], y[m, 4]): t = buffer[k, 4] …         the same, made for x[k, 4]
 
-TVM's builder keeps one of kernels that differ in such variables alone, whatever these stand for. So kernels note which
-variables they have.
+TVM's builder merges kernels that differ only in the names of such variables, even where they stand for different sizes.
+An attribute of each kernel that lists its variables prevents the merge.
 """
 
 from __future__ import annotations

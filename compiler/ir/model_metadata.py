@@ -1,7 +1,7 @@
-"""What a model says of itself besides its network: who made it, which version it is, and whatever its author noted.
+"""Metadata that a model file holds besides its network: producer, version, and the author's entries.
 
-It is one mapping of texts. What an ONNX model has in fields of its own stands there by these fields' names; an entry of
-the author's own with such a name, or with the prefix, gets the prefix `metadata_props.` before it.
+The metadata are one mapping of strings. Fields of an ONNX model are entries under the fields' names; an author's entry
+with the name of a field, or with the prefix `metadata_props.`, gets that prefix.
 """
 
 from __future__ import annotations

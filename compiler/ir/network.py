@@ -1,11 +1,11 @@
-"""What every front end returns: a Relax function and the names that users know its tensors by.
+"""Defines :class:`Network`, the result of every front end: a Relax function and the names of its tensors.
 
-What runs once, several times or not at all, as the network's own values decide, is a `Body`: a network within the
-network. A `If` or a `Loop` says how often it runs. In Relax, `main` calls the one at `controls[3]` as
+The branches of an `If` and the body of a `Loop` are each a `Body`: a network within the network, which runs as often as
+computed values decide. In Relax, `main` calls the `If` or `Loop` at `controls[3]` as
 
     results = R.call_dps_packed("nnefc.control.3", operands, out_ty=…)
 
-which no pass looks into: tensors that go in and come out are in row-major layout, and kernels on both sides stay apart.
+No pass looks into this call: its operands and results are in row-major layout, and it is a barrier to fusion.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a model's file says before anything of it is computed: its face, its operators, which sizes it leaves open.
+"""Outline of a model file before anything is lowered: its signature, its operators, its dynamic dimensions.
 
-Front ends return an :class:`Outline` without reading weights; :func:`shape_option` is what to type for what is open,
-:func:`range_option` what leaves it open.
+Front ends return an :class:`Outline` without reading weights. :func:`shape_option` returns the command-line option that
+fixes the dynamic dimensions, :func:`range_option` the option that keeps them dynamic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values for inputs that nobody gives: random ones, of the sizes that a run takes."""
+"""Generates random values for inputs that the user does not give."""
 
 from __future__ import annotations
 

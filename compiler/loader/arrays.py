@@ -1,4 +1,4 @@
-"""Arrays in the memory of the host: what goes into a run and what comes out."""
+"""Converts host arrays to inputs of a run, and outputs of a run to arrays."""
 
 from __future__ import annotations
 

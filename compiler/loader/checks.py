@@ -1,4 +1,4 @@
-"""Whether arrays fit the model; what is said where they do not."""
+"""Checks arrays against the inputs and outputs of a model, and explains mismatches."""
 
 from __future__ import annotations
 

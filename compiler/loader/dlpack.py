@@ -1,4 +1,4 @@
-"""What arrays of other libraries show of themselves by DLPack, and what is shown to those."""
+"""Imports and exports arrays by DLPack."""
 
 from __future__ import annotations
 

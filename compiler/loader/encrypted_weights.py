@@ -1,4 +1,4 @@
-"""Weights files that are encrypted, by AES-256-GCM: what is in one, decrypted into memory that no file has.
+"""Reads weights files encrypted with AES-256-GCM, and decrypts them into memory that is not backed by a file.
 
 The layout is that of `targets/link/encrypted_weights.py`, which writes them.
 """

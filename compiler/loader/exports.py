@@ -1,4 +1,4 @@
-"""What a shared library exports, read from its bytes: opening a library runs code of it, whatever library it is.
+"""Reads the exported symbols of a shared library from its bytes, because opening a library runs its code.
 
 Sources: the System V ABI, «Dynamic Linking» and its GNU hash table; Apple's `mach-o/loader.h` and `nlist.h`;
 Microsoft's «PE Format».

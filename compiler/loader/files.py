@@ -1,4 +1,4 @@
-"""Files before they are loaded: what they are, for which machine, whether they are whole; and what their text says."""
+"""Checks library files before they are loaded: format, machine, completeness; and reads their metadata."""
 
 from __future__ import annotations
 

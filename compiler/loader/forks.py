@@ -1,4 +1,4 @@
-"""What a forked child gets again: a lock that another thread held in the parent would stay held forever."""
+"""Replaces locks in forked children, where a lock held by another thread of the parent is never released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens, one after the other, from a network that keeps what it has read.
+"""Generates tokens one after the other with a network that caches its context.
 
 for token in model.generate([1, 504, 3575], most=100, end=2, temperature=0.7, top_k=40, seed=1):
     print(token)

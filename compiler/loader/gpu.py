@@ -1,4 +1,4 @@
-"""A GPU's memory and streams through NVIDIA's driver, and outputs there."""
+"""Accesses a GPU's memory and streams through NVIDIA's driver, and returns outputs in device memory."""
 
 from __future__ import annotations
 

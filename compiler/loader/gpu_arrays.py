@@ -1,4 +1,4 @@
-"""Arrays in the memory of a GPU or of the host, for a run on a GPU."""
+"""Converts arrays in GPU or host memory to inputs and outputs of a run on a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The structs and numbers of `nnefc.h`."""
+"""Declares the structs and constants of `nnefc.h` for ctypes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shared library: opened, its description read, its sessions made, closed with the last of them."""
+"""Opens a shared library, reads its metadata, creates its sessions, and closes it with the last session."""
 
 from __future__ import annotations
 

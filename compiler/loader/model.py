@@ -1,4 +1,4 @@
-"""A loaded network with its session."""
+""":class:`Model`: a loaded network together with one session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a notebook shows of a network: its inputs and outputs, and the memory that it takes, as a table."""
+"""Renders a network for notebooks: a table of its inputs, outputs and memory use."""
 
 from __future__ import annotations
 

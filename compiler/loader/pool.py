@@ -1,4 +1,4 @@
-"""Runs of one network side by side, each in a session of its own."""
+"""Runs one network in parallel, with one session per run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Copies of files that nobody else can change: what was looked at is what is loaded.
+"""Makes private copies of files that no other user can change, so that the file that was checked is the file that is
+loaded.
 
 On Linux and Android a copy is in memory, sealed; on macOS and Windows it is in a folder of this user's alone, which is
 removed with it.

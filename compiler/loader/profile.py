@@ -1,4 +1,4 @@
-"""What the kernels of a library take, if it was compiled with --profile."""
+"""Reads the per-kernel profile of a library that was compiled with --profile."""
 
 from __future__ import annotations
 

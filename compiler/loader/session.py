@@ -1,4 +1,4 @@
-"""A session of a loaded network, as its library has it: what it remembers between runs, and the runs."""
+"""Session of a loaded network: its state between runs, and its runs."""
 
 from __future__ import annotations
 

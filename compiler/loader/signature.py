@@ -1,4 +1,4 @@
-"""Signed libraries: a file `NAME.so.sig` beside a library says who vouches for it and for its weights file.
+"""Signs and verifies libraries: a file `NAME.so.sig` next to a library holds a signature of it and its weights file.
 
     {"nnefc signature": 1, "library": "<SHA-256>", "weights": "<SHA-256, or empty>", "signature": "<Ed25519, base64>"}
 

@@ -1,7 +1,8 @@
-"""Paths under which libraries are opened.
+"""Builds a unique path for each opened library file.
 
-The system's loader takes a path that it has open for the same library, even if another file has been moved there since.
-So each open file gets a spelling of its path of its own; Windows sees through spellings.
+The system's loader returns the library that it has already opened under a path, even if another file has been moved
+there since. So each open file gets its own spelling of the path (`./a`, `././a`, …). Windows normalizes paths, so that
+spellings have no effect there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Strings of NumPy as `nnefc_string`, and back."""
+"""Converts string arrays of NumPy to `nnefc_string` and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors by name, element type and shape, and the errors of the loader."""
+"""Describes tensors by name, element type and shape, and defines the loader's errors."""
 
 from __future__ import annotations
 

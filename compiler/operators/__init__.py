@@ -1,4 +1,4 @@
-"""The operators that networks are made of, one family a file, whatever format a network comes from.
+"""Defines the operators that networks are made of, one family per file, independent of the exchange formats.
 
 An operator is a frozen dataclass: its fields are its attributes, its docstring defines it and says where the definition
 is from, `shape` infers the shape of its result, and `lower` builds it in Relax. Front ends read files and translate

@@ -1,4 +1,4 @@
-"""What every operator is, and what operators are lowered with."""
+"""Defines the base class of operators, and the emitter that they are lowered with."""
 
 from __future__ import annotations
 

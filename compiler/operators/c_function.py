@@ -1,4 +1,4 @@
-"""Functions in C of users as kernels.
+"""Calls user-defined C functions as kernels.
 
     call_c(at, CSource.file("scale.c"), "scale", [x], [(shape_of(x), "float32")], math.prod(shape_of(x)), 2.0)
 

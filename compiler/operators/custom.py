@@ -1,4 +1,4 @@
-"""Operators that users define, for models of all formats.
+"""Registers user-defined operators for models of all formats.
 
     @custom.register(onnx="com.example::Threshold", nnef="threshold", pnnx="example::threshold")
     class Threshold(custom.CustomOperator):

@@ -1,4 +1,4 @@
-"""What the class of a user's operator says of its inputs and attributes, and what it makes of those of a model."""
+"""Reads the declaration of a custom operator's inputs and attributes, and binds them to those of a model."""
 
 from __future__ import annotations
 

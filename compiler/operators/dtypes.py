@@ -1,4 +1,4 @@
-"""Element types: their names, and how a program keeps those that no machine computes with."""
+"""Element types: their names, their storage types, and the types that they are computed in."""
 
 from __future__ import annotations
 

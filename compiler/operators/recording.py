@@ -1,4 +1,4 @@
-"""What operators a network was built from: a record for who writes it down again, such as `nnefc convert`.
+"""Records which operators a network was built from, for tools that write it again, such as `nnefc convert`.
 
 Relax keeps what an operator of the library became: operators of Relax and kernels. In a recording, every variable also
 has the applications of operators that gave it, the outermost first:

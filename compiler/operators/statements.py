@@ -1,7 +1,7 @@
-"""Kernels that are written as statements, because the order of their loops is part of what they compute.
+"""Builds kernels from statements, where the order of loops is part of the result.
 
-What each element is can be said for most operators, and is then a computation of TE. Scatters in which a later element
-overwrites an earlier one, sorts, searches and generators of random numbers are written as loops over flat buffers.
+Most operators are computations of TE, which define each element by itself. Scatters in which a later element overwrites
+an earlier one, sorts, searches and random number generators are written as loops over flat buffers.
 """
 
 from __future__ import annotations

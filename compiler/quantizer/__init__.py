@@ -1,1 +1,1 @@
-"""Post-training quantization of networks of any format: `--precision int8`, and `nnefc quantize`."""
+"""Post-training quantization of networks of any format, for `--precision int8` and `nnefc quantize`."""

@@ -1,4 +1,4 @@
-"""What a user's inputs look like: an `.npz` file, or arrays by the names of the inputs, as runs of a network.
+"""Reads calibration data, an `.npz` file or arrays by input name, and splits it into runs of a network.
 
 images: float32[200, 3, 224, 224]      200 runs of an input of the shape [3, 224, 224] or [1, 3, 224, 224]
 """

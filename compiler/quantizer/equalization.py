@@ -3,8 +3,9 @@
     y = relu(conv(x, W) + b)        y' = relu(conv(x, W / s) + b / s)
     z = conv(y, V)             →    z  = conv(y', V · s)
 
-The results are the same, for what lies between multiplies with positive factors. Where weights have one scale for each
-output channel, only the tensor between the layers matters, and its range was seen; else both layers' weights do.
+The results are the same, since the layers are linear and the activation between them commutes with positive factors.
+Where weights have one scale per output channel, only the observed range of the tensor between the layers matters; else
+both layers' weights matter, too.
 """
 
 from __future__ import annotations

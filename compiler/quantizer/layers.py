@@ -1,4 +1,4 @@
-"""The layers of a network that can be quantized: products with trained values, and the tensors that they read.
+"""Finds the layers of a network that can be quantized: products with trained weights, and the tensors that they read.
 
 y = conv2d(x, W)        Layer(y, reads x, weights W, bias b in z)
 z = y + b

@@ -1,4 +1,4 @@
-"""Intermediate results of a network on a user's data, by a library that returns them instead of the network's outputs.
+"""Computes intermediate results of a network on calibration data, with a library that returns them as its outputs.
 
 y = conv2d(x, W)                        y = conv2d(x, W)
 return softmax(y)       becomes         return min(y, [0, 2, 3]), max(y, [0, 2, 3])

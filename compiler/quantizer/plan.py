@@ -1,4 +1,4 @@
-"""What a network's quantization is: of each layer the integers of its weights, and what it reads as.
+"""Quantization plan of a network: for each layer, its integer weights and the quantization parameters of its input.
 
 A plan is of a network's structure, not of its variables: it holds for the same network at other sizes too.
 

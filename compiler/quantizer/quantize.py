@@ -1,4 +1,4 @@
-"""Post-training quantization: the layers of a network in integers of 8 bits, by what is seen of it on a user's data.
+"""Quantizes the layers of a network to 8-bit integers, with ranges calibrated on a user's data.
 
 Activations are uint8 with one scale a tensor, weights int8 with one a tensor or a channel, biases whole steps of both.
 

@@ -1,4 +1,4 @@
-"""Which range of a tensor's values its integers should stand for.
+"""Chooses the range of real values that a tensor's integers represent: `minmax`, `percentile` or `entropy`.
 
 `minmax` takes all values that were seen. `percentile` leaves out the rarest 0.01 percent. `entropy` takes the range
 whose integers tell most of the values: that of the least Kullback-Leibler divergence between the distribution of the

@@ -1,4 +1,4 @@
-"""Compiled networks as a service: the Open Inference Protocol (KServe v2) over HTTP and gRPC.
+"""Serves compiled networks by the Open Inference Protocol (KServe v2) over HTTP and gRPC.
 
 A request goes this way: `tail.py` or `rpc.py` reads it, `repository.py` knows the network, `served.py` checks shapes
 and types against the library, `values.py` makes arrays of the tensors, and `runs.py` lets them wait for a free session,

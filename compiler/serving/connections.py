@@ -1,8 +1,8 @@
-"""Connections of HTTP: each is watched from its first byte on, so that slow headers and bodies keep nobody out.
+"""Tracks HTTP connections from their first byte on, so that slow headers and bodies do not exhaust the server.
 
-A connection is, in turn, *idle* (nothing is asked), *arriving* (a request has begun, and is not whole), *answering*.
-What is arriving has deadlines: a second one for the header, and a minimum rate for the body. What is idle or arriving
-may be closed for others, by the limits of :class:`Incoming`.
+A connection is *idle* (no request), *arriving* (a request has begun and is incomplete) or *answering*. An arriving
+request has deadlines: one for the header, and a minimum rate for the body. Idle and arriving connections may be closed
+in favor of others, by the limits of :class:`Incoming`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tensors in lists, as messages of gRPC have them: a field for each type."""
+"""Reads the typed value lists of gRPC tensors, one field per element type."""
 
 from __future__ import annotations
 

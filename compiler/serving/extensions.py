@@ -1,4 +1,4 @@
-"""Extensions of the protocol that are not there: requests that use them are refused."""
+"""Refuses requests that use protocol extensions that the server does not implement."""
 
 from __future__ import annotations
 

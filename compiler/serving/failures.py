@@ -1,4 +1,4 @@
-"""Why a request is not answered, whatever protocol it came by."""
+"""Defines the reasons for refusing a request, independent of the protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of aiohttp: what clients send that is not HTTP is one short line, not the traceback of a parser."""
+"""Shortens aiohttp's log: data that is not HTTP gives one short line instead of a parser's traceback."""
 
 from __future__ import annotations
 

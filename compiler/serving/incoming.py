@@ -1,7 +1,7 @@
-"""Requests that have not arrived whole: they take no admission, so their number and their bytes are limited here.
+"""Limits the number and bytes of requests that have not arrived completely, since they hold no admission yet.
 
-A client that sends slowly must not keep others out. So a limit that is exceeded ends the request that has been arriving
-longest, of the same address or of all: whoever sends at once is always let in.
+A slow client must not block others. So an exceeded limit ends the request that has been arriving longest, of the same
+address or of all: a client that sends its request at once is always admitted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The messages of the protocol over gRPC, as tables: no compiler of .proto is needed, and no generated code.
+"""Defines the protocol's gRPC messages as tables, without a .proto compiler or generated code.
 
 They are in a pool of their own, so that a program may also use clients that bring the same messages.
 

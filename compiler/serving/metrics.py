@@ -1,4 +1,4 @@
-"""What Prometheus is told."""
+"""Exports metrics to Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large requests, which are read value by value in processes of their own: these can be ended."""
+"""Parses large requests value by value in separate processes, which can be terminated."""
 
 from __future__ import annotations
 

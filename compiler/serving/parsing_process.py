@@ -1,4 +1,4 @@
-"""The process that reads large requests value by value, in JSON or in lists of gRPC, and makes their tensors raw bytes.
+"""Worker process that parses large requests, JSON or lists of gRPC, and converts their tensors to raw bytes.
 
 Python runs one thread at a time, so the server's other requests would wait while one is read in its own process.
 

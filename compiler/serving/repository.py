@@ -1,4 +1,4 @@
-"""The networks of a server, by name and version."""
+"""Model repository: the networks of a server by name and version."""
 
 from __future__ import annotations
 

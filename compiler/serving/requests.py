@@ -1,4 +1,4 @@
-"""What both protocols ask a server for."""
+"""Operations of a server that both protocols call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol over HTTP: JSON, and raw bytes after it.
+"""Implements the protocol over HTTP: JSON, followed by raw bytes.
 
 A request's body is JSON; with the header `Inference-Header-Content-Length` only so many bytes of it are, and the raw
 bytes of the inputs that say so follow, in their order. A response is made the same way.

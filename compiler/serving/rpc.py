@@ -1,4 +1,4 @@
-"""The protocol over gRPC, and gRPC's own health checks.
+"""Implements the protocol over gRPC, and gRPC's own health checks.
 
 Inputs come as raw bytes, all of them beside the tensors, or as lists in a field for their type; outputs go as raw
 bytes.

@@ -1,4 +1,4 @@
-"""Requests that wait for a session, and run in batches where they may."""
+"""Queues requests for a free session, and batches them where the network allows it."""
 
 from __future__ import annotations
 

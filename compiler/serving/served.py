@@ -1,4 +1,4 @@
-"""One network that is served: what it takes, and its sessions."""
+"""One served network: the inputs that it accepts, and its sessions."""
 
 from __future__ import annotations
 

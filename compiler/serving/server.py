@@ -1,4 +1,4 @@
-"""A server from its start to its end."""
+"""Runs a server from start to shutdown."""
 
 from __future__ import annotations
 

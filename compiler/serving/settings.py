@@ -1,4 +1,4 @@
-"""How networks are served and where: the settings of `nnefc serve` with their defaults. Needs nothing of the extra."""
+"""Settings of `nnefc serve` with their defaults. Needs no package of the extra `serve`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol's tensors as arrays, and back: types by name, raw bytes, lists of JSON.
+"""Converts the protocol's tensors to arrays and back: type names, raw bytes, JSON lists.
 
 Raw bytes are little-endian and row-major; a string in them is its length, four bytes, and its bytes. bfloat16 is an
 array of uint16, its bit patterns, as everywhere in the loader.

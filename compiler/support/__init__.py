@@ -1,1 +1,1 @@
-"""What every part may use: errors and warnings, files in memory, files that are written."""
+"""Utilities that every part of the compiler may import: errors and warnings, mapped files, output files."""

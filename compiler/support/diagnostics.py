@@ -1,4 +1,4 @@
-"""Errors that a user can cause: where, what, and a way out; and warnings of what is wrong in a model but does no harm.
+"""Defines user errors with location, reason and a way out, and warnings about harmless faults of a model.
 
 Every phase raises :class:`CompileError`; a traceback that reaches a user is a bug.
 """

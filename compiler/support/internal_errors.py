@@ -1,7 +1,8 @@
-"""Mistakes of the compiler itself: what Python or TVM raises becomes a :class:`CompileError` that asks for a report.
+"""Turns exceptions of Python and TVM, which are bugs of the compiler, into a :class:`CompileError` that asks for a
+report.
 
-What is being worked on is noted as the compiler goes along, one assignment each time: the phase or the pass, and in it
-the node of the model, the tensor or the kernel. The error names both. What was raised is its `__cause__`.
+The compiler records its current phase or pass, and in it the model node, tensor or kernel, by one assignment each. The
+error names both; the original exception is its `__cause__`.
 """
 
 from __future__ import annotations

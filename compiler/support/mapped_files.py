@@ -1,7 +1,7 @@
-"""Files in memory that compilations read: their pages leave memory again when they have been read.
+"""Maps input files into memory, and releases their pages after they have been read.
 
-A constant of a network is a view of its file until a pass makes another one of it, so that there is no copy in between.
-Pages of a file count as memory of the process as long as they are there; without this, all that was ever read would.
+A constant of a network is a view of its file until a pass transforms it, so that no copy is made. Resident pages of a
+file count as memory of the process, so they are released after use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Output files, written whole or not at all, and errors of disks: full, read-only, without permission, over a quota.
+"""Writes output files atomically, and reports disk errors: full, read-only, permission denied, over quota.
 
-Whatever is written for users is written into a new folder in the folder of its target, then renamed: an error or an
-interruption leaves what was there before.
+An output is written into a new folder next to its target, then renamed: an error or an interruption leaves the old file
+intact.
 """
 
 from __future__ import annotations

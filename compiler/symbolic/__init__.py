@@ -1,1 +1,1 @@
-"""Dimensions that are known only at run time: expressions, ranges, constraints and proofs."""
+"""Symbolic dimensions: expressions, ranges, constraints and proofs on sizes that are known only at run time."""

@@ -1,12 +1,12 @@
-"""Sizes that broadcast when a library runs: they are equal then, or one of them is 1.
+"""Broadcasts two unrelated dynamic dimensions at run time, where either they are equal or one of them is 1.
 
-    [n, 3] - [k, 3]                      [broadcast(n, k), 3], of which size only a run knows the value
-    [broadcast(n, k), 3] - [k, 3]        of that size, too
+    [n, 3] - [k, 3]                      [broadcast(n, k), 3], a size that is known only in a run
+    [broadcast(n, k), 3] - [k, 3]        [broadcast(n, k), 3]
     [broadcast(n, k)] times [n]          only if broadcast(n, k) is n, which each run is checked for
 
-This is for sizes that have nothing to do with each other, as those of two inputs have. Of `h` and `h // 2 * 2` one is
-1 in a run where that is of no use: these must be equal. So must be sums and what they are the sum of, such as
-`past + n` and the size of a mask.
+Only unrelated sizes broadcast, such as those of two inputs. Related sizes, such as `h` and `h // 2 * 2`, are unified
+instead, since a size of 1 would serve no purpose. So are sums and their parts, such as `past + n` and the size of a
+mask.
 """
 
 from __future__ import annotations

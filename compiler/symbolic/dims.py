@@ -1,7 +1,7 @@
-"""Sizes of dimensions that are known only when a library runs.
+"""Arithmetic and comparisons on dimensions: an `int`, or a `Size` that is known only at run time.
 
-A dimension is an `int` where it is known at compile time, else a `Size`: an expression of the network's open
-dimensions, such as `(h + 1) // 2`. Both are calculated with in the same way:
+A dimension is an `int` where it is known at compile time, else a `Size`: an expression of the network's dynamic
+dimensions, such as `(h + 1) // 2`. Both support the same arithmetic:
 
     sum, difference, product,      simplified; an `int` again where the dynamic dimensions cancel
     quotient, remainder, min, max

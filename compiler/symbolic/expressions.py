@@ -1,4 +1,4 @@
-"""Expressions of integers in TVM: what is in them, and other forms of the same value."""
+"""Analyzes and rewrites integer expressions of TVM: their variables, and equivalent forms."""
 
 from __future__ import annotations
 

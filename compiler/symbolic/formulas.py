@@ -1,4 +1,4 @@
-"""Formulas of dynamic sizes: from expressions of a network's variables, and back."""
+"""Converts expressions of a network's variables to formulas of dimension names, and back."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Sizes that follow from others by name: formulas, which stay true when a network's variables are made again.
+"""Formulas of dimension names, which stay valid when a network's TVM variables are replaced.
 
     past + sequence                 ("+", "past", "sequence")
     (h + 1) // 2                    ("//", ("+", "h", 1), 2)
 
-Models write them as the names of dimensions, and operators tell them. A library holds them, to check and to solve them.
+Formulas come from the names of dimensions in models and from unification. A library contains them, to check the sizes
+of its inputs and to solve for unknown dimensions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known of dynamic dimensions while a network is built or lowered, and what follows from that."""
+"""Proves facts about dynamic dimensions from their ranges and constraints while a network is built or lowered."""
 
 from __future__ import annotations
 

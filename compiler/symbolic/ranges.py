@@ -1,4 +1,4 @@
-"""The sizes that a dynamic dimension may have: from the smallest to the largest, multiples of a number."""
+"""Range of a dynamic dimension: min, max, and a number that divides it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dynamic dimensions that are narrowed while a network is built: building begins again with what has been found."""
+"""Refines the constraints of dynamic dimensions while a network is built, and restarts the build with them."""
 
 from __future__ import annotations
 

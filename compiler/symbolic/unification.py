@@ -1,4 +1,4 @@
-"""Sizes that must be equal for a network's operators to fit each other, though its file does not say so.
+"""Unifies dimensions that a network's operators need to be equal although its file does not say so.
 
     [n, 3] + [n_1, 3]                   only if n = n_1
     [h] joined with [(h // 16) * 16]    only if h is a multiple of 16

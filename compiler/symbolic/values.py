@@ -1,9 +1,9 @@
-"""What models compute with sizes besides integers: reals and booleans that are known when the sizes are.
+"""Exact reals and booleans that models compute from dynamic dimensions.
 
     Floor(Cast(h) * 0.5)                                    a quotient, then an integer again
     Where(Equal(shape, -1), other, shape)                   a boolean
 
-Reals are exact quotients of integers. A constant such as 0.3333333 is taken for the simple fraction that is nearest.
+Reals are exact quotients of integers. A constant such as 0.3333333 is replaced by the nearest simple fraction.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Timed runs of libraries, and the page that shows them."""
+"""Times runs of libraries, and draws the page that shows the times."""

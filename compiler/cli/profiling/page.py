@@ -1,4 +1,4 @@
-"""The page that `nnefc profile --html` writes: the kernels as a graph, and where time and memory go, as images."""
+"""Writes the page of `nnefc profile --html`: the kernel graph, and images of run time and memory."""
 
 from __future__ import annotations
 

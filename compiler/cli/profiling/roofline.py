@@ -1,4 +1,4 @@
-"""What this machine can do, as NumPy finds it: the roofs of a roofline."""
+"""Measures this machine's peak arithmetic rate and memory bandwidth with NumPy, for a roofline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The image of one run in the page of `nnefc profile`: kernels and threads over time, and below them the workspace.
+"""Draws the timeline of one run for the page of `nnefc profile`: kernels and threads over time, the workspace below.
 
 It is one SVG, which the page's script stretches along the axis of time; so all texts stand beside it.
 """

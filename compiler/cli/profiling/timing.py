@@ -1,4 +1,4 @@
-"""Times of runs that several contenders take in turns, and what is said of them."""
+"""Times several contenders in turns, and summarizes and compares their times."""
 
 from __future__ import annotations
 

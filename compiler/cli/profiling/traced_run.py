@@ -1,4 +1,4 @@
-"""One run of a library with times: which thread was in which kernel when, and what lay in the workspace."""
+"""Traces one run: which thread ran which kernel when, and the contents of the workspace over time."""
 
 from __future__ import annotations
 

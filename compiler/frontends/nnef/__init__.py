@@ -1,4 +1,4 @@
-"""The NNEF front end: models of the Neural Network Exchange Format, both dialects, as networks."""
+"""NNEF front end: translates models of the Neural Network Exchange Format, in both dialects, to networks."""
 
 from nnefc.frontends.nnef.documentation import operations_table
 from nnefc.frontends.nnef.flat import FlatGraph, print_flat

@@ -1,4 +1,4 @@
-"""`python -m nnefc.frontends.nnef FILE` writes the documentation of the operations."""
+"""Writes the documentation of the NNEF operations: `python -m nnefc.frontends.nnef FILE`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Operators and casts on values at compile time (section 3.3.3).
+"""Evaluates operators and casts on compile-time values (section 3.3.3).
 
 Types are checked before (see `inference`); what is left to go wrong depends on the values: division by zero, results
 out of range, strings that are no numbers. These are `ArithmeticProblem`.

@@ -1,4 +1,4 @@
-"""Arrays where the standard has tensors, or pairs: torch-to-nnef and tract write them so.
+"""Accepts arrays where the standard requires tensors or pairs, as torch-to-nnef and tract write them.
 
 a = [[1.0, 2.0]];                     a = constant<scalar>(shape = [1, 2], value = [1.0, 2.0]);
 y = linear(x, [[1.0, 2.0]]);          the same under a name of its own before it

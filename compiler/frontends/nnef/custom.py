@@ -1,4 +1,4 @@
-"""Operators that the user has registered, as operations of NNEF: they are what fragments without a body mean."""
+"""Resolves NNEF fragments without a body to custom operators that the user has registered."""
 
 from __future__ import annotations
 

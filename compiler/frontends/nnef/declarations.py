@@ -1,4 +1,4 @@
-"""Declarations of operations: signature, shape rule, lowering and, for compounds, the standard's definition.
+"""Declares operations: signature, shape rule, lowering and, for compounds, the standard's definition.
 
 An operation is declared once, in NNEF's own syntax, around the function that lowers it:
 

@@ -1,4 +1,4 @@
-"""The table of operations in the documentation, made from their declarations.
+"""Generates the table of operations in the documentation from their declarations.
 
 `python -m nnefc.frontends.nnef FILE` writes it.
 """

@@ -1,4 +1,4 @@
-"""What a document can call: the standard's operations of its dialect and its own fragments."""
+"""Scope of a document: the standard operations of its dialect and the document's own fragments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a document to its flattened graph: expressions are evaluated, fragments expanded, shapes propagated."""
+"""Flattens a document's graph: evaluates expressions, expands fragments, propagates shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inputs of a graph as its text declares them, before anything is evaluated."""
+"""Reads the inputs of a graph from its text, before anything is evaluated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flattened graph: invocations of standard operations only, all values and shapes known."""
+"""Flattened graph: invocations of standard operations only, with all values and shapes known."""
 
 from __future__ import annotations
 

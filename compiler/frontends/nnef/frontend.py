@@ -1,4 +1,4 @@
-"""The way of an NNEF model: files → document → flattened graph → one Relax function."""
+"""Entry point of the NNEF front end: files → document → flattened graph → one Relax function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One invocation of a standard operation: its shape rule applied, its results made, its errors placed."""
+"""Invokes a standard operation: applies its shape rule, creates its results, and locates its errors."""
 
 from __future__ import annotations
 

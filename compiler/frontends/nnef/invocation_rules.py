@@ -1,4 +1,4 @@
-"""The rules for one invocation (section 3.3.1): arguments and parameters, and what `?` stands for."""
+"""Checks one invocation (section 3.3.1): arguments against parameters, and the type that `?` stands for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of the tensors of a flattened graph: as the graph's body writes them, or derived where it writes none."""
+"""Names the tensors of a flattened graph: as in the graph's body, or by a derived name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an NNEF document says before anything of it is lowered; weights are not read."""
+"""Outlines an NNEF document before it is lowered, without reading weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a document says of itself: in tract's dialect, constant pairs in the fragment `tract_core_properties`.
+"""Reads the metadata of a document: in tract's dialect, pairs in the fragment `tract_core_properties`.
 
     fragment tract_core_properties() -> (properties: (string, tensor<scalar>)[])
     {

@@ -1,4 +1,4 @@
-"""Tensors that `graph.quant` has an entry for, as the integers of 8 bits that they are rounded to.
+"""Quantizes tensors that `graph.quant` has an entry for to 8-bit integers.
 
     "x": zero_point_linear_quantize(zero_point = 3, scale = 0.1, bits = 8, signed = false, symmetric = false);
     x = relu(y);      →      x = dequantize(quantize(relu(y), 0.1, 3), 0.1, 3)

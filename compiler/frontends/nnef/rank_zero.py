@@ -1,4 +1,4 @@
-"""Tensors of rank 0 where the standard has numbers: torch-to-nnef writes attributes so.
+"""Accepts tensors of rank 0 where the standard requires numbers, as torch-to-nnef writes attributes.
 
 eps = variable<scalar>(label = 'eps', shape = []);          y = batch_normalization(…, epsilon = 1e-05);
 y = batch_normalization(…, epsilon = eps);                  with the number that eps.dat has

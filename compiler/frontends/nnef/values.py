@@ -1,4 +1,4 @@
-"""Values at compile time: what parameters and expressions of a document evaluate to."""
+"""Compile-time values of a document's parameters and expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ONNX front end: models of the Open Neural Network Exchange as networks."""
+"""ONNX front end: translates models of the Open Neural Network Exchange to networks."""
 
 from nnefc.frontends.onnx.files.outline import outline
 from nnefc.frontends.onnx.frontend import load

@@ -1,4 +1,4 @@
-"""Attributes of millions of numbers or strings, as ensembles of trees have them, decoded when they are read.
+"""Decodes very long attribute lists, as tree ensembles have, lazily from the bytes of the file.
 
 A list of Python takes ten times the bytes of the file. A column keeps a view of these bytes, and decodes them into an
 array in steps of a MiB:

@@ -1,4 +1,4 @@
-"""Operators that the user has registered, as nodes of ONNX."""
+"""Lowers nodes of custom operators that the user has registered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes in tensors that the network computes: `Range(0, n)`, where `n` is a sum of predicted lengths.
+"""Derives sizes from computed tensors: `Range(0, n)`, where `n` is a sum of predicted lengths.
 
 What such a tensor has been computed from by operators on sizes is followed back, so that sizes that follow from each
 other stay so: of `Concat(1, n, Add(n, 1))` only `n` is taken from the data.

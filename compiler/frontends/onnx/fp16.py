@@ -1,4 +1,4 @@
-"""16-bit floats are computed in float32: few processors have arithmetic on them.
+"""Computes 16-bit floats in float32, since few processors have fp16 or bf16 arithmetic.
 
     h = Conv(x, W)    float16           h = conv2d(astype(x, float32), float32 W)     float32
     y = Relu(h)       float16     →     y = relu(h)                                   float32

@@ -1,4 +1,4 @@
-"""The way of an ONNX model: file → checked model → one Relax function."""
+"""Entry point of the ONNX front end: file → checked model → one Relax function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Gradient` of ai.onnx.preview.training: derivatives of what the graph computes, by reverse mode.
+"""Lowers `Gradient` of ai.onnx.preview.training by reverse-mode differentiation.
 
 The part of the program that makes `y` from `xs` and `zs` is taken out as a function of its own, differentiated by
 `relax.transform.Gradient`, and put back with the node's inputs instead of `xs` and `zs`.

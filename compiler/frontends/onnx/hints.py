@@ -1,4 +1,4 @@
-"""What to do about a node that cannot be compiled: by its operator, and by the program that writes such nodes."""
+"""Hints for nodes that cannot be compiled, by operator and by the program that writes such nodes."""
 
 from __future__ import annotations
 

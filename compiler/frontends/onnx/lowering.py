@@ -1,4 +1,4 @@
-"""Runs a model's nodes in order, each by its operator's lowering: the heart of the ONNX front end.
+"""Lowers a model's nodes in order, each by its operator's lowering: the core of the ONNX front end.
 
 A node that calls a function of the model, or whose operator the standard defines as a function and that has no lowering
 of its own, is replaced by the function's body. Subgraphs are run by the lowerings of `If`, `Loop`, `Scan` in the scope

@@ -1,4 +1,4 @@
-"""What the lowering of an operator is declared with and gets: nodes, a context, the registry.
+"""Registry of operator lowerings, and the nodes and context that lowerings receive.
 
     @operator("Relu", since=(1, 6, 13, 14))
     def _relu(ctx: Context, node: Node) -> Value:

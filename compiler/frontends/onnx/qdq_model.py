@@ -1,4 +1,4 @@
-"""A model of ONNX with `QuantizeLinear` and `DequantizeLinear` where its layers are to be computed in integers.
+"""Writes a quantized ONNX model with `QuantizeLinear` and `DequantizeLinear` around its layers.
 
     y = Conv(x, W, B)      →      a = DequantizeLinear(QuantizeLinear(x, s, z), s, z)
                                   y = Conv(a, DequantizeLinear(W', t, 0), DequantizeLinear(B', s · t, 0))

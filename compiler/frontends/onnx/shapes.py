@@ -1,4 +1,4 @@
-"""Shapes of a network's inputs: what the model declares, what the user gives, and the dimension variables in both."""
+"""Resolves the shapes of a network's inputs: declared by the model, given by the user, with dimension variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors of sizes that are known at run time: what models compute from shapes, at compile time.
+"""Evaluates tensors of symbolic sizes at compile time, which models compute from shapes.
 
     shape = Shape(x)                      [n, 3, h, w]
     half = Div(Gather(shape, [2, 3]), 2)  [h // 2, w // 2]

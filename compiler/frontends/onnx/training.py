@@ -1,4 +1,4 @@
-"""Training steps: `TrainingInfoProto`.
+"""Lowers training steps: `TrainingInfoProto`.
 
 The step is the model's graph followed by the algorithm's, as one graph. The initializers that a binding assigns to are
 the states of the network: a run takes their values and leaves new ones. `initialization` is computed at compile time;

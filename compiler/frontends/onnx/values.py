@@ -1,4 +1,4 @@
-"""What names of an ONNX graph stand for while it is lowered: tensors, sequences, optionals."""
+"""Values that names of an ONNX graph are bound to during lowering: tensors, sequences, optionals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields of protobuf messages as they are in files: a key, which says the number and how it is stored, and the content.
+"""Parses protobuf fields in wire format: a key with field number and wire type, then the content.
 
 https://protobuf.dev/programming-guides/encoding
 """

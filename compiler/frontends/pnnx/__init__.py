@@ -1,4 +1,4 @@
-"""The front end for PNNX, the form in which PyTorch networks come to ncnn."""
+"""PNNX front end: translates PyTorch networks in ncnn's interchange format to networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The binary file of a PNNX network, `model.pnnx.bin`: a zip archive, stored, one member `operator.attribute` a tensor.
+"""Reads the binary file of a PNNX network, `model.pnnx.bin`: a stored zip archive, one member `operator.attribute` per
+tensor.
 
 Nothing in the file is believed: members must be stored, have the size that the param file says, and have their
 checksum; all together they must not be larger than the file.

@@ -1,4 +1,4 @@
-"""Operators that the user has registered, as operators of PNNX.
+"""Lowers custom operators that the user has registered, as operators of PNNX.
 
 A module that the converter leaves as it is has tensors of its own in the binary file, `@weight=(…)`: they go to the
 inputs of their names.

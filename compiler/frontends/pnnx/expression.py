@@ -1,4 +1,4 @@
-"""The expression language of PNNX: `add(@0,mul(@1,@2))` as tokens, as a tree and in reverse Polish order.
+"""Parses PNNX expressions: `add(@0,mul(@1,@2))` to tokens, to a tree and to reverse Polish notation.
 
     text ──tokenize──▶ tokens ──parse──▶ Tree ──to_rpn──▶ steps ──lower──▶ one kernel
 

@@ -1,4 +1,4 @@
-"""The way of a PNNX network: param and bin files → operators → one Relax function."""
+"""Entry point of the PNNX front end: param and bin files → operators → one Relax function."""
 
 from __future__ import annotations
 

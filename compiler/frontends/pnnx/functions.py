@@ -1,4 +1,4 @@
-"""The functions of PNNX expressions: what each is in the library, of plain numbers, and in infix notation."""
+"""Functions of PNNX expressions: their operators in the library, their value on plain numbers, their infix notation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lowerings build with: operands, constants and one dataflow block of Relax."""
+"""Emitter of PNNX lowerings: operands, constants and one Relax dataflow block."""
 
 from __future__ import annotations
 

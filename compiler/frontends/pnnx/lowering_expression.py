@@ -1,4 +1,4 @@
-"""Types the expressions of PNNX by PyTorch's rules; what depends on numbers alone is computed at once.
+"""Types PNNX expressions by PyTorch's rules, and folds the parts that depend on numbers alone.
 
 steps in reverse Polish order ──_Typing──▶ steps of the library's functions ──Expression──▶ one kernel
 """

@@ -1,4 +1,4 @@
-"""What a PNNX param file says before anything of it is lowered; the binary file is not read."""
+"""Outlines a PNNX param file before it is lowered, without reading the binary file."""
 
 from __future__ import annotations
 

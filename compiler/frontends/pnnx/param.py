@@ -1,4 +1,4 @@
-"""The text file of a PNNX network: `model.pnnx.param`.
+"""Reads the text file of a PNNX network: `model.pnnx.param`.
 
 7767517                                       magic number
 3 2                                           operators, operands

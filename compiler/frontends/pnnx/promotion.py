@@ -1,4 +1,4 @@
-"""PyTorch's rules for the element types of results (PyTorch documentation, "Tensor Attributes", type promotion)."""
+"""Promotes element types by PyTorch's rules (PyTorch documentation, "Tensor Attributes", type promotion)."""
 
 from __future__ import annotations
 

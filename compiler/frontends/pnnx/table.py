@@ -1,4 +1,4 @@
-"""The table of operators in the documentation, made from their declarations."""
+"""Generates the table of operators in the documentation from their declarations."""
 
 from __future__ import annotations
 

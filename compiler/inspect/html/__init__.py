@@ -1,1 +1,1 @@
-"""Pages that show a network: one HTML file each, which needs no network and no other file."""
+"""Writes self-contained HTML pages that show a network."""

@@ -1,4 +1,4 @@
-"""A graph as SVG: the same in pages, where scripts find the boxes by their numbers, and in notebooks without any."""
+"""Draws a graph as SVG, for pages whose scripts find boxes by their numbers and for notebooks without scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page draws: boxes with lines between them."""
+"""Defines the graph that a page draws: boxes and the edges between them."""
 
 from __future__ import annotations
 

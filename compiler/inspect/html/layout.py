@@ -1,12 +1,12 @@
-"""Where the boxes and lines of a graph are drawn: in rows, each below all that it has lines from.
+"""Lays out a graph in rows: each box below all boxes that it has edges from.
 
 1. A box is in the row after the last of those that it reads; what reads nothing is just above its first reader.
 2. In a row, boxes stand in the order of the middles of what they have lines to, above and then below, and as near to
    those as there is room.
 3. A line of several rows goes straight if nothing is in its way, else in a lane to the right of all that it passes.
 
-All of it takes time in proportion to boxes and lines, but for sorting and for lines that look for their way, which look
-at no more than some rows: networks of thousands of operators are drawn in less than a second.
+The time is linear in boxes and lines, except for sorting and for routing lines, which looks at a bounded number of
+rows: networks of thousands of operators are drawn in less than a second.
 """
 
 from __future__ import annotations

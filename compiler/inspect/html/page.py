@@ -1,4 +1,4 @@
-"""One HTML file with drawings of graphs, which can be moved, enlarged and searched, and what else there is to say."""
+"""Writes one HTML file with graph drawings that can be moved, zoomed and searched, and further tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of the element type; the narrow floating-point types are rounded here."""
+"""Casts between element types, and rounds to the narrow floating-point types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of products by equations of letters."""
+"""Einstein summation: sums of products given by an equation of letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Element-wise operators: a function of scalars on each element of tensors that broadcast from the last dimension."""
+"""Element-wise operators: a scalar function of each element, with broadcasting from the last dimension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions of element-wise functions: each becomes one kernel, however deep it is.
+"""Lowers an expression of element-wise functions to one kernel, at any nesting depth.
 
 Ordinary expressions become Relax operators, which the compiler fuses, also with what is around them. Deep ones become
 one function of TIR at once.

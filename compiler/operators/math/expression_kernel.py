@@ -1,4 +1,4 @@
-"""One kernel of a deep expression: a list of statements that keep intermediate values in a few slots.
+"""Builds the TIR kernel of a deep expression: a flat list of statements that keep intermediate values in a few slots.
 
 Nothing in it is nested deeply, however deep the expression is.
 

@@ -1,4 +1,4 @@
-"""The steps that an expression of element-wise functions is made of."""
+"""Defines the steps of an expression of element-wise functions."""
 
 from __future__ import annotations
 

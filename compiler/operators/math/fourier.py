@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms of any length, which may be known at run time only.
+"""Discrete Fourier transforms of any length, including lengths that are known only at run time.
 
 A length that is a power of two is transformed by Stockham's algorithm. Any other length N becomes a convolution with a
 chirp (Bluestein, 1970), computed by transforms whose length M is the next power of two from 2 N - 1 on:

@@ -1,7 +1,6 @@
-"""The functions of scalars that element-wise operators apply: one table, with what each is at run and compile time.
+"""Table of the scalar functions that element-wise operators apply, each for run time and for compile time.
 
-What has no defined value (an integer that overflows, a division by zero) does not trap. The larger and the smaller of
-two numbers are not a number if one of them is none.
+Undefined cases (integer overflow, division by zero) do not trap. Max and min propagate NaN.
 """
 
 from __future__ import annotations

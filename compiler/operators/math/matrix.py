@@ -1,4 +1,4 @@
-"""Products of matrices, determinants, triangles."""
+"""Matrix products, determinants, triangular parts."""
 
 from __future__ import annotations
 

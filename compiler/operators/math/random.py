@@ -1,4 +1,4 @@
-"""Random numbers: uniform and normal ones, choices by chance, dropout in training.
+"""Random number operators: uniform and normal distributions, sampling, dropout in training.
 
 The generator is Philox 4x32-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3; 2011), a function of a
 key and a counter that gives four words. The counter is made of the position in the tensor and of the number of runs

@@ -1,4 +1,4 @@
-"""What extremes are found with: reducers that start where nothing is lower, higher or later."""
+"""Reducers for min, max, argmin and argmax."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reductions over axes, positions of minima and maxima, and running sums and products.
+"""Reductions over axes, argmin and argmax, cumulative sums and products.
 
-Sums, means, products, maxima and minima are Relax's own operators: they stay in the layout of what they follow, and are
-joined with the element-wise steps around them. Results of no elements are those that change nothing in the reduction.
+Sums, means, products, maxima and minima are Relax's own operators: they keep the layout of their operand, and are fused
+with adjacent element-wise operators. The result of an empty reduction is its identity element.
 """
 
 from __future__ import annotations

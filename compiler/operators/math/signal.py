@@ -1,6 +1,7 @@
-"""Spectra: discrete Fourier transforms of whole signals and of frames, and mel bands.
+"""Signal operators: discrete Fourier transforms of whole signals and of frames, mel filter banks.
 
-A transform of a known length is a product with a constant matrix, or two; others are those of `fourier.py`.
+A transform of a length known at compile time is one or two products with constant matrices; other lengths use
+`fourier.py`.
 
 Signals and spectra have a last dimension for the real and the imaginary part; that of real signals has the size 1.
 """

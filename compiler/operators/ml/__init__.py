@@ -1,1 +1,1 @@
-"""Models of classical machine learning."""
+"""Operators of classical machine learning (ai.onnx.ml)."""

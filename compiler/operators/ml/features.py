@@ -1,4 +1,4 @@
-"""Features of samples before a model of classical machine learning: scaled, filled in, encoded, joined. ai.onnx.ml.
+"""Feature preprocessing of ai.onnx.ml: scaling, imputation, encoding, concatenation.
 
 Samples are rows; a vector is one sample where an operator says so.
 """

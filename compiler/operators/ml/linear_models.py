@@ -1,4 +1,4 @@
-"""Linear models: scores are weighted sums of features. ai.onnx.ml."""
+"""Linear models of ai.onnx.ml: scores are weighted sums of features."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where elements are among keys that are known at compile time: what label encoders are made of.
+"""Looks up elements among keys that are known at compile time, as label encoders do.
 
-Numbers are found in a sorted table, in as many steps as a number of keys has bits. Strings are found in a table of
-hashes, which `targets/runtime/text/table.c` reads.
+Numbers are found by binary search in a sorted table. Strings are found in a hash table,
+which `targets/runtime/text/table.c` reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scores of classes: what becomes of them, and the scores of two classes that have one in common. ai.onnx.ml."""
+"""Post-processes class scores, and derives two class scores from a single one. ai.onnx.ml."""
 
 from __future__ import annotations
 

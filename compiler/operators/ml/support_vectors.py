@@ -1,4 +1,4 @@
-"""Support vector machines: scores are weighted sums of the similarities of a sample to the support vectors. ai.onnx.ml.
+"""Support vector machines of ai.onnx.ml: scores are weighted sums of a sample's similarities to the support vectors.
 
 The similarity of two vectors is a kernel: `a·b`, `(g a·b + c)^d`, `tanh(g a·b + c)`, or `exp(-g |a - b|²)`, whose
 distances are summed up as they are: `|a|² - 2 a·b + |b|²` would lose them where they are small.

@@ -1,4 +1,4 @@
-"""Decision trees as records that a kernel walks through without branches: `next = first + (x[column] > split)`.
+"""Encodes decision trees as records that a kernel walks without branches: `next = first + (x[column] > split)`.
 
 A node is two words: its split, and the position of the first of its two children, which lie beside each other, with the
 column that it looks at. A leaf leads to itself, by a column that nothing is less than, and has a payload instead of a

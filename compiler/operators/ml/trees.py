@@ -1,4 +1,4 @@
-"""Ensembles of decision trees: each sample goes from the root of each tree to a leaf, whose weights add up to scores.
+"""Evaluates ensembles of decision trees: each sample walks from each root to a leaf, and leaf weights add up to scores.
 
     for blocks of trees and samples, on several threads:
         for each group of 32 trees:               # their nodes stay in the cache while the samples pass

@@ -1,6 +1,7 @@
-"""Activations, by formulas that neither overflow nor lose what is small. NaN stays so.
+"""Activation functions, by formulas that neither overflow nor lose small values, and that propagate NaN.
 
-Where passes know an operator of Relax for it, an activation is made of that: it stays in the layout of what it follows.
+An activation is lowered to Relax's own operator where there is one that passes know, so that it keeps the layout of its
+operand.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, and the layer with several heads around it."""
+"""Scaled dot-product attention, and the multi-head attention layer."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Trained matrices quantized in blocks: integers of 2, 4 or 8 bits, of which a few share a scale.
+"""Products with block-quantized matrices: integers of 2, 4 or 8 bits with one scale per block.
 
     q[n, k] = (B[n, k / block, …] >> …) & …          w[k, n] = (q[n, k] - zero[n, k / block]) * scale[n, k / block]
                                                      w[k, n] = q[n, k] * scale[n, k / block] + offset[n, k / block]
 
-The library keeps them packed. A product widens them where it multiplies by them, if a pass knows how (see
-`passes/legalize/pack_block_matmul.py`); else they are widened before it, in each run.
+The library stores the matrices packed. `passes/legalize/pack_block_matmul.py` dequantizes them inside of the product
+where it can; else they are dequantized before the product, in each run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attention of new positions to those before them, whose keys and values are kept in caches."""
+"""Attention of new positions to earlier ones, whose keys and values are cached."""
 
 from __future__ import annotations
 

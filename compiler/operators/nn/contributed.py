@@ -1,4 +1,4 @@
-"""Operators that only onnxruntime has: inverses, hashes, crops, mixtures of experts, and text without repetitions."""
+"""Operators of onnxruntime's own domain: inverses, hashes, crops, mixtures of experts, n-gram repetition masks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normalizations: with trained statistics they are a scale and a shift; others compute their statistics in each run."""
+"""Normalizations: a scale and a shift where statistics are trained, else with statistics computed in each run."""
 
 from __future__ import annotations
 

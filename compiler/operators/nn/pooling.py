@@ -1,4 +1,4 @@
-"""Poolings: maxima with and without their positions, means, sums and norms of windows, equal parts of an image."""
+"""Pooling: maxima with and without indices, means, sums and norms of windows, adaptive pooling."""
 
 from __future__ import annotations
 

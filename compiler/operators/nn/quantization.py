@@ -1,4 +1,4 @@
-"""Quantized tensors: to integers and back, and sums of products of integers.
+"""Quantization, dequantization, requantization, and integer matrix products and convolutions.
 
 Products and sums are computed in int32, exactly. Only requantization goes over real numbers.
 """

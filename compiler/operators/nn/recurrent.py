@@ -1,6 +1,7 @@
-"""Recurrent layers: plain ones, GRU and LSTM, as a loop of the network with one iteration a step.
+"""Recurrent layers (RNN, GRU, LSTM) as a loop of the network with one iteration per time step.
 
-The products with the inputs are one matrix product for all steps; in the loop is what depends on the step before:
+The products with the inputs are one matrix product for all time steps; the loop contains only what depends on the
+previous step:
 
     projected = x · W + b                                       [T, B, G · H]
     for t in range(T):

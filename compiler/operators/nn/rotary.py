@@ -1,4 +1,4 @@
-"""Rotary embeddings: pairs of elements turned by an angle that grows with the position."""
+"""Rotary position embeddings: rotates pairs of elements by an angle proportional to the position."""
 
 from __future__ import annotations
 

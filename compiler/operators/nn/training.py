@@ -1,4 +1,4 @@
-"""Steps of training: the new value of a parameter, and of what is kept for it, from its gradient."""
+"""Optimizer steps: compute the new value of a parameter and of its optimizer state from the gradient."""
 
 from __future__ import annotations
 

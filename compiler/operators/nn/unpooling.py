@@ -1,4 +1,4 @@
-"""The transposes of poolings, and elements taken at positions that a pooling has found."""
+"""Transposes of pooling, fold and unfold, and gathers at the indices that a pooling has found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sliding windows: sizes, strides, dilations and padding, and the arithmetic that poolings and convolutions share."""
+"""Geometry of sliding windows: sizes, strides, dilations, padding, and arithmetic shared by pooling and convolution."""
 
 from __future__ import annotations
 

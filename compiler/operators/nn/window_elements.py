@@ -1,13 +1,12 @@
-"""Elements under a window that may lie partly outside of a tensor, read so that loops over windows become vectors.
+"""Reads elements under a window that may lie partly outside of a tensor, without conditions that prevent vectorization.
 
     p = min(max(2 y + i - 1, 0), h - 1)
     x[p]                                        of a maximum, for which outside is -∞
     select(p == 2 y + i - 1, x[p], 0)           of a sum, for which outside is 0
 
-A place outside is moved to the nearest inside, so that reading needs no condition. Where that is one of the same
-window, whose largest element it does not change, that is all. `passes/tir/common/partition_windows.py` cuts loops
-where the minima
-and maxima are decided.
+An index outside of the tensor is clamped to the nearest one inside, so that the load needs no condition. For a max
+this is enough where the clamped index is in the same window. `passes/tir/common/partition_windows.py` partitions loops
+into ranges in which the min and max are decided.
 """
 
 from __future__ import annotations

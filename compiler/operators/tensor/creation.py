@@ -1,4 +1,4 @@
-"""Tensors made of numbers and sizes alone: one number everywhere, evenly spaced numbers, ones on a diagonal, sizes.
+"""Creates tensors from numbers and sizes alone: constants, ranges, identity matrices, shapes.
 
 Where all sizes are known at compile time they are arrays; where one is open, a kernel writes them.
 """

@@ -1,7 +1,7 @@
-"""What the data select: how many elements there are is known after a run of the kernel that counts them.
+"""Selects elements by the data: a kernel counts them, and the count is a data-dependent dimension.
 
-A kernel finds the elements, in room for as many as there may be, and their number; then a computation takes the first
-of them, `n = counted(at, number, limit, name)`, in the shape that the result has.
+A kernel writes the selected elements to a buffer of the maximum size, and their number; then a computation copies the
+first `n = counted(at, number, limit, name)` elements to the result.
 """
 
 from __future__ import annotations

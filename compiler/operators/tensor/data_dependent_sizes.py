@@ -1,10 +1,10 @@
-"""Data-dependent sizes: a kernel computes the size, and what follows has variables of it in its shapes.
+"""Data-dependent sizes: a kernel computes the size, and later shapes contain variables for it.
 
     n = counted(at, number, limit, "nonzero")       at most `limit`: memory is laid out for that before the run
     n = counted(at, number, None, "range")          without a limit: memory is laid out in the run, when n is known
 
-Where operators fit each other for some sizes only, or a user has given a range, the kernel checks the size: another one
-fails the run. So does one without a limit that is negative.
+Where operators need a constraint on the size, or a user has given a range, the kernel checks the size, and the run
+fails where it is violated. A negative size without a limit fails the run, too.
 """
 
 from __future__ import annotations

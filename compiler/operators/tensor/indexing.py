@@ -1,4 +1,4 @@
-"""Elements at positions that come from data: the gather family, and what is made of positions."""
+"""Gathers elements at indices that come from data, and converts indices (one-hot and others)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Padding with constants, repeated borders, reflections and the other end; and its transpose."""
+"""Pads with constants, edge values, reflections or wrap-around; and the transpose of padding."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Elements written to positions that come from data. Of several at one position the last stays, or all are combined.
+"""Scatters elements to indices that come from data; several updates of one element are combined, or the last one stays.
 
-A scatter copies the data, then writes the updates in order. Lines along the dimension are independent of each other.
+A scatter copies the data, then writes the updates in order. Slices along the dimension are independent of each other.
 """
 
 from __future__ import annotations

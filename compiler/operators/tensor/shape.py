@@ -1,7 +1,7 @@
-"""What moves elements without changing them: other shapes and orders, parts, joined tensors, repetitions.
+"""Moves elements without changing them: reshape, transpose, slice, concatenate, repeat.
 
-All are made of the operators of Relax that graph passes know, so that they stay in blocked layouts, in integers, or
-become another name for the same memory.
+All are lowered to Relax operators that graph passes know, so that they keep blocked layouts and integer types, or
+become aliases of the same memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The largest or smallest elements."""
+"""Top-k: the largest or smallest elements along a dimension, with their indices."""
 
 from __future__ import annotations
 

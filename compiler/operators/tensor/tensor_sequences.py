@@ -1,4 +1,4 @@
-"""Elements of a tensor along its first dimension, at positions that are computed: what sequences of tensors come to."""
+"""Inserts or erases an element of a tensor along its first dimension at a computed index, for sequences of tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upper and lower case as Python's `str.upper` and `str.lower` have it, as tables for `targets/runtime/text/case.c`."""
+"""Generates the case tables of `targets/runtime/text/case.c`, which map as Python's `str.upper` and `str.lower` do."""
 
 from __future__ import annotations
 

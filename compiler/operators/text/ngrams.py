@@ -1,4 +1,4 @@
-"""Words as numbers: how often n-grams occur."""
+"""Counts the n-grams in rows of words."""
 
 from __future__ import annotations
 

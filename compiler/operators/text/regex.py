@@ -1,4 +1,4 @@
-"""Regular expressions as automata over the bytes of UTF-8, which `targets/runtime/text/match.c` runs.
+"""Compiles regular expressions to automata over UTF-8 bytes, which `targets/runtime/text/match.c` runs.
 
 pattern → tree → automaton that may be in several states → one that is in one state → the smallest such
 """

@@ -1,7 +1,6 @@
-"""Regular expressions as RE2 writes them, parsed: https://github.com/google/re2/wiki/Syntax.
+"""Parses regular expressions in RE2 syntax: https://github.com/google/re2/wiki/Syntax.
 
-What a pattern says of the first of several matches, as `*?` does, has no meaning for whole strings. Unicode's scripts
-are refused.
+Greediness, as of `*?`, has no effect, since whole strings are matched. Unicode scripts are rejected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Strings: constants of them, comparisons, and what functions of the runtime make of them.
+"""String operators: constants, comparisons, and calls of the runtime's string functions.
 
 Inside a network a string is a handle, an int64, which operators of all kinds move as they move numbers. What a handle
 stands for is known to functions in C alone, `targets/runtime/text/`, which kernels call by their names.

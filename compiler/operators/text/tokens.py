@@ -1,4 +1,4 @@
-"""Strings cut into tokens by regular expressions."""
+"""Splits strings into tokens by regular expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sampling between elements, at positions that are computed: regions of interest resized, and grids.
+"""Samples between elements at computed coordinates: resampled regions of interest, affine grids, grid sampling.
 
 Positions come from the data: whatever they are, nothing outside a tensor is read.
 """

@@ -1,4 +1,4 @@
-"""Images from files: `targets/runtime/images/` decodes them."""
+"""Decodes image files with `targets/runtime/images/`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the results of a changed resolution lie between the elements, and how much each element weighs in them.
+"""Computes source coordinates and interpolation weights of a resize.
 
 The formulas hold for arrays of positions, which are computed while compiling, and for expressions of one position,
 which kernels compute where sizes are known at run time.

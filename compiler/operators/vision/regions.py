@@ -1,6 +1,6 @@
-"""Regions of interest: the mean or the largest of what lies in the bins of boxes.
+"""Pools regions of interest: the mean or max of the elements in the bins of each box.
 
-Bins are products of rows and columns, and what a row or a column counts in one does not depend on the other axis:
+Bins are products of rows and columns, and the weights of rows do not depend on the columns:
 
     for each region, along both axes:
         list for each bin the positions that it reads, and their weights

@@ -1,7 +1,7 @@
-"""Changing the resolution. Where results read along each axis are tables: constants, or computed from the sizes.
+"""Resizes along axes by index and weight tables, which are constants or computed from the sizes at run time.
 
-The computations read their operand along some axes only, so that passes can run them on tensors in other layouts: the
-attribute `RESIZE` of a kernel says along which.
+The computations index their operand through tables along the resized axes only, so that passes can run them in other
+layouts: the kernel attribute `RESIZE` lists the axes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Suppression of boxes that overlap better ones."""
+"""Non-maximum suppression: removes boxes that overlap boxes of a higher score."""
 
 from __future__ import annotations
 

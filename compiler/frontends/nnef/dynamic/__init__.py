@@ -1,1 +1,1 @@
-"""tract's dialect of NNEF, which torch-to-nnef writes too: no static types, extensions, operators of registries."""
+"""Reads tract's dialect of NNEF, also written by torch-to-nnef: no static types, extensions, operator registries."""

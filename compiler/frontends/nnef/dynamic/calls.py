@@ -1,4 +1,4 @@
-"""Calls of operations from a document without static types: arguments become what the operation takes."""
+"""Binds and coerces the arguments of operation calls in documents without static types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that the user has registered, in documents of tract's dialect, and registries of these."""
+"""Resolves custom operators and their registries in documents of tract's dialect."""
 
 from __future__ import annotations
 

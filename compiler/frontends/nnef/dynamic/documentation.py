@@ -1,4 +1,4 @@
-"""The table of the registries' operators in docs/nnef-tract.md, from their declarations.
+"""Generates the table of registry operators in docs/nnef-tract.md from their declarations.
 
 python -m nnefc.frontends.nnef.dynamic.documentation PAGE
 

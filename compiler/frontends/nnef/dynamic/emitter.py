@@ -1,4 +1,4 @@
-"""What a document of tract's dialect is built with: operands of any element type, and values known at compile time."""
+"""Emitter for documents of tract's dialect: operands of any element type, and compile-time values."""
 
 from __future__ import annotations
 

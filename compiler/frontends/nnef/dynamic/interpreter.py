@@ -1,4 +1,4 @@
-"""Evaluates a document of tract's dialect: each statement in turn, each value as it is.
+"""Interprets a document of tract's dialect statement by statement, with dynamic typing.
 
 There are no static types: what an expression is tells its value. Statements build one dataflow block as they are
 evaluated; sizes and small tensors that follow from them are computed at compile time.

@@ -1,4 +1,4 @@
-"""A document of tract's dialect as a network."""
+"""Builds a network from a document of tract's dialect."""
 
 from __future__ import annotations
 

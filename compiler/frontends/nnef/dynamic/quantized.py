@@ -1,4 +1,4 @@
-"""`graph.quant` in tract's dialect: which tensors are integers, and what these stand for.
+"""Applies `graph.quant` in tract's dialect: integer tensors and their quantization parameters.
 
     "h": zero_point_linear_quantize(zero_point = 3, scale = 0.1, bits = 8, signed = false);
     h = relu(x)        →   h = dequantize(quantize(relu(x), 0.1, 3), 0.1, 3)

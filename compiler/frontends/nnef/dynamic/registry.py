@@ -1,4 +1,4 @@
-"""Registries: operators that documents of tract's dialect can call besides the standard's.
+"""Declares registry operators, which documents of tract's dialect can call besides the standard's.
 
 An operator is declared once, like the standard's own, around the function that lowers it:
 

@@ -1,4 +1,4 @@
-"""What documents compute with tensors of sizes: small tensors whose elements follow from the sizes of the inputs.
+"""Evaluates operations on small tensors whose elements follow from input sizes, at compile time.
 
     s = tract_core_shape_of(x);                          [n, 64, t]
     d = squeeze(slice(s, axes=[0], begin=[2], end=[3]), axes=[0]);

@@ -1,4 +1,4 @@
-"""Models inside a model, which its graph calls by their labels: their graphs are evaluated in its place."""
+"""Evaluates submodels, which a graph calls by their labels, in place of the call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Symbols of documents: sizes with names, what is asserted of them, and scenarios.
+"""Reads the symbols of documents: named sizes, assertions about them, and scenarios.
 
 extension tract_symbol S;               S is a size
 extension tract_assert S >= 0;          its range

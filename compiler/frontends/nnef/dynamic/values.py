@@ -1,4 +1,4 @@
-"""Values of a document without static types, and how they become what an operator takes.
+"""Values of a document without static types, and their coercion to operator arguments.
 
 1.0, 3, 'f32', true       literals
 [1, S, 40]                arrays of values: a shape, or a tensor of rank 1

@@ -1,1 +1,1 @@
-"""The files of an NNEF model: archives, tensor files, quantization, templates."""
+"""Reads the files of an NNEF model: archives, tensor files, quantization files, templates."""

@@ -1,4 +1,4 @@
-"""Elements that are stored in blocks of 32, with a scale each, as in files of GGUF.
+"""Decodes tensors stored in blocks of 32 elements with one scale each, as in GGUF files.
 
 The upper half of the header's element type is a vendor, the lower one the format: of `TR` (0x5452), tract's numbers for
 Q4_0 and Q8_1; of `GG` (0x4747), those of ggml for Q4_0, Q4_1 and Q8_0. Blocks run along the flattened axes after the

@@ -1,4 +1,4 @@
-"""`graph.quant` and the algorithms of quantized tensor files: how stored integers map to reals.
+"""Reads `graph.quant` and the quantization algorithms of tensor files, which map stored integers to reals.
 
 A file of lines `"tensor-name": operation(argument = value, …);`, where the operation is one of the quantize operations
 without its first parameter. Arguments instead of a tensor are numbers, or (nested) arrays of them for values by

@@ -1,4 +1,4 @@
-"""What lies in a model besides its document and tensors: values in JSON, which documents ask for or take in."""
+"""Reads a model's JSON resources, which documents query or include."""
 
 from __future__ import annotations
 

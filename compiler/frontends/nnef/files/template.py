@@ -1,4 +1,4 @@
-"""Documents that are templates in the language of minijinja, filled in with the model's files in JSON, as by tract.
+"""Renders documents that are minijinja templates with the model's JSON files, as tract does.
 
 The engine is minijinja itself. Templates come from outside: it works in a process of its own, with limits.
 """

@@ -1,4 +1,4 @@
-"""The process that fills in a template by minijinja: it reads a request and writes an answer, both in JSON.
+"""Worker process that renders a template with minijinja: reads a request and writes an answer, both in JSON.
 
 It imports nothing of nnefc. The engine ends its process for some templates, and memory is limited for the whole of it.
 """

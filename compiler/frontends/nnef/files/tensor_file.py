@@ -1,4 +1,4 @@
-"""Tensor files (`.dat`) of both kinds: the final 128-byte header and the provisional one of variable length.
+"""Reads tensor files (`.dat`) of both kinds: the final 128-byte header and the provisional one of variable length.
 
 Final, little-endian: bytes 4E EF, major, minor; u32 data bytes; u32 rank (at most 8); u32[8] sizes; u32 bits of an
 element; u32 element type; u32[19] reserved. Provisional: bytes 4E EF, major, minor; u32 header bytes; u32 rank;

@@ -1,4 +1,4 @@
-"""The values of a model's variables: from its tensor files, or random ones if the caller asks for them."""
+"""Loads the values of a model's variables from its tensor files, or generates random ones on request."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The language of NNEF documents: lexer, grammar, syntax tree, types, rules."""
+"""Language of NNEF documents: lexer, grammar, syntax tree, types, rules."""

@@ -1,4 +1,4 @@
-"""Semantic rules for the bodies of graphs and fragments (section 3.3.1)."""
+"""Checks the semantic rules for bodies of graphs and fragments (section 3.3.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a recursive function with room for a recursion that a document, not Python, limits."""
+"""Runs a recursive function on a stack whose depth a document, not Python, limits."""
 
 from __future__ import annotations
 

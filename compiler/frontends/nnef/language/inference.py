@@ -1,4 +1,4 @@
-"""Types of expressions (sections 3.3.2 and 3.3.3)."""
+"""Infers the types of expressions (sections 3.3.2 and 3.3.3)."""
 
 from __future__ import annotations
 

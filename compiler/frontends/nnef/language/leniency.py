@@ -1,4 +1,4 @@
-"""What documents break of the standard's rules without a doubt of what is meant: it is read, with a warning.
+"""Accepts documents that break the standard's rules without ambiguity, with a warning.
 
     fragments or operators without the `extension` that enables them       as if it were there
     a fragment that is a compound operation of the standard                 the standard's, if they are defined alike

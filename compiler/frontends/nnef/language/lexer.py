@@ -1,4 +1,4 @@
-"""From text to tokens (section 3.1 of the standard), and which dialect the text is written in."""
+"""Splits text into tokens (section 3.1 of the standard), and detects the dialect of a document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From `grammar.lark` to `grammar.json`: the tables of the machine that recognizes the grammar.
+"""Generates `grammar.json`, the tables of the LALR(1) parser, from `grammar.lark`.
 
     python -m nnefc.frontends.nnef.language.make_tables
 

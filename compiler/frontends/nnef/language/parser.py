@@ -1,4 +1,4 @@
-"""From text to syntax tree: both dialects, one grammar (`grammar.lark`, whose tables are in `grammar.json`)."""
+"""Parses text to a syntax tree: both dialects, one grammar (`grammar.lark`, with its tables in `grammar.json`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures of operations and fragments: what a declaration in the syntax tree says, by the rules of section 3.3.1."""
+"""Reads signatures of operations and fragments from the syntax tree, and checks them by section 3.3.1."""
 
 from __future__ import annotations
 

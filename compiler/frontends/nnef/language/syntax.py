@@ -1,4 +1,4 @@
-"""The syntax tree of an NNEF document. A node keeps `at`, its offset in the text, and is equal only to itself."""
+"""Syntax tree of an NNEF document. A node stores its offset in the text, `at`, and compares by identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The LALR(1) machine that recognizes NNEF: its tables, which `grammar.json` has, and the stack that it works on.
+"""LALR(1) parser for NNEF: loads its tables from `grammar.json`, and runs the parse stack.
 
 The tables are made from `grammar.lark` when the grammar changes, not when a document is read: see `make_tables.py`.
 """

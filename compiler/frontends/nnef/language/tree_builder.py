@@ -1,4 +1,4 @@
-"""Builds the syntax tree while the parser recognizes rules. One method a rule of `grammar.lark`, of the same name."""
+"""Builds the syntax tree during parsing, with one method per rule of `grammar.lark`, of the same name."""
 
 from __future__ import annotations
 

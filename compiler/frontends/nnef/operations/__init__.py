@@ -1,4 +1,4 @@
-"""The operations of the standard, one family a file. Importing this package fills `declarations.STANDARD`."""
+"""Standard operations, one family per file. Importing this package fills `declarations.STANDARD`."""
 
 from nnefc.frontends.nnef.operations import (
     activation,

@@ -1,4 +1,4 @@
-"""Operations over any number of tensors: copy_n and add_n."""
+"""Variadic operations: copy_n and add_n."""
 
 from __future__ import annotations
 

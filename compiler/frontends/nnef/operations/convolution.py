@@ -1,4 +1,4 @@
-"""Convolutions and their transposes."""
+"""Convolutions and transposed convolutions."""
 
 from __future__ import annotations
 

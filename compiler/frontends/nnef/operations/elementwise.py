@@ -1,4 +1,4 @@
-"""Element-wise arithmetic, rounding and the simplifiers that the standard builds on them."""
+"""Element-wise arithmetic, rounding, and the compounds that the standard builds on them."""
 
 from __future__ import annotations
 

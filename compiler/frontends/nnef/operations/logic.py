@@ -1,4 +1,4 @@
-"""Comparisons, logical operations and the choice between two tensors."""
+"""Comparisons, logical operations, and select."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normalizations. Where the dialects disagree on a definition, each has its own declaration."""
+"""Normalizations, with one declaration per dialect where the definitions differ."""
 
 from __future__ import annotations
 

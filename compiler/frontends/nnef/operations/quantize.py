@@ -1,4 +1,4 @@
-"""Quantization as the standard computes it: on reals, from reals to the reals that the integers would stand for."""
+"""Quantize operations as the standard computes them: reals are rounded to the reals that the integers represent."""
 
 from __future__ import annotations
 

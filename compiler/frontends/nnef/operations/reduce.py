@@ -1,4 +1,4 @@
-"""Reductions; the reduced axes stay with size 1."""
+"""Reductions; reduced axes are kept with size 1."""
 
 from __future__ import annotations
 

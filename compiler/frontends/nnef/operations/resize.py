@@ -1,4 +1,4 @@
-"""Changing the spatial resolution by whole factors."""
+"""Upsampling and downsampling by integer factors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Operations that move elements without computing: reshape, transpose, concat, split, slice, pad, gather, …; and
-cast."""
+"""Data movement: reshape, transpose, concat, split, slice, pad, gather, …; and cast."""
 
 from __future__ import annotations
 

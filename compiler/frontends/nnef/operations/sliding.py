@@ -1,4 +1,4 @@
-"""Geometry of sliding windows: completed parameters, automatic padding, sizes of results."""
+"""Geometry of sliding windows: default parameters, automatic padding, output sizes."""
 
 from __future__ import annotations
 

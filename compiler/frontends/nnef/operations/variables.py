@@ -1,4 +1,4 @@
-"""Where tensors come from: external, variable, constant, update."""
+"""Sources of tensors: external, variable, constant, update."""
 
 from __future__ import annotations
 

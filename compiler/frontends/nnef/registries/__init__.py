@@ -1,4 +1,4 @@
-"""The registries of operators that documents of tract's dialect name; importing this fills `REGISTRIES`."""
+"""Operator registries of tract's dialect. Importing this package fills `REGISTRIES`."""
 
 from nnefc.frontends.nnef.registries import (
     caches,

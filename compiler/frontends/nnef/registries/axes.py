@@ -1,4 +1,4 @@
-"""Axes as documents of tract name them."""
+"""Resolves the axis names of tract's documents."""
 
 from __future__ import annotations
 

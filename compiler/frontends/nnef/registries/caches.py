@@ -1,4 +1,4 @@
-"""`tract_transformers`: caches of keys and values, which hold those of all runs since the session began.
+"""`tract_transformers`: key and value caches, which keep all positions since the session began.
 
     k = tract_transformers_dyn_kv_cache(new, axis = 2, past_sequence_shape = [1, 2, P, 16], …);      [1, 2, P + S, 16]
 

@@ -1,4 +1,4 @@
-"""`tract_core`: the cells of recurrent layers as tract writes them, and a whole GRU layer.
+"""`tract_core`: recurrent cells as tract writes them, and a whole GRU layer.
 
 Gates are side by side along the last axis: input, output, forget and candidate of an LSTM; update, reset and candidate
 of a GRU, whose reset comes after the product with the hidden state.

@@ -1,4 +1,4 @@
-"""`tract_core`: functions of single elements, casts, shapes, reductions, products."""
+"""`tract_core`: element-wise functions, casts, shapes, reductions, products."""
 
 from __future__ import annotations
 

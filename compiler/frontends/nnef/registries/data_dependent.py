@@ -1,4 +1,4 @@
-"""`tract_onnx`: what chooses as many elements as the data say."""
+"""`tract_onnx`: selections whose number of elements depends on the data."""
 
 from __future__ import annotations
 

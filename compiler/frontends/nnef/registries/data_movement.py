@@ -1,4 +1,4 @@
-"""`tract_core`: what chooses, moves and writes elements."""
+"""`tract_core`: selection, data movement, scatter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tract_transformers`: mixtures of experts, of which a router chooses a few for each row."""
+"""`tract_transformers`: mixtures of experts, with a router that picks a few experts per row."""
 
 from __future__ import annotations
 

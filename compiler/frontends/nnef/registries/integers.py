@@ -1,4 +1,4 @@
-"""`tract_core`: products and convolutions of integers that stand for reals.
+"""`tract_core`: products and convolutions of quantized integers.
 
 Each operand has a scale and a zero point:
 

@@ -1,4 +1,4 @@
-"""`tract_core` and `tract_resource`: what else lies in a model's folder or archive: other models, and values.
+"""`tract_core` and `tract_resource`: access to other models and values in a model's folder or archive.
 
 y = tract_core_submodel(x, label = 'encoder');                  encoder.nnef.tgz, encoder.nnef.tar or a folder
 w = tract_resource_get(label = 'config', key = '$.sizes[0]');   of config.json

@@ -1,4 +1,4 @@
-"""`tract_pulse`: a network that tract made to compute a stream piece by piece; what is to be kept is a state.
+"""`tract_pulse`: streaming networks that process a stream pulse by pulse and keep their context in states.
 
 A run takes the next piece, a *pulse*. Operators that look back keep the end of what came before; those that treat the
 begin and the end of a stream in another way count the elements that have come.

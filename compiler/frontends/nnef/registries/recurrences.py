@@ -1,4 +1,4 @@
-"""`tract_transformers`: what models with linear attention do step by step, with states that the document passes on.
+"""`tract_transformers`: step-by-step recurrences of linear attention, whose states the document passes on.
 
 (y, after) = tract_transformers_causal_conv1d_update(x, w, before);                   [b, C, S], [b, C, k]
 (y, after) = tract_transformers_gdn_recurrent(q, k, v, log_decay, beta, before);      [b, S, h, w], [b, h, w, w]

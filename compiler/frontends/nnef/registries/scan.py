@@ -1,4 +1,4 @@
-"""`tract_core_scan`: a loop over chunks of tensors, with states that go from one to the next.
+"""`tract_core_scan`: a loop over chunks of tensors with loop-carried states.
 
     (y, h) = tract_core_scan(body = "step", scan = [("x", x, 0, 1)], full = [("w", w)], state = [("h0", h, "h")],
                              output = [("h", "full", 0, 1), ("h", "last", 0, 1)]);

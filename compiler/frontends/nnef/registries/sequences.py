@@ -1,4 +1,4 @@
-"""`nnefc`: attention to all positions that a session has read, of one sequence or of several side by side.
+"""`nnefc`: attention to all positions that a session has read, for one sequence or a batch of them.
 
     (before, lengths) = nnefc_positions(tokens, context = 2048);                       [1], [1]
     (before, lengths) = nnefc_positions(tokens, sequences, count = 8, context = 2048);     [B], [B]

@@ -1,4 +1,4 @@
-"""`tract_core`: spectra of signals, complex numbers being a last axis of two."""
+"""`tract_core`: spectra of signals, with complex numbers as a last axis of size 2."""
 
 from __future__ import annotations
 

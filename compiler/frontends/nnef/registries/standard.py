@@ -1,4 +1,4 @@
-"""What tract's dialect has under the names of standard operations but defines in another way."""
+"""Standard operations that tract's dialect redefines under the same names."""
 
 from __future__ import annotations
 

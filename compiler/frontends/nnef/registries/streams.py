@@ -1,4 +1,4 @@
-"""`tract_extra`: running means along a stream, which stay for the next run."""
+"""`tract_extra`: running means along a stream, with a state between runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks of any format as models of NNEF."""
+"""Writes networks of any format as NNEF models."""
 
 from nnefc.frontends.nnef.writing.files import check_output, document_text, write_model
 from nnefc.frontends.nnef.writing.network import Written, written

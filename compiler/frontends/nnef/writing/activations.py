@@ -1,4 +1,4 @@
-"""Activations."""
+"""Writes activations."""
 
 from __future__ import annotations
 

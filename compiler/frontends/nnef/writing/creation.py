@@ -1,4 +1,4 @@
-"""Rules of tensors that are made of numbers alone, all known: variables with these values."""
+"""Writes tensors created from known numbers alone, as variables with these values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What moves elements without changing them."""
+"""Writes data movement: reshape, transpose, slice, concatenate and others."""
 
 from __future__ import annotations
 

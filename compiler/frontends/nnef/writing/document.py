@@ -1,4 +1,4 @@
-"""A document in the making: invocations one after the other, of the operations that the declarations know.
+"""Builds a document from invocations of declared operations, each checked as if it had been read.
 
 Every invocation is checked as one that is read: against its operation's signature, and by its shape rule.
 """

@@ -1,4 +1,4 @@
-"""Element-wise functions and choices."""
+"""Writes element-wise functions and select."""
 
 from __future__ import annotations
 

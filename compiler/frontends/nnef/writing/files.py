@@ -1,4 +1,4 @@
-"""A written document as files: a folder, or an archive of one. Either all of it is there in the end, or nothing.
+"""Writes a document atomically to files: a folder, or an archive of one.
 
 model.nnef/graph.nnef, model.nnef/conv1.weight.dat, …       model.nnef.tgz
 """

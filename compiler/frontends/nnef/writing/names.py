@@ -1,4 +1,4 @@
-"""Names of a network's tensors as identifiers of NNEF, and names of its variables as those of files."""
+"""Converts tensor names to NNEF identifiers, and variable names to file names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network of any format as a document of NNEF: its operators, as they were recorded, one after the other.
+"""Writes a network of any format as an NNEF document, from the recorded applications of its operators.
 
 For every variable of the network's function, the outermost operator that gave it and that NNEF can say is written;
 where NNEF has none for it, what it is made of is. What nothing needs in the end is left out again.

@@ -1,4 +1,4 @@
-"""Products of matrices, convolutions and their transposes, batch normalization."""
+"""Writes matrix products, convolutions, transposed convolutions, batch normalization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real numbers to integers and back, step by step, where `graph.quant` does not say it."""
+"""Writes quantization and dequantization as arithmetic where `graph.quant` cannot express it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors that a network rounds to integers of 8 bits, as NNEF has them: by an entry in `graph.quant`.
+"""Writes tensors quantized to 8-bit integers as entries in `graph.quant`.
 
 q = quantize(x, s, z)                "x": zero_point_linear_quantize(zero_point = z, scale = s, bits = 8, …);
 y = dequantize(q, s, z)        →     and y is written as x

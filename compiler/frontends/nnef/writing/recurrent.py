@@ -1,4 +1,4 @@
-"""Recurrent layers, step by step: NNEF has no loops, so that as many steps are written as there are.
+"""Writes recurrent layers unrolled step by step, since NNEF has no loops.
 
 The products with the inputs are one for all steps:
 

@@ -1,4 +1,4 @@
-"""Reductions; NNEF keeps the dimensions that it reduces."""
+"""Writes reductions; NNEF keeps reduced dimensions."""
 
 from __future__ import annotations
 

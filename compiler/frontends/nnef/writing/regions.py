@@ -1,4 +1,4 @@
-"""Pooling and resampling of regions."""
+"""Writes pooling and resampling of regions of interest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of Relax's own operators, as the operators of the library that become these calls.
+"""Recovers operators of the library from calls of Relax operators.
 
 R.nn.conv2d(x, w, strides=[2, 2], …)      Convolution(Window(…), groups), (x, w)
 """

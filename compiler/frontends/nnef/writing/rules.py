@@ -1,4 +1,4 @@
-"""How operators of the library are said in NNEF: a rule for each kind, the inverse of how its operation is read.
+"""Rules that write operators of the library in NNEF: one per operator class, the inverse of its reading.
 
     @says(Relu)
     def _relu(document: Document, operator: Relu, x: Operand) -> Value:

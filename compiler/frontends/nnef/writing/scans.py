@@ -1,4 +1,4 @@
-"""Loops in tract's dialect: `tract_core_scan`, whose body is a fragment of the document.
+"""Writes loops in tract's dialect: `tract_core_scan`, whose body is a fragment of the document.
 
     fragment body1(item1: tensor<scalar>, state1: tensor<scalar>) -> (next1: tensor<scalar>, out1: tensor<scalar>) { … }
 

@@ -1,4 +1,4 @@
-"""Documents in tract's dialect: tensors of all element types, symbols for dynamic sizes, the operators of `tract_core`.
+"""Writes documents in tract's dialect: all element types, symbols for dynamic sizes, `tract_core` operators.
 
 extension tract_registry tract_core;
 extension tract_symbol N;

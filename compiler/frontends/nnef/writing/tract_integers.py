@@ -1,4 +1,4 @@
-"""Integers that networks make while they run, in tract's dialect: each step as an operation of its own."""
+"""Writes quantization at run time in tract's dialect, each step as an operation of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fourier transforms in tract's dialect, which has those of complex numbers, a last axis of two."""
+"""Writes Fourier transforms in tract's dialect, on complex numbers with a last axis of size 2."""
 
 from __future__ import annotations
 

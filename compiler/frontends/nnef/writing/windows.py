@@ -1,4 +1,4 @@
-"""Poolings and changes of the resolution."""
+"""Writes pooling and resizing."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Validity of an ONNX model: scopes, schemas, types, order of nodes."""
+"""Checks that an ONNX model is valid: scopes, schemas, types, order of nodes."""

@@ -1,4 +1,4 @@
-"""Nodes against the schemas of their operators: arities, attributes, types."""
+"""Checks nodes against the schemas of their operators: arities, attributes, types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validity of a whole model before anything is lowered: names and their scopes, functions, attributes.
+"""Checks a whole model before it is lowered: names and their scopes, functions, attributes.
 
 The rules are those of the standard's IR specification. Every graph is checked, also one that would never run.
 """

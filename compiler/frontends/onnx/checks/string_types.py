@@ -1,4 +1,4 @@
-"""Which operators take strings, and which of their results are strings."""
+"""Determines which operators take strings, and which of their results are strings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is let pass in models, most of it with a warning, because it says nothing about what they compute.
+"""Tolerates faults of models that do not affect their results, most of them with a warning.
 
 Exporters, and people who edit models, leave such things behind; other engines let many of them pass. What changes the
 meaning of a model, or leaves it open, is still an error.

@@ -1,4 +1,4 @@
-"""The order of nodes: each after those that make what it needs, as the standard asks and not every exporter does."""
+"""Sorts nodes topologically, as the standard requires and not every exporter does."""
 
 from __future__ import annotations
 

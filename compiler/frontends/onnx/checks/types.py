@@ -1,4 +1,4 @@
-"""Types of values as ONNX files declare them, and the element types of the standard."""
+"""Parses value types of ONNX files, and lists the element types of the standard."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Control flow: If, Loop, Scan, and sequences in them."""
+"""Lowers control flow: If, Loop, Scan, and sequences in them."""

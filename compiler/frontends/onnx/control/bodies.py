@@ -1,4 +1,4 @@
-"""What bodies of choices and loops are built of: subgraphs as bodies of their own.
+"""Lowers subgraphs of If and Loop to network bodies.
 
 What goes from one iteration to the next, or comes out of either branch, are tensors of one type each; sequences and
 optionals are as many tensors, and their lengths stay.

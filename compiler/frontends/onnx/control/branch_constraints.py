@@ -1,4 +1,4 @@
-"""Sizes that hold inside a branch alone: what its operators need of dynamic dimensions, and the other branch does not.
+"""Applies constraints on dynamic dimensions that hold in one branch of an If but not in the other.
 
     If(is_first):  [n, 4] + [total, 4]              total = n
     else:          [past + n, 4] + [total, 4]       total = past + n

@@ -1,4 +1,4 @@
-"""The forms that outputs of branches take so that both branches of a choice give values of one kind.
+"""Brings the outputs of both branches of an If to one type.
 
 If: [a, a]    else: [a]             sequences of different lengths: one tensor each, of two elements and of one
 If: x[n, 4]   else: zeros[0, 4]     a tensor without elements: the body writes one element, and the result has none

@@ -1,4 +1,4 @@
-"""Choices between two subgraphs by a condition that is known at run time."""
+"""Lowers an If whose condition is known only at run time."""
 
 from __future__ import annotations
 

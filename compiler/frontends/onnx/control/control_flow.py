@@ -1,4 +1,4 @@
-"""`If`, `Loop` and `Scan`: decided or unrolled at compile time where that is possible and short, else run.
+"""Lowers `If`, `Loop` and `Scan`: folds or unrolls them at compile time where possible and short, else at run time.
 
 A condition that is known picks its branch; one that the program computes picks a body of the network when it runs. A
 loop with a small, known trip count is unrolled: iterations then know their number, and states may change their types

@@ -1,4 +1,4 @@
-"""Sizes of a loop's states that iterations change: lists that grow, candidates that become fewer.
+"""Infers the shapes of loop states whose sizes change between iterations, as growing lists.
 
     s = Concat(s, x)           [3, 8] before the loop: [3 + round, 8] in each iteration, where `round` is its number
     s = Compress(s, mask)      [n, 8] before it: the size is one more state of the loop, at most n

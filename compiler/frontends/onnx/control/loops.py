@@ -1,4 +1,4 @@
-"""Loops that run as often as values computed at run time say.
+"""Lowers loops whose trip count or condition is known only at run time.
 
 A loop's state whose value is known at compile time, and that no iteration changes, is no state: iterations see the
 known value.

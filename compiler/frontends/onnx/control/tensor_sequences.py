@@ -1,4 +1,4 @@
-"""Sequences of tensors of one shape as one tensor, whose first dimension says how many there are."""
+"""Represents a sequence of tensors of one shape as one tensor with the length as its first dimension."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""ONNX files: protobuf, external data, frozen values."""
+"""Reads ONNX files: protobuf, external data, immutable model values."""

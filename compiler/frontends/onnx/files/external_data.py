@@ -1,4 +1,4 @@
-"""Data of tensors in files beside the model: hostile until checked, and none of it outside the model's folder."""
+"""Reads external tensor data next to the model, and rejects locations outside of the model's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large tensors and lists of numbers stay in the file of their model: messages of protobuf are copied when parsed.
+"""Keeps large tensors and lists in the model's file, because parsing a protobuf message copies them.
 
 A model's message is rewritten before it is parsed, in the few fields that are large:
 

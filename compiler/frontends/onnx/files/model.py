@@ -1,4 +1,4 @@
-"""An ONNX model as frozen values, checked one by one: what `reading` makes of the protobuf messages."""
+"""Defines an ONNX model as immutable, checked values, which `reading` creates from the protobuf messages."""
 
 from __future__ import annotations
 

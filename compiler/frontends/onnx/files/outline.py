@@ -1,4 +1,4 @@
-"""What an ONNX file says before anything of it is lowered; data of tensors is not looked at."""
+"""Outlines an ONNX file before it is lowered, without reading tensor data."""
 
 from __future__ import annotations
 

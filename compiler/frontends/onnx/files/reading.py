@@ -1,4 +1,4 @@
-"""From the bytes of an `.onnx` file to a :class:`~nnefc.frontends.onnx.files.model.Model`."""
+"""Reads the bytes of an `.onnx` file to a :class:`~nnefc.frontends.onnx.files.model.Model`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors of ONNX files as arrays: raw and typed fields, packed narrow types, data in files beside the model."""
+"""Reads tensors of ONNX files as arrays: raw and typed fields, packed narrow types, external data."""
 
 from __future__ import annotations
 

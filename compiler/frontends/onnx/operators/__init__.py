@@ -1,4 +1,4 @@
-"""The operators of ONNX: one file per family, each operator declared once, with its lowering."""
+"""ONNX operators, one file per family, each declared once with its lowering."""
 
 from nnefc.frontends.onnx.operators import (
     activation,

@@ -1,4 +1,4 @@
-"""Activations: Relu and its kin."""
+"""Activations: Relu and related operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention, also with scores and probabilities that the model changes by graphs of its own."""
+"""Attention, also with scores and probabilities modified by subgraphs of the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of the element type: Cast, CastLike, BitCast."""
+"""Element type conversions: Cast, CastLike, BitCast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conv, ConvTranspose, DeformConv, and the windows that nodes describe."""
+"""Conv, ConvTranspose, DeformConv, and the windows that node attributes describe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Element-wise arithmetic, comparisons and logic, with both of the standard's kinds of broadcasting."""
+"""Element-wise arithmetic, comparisons and logic, with both kinds of broadcasting of the standard."""
 
 from __future__ import annotations
 

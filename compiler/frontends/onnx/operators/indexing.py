@@ -1,4 +1,4 @@
-"""Reading and writing at positions that come from data: the gather and scatter families, and what is made of them."""
+"""Reads and writes at indices that come from data: the gather and scatter families, and their derivatives."""
 
 from __future__ import annotations
 

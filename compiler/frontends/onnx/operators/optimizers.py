@@ -1,4 +1,4 @@
-"""Steps of training, as `ai.onnx.preview.training` has them: Adagrad, Adam, Momentum."""
+"""Optimizer steps of `ai.onnx.preview.training`: Adagrad, Adam, Momentum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Poolings: average, maximum (with indices and back), Lp, global ones."""
+"""Pooling: average, max (with indices, and MaxUnpool), Lp, global."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantized tensors: ConvInteger, MatMulInteger, QLinearConv, QLinearMatMul, and to and from real numbers."""
+"""Quantization: ConvInteger, MatMulInteger, QLinearConv, QLinearMatMul, QuantizeLinear, DequantizeLinear."""
 
 from __future__ import annotations
 

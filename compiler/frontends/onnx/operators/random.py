@@ -1,4 +1,4 @@
-"""Random numbers: RandomUniform, RandomNormal and the like, Bernoulli, Multinomial; what Dropout draws.
+"""Random numbers: RandomUniform, RandomNormal and the like, Bernoulli, Multinomial; and the masks of Dropout.
 
 Their key is the attribute `seed`, or else the node's place among those that draw.
 """

@@ -1,4 +1,4 @@
-"""Recurrent networks: RNN, GRU, LSTM, and onnxruntime's DynamicQuantizeLSTM."""
+"""Recurrent layers: RNN, GRU, LSTM, and onnxruntime's DynamicQuantizeLSTM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions over axes, positions of minima and maxima, softmax and its kin, running sums."""
+"""Reductions over axes, ArgMin and ArgMax, softmax and related operators, cumulative sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences and optionals. Of most it is known at compile time which tensors they hold, and how many.
+"""Sequences and optionals, most of which hold tensors whose number is known at compile time.
 
 Others are one tensor, see `stacks`: such as grow in a loop, or whose elements are chosen by what is computed.
 """

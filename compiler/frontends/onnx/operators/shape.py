@@ -1,4 +1,4 @@
-"""Shapes and the order of elements: Reshape, Transpose, Concat, Split, Slice, Pad, Tile, …; and what makes tensors."""
+"""Data movement: Reshape, Transpose, Concat, Split, Slice, Pad, Tile, …; and creation of tensors."""
 
 from __future__ import annotations
 

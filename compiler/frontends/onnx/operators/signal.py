@@ -1,4 +1,4 @@
-"""Spectra: DFT, STFT, MelWeightMatrix; the standard defines windows as functions."""
+"""Signal operators: DFT, STFT, MelWeightMatrix; the standard defines windows as functions."""
 
 from __future__ import annotations
 

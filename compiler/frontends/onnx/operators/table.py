@@ -1,4 +1,4 @@
-"""The table of operators in the documentation, from the registry and the standard's schemas."""
+"""Generates the table of operators in the documentation, from the registry and the standard's schemas."""
 
 from __future__ import annotations
 

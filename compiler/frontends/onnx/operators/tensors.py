@@ -1,4 +1,4 @@
-"""What lowerings share: operands of nodes, their shapes and values, and computations over index spaces."""
+"""Helpers that lowerings share: operands of nodes, their shapes and values, and computations over index spaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strings: StringConcat, StringSplit, StringNormalizer, RegexFullMatch; and words as numbers: TfIdfVectorizer."""
+"""String operators: StringConcat, StringSplit, StringNormalizer, RegexFullMatch; and TfIdfVectorizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators of PNNX by family; importing this package fills `declaration.OPERATORS`."""
+"""PNNX operators by family. Importing this package fills `declaration.OPERATORS`."""
 
 from __future__ import annotations
 

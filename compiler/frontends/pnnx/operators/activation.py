@@ -1,4 +1,4 @@
-"""Activations, each as a module and as a function. NaN stays so: selections are written for that."""
+"""Activations, each as a module and as a function; all propagate NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention: the function, and the layer with several heads."""
+"""Attention: the function, and the multi-head layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors that are known at compile time."""
+"""Tensors that are created at compile time."""
 
 from __future__ import annotations
 

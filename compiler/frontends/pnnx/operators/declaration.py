@@ -1,4 +1,4 @@
-"""How operators are declared: a function whose signature is the operator's interface.
+"""Declares operators: a function whose signature is the operator's interface.
 
     @operator("torch.flatten", "nn.Flatten")
     def _flatten(at: Lowering, input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Result: ...

@@ -1,4 +1,4 @@
-"""The functions of expressions as operators of their own, `torch.add` and so on, and others of their kind."""
+"""Element-wise operators: the functions of expressions as operators (`torch.add` and others), and similar ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows of images as columns, and columns added to images."""
+"""Unfold (im2col) and fold (col2im)."""
 
 from __future__ import annotations
 

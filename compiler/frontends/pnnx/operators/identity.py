@@ -1,4 +1,4 @@
-"""Operators that change nothing when a network is only run, and conversions of element types."""
+"""Operators that are the identity at inference, and element type conversions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of tensors: slices, selections, gathers, masks."""
+"""Reads parts of tensors: slices, select, gather, masks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Padding: constants, reflections, repetitions of the border, and round the edge."""
+"""Padding: constant, reflect, replicate, circular."""
 
 from __future__ import annotations
 

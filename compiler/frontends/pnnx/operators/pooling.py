@@ -1,4 +1,4 @@
-"""Pools in 1 to 3 dimensions: largest values, means, norms, and adaptive ones."""
+"""Pooling in 1 to 3 dimensions: max, average, Lp, adaptive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent layers: LSTM, GRU and plain ones, in any number of layers, one way or both."""
+"""Recurrent layers: LSTM, GRU and RNN, of any number of layers, in one or both directions."""
 
 from __future__ import annotations
 

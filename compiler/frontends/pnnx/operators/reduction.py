@@ -1,4 +1,4 @@
-"""Reductions over dimensions, and running sums and products."""
+"""Reductions over dimensions, cumulative sums and products."""
 
 from __future__ import annotations
 

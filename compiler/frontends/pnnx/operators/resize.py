@@ -1,4 +1,4 @@
-"""Changes of resolution: interpolation, pixel shuffles."""
+"""Resizing: interpolation, pixel shuffle."""
 
 from __future__ import annotations
 

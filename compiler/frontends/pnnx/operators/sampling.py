@@ -1,4 +1,4 @@
-"""Images read at positions that tensors give."""
+"""Samples images at coordinates given by tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors of which parts are written: what assignments to slices, selections, indices and masks become."""
+"""Writes parts of tensors: assignments to slices, selections, indices and masks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that move elements without changing them."""
+"""Data movement: operators that move elements without changing them."""
 
 from __future__ import annotations
 

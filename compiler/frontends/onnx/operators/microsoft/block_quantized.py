@@ -1,4 +1,4 @@
-"""Matrices quantized in blocks, of which onnxruntime's weight-only quantizers and onnxruntime-genai make models."""
+"""Products with block-quantized matrices, as onnxruntime's weight-only quantizers and onnxruntime-genai write them."""
 
 from __future__ import annotations
 

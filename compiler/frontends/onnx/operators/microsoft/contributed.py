@@ -1,4 +1,4 @@
-"""Operators of onnxruntime's domain that no optimizer joins, and those that the standard once had as experiments."""
+"""Unfused operators of onnxruntime's domain, and former experimental operators of the standard."""
 
 from __future__ import annotations
 

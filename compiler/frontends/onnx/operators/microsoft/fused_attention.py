@@ -1,4 +1,4 @@
-"""Attention as onnxruntime has it: with joined projections, masks of padding, caches, rotary embeddings.
+"""Fused attention of onnxruntime: joint projections, padding masks, caches, rotary embeddings.
 
 Its optimizer writes `Attention` and `MultiHeadAttention`, its quantizer `QAttention`, and the model builder of
 onnxruntime-genai `GroupQueryAttention`.

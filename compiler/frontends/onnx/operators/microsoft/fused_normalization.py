@@ -1,4 +1,4 @@
-"""Operators that onnxruntime's optimizer joins around a normalization, and those from before the standard had them."""
+"""Operators that onnxruntime's optimizer fuses around normalizations, and normalizations older than the standard's."""
 
 from __future__ import annotations
 

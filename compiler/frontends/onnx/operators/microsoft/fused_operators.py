@@ -1,4 +1,4 @@
-"""Operators that onnxruntime's optimizer joins from several of the standard: activations, products, convolutions."""
+"""Operators that onnxruntime's optimizer fuses from standard ones: activations, products, convolutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention of onnxruntime's optimizer to sequences that lie one after the other, without padding between them."""
+"""Attention of onnxruntime's optimizer to packed sequences, which are concatenated without padding."""
 
 from __future__ import annotations
 

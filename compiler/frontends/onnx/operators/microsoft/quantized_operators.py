@@ -1,4 +1,4 @@
-"""onnxruntime's operators of quantized tensors, as ordinary ones between `DequantizeLinear` and `QuantizeLinear`.
+"""Lowers onnxruntime's quantized operators to float ones between `DequantizeLinear` and `QuantizeLinear`.
 
     QLinearAdd(a, b)     →     QuantizeLinear(Add(DequantizeLinear(a), DequantizeLinear(b)))
 

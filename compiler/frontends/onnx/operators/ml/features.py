@@ -1,4 +1,4 @@
-"""Operators of ai.onnx.ml on features: steps before models of classical machine learning, and ZipMap behind them."""
+"""Feature operators of ai.onnx.ml: preprocessing of classical models, and ZipMap after them."""
 
 from __future__ import annotations
 

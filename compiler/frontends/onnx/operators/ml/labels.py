@@ -1,4 +1,4 @@
-"""Operators of ai.onnx.ml that put one element instead of another: LabelEncoder, CategoryMapper."""
+"""Operators of ai.onnx.ml that map elements to others: LabelEncoder, CategoryMapper."""
 
 from __future__ import annotations
 
