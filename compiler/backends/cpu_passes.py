@@ -136,7 +136,6 @@ LEGALIZE = (
         requires=[Property.KERNELS],
         ensures=[Property.FUSED],
     ),
-    legalize("own sizes of groups", lambda c: CanonicalizeDims(), requires=[Property.FUSED]),
     legalize("fold widened constants", lambda c: FoldConstants(widened=True)),
 )
 

@@ -128,7 +128,6 @@ LEGALIZE = (
     legalize("own sizes", lambda c: CanonicalizeDims(), requires=[Property.KERNELS], ensures=[Property.DIMENSIONS]),
     legalize("fold packed constants", lambda c: FoldConstants()),
     legalize("fuse", lambda c: fuse(), requires=[Property.KERNELS], ensures=[Property.FUSED]),
-    legalize("own sizes of groups", lambda c: CanonicalizeDims(), requires=[Property.FUSED]),
     legalize("fold widened constants", lambda c: FoldConstants(widened=True)),
 )
 

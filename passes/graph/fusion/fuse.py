@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tvm
 from tvm import relax
 
+from nnefc.passes.graph.canonical_dims import CanonicalizeDims
 from nnefc.passes.graph.debug_locations import group_names
 from nnefc.passes.graph.fusion.fusion_patterns import AnnotatePatterns
 from nnefc.passes.graph.fusion.split_large_groups import CutRule, SplitGroups
@@ -17,7 +18,9 @@ __all__ = ["fuse"]
 
 
 def fuse(cuts: Sequence[CutRule] = (), moves: Sequence[tvm.ir.transform.Pass] = ()) -> tvm.ir.transform.Pass:
-    """Kernels of single operations → kernels of several, each called where it was.
+    """Returns the pass that turns kernels of single operations into kernels of several, each called where it was.
+
+    Kernels are written with the network's own variables of sizes before the pass and after it.
 
     Args:
         cuts: where else to split the groups that become kernels.
@@ -30,6 +33,7 @@ def fuse(cuts: Sequence[CutRule] = (), moves: Sequence[tvm.ir.transform.Pass] = 
 class _Fuse:
     def __init__(self, cuts: Sequence[CutRule], moves: Sequence[tvm.ir.transform.Pass]) -> None:
         self._annotate: tvm.ir.transform.Pass = AnnotatePatterns()
+        self._restore_dims: tvm.ir.transform.Pass = CanonicalizeDims()
         self._group = tvm.ir.transform.Sequential(
             [add_tuple_fusion_barriers(relax.transform.FuseOps()), SplitGroups(cuts), *moves]
         )
@@ -41,7 +45,9 @@ class _Fuse:
         annotated = self._annotate(mod)
         grouped = self._group(annotated)
         names = group_names(annotated, grouped)
-        return _Namer(self._join(grouped), names).transform()
+        fused = _Namer(self._join(grouped), names).transform()
+        # TVM gives kernels variables of their own, and no shape to results whose sizes no operand's shape shows.
+        return self._restore_dims(fused)
 
 
 class _Namer(Rewriter):

@@ -50,7 +50,9 @@ from inline_assembly import without_assembly
 from runtime_samples import ZIG_CC
 from tvm import tirx
 
-from nnefc.passes.tir.common.hoist_workspace import hoist_workspace
+from nnefc.backends.cuda_passes import DEVICE
+from nnefc.backends.kernel_context import KernelContext
+from nnefc.passes.manager import Phase
 from nnefc.targets.codegen.cuda.kernels import DeviceCode, DeviceFunction, device_kernel, joined
 from nnefc.targets.machine.cuda.target import CudaTarget
 
@@ -178,7 +180,9 @@ class EmulatedKernels:
 
 
 def device_code(kernels: Sequence[tirx.PrimFunc], target: CudaTarget) -> DeviceCode:
-    """The CUDA source of some scheduled kernels, called by their symbols, or `kernel0`, `kernel1`, …
+    """Returns the CUDA source of some scheduled kernels, called by their symbols, or `kernel0`, `kernel1`, …
+
+    The backend's passes of the phase `blocks` run over them first.
 
     Raises:
         NotOnDevice: see `device_kernel`.
@@ -186,8 +190,11 @@ def device_code(kernels: Sequence[tirx.PrimFunc], target: CudaTarget) -> DeviceC
     lowered = []
     for number, kernel in enumerate(kernels):
         name = str(kernel.attrs["global_symbol"]) if "global_symbol" in kernel.attrs else f"kernel{number}"
-        placed, buffers = hoist_workspace(kernel)
-        lowered.append(device_kernel(name, placed, len(buffers), target))
+        context = KernelContext(manager=None, use=None, machine=target, rules=(), on_host=False)
+        for step in DEVICE:
+            if step.phase is Phase.BLOCKS:
+                kernel = step.run(kernel, context)
+        lowered.append(device_kernel(name, kernel, len(context.own), target))
     return joined(lowered, target)
 
 

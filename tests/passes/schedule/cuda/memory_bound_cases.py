@@ -11,6 +11,7 @@ from emulate import device_code, emulate, run_function
 from tvm import te, tirx
 
 from nnefc.ir.attributes import RULE
+from nnefc.ir.empty_reductions import fold_empty_reductions
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled
@@ -57,7 +58,7 @@ def case(
 def kernels_of(cases: Sequence[Case], rules: Sequence[object] = CUDA_RULES) -> list[tirx.PrimFunc]:
     """The scheduled kernels, called k0, k1, …"""
     return [
-        scheduled(KernelAnalysis(c.func), rules, TARGET).with_attr("global_symbol", f"k{i}")
+        scheduled(KernelAnalysis(fold_empty_reductions(c.func)), rules, TARGET).with_attr("global_symbol", f"k{i}")
         for i, c in enumerate(cases)
     ]
 
