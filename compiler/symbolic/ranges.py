@@ -70,7 +70,7 @@ class DynamicSize:
         made = cls(minimum or 0, maximum, max(multiple or 1, 1))
         if made.values.maximum < made.values.minimum:
             raise CompileError(
-                f"no size is in the range {text.strip()}", hint="write LEAST..MOST:MULTIPLE: 32..1280:32"
+                f"no size is in the range {text.strip()}", hint="write MIN..MAX:MULTIPLE: 32..1280:32"
             )
         return made
 

@@ -266,7 +266,7 @@ class Refinement:
             raise CompileError(
                 f"no size of '{name}' fits the network's operators: it would have to be a multiple of {size.multiple} "
                 f"from {size.minimum} to {size.maximum or LARGEST}",
-                hint="give a wider range, such as --shape NAME=LEAST..MOST",
+                hint="give a wider range, such as --shape NAME=MIN..MAX",
             )
         if size.maximum == 0 and name in self.may_be_empty:  # a network of nothing but empty tensors is of no use
             raise CompileError(

@@ -100,7 +100,7 @@ def split(ctx: Context, x: Value, axis: int, size: int, keep: bool) -> Stacked:
         raise CompileError(
             f"parts of {size} elements of {whole} may not all have the same size, and how many there are is known only "
             "at run time",
-            hint=f"give sizes that are multiples: --shape NAME=LEAST..MOST:{size}",
+            hint=f"give sizes that are multiples: --shape NAME=MIN..MAX:{size}",
         )
     count, part = whole // size, [size] if keep or size > 1 else []
     apart = ctx.apply(Reshape((*x.shape[:axis], count, *part, *x.shape[axis + 1 :])), x)
