@@ -69,9 +69,7 @@ class DynamicSize:
         minimum, maximum, multiple = (None if number is None else int(number) for number in found.groups())
         made = cls(minimum or 0, maximum, max(multiple or 1, 1))
         if made.values.maximum < made.values.minimum:
-            raise CompileError(
-                f"no size is in the range {text.strip()}", hint="write MIN..MAX:MULTIPLE: 32..1280:32"
-            )
+            raise CompileError(f"no size is in the range {text.strip()}", hint="write MIN..MAX:MULTIPLE: 32..1280:32")
         return made
 
     @property
