@@ -202,7 +202,7 @@ class Insertion:
     name: str
 
     def as_pass(self, anchor: Pass) -> Pass:
-        """Returns the pass, in the phase of the pass that it follows, and under the same conditions.
+        """Returns the pass, in the phase of the pass that it follows, under the same conditions, on what that ensures.
 
         Raises:
             CompileError: nothing can follow that pass.
@@ -216,6 +216,7 @@ class Insertion:
             self.name,
             anchor.phase,
             lambda program, _context: self.run(program),
+            requires=anchor.requires | anchor.ensures,
             when=anchor.when,
             where=anchor.where,
             inserted_after=anchor.name,

@@ -120,7 +120,7 @@ legalize = partial(graph, phase=Phase.LEGALIZE)
 LEGALIZE = (
     # Threads share rows of any length.
     legalize("lower rows", lambda c: LowerRowReductions(replace(c.settings.target, load_bytes=1))),
-    legalize("lower scans", lambda c: LowerScans(c.settings.target.gpu)),
+    legalize("lower scans", lambda c: LowerScans(c.settings.target.gpu.busy_threads)),
     legalize(
         "legalize", lambda c: relax.transform.LegalizeOps(legalizations(COMPUTATIONS)), ensures=[Property.KERNELS]
     ),

@@ -27,7 +27,6 @@ from nnefc.symbolic.dims import (
     size_hint,
 )
 from nnefc.targets.machine.cpu.target import Target
-from nnefc.targets.machine.cuda.gpus import Gpu
 
 __all__ = ["Scan", "scan_in_chunks", "scan_in_vectors"]
 
@@ -86,20 +85,20 @@ def scan_in_vectors(x: te.Tensor, scan: Scan, machine: Target) -> te.Tensor:
     return result
 
 
-def scan_in_chunks(x: te.Tensor, scan: Scan, gpu: Gpu) -> te.Tensor | list[te.Tensor]:
+def scan_in_chunks(x: te.Tensor, scan: Scan, busy_threads: int) -> te.Tensor | list[te.Tensor]:
     """For devices with many threads. Each goes through a part of a line, given the sum of the parts before.
 
     Args:
         x: `[outer, length, inner]`.
         scan: what to compute.
-        gpu: the device.
+        busy_threads: how many threads keep the device busy.
 
     Returns:
         The result, and, if lines have several parts, the sums before each, `[outer, parts, inner]`, which nobody reads.
     """
     outer, length, inner = dimensions(x.shape)
     chunk = max(_MIN_CHUNK, math.isqrt(size_hint(length)))
-    if size_hint(outer * inner) >= gpu.busy_threads or (is_known(length) and length <= chunk):
+    if size_hint(outer * inner) >= busy_threads or (is_known(length) and length <= chunk):
         return _statements(x, [(outer, length, inner)], lambda source, targets: _whole_lines(source, targets[0], scan))[
             0
         ]

@@ -18,26 +18,29 @@ from nnefc.passes.compute.scan import Scan, scan_in_chunks, scan_in_vectors
 from nnefc.passes.graph.fusion.fusion_patterns import FUSION, OpPattern
 from nnefc.passes.graph.rewriter import Rewriter, is_call, shape_of
 from nnefc.targets.machine.cpu.target import Target
-from nnefc.targets.machine.cuda.gpus import Gpu
 
 __all__ = ["LowerScans"]
 
 
 @tvm.transform.module_pass(opt_level=0, name="LowerScans")
 class LowerScans:
-    """Lowers `cumsum` and `cumprod`: for a CPU, or for a device with many threads."""
+    """Lowers `cumsum` and `cumprod`: for a CPU, or for a device with many threads.
 
-    def __init__(self, target: Target | Gpu) -> None:
-        self._target = target
+    Args:
+        machine: the CPU, or how many threads keep the device busy.
+    """
+
+    def __init__(self, machine: Target | int) -> None:
+        self._machine = machine
 
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        return relax.transform.DeadCodeElimination()(_Lowerer(mod, self._target).transform())
+        return relax.transform.DeadCodeElimination()(_Lowerer(mod, self._machine).transform())
 
 
 class _Lowerer(Rewriter):
-    def __init__(self, mod: tvm.IRModule, target: Target | Gpu) -> None:
+    def __init__(self, mod: tvm.IRModule, machine: Target | int) -> None:
         super().__init__(mod)
-        self._target = target
+        self._machine = machine
         self._scans: dict[relax.Var, relax.Call] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
@@ -57,15 +60,15 @@ class _Lowerer(Rewriter):
             data = self.builder.emit(relax.op.astype(data, call.attrs.dtype))
         outer, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
         scan = Scan(is_call(call, "cumprod"), bool(call.attrs.exclusive), reverse)
-        lines = (outer, length) if inner == 1 and isinstance(self._target, Target) else (outer, length, inner)
+        lines = (outer, length) if inner == 1 and isinstance(self._machine, Target) else (outer, length, inner)
         view = self.builder.emit(relax.op.reshape(data, lines))
         attrs = {FUSION: OpPattern.OPAQUE}
-        if isinstance(self._target, Gpu):
-            made = self.emit_te(scan_in_chunks, view, scan, self._target, name="scan", attrs=attrs)
+        if isinstance(self._machine, int):
+            made = self.emit_te(scan_in_chunks, view, scan, self._machine, name="scan", attrs=attrs)
             if isinstance(made.ty, relax.TupleType):
                 made = self.builder.emit(relax.TupleGetItem(made, 0))
         else:
-            made = self.emit_te(scan_in_vectors, view, scan, self._target, name="scan", attrs=attrs)
+            made = self.emit_te(scan_in_vectors, view, scan, self._machine, name="scan", attrs=attrs)
         return self.builder.emit(relax.op.reshape(made, shape))
 
 

@@ -77,10 +77,10 @@ def form_of(run: PassRun) -> Form | None:
             return Form.SCHEDULED if is_scheduled else Form.KERNELS
         case Phase.BLOCKS if is_kernel and isinstance(run.after.body, s_tir.SBlockRealize):
             return Form.SCHEDULED
-        case Phase.BLOCKS if is_kernel and Property.FLAT in step.ensures:
+        case Phase.BLOCKS if is_kernel and Property.FLAT in properties:
             return Form.FLAT
         case Phase.FLAT if is_kernel:
-            return Form.LOWERED if Property.POINTERS in step.ensures else Form.FLAT
+            return Form.LOWERED if Property.POINTERS in properties else Form.FLAT
         case Phase.POINTERS if is_kernel:
             return Form.LOWERED
     return None
