@@ -32,7 +32,7 @@ def main() -> None:
         try:
             sys.stdout.flush()
             sys.stderr.flush()
-        except OSError:  # whoever read it has gone: Python has its own way to end then
+        except OSError:  # the reader of the pipe has closed it: Python ends the process by itself
             raise end from None
         os._exit(end.code)
 

@@ -112,7 +112,7 @@ def read_file(path: Path) -> np.ndarray[Any, Any] | Arrays:
 
 
 def starts_as_arrays(path: Path) -> bool:
-    """Whether a file begins as NumPy's files and their archives do."""
+    """Returns whether a file begins as NumPy's files and their archives do."""
     with path.open("rb") as file:
         return file.read(6).startswith((b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06"))
 

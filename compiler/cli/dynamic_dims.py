@@ -11,7 +11,7 @@ from nnefc.symbolic.named_formulas import Formula, spelled
 __all__ = ["range_lines", "sizes_text"]
 
 NO_LIMIT = 1 << 28
-"""Sizes that nobody limits may be greater than this; how great, see `nnefc.symbolic.dims`, is of no interest."""
+"""A max from this value on means that the size is unlimited, up to a bound of `nnefc.symbolic.dims`."""
 
 
 def range_lines(dimensions: Iterable[Ranged], formulas: Mapping[str, Formula]) -> list[str]:

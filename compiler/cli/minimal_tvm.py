@@ -27,7 +27,7 @@ _NAMES = "ffi.FunctionListGlobalNamesFunctor"
 
 
 def import_tvm() -> None:
-    """Import TVM, alone, if nobody has imported it yet.
+    """Imports TVM without the rest, if it is not imported yet.
 
     Raises:
         ModuleNotFoundError: the compiler is not installed.

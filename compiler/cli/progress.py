@@ -90,7 +90,7 @@ class Phases:
         self._console.print(f"  {text}", highlight=False, markup=False, soft_wrap=True)
 
     def kernels(self, done: int, count: int) -> None:
-        """How many kernels of all have their code."""
+        """Returns how many kernels of all have their code."""
         self._done = f", {done:,} of {count:,} kernels"
 
     def _write(self) -> None:

@@ -52,7 +52,7 @@ _BOUND = 1e-3
 
 @dataclass(frozen=True)
 class ComparedTensor:
-    """A tensor of a model, and how far it is from the reference.
+    """A tensor of a model, and its difference from the reference.
 
     Attributes:
         name: as the model calls it.
@@ -70,7 +70,7 @@ class ComparedTensor:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of it.
+    """Result of a comparison.
 
     Attributes:
         reference: what the results were compared with, one of `ENGINES`.
@@ -78,8 +78,8 @@ class Comparison:
         tensors: in the order in which the network computes them.
         outputs: of the library as it is without them.
         left_out: tensors of the model that are known inside of kernels alone, or to one side alone.
-        wrong_pass: the first pass after which the outputs are wrong; None if they are right after all, or if nobody
-            asked.
+        wrong_pass: the first pass after which the outputs are wrong; None if they are right after all, or if it was
+            not asked for.
         wrong_step: of a kernel, the first after which its results are wrong, if all passes are right and the backend
             compares kernels.
         asked_passes: whether somebody did.
@@ -269,7 +269,7 @@ def _reference(
     reading: ReadOptions,
     asked: str | None,
 ) -> tuple[str, Engine]:
-    """What the tensors are compared with, and its name.
+    """Returns the reference engine and its name.
 
     Raises:
         CompileError: it cannot be had for this model.

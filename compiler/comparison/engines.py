@@ -24,10 +24,10 @@ Arrays = Mapping[str, Array]
 
 
 class Engine(Protocol):
-    """What computes the tensors of a network on one set of inputs."""
+    """Computes the tensors of a network on one set of inputs."""
 
     def knows(self, tensor: Tensor) -> bool:
-        """Whether it can say what is in a tensor."""
+        """Returns whether it can say what is in a tensor."""
 
     def values(self, tensors: Sequence[Tensor]) -> list[Array]:
         """What is in these tensors; later calls ask for later ones."""
@@ -59,7 +59,7 @@ class Built:
         self._known = {tensor.variable for tensor in source.tensors}
 
     def knows(self, tensor: Tensor) -> bool:
-        """Whether the network has it still: in integers some are gone."""
+        """Returns whether the network has it still: in integers some are gone."""
         return tensor.variable in self._known
 
     def values(self, tensors: Sequence[Tensor]) -> list[Array]:
@@ -95,7 +95,7 @@ class Plain:
         self._run = PlainEvaluation(network.module, given, variables.values())
 
     def knows(self, tensor: Tensor) -> bool:
-        """Whether the network has it, at the sizes of the inputs."""
+        """Returns whether the network has it, at the sizes of the inputs."""
         return tensor.name in self._variables
 
     def values(self, tensors: Sequence[Tensor]) -> list[Array]:
@@ -140,7 +140,7 @@ class Onnxruntime:
         self._names = [info.name for info in model.graph.output]
 
     def knows(self, tensor: Tensor) -> bool:
-        """Whether it is a tensor of numbers that NumPy has, for onnxruntime."""
+        """Returns whether it is a tensor of numbers that NumPy has, for onnxruntime."""
         return self._types.get(tensor.name, "").removeprefix("tensor") in _NUMBERS
 
     def values(self, tensors: Sequence[Tensor]) -> list[Array]:

@@ -57,7 +57,8 @@ class KernelStage:
 def kernel_stages(
     network: Network, backend: Backend, inputs: Mapping[str, Array], strict: bool, memory_budget: float
 ) -> Generator[KernelStage, None, None]:
-    """What each step does to each kernel of a network on these inputs, in the order in which the network calls them.
+    """Evaluates each kernel of a network after each lowering stage on these inputs, in the order of the network's
+    calls.
 
     Kernels that need the runtime for more than to report an error are left out.
 
@@ -76,7 +77,7 @@ def kernel_stages(
 
 
 def _operands(module: tvm.IRModule, given: Sequence[Array]) -> dict[GlobalVar, list[Array]]:
-    """What the first call of each kernel reads."""
+    """Returns the operands of the first call of each kernel."""
     main = module["main"]
     calls: dict[GlobalVar, list[relax.Expr]] = {}
     for block in main.body.blocks:
@@ -185,7 +186,7 @@ def _run(
 
 
 def _address(tensor: tvm.runtime.Tensor) -> int:
-    """Where its first element is."""
+    """Returns the address of its first element."""
     array = np.from_dlpack(tensor)
     return int(array.ctypes.data)
 

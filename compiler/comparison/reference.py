@@ -56,7 +56,7 @@ def one_by_one(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 class PlainEvaluation:
-    """One run of a module, from its first binding to its last.
+    """Evaluates a module binding by binding.
 
     Args:
         module: of Relax, before or after any pass; all sizes are known.

@@ -76,7 +76,7 @@ class Trial:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Artifact:
-    """A compiled network. It never changes; it can be pickled, and so be sent from the process that compiles it.
+    """A compiled network in memory. It is immutable and can be pickled, to be sent from the process that compiles it.
 
     Attributes:
         description: names, types and shapes, and the memory that a session takes.
@@ -85,7 +85,7 @@ class Artifact:
         code: the network's code: for CPUs a `MachineCode`, for GPUs a `CudaCode`.
         trials: of `--precision auto`: all precisions that were tried, in turn.
         checks: how many checks its kernels have, and how many were proved to be needless; None where there are none.
-        files: the names of files beside the model that it was compiled from, or would have been if they were there.
+        files: the names of files next to the model that it was compiled from, or would have been if they were there.
     """
 
     description: LibraryDescription
@@ -140,13 +140,13 @@ class Artifact:
         """Write the network as a library of the kind that the end of `path` asks for; whole or not at all.
 
         A shared library ends with `.so` (`.dylib`, `.dll` or `.wasm` where the target has those), a static one with
-        `.a`, an object file with `.o`. The latter two come with a C header beside them, `NAME.h`.
+        `.a`, an object file with `.o`. The latter two come with a C header next to them, `NAME.h`.
 
         Args:
             path: the file.
             name: what the names of the functions begin with, `NAME_create` and so on, so that several networks can be
                 linked into one program; `nnefc` without it. Shared libraries have the functions by both names.
-            weights: where the trained values are: "embedded" in the library, or "separate" in a file beside it, whose
+            weights: where the trained values are: "embedded" in the library, or "separate" in a file next to it, whose
                 name ends with `.weights`. None: in the library, or in a file if they are to be encrypted.
             encrypt: a key for the file of trained values, 32 bytes or a file of these, which `load` needs then.
             cc: the command of a compiler and linker for the target that takes GCC's options, in place of zig.
@@ -268,12 +268,12 @@ _CALLED = {"nnefc_kernel_error", "nnefc_run_failed"}  # functions of the runtime
 
 
 def _calls_runtime(program: Lowered) -> bool:
-    """Whether a program notes failures, or asks for them."""
+    """Returns whether a program notes failures, or asks for them."""
     return any(_CALLED & external_calls(func) for func in program.module.functions.values())
 
 
 def _warms_up(description: LibraryDescription, target: Target, programs: Sequence[Lowered]) -> bool:
-    """Whether a library computes something before its trained values are there: see `runtime/engine.c`."""
+    """Returns whether a library computes something before its trained values are there: see `runtime/engine.c`."""
     if target.format is not FileFormat.WASM or description.small or description.is_dynamic or description.has_text:
         return False
     return all(runs_with_any_values(program.module, program.symbol) for program in programs)

@@ -100,8 +100,9 @@ def _quantized(compiled: Callable[[str], Artifact]) -> Artifact | None:
 
 
 def _fastest(tried: Sequence[_Tried], exact: Sequence[_Tried], sample: Mapping[str, np.ndarray]) -> Artifact:
-    """Of those that are exact enough, the one whose runs take the least time, taken in turns; of equal ones, the
-    smallest."""
+    """Returns the fastest of the candidates that are exact enough, timed in turns; of equally fast ones, the
+    smallest.
+    """
     seconds: dict[_Tried, float] = {}
     if len(exact) > 1:
         with ExitStack() as loaded:
@@ -174,7 +175,7 @@ def _results(artifact: Artifact, samples: Sequence[Mapping[str, np.ndarray]]) ->
 def _error(found: Sequence[Mapping[str, np.ndarray]], expected: Sequence[Mapping[str, np.ndarray]]) -> float:
     """The largest difference of an output, over its largest value, or the largest share of elements that are others.
 
-    It is infinite where an element is not a number and should be, and where an output has another shape.
+    It is infinite where an element is NaN and should be a number, and where an output has another shape.
     """
     largest = 0.0
     for name in expected[0]:

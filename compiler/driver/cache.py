@@ -61,12 +61,12 @@ def load_model(
 
 
 def _cached_library(model: Path, target: str, compiled: Callable[[], Artifact], said: str, folder: Path) -> Path:
-    """The library of a model, compiled if the folder does not have it.
+    """Returns the library of a model from the folder, and compiles it if it is not there.
 
     It is known again by the contents of the model's files, the target with its features, the options, as `said`, and
-    the version of the compiler. Which files beside the model are read follows from the contents of those before: a list
-    of their names is kept for what else is known. Processes may share a folder: files are written whole or not at all.
-    Nothing is ever removed.
+    the version of the compiler. Which files next to the model are read follows from the contents of those before: a
+    list of their names is kept for what else is known. Processes may share a folder: files are written whole or not at
+    all. Nothing is ever removed.
 
     Raises:
         CompileError: the model cannot be read or compiled, or the folder cannot be written.

@@ -65,7 +65,8 @@ def check_known(path: Path) -> None:
 
 
 def is_onnx(path: Path) -> bool:
-    """Whether a file is an ONNX model, be it cut off: a protobuf message whose fields are those of `ModelProto`.
+    """Returns whether a file is an ONNX model, be it cut off: a protobuf message whose fields are those of
+    `ModelProto`.
 
     It may be compressed with gzip.
     """
@@ -81,7 +82,7 @@ def _is_model(fields: dict[int, int]) -> bool:
 
 
 def is_pnnx(path: Path) -> bool:
-    """Whether a file is a param file of PNNX's, and not of ncnn's, which begins alike."""
+    """Returns whether a file is a param file of PNNX's, and not of ncnn's, which begins alike."""
     try:
         head = _head(path)
     except OSError:
@@ -94,7 +95,7 @@ def _head(path: Path) -> bytes:
         return file.read(_HEAD)
 
 
-# What is told by its first bytes alone: the bytes, where they stand, what the file is, the way to a model.
+# Files recognized by their first bytes: the bytes, their offset, the kind of file, how to get a model from it.
 
 _TFLITE = "convert it to ONNX: python -m tf2onnx.convert --tflite {path} --output {stem}.onnx"
 _HUGGING_FACE = (

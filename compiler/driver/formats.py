@@ -129,8 +129,8 @@ def load_network(
     Args:
         path: the model.
         options: how it is read. Files of custom operators are loaded before: see :func:`load_operator_files`.
-        fixed: shapes of inputs that hold whatever else is said of dynamic sizes.
-        fixed_dimensions: the dynamic dimensions that what else is said of does not hold; None: all.
+        fixed: shapes of inputs that override all other options for dynamic sizes.
+        fixed_dimensions: the dynamic dimensions whose other options are overridden; None: all.
         is_tied: whether dynamic sizes that broadcast are one size.
         is_apart: whether the network need not be right for single sizes, which it names: see :class:`Network`.
 

@@ -99,7 +99,7 @@ def _check_complete_bytes(model: bytes) -> None:
 
 
 def _check_complete(model: onnx.ModelProto) -> None:
-    """Refuses a model that refers to files beside it: a model in memory has no folder.
+    """Refuses a model that refers to files next to it: a model in memory has no folder.
 
     Raises:
         CompileError: the first tensor whose data is external.

@@ -79,12 +79,12 @@ class Source:
         return found
 
     def returning(self, tensors: Sequence[Tensor]) -> Network:
-        """The network with these tensors as its outputs, in place of its own."""
+        """Returns the network with these tensors as its outputs instead of its own."""
         variables = _variables(self.network)
         return returning(self.network, lambda _: [variables[tensor.variable] for tensor in tensors])
 
     def variable(self, tensor: Tensor) -> relax.Var:
-        """What holds a tensor."""
+        """Returns the variable that holds a tensor."""
         return _variables(self.network)[tensor.variable]
 
     def between_kernels(self, backend: Backend, strict: bool, memory_budget: float) -> tuple[Tensor, ...]:

@@ -26,7 +26,7 @@ __all__ = ["IsaLevelPrograms", "lowered_isa_levels"]
 
 @dataclass(frozen=True)
 class IsaLevelPrograms:
-    """What a library runs on one kind of processor.
+    """The programs of a library for one ISA level.
 
     Attributes:
         manager: of the passes of its backend.
@@ -99,7 +99,7 @@ def _programs(
 
 
 def _are_equal(programs: Sequence[Lowered], others: Sequence[Lowered]) -> bool:
-    """Whether the programs of two levels call the same kernels with the same operands."""
+    """Returns whether the programs of two levels call the same kernels with the same operands."""
     return all(
         program.plan.workspace_bytes == other.plan.workspace_bytes
         and tvm_ffi.structural_equal(

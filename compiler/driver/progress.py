@@ -32,7 +32,7 @@ class Silent:
 
 
 class Watched:
-    """Notes the phases that it is told of, and passes them on; what the receiver raises is the user's own."""
+    """Records the phases and passes them to the user's callback, whose exceptions are the user's own."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

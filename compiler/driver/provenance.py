@@ -17,13 +17,13 @@ _NNEF_SUFFIXES = {".nnef", ".dat", ".quant"}  # of the files in a model's folder
 def source_digest(model: Path, further: Iterable[str] = ()) -> str:
     """`sha256:` and the digest of a model.
 
-    Of a model in one file it is the file's own; of several, as a document with the tensors beside it, that of the lines
-    `digest  name` that the command sha256sum prints for them, in the order of their names, which are relative to the
-    model's folder.
+    Of a model in one file it is the file's own; of several, as a document with the tensors next to it, that of the
+    lines `digest  name` that the command sha256sum prints for them, in the order of their names, which are relative to
+    the model's folder.
 
     Args:
         model: as given to the compiler.
-        further: names of files beside the model that it may have read; those that are not there do not count.
+        further: names of files next to the model that it may have read; those that are not there do not count.
 
     Raises:
         CompileError: a file cannot be read.

@@ -42,7 +42,7 @@ __all__ = ["QuantizationReport", "quantize"]
 
 @dataclass(frozen=True)
 class QuantizationReport:
-    """What quantizing a network costs.
+    """Accuracy loss of a quantized network.
 
     Attributes:
         layers: each one alone: the signal of its result to the noise that its quantization makes.
@@ -132,7 +132,7 @@ def _is_onnx(output: Path) -> bool:
 
 
 def _names(network: Network, found: Recording) -> dict[str, str]:
-    """What the file calls tensors, by the names of the network's variables."""
+    """Returns the file's names of tensors by the names of the network's variables."""
     params = network.module["main"].params
     names = {str(param.name): name for param, name in zip(params, network.inputs, strict=False)}
     for var, name in found.names.items():

@@ -112,7 +112,7 @@ class Specializations:
 
 
 def _fits_into(part: Network, network: Network) -> bool:
-    """Whether the outputs of a network have the types of another one's, and no higher rank."""
+    """Returns whether the outputs of a network have the types of another one's, and no higher rank."""
     pairs = zip(result_types(part.module["main"]), result_types(network.module["main"]), strict=True)
     return all(str(one.dtype) == str(other.dtype) and one.ndim <= other.ndim for one, other in pairs)
 

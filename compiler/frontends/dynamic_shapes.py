@@ -192,7 +192,7 @@ def check_ranges(dimensions: Sequence[DynamicDimension]) -> None:
     """Refuse wide ranges with which products of sizes are beyond int64: what is proved of those would be wrong.
 
     Raises:
-        CompileError: the product of the largest sizes is, and some of these are larger than those that nobody gave.
+        CompileError: the product of the largest sizes is, and some of these are larger than the default range.
     """
     wide = [d for d in dimensions if d.values.maximum * d.multiple > LARGEST]
     together = math.prod(d.values.maximum * d.multiple for d in dimensions)

@@ -26,7 +26,7 @@ _VIEWS = {"relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten"
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor at the border of a network; sizes that are open are names of dimensions, or computed from them."""
+    """An input or output of a network; dynamic sizes are names of dimensions, or formulas of them."""
 
     name: str
     dtype: str
@@ -35,7 +35,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What is in a network.
+    """Summary of a network's contents.
 
     Attributes:
         parameters: elements of all trained values and other constants; one that is used twice counts once.
@@ -132,7 +132,7 @@ def _constants(function: relax.Function) -> list[tvm.ir.GenericConst]:
 
 
 def _sizes(tensor: relax.TensorType) -> tuple[int, ...]:
-    """The shape for counting: sizes that are open count with their typical value."""
+    """Returns the shape for cost counts, with size hints for dynamic dimensions."""
     return tuple(map(size_hint, dimensions(tensor.shape.values)))
 
 
@@ -212,5 +212,7 @@ def _tensors_of(value: relax.Expr) -> list[relax.Var]:
 
 
 def _has_own_memory(value: relax.Expr) -> bool:
-    """Whether a value is computed again: a call that is no view, and no part, tuple or other name of what there is."""
+    """Returns whether a value is computed again: a call that is no view, and no part, tuple or other name of what there
+    is.
+    """
     return isinstance(value, relax.Call) and not (isinstance(value.op, tvm.ir.Op) and str(value.op.name) in _VIEWS)

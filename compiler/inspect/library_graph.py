@@ -66,7 +66,7 @@ def graph_of_library(found: LibraryDescription, shares: Sequence[float] | None =
 
 
 def lifetimes(kernels: Sequence[KernelDescription]) -> list[Lifetime]:
-    """What lies in the workspace, as far as its location is known at compile time."""
+    """Returns the lifetimes of workspace buffers whose locations are known at compile time."""
     written: list[tuple[OperandDescription, int]] = []
     last: list[int] = []
     memory = _Memory()
@@ -111,7 +111,7 @@ def _bytes(operand: OperandDescription) -> int:
 
 
 class _Memory:
-    """Who wrote each byte last."""
+    """Tracks the last writer of each byte."""
 
     def __init__(self) -> None:
         self._parts: dict[tuple[str, int], list[tuple[int, int, int]]] = {}  # begin, end, who; apart, in order

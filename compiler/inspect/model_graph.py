@@ -97,7 +97,7 @@ class _Group:
 
 
 _PlaceOf = Callable[[relax.Binding, "str | None"], "str | None"]
-"""The place of a binding, given that of the one before; None for that of the one after."""
+"""Index of a binding, given the index of the previous one; None for that of the next one."""
 
 
 def _graphs(
@@ -242,7 +242,7 @@ def _operator_name(value: relax.Expr) -> str:
 
 
 def _operators(bindings: Sequence[relax.Binding]) -> list[str]:
-    """What the bindings call, each once, in order."""
+    """Returns the operators that the bindings call, each once, in order."""
     found = dict.fromkeys(_operator_name(b.value) for b in bindings if isinstance(b.value, relax.Call))
     names = list(found)
     return names if len(names) <= _MAX_OPERATORS else [*names[:_MAX_OPERATORS], "…"]

@@ -54,7 +54,7 @@ _OF_THE_RUNNER = ("rtol", "atol")
 
 @dataclass(frozen=True)
 class _Known:
-    """What a library is compiled for: shapes and values of inputs, by name."""
+    """The shapes and values of inputs that a library is compiled for, by name."""
 
     shapes: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
             self._step = 1
 
     def _may_decide(self, name: str) -> bool:
-        """Whether more is known with the data of an input: a dynamic size, or a value that others depend on."""
+        """Returns whether more is known with the data of an input: a dynamic size, or a value that others depend on."""
         type_ = self._types[name]
         if not isinstance(type_, TensorType) or type_.shape is None or len(type_.shape) < 2:
             return True
@@ -197,7 +197,7 @@ class NnefcBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def is_compatible(cls, model: AnyModel, device: str = "CPU", **_: Any) -> bool:
-        """Whether the model can be read, all its operators are supported, and the device is."""
+        """Returns whether the model can be read, all its operators are supported, and the device is."""
         if not cls.supports_device(device):
             return False
         path, _folder = file_of(model)
@@ -258,7 +258,7 @@ class NnefcBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether the device is one that networks are compiled for, and, of GPUs, whether there is a driver."""
+        """Returns whether the device is one that networks are compiled for, and, of GPUs, whether there is a driver."""
         kind, _, number = device.partition(":")
         if not number.isdecimal() and number:
             return False
@@ -274,7 +274,9 @@ supports_device = NnefcBackend.supports_device
 
 @functools.cache
 def _has_driver() -> bool:
-    """Whether there is NVIDIA's driver. Looking starts three programs, and ONNX's runner asks for each of its tests."""
+    """Returns whether there is NVIDIA's driver. Looking starts three programs, and ONNX's runner asks for each of its
+    tests.
+    """
     return find_library("cuda") is not None
 
 
@@ -354,7 +356,9 @@ def _shapes(value: Any) -> Any:
 
 
 def is_small(value: Any, is_first: bool) -> bool:
-    """Whether a value may be a shape, axes, a count and the like. What comes first is data, unless it is whole."""
+    """Returns whether a value may be a shape, axes, a count and the like. What comes first is data, unless it
+    is whole.
+    """
     if not isinstance(value, np.ndarray) or value.ndim > 1:
         return False
     return not is_first or value.ndim == 0 or value.dtype.kind in "iubO"

@@ -56,7 +56,7 @@ def conversions(estimator: Any, samples: Any) -> tuple[Callable[[], onnx.ModelPr
 
 
 def _converted(estimator: Any, samples: Any) -> onnx.ModelProto:
-    """What skl2onnx writes; probabilities as an array, where it has the choice."""
+    """Converts an estimator with skl2onnx, with probabilities as an array where there is a choice."""
     estimator = _convertible(estimator, {})
     plain = {id(estimator): {"zipmap": False}} if is_classifier(estimator) else None
     try:
@@ -182,7 +182,7 @@ def _thresholds(part: Any, seen: set[int]) -> Iterator[NDArray[np.float64]]:
 
 
 def _compares_in_float64(node: onnx.NodeProto, thresholds: Sequence[NDArray[np.float64]]) -> bool:
-    """Whether a node has thresholds that are among these, in float32; they get float64 then."""
+    """Returns whether a node has thresholds that are among these, in float32; they get float64 then."""
     (attribute,) = (each for each in node.attribute if each.name == "nodes_values")
     written = np.array(attribute.floats, np.float32)
     for exact in thresholds:

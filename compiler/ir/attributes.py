@@ -18,7 +18,7 @@ __all__ = ["ATTRIBUTES", "Attribute", "Form", "Site", "Value"]
 
 
 class Form(Enum):
-    """What a program is between two passes. Its kernels take these forms in this order."""
+    """The form of a program between two passes; kernels take these forms in this order."""
 
     NETWORK = "network"
     """Relax operators and calls of kernels, which are computations without a schedule."""
@@ -33,7 +33,7 @@ class Form(Enum):
 
 
 class Site(Enum):
-    """What an attribute is of."""
+    """The kind of program element that an attribute belongs to."""
 
     FUNCTION = "function"
     BLOCK = "block"

@@ -54,7 +54,8 @@ _EXTERN = tvm.ir.Op.get("tirx.call_extern")
 
 @dataclass
 class Budget:
-    """How much may still be computed: steps of the innermost loops, of which a second has a few hundred million.
+    """Work that constant evaluation may still do, in iterations of innermost loops: a second runs a few hundred
+    million.
 
     Attributes:
         left: steps.
@@ -66,16 +67,18 @@ class Budget:
 
     @classmethod
     def for_constants(cls, elements: int) -> Budget:
-        """What a program whose constants have so many elements may take: the more it has, the more it may rearrange."""
+        """Returns the budget for a program whose constants have this number of elements; it grows with that number."""
         return cls(cls.left + 100 * elements, cls.largest + 4 * elements)
 
     def starts(self) -> bool:
-        """Whether a further compilation fits; its time is spent then."""
+        """Returns whether the budget allows another compilation, and deducts its cost."""
         self.left -= _COMPILATION
         return self.left > 0
 
     def covers(self, binding: relax.Binding, kernels: Kernels) -> bool:
-        """Whether a binding may be computed; what it takes is spent then. Dynamic sizes are not known yet."""
+        """Returns whether the budget allows to evaluate a binding, and deducts its cost. Bindings with dynamic sizes
+        are refused.
+        """
         if variables(binding.value):
             return False
         work = _work(binding, kernels)
@@ -116,7 +119,7 @@ def _products(call: relax.Call, tensors: Sequence[relax.Expr], results: int) -> 
 
 
 def _steps(statement: tirx.Stmt) -> int:
-    """How often the innermost statements run in all."""
+    """Returns the total trip count of the innermost statements."""
     match statement:
         case tirx.For():
             size = int(statement.extent) if isinstance(statement.extent, tirx.IntImm) else 1
@@ -221,7 +224,9 @@ def _is_aligned(value: relax.Expr) -> bool:
 
 
 def _is_product_of_numpys(binding: relax.Binding) -> bool:
-    """Whether a binding is a matrix product that is NumPy's: large, of the reals that its library multiplies."""
+    """Returns whether a binding is a matrix product to be computed by NumPy: large, and of a float type that its BLAS
+    multiplies.
+    """
     call = binding.value
     if not (isinstance(call, relax.Call) and call.op == tvm.ir.Op.get("relax.matmul")):
         return False

@@ -15,14 +15,14 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 @dataclass(frozen=True)
 class Difference:
-    """Of two arrays of one shape.
+    """Error metrics of an array against a reference of the same shape.
 
     Attributes:
-        largest, mean: of the absolute differences, where both are finite; of strings and booleans, each that
-            differs counts 1.
-        scale: the largest value that there should be, by its absolute value; 1 if there is none but zero.
-        wrong: how many elements are infinite or not a number in one array, and something else in the other.
-        elements: how many there are.
+        largest, mean: max and mean of the absolute differences where both are finite; a string or boolean that differs
+            counts 1.
+        scale: the max absolute value of the reference; 1 if all are zero.
+        wrong: the number of elements that are infinite or NaN in one array, and differ in the other.
+        elements: the number of elements.
     """
 
     largest: float = 0.0
@@ -33,12 +33,12 @@ class Difference:
 
     @property
     def relative(self) -> float:
-        """The largest difference over the largest value; infinite if anything is wrong."""
+        """The max difference divided by the max value; infinite if any element is wrong."""
         return self.largest / self.scale if not self.wrong else float("inf")
 
 
 def difference(found: Array, wanted: Array) -> Difference:
-    """How far `found` is from `wanted`, which has the same shape."""
+    """Computes the error metrics of `found` against the reference `wanted`, which has the same shape."""
     import numpy as np
 
     if not wanted.size:

@@ -92,7 +92,7 @@ class CCall:
 
     @property
     def wrapper(self) -> str:
-        """What follows the user's text."""
+        """Returns the C wrapper, which follows the user's source text."""
         names = [f"a{number}" for number in range(len(self.parameters))]
         declared = ", ".join(
             f"{kind}{'' if kind.endswith('*') else ' '}{name}"
@@ -103,7 +103,7 @@ class CCall:
 
     @property
     def attributes(self) -> dict[str, list[str]]:
-        """What makes a kernel call the function."""
+        """Returns the kernel attributes that make a kernel call the function."""
         return {
             C_CALL: [self.source.text, self.source.name, self.source.folder, self.function, *self.parameters],
         }

@@ -29,7 +29,7 @@ def call_te(
     name: str,
     attrs: Mapping[str, Any] | None = None,
 ) -> relax.Call:
-    """What `builder.call_te` does, for functions that may use dynamic dimensions from around them.
+    """Wraps `builder.call_te` for functions that capture dynamic dimensions.
 
     Args:
         builder: takes in the kernel.

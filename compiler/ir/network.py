@@ -64,7 +64,7 @@ class State:
 
 @dataclass(frozen=True)
 class Scaling:
-    """What integers of an input or an output stand for: `(integer - zero_point) · scale`."""
+    """Quantization parameters of an integer input or output: real = `(integer - zero_point) · scale`."""
 
     scale: float
     zero_point: int
@@ -232,17 +232,15 @@ class Network:
     `module["main"]` is one Relax function in a single dataflow block. Its parameters are the inputs, in the order of
     `inputs`, then the states, in the order of `states`. It returns a tuple (always a tuple): the outputs, in the order
     of `outputs`, then the states' new values, in the order of `states`, then one int64 for each of `counts`. Trained
-    values are `tvm.ir.GenericConst`.
-    `variables` are the model's names of its trained values; passes change the values, so that the names alone survive.
-    `files` are the names of files beside the model that were looked for, relative to its folder; some may not be there.
-    `controls` are the choices and loops that `main` calls.
-    `labels` are what the columns of outputs stand for, by the outputs' names.
-    `texts` are the names of inputs and outputs that are strings: in the module they are int64, the handles of texts.
-    `has_text` says whether its kernels compute with strings.
+    values are `tvm.ir.GenericConst`. `variables` are the model's names of its trained values; passes change the values,
+    so that the names alone survive. `files` are the names of files next to the model that were looked for, relative to
+    its folder; some may not be there. `controls` are the choices and loops that `main` calls. `labels` are what the
+    columns of outputs stand for, by the outputs' names. `texts` are the names of inputs and outputs that are strings:
+    in the module they are int64, the handles of texts. `has_text` says whether its kernels compute with strings.
     `scalings` are what inputs and outputs in integers stand for, by their names, where the user asked for integers.
-    `metadata` is what the model says of itself, as `nnefc.ir.model_metadata` collects it.
-    `scenarios` are sizes of dynamic dimensions that the model has names for, as cases that are worth code of their own.
-    `apart` are sizes of dynamic dimensions, by name, that the network need not be right for: others are for these.
+    `metadata` is what the model says of itself, as `nnefc.ir.model_metadata` collects it. `scenarios` are sizes of
+    dynamic dimensions that the model has names for, as cases that are worth code of their own. `apart` are sizes of
+    dynamic dimensions, by name, that the network need not be right for: others are for these.
     """
 
     name: str
@@ -295,7 +293,7 @@ class Network:
 
 
 def called_controls(part: Network | Body) -> set[int | None]:
-    """Which of its choices and loops a network or a body calls."""
+    """Returns the indices of the `controls` that a network or a body calls."""
     return {control_index(binding.value) for block in part.module["main"].body.blocks for binding in block.bindings}
 
 
@@ -319,7 +317,9 @@ def call_control(index: int, operands: list[relax.Expr], results: list[relax.Ten
 
 
 def control_index(expr: relax.Expr) -> int | None:
-    """Which of the `controls` an expression calls, if it calls one; its operands are the fields of `expr.args[1]`."""
+    """Returns the index in `controls` that an expression calls, or None; its operands are the fields of
+    `expr.args[1]`.
+    """
     if not isinstance(expr, relax.Call) or expr.op != tvm.ir.Op.get("relax.call_dps_packed"):
         return None
     return int(str(expr.args[0].global_symbol).removeprefix(CONTROL))

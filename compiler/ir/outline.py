@@ -33,7 +33,7 @@ class DynamicTensor:
 
 @dataclass(frozen=True)
 class Outline:
-    """What a model's file says.
+    """Outline of a model's file.
 
     Attributes:
         name: of the network.
@@ -74,7 +74,7 @@ Allowed: TypeAlias = Mapping[tuple[str, int], DynamicSize]
 
 
 def shape_option(inputs: Iterable[DynamicTensor], allowed: Allowed = MappingProxyType({})) -> str:
-    """The options that close what these inputs leave open, with numbers that a network of their ranks may have.
+    """Returns the command-line options that fix the dynamic dimensions of these inputs, with example sizes.
 
     Dimensions with names are given by those, once for all inputs; an input with a size that has no name is given
     whole. Ready for a shell: `--shape batch=1,seq=128 --shape x=1,3,224,224`.
@@ -87,7 +87,9 @@ def shape_option(inputs: Iterable[DynamicTensor], allowed: Allowed = MappingProx
 
 
 def range_option(inputs: Iterable[DynamicTensor], allowed: Allowed = MappingProxyType({})) -> str:
-    """The options that leave these dimensions open, in likely ranges: `--shape batch=1..64,seq=1..512`."""
+    """Returns the command-line options that keep these dimensions dynamic, in likely ranges: `--shape
+    batch=1..64,seq=1..512`.
+    """
 
     def spelled(likely: int, sizes: DynamicSize | None) -> str:
         return _RANGES[likely] if sizes is None else _range_within(_RANGES[likely], sizes)
@@ -147,7 +149,7 @@ def _option(
 
 
 def _follows(name: str, inputs: Iterable[DynamicTensor]) -> bool:
-    """Whether a dimension is called by a formula of others."""
+    """Returns whether a dimension is called by a formula of others."""
     formula = read_formula(name)
     known = {size for tensor in inputs for size in tensor.shape or ()}
     return formula is not None and known >= set(names_in(formula))

@@ -80,7 +80,7 @@ def random_inputs(seed: int, ports: Sequence[Port], limits: Mapping[str, int] | 
 
 
 def limit_of(port: Port, limits: Mapping[str, int]) -> int:
-    """What random integers for an input are below: positions may be anywhere, other numbers are small."""
+    """Returns the exclusive upper bound of random integers for an input: small where they may be indices."""
     return max(1, limits.get(port.name, 10))
 
 
@@ -100,7 +100,7 @@ def chosen_ports(
     arrays: Arrays,
     formulas: Mapping[str, Formula],
 ) -> list[Port]:
-    """Inputs with the sizes that a run takes: those that the user gives, those of arrays that are there, typical ones.
+    """Returns the inputs with the sizes of a run: given by the user, taken from arrays, or size hints.
 
     Args:
         ports: the inputs of a library.

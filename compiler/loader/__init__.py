@@ -1,6 +1,6 @@
 """Load a compiled network and run it from Python.
 
-This folder needs NumPy and nothing else: copy it beside the library and import it.
+This folder needs NumPy and nothing else: copy it next to the library and import it.
 
     model = load("resnet50.so")
     probabilities = model(image)                       # one output: an array; several: a tuple

@@ -33,13 +33,15 @@ def _conversion(tensor: Tensor) -> str:
 
 
 def _new_array(tensor: Tensor) -> str:
-    """What an output may be written into."""
+    """Returns a hint for creating an array that an output can be written into."""
     name = "object_" if tensor.dtype == "string" else DTYPES[tensor.dtype].name
     return f"make it with np.empty({tensor.shape}, np.{name})"
 
 
 def _way_between(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    """How an array gets the wanted shape: by transposing, as from NHWC to NCHW, or by reshaping; empty for no way."""
+    """Returns a hint for bringing an array to the wanted shape, by transposing (NHWC to NCHW) or reshaping; empty if
+    impossible.
+    """
     if math.prod(given) != math.prod(wanted):
         return ""
     reshape = f".reshape({wanted})"

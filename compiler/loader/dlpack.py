@@ -47,7 +47,7 @@ ORDER = "<" if sys.byteorder == "little" else ">"
 
 @dataclass(frozen=True)
 class Shown:
-    """What an array of another library shows of itself; `strides` are in elements, None for row-major."""
+    """Description of another library's array by DLPack; `strides` are in elements, None for row-major."""
 
     address: int
     device: int | None
@@ -94,7 +94,7 @@ class _DlVersioned(Structure):
 
 _DL_READ_ONLY = 1  # of the flags
 _DLTENSOR_VERSIONED = b"dltensor_versioned"
-_DLTENSOR = b"dltensor"  # the name of a capsule that nobody has taken apart
+_DLTENSOR = b"dltensor"  # the name of a capsule that has not been consumed
 _capsule_pointer = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", pythonapi))
 _capsule_has_name = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", pythonapi))
 _new_capsule = PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_New", pythonapi))
@@ -128,7 +128,7 @@ def _forget(address: int) -> None:
 
 
 def _drop_capsule(capsule: int) -> None:
-    if _capsule_has_name(capsule, _DLTENSOR):  # nobody has taken it over
+    if _capsule_has_name(capsule, _DLTENSOR):  # it has not been consumed
         _forget(_capsule_pointer(capsule, _DLTENSOR))
 
 

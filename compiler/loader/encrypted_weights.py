@@ -54,7 +54,7 @@ class DecryptedWeights:
 
 
 def decrypted_weights(path: Path, key: WeightsKey | None, content: Path | None = None) -> DecryptedWeights | None:
-    """What is in a weights file, if it is an encrypted one; None if it is another one, or not there.
+    """Returns the decrypted content of an encrypted weights file; None if the file is not encrypted, or missing.
 
     `content` is where it is read, if not at `path`.
 

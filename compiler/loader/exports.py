@@ -52,7 +52,7 @@ class _Image:
         return layout.unpack(self.content[offset : offset + layout.size])
 
     def offset(self, address: int) -> int:
-        """Where in the file an address is."""
+        """Returns the file offset of an address."""
         for begin, size, offset in self.segments:
             if begin <= address < begin + size:
                 return address - begin + offset

@@ -109,7 +109,9 @@ def _machine(header: bytes) -> tuple[str, str] | None:
 
 
 def _processor() -> str:
-    """What this Python runs on: of Windows the kind that Python was made for, which the system may emulate."""
+    """Returns the processor that this Python runs on; on Windows the one that Python was built for, which may be
+    emulated.
+    """
     name = (
         sysconfig.get_platform().removeprefix("win-") if _SYSTEMS.get(sys.platform) == "Windows" else platform.machine()
     )
@@ -138,7 +140,7 @@ def _check_elf(path: Path, header: bytes) -> None:
 
 
 def _same_machine(name: str, here: str) -> bool:
-    """Whether libraries for `name` load here; a 32-bit Python may run on a 64-bit system of the same family."""
+    """Returns whether libraries for `name` load here; a 32-bit Python may run on a 64-bit system of the same family."""
     families = ({"i686", "i586", "i386", "x86_64"}, {"armv7l", "armv8l", "armv6l", "aarch64"})
     return name == here or (struct.calcsize("P") == 4 and any(name in f and here in f for f in families))
 
@@ -204,7 +206,7 @@ _RECORD = b"\x89nnefc record\r\n\x01"  # of the description that stands in the f
 
 
 def labels_of(path: Path) -> dict[str, tuple[int | str, ...]]:
-    """What the columns of outputs stand for: of all that a library says of itself, this is in the text alone."""
+    """Returns the labels of output columns, which are in the library's text metadata alone."""
     return {name: tuple(labels) for name, labels in _text_of(path, b'"labels"').get("labels", {}).items()}
 
 
@@ -218,12 +220,12 @@ def weights_beside(path: Path, content: Path | None = None) -> Path | None:
 
 
 def beside(path: Path, name: str) -> Path:
-    """A file beside a library, which may be a link: the library itself knows its own place alone."""
+    """Returns the path of a file next to a library, whose path may be a symbolic link."""
     return Path(os.path.realpath(path)).with_name(name)
 
 
 def _text_of(path: Path, wanted: bytes) -> dict[str, Any]:
-    """What a library says of itself as text; nothing if this is not in it.
+    """Returns the text metadata of a library, or an empty result if it has none.
 
     Raises:
         LoadError: the file cannot be read, or the text is damaged.

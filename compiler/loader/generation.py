@@ -52,7 +52,7 @@ class Sampler:
         object.__setattr__(self, "_random", np.random.default_rng(self.seed))
 
     def choice(self) -> Mapping[str, float]:
-        """What a network is told that chooses a token in this way: the inputs that it has for this."""
+        """Returns the inputs that select this sampling method in a network that chooses the next token itself."""
         most = np.iinfo(np.int64).max if self.top_k is None else self.top_k
         chance = self._random.random() if self.temperature else 0.0
         return {"temperature": self.temperature, "top_k": most, "top_p": self.top_p, "chance": chance}

@@ -21,7 +21,7 @@ DEFAULT_STREAM = 1  # CUDA's number of the stream that programs use which name n
 
 @dataclass(frozen=True)
 class Span:
-    """Where an array is; `owner` keeps it there."""
+    """Address and size of an array; `owner` keeps it alive."""
 
     address: int
     bytes: int

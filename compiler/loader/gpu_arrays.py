@@ -16,7 +16,7 @@ __all__ = ["check_apart", "counted_on_gpu", "gpu_results", "gpu_source", "is_hos
 
 
 def is_host(value: Any) -> bool:
-    """Whether an array is in the host's memory, as far as it says; None is: a new one will be."""
+    """Returns whether an array is in the host's memory, as far as it says; None is: a new one will be."""
     if value is None or isinstance(value, np.ndarray):
         return True
     if hasattr(value, "__dlpack_device__"):
@@ -44,7 +44,7 @@ def _gpu_target(gpu: Gpu, tensor: Tensor, value: Any, stream: int | None) -> Spa
 def gpu_results(
     gpu: Gpu, outputs: tuple[Tensor, ...], out: Sequence[Any] | str | None, stream: int | None
 ) -> tuple[list[Any], list[Span]]:
-    """What a run returns, and where it writes."""
+    """Returns the results of a run and the addresses that it writes to."""
     if out is None and stream is None:
         results: list[Any] = [target_for(tensor, None) for tensor in outputs]
     elif out is None or isinstance(out, str):
@@ -68,7 +68,7 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 
 def _device_span(gpu: Gpu, role: str, tensor: Tensor, value: Any, stream: int | None) -> Span:
-    """Where an array on the GPU is, which must be what the model has."""
+    """Returns the span of an array on the GPU, which must match the model's type and shape."""
     try:
         show = _shown_by_dlpack if hasattr(value, "__dlpack_device__") else _shown_by_interface
         shown = show(value, stream, gpu)

@@ -48,7 +48,7 @@ def load(
         processors: the numbers of those that the session's threads run on, one for each thread; the first stands for
             the calling thread, which runs where it runs. With Linux alone.
         key: a public key, a PEM file: the library must have been signed by the private one (`nnefc sign`). What is
-            loaded is a copy of it, and of its weights file, that nobody else can change.
+            loaded is a copy of it, and of its weights file, that no other user can change.
         weights_key: of a weights file that is encrypted (`nnefc compile --encrypt`): its 32 bytes, a file of these, or
             a function that returns them for the file's path, called if the file is encrypted. `cryptography`
             decrypts it into memory.
@@ -227,7 +227,7 @@ class Model:
         top_p: float = 1.0,
         seed: int | None = None,
     ) -> Iterator[int]:
-        """The tokens that follow, of a network whose states remember all tokens that it has read.
+        """Generates tokens that follow a prompt, with a network whose states hold all tokens that it has read.
 
         It runs on `tokens`, which it has not read yet, some hundreds at once, then on each token that it has given, but
         the last one.
@@ -259,7 +259,7 @@ class Model:
         top_p: float = 1.0,
         seed: int | None = None,
     ) -> Iterator[tuple[int, int]]:
-        """The tokens that follow several prompts side by side, of a network that remembers several sequences.
+        """Generates tokens for several prompts in parallel, with a network that holds several sequences.
 
         Each token comes with the number of its prompt, when it is found. A prompt begins again, in a sequence of its
         own; where there are more prompts than sequences, the next one begins when another one has ended.
@@ -288,7 +288,8 @@ class Model:
         self.write_state("P", counts)
 
     def profile(self) -> list[KernelTime]:
-        """What each kernel took since the library was loaded, or since :meth:`forget_profile`, in all sessions.
+        """Returns the cost of each kernel since the library was loaded, or since :meth:`forget_profile`, over all
+        sessions.
 
         Raises:
             RunError: the library does not take the times of its kernels.

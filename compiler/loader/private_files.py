@@ -73,7 +73,7 @@ def not_signed(file: Path) -> LoadError:
 
 
 def _in_memory(file: BinaryIO) -> tuple[PrivateFile, str] | None:
-    """A copy in memory, which can be opened by its descriptor and written by nobody; None where there is no such."""
+    """Returns a sealed copy in memory, which is opened by its descriptor; None where the system has no such files."""
     if not hasattr(os, "memfd_create"):
         return None
     import fcntl

@@ -21,7 +21,7 @@ _PIECE = np.dtype([("kernel", "i4"), ("thread", "i4"), ("begin", "u8"), ("nanose
 
 @dataclass(frozen=True)
 class KernelTime:
-    """What the calls of a kernel at one location of a network took, in a library compiled to take times.
+    """Total time of a kernel's calls at one location of a network, in a library compiled with profiling.
 
     Attributes:
         kernel: its name in the library.
@@ -98,7 +98,7 @@ def _noted(trace: Callable[[int | None, int], int], run: Callable[[], object], m
 
 
 def kernel_times(dll: CDLL) -> list[KernelTime]:
-    """Those of an opened library, in the order in which the network runs them."""
+    """Returns the kernel times of an opened library, in the order in which the network runs the kernels."""
     count = dll.nnefc_profile(None, 0)
     found = (KernelTimesStruct * count)()
     dll.nnefc_profile(found, count)

@@ -103,7 +103,7 @@ class Session:
             self.library.check(self.library.function(name)(handle, *arguments), handle)
 
     def copy_states_to(self, other: Session) -> None:
-        """Give another session of the library, which nobody uses yet, the states that this one has."""
+        """Copies this session's states to another session of the library that is not in use."""
         with self._lock:
             copy = self.library.function("nnefc_copy_states")
             self.library.check(copy(other.open(), self.open()), other.open())
@@ -169,7 +169,7 @@ class Session:
         return results if out is None else returned(out, results)
 
     def _run_resized(self, values: Sequence[Any], out: Sequence[Any] | None, check_nan: bool) -> list[Any]:
-        """The same for a network with dynamic dimensions: the inputs say how large they are this time."""
+        """Runs a network with dynamic dimensions, whose sizes follow from the inputs."""
         arrays = list(map(as_array, self._inputs, values))
         shapes, sized = [array.shape for array in arrays], self._sized
         if sized is None or sized.shapes != shapes:
@@ -211,7 +211,7 @@ class Session:
         out: Sequence[Any] | str | None,
         check_nan: bool,
     ) -> list[Any]:
-        """The same where only a run tells how large outputs are: copies of what it leaves in the session's memory.
+        """Runs a network with data-dependent output shapes: copies the outputs from the session's memory.
 
         `locations` are addresses and bytes of the inputs.
         """
@@ -268,7 +268,7 @@ class Session:
     def _run_on_gpu(
         self, gpu: Gpu, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any, check_nan: bool
     ) -> list[Any]:
-        """The same, with arrays in the memory of the host or of the GPU."""
+        """Runs a network on arrays in host or GPU memory."""
         if check_nan and stream is not None:
             raise RunError("check_nan looks at outputs, and a run on a stream has only begun: leave one of them out")
         if isinstance(out, str) and out != "device":
@@ -294,12 +294,12 @@ class Session:
                 f"only a run tells how large the outputs of {self.library.name} are: out takes arrays of the host, or "
                 "'device'"
             )
-        with self._lock if is_dynamic else nullcontext():  # between setting the sizes and running nobody may set others
+        with self._lock if is_dynamic else nullcontext():  # no other thread may set sizes before the run
             outputs = self._resize(inputs) if is_dynamic else self._outputs
             results, targets = gpu_results(gpu, outputs, out, handle)
             check_apart(inputs, sources, outputs, targets)
             if handle is None and any(not span.is_host for span in (*sources, *targets)):
-                gpu.synchronize(DEFAULT_STREAM)  # where their libraries have been told that they are needed
+                gpu.synchronize(DEFAULT_STREAM)  # where their libraries know that the arrays are needed
             if check_nan:
                 refuse_nan("input", inputs, list(map(gpu.host_array, inputs, sources)))
             with nullcontext() if is_dynamic else self._lock:

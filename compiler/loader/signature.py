@@ -63,7 +63,7 @@ def sign_library(library: Path, key: Path, weights: Path | None = None, password
 
 
 def check_signature(library: Path, key: Path, weights: Path | None = None) -> None:
-    """Check a library, and its weights file if it has one, against the signature beside it.
+    """Checks a library, and its weights file if it has one, against the signature file next to it.
 
     Args:
         library: the file.
@@ -97,7 +97,7 @@ def checked_copies(library: Path, key: Path, weights: Path | None = None) -> tup
 
 
 def _signed_digests(library: Path, key: Path) -> tuple[str, str]:
-    """What the signature beside a library says of it and of its weights file, if the key made it."""
+    """Returns the signed digests of a library and its weights file, if the signature is valid for the key."""
     ed25519, serialization = _cryptography()
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 

@@ -28,7 +28,7 @@ class _Opened:
 
 
 class _Spellings:
-    """Those in use. Entries are never removed, for a garbage collection in the middle may release one."""
+    """Spellings in use. Entries are never removed, since a garbage collection may release one at any time."""
 
     def __init__(self) -> None:
         self._opened: dict[str, _Opened] = {}
@@ -36,7 +36,7 @@ class _Spellings:
         keep_lock(self, threading.RLock)
 
     def claim(self, path: Path, *, real: bool = True) -> str:
-        """The spelling under which a file is to be opened: of what links lead to, if that is `real`, else as it is.
+        """Returns a spelling of a file's path that no other open file uses, with symbolic links resolved if `real`.
 
         Raises:
             LoadError: another file is open under it, and there is no second one.
@@ -59,7 +59,7 @@ class _Spellings:
                 folder = os.path.join(folder, ".")
 
     def release(self, spelling: str) -> None:
-        """One library less is open under it."""
+        """Releases the spelling when a library is closed."""
         with self._lock:
             self._opened[spelling].users -= 1
 

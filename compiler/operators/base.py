@@ -77,7 +77,7 @@ def dtype_of(operand: Operand) -> str:
 
 
 def is_empty(shape: Shape) -> bool:
-    """Whether tensors of this shape have no elements."""
+    """Returns whether tensors of this shape have no elements."""
     return any(isinstance(size, int) and size == 0 for size in shape)
 
 
@@ -86,7 +86,7 @@ _GROWTH = 4
 
 
 def is_array(shape: Shape, dtype: np.dtype[Any], *operands: Array) -> bool:
-    """Whether a tensor of known sizes is an array from the beginning, not an expression.
+    """Returns whether a tensor of known sizes is an array from the beginning, not an expression.
 
     Large ones that are made of little are expressions: passes decide which of them are worth their bytes.
     """
@@ -128,7 +128,7 @@ def check_table(entries: int) -> None:
     """Refuse a table of positions along an axis that no real network needs, before memory is taken for it.
 
     Raises:
-        CompileError: without a location; whoever lowers the operator adds it.
+        CompileError: without a location; the caller adds it.
     """
     if entries > _MAX_TABLE:
         raise CompileError(
@@ -163,7 +163,7 @@ class _Frame:
     positions: dict[tuple[relax.Expr, Dimension, _Chosen], relax.Expr] = field(default_factory=dict)
 
     def owns(self, var: relax.Var) -> bool:
-        """Whether a variable is this function's own."""
+        """Returns whether a variable is this function's own."""
         own = (*self.params, *self.captured.values())
         return any(var.same_as(param) for param in own) or self.builder.lookup_binding(var) is not None
 
@@ -314,7 +314,7 @@ class Emitter:
     def checkpoint(self) -> Callable[[], None]:
         """What forgets the data-dependent sizes of what is built from here on, if it turns out not to be used.
 
-        Bindings that nobody reads go away by themselves; those of such sizes do not, for a run checks them.
+        Unused bindings are removed; bindings of such sizes are kept, since a run checks them.
         """
         frame, names, ranges = self.frames[-1], set(self.count_names), dict(self.ranges)
         counts, sizes, positions = dict(frame.counts), dict(frame.sizes), dict(frame.positions)

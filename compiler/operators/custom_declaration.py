@@ -106,7 +106,7 @@ class Declared:
         """The operator with the values of its attributes that a model gives.
 
         Raises:
-            CompileError: an attribute is missing, unknown, or of another type; whoever lowers the node adds its
+            CompileError: an attribute is missing, unknown, or of another type; the caller that lowers the node adds its
                 position.
         """
         known = {attribute.name: attribute for attribute in self.attributes}
@@ -195,7 +195,7 @@ class Custom(Operator, listed=False):
 
 
 def _differ(one: Shape, other: Shape) -> bool:
-    """Whether two shapes are never the same."""
+    """Returns whether two shapes are never the same."""
     if len(one) != len(other):
         return True
     return any(known_less(a, b) or known_less(b, a) for a, b in zip(one, other, strict=True))

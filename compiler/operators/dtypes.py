@@ -45,17 +45,17 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def is_float(dtype: str) -> bool:
-    """Whether a type is one of the floating-point types."""
+    """Returns whether a type is one of the floating-point types."""
     return "float" in dtype
 
 
 def is_of(dtype: str, minimum: Kind) -> bool:
-    """Whether a type is of a kind, or of one that holds its numbers."""
+    """Returns whether a type is of a kind, or of one that holds its numbers."""
     return is_float(dtype) or minimum == "booleans" or (minimum == "integers" and dtype != "bool")
 
 
 def is_signed(dtype: str) -> bool:
-    """Whether a type has negative values."""
+    """Returns whether a type has negative values."""
     return dtype != "bool" and not dtype.startswith("uint")
 
 

@@ -27,11 +27,11 @@ _BATCH = 8
 
 @dataclass(frozen=True)
 class Samples:
-    """Values of all inputs, one run after the other; they can be gone through again and again.
+    """Values of all inputs for a sequence of runs; can be iterated repeatedly.
 
     Attributes:
         arrays: by the names of the inputs.
-        steps: how many places along the first dimension each run takes; None: each takes one, without the dimension.
+        steps: how many indices of the first dimension each run takes; None: each takes one, without the dimension.
         runs: how many there are.
     """
 
@@ -102,7 +102,7 @@ def _checked(tensor: TensorDescription, array: Array) -> Array:
 
 
 def _steps(arrays: Mapping[str, Array], inputs: Sequence[TensorDescription]) -> tuple[Mapping[str, int], int] | None:
-    """How many places each run takes of each array, of the rank of its input, and how many runs there are."""
+    """Returns how many indices of each array a run takes, for its input's rank, and the number of runs."""
     first_sizes = list(dict.fromkeys(tensor.shape[0] if tensor.shape else 1 for tensor in inputs))
     is_batch = len(first_sizes) == 1 and isinstance(first_sizes[0], str)
     if is_batch and any(len(tensor.shape) > 1 for tensor in inputs):  # vectors alone are one sample: sound, say

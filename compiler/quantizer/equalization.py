@@ -48,7 +48,7 @@ class Values:
 
 
 def has_pairs(graph: Graph) -> bool:
-    """Whether there is anything to equalize."""
+    """Returns whether there is anything to equalize."""
     return next(_pairs(graph), None) is not None
 
 
@@ -121,7 +121,7 @@ def _pairs(graph: Graph) -> Iterator[tuple[Layer, Layer]]:
 
 
 def _connected(one: Layer, two: Layer) -> bool:
-    """Whether the channels of one layer's result are those that the other one reads."""
+    """Returns whether the channels of one layer's result are those that the other one reads."""
     if one.is_product != two.is_product:
         return False
     return two.inputs == one.channels

@@ -35,7 +35,7 @@ Made = Callable[[relax.BlockBuilder], Sequence[relax.Expr]]
 
 
 def observed(network: Network, made: Made, compiled: Compile, samples: Samples) -> Iterator[list[Array]]:
-    """What `made` asks for, of each run, one after the other.
+    """Yields the tensors that `made` requests, for each run in turn.
 
     Raises:
         CompileError: the data do not fit the network, or this machine does not run its own code.
@@ -64,7 +64,7 @@ def results(artifact: Artifact, samples: Samples) -> Iterator[list[Array]]:
 
 
 def returning(network: Network, made: Made) -> Network:
-    """A network with outputs `result0`, `result1` and so on in place of its own: what `made` asks for."""
+    """Returns a network with outputs `result0`, `result1`, … that `made` requests, instead of its own."""
     rewriter = _Returning(network.module, made, len(network.outputs))
     module = relax.transform.DeadCodeElimination()(rewriter.transform())
     names = tuple(f"result{number}" for number in range(rewriter.count))

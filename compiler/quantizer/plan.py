@@ -31,7 +31,7 @@ _MAX_STEPS = float(1 << 29)
 
 @dataclass(frozen=True)
 class Read:
-    """How a tensor is quantized to uint8: `round(x / scale) + zero`."""
+    """Quantization parameters of a tensor in uint8: `round(x / scale) + zero`."""
 
     scale: np.float32
     zero: int
@@ -45,7 +45,7 @@ class Read:
 
 @dataclass(frozen=True, eq=False)
 class LayerPlan:
-    """What becomes of a layer.
+    """Quantization plan of one layer.
 
     Attributes:
         name: as the network calls its result.
@@ -106,7 +106,7 @@ def apply_plan(module: tvm.IRModule, plan: Sequence[LayerPlan]) -> tvm.IRModule:
 
 
 def tensors_read(graph: Graph, plan: Sequence[LayerPlan]) -> tuple[dict[relax.Var, Read], set[relax.Var]]:
-    """How tensors are quantized, and which of them convolutions read."""
+    """Returns the quantization parameters of tensors, and which of them convolutions read."""
     read: dict[relax.Var, Read] = {}
     features: set[relax.Var] = set()
     for layer, each in zip(graph.layers, plan, strict=True):

@@ -53,7 +53,7 @@ _SIMPLIFICATIONS: tuple[tvm.ir.transform.Pass, ...] = (FoldConstants(keep=("dequ
 
 @dataclass(frozen=True)
 class QuantizationOptions:
-    """How a network is quantized.
+    """Options of post-training quantization.
 
     Attributes:
         method: how ranges follow from the data, one of `METHODS`.
@@ -81,7 +81,7 @@ class QuantizationOptions:
 
 @dataclass(frozen=True)
 class LayerNoise:
-    """What quantizing a layer costs, alone.
+    """Noise that the quantization of a single layer causes.
 
     Attributes:
         name: of the layer.
@@ -98,7 +98,7 @@ class LayerNoise:
 
 @dataclass(frozen=True, eq=False)
 class QuantizationPlan:
-    """How a network is quantized at any sizes, and what its layers lose."""
+    """Quantization of a network at any sizes, and the noise of its layers."""
 
     layers: tuple[LayerPlan, ...]
     noise: tuple[LayerNoise, ...]
@@ -191,7 +191,7 @@ class _Planner:
         return found | {layer.var: "kept wide" for layer in layers if layer.var in ends}
 
     def _layers(self) -> list[Layer]:
-        """Those to quantize."""
+        """Returns the layers to quantize."""
         return [layer for layer in self._graph.layers if layer.var not in self._wide]
 
     def _ranges(self) -> dict[relax.Var, tuple[Range, Range]]:
@@ -319,7 +319,9 @@ def _joined(
 def _differences(
     network: Network, tried: Sequence[tuple[Layer, LayerPlan]], compiled: Compile, samples: Samples
 ) -> list[tuple[list[Array], list[Array], list[Array]]]:
-    """Of each layer: the mean difference from integers by output channel, its mean square, and that of the result."""
+    """Computes for each layer the mean difference between floats and integers by output channel, and the mean squares
+    of difference and result.
+    """
 
     def made(builder: relax.BlockBuilder) -> list[relax.Expr]:
         asked: list[relax.Expr] = []
@@ -338,7 +340,7 @@ def _differences(
 
 
 def _probes(builder: relax.BlockBuilder, call: relax.Call, layer: Layer, plan: LayerPlan) -> list[relax.Expr]:
-    """A layer in floats beside itself in integers: what is asked for of both."""
+    """Returns a layer's result in floats and in integers, for comparison."""
     assert plan.read is not None and plan.codes is not None and plan.scales is not None
     along = layer.along_weights(plan.scales) if plan.scales.ndim else plan.scales
     weights = (plan.codes.astype(np.float64) * along).astype(np.float32)

@@ -27,7 +27,7 @@ _LEFT_OUT = 1e-4
 
 @dataclass
 class Range:
-    """The least and the greatest value of a tensor, of each channel, over all runs."""
+    """The min and max of a tensor, or of each of its channels, over all runs."""
 
     low: Array
     high: Array
@@ -53,7 +53,7 @@ class Range:
 
 @dataclass
 class Histogram:
-    """How many values lie in each of `_BINS` equal parts of a range."""
+    """Histogram of values with `_BINS` equal bins over a range."""
 
     low: float
     high: float
@@ -66,7 +66,7 @@ class Histogram:
 
     @property
     def edges(self) -> Array:
-        """Of the parts, one more than there are."""
+        """Edges of the bins, one more than there are bins."""
         return np.linspace(self.low, self.high, _BINS + 1)
 
 

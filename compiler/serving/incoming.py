@@ -83,7 +83,7 @@ class Arriving:
         self._incoming.add(self, count)
 
     def end(self) -> None:
-        """It has arrived, or nobody waits for it."""
+        """Removes a request that has arrived, or was abandoned."""
         self._incoming.remove(self)
 
     def give_up(self) -> None:
@@ -104,7 +104,7 @@ class Unread:
         self._counts: Counter[str] = Counter()
 
     def has_too_many(self, address: str | None) -> bool:
-        """Whether an address gets no further answers now."""
+        """Returns whether an address gets no further answers now."""
         return address is not None and 0 < self._maximum <= self._counts[address]
 
     def begin(self, address: str | None) -> Callable[[], None]:

@@ -64,7 +64,7 @@ class Service:
         return not self.drains and self.repository.is_ready
 
     def is_model_ready(self, name: str, version: str) -> bool:
-        """Whether it takes requests for this network; an unknown one is refused."""
+        """Returns whether it takes requests for this network; an unknown one is refused."""
         try:
             self.repository.find(name, version)
         except Refused as error:

@@ -1,6 +1,6 @@
 """Implements the protocol over gRPC, and gRPC's own health checks.
 
-Inputs come as raw bytes, all of them beside the tensors, or as lists in a field for their type; outputs go as raw
+Inputs come as raw bytes, in a list apart from the tensors, or as lists in a field for their type; outputs go as raw
 bytes.
 """
 

@@ -51,7 +51,7 @@ class Runs:
         sessions: how many there are.
         rows: the most in a batch; 1: each request runs alone.
         delay: seconds that a request waits for others though a session is free.
-        measured: told of each run.
+        measured: callback for each run.
     """
 
     def __init__(self, pool: SessionPool, sessions: int, rows: int, delay: float, measured: Measured) -> None:
@@ -109,7 +109,7 @@ class Runs:
             self._waiting = deque(request for request in self._waiting if id(request) not in taken)
             self._free -= 1
             task = asyncio.create_task(self._run(batch))
-            self._tasks.add(task)  # an event loop forgets tasks that nobody holds
+            self._tasks.add(task)  # an event loop keeps weak references to tasks only
             task.add_done_callback(self._tasks.discard)
 
     def _next_batch(self) -> list[_Request]:

@@ -36,7 +36,7 @@ class Served:
     """A loaded network with its sessions, its batches and its metrics.
 
     Attributes:
-        notes: what whoever starts the server should know of it, a sentence each.
+        notes: what the operator of the server should know about it, a sentence each.
     """
 
     def __init__(self, path: Path, policy: Policy, metrics: NetworkMetrics, samples: Samples) -> None:
@@ -123,7 +123,7 @@ class Served:
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
-        """A place among the requests that run and wait, for as long as the block takes.
+        """Admits a request to those that run or wait, for the duration of the context.
 
         Raises:
             Refused: there is none.

@@ -112,7 +112,7 @@ class Server:
             await self._grpc.start()
 
     async def run(self, told: Callable[[str], None]) -> bool:
-        """Serve until SIGTERM or SIGINT; a second one ends the process at once. `told` gets what happens, a line each.
+        """Serve until SIGTERM or SIGINT; a second one ends the process at once. `told` is a callback for log lines.
 
         Returns whether all is over: a run cannot be ended, and one that takes longer than the drain goes on in its
         thread, which a process waits for at its end unless it ends by `os._exit`.
@@ -202,7 +202,9 @@ class Server:
 
 
 def _max_connections() -> int:
-    """How many connections may be open on which nothing is being answered: half the files that the system allows."""
+    """Returns how many connections may be open on which nothing is being answered: half the files that the system
+    allows.
+    """
     try:
         import resource
     except ImportError:

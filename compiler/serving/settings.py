@@ -52,7 +52,7 @@ class Listening:
         per_address: requests that may be arriving from one address at a time; 0: any number.
         max_incoming: bytes of all bodies that are arriving over HTTP.
         idle: seconds that a connection, or a stream of requests over gRPC, may be without any.
-        drain: seconds that requests under way have when the server is told to end.
+        drain: seconds that running requests get at shutdown.
         control: whether clients may load and unload networks.
         certificate, key: files in PEM, for TLS; None: without.
     """

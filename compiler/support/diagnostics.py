@@ -43,7 +43,7 @@ _IS_SILENT: ContextVar[bool] = ContextVar("nnefc.is_silent", default=False)
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Inside, there are no warnings: a model is read again that has been warned of."""
+    """Suppresses warnings inside the context, for a model that is read again after its warnings were shown."""
     token = _IS_SILENT.set(True)
     try:
         yield
@@ -72,7 +72,7 @@ def _warn(message: str, category: type[Warning]) -> None:
 
 @dataclass(frozen=True)
 class Location:
-    """A place in a text file. `line` and `column` count from 1; `text` is the whole line, without its end."""
+    """Location in a text file. `line` and `column` count from 1; `text` is the whole line, without its end."""
 
     file: str
     line: int
@@ -127,13 +127,15 @@ def compiler_missing(what: str, module: str) -> CompileError:
 
 
 def ran_out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out, in Python and NumPy or in TVM: its C++ raises a RuntimeError that names its own error."""
+    """Returns whether an error means that memory ran out, in Python, NumPy or TVM, whose C++ raises a RuntimeError that
+    names its own error.
+    """
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "std::bad_alloc" in str(error))
 
 
 @contextmanager
 def memory_errors(message: str) -> Iterator[None]:
-    """Where memory runs out, raise a CompileError with this message instead."""
+    """Replaces out-of-memory errors inside the context by a CompileError with this message."""
     try:
         yield
     except Exception as error:
@@ -147,7 +149,7 @@ _EXCERPT = 160
 
 
 def _excerpt(location: Location | None) -> list[str]:
-    """The line itself and a caret under the column; tabs kept, so that the caret stays in its place."""
+    """Returns the line and a caret under the column; tabs are kept, so that the caret lines up."""
     if location is None or not location.text:
         return []
     number = str(location.line)

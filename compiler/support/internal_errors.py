@@ -55,7 +55,7 @@ def working_on(subject: str | Callable[[], str]) -> None:
 
 
 def is_mistake(error: Exception) -> bool:
-    """Whether an error of Python's comes from wrong code, not from operands that NumPy or TVM refuse."""
+    """Returns whether a Python error comes from wrong code, not from operands that NumPy or TVM refuse."""
     if isinstance(error, AssertionError | AttributeError | KeyError | NameError | NotImplementedError):
         return True
     text = str(error)
@@ -65,7 +65,7 @@ def is_mistake(error: Exception) -> bool:
 
 
 def internal_error(error: BaseException, subject: str = "") -> InternalError:
-    """The error to raise in place of another one.
+    """Returns the CompileError to raise instead of an internal error.
 
     Args:
         subject: the node or the tensor, where the caller knows it.
@@ -80,7 +80,7 @@ def internal_error(error: BaseException, subject: str = "") -> InternalError:
 
 
 def reports_internal_errors(*passing: type[BaseException]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Make a function raise a CompileError in place of other errors: see :func:`compile_errors`."""
+    """Decorates a function to raise a CompileError instead of other errors: see :func:`compile_errors`."""
 
     def decorated(function: Callable[_P, _R]) -> Callable[_P, _R]:
         @wraps(function)
@@ -95,7 +95,7 @@ def reports_internal_errors(*passing: type[BaseException]) -> Callable[[Callable
 
 @contextmanager
 def compile_errors(passing: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    """Where anything but a CompileError is raised, raise one instead.
+    """Replaces errors inside the context by a CompileError.
 
     What stays: warnings that the user made errors, modules that are not installed, those of the types `passing`,
     what :func:`code_of_users` has seen, and what ends a program, such as KeyboardInterrupt.
@@ -128,7 +128,7 @@ _BY_USER = "_nnefc_by_user"
 
 @contextmanager
 def code_of_users() -> Iterator[None]:
-    """Inside runs what the user gave: what it raises stays as it is."""
+    """Marks user code: errors raised inside the context are passed on unchanged."""
     try:
         yield
     except Exception as error:
@@ -147,7 +147,7 @@ def _noted() -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """What an error says, in one line: TVM's reasons come last, after a trace."""
+    """Returns the message of an error in one line; TVM puts it last, after a trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return "no message"
@@ -156,7 +156,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _is_of_tvm(error: BaseException) -> bool:
-    """Whether TVM's code raised an error: the last frames of its C++ have names of its own."""
+    """Returns whether TVM's code raised an error: the last frames of its C++ have names of its own."""
     trace, last = error.__traceback__, ""
     while trace is not None:
         last = trace.tb_frame.f_code.co_filename

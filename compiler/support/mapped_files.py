@@ -105,7 +105,7 @@ def aligned(tensor: tvm.runtime.Tensor) -> tvm.runtime.Tensor:
 
 
 def is_mapped(array: Array) -> bool:
-    """Whether an array is in a file that is mapped."""
+    """Returns whether an array is a view of a mapped file."""
     at = array.ctypes.data
     return any(start <= at < start + len(content) for start, content in list(_live.items()))
 

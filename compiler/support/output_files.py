@@ -63,7 +63,7 @@ def _existing(folder: Path) -> Path:
 
 
 def _free(folder: Path) -> str:
-    """How much room the disk of a folder has for this user, as text."""
+    """Returns the free space of a folder's disk for this user, as text."""
     try:
         free = float(shutil.disk_usage(folder).free)
     except OSError:

@@ -55,7 +55,7 @@ def joint(one: Dimension, other: Dimension) -> Dimension | None:
 
 
 def fits(size: Dimension, wanted: Dimension) -> bool:
-    """Whether an operand of one size broadcasts to another one without enlarging that.
+    """Returns whether an operand of one size broadcasts to another one without enlarging that.
 
     Raises:
         Narrowed: it does where dynamic dimensions are narrowed.
@@ -91,7 +91,9 @@ def _joins() -> list[tuple[Dimension, Dimension, Dimension]]:
 
 
 def _are_apart(one: Dimension, other: Dimension) -> bool:
-    """Whether two sizes follow from one dynamic dimension each, not from the same one, and the inputs tell both."""
+    """Returns whether two sizes follow from one dynamic dimension each, not from the same one, and the inputs tell
+    both.
+    """
     if is_known(one) or is_known(other) or min(bounds(one)[0], bounds(other)[0]) > 1:
         return False
     for left, right in product(_ends(one), _ends(other)):
@@ -104,7 +106,7 @@ def _are_apart(one: Dimension, other: Dimension) -> bool:
 
 
 def _found(one: Dimension, other: Dimension) -> Dimension | None:
-    """What two sizes are known to broadcast to."""
+    """Returns the size that two sizes are known to broadcast to, or None."""
     parts = [*joined_sizes(one), *joined_sizes(other)]
     wanted = [*_ends(one), *_ends(other)]
     for whole in (one, other, *(whole for _, _, whole in _joins())):

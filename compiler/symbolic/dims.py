@@ -73,7 +73,7 @@ __all__ = [
 
 
 def _may_be_empty(var: tirx.Var) -> bool:
-    """Whether a variable is a dynamic dimension of inputs that may be 0, but need not: a cache has to."""
+    """Returns whether a variable is a dynamic dimension of inputs that may be 0, but need not: a cache has to."""
     present = known()
     if var not in present.open or var in present.told or is_of_cache(str(var.name)):
         return False
@@ -81,17 +81,17 @@ def _may_be_empty(var: tirx.Var) -> bool:
 
 
 def add_data_dependent_dim(var: tirx.Var, values: Range, has_limit: bool = True) -> None:
-    """Know, in the :func:`ranges` around, one more size: one that only the data tell, up to a limit or without one."""
+    """Adds a data-dependent dimension, with or without a limit, to the facts of the enclosing :func:`ranges`."""
     known().count(var, values, has_limit)
 
 
 def is_unbounded_data_dependent(var: tirx.Var) -> bool:
-    """Whether only the data tell a dynamic dimension, as far as a network is being built."""
+    """Returns whether a dynamic dimension is data-dependent, with or without a limit, in the network being built."""
     return var in known().told
 
 
 def is_data_dependent(size: Dimension) -> bool:
-    """Whether a size depends on one that only the data tell, up to a limit, as far as a network is being built."""
+    """Returns whether a size depends on a data-dependent dimension with a limit, in the network being built."""
     return isinstance(size, Size) and not known().counted.isdisjoint(variables(size.expr))
 
 
@@ -153,7 +153,7 @@ class Size(_Number):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The least and the greatest value that the ranges allow; perhaps a little more than that."""
+        """The min and max that the ranges allow; the bounds may be loose."""
         return known().bounds(self.expr)
 
     @property
@@ -199,7 +199,7 @@ class Size(_Number):
 
 
 class UndecidedError(CompileError):
-    """What a network computes depends on a comparison that the ranges of dynamic dimensions leave open.
+    """The result of a comparison is needed, but the ranges of the dynamic dimensions leave it undecided.
 
     Attributes:
         empty: names of those of the dynamic dimensions in it that may be 0.
@@ -252,7 +252,7 @@ def expression(size: Dimension) -> tirx.Expr:
 
 
 def dimension(expr: int | tirx.Expr | Size) -> Dimension:
-    """What TVM says about the size of a dimension: an `int` where it is known."""
+    """Converts TVM's size of a dimension: to an `int` where it is known."""
     if isinstance(expr, int):
         return expr
     if isinstance(expr, tirx.IntImm):
@@ -271,7 +271,7 @@ def broadcast(one: Dimension, other: Dimension) -> Dimension:
 
 
 def ceil_div(size: Dimension, divisor: Dimension) -> Dimension:
-    """How many parts of `divisor` elements cover `size` elements."""
+    """Returns `size / divisor` rounded up."""
     return (size + divisor - 1) // divisor
 
 
@@ -316,7 +316,7 @@ def widest(size: Dimension, limits: Mapping[tirx.Var, Dimension]) -> Dimension:
 
 
 def _between(expr: tirx.Expr, limits: Mapping[tirx.Var, Dimension]) -> tuple[Dimension, Dimension]:
-    """The least and the greatest value of an expression, as sizes without those variables."""
+    """Returns the min and max of an expression, as sizes without those variables."""
     if not any(var in limits for var in variables(expr)):
         return dimension(expr), dimension(expr)
     if isinstance(expr, tirx.Var):
@@ -363,7 +363,7 @@ def any_number(name: str) -> Dimension:
 
 
 def bounds(size: Dimension) -> tuple[int, int]:
-    """The least and the greatest value that a size can have."""
+    """Returns the min and max of a size."""
     return size.bounds if isinstance(size, Size) else (size, size)
 
 
@@ -373,12 +373,12 @@ def size_hint(size: Dimension) -> int:
 
 
 def may_exceed(size: Dimension, other: Dimension) -> bool:
-    """Whether a size is greater than another one for some value of the dynamic dimensions."""
+    """Returns whether a size is greater than another one for some value of the dynamic dimensions."""
     return not _always(size, other, lambda a, b: a <= b)
 
 
 def known_less(size: Dimension, other: Dimension) -> bool:
-    """Whether a size is less than another one, whatever the dynamic dimensions are."""
+    """Returns whether a size is less than another one for all values of the dynamic dimensions."""
     return _always(size, other, lambda a, b: a < b)
 
 
@@ -399,18 +399,19 @@ def known_ranges() -> dict[tirx.Var, Range]:
 
 
 def known_sum_dims() -> Sums:
-    """What is known of sums of dynamic dimensions, by name: the sum, the least and the most that it is."""
+    """Returns the known sums of dynamic dimensions by name: the sum, its min and its max."""
     return known().sums
 
 
 def is_never(condition: tirx.Expr) -> bool:
-    """Whether a condition is known to hold for no size in the ranges."""
+    """Returns whether a condition is known to be false for all sizes in the ranges."""
     simple = known().simplified(condition)
     return isinstance(simple, tirx.IntImm) and not int(simple)
 
 
 def is_size(expr: tirx.Expr) -> bool:
-    """Whether an index is a number, or depends on dynamic dimensions and what stands for sizes in kernels alone.
+    """Returns whether an index is a number, or depends on dynamic dimensions and what stands for sizes in kernels
+    alone.
 
     An element of a tensor is none.
     """
@@ -426,7 +427,7 @@ def range_of(variable: tirx.Var) -> Range:
 
 
 def mentions_dynamic_dim(*nodes: Any) -> bool:
-    """Whether a dynamic dimension occurs in any of these types, expressions and kernels of TVM."""
+    """Returns whether a dynamic dimension occurs in any of these types, expressions and kernels of TVM."""
     variables = set(known().open)
     if not variables:
         return False
@@ -442,12 +443,12 @@ def mentions_dynamic_dim(*nodes: Any) -> bool:
 
 
 def is_known(*sizes: Dimension) -> bool:
-    """Whether all are known at compile time."""
+    """Returns whether all sizes are known at compile time."""
     return not any(isinstance(size, Size) for size in sizes)
 
 
 def element_count(shape: Sequence[Dimension]) -> Dimension:
-    """How many elements a tensor of a shape has."""
+    """Returns the number of elements of a shape."""
     return math.prod(shape)
 
 

@@ -52,7 +52,7 @@ def widened(expr: tirx.Expr) -> tirx.Expr:
 
 
 def factors_of(expr: tirx.Expr) -> Iterator[tirx.Expr]:
-    """What a product is of, the first first; what is no product is a product of itself."""
+    """Returns the factors of a product in order; an expression that is no product is its only factor."""
     if isinstance(expr, tirx.Mul):
         yield from factors_of(expr.a)
         yield from factors_of(expr.b)
@@ -61,7 +61,7 @@ def factors_of(expr: tirx.Expr) -> Iterator[tirx.Expr]:
 
 
 def has_sum_as_factor(expr: tirx.Expr) -> bool:
-    """Whether a sum is multiplied in an expression."""
+    """Returns whether an expression multiplies a sum."""
     found: list[bool] = []
 
     def note(product: tirx.Mul) -> None:
@@ -86,7 +86,7 @@ def multiplied_out(expr: tirx.Expr) -> tirx.Expr:
 
 
 def use_count(expr: tirx.Expr) -> int:
-    """How often an expression mentions variables."""
+    """Counts the uses of variables in an expression."""
     found: list[tirx.Var] = []
     tvm_ffi.structural_walk(expr, (tirx.Var, found.append))
     return len(found)
@@ -113,7 +113,7 @@ def by_positive(remainder: tirx.FloorMod) -> tirx.Expr:
 
 
 def has_remainder(expr: tirx.Expr) -> bool:
-    """Whether an expression has a remainder in it."""
+    """Returns whether an expression has a remainder in it."""
     found: list[object] = []
 
     def note(node: object) -> None:

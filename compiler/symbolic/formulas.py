@@ -23,7 +23,7 @@ _EXPRESSIONS = {
 
 
 def size_of(formula: Formula, sizes: Callable[[str], Dimension]) -> Dimension:
-    """The size that a formula comes to, with sizes of the dimensions in it that may be open.
+    """Evaluates a formula with known or dynamic sizes of its dimensions.
 
     Raises:
         ZeroDivisionError: something is divided by a 0.

@@ -64,13 +64,13 @@ _FURTHEST = 1 << 62
 
 
 class Known:
-    """What is known about the dynamic dimensions, and what follows from it.
+    """Facts about the dynamic dimensions, and proofs from them.
 
     TVM proves things by z3, whose work is limited by a count of its steps, not by time: answers are always the same.
 
     Args:
         dynamic_dimensions: the ranges of variables.
-        sums: what else is known of these together, by a name: a sum of them, the least and the most that it is.
+        sums: what else is known of these together, by a name: a sum of them, its min and its max.
         joins: which sizes broadcast, and to what.
     """
 
@@ -103,7 +103,7 @@ class Known:
         self._sample[var] = tirx.IntImm("int64", max(values.minimum, min(values.maximum, 37 + 24 * len(self._sample))))
 
     def count(self, var: tirx.Var, values: Range, has_limit: bool) -> None:
-        """Know a data-dependent size."""
+        """Adds a data-dependent dimension."""
         self.note(var, values)
         self.open[var] = values
         self.told.add(var)
@@ -111,7 +111,7 @@ class Known:
             self.counted.add(var)
 
     def forget(self, variables: Set[tirx.Var]) -> None:
-        """Do not know such sizes any more."""
+        """Removes data-dependent dimensions."""
         self.told -= variables
         self.counted -= variables
         for var in [var for var in self.open if var in variables]:
@@ -211,7 +211,7 @@ class Known:
 
     @_once
     def holds(self, condition: tirx.Expr) -> bool:
-        """Whether a comparison is known to hold: by the bounds of both sides, or by a proof."""
+        """Returns whether a comparison is known to hold: by the bounds of both sides, or by a proof."""
         difference = condition.a - condition.b
         minimum, maximum = self.bounds(difference)
         match condition:
@@ -226,7 +226,7 @@ class Known:
 
     @_once
     def bounds(self, expr: tirx.Expr) -> tuple[int, int]:
-        """The least and the greatest value, or a little more than that."""
+        """Returns the min and max of an expression; the bounds may be loose."""
         simple = self.simplified(expr)
         bound = self._analyzer.const_int_bound(simple)
         minimum, maximum = int(bound.min_value), int(bound.max_value)
@@ -270,12 +270,14 @@ _MAX_MIRRORS = 16
 
 _PRESENT: ContextVar[Known | None] = ContextVar("nnefc.symbolic.prover", default=None)
 _UNKNOWN = Range(0, MAX_ELEMENTS, 64)
-"""Of variables that nothing is said about, as those of a computation that is looked at by itself."""
+"""Range of unconstrained variables, as of a computation that is analyzed by itself."""
 
 
 @contextmanager
 def ranges(dynamic_dimensions: Mapping[tirx.Var, Range], sums: Sums | None = None, joins: Joins = ()) -> Iterator[None]:
-    """Inside, these ranges hold for these variables, and for sums of them, and no others are known."""
+    """Sets the ranges of these variables, and constraints on sums of them, as the only known facts inside the
+    context.
+    """
     token = _PRESENT.set(Known(dynamic_dimensions, sums, joins))
     try:
         yield
@@ -285,8 +287,7 @@ def ranges(dynamic_dimensions: Mapping[tirx.Var, Range], sums: Sums | None = Non
 
 @contextmanager
 def narrower_ranges(narrower: Mapping[str, Range], sums: Sums | None = None) -> Iterator[None]:
-    """Inside, the dynamic dimensions of these names have these ranges, the others have theirs; sums are known
-    besides."""
+    """Narrows the ranges of the named dynamic dimensions inside the context, and adds constraints on sums."""
     outer = known()
     own = {var: narrower.get(str(var.name), values) for var, values in outer.open.items()}
     with ranges(own, {**outer.sums, **(sums or {})}, outer.joins):
@@ -296,5 +297,5 @@ def narrower_ranges(narrower: Mapping[str, Range], sums: Sums | None = None) -> 
 
 
 def known() -> Known:
-    """What is known here; of no dimension anything outside :func:`ranges`."""
+    """Returns the facts known in the current context; outside of :func:`ranges`, none."""
     return _PRESENT.get() or Known({})

@@ -11,20 +11,20 @@ from nnefc.support.diagnostics import CompileError
 __all__ = ["LARGEST", "MAX_ELEMENTS", "DynamicSize", "Range", "is_of_cache", "may_be_empty"]
 
 MAX_ELEMENTS = (1 << 31) - 1
-"""What a tensor may have: places in it are 32-bit numbers in compiled code."""
+"""Max number of elements of a tensor: compiled code indexes tensors with 32-bit integers."""
 
 LARGEST = 1 << 20
-"""The largest size of a dynamic dimension that nobody gave one for. Products of three are within int64: TVM's proofs go
+"""The max of a dynamic dimension for which none is given. Products of three are within int64: TVM's proofs go
 wrong where bounds are beyond it. What exporters mean by `to the end`, a billion or so, is larger."""
 
 
 def may_be_empty(name: str, axis: int) -> bool:
-    """Whether a dimension, at this axis of an input, is a batch, or of a cache: of these there may be none."""
+    """Returns whether a dimension, at this axis of an input, is a batch or a cache length, which may be 0."""
     return axis == 0 or "batch" in name.lower() or name in ("N", "n", "B", "b") or is_of_cache(name)
 
 
 def is_of_cache(name: str) -> bool:
-    """Whether a dimension has a name as those of caches have, which are empty in the first run of a decoder."""
+    """Returns whether the name of a dimension is typical of caches, which are empty in the first run of a decoder."""
     return "past" in name.lower()
 
 
@@ -43,7 +43,7 @@ class Range:
 
 @dataclass(frozen=True)
 class DynamicSize:
-    """What is said of a size that stays open: `least..most:multiple`.
+    """User's range of a dynamic dimension: `min..max:multiple`.
 
     Attributes:
         least, most: the smallest and the largest size; without `maximum`, it is `LARGEST`.

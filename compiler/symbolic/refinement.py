@@ -50,11 +50,11 @@ class Refined(Exception):
     Attributes:
         same: a dimension by the name of one that it is the same as.
         computed: dimensions that follow from others, by name.
-        limited: what else must be in a range: a formula of dimensions, the least and the most that it may be, or None,
+        limited: what else must be in a range: a formula of dimensions, its min and max, or None,
             by a name that it has already or gets.
         multiples: numbers that the sizes of dimensions must be multiples of, by name.
         fixed: sizes that dimensions must have, by name.
-        ends: the least and the most that they may have, or None. These and `fixed` are divided by their multiples.
+        ends: the min and max of dimensions, or None. These and `fixed` are divided by their multiples.
         apart: sizes of dimensions that a program of their own is for, by name.
         joined: what two sizes broadcast to when a library runs, by the name that it gets.
         instead: how dimensions are narrowed where sizes that broadcast are not left open.
@@ -99,7 +99,7 @@ class Refinement:
         apart: sizes that others than this network are for, by the names of the dimensions: it need not be right for
             these. None if it is for all sizes.
         is_tied: whether sizes that broadcast are narrowed so that no size of 1 is repeated.
-        is_filled: whether dimensions that nobody gave a range, and that are not of a cache, are never 0.
+        is_filled: whether dimensions without a given range, and that are not of a cache, are never 0.
         sizes: of all dynamic dimensions, by name, as far as they are narrowed.
         notes: what a user should know of that, by name.
     """
@@ -132,7 +132,9 @@ class Refinement:
 
     @property
     def may_be_empty(self) -> Set[str]:
-        """The dimensions that nobody gave a range, and that may be 0, but for those of caches, which have to."""
+        """Returns the dimensions without a given range that may be 0, except those of caches, which must be able to be
+        0.
+        """
         open_ended = {name for name, size in self.sizes.items() if size.maximum is None and size.minimum == 0}
         return {name for name in open_ended if not is_of_cache(name)}
 
@@ -277,7 +279,7 @@ class Refinement:
 
 
 def narrowed(build: Callable[[Refinement], _T], is_tied: bool = False, is_apart: bool = True) -> tuple[_T, Refinement]:
-    """What `build` makes when dynamic dimensions are narrowed as far as it asks for; it begins again each time.
+    """Builds a network, restarting `build` with refined constraints of dynamic dimensions until no more are requested.
 
     Where that is the only way, there are no programs for single sizes, no dimensions of 0, and sizes that broadcast
     are one size.

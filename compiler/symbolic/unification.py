@@ -59,7 +59,7 @@ _NO_END = 1 << 60
 
 
 def unify_dims(one: Dimension, other: Dimension) -> bool:
-    """Whether two sizes are equal.
+    """Unifies two sizes: returns whether they are equal, or requests constraints under which they are.
 
     Raises:
         Narrowed: they are where dynamic dimensions are narrowed.
@@ -77,12 +77,12 @@ def unify_dims(one: Dimension, other: Dimension) -> bool:
 
 
 def unify_shapes(one: Sequence[Dimension], other: Sequence[Dimension]) -> bool:
-    """Whether two shapes are equal, as :func:`unify_dims` says."""
+    """Unifies two shapes dimension by dimension: see :func:`unify_dims`."""
     return len(one) == len(other) and all(map(unify_dims, one, other))
 
 
 def covers(size: Dimension, part: Dimension) -> bool:
-    """Whether a size is no less than another one, or may be where only the data tell: then the run has to look.
+    """Returns whether a size is at least another one; for data-dependent sizes the run checks it.
 
     Raises:
         Narrowed: it is where dynamic dimensions are narrowed: to a larger least size or a smaller largest one, to a
@@ -107,7 +107,7 @@ def covers(size: Dimension, part: Dimension) -> bool:
 
 
 def within(size: Dimension, minimum: int, maximum: int) -> bool:
-    """Whether a size is in a range, both ends included.
+    """Returns whether a size is in a range, both ends included.
 
     Raises:
         Narrowed: it is where the dynamic dimension is narrowed to that range.
@@ -181,7 +181,9 @@ def _up_to_each(difference: Size) -> Refined | None:
 
 
 def _seems_zero(difference: Size, parts: Mapping[tirx.Var, Range]) -> bool:
-    """Whether there is no difference for a few sizes of each dimension, those at the ends of its range among them."""
+    """Returns whether there is no difference for a few sizes of each dimension, those at the ends of its range among
+    them.
+    """
     tried = []
     for part in parts.values():
         near = (part.maximum, part.maximum - 1, part.minimum, part.minimum + 1, (part.minimum + part.maximum) // 2)
@@ -207,7 +209,9 @@ def _parts_up_to(difference: Size, var: tirx.Var, kinds: tuple[type, ...]) -> li
 
 
 def _is_nothing_then(sizes: Sequence[Dimension], found: Refined) -> bool:
-    """Whether two dynamic sizes are equal with fixed dimensions because there is nothing then: nobody runs that."""
+    """Returns whether two dynamic sizes are equal with fixed dimensions because there is nothing then: nobody runs
+    that.
+    """
     if not found.fixed or is_known(*sizes):
         return False
     values: dict[tirx.Var, Dimension] = {
@@ -308,7 +312,7 @@ def _at_most(above: Dimension, used: Mapping[tirx.Var, Range], holds: Callable[[
     if not isinstance(above, Size):
         return None
     own = _ranges_of(above)
-    if any(map(is_unbounded_data_dependent, own)):  # nobody could be asked to keep to a limit
+    if any(map(is_unbounded_data_dependent, own)):  # no user could be asked to keep to a limit
         return None
     factors = [factor_of(above, var) for var in own]
     constant = substituted(above, dict.fromkeys(own, 0))
@@ -356,7 +360,7 @@ def _between(difference: Size) -> Refined | None:
     own = _ranges_of(difference)
     for var, values in own.items():
         minimum, maximum = _zeros(difference, var)
-        # nothing is what nobody counts
+        # a size of 0 is no solution for data-dependent dimensions
         if minimum > maximum or (maximum == 0 < values.maximum and is_data_dependent(Size(var))):
             continue
         part = replace(values, minimum=minimum, maximum=maximum, size_hint=max(minimum, min(maximum, values.size_hint)))

@@ -184,7 +184,7 @@ def _sides(one: Any, other: Any) -> tuple[Dimension, Dimension]:
 
 
 def equal(one: Any, other: Any) -> Boolean:
-    """Whether two numbers are equal."""
+    """Returns whether two numbers are equal."""
     a, b = _sides(one, other)
     minimum, maximum = bounds(a - b)
     if a == b or not minimum <= 0 <= maximum:
@@ -193,7 +193,7 @@ def equal(one: Any, other: Any) -> Boolean:
 
 
 def less(one: Any, other: Any) -> Boolean:
-    """Whether a number is less than another one."""
+    """Returns whether a number is less than another one."""
     a, b = _sides(one, other)
     if known_less(a, b):
         return True
@@ -201,7 +201,7 @@ def less(one: Any, other: Any) -> Boolean:
 
 
 def less_or_equal(one: Any, other: Any) -> Boolean:
-    """Whether a number is not greater than another one."""
+    """Returns whether a number is not greater than another one."""
     return negated(less(other, one))
 
 
@@ -211,7 +211,7 @@ def negated(truth: Boolean) -> Boolean:
 
 
 def both(one: Boolean, other: Boolean) -> Boolean:
-    """Whether both hold."""
+    """Returns whether both hold."""
     if isinstance(one, Condition) and isinstance(other, Condition):
         return Condition(tirx.And(one.expr, other.expr))
     known, left = (other, one) if isinstance(one, Condition) else (one, other)
@@ -219,7 +219,7 @@ def both(one: Boolean, other: Boolean) -> Boolean:
 
 
 def all_hold(booleans: Iterable[Boolean]) -> Boolean:
-    """Whether each of them holds."""
+    """Returns whether each of them holds."""
     made: Boolean = True
     for truth in booleans:
         made = both(made, truth)
@@ -281,7 +281,7 @@ def chosen(truth: Boolean, one: Any, other: Any) -> Any:
 
 
 def _is_same_where_equal(condition: tirx.Expr, one: Dimension, other: Dimension) -> bool:
-    """Whether `n` where `c = 0`, else `n - c`, is always the latter; and the like."""
+    """Returns whether `n` where `c = 0`, else `n - c`, is always the latter; and the like."""
     match condition:
         case tirx.EQ(a=a, b=b):
             apart, difference = dimension(a) - dimension(b), one - other
@@ -322,7 +322,9 @@ def each_choice(function: Callable[[Any, Any], Any], one: Any, other: Any) -> An
 
 
 def is_negative_unless(condition: Condition, size: Dimension) -> bool:
-    """Whether a size is negative where a condition does not hold: that both are equal whose difference it is."""
+    """Returns whether a size is negative where a condition does not hold: that both are equal whose difference
+    it is.
+    """
     match condition.expr:
         case tirx.EQ(a=a, b=b):
             apart = dimension(a) - dimension(b)
@@ -331,7 +333,7 @@ def is_negative_unless(condition: Condition, size: Dimension) -> bool:
 
 
 def either(one: Boolean, other: Boolean) -> Boolean:
-    """Whether one of them holds."""
+    """Returns whether one of them holds."""
     return negated(both(negated(one), negated(other)))
 
 

@@ -1,7 +1,7 @@
 """Evaluates operators and casts on compile-time values (section 3.3.3).
 
 Types are checked before (see `inference`); what is left to go wrong depends on the values: division by zero, results
-out of range, strings that are no numbers. These are `ArithmeticProblem`.
+out of range, strings that do not parse as numbers. These are `ArithmeticProblem`.
 """
 
 from __future__ import annotations

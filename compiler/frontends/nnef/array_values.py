@@ -146,7 +146,7 @@ def _constant(array: syntax.Array, minimum: int) -> syntax.Invocation | None:
 
 
 def _shape(part: syntax.Expression) -> list[int] | None:
-    """How many elements arrays have inside each other; None if some have more than others."""
+    """Returns how many elements arrays have inside each other; None if some have more than others."""
     if not isinstance(part, syntax.Array):
         return []
     shapes = [_shape(element) for element in part.elements]

@@ -105,7 +105,9 @@ def _enables(document: syntax.Document, name: str) -> bool:
 
 
 def operators_enabled(document: syntax.Document) -> bool:
-    """Whether expressions may hold operators: always in the provisional dialect, by extension in the final one."""
+    """Returns whether expressions may hold operators: always in the provisional dialect, by extension in the
+    final one.
+    """
     return document.dialect is Dialect.PROVISIONAL or _enables(document, OPERATORS)
 
 

@@ -93,7 +93,7 @@ def print_fragment(graph: FlatGraph) -> str:
 
 
 def _joined(values: Iterable[Any]) -> bool:
-    """Whether a string among the values takes an operator to be written, see `spell_value`."""
+    """Returns whether a string among the values takes an operator to be written, see `spell_value`."""
     for value in values:
         if isinstance(value, str) and "'" in value and '"' in value:
             return True

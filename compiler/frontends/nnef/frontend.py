@@ -380,7 +380,7 @@ def _quantize(
 
 
 def _is_rounded(by: QuantizedBy) -> bool:
-    """Whether an entry rounds what is computed: codes of 32 bits, as biases have, are as fine as floats."""
+    """Returns whether an entry rounds what is computed: codes of 32 bits, as biases have, are as fine as floats."""
     return int(by.arguments.get("bits", 8)) < 24
 
 

@@ -100,7 +100,7 @@ class InvocationRules(Reporter):
         return assigned
 
     def _positional_attributes(self, callee: Callee) -> bool:
-        """Whether attributes may be given by position.
+        """Returns whether attributes may be given by position.
 
         The provisional standard says that only tensors may, and then calls `sum_of(elements[1:])` for an array of
         scalars: so fragments without any tensor parameter may be called that way there.

@@ -63,7 +63,7 @@ class Grid:
         return made
 
     def fits(self, codes: Array) -> bool:
-        """Whether stored integers are codes of this grid as they are."""
+        """Returns whether stored integers are codes of this grid as they are."""
         low, high = RANGES[self.dtype]
         return codes.dtype.kind in "iu" and bool(codes.min() >= low and codes.max() <= high)
 

@@ -26,7 +26,7 @@ def allowing() -> Iterator[dict[str, None]]:
 
 
 def allowed(note: str) -> bool:
-    """Whether a shape may be; if so, `note` says what it is read as."""
+    """Returns whether a shape may be; if so, `note` says what it is read as."""
     notes = _NOTES.get()
     if notes is None:
         return False

@@ -60,7 +60,7 @@ MISSING: Final = Missing.MISSING
 class ShapeError(Exception):
     """Arguments of an operation that do not fit together.
 
-    Raised by shape rules; whoever invoked the operation adds the location. `parameter` names the culprit, if there is
+    Raised by shape rules; the caller of the operation adds the location. `parameter` names the culprit, if there is
     one.
     """
 

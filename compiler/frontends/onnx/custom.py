@@ -30,7 +30,7 @@ def _find(domain: str, op_type: str) -> Declared | None:
 
 
 def is_custom(domain: str, op_type: str) -> bool:
-    """Whether an operator is the user's."""
+    """Returns whether an operator is the user's."""
     return _find(domain, op_type) is not None
 
 

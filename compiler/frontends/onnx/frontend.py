@@ -65,8 +65,8 @@ def load(
     them.
 
     Args:
-        path: the file; data of large tensors may be in files beside it.
-        shape: sizes of dimension variables and shapes of inputs, by name. The items' shapes for a sequence, None for
+        path: the file; data of large tensors may be in files next to it.
+        shape: sizes of dimension variables and shapes of inputs, by name. The elements' shapes for a sequence, None for
             an optional input that is not there. What is not given stays open.
         values: inputs whose values are known at compile time, by name; they are no inputs of the network then.
         output_tensors: names of values of the graph to return in place of its outputs.

@@ -93,7 +93,7 @@ class Scope:
         return self.values[name] if name in self.values else self._found_around(name)
 
     def sees(self, name: str) -> bool:
-        """Whether a name has a value here."""
+        """Returns whether a name has a value here."""
         scope: Scope | None = self
         while scope is not None and name not in scope.values:
             scope = scope.outer
@@ -435,7 +435,7 @@ def _parsed(text: bytes) -> Function | None:
 
 
 def is_supported(domain: str, op_type: str) -> bool:
-    """Whether operators of this name can be compiled, in one version at least."""
+    """Returns whether operators of this name can be compiled, in one version at least."""
     domain = "" if domain == "ai.onnx" else domain
     return is_custom(domain, op_type) or (domain, op_type) in REGISTRY or has_body(domain, op_type)
 

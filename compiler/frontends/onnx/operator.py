@@ -125,7 +125,7 @@ class Node:
         return tuple(tensors)
 
     def wants(self, index: int) -> bool:
-        """Whether output `index` is named, so that somebody may use it."""
+        """Returns whether output `index` is named, so that somebody may use it."""
         return index < len(self.outputs) and bool(self.outputs[index])
 
 

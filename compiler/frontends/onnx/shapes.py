@@ -76,7 +76,7 @@ class Symbols:
     counts: dict[str, DynamicSize] = field(default_factory=dict)
 
     def keep_dynamic(self, declared: tuple[DeclaredSize, ...], name: str) -> tuple[Dimension, ...]:
-        """The shape of an input, of which stays open what nobody has given."""
+        """The shape of an input; dimensions that are not given stay dynamic."""
         sizes: list[Dimension] = []
         for axis, stated in enumerate(declared):
             match stated:
@@ -120,7 +120,7 @@ class Symbols:
 
 
 def _dynamic_size(name: str, axis: int) -> DynamicSize:
-    """The sizes of a dimension that nobody gives any."""
+    """Returns the range of a dimension whose size is not given."""
     return DynamicSize(minimum=0 if may_be_empty(name, axis) and read_formula(name) is None else 1)
 
 
@@ -299,7 +299,7 @@ def _regular(given: Any, what: str) -> Array:
     """What a user gives, as an array.
 
     Raises:
-        CompileError: lists of different lengths stand beside each other.
+        CompileError: lists of different lengths stand next to each other.
     """
     try:
         return np.asarray(given)
@@ -486,7 +486,7 @@ def _possible(
 
 
 def _may_be(size: Dimension, other: Dimension) -> bool:
-    """Whether a dynamic size may be a number; or a size that it is never less than, or never greater than."""
+    """Returns whether a dynamic size may be a number; or a size that it is never less than, or never greater than."""
     if is_known(size):
         return False
     if is_known(other):

@@ -66,7 +66,7 @@ def sizes_array(elements: Sequence[Any], shape: Sequence[int]) -> Array:
 
 
 def is_dynamic(array: Array) -> bool:
-    """Whether an array has elements that are known at run time only."""
+    """Returns whether an array has elements that are known at run time only."""
     if array.dtype != object:
         return False
     return any(
@@ -307,7 +307,7 @@ def _scatter(
 
 
 def _beside(data: Array, indices: Array, axis: int) -> Array:
-    """The places of the data that indices along an axis mean: beside it there are as many as there are indices.
+    """Returns the coordinates of the data that indices along an axis select, one per index.
 
     NumPy repeats a single index for all locations, and its functions get no others here.
     """

@@ -127,7 +127,7 @@ class Stacked:
 
     @property
     def element(self) -> Value:
-        """An item's shape and type."""
+        """An element's shape and type."""
         return Value(self.tensor.shape[1:], self.dtype)
 
 
@@ -168,7 +168,7 @@ class SparseTensor:
 
 
 def same_values(one: Array | None, other: Array | None) -> bool:
-    """Whether both are known and can stand for each other: 0.0 and -0.0 cannot, a NaN can for its like."""
+    """Returns whether both are known and can stand for each other: 0.0 and -0.0 cannot, a NaN can for its like."""
     if one is None or other is None or (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
     return one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes()

@@ -29,7 +29,7 @@ _SEVERAL: Mapping[type, type] = {int: Ints, float: Floats}
 
 
 def is_custom(type_: str) -> bool:
-    """Whether an operator is the user's."""
+    """Returns whether an operator is the user's."""
     return custom_operator("pnnx", type_) is not None
 
 

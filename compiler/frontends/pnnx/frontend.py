@@ -46,7 +46,7 @@ def load(
     the order in which PyTorch returns them, tuples laid flat.
 
     Args:
-        path: the param file, `NAME.pnnx.param` or `NAME.param`; the binary file lies beside it as `.bin`.
+        path: the param file, `NAME.pnnx.param` or `NAME.param`; the binary file lies next to it as `.bin`.
         shape: shapes of inputs in place of those in the file, by the name of the operator or the operand. Sizes
             that the file leaves open, stay open.
         output_tensors: names of operands to return in place of the network's outputs, which may be among them.
@@ -251,7 +251,7 @@ def _made(at: Lowering, operator: Operator, operands: list[Any], weights: dict[s
 
 
 def _raised_by_tvm(error: Exception) -> bool:
-    """Whether TVM refuses what it was asked for."""
+    """Returns whether TVM refuses what it was asked for."""
     trace, raised = error.__traceback__, False
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
@@ -262,7 +262,7 @@ def _raised_by_tvm(error: Exception) -> bool:
 
 
 def is_supported(type: str) -> bool:
-    """Whether operators of this type can be compiled."""
+    """Returns whether operators of this type can be compiled."""
     return is_custom(type) or type in _STRUCTURE or _declaration(type) is not None
 
 

@@ -57,7 +57,7 @@ def _boxes(nodes: Sequence[Node], boxes: Sequence[Box]) -> Iterator[str]:
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
-    """From the bottom of a box to the top of another: curves between rows, straight lines beside boxes."""
+    """From the bottom of a box to the top of another: curves between rows, straight lines next to boxes."""
     text = "M{:.1f} {:.1f}".format(*points[0])
     for (x0, y0), (x1, y1) in pairwise(points):
         middle = (y0 + y1) / 2

@@ -147,13 +147,13 @@ def _lines(
 
 
 def _is_taken(starts: Sequence[float], ends: Sequence[float], x: float) -> bool:
-    """Whether a box of a row is where a line would pass."""
+    """Returns whether a box of a row is where a line would pass."""
     location = bisect_left(ends, x - _LANE)
     return location < len(starts) and starts[location] < x + _LANE
 
 
 class _Lanes:
-    """Lanes beside the boxes, taken for some rows each and then free again."""
+    """Lanes next to the boxes, each reserved for a range of rows and then released."""
 
     def __init__(self) -> None:
         self._free: list[int] = []
@@ -161,7 +161,7 @@ class _Lanes:
         self._count = 0
 
     def take(self, first: int, last: int) -> float:
-        """How far a free lane is from the boxes; `first` never becomes smaller from call to call."""
+        """Returns how far a free lane is from the boxes; `first` never becomes smaller from call to call."""
         while self._taken and self._taken[0][0] < first:
             heapq.heappush(self._free, heapq.heappop(self._taken)[1])
         if not self._free:

@@ -14,7 +14,7 @@ __all__ = ["graph_fragment", "page"]
 
 
 def page(title: str, graphs: Sequence[Graph], report: str = "") -> str:
-    """The text of the file: nothing in it is fetched from elsewhere.
+    """Returns the text of the HTML file, which fetches nothing from elsewhere.
 
     Args:
         title: of the page.

@@ -29,7 +29,7 @@ class Cast(Operator):
     Attributes:
         dtype: of the result; of a type in `STORAGE` the expression has the type that the program keeps it in.
         source: the operand's element type, where the program keeps it in another one.
-        saturate: whether narrow floats become the largest number where one is too large, else infinity or no number.
+        saturate: whether narrow floats become the largest number where one is too large, else infinity or NaN.
         rounding: of powers of two (float8_e8m0fnu): "up", "down" or "nearest". Others are rounded to even.
         limits: whether reals beyond an integer type become its least or largest value, and NaN 0.
     """

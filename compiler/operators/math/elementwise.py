@@ -94,7 +94,7 @@ def compute(
 
 
 def _is_number(operand: Operand) -> bool:
-    """Whether it is a constant of one element that TIR has a constant for."""
+    """Returns whether it is a constant of one element that TIR has a constant for."""
     if not isinstance(operand, np.ndarray) or operand.size != 1 or str(operand.dtype) in STORAGE:
         return False
     return operand.dtype != np.uint64 or bool(operand < 1 << 63)

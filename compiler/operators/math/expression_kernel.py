@@ -55,7 +55,7 @@ def _buffer(name: str, shape: Shape, dtype: str, scope: str = "") -> tirx.Var:
 
 @dataclass(frozen=True)
 class _Slot:
-    """A place for an intermediate value of the type `dtype`."""
+    """Allocates a slot for an intermediate value of the type `dtype`."""
 
     dtype: str
     number: int

@@ -61,7 +61,7 @@ def element_dtype(element: tirx.Expr) -> str:
 
 
 def number(value: float, like: tirx.Expr) -> tirx.Expr:
-    """A constant of the same element type; infinite where the type has no number as large."""
+    """A constant of the same element type; infinite where the type cannot represent it."""
     dtype = element_dtype(like)
     if is_float(dtype) and abs(value) > _LARGE:
         with np.errstate(over="ignore"):
@@ -81,7 +81,7 @@ def library(name: str) -> Scalar:
 
 
 def truth(x: tirx.Expr) -> tirx.Expr:
-    """Whether an element counts as true: where it is not zero."""
+    """Returns whether an element counts as true: where it is not zero."""
     return x if element_dtype(x) == "bool" else _not_equal(x, number(0, x))
 
 
@@ -187,7 +187,7 @@ def _unless_minus_one(x: tirx.Expr, y: tirx.Expr, quotient: tirx.Expr) -> tirx.E
 
 
 def _crosses(tail: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
-    """Whether a remainder towards zero has another sign than the divisor."""
+    """Returns whether a remainder towards zero has another sign than the divisor."""
     if not is_signed(element_dtype(y)):
         return tirx.const(False)
     zero = number(0, y)
@@ -374,7 +374,7 @@ def _differs(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
 
 
 def _not_equal(x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
-    # TVM's own is false where one is not a number.
+    # TVM's own is false where one operand is NaN.
     return tirx.any(tirx.NE(x, y), tirx.isnan(x), tirx.isnan(y)) if _kind(x) == "float" else tirx.NE(x, y)
 
 

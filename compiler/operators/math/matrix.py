@@ -123,7 +123,7 @@ class Gemm(Operator):
 
 
 def broadcasts_to(x: Shape, target: Shape) -> bool:
-    """Whether a tensor broadcasts to a shape without enlarging it."""
+    """Returns whether a tensor broadcasts to a shape without enlarging it."""
     pairs = zip(reversed(x), reversed(target), strict=False)
     return len(x) <= len(target) and all(fits(size, wanted) for size, wanted in pairs)
 

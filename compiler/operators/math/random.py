@@ -287,7 +287,7 @@ class Multinomial(_Random):
         chances = at.emit(relax.op.nn.softmax(at.expr(_cast(at, x, work)), 1))
 
         def write(chances: Any, drawn: Any, out: Any, sums: Any) -> None:
-            """How many cumulated probabilities each drawn number has reached; the last one counts as 1."""
+            """Returns how many cumulated probabilities each drawn number has reached; the last one counts as 1."""
             with T.serial(0, rows) as row:
                 sums[0] = chances[row * classes]
                 with T.serial(1, classes) as k:

@@ -90,7 +90,7 @@ def _transformed(at: Emitter, rows: Operand, matrix: _Matrix, length: int, bins:
 
 
 def _holds_parts(size: Dimension, is_real: bool) -> bool:
-    """Whether a dimension may hold a real and an imaginary part, or a real one alone."""
+    """Returns whether a dimension may hold a real and an imaginary part, or a real one alone."""
     if is_known(size):
         return size in (1, 2)
     return unify_dims(size, 1) if is_real else within(size, 1, 2)

@@ -202,7 +202,7 @@ class SupportVectorClassifier(Operator):
         return made
 
     def _votes(self, at: Emitter, pairs: Operand) -> Operand:
-        """How many pairs decide for each class, float32 `[samples, classes]`."""
+        """Returns how many pairs decide for each class, float32 `[samples, classes]`."""
         (samples, count), classes = shape_of(pairs), self._classes
 
         def write(scores: Any, votes: Any) -> None:

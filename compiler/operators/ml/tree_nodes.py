@@ -1,8 +1,8 @@
 """Encodes decision trees as records that a kernel walks without branches: `next = first + (x[column] > split)`.
 
-A node is two words: its split, and the position of the first of its two children, which lie beside each other, with the
-column that it looks at. A leaf leads to itself, by a column that nothing is less than, and has a payload instead of a
-split. So a walk may take more steps than a path has, and several walks in step are one sequence of instructions.
+A node is two words: its split, and the position of the first of its two children, which lie next to each other, with
+the column that it looks at. A leaf leads to itself, by a column that nothing is less than, and has a payload instead of
+a split. So a walk may take more steps than a path has, and several walks in step are one sequence of instructions.
 
 All comparisons become `>`: `x < s` is `-x > -s`, in a column of negative values; `x == s` and sets are several nodes,
 one for each position where the answer changes. Missing values become infinities in their column, so that they go the

@@ -220,7 +220,7 @@ class _Walk:
             self._add(tables, position, scores, root + lane)
 
     def _walked(self, tables: _Tables, group: Any, root: Any, lanes: int, sample: Any) -> list[Any]:
-        """The leaves that a sample comes to in the trees of a group, from `root` on, as places."""
+        """Returns the leaves that a sample reaches in the trees of a group, from `root` on, as indices."""
         here = T.buffer_proxy(T.alloc_buffer((lanes,), "int32", scope="local"))
         base = T.bind(sample)
         for lane in range(lanes):

@@ -126,7 +126,7 @@ class ParametricRelu(Operator):
     def lower(self, at: Emitter, x: Operand, slope: Operand) -> relax.Expr:
         """The sum of both sides: with known slopes of channels it stays in the layout of what it follows.
 
-        Slopes of the run may be infinite or no numbers, of which 0 would make others above 0: there a side is chosen.
+        Slopes of the run may be infinite or NaN, whose product with 0 is NaN: there a side is chosen.
         """
         self.shape(shape_of(x), shape_of(slope))
         data, slope = at.bound(x), fitted(at, slope, shape_of(x))

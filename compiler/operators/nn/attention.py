@@ -64,7 +64,7 @@ class MergeHeads(Operator):
 
 
 def _shares(a: Shape, b: Shape) -> bool:
-    """Whether heads on the left share those on the right in groups."""
+    """Returns whether heads on the left share those on the right in groups."""
     return len(a) == len(b) > 2 and is_known(a[-3], b[-3]) and 0 < b[-3] < a[-3]
 
 
@@ -224,11 +224,11 @@ class Attention(Operator):
         return at.emit(relax.op.multiply(inner, up))
 
     def _hides(self, lengths: Operand | None) -> bool:
-        """Whether the positions of keys may hide all of them from a query."""
+        """Returns whether the positions of keys may hide all of them from a query."""
         return lengths is not None or self.left is not None or self.right is not None
 
     def _hides_all(self, mask: Operand | None, lengths: Operand | None) -> bool:
-        """Whether there may be a query that sees no key."""
+        """Returns whether there may be a query that sees no key."""
         if mask is None or self._hides(lengths):
             return self._hides(lengths)
         if self.causal or not isinstance(mask, np.ndarray):

@@ -49,7 +49,7 @@ class PaddingMask(Operator):
         return given[0] != self.batch and given[0] == 2 * self.batch
 
     def lower(self, at: Emitter, given: Operand) -> Operand:
-        """Of integers: `[N, S]` or `[N, L, S]`, 0 for padding; or `[N]`, the end of each item's keys.
+        """Of integers: `[N, S]` or `[N, L, S]`, 0 for padding; or `[N]`, the end of each element's keys.
 
         `[2 N]` are the ends, then the starts.
         """

@@ -93,7 +93,9 @@ class Convolution(Operator):
         return _with_bias(at, sums, bias, window.rank)
 
     def _is_native(self, x: Operand, w: Operand) -> bool:
-        """Whether passes know it: one to three spatial dimensions of float32, or of 8-bit integers summed in int32."""
+        """Returns whether passes know it: one to three spatial dimensions of float32, or of 8-bit integers summed in
+        int32.
+        """
         types = {dtype_of(x), dtype_of(w)}
         known = types == {"float32"} or (types <= set(_NARROW) and self.sums == "int32")
         return known and self.window.rank in _CONVOLUTIONS

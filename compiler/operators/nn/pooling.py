@@ -146,7 +146,7 @@ class MaxPool(_Pool):
 
 
 def keeps_nan(call: relax.Call) -> bool:
-    """Whether NaN wins in a call of Relax's maximum of windows.
+    """Returns whether NaN wins in a call of Relax's maximum of windows.
 
     Relax has no attribute that says so: `count_include_pad`, which means nothing to maxima, stands for it.
     """
@@ -208,7 +208,7 @@ class AveragePool(_Pool):
         return relax.op.divide(at.emit(sums), at.expr(divisors))
 
     def _divisors(self, at: Emitter, lengths: Shape, lead: Shape, dtype: str) -> Operand:
-        """How many positions of each window count, at least one; `[1, …, *results]`."""
+        """Returns how many positions of each window count, at least one; `[1, …, *results]`."""
         ones = (1,) * len(lead)
         if self.divisor is not None:
             return np.full(ones + (1,) * len(lengths), self.divisor).astype(dtype)
@@ -234,7 +234,9 @@ class AveragePool(_Pool):
 
 
 def _counted(window: Window, sizes: Shape, positions: Sequence[tirx.Expr], padding: bool) -> tirx.Expr:
-    """How many positions of the window at some position lie in the tensor, with `padding` also those in its padding."""
+    """Returns how many positions of the window at some position lie in the tensor, with `padding` also those in its
+    padding.
+    """
     counts: tirx.Expr = tirx.const(1, "int64")
     axes = zip(window.size, window.stride, window.dilation, window.padding, sizes, positions, strict=True)
     for size, stride, dilation, (before, after), length, slot in axes:
@@ -249,7 +251,8 @@ def _counted(window: Window, sizes: Shape, positions: Sequence[tirx.Expr], paddi
 
 
 def window_counts(window: Window, sizes: Shape, results: Shape, padding: bool) -> Array:
-    """How many positions of each window lie in the tensor, with `padding` also those in its padding; at least one.
+    """Returns how many positions of each window lie in the tensor, with `padding` also those in its padding; at least
+    one.
 
     float64, `[*results]`, 1 along dimensions where all windows have equally many.
     """
@@ -266,7 +269,7 @@ def window_counts(window: Window, sizes: Shape, results: Shape, padding: bool) -
 
 
 def _is_of_channels(window: Window, rank: int) -> bool:
-    """Whether the window has several channels of one position, and there is one for each channel."""
+    """Returns whether the window has several channels of one position, and there is one for each channel."""
     if window.rank != rank or rank < 2:
         return False
     parts = list(zip(window.size, window.stride, window.dilation, window.padding, strict=True))
@@ -346,7 +349,7 @@ class ArgMaxPool(_Pool):
     Attributes:
         within: what positions are numbered in, row by row: the window (int32), its channel or the whole tensor (int64).
         column_major: whether the spatial dimensions are numbered column by column.
-        keeps_nan: whether the last element that is not a number is the largest, as in PyTorch; else it is one only in
+        keeps_nan: whether the last NaN is the max, as in PyTorch; else it is one only in
             windows without a number.
     """
 
@@ -474,6 +477,6 @@ class AdaptivePool(Operator):
 
 
 def _part_sizes(size: int, count: int) -> Array:
-    """How many of `size` elements each of `count` parts has."""
+    """Returns how many of `size` elements each of `count` parts has."""
     i = np.arange(count)
     return np.asarray(-(-(i + 1) * size // count) - i * size // count)

@@ -104,7 +104,7 @@ def _sum_over(at: Emitter, x: Operand, axes: Sequence[int]) -> Operand:
 
 
 def _is_zero(x: Operand | None) -> bool:
-    """Whether a zero point is left out, or known to be 0."""
+    """Returns whether a zero point is left out, or known to be 0."""
     return x is None or (isinstance(x, np.ndarray) and not x.any())
 
 

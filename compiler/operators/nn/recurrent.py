@@ -367,7 +367,7 @@ def _product(at: Emitter, x: Operand | QuantizedTensor, matrix: Operand | Quanti
 def _while(
     at: Emitter, step: Operand, lengths: Operand, later: int, value: Operand, other: Operand | None
 ) -> relax.Expr:
-    """`value` where the sequence has not ended `later` rounds before this one; else `other`, or zeros."""
+    """`value` where the sequence has not ended `later` iterations before this one; else `other`, or zeros."""
 
     def element(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
         lasts = t[1]().astype("int32") < t[2](i[0]) + later

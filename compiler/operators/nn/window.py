@@ -96,7 +96,7 @@ class Window:
         return self.padded(no_padding(self.rank))
 
     def results(self, sizes: Sequence[int]) -> Shape:
-        """How often the window fits each dimension.
+        """Returns how often the window fits each dimension.
 
         Raises:
             CompileError: the window is larger than the padded tensor.

@@ -138,7 +138,7 @@ class Arange(_Formula):
         None where these fractions do not fit 64 bits.
 
         Raises:
-            CompileError: a number beside a dynamic size is infinite or NaN.
+            CompileError: a number next to a dynamic size is infinite or NaN.
         """
         numbers = start, limit, step
         if all(isinstance(number, int | float) for number in numbers):
@@ -153,7 +153,7 @@ class Arange(_Formula):
         return cls(first, last, each, dtype, unit)
 
     def shape(self) -> Shape:
-        """How many there are; perhaps none."""
+        """Returns how many there are; perhaps none."""
         numbers: tuple[Any, Any, Any] = self.start, self.limit, self.step
         first, last, step = numbers
         try:
@@ -193,7 +193,7 @@ class Linspace(_Formula):
     name: ClassVar[str] = "linspace"
 
     def shape(self) -> Shape:
-        """How many there are."""
+        """Returns how many there are."""
         return (self.count,)
 
     def array(self, shape: Shape) -> Array:

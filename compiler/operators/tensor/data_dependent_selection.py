@@ -43,7 +43,7 @@ def _int64(value: int) -> tirx.Expr:
 def _positions(at: Emitter, x: Operand, limit: Dimension, name: str) -> Operand:
     """The positions `[n]` of the elements of a flat tensor that are not zero, of the first `limit` elements; int64.
 
-    Whoever asks again for those of one tensor gets the same ones, so that their sizes are known to be equal.
+    A second call for the same tensor returns the same elements, so that their sizes are known to be equal.
     """
     if isinstance(x, np.ndarray) and is_known(limit):
         return np.flatnonzero(x[:limit]).astype(np.int64)

@@ -103,7 +103,7 @@ class Pad(Operator):
 
 
 _Axis: TypeAlias = tuple[Any, Any, tuple[int, int]]
-"""A place in the padded tensor along an axis, the size of the tensor there, and its padding."""
+"""Maps an index of the padded tensor along an axis, with the tensor's size and padding there."""
 
 
 def _moved(axes: Sequence[_Axis]) -> list[Any]:
@@ -112,7 +112,7 @@ def _moved(axes: Sequence[_Axis]) -> list[Any]:
 
 
 def _inside(axes: Sequence[_Axis]) -> Any:
-    """Whether a position is one of the tensor's own."""
+    """Returns whether a position is one of the tensor's own."""
     inside = []
     for i, size, (before, after) in axes:
         inside += [i >= before] if before else []

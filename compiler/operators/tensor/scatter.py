@@ -197,7 +197,7 @@ def _positions(line: Any, sizes: Shape, axis: int) -> list[Any]:
 
 
 def _digits(number: Any, sizes: Shape) -> list[Any]:
-    """A number as places in dimensions of these sizes."""
+    """Splits a flat index into indices of dimensions of these sizes."""
     found: list[Any] = []
     for size in reversed(sizes[1:]):
         found.insert(0, tirx.floormod(number, size))

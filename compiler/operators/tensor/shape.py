@@ -123,7 +123,7 @@ class Reshape(_Reshaping):
 
 
 def _without_common(one: Shape, other: Shape) -> tuple[int, int]:
-    """How many elements two shapes have, both divided by the dynamic sizes that both have."""
+    """Returns how many elements two shapes have, both divided by the dynamic sizes that both have."""
     left, right = list(one), list(other)
     for size in one:
         if not is_known(size) and size in right:
@@ -337,7 +337,7 @@ class Diagonal(Movement):
     offset: int = 0
 
     def shape(self, x: Shape) -> Shape:
-        """How many there are."""
+        """Returns how many there are."""
         rows, columns = x
         count = min(rows, columns - self.offset) if self.offset >= 0 else min(rows + self.offset, columns)
         if count < 1:

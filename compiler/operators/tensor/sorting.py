@@ -107,7 +107,7 @@ class _Heap:
     largest: bool
 
     def ahead(self, a: Any, b: Any) -> Any:
-        """Whether an element comes before another because it is larger, or smaller."""
+        """Returns whether an element comes before another because it is larger, or smaller."""
         first, second = (a, b) if self.largest else (b, a)
         if not is_float(str(a.ty)):
             return first > second
@@ -125,7 +125,7 @@ class _Heap:
         self.indices[index] = position
 
     def _behind(self, one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
-        """Whether an element comes after another."""
+        """Returns whether an element comes after another."""
         earlier = tirx.all(tirx.Not(self.ahead(one[0], other[0])), one[1] > other[1])
         return tirx.any(self.ahead(other[0], one[0]), earlier)
 

@@ -60,7 +60,8 @@ def _positions(
     of: tuple[Dimension, Dimension],
     order: Callable[[Any, Any], Any],
 ) -> Operand:
-    """What `order` says for so many places, of a position among so many elements, at most the second of these numbers.
+    """Builds the index map `order` for a number of elements, of a position among so many elements, at most the second
+    of these numbers.
 
     A position that is out of range gives places that are not there.
     """

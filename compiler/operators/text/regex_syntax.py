@@ -78,7 +78,7 @@ class Anchor(Enum):
     NO_BOUNDARY = "another place"
 
     def holds(self, before: Side, after: Side) -> bool:
-        """Whether a position is one of these."""
+        """Returns whether a position is one of these."""
         match self:
             case Anchor.BEGIN:
                 return before is Side.EDGE
@@ -164,7 +164,7 @@ class _Parser:
         return CompileError(f"the pattern {self.pattern[:80]!r} cannot be compiled: {reason}")
 
     def _next(self, text: str) -> bool:
-        """Whether the pattern goes on with a text, which is taken then."""
+        """Returns whether the pattern goes on with a text, which is taken then."""
         found = self.pattern.startswith(text, self.position)
         self.position += len(text) if found else 0
         return found

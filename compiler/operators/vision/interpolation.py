@@ -241,7 +241,7 @@ class Interpolation:
         return np.clip(positions, 0, axis.elements - 1)[:, used], weights[:, used]
 
     def tap_count(self, axis: Scaling) -> int:
-        """How many elements a result reads, of an axis whose sizes are known at run time.
+        """Returns how many elements a result reads, of an axis whose sizes are known at run time.
 
         Raises:
             CompileError: it depends on the sizes.
@@ -287,7 +287,8 @@ class Interpolation:
         return [(inside(position), weight) for position, weight in zip(positions, weights, strict=True)]
 
     def repeats_elements(self, axis: Scaling) -> int:
-        """How often each element is a result, where results are the elements repeated whatever the sizes are; else
+        """Returns how often each element is a result, where results are the elements repeated whatever the sizes are;
+        else
         0."""
         times = 0 if axis.scale is None else int(axis.scale)
         even = self.mode == "nearest" and self.coordinates in _EVEN and times > 1 and times == axis.scale

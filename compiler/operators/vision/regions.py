@@ -38,7 +38,7 @@ _LANES = 16
 """Columns that are added up side by side."""
 
 _COLUMNS = 64
-"""Columns whose sums over the rows of a bin are kept for the bins beside it."""
+"""Columns whose sums over the rows of a bin are kept for the bins next to it."""
 
 _FARTHEST = float(1 << 30)
 """How far from the input edges of regions may be, in elements; others are moved there."""
@@ -86,7 +86,7 @@ def _int64(value: Any) -> tirx.Expr:
 
 
 def _counter(dtype: str = "int64") -> Any:
-    """A place for one number of a thread."""
+    """A thread-local variable."""
     return T.buffer_proxy(T.alloc_buffer((1,), dtype, scope="local"))
 
 
@@ -111,7 +111,7 @@ class _Axis:
         bins: how many the region has.
         edges: where the region begins and ends.
         table: int64; `_FIELDS` numbers for each bin, from `first` on.
-        positions, weights: the lists; what they have of this axis is from `begin` on, in `room` places.
+        positions, weights: the lists; what they have of this axis is from `begin` on, in `room` elements.
         counts: how many samples a bin has, at `position`.
     """
 
@@ -138,7 +138,7 @@ class _Sums:
 
     Attributes:
         elements: the sums.
-        first, behind: places of one number each.
+        first, behind: variables.
         start: the sum of nothing.
     """
 
@@ -149,7 +149,7 @@ class _Sums:
 
 
 def _usual(axis: _Axis) -> int:
-    """How many positions a bin has in usual regions: of half the input."""
+    """Returns how many positions a bin has in usual regions: of half the input."""
     return 2 + size_hint(axis.size) // (2 * axis.bins)
 
 
@@ -169,7 +169,7 @@ class _Pooled(Regions):
 
     @abstractmethod
     def _room(self, size: Dimension, bins: int) -> Dimension:
-        """How many positions all bins along an axis may have."""
+        """Returns how many positions all bins along an axis may have."""
 
     @abstractmethod
     def _list(self, axis: _Axis, work: str) -> None:

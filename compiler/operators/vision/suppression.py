@@ -33,14 +33,14 @@ class _Limits:
 
     @classmethod
     def of(cls, attributes: NonMaxSuppression, told: Mapping[str, Any]) -> _Limits:
-        """The attributes, and what operands say in their place."""
+        """Returns the attributes, overridden by operands."""
         maximum = told["most"].astype("int64") if "most" in told else attributes.maximum
         known = tirx.const(attributes.overlap or 0.0, "float64")
         overlap = told["overlap"].astype("float64") if "overlap" in told else known
         return cls(maximum, overlap, told.get("least", attributes.minimum))
 
     def is_candidate(self, score: Any) -> Any:
-        """Whether a box of this score may be kept."""
+        """Returns whether a box of this score may be kept."""
         if self.minimum is None:
             return score == score
         return score > (tirx.const(self.minimum, str(score.ty)) if isinstance(self.minimum, float) else self.minimum)

@@ -175,7 +175,7 @@ class DynamicEmitter(Lowering):
         self.updates[str(state.name)] = self.updates[str(state.name)][0], value
 
     def length(self, name: str, maximum: int) -> Dimension:
-        """How many positions caches hold before the run, a size that a state says; `maximum` at most."""
+        """Returns how many positions caches hold before the run, a size that a state says; `maximum` at most."""
         state = self.state(name, np.array(0))
         size = self.past(name, state, maximum)
         self.lengths.append((size, state))

@@ -124,7 +124,7 @@ class Interpreter:
         self._depth = 0
 
     def is_endless(self, size: Dimension) -> bool:
-        """Whether a size depends on a symbol that no input has: the length of a stream, which no run knows."""
+        """Returns whether a size depends on a symbol that no input has: the length of a stream, which no run knows."""
         return any(str(var.name) in self._absent for var in variables(expression(size)))
 
     def length_state(self, size: Dimension) -> relax.Var | None:
@@ -361,7 +361,7 @@ class Interpreter:
         for position, argument in enumerate(invocation.arguments):
             if argument.name is None and position >= len(parameters):
                 self._fail(frame, argument.at, f"'{name}' has {len(parameters)} parameters, more arguments are given")
-            # An argument of a name that nobody knows is left out: torch-to-nnef writes some.
+            # Arguments with unknown names are ignored: torch-to-nnef writes some.
             given[argument.name or parameters[position]] = self._counted(
                 argument.at, self._value(argument.value, frame), frame
             )

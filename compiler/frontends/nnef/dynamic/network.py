@@ -152,7 +152,7 @@ def _quantization(files: ModelFiles) -> Quantization:
 
 
 def _is_pulse(graph: syntax.Graph) -> bool:
-    """Whether tract made the graph to compute a stream in pieces, one a run."""
+    """Returns whether tract made the graph to compute a stream in pieces, one a run."""
     return any(isinstance(n, syntax.Invocation) and n.name.startswith("tract_pulse_") for n in syntax.parts_of(graph))
 
 

@@ -45,7 +45,7 @@ class Context(Protocol):
     quantized: QuantizedTensors
 
     def is_endless(self, size: Dimension) -> bool:
-        """Whether a size depends on a symbol that no input has: the length of a stream, which no run knows."""
+        """Returns whether a size depends on a symbol that no input has: the length of a stream, which no run knows."""
 
     def length_state(self, size: Dimension) -> relax.Var | None:
         """The state that counts what caches hold, if a size is the symbol of that; else None."""

@@ -38,7 +38,7 @@ class Assertions:
 
     Attributes:
         symbols: their names.
-        ranges: the least and the most that each may be.
+        ranges: the min and max of each.
         scenarios: sizes of symbols by the names of scenarios.
         notes: assertions that were not understood.
     """
@@ -86,7 +86,7 @@ def _bounded_below(text: str) -> set[str]:
 
 
 def _note(text: str, ranges: dict[str, DynamicSize], scenarios: dict[str, dict[str, int]]) -> bool:
-    """Whether an assertion was understood, and noted."""
+    """Returns whether an assertion was understood, and noted."""
     found = _COMPARISON.fullmatch(text.strip())
     sides = [_linear(found[2]), _linear(found[4])] if found else [None, None]
     if found is None or sides[0] is None or sides[1] is None:

@@ -74,12 +74,12 @@ def dtype_named(name: str) -> str:
 
 
 def is_tensor(value: Value) -> bool:
-    """Whether a value is a tensor."""
+    """Returns whether a value is a tensor."""
     return isinstance(value, np.ndarray | relax.Expr)
 
 
 def is_sizes(value: Value) -> bool:
-    """Whether a value is a tensor of sizes, or a size."""
+    """Returns whether a value is a tensor of sizes, or a size."""
     return isinstance(value, Size) or (isinstance(value, np.ndarray) and value.dtype == object)
 
 
@@ -156,7 +156,7 @@ def integers(value: Value) -> list[Dimension]:
 
 
 def truth(value: Value) -> bool:
-    """Whether a condition holds.
+    """Returns whether a condition holds.
 
     Raises:
         CompileError: the value is none, or only a run knows it.

@@ -118,7 +118,7 @@ def _decode(content: Bytes, name: str) -> str:
 
 
 def _safe(name: str) -> bool:
-    """Whether a name stays inside the model's folder."""
+    """Returns whether a name stays inside the model's folder."""
     path = PurePosixPath(name)
     return not path.is_absolute() and ".." not in path.parts and "\\" not in name and "\0" not in name
 

@@ -43,11 +43,11 @@ class BlockFormat:
     offset_at: int | None = None
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether a tensor of this shape can be stored: full blocks for each element of the first axis."""
+        """Returns whether a tensor of this shape can be stored: full blocks for each element of the first axis."""
         return len(shape) >= 2 and math.prod(shape[1:]) % _ELEMENTS == 0
 
     def data_bytes(self, shape: tuple[int, ...]) -> int:
-        """How many bytes a tensor of this shape takes."""
+        """Returns how many bytes a tensor of this shape takes."""
         return math.prod(shape) // _ELEMENTS * self.block_bytes
 
     def tensor(self, data: Bytes, shape: tuple[int, ...]) -> BlockTensor:

@@ -34,7 +34,7 @@ _MAX_TEXT = 64 << 20
 
 
 def is_template(text: str) -> bool:
-    """Whether a document has what no document of NNEF has outside comments: `{{` or `{%`."""
+    """Returns whether a document has what no document of NNEF has outside comments: `{{` or `{%`."""
     return _USED.search(text) is not None
 
 

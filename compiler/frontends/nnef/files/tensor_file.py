@@ -186,7 +186,7 @@ def write_tensor(path: Path | str, array: npt.ArrayLike, *, quantized: bool = Fa
 
 
 def _looks_provisional(data: npt.NDArray[np.uint8]) -> bool:
-    """Whether the second field counts the bytes of a provisional header rather than those of the data."""
+    """Returns whether the second field counts the bytes of a provisional header rather than those of the data."""
     if len(data) < 16:
         return False
     length, rank = struct.unpack_from("<II", data.data, 4)

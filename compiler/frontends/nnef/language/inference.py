@@ -354,7 +354,7 @@ _MAX_TUPLE = 4096
 
 
 def _size(type_: Type) -> int:
-    """How many types a type is made of."""
+    """Returns how many types a type is made of."""
     match type_:
         case TupleType(elements):
             return sum([_size(element) for element in elements])
@@ -365,7 +365,7 @@ def _size(type_: Type) -> int:
 
 
 def _depth(type_: Type) -> int:
-    """How many arrays and tuples are inside each other in a type."""
+    """Returns how many arrays and tuples are inside each other in a type."""
     match type_:
         case TupleType(elements):
             return 1 + max(map(_depth, elements))

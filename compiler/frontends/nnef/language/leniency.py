@@ -112,7 +112,7 @@ def _told(value: Any) -> Any:
 
 
 def _has_operators(document: syntax.Document) -> bool:
-    """Whether there is more than invocations of arguments that are names and literals."""
+    """Returns whether there is more than invocations of arguments that are names and literals."""
     bodies = [graph.body for graph in document.graphs]
     bodies += [fragment.body for fragment in document.fragments if fragment.body is not None]
     return any(

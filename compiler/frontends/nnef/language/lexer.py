@@ -163,7 +163,7 @@ def detect_dialect(tokens: Sequence[Token]) -> Dialect:
 
 
 def _lacks_semicolons(words: Sequence[str]) -> bool:
-    """Whether the version has no semicolon, or no statement has one."""
+    """Returns whether the version has no semicolon, or no statement has one."""
     if words[0] == "version" and words[2] != ";":
         return True
     return "{" in words and ";" not in words[words.index("{") :]

@@ -217,7 +217,7 @@ def _mixes(type_: Type) -> bool:
 
 
 def _any_part(type_: Type, holds: Callable[[Type], bool]) -> bool:
-    """Whether a predicate holds for the type or a part of it."""
+    """Returns whether a predicate holds for the type or a part of it."""
     parts: Iterable[Type] = ()
     match type_:
         case ArrayType(element) if element is not None:

@@ -62,7 +62,7 @@ class Source:
         return {}
 
     def location(self, at: int) -> Location:
-        """The place of an offset, for messages. Places in one line share its text."""
+        """The location of an offset, for messages. Locations in one line share its text."""
         number = bisect_right(self._line_starts, at)
         start = self._line_starts[number - 1]
         text = self._lines.get(number)

@@ -50,7 +50,7 @@ class Rule(NamedTuple):
             elif children:
                 children += values[~location]
             else:
-                # nobody else has the list: long documents are not copied for each statement
+                # there is no other reference to the list: long documents are not copied for each statement
                 children = values[~location]
         if self.method is None:
             (child,) = children

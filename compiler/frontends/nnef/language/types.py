@@ -118,7 +118,7 @@ def substitute(type_: Type, content: str) -> Type:
 
 
 def has_tensor(type_: Type) -> bool:
-    """Whether a value of the type holds tensors: only such parameters may be given by position."""
+    """Returns whether a value of the type holds tensors: only such parameters may be given by position."""
     match type_:
         case TensorType():
             return True
@@ -131,7 +131,7 @@ def has_tensor(type_: Type) -> bool:
 
 
 def convertible(source: Type, target: Type) -> bool:
-    """Whether a value of type `source` may stand where `target` is expected, without an explicit cast.
+    """Returns whether a value of type `source` may stand where `target` is expected, without an explicit cast.
 
     A primitive value may stand for a tensor of the same content, any array literal `[]` for any array, and arrays and
     tuples convert element by element. There is no conversion between primitive types.

@@ -13,7 +13,7 @@ __all__: list[str] = []
 
 
 def _flags(args: Arguments) -> tuple[bool, bool]:
-    """Whether A and B are transposed; the dialects name the flags differently."""
+    """Returns whether A and B are transposed; the dialects name the flags differently."""
     return (args.transposeA, args.transposeB) if "transposeA" in args else (args.trA, args.trB)
 
 

@@ -15,7 +15,7 @@ _ONNX = registry("tract_onnx")
 
 @_ONNX.operator("fragment tract_onnx_non_zero(input: tensor<scalar>) -> (output: tensor<integer>)", promotes=False)
 def _non_zero(context: Context, args: Arguments) -> Operand:
-    """The places of elements that are not zero, `[rank, n]`."""
+    """The coordinates of nonzero elements, `[rank, n]`."""
     return context.at.apply(NonZero(), args.input)
 
 

@@ -74,7 +74,7 @@ def _qmatmul(context: Context, args: Arguments) -> Value:
     limits=_KNOWN,
 )
 def _einsum_q(context: Context, args: Arguments) -> Value:
-    """A product as an expression says; that has a bias after the operands, and then places for their parameters."""
+    """A product as an expression says; that has a bias after the operands, and then parameters of both."""
     at = context.at
     found = re.fullmatch(r"([^,]*),([^,]*)((?:,[^,]*)*)->(.*)", args.expr.replace(" ", ""))
     if found is None or len(args.inputs) != 2:

@@ -118,7 +118,7 @@ def _cumsum(context: Context, args: Arguments) -> Operand:
 
 
 def _position(context: Context, step: Dimension) -> Operand:
-    """How many elements came before this run, an int64 without axes, if each run brings `step`."""
+    """Returns how many elements came before this run, an int64 without axes, if each run brings `step`."""
     return context.at.counter("position", step)
 
 

@@ -167,7 +167,7 @@ class _Body:
         return at.apply(Squeeze((0,)), at.apply(Slice({0: (count - 1, 1, 1)}), value))
 
     def _skipped(self, count: Dimension) -> Operand | None:
-        """How many iterations are still to be skipped, an int64 without axes; None if none ever is."""
+        """Returns how many iterations are still to be skipped, an int64 without axes; None if none ever is."""
         if not self._skip:
             return None
         before = self._context.at.counter("scanned", count) if self._context.keeps_states else np.array(0)

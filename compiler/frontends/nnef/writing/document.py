@@ -52,7 +52,7 @@ class Unsayable(Exception):
     """Why something of a network cannot be written.
 
     Attributes:
-        reason: a clause without a subject's place, such as "NNEF has no operation 'Erf'".
+        reason: a clause without a location, such as "NNEF has no operation 'Erf'".
         place: what of the model it is, once that is known.
         no_rule: whether there is no rule for an operator, which may be made of others that have one.
     """
@@ -177,7 +177,7 @@ class Document:
         return content_of(dtype)
 
     def is_number(self, array: Array) -> bool:
-        """Whether an element may be written as a number."""
+        """Returns whether an element may be written as a number."""
         return True
 
     def stored(self, array: Array) -> Array:
@@ -185,7 +185,7 @@ class Document:
         return _narrow(array) if content_of(str(array.dtype)) == "integer" else array
 
     def is_logical(self, operand: Operand) -> bool:
-        """Whether it is a tensor of booleans."""
+        """Returns whether it is a tensor of booleans."""
         value = self.value(operand)
         return value.content in ("logical", "bool") if isinstance(value, Tensor) else isinstance(value, bool)
 

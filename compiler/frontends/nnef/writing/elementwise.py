@@ -161,7 +161,7 @@ def _finite(bound: Any) -> bool:
 
 
 def _changes_nothing(name: str, bound: Any) -> bool:
-    """Whether a bound is the infinity that all numbers are within."""
+    """Returns whether a bound is the infinity that all numbers are within."""
     if not isinstance(bound, np.ndarray):
         return False
     return bool((bound == (-np.inf if name == "max" else np.inf)).all())

@@ -62,7 +62,7 @@ def check(operator: Recurrence, x: Any, weights: Weights, lengths: Any) -> None:
 
 
 def is_constant(part: Any) -> bool:
-    """Whether a part of a layer's weights is known, or is not there."""
+    """Returns whether a part of a layer's weights is known, or is not there."""
     return part is None or isinstance(part, np.ndarray | GenericConst)
 
 

@@ -106,7 +106,7 @@ def aligned(document: Document, operands: Sequence[Any]) -> list[Any]:
 
 
 def _is_number(document: Document, operand: Any) -> bool:
-    """Whether a constant may be written as a number."""
+    """Returns whether a constant may be written as a number."""
     if not isinstance(operand, np.ndarray) or operand.size != 1 or not document.is_number(operand):
         return False
     return bool(operand.dtype.kind != "f" or np.isfinite(operand).all())

@@ -165,7 +165,7 @@ def _upsample(document: Document, how: Interpolation, x: Any, factors: list[int]
 
 
 def _repeats(how: Interpolation, scaling: Scaling) -> bool:
-    """Whether every result is the element that it lies in."""
+    """Returns whether every result is the element that it lies in."""
     if not scaling.is_known:
         return how.repeats_elements(scaling) > 0
     locations, _ = how.taps(scaling)

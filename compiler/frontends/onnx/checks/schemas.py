@@ -71,7 +71,7 @@ def _schema(op_type: str, version: int, domain: str) -> Schema | None:
 
 @cache
 def has_body(domain: str, op_type: str) -> bool:
-    """Whether the standard defines an operator, in one version at least, as a function of others."""
+    """Returns whether the standard defines an operator, in one version at least, as a function of others."""
     return any(
         schema.has_function or schema.has_context_dependent_function
         for schema in _SCHEMAS
@@ -154,7 +154,7 @@ def _check_arity(
         formal = formals[min(index, len(formals) - 1)]
         if name or formal.option == _Option.Optional:
             continue
-        # An output that nobody wants may be left out whatever the schema says of it, save the only one.
+        # An unused output may be left out whatever the schema says of it, save the only one.
         if kind == "output" and any(names):
             continue
         if formal.option == _Option.Variadic and index >= len(formals) - 1 + formal.min_arity and kind == "input":

@@ -66,7 +66,7 @@ def check_model(model: Model) -> None:
 
 
 def _is_whole(type_: Type | None) -> bool:
-    """Whether a type says what the elements are."""
+    """Returns whether a type says what the elements are."""
     match type_:
         case TensorType(dtype):
             return bool(dtype)

@@ -116,7 +116,9 @@ _LEFTOVERS: Mapping[str, Callable[[Any, Mapping[str, Any]], bool]] = {
 
 
 def is_leftover(node: NodeDef, name: str) -> bool:
-    """Whether an attribute that the imported version of an operator lacks is an earlier version's, and harmless."""
+    """Returns whether an attribute that the imported version of an operator lacks is an earlier version's, and
+    harmless.
+    """
     harmless = _LEFTOVERS.get(name)
     return (
         harmless is not None

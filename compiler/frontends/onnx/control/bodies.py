@@ -20,7 +20,7 @@ __all__ = ["data_dependent_inside", "leaves", "rebuilt", "sizes_inside", "struct
 
 
 def data_dependent_inside(body: Body, results: Iterable[Value]) -> bool:
-    """Whether some of these results of a body have sizes that only its own data tell."""
+    """Returns whether some of these results of a body have sizes that only its own data tell."""
     own = {count.var for count in body.counts}
     return any(own.intersection(variables(expression(size))) for value in results for size in value.shape)
 

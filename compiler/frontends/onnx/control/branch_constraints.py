@@ -49,7 +49,7 @@ class Assumption:
         holds: whether it does.
         values: what variables of dimensions are the same as.
         ranges: of dimensions, by name.
-        sums: what else is known, by name: a size, the least and the most that it is.
+        sums: what else is known, by name: a size, its min and max.
     """
 
     found: Refined

@@ -96,7 +96,9 @@ def _is_like(one: Value, other: Value) -> bool:
 
 
 def _has_room(one: Value, other: Value) -> bool:
-    """Whether one of two tensors has no elements, and there is room for one element where the other one lies."""
+    """Returns whether one of two tensors has no elements, and there is room for one element where the other one
+    lies.
+    """
     same_kind = one.dtype == other.dtype != "string" and one.rank == other.rank
     if not same_kind or (0 in one.shape) == (0 in other.shape):
         return False

@@ -281,7 +281,7 @@ def _scan(
 
 
 def _moved(ctx: Context, value: Value, source: int, target: int) -> Any:
-    """The tensor with one axis at another place."""
+    """Moves one axis of a tensor to another position."""
     if source == target:
         return value
     order = [axis for axis in range(value.rank) if axis != source]

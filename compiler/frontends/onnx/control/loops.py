@@ -328,7 +328,7 @@ class _LoopBody:
         return tuple(sizes.get((k, axis), size) for axis, size in enumerate(self._first[k].shape))
 
     def _is_held(self, k: int) -> bool:
-        """Whether a size of a state is known when the loop has run."""
+        """Returns whether a size of a state is known when the loop has run."""
         return any(number == k for growth in self._held for number, _ in growth.axes)
 
     def _room(self, k: int) -> Value:

@@ -155,7 +155,7 @@ def _list_apart(message: memoryview, first: int, last: int) -> bytes | None:
 
 
 def _is_list(kept: bytes, kind: int) -> bool:
-    """Whether an attribute without its list is of the type of the list, and has no other value."""
+    """Returns whether an attribute without its list is of the type of the list, and has no other value."""
     proto = onnx.AttributeProto.FromString(kept)
     return proto.type == kind and {field.name for field, _ in proto.ListFields()} <= {"name", "type", "doc_string"}
 

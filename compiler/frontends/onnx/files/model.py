@@ -134,7 +134,7 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A whole model; `files` are the names of those beside it with data of tensors, `producer` is what made it."""
+    """A whole model; `files` are the names of those next to it with data of tensors, `producer` is what made it."""
 
     name: str
     opsets: Opsets

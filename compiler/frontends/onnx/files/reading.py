@@ -37,7 +37,7 @@ _FIRST_WITH_OPSETS = 3
 """The version of the format in which models began to say which versions of operators they have."""
 
 _MAX_FILE_BYTES = 1 << 31
-"""What protobuf can hold; larger models keep their weights in files beside them."""
+"""What protobuf can hold; larger models keep their weights in files next to them."""
 
 _FIELDS: Mapping[int, str] = {
     _A.FLOAT: "f",
@@ -72,7 +72,7 @@ _SINGULAR = tuple(_ELEMENT.values())
 
 
 def read_model(path: Path) -> Model:
-    """Read a model, also one compressed with gzip, with the data in files beside it.
+    """Read a model, also one compressed with gzip, with the data in files next to it.
 
     Raises:
         CompileError: no such file, no ONNX model, a message that is not as the standard says.
@@ -371,7 +371,7 @@ def _is_given(proto: onnx.AttributeProto, kind: int, field: str) -> bool:
 
 
 def _is_column(proto: onnx.TensorProto, kind: int) -> bool:
-    """Whether a tensor stands for elements of an attribute that are in the model's file."""
+    """Returns whether a tensor stands for elements of an attribute that are in the model's file."""
     return kind in LOCATIONS and any(e.key == "location" and e.value == LOCATIONS[kind] for e in proto.external_data)
 
 

@@ -43,7 +43,7 @@ def read_tensor(proto: onnx.TensorProto, what: str, external: ExternalData) -> A
     Args:
         proto: the message.
         what: how messages call the tensor.
-        external: opens files of data beside the model.
+        external: opens files of data next to the model.
 
     Raises:
         CompileError: an unknown element type, sizes and data that do not fit, data in no field or in several, a file
@@ -80,7 +80,7 @@ def read_tensor(proto: onnx.TensorProto, what: str, external: ExternalData) -> A
 
 
 def read_sparse_tensor(proto: onnx.SparseTensorProto, what: str, external: ExternalData) -> SparseTensor:
-    """The value of a sparse tensor; indices of each dimension become places in the flattened tensor.
+    """The value of a sparse tensor; indices of each dimension become offsets in the flattened tensor.
 
     Raises:
         CompileError: values and indices that do not fit each other or the shape, indices that do not ascend.

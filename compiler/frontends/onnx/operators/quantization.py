@@ -103,7 +103,7 @@ def integer_product(ctx: Context, node: Node, positions: tuple[int, int, int, in
 
 
 def _along(ctx: Context, node: Node, x: Value, matrix: Value, axis: int) -> Any:
-    """A zero point or scale in the place where it broadcasts: a vector goes along an axis of the matrix."""
+    """Reshapes a zero point or scale to broadcast: a vector goes along an axis of the matrix."""
     shape, rank = shape_of(x), matrix.rank
     if math.prod(shape) == 1:
         return ctx.apply(Reshape(()), x)

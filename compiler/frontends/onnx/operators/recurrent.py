@@ -141,7 +141,7 @@ def _lower(
     dtype: str = "float32",
     ended_is_zero: bool = False,
 ) -> list[Value]:
-    """The results of a node with the inputs B, sequence_lens, initial_h, initial_c and P at LSTM's places.
+    """The results of a node with the inputs B, sequence_lens, initial_h, initial_c and P at LSTM's positions.
 
     Args:
         x: `[T, B, I]`.

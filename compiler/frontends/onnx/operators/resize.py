@@ -84,7 +84,7 @@ def _resize(ctx: Context, node: Node) -> Any:
 
 
 def _sizes_of_scales(node: Node, index: int, elements: list[Dimension]) -> list[Dimension]:
-    """The sizes that scales mean which are quotients of the results' sizes and the items'; none for other scales."""
+    """Returns the result sizes for scales that are quotients of result and input sizes; empty for others."""
     given = input_at(node, index).sizes if has_input(node, index) else None
     if given is None or given.size != len(elements):
         return []

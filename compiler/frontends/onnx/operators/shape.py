@@ -111,7 +111,7 @@ def _squeeze(ctx: Context, node: Node) -> Any:
 
 
 def _may_be_one(ctx: Context, size: Dimension) -> bool:
-    """Whether a dynamic size may be 1, and no other program is for that."""
+    """Returns whether a dynamic size may be 1, and no other program is for that."""
     if is_known(size) or known_less(1, size):
         return False
     single, narrowing = single_size(equal(size, 1)), ctx.at.narrowing

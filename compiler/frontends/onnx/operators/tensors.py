@@ -48,7 +48,7 @@ def spell(shape: Sequence[int]) -> str:
 
 
 def has_input(node: Node, index: int) -> bool:
-    """Whether an optional input is given."""
+    """Returns whether an optional input is given."""
     return index < len(node.inputs) and node.inputs[index] is not None
 
 
@@ -123,7 +123,7 @@ _OF_DATA = frozenset(
 
 
 def _is_input(value: Value) -> bool:
-    """Whether a value is an input of the network itself."""
+    """Returns whether a value is an input of the network itself."""
     return isinstance(value.expr, relax.Var) and not isinstance(value.expr, relax.DataflowVar)
 
 
@@ -140,7 +140,7 @@ def integers(ctx: Context, node: Node, index: int, name: str) -> list[int] | Non
 
 
 def tells_at_run_time(ctx: Context, node: Node, index: int) -> bool:
-    """Whether the sizes in an input are neither known nor follow from others."""
+    """Returns whether the sizes in an input are neither known nor follow from others."""
     if not has_input(node, index):
         return False
     value = input_at(node, index)

@@ -26,7 +26,7 @@ def apply(at: Lowering, name: str, *operands: Any) -> Any:
 
 
 class _Unplaced(Tree):
-    """A tree that stands in no file: the operator's own place is good enough."""
+    """A tree without a location in a file: errors name the operator's location."""
 
 
 _NOWHERE = ExpressionLocation("", 0, 0, "")

@@ -81,7 +81,7 @@ def parts_of(
 
 
 def _range(start: int, end: int, step: int, size: int) -> tuple[int, int]:
-    """First place and number of places of a slice, by Python's rules."""
+    """Returns the first index and the length of a slice, by Python's rules."""
     if step < 1:
         raise CompileError(f"a step of {step} is not supported: it must be positive")
     locations = range(size)[start : None if end >= _NONE else end : step]
@@ -179,7 +179,7 @@ def _where(at: Lowering, condition: Tensor, input: Tensor | Number, other: Tenso
 
 
 def _typed(value: Tensor | Number, beside: Tensor | Number) -> Tensor:
-    """A number as a tensor, of the type of the tensor beside it if that can hold it."""
+    """A number as a tensor, of the type of the tensor next to it if that can hold it."""
     if not isinstance(value, bool | int | float):
         return value
     own = np.array(value, np.float32 if isinstance(value, float) else None)
