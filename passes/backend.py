@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 MEMORY_BUDGET = 1.25
-"""What the trained values may grow to for faster algorithms, as a factor, if nobody says otherwise."""
+"""What the trained values may grow to for faster algorithms, as a factor, by default."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Settings:
 
     Attributes:
         target: what code is generated for.
-        strict: whether algorithms are left out that round otherwise than the sum in order does.
+        strict: whether to exclude algorithms whose rounding differs from the sequential sum's.
         memory_budget: what the constants may grow to for faster algorithms, as a factor.
     """
 
@@ -242,7 +242,7 @@ class Backend(ABC):
     Attributes:
         target: the machine; its `host` is the CPU that runs the entry.
         alignment: bytes, at multiples of which the memory plan lets operands begin.
-        max_elements: of a tensor, where sizes are open; larger ones are refused when they are set.
+        max_elements: of a tensor with dynamic dimensions; dimensions that exceed it are refused when they are set.
         takes_specializations: whether a library may have code of its own for some sizes.
         takes_text: whether a network may compute with strings.
         takes_profile: whether a library can time its kernels.
@@ -284,7 +284,7 @@ class Backend(ABC):
         """What conditions of the passes depend on.
 
         Args:
-            strict: leave out algorithms that round otherwise than the sum in order does.
+            strict: exclude algorithms whose rounding differs from the sequential sum's.
             memory_budget: what the constants may grow to for faster algorithms, as a factor.
         """
         return Settings(self.target, strict, memory_budget)

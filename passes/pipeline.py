@@ -213,7 +213,7 @@ class LibraryContext:
         timed: the calls of kernels that are timed, of all; None if none are.
         operators: what the model computes tensors by, for the description of what is timed.
         checked: what of the model computes tensors, for what failed checks say; None if nothing is checked.
-        told: called before each kernel gets its schedule: how many have one, and how many there are.
+        told: callback before each kernel is scheduled, with the number of scheduled kernels and of all kernels.
         compiled: kernels that are in the library already, and that programs may call instead of compiling equal ones.
     """
 

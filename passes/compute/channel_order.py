@@ -1,7 +1,7 @@
 """Converts between blocked layouts with permuted channels, and convolves data whose channels are permuted.
 
-A *slot* is a position for a channel: place `s % b` of block `s // b`, of blocks of `b`. Tables of slots and channels
-are tensors of int32; a negative entry stands for nothing.
+A *slot* is a position for a channel: slot `s` is lane `s % b` of block `s // b`, in blocks of `b`. Tables of slots and
+channels are tensors of int32; a negative entry marks an empty slot.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _or_zero(entry: tirx.Expr, value: tirx.Expr) -> tirx.Expr:
 def arrange_array(array: np.ndarray, axis: int, order: Sequence[int], size: int) -> np.ndarray:
     """A constant with `axis` in blocks of `size`, filled up with zeros: slot s holds element `order[s]` of the axis.
 
-    The place in the block comes last.
+    The lane in the block comes last.
     """
     slots = np.asarray(order)
     array = np.moveaxis(array, axis, -1)

@@ -25,7 +25,7 @@ _NAMES = {"sigmoid": "nnefc.sigmoid_of_bytes", "erf": "nnefc.one_and_erf_of_byte
 _BY_SCALING = "_by_scaling"
 """Ends the names of those that multiply by powers of two in one instruction, and approximate reciprocals in another."""
 _LANES = 16
-_FLOOR = 1  # what is left of a number above the next whole one below
+_FLOOR = 1  # the fraction: a number minus its floor
 _AS_SET = 4  # direction of rounding: that of the thread
 
 _LOG2E = 1.44269504088896341
@@ -40,7 +40,7 @@ _SIGMOID_RANGE = (-88.8, 87.0)  # at the ends the exponent is 255, of infinity, 
 _ERF = (2.2632744991897673, 0.1962009841208119)
 """1 + erf(u) ≈ 2 sigmoid(u P(u²)): P, lowest power first, fitted alike."""
 ONE_AND_ERF_ERROR, TIMES_ARGUMENT = 8.3e-4, 4e-4
-"""The largest error of that beside the sigmoid's own, and of its product with u."""
+"""The largest error of that, in addition to the sigmoid's own, and of its product with u."""
 
 
 def sigmoid(x: tirx.Expr, scales: bool) -> tirx.Expr:

@@ -79,7 +79,7 @@ def _steps(lanes: int) -> Iterator[tuple[int, int, tuple[list[int], list[int]]]]
 
 
 def transposed(square: tirx.Var, lanes: int) -> Iterator[tirx.Stmt]:
-    """Transpose `[lanes, lanes]`: blocks of half the size change places, then the blocks in these, …"""
+    """Transpose `[lanes, lanes]`: swaps blocks of half the size, then the blocks within these, …"""
     for distance, row, order in _steps(lanes):
         positions = [lanes_at(r * lanes, lanes) for r in (row, row + distance)]
         names = [tirx.Var(name, square[positions[0]].expr_ty()) for name in "ab"]

@@ -1,7 +1,7 @@
 """Computes cumulative sums and products along the middle axis of `[outer, length, inner]`, in linear time.
 
-Written as statements: what an element is depends on the one before it. Results round no worse than those of a plain
-loop over all elements: a sum of sums of parts has fewer roundings behind each other.
+Written as statements, because each element depends on the one before it. Results are at least as accurate as those of
+a sequential loop: a sum of partial sums has a shorter chain of roundings.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def scan_in_chunks(x: te.Tensor, scan: Scan, busy_threads: int) -> te.Tensor | l
         busy_threads: how many threads keep the device busy.
 
     Returns:
-        The result, and, if lines have several parts, the sums before each, `[outer, parts, inner]`, which nobody reads.
+        The result, and, if lines have several parts, the sums before each, `[outer, parts, inner]`, for internal use.
     """
     outer, length, inner = dimensions(x.shape)
     chunk = max(_MIN_CHUNK, math.isqrt(size_hint(length)))
@@ -192,7 +192,7 @@ def _shared(source: tirx.Var, machine: Target) -> int:
 
 
 def _along_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Target) -> tirx.Stmt:
-    """A line after the other, vector after vector, then what is left element by element."""
+    """Scans line after line, in full vectors, then the tail element by element."""
     outer, length = dimensions(source.shape)
     dtype = str(source.dtype)
     lanes = machine.lanes(dtype)

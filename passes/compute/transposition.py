@@ -6,7 +6,7 @@ the first of these bits to the end:
 
     c₃ c₂ c₁ c₀ p₃ p₂ p₁ p₀     →     c₂ c₁ c₀ p₃ p₂ p₁ p₀ c₃
 
-so that log₂ b rounds bring channels behind positions, and four iterations positions behind channels.
+so that log₂ b stages move channels behind positions, and four stages move positions behind channels.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Computes elementary functions of float32 by polynomials, which vectorize; libm takes one element at a time.
 
-The largest errors over all finite arguments, in units of the last place, are measured by the tests: exp 2, log 1,
+The largest errors over all finite arguments, in ULP, are measured by the tests: exp 2, log 1,
 log1p 3, atanh 4, tanh 8, sigmoid 3, erf 8. Powers of e below 2⁻¹²⁵ (2.4e-38) become zero. The coefficients were fitted
 here, by iterated weighted least squares on Chebyshev points.
 """
@@ -134,7 +134,7 @@ def exp(x: tirx.Expr) -> tirx.Expr:
         value = power * like(x, 2.0) * scale
         value = tirx.Select(x > like(x, _LARGEST_EXP), like(x, float("inf")), value)
         value = tirx.Select(x < like(x, _SMALLEST_EXP), like(x, 0.0), value)
-        return tirx.Select(x == x, value, x)  # not a number stays so
+        return tirx.Select(x == x, value, x)  # NaN propagates
 
     def of_clamped(c: tirx.Expr) -> tirx.Expr:
         def of_n(n: tirx.Expr) -> tirx.Expr:
@@ -174,7 +174,7 @@ def log(x: tirx.Expr) -> tirx.Expr:
         value = n * like(x, _LN2_HIGH) + (f + tail)
         outside = tirx.Select(x == like(x, 0.0), like(x, -float("inf")), like(x, float("nan")))
         value = tirx.Select(x > like(x, 0.0), value, outside)
-        return tirx.Select(x < like(x, float("inf")), value, x + x)  # neither infinity nor not a number changes
+        return tirx.Select(x < like(x, float("inf")), value, x + x)  # infinity and NaN stay
 
     def of_scaled(scaled: tirx.Expr) -> tirx.Expr:
         """Of x, or of 2²³ x where x has no exponent of its own."""
@@ -237,7 +237,7 @@ def sigmoid(x: tirx.Expr) -> tirx.Expr:
     """1 / (1 + e⁻ˣ), with e⁻ˣ = 2ⁿ e⁻ʳ and n = −round(x / ln 2).
 
     The denominator forgives: e⁻ˣ may overflow, where the result is 0, and needs no care where 1 is much larger. So n is
-    rounded by adding a number whose last place is 1, and read off that sum's bits.
+    rounded by adding a number whose ULP is 1, and read off that sum's bits.
     """
 
     def of_sum(total: tirx.Expr, c: tirx.Expr) -> tirx.Expr:

@@ -118,7 +118,7 @@ class _Folder(Rewriter):
         return None
 
     def _rounds(self, expr: relax.Expr, shift: np.ndarray) -> bool:
-        """Whether `expr + shift` is there to round, after an addition or a subtraction of another constant."""
+        """Whether `expr + shift` rounds by a magic number: `expr` adds or subtracts another constant."""
         source = self.definition(expr)
         if not is_call(source, "add", "subtract") or not is_constant(source.args[1]):
             return False

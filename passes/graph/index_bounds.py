@@ -72,7 +72,7 @@ def _go_back(part: Network | Body, value: relax.Expr, limit: int | None, limits:
         if name == "relax.call_tir":
             positions, moved = _uses(part.module[value.args[0]])
             if isinstance(value.ty, relax.TupleType):
-                moved = set()  # which of the results has the limit is not told
+                moved = set()  # the bound is not known to hold for one of the results
             for offset, operand in enumerate(value.args[1].fields):
                 if offset in positions:
                     _demand(limits, operand, positions[offset])
@@ -100,7 +100,7 @@ def _into_control(control: Control, operands: list[relax.Expr], limits: Limits) 
             first = len(then.module["main"].params)
             parts = [(then, operands[1 : 1 + first], 0), (other, operands[1 + first :], 0)]
         case Loop(body):
-            parts = [(body, operands[control.counted :], 1)]  # the first parameter is the number of the round
+            parts = [(body, operands[control.counted :], 1)]  # the first parameter is the iteration number
     for body, given, skipped in parts:
         inner = _limits_of(body)
         parameters = list(body.module["main"].params)[skipped : skipped + len(given)]

@@ -55,7 +55,7 @@ class Moves:
         return None
 
     def reshaped(self, index: Index, shape: Sequence[Dimension], target: Sequence[Dimension]) -> Index | None:
-        """The place in a tensor of the shape `target` of the element that is at `index` of the same elements in
+        """Returns the index in a tensor of the shape `target` of the element that is at `index` of the same elements in
         `shape`.
 
         None where the axes of one are not made of parts of those of the other.

@@ -29,7 +29,7 @@ def grows(*arrays: np.ndarray) -> bool:
 def shifts_round(one: np.ndarray, other: np.ndarray, dtype: str | np.dtype[np.generic]) -> bool:
     """Whether adding one constant and then another to numbers of type `dtype` is not adding their sum.
 
-    So it is where they cancel in all places, and where they do for the most part in any, and the distance between
+    This holds where they cancel at all positions, and where they do for the most part in any, and the distance between
     numbers of their size is no mere error.
     """
     one, other = one.astype(np.float64), other.astype(np.float64)

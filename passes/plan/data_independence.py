@@ -24,7 +24,7 @@ _INTEGERS = ("int", "uint", "bool")
 _CALLS = ("tirx.call_extern", "tirx.call_pure_extern")
 _HARMLESS = ("nnefc_sums_", "nnefc_kernel_", "nnefc_rounds")
 """What names of functions begin with that go where numbers tell them: assembler of loops, kernels, and the runtime's
-function that is told how long a loop is."""
+function that takes the trip count of a loop."""
 
 
 def runs_with_any_values(module: tvm.IRModule, entry: str) -> bool:
@@ -41,7 +41,7 @@ def _is_straight(body: tirx.Stmt) -> bool:
 
 
 def _goes_by_values(kernel: tirx.PrimFunc) -> bool:
-    """Whether a kernel's places or loops depend on what it reads, or nobody knows whether."""
+    """Whether a kernel's indices or loops depend on tensor values, or may depend on them."""
     known: set[tirx.Var] = set()
     found: list[bool] = []
 

@@ -152,7 +152,7 @@ class _Writer:
         self.used: dict[GlobalVar, None] = {}
 
     def statements(self, program: Program, plan: MemoryPlan, areas: Areas) -> list[tirx.Stmt]:
-        """The actions of a program's plan whose places are in these areas."""
+        """Returns the actions of a program's plan whose locations are in these areas."""
         areas = dict(areas)
         made = self._counted(program.borders, plan, areas)
         for time, action in enumerate(plan.actions):

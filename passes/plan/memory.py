@@ -5,7 +5,7 @@ Five things bring buffers together before offsets are chosen:
 - a reshape is no work: its result is its operand;
 - the parts of a tensor that are whole slices of it are read where they lie;
 - the operands of a concatenation of whole slices are written straight to their position in its result;
-- an element-wise step writes over an operand that nobody reads any more;
+- an element-wise step overwrites an operand after its last use;
 - a network's output is written straight to the caller's memory.
 
 Parts, and operands of concatenations, lie where they come to lie; a target that loads vectors from aligned addresses
@@ -115,7 +115,7 @@ class MemoryPlan:
         return max(self.alive, default=0)
 
     def with_room(self) -> MemoryPlan:
-        """With a last storage at the beginning of the workspace, for programs that run in place of this one.
+        """Returns the plan with a last storage at the workspace's beginning, for programs that run instead of this one.
 
         The library knows its size: it is at least that of the workspace, where that is known here.
         """
@@ -309,7 +309,7 @@ class _StateUpdates:
         self._last |= dict.fromkeys((*program.outputs, *program.new_states), math.inf)
 
     def may_be_in_place(self, step: Step, position: int, time: int) -> bool:
-        """Whether the operand at `position` is a state that the result is the new value of, and nobody else needs it.
+        """Whether the operand at `position` is a state that the result is the new value of, and has no other use.
 
         Others may have read it before `time`, that of the step.
         """
@@ -432,7 +432,7 @@ class _Storages:
         return None
 
     def _overwritable(self, step: Action, position: int) -> Sequence[int]:
-        """Positions of operands that the result at `position` may be written over, if nobody reads them any more."""
+        """Positions of operands that the result at `position` may be written over, if this is their last use."""
         match step:
             case Step() if len(step.writes) == 1:
                 return self._in_place.get(step.kernel, InPlace()).overwritable

@@ -7,7 +7,7 @@
                                                              called with (…, 2, 4) and with (…, 3, 1)
 
 Convolutions of one network often differ in how many channels they sum up, and in the size of the image. Numbers that
-have the same proportion in all of these functions are one argument. What divides all of them stays beside it, so that
+have the same proportion in all of these functions are one argument. Their common divisor stays in the code, so that
 LLVM sees where vectors are aligned. What code is made of stays a number: loops that are unrolled or become vectors,
 divisors of what is computed for each element, buffers on the stack, the operands of instructions, and lanes of vectors.
 Numbers that an argument does not hold stay as well.
@@ -82,7 +82,7 @@ def merged_kernels(functions: Mapping[GlobalVar, tirx.PrimFunc], dtype: str) -> 
 
 @dataclass(frozen=True)
 class _Shape:
-    """A function, its numbers in the order of its text, and what it is without them: with ones in their places."""
+    """A function, its integer constants in the order of its text, and its text with ones instead of them."""
 
     function: tirx.PrimFunc
     numbers: Sequence[int]

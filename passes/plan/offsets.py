@@ -23,7 +23,7 @@ class Storage:
 
     Attributes:
         first, last: the numbers of the steps that it is alive from, and to.
-        output: which of the caller's buffers it is, if it is one; it takes no place in the workspace then.
+        output: which of the caller's buffers it is, if it is one; it takes no room in the workspace then.
         offset: where it begins there, once that is known.
         part: of the workspace: 0 is laid out before the run, the others when a size is known that only the data tell.
     """
@@ -38,7 +38,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class DynamicStorage:
-    """A storage whose place in the workspace is known at run time, when sizes are.
+    """A storage whose offset in the workspace is known at run time, when the dynamic dimensions are.
 
     Attributes:
         offset: the variable that stands for it.

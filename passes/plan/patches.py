@@ -65,7 +65,7 @@ def in_patches(program: Program, pool: Pool) -> Program:
     analyses = {gv: KernelAnalysis(func) for gv, func in program.kernels.items()}
     in_place = {gv: in_place_of(analysis) for gv, analysis in analyses.items()}
     plan = plan_memory(program, in_place, {})
-    if plan.storages:  # sizes are open
+    if plan.storages:  # dynamic dimensions
         return program
     work = {gv: arithmetic_of(func) for gv, func in program.kernels.items()}
     max_added = _MAX_ADDED * sum(work[step.kernel] for step in program.steps if isinstance(step, Step))

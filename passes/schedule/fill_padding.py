@@ -115,7 +115,7 @@ def _joined(sizes: Sequence[Size]) -> _Loops:
     ones, and takes longer for the border than for what is inside."""
     loop = tirx.Var("b", "int64")
     positions: list[tirx.Expr] = []
-    inner: Size = 1  # rounds of the loop for a step along the present axis
+    inner: Size = 1  # iterations of the loop for a step along the present axis
     for size in reversed(sizes):
         positions.insert(0, tirx.floormod(tirx.floordiv(loop, expression(inner)), expression(size)))
         inner *= size

@@ -43,7 +43,7 @@ def in_full_tiles(
         sch: without changed loops; all steps after `name` are element-wise.
         name: of a step that writes one tensor.
         remainders: sizes of the smaller tiles that the last one is made of, the greatest first, and at last 1; of an
-            axis of known size what is left; None if the last tile is computed like the others, from places that exist.
+            axis of known size what is left; None if the last tile is computed like the others, from indices in bounds.
 
     Returns:
         None where that tensor is read elsewhere than in the same position along the axis.

@@ -148,7 +148,7 @@ class _Joining:
         return [*elements[:dim], height * width, *elements[dim + 2 :]]
 
     def _step(self, stmt: tirx.Stmt, step: ScheduleBlock, tensors: Mapping[tirx.Var, tirx.Var]) -> tirx.Stmt | None:
-        """A step with one axis instead of two; None if something but places depends on them."""
+        """Returns a block with one axis instead of two; None if something but indices depends on them."""
         position = self.axes[step.name]
         loops: list[tirx.For] = []
         while isinstance(stmt, tirx.For):

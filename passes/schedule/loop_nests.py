@@ -42,5 +42,5 @@ def nest_of(stmt: tirx.Stmt) -> list[tirx.For]:
 
 
 def is_independent(loop: tirx.For) -> bool:
-    """Whether a loop is said to have iterations that may run side by side."""
+    """Whether a loop is marked as parallel."""
     return loop.kind == tirx.ForKind.PARALLEL or INDEPENDENT in (loop.annotations or {})

@@ -1,8 +1,8 @@
 """Registers a reduction's combiner with TVM, so that lanes or threads can share the reduction.
 
-TVM recognizes sums, products, maxima and minima that start from the least finite number, and some more. What front ends
-define otherwise (maxima that start from minus infinity, or keep NaN; places of the largest element) it
-must be told of. The combination is read off the computation itself:
+TVM recognizes sums, products, max and min that start from the smallest finite number, and some more. What front ends
+define otherwise (max that starts from minus infinity or propagates NaN; argmax) must be registered. The combiner is
+derived from the computation itself:
 
     C = select(C > f(A), C, f(A)), first -∞      →      combine(a, b) = select(a > b, a, b), identity -∞
 """

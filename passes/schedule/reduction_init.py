@@ -15,7 +15,7 @@ __all__ = ["write_first_values"]
 
 
 def write_first_values(sch: s_tir.Schedule) -> None:
-    """Give reductions of a schedule, which has all its loops, results where dynamic sizes leave them no rounds."""
+    """Initializes the reductions of a complete schedule whose loops may have a trip count of 0."""
     found: list[tuple[str, list[tirx.Expr]]] = []
 
     def note(realize: s_tir.SBlockRealize) -> None:

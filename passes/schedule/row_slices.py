@@ -71,7 +71,7 @@ class _Access:
 
 
 def _bounds(step: ScheduleBlock, row: tirx.Var, index: tirx.Expr, rows: Rows) -> tuple[int, int]:
-    """The least and the greatest place for rows of a step."""
+    """Returns the min and max index for the rows of a block."""
     analyzer = Analyzer()
     for axis in step.axes:
         first, end = rows if axis.var.same_as(row) else (0, int(axis.size))

@@ -83,7 +83,7 @@ def root_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
 
 
 def is_reduction(sch: s_tir.Schedule, block: SBlockRV) -> bool:
-    """Whether a block, as it is now, sums up, or takes a maximum, … over some axis."""
+    """Whether a block currently reduces (sum, max, …) over some axis."""
     return any(iter_var.iter_type == tirx.IterVar.CommReduce for iter_var in sch.get(block).iter_vars)
 
 
@@ -100,8 +100,8 @@ def fused(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> LoopRV:
 def covers_result(sch: s_tir.Schedule, block: SBlockRV) -> bool:
     """Whether the loops around `block` reach all that it computes.
 
-    TVM moves a step into the loops of a producer as if nothing else mattered: zeros that the step puts beside what the
-    producer has computed get lost.
+    TVM moves a block into the loops of a producer without regard to other writes: zeros that the block writes next to
+    the producer's region get lost.
     """
     axes = sch.get(block).iter_vars
     elements = math.prod(size_of(a.dom.extent) for a in axes if a.iter_type == tirx.IterVar.DataPar)

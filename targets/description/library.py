@@ -96,7 +96,7 @@ class Device:
         alignment: of tensors in memory of its own; 0 if it computes in the host's.
         module: the symbol of its code, as `nnefc_model` in `runtime/model.h` has it; NULL if that is the entry.
         noted: whether the embedded metadata name it; without a name a library is for a CPU.
-        max_elements: of a tensor, where sizes are open.
+        max_elements: of a tensor with dynamic dimensions.
     """
 
     functions: Mapping[str, tuple[str, str, str]]

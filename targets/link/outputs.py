@@ -117,8 +117,8 @@ def write_network(
 ) -> None:
     """Write a network as the file that the end of `path` asks for, with what belongs to it; all or nothing.
 
-    Object files and archives get a header beside them, called like the description's prefix. With `weights`
-    "separate" the constants are in a file beside it whose name ends with `.weights` instead.
+    Object files and archives get a header next to them, called like the description's prefix. With `weights`
+    "separate" the constants are in a file next to it whose name ends with `.weights` instead.
 
     Args:
         objects: the network's code; one of them defines `nnefc_network`.

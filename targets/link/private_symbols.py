@@ -19,7 +19,7 @@ _COFF_EXTERNAL = 2  # a class of symbols
 
 
 def keep(content: bytes) -> bytes:
-    """The object as it is."""
+    """Returns the object unchanged."""
     return content
 
 

@@ -115,7 +115,7 @@ def _keep(objects: Sequence[Path], kept: Path) -> None:
     """Put the objects into the cache, whole or not at all: others may read and write it at the same time."""
     contents = [path.read_bytes() for path in objects]
     body = b"".join(len(content).to_bytes(_SIZE_BYTES, "little") + content for content in contents)
-    with contextlib.suppress(OSError):  # a full disk, or somebody else's folder: then they are compiled again
+    with contextlib.suppress(OSError):  # a full disk, or a folder of another user: then they are compiled again
         kept.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".new-", dir=kept.parent) as beside:
             new = Path(beside) / kept.name

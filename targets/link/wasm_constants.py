@@ -28,7 +28,7 @@ _ALIGNED = 64
 
 
 def room_for(size: int) -> list[str]:
-    """What the compiler and the linker are told of constants of so many bytes."""
+    """Returns the options of compiler and linker for constants of so many bytes."""
     end = STACK_BYTES + -(-size // 8) * 8
     first = -(-(end + 8) // _ALIGNED) * _ALIGNED
     return [f"-DNNEFC_CONSTANTS_AT={STACK_BYTES}", f"-DNNEFC_CONSTANTS_END={end}", f"-Wl,--global-base={first}"]

@@ -69,7 +69,7 @@ def _byte(module: BinaryIO) -> int:
 
 
 def number(value: int) -> bytes:
-    """An unsigned number as it is read."""
+    """Encodes an unsigned number as LEB128."""
     digits = bytearray()
     while True:
         value, low = value >> 7, value & 0x7F

@@ -88,7 +88,7 @@ def parse_any_target(text: str, precision: str | None = None, keep_wide: Sequenc
 
     Args:
         text: as the user writes it.
-        precision: one of PRECISIONS, in place of what the text says or leaves open.
+        precision: one of PRECISIONS, overrides the text.
         keep_wide: some of KEPT_WIDE, and patterns of names of tensors.
 
     Raises:

@@ -182,7 +182,7 @@ class _Heads:
         )
 
     def _weight(self, head: tirx.Expr, start: tirx.Expr, key: tirx.Expr) -> tirx.Stmt:
-        """What is multiplied with values, in place of a power."""
+        """Returns the factor of the values, instead of the bare power."""
         problem, at, own = self.problem, head * _BLOCK + key, head * self.lanes
         where = self.loads, self._of_head(head), int64(0), start + key
         assert problem.weight is not None

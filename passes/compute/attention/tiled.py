@@ -226,7 +226,7 @@ class _Tile:
         )
 
     def _transposed_queries(self) -> Iterator[tirx.Stmt]:
-        """Squares of vectors are transposed in registers; what is left of the queries' length, number by number."""
+        """Transposes square blocks in registers, and the tail of the queries' length element by element."""
         problem, lanes = self.problem, self.lanes
         whole = problem.size // lanes if lanes > 1 else 0
 
@@ -361,7 +361,7 @@ class _Tile:
         yield loop(count, powers, "key")
 
     def _weight(self, start: tirx.Expr, key: tirx.Expr, vector: int, lane: tirx.Expr) -> tirx.Stmt:
-        """What is multiplied with values, in place of a power."""
+        """Returns the factor of the values, instead of the bare power."""
         lane = vector * self.lanes + lane
         problem, at = self.problem, key * int64(self.across) + lane
         where = self.loads, self.batch, self._row(lane), start + key

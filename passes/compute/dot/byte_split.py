@@ -2,8 +2,8 @@
 
 x = 256 high + low          Σ x w = 256 Σ high w + Σ low w          high, low: int8
 
-`nnefc.two_digits(256's, ones)` joins both products of a term. Where these are summed up, both sums stay apart until
-somebody reads the whole one: see `passes/schedule/cpu/fold_dot_accumulators.py`.
+`nnefc.two_digits(high, low)` joins both products of a term. The accumulators of high and low products stay separate
+until the complete sum is read: see `passes/schedule/cpu/fold_dot_accumulators.py`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Its operands are vectors along the sum, see `passes/tir/cpu/lower_dot_accumulate.py`: the reduced axis comes last in
 both factors.
-A few sums have the same data: their weights lie side by side, one vector of each, in the order in which they are read.
-Where bytes differ in their sign, or fewer lie side by side, eight or four of them are widened while they are loaded.
+A few accumulators share the data: their weights are interleaved, one vector of each, in the order in which they are
+read. Where signedness differs, or fewer bytes are contiguous, loads extend eight or four bytes to wider lanes.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["SMALL_NETWORK", "choose_algorithms"]
 
 SMALL_NETWORK = 8 << 20
-"""Bytes: constants of fewer count as so many. What they may grow by is then small beside the rest of a library."""
+"""Bytes: smaller constants count as this many, because their growth is small compared with the rest of a library."""
 
 
 _SHARING, _SHARING_OF_OLD = 0.02, 0.05

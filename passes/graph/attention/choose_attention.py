@@ -53,7 +53,7 @@ def attention_tiles(
 
 
 def _many(size: Dimension, enough: int) -> int:
-    """How many are reckoned with: where a size is open, so many that tiles are whole, if there may be.
+    """Returns the extent to assume: of a dynamic dimension, enough for full tiles if its range allows.
 
     What is typical may be a guess by a name. With fewer than that, tiles are of one vector, however large others are.
     """

@@ -2,8 +2,8 @@
 
     s = matmul(q, kᵀ);  t = s * 0.125 + mask;  w = softmax(t);  y = matmul(w, v)     →     y = attention(q, k, v, mask)
 
-The transpositions before and after it become part of how it reads and writes. What else uses the scores or the weights
-keeps the attention as it is.
+The transpositions before and after it become part of how it reads and writes. An attention is not
+fused if its scores or weights have other uses.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class _Joiner(Rewriter):
 
 
 def _function(terms: Terms, tiles: AttentionTiles) -> Callable[..., te.Tensor]:
-    """The computation; sizes follow the tensors, which are among what TVM wants to be told."""
+    """Builds the computation; its parameters are the tensors, then the dynamic dimensions, as TVM requires."""
     problem = _problem(terms)
 
     def compute(*given: Any) -> te.Tensor:

@@ -33,7 +33,7 @@ _MAX_STEPS = 32
 
 
 def _extremum(of_numbers: Callable[..., tirx.Expr], a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
-    """The larger or the smaller of scores and others; not a number if one of both is none."""
+    """Returns the max or min of scores and others; NaN if either is NaN."""
     other, score = (a, b) if isinstance(a, TensorLoad | tirx.FloatImm) else (b, a)
     chosen = of_numbers(other, score)  # the second, where a comparison does not hold
     if isinstance(other, tirx.FloatImm) and not math.isnan(other.value):

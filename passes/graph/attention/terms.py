@@ -1,6 +1,6 @@
 """Expresses the queries, keys, values, scores and results of an attention as functions of an index into the operands.
 
-    q = permute_dims(reshape(x, [n, l, 12, 64]), [0, 2, 1, 3])     place e of query i of head h: x[n, i, 64 h + e]
+    q = permute_dims(reshape(x, [n, l, 12, 64]), [0, 2, 1, 3])     element e of query i, head h: x[n, i, 64 h + e]
     t = where(mask, multiply(matmul(q, kᵀ), 0.125), -inf)          score j: select(mask[n, 0, i, j], p * 0.125, -inf)
 
 So a kernel reads what is in memory, whatever moved its elements since.
@@ -260,7 +260,7 @@ class _Reader:
         return tirx.BufferLoad(self._buffer(Operand(expr, exchanged)), list(index))
 
     def _datum(self, expr: relax.Expr, index: Index) -> tuple[tirx.Expr, float]:
-        """An element of a factor as it is in memory, and what it is multiplied with."""
+        """Returns an element of a factor as stored, and the scale that it is multiplied by."""
         factor = 1.0
         while isinstance(expr, relax.Var):
             expr, index = self._unmoved(expr, index)
@@ -303,7 +303,7 @@ class _Reader:
         return data, (*index[:axis], position, *index[axis + rank :])
 
     def _of_kernel(self, call: Any, index: Index, part: Callable[[relax.Expr, Index], tirx.Expr]) -> tirx.Expr:
-        """The element that a kernel computes, with what it reads in place of its parameters."""
+        """Returns the element that a kernel computes, with the given terms substituted for its parameters."""
         kernel = self._kernels[call.args[0]]
         element = element_of_kernel(kernel)
         if element is None:

@@ -25,7 +25,7 @@ __all__ = ["MAX_PARTS", "GroupParts"]
 _Element = TypeVar("_Element")
 
 MAX_PARTS = 64
-"""Tensors that one kernel reads or writes side by side."""
+"""Max tensors that one kernel concatenates or splits."""
 
 _GROUP = 16
 """Tensors of a group, where there are more: what TVM takes to join a step with a concatenation grows with its parts."""

@@ -1,6 +1,6 @@
 """Describes the blocked layout of a tensor during layout assignment: which channel each slot holds.
 
-`[N, C, *spatial]` lies in memory as `[N, blocks, *spatial, b]`. A *slot* is a position for a channel: place `s % b` of
+`[N, C, *spatial]` lies in memory as `[N, blocks, *spatial, b]`. A *slot* is a position for a channel: lane `s % b` of
 block `s // b`. A layout says which channel each slot holds, so that operations which only move channels, as the
 shuffles between grouped convolutions do, change the layout and no data.
 """

@@ -32,7 +32,7 @@ class LayoutRewriter(Rewriter):
     Attributes:
         target: the machine.
         size: channels in a block.
-        strict: leave out what rounds otherwise than the plain sum does.
+        strict: exclude algorithms whose rounding differs from the sequential sum's.
         algorithms: which constants are read by faster algorithms.
     """
 

@@ -228,7 +228,7 @@ class _Narrower(Rewriter):
         return found
 
     def _widened(self, half: relax.Var) -> relax.Var:
-        """The single precision of a variable in 16-bit floats; gone at the end, if nobody asks for it."""
+        """Returns the float32 form of a 16-bit variable; removed at the end if it has no use."""
         wide = self.builder.emit(relax.op.astype(half, "float32"))
         self.half[wide] = half
         return wide

@@ -46,7 +46,7 @@ class IntegerRewriter(Rewriter):
         return source
 
     def is_product(self, expr: relax.Expr) -> bool:
-        """Whether a tensor was found to be a sum here, so that nobody needs its dequantized values."""
+        """Whether a tensor was found to be a sum here, so that its dequantized values are unused."""
         return expr in self._sums
 
     def dequantized(self, data: relax.Expr, grid: Grid) -> relax.Expr:
@@ -64,7 +64,7 @@ class IntegerRewriter(Rewriter):
         return ScaledSum(((source.data, scale),), -source.grid.zero * scale)
 
     def summed(self, terms: ScaledSum, floats: relax.Expr | None = None) -> relax.Expr:
-        """A variable for a sum; `floats` computes it, where somebody needs it as it is."""
+        """Returns a variable for a sum; `floats` computes its real values where they are used."""
         var = self.builder.emit(terms.dequantized() if floats is None else floats)
         self._sums[var] = terms
         return var
@@ -80,9 +80,9 @@ class IntegerRewriter(Rewriter):
         return var
 
     def affine_of(self, expr: relax.Expr) -> ScaledSum | None:
-        """A tensor as a sum or floats, times constants plus constants, if nobody else reads what is between.
+        """Returns a tensor as a sum or floats, times constants plus constants, if values in between have no other use.
 
-        None where additions are there to round.
+        None where additions round by a magic number.
         """
         factor, shift = np.ones(()), np.zeros(())
         while self.used_once(expr) and str(expr.ty.dtype) == "float32":

@@ -82,5 +82,5 @@ def _position_axes(line: ScheduleBlock, reader: ScheduleBlock) -> list[int] | No
 
 
 def _length(positions: Range) -> Size:
-    """How many places are read; 0 where that depends on data."""
+    """Returns the number of positions that are read; 0 if it is data-dependent."""
     return size_of(positions.extent) if isinstance(positions.extent, tirx.IntImm) else 0

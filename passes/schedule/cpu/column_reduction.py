@@ -60,7 +60,7 @@ class ColumnReductionRule:
         if size_hint(step.rounds) >= target.parallel_grain and size_hint(pieces) > 1:
             sch.parallel(sch.fuse(*lines, piece_outer))
         lanes = target.lanes(step.dtype)
-        _vectorize(sch, block, lanes)  # while it is a reduction for TVM: what is left of one after its start is not
+        _vectorize(sch, block, lanes)  # before decomposition: afterwards TVM no longer treats the block as a reduction
         _vectorize(sch, sch.decompose_reduction(block, reduced[0]), lanes)
         _vectorize(sch, epilogue, lanes)
         return sch

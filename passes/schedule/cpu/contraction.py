@@ -69,7 +69,7 @@ _BYTE = 8
 """Bits of results of which all vectors of a row become one: Arm has fewer instructions for two than for one."""
 
 _WRITTEN_OUT = 16
-"""Products of vectors that one iteration of a loop has, where LLVM writes no round out that is not the last."""
+"""Products of vectors that one iteration of a loop has, where LLVM unrolls none but the last iteration."""
 
 _SHORT = 3
 """Rounds of the innermost loop that are written out on small cores."""
@@ -230,7 +230,7 @@ class ContractionRule:
             terms = _TERMS_OF_BYTES if target.vectors.narrows_sums else terms
             sch.annotate(reduced[-1], ASSEMBLY_MICROKERNEL, [loaded_together(target), terms])
         if not target.hosted and len(reduced) > 1 and trip_count(sch, reduced[-1]) <= _SHORT:
-            sch.unroll(reduced[-1])  # small cores take as long for a round as for some products
+            sch.unroll(reduced[-1])  # small cores take as long for a loop iteration as for some products
         start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one iteration
         _unroll_and_vectorize(sch, start, sides)
         written = bits_of(str(sch.get(epilogue).writes[0].source.dtype))
@@ -414,7 +414,7 @@ def _schedule_parts(
 
 
 def _several_iterations(sch: s_tir.Schedule, loop: LoopRV, tile: Tile) -> LoopRV:
-    """The loop over several iterations of `loop`, written out, where one has few products beside what the loop
+    """The loop over several iterations of `loop`, written out, where one has few products compared with what the loop
     takes."""
     rounds, products = trip_count(sch, loop), tile.outer_rows * tile.rows * tile.columns
     for count in (4, 2):

@@ -124,7 +124,7 @@ def _even_parts(size: Size) -> int:
 
 
 def _gathers_along(step: ScheduleBlock, axis: Axis) -> bool:
-    """Whether neighbours along an axis of the result are read from places far apart, as when layouts change."""
+    """Whether neighbours along an axis of the result are read from distant addresses, as in layout conversions."""
     for read in step.reads:
         if len(read.region):
             *outer, last = (position.min for position in read.region)
@@ -177,7 +177,7 @@ def _is_cut_along(step: ScheduleBlock, axis: Axis) -> bool:
 
 
 def _is_of_windows(step: ScheduleBlock, position: int) -> bool:
-    """Whether a reduction is of windows along an axis, with conditions or limits of places that depend on it."""
+    """Whether a reduction is of windows along an axis, with conditions or clamped indices that depend on it."""
     if position < 1 or not isinstance(step.node.body, tirx.BufferStore):
         return False
     parts = [part for part in inside(step.node.body.value) if isinstance(part, tirx.Select | tirx.Min | tirx.Max)]

@@ -108,7 +108,7 @@ def _high_of(tensor: tirx.Var, found: Sequence[tuple[tirx.Var, tirx.Var]]) -> ti
 
 
 def _with_tensors(block: s_tir.SBlock, found: Sequence[tuple[tirx.Var, tirx.Var]]) -> s_tir.SBlock:
-    """A block with tensors of high digits beside those of low ones."""
+    """Returns a block with accumulators of high bytes next to those of low bytes."""
     own = [high for tensor in block.alloc_buffers if (high := _high_of(tensor, found)) is not None]
     if not own:
         return block

@@ -37,7 +37,7 @@ __all__ = ["RowReductionRule"]
 
 _MAX_AT_ONCE = (4, 2)
 _MIN_ITERATIONS = 4
-"""Vectors that are combined side by side, and the iterations through all of them that a row takes at least."""
+"""Independent partial vectors of a reduction, and the min number of iterations over all of them in a row."""
 
 
 class RowReductionRule:
@@ -87,8 +87,8 @@ def _goes_along(position: Range, axis: Axis) -> bool:
 
 
 def _is_of_rows(step: ScheduleBlock, rows: tuple[Size, ...], made: Collection[tirx.Var]) -> bool:
-    """Whether a step's first axes are the rows', it writes each element of a row in its place, and reads of what other
-    steps have `made` only the same row.
+    """Whether a step's first axes are the rows', it writes each element of a row at its own index, and it reads only
+    the same row of what other steps have `made`.
     """
     axes = step.axes[: len(rows)]
     if tuple(axis.size for axis in axes) != rows or len(step.writes) != 1:
@@ -166,7 +166,7 @@ def _reduce_in_lanes(sch: s_tir.Schedule, lanes: int) -> tuple[Size, set[str]]:
 
 
 def _vectors_at_once(length: Size, lanes: int) -> int:
-    """How many partial results of a long row to have side by side, so that few wait for the one before."""
+    """Returns the number of independent partial results of a long row, which hides the latency of the combiner."""
     fitting = (count for count in _MAX_AT_ONCE if length % (count * lanes) == 0)
     return next((count for count in fitting if size_hint(length) >= _MIN_ITERATIONS * count * lanes), 1)
 
@@ -201,7 +201,7 @@ def _vectorize(sch: s_tir.Schedule, block: SBlockRV, loops: Sequence[LoopRV], la
 
 
 def _is_element_wise(step: ScheduleBlock) -> bool:
-    """Whether a step writes each element in its place."""
+    """Whether a step writes each element at its own index."""
     if len(step.writes) != 1 or len(step.writes[0].region) != len(step.axes):
         return False
     return all(map(_goes_along, step.writes[0].region, step.axes))

@@ -1,7 +1,7 @@
 """Chooses the sizes of register tiles, for static and dynamic extents.
 
-A tile of a dynamic extent is followed by smaller ones for what is left, so that both 8 and 33 rows are computed without
-many that nobody needs.
+The full tiles of a dynamic extent are followed by smaller tail tiles, so that both 8 and 33 rows are computed with few
+wasted rows.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ __all__ = [
 _MAX_ROWS = 32
 _CODE = 0.0015  # of the time: what a register of a smaller tile must be worth, for its code takes time to compile
 _APART = 1 << 16  # vectors, from one block to the next
-_TERMS = 8  # of each sum in a round
+_TERMS = 8  # of each accumulator per iteration
 _FEWER_TERMS = 2  # where not so many rows of B can be read
 _SECOND_TILE = 0.02  # of the time: what a tile of another size must save, for its code
 _USUAL = 4  # how much more multiples of 8 count than others, for which tiles are chosen too,
 _HALVED = 8  # and 7, 14, 28, …
 USUAL_EXTENTS = range(1, 129)
-"""Dynamic extents that tiles are chosen for: in larger ones, what is left is little."""
+"""Dynamic extents that tiles are chosen for: in larger ones, the tail is negligible."""
 
 FEW_ROWS = range(1, 8)
 """Those of kernels for few rows."""
@@ -95,7 +95,7 @@ class Tile:
             return False
         # one for a product on its way to the sum, if that is not among those that are not kept
         registers = target.vectors.registers - (0 if target.vectors.fused or target.vectors.kept_registers else 1)
-        # Each column is read along a line of its own, and these often fall into the same few places of the cache.
+        # Each column is read along a line of its own, and these often map to the same few cache sets.
         max_columns = max(2, target.costs.l1_ways - 2)
         return self._registers(target, spread) <= registers and self.columns <= max_columns
 
@@ -252,7 +252,7 @@ def choose_dynamic_tile(
     usual: range = USUAL_EXTENTS,
     spread: Spread | None = None,
 ) -> tuple[Tile, tuple[int, ...]]:
-    """The best tile of one row of a dynamic extent, and the rows of the smaller tiles for what is left of it.
+    """The best tile of one row of a dynamic extent, and the rows of its tail tiles.
 
     Args:
         columns: vectors of B.

@@ -16,7 +16,7 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["in_vectors"]
 
 _AT_ONCE = 4
-"""Vectors in a round: of more, an engine's registers hold neither what is computed nor the numbers."""
+"""Vectors per iteration: with more, neither results nor constants stay in an engine's registers."""
 
 
 def in_vectors(sch: s_tir.Schedule, loop: LoopRV, lanes: int, value: tirx.Expr | None, target: Target) -> LoopRV:

@@ -53,7 +53,7 @@ _MIN_AT_ONCE = 2
 """Results that are worth narrower vectors, for what they share is loaded once."""
 
 _FEWER_AT_ONCE = (3, 1)
-"""Of a row of dynamic length, what is left behind the last whole seven: few loops more, for their code takes time to
+"""The tail of a row of dynamic length behind the last full tile of seven: few loops more, for their code takes time to
 compile."""
 
 

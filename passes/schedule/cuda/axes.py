@@ -16,7 +16,7 @@ __all__ = ["Axes"]
 
 @dataclass(frozen=True)
 class Axes:
-    """Some axes as one; the last of them runs fastest: of y and x (3 values) the fused index is `3 y + x`."""
+    """Fuses some axes into one index; the last varies fastest: of y and x (3 values) it is `3 y + x`."""
 
     variables: tuple[tirx.Var, ...]
     sizes: tuple[Size, ...]
@@ -31,7 +31,7 @@ class Axes:
         return bool(self.variables) and var.same_as(self.variables[-1])
 
     def at(self, index: tirx.Expr, of: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
-        """The values of the axes for a value of the fused index, told apart as far as the expression `of` needs it.
+        """Returns the values of the axes for a value of the fused index, split as far as the expression `of` needs.
 
         Divisions take time. Of y and x (3 values), the fused index being p:
 

@@ -109,7 +109,7 @@ class Product:
             return {var: value for axes, index in roles for var, value in axes.at(index, of).items()}
 
         cast = total if str(self.dtype) == self.accumulator else tirx.Cast(self.dtype, total)
-        # The place is an offset itself, and stands as one beside those that the value loads from.
+        # The index is treated as the offset of a load, like those in the value.
         position = nest.simplify(substituted(self.position, values(tirx.BufferLoad(self.output, [self.position]))))
         value = substituted(self.value, {**values(self.value), self.total: cast})
         return position, simplify_indices(value, nest)

@@ -11,7 +11,7 @@ __all__ = ["can_share_reductions"]
 
 
 def can_share_reductions(sch: s_tir.Schedule) -> bool:
-    """Whether TVM lowers all reductions whose elements threads share; one that it leaves as it is would be a race."""
+    """Whether TVM lowers all reductions whose elements threads share; one that it does not lower would be a race."""
     try:
         lowered = s_tir.transform.LowerCrossThreadReduction()(sch.mod)["main"]
     except (ValueError, tvm.error.InternalError):  # it does not know how results are combined; or trips over bool

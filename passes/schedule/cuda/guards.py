@@ -3,8 +3,8 @@
     if i < count: sum[0] = …           if i < count: sum[0] = …
     out[i % count] = sum[0]      →     if i < count: out[i % count] = sum[0]
 
-TVM gives a step that it moves to threads the condition that its own places are inside its result. Where sizes are open
-it writes places as remainders, which always are: the step would write what surplus threads have in their registers.
+TVM guards a block that it moves to threads by the condition that its indices are in bounds. With dynamic dimensions it
+writes indices as remainders, which always are: the block would write what surplus threads have in their registers.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
         for k in range(2):
             out[v % 3 + v // 3 % 4 * 3 + place[…] * 15] = …       # where 0 <= place[…] < 4
 
-They could if each iteration has its own places in every tensor that is written. A place is read as a number in a mixed
-radix, whose digits are the terms of the index:
+Iterations are independent if each has its own indices in every tensor that is written. An index is read as a number
+in a mixed radix, whose digits are the terms of the index:
 
     digit            step   values        the digits below it add up to
     v % 3               1   0 to 2        0
@@ -35,7 +35,7 @@ __all__ = ["independent_loops"]
 
 @dataclass(frozen=True)
 class _Access:
-    """A place of a tensor that is read or written, the loops around it and the conditions under which it is."""
+    """An access to a tensor: its index, the loops around it, and the conditions under which it runs."""
 
     buffer: tirx.Var
     index: tirx.Expr
@@ -150,7 +150,7 @@ def _are_told(loops: Sequence[tirx.For], accesses: Sequence[_Access], tensor: ti
 
 
 def _maximum(loop: tirx.For) -> int:
-    """The rounds of a loop; if they are open, the most that there can be: what tells these tells fewer."""
+    """Returns the trip count of a loop; for a dynamic one its max: what holds for more iterations holds for fewer."""
     size = size_of(loop.extent)
     return size if is_known(size) else bounds(size)[1]
 

@@ -32,7 +32,7 @@ __all__ = ["LoopsRule"]
 
 
 class LoopsRule:
-    """A kernel that is statements, not computations, with at least one loop of independent rounds."""
+    """Schedules kernels of statements with at least one loop of independent iterations."""
 
     def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
         func = kernel.func
@@ -55,7 +55,7 @@ class LoopsRule:
 
 
 def _independent(nest: Sequence[tirx.For]) -> list[tirx.For]:
-    """Loops of a nest whose rounds may run side by side; those that are said to be parallel are."""
+    """Returns the loops of a nest whose iterations may run in parallel; loops that are marked parallel are trusted."""
     if not nest:
         return []
     return independent_loops(nest) or [loop for loop in nest[:1] if is_independent(loop)]

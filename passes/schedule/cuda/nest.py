@@ -85,7 +85,7 @@ class Nest:
         return self._for(name, count, tirx.ForKind.SERIAL, body)
 
     def rolled(self, count: Dimension, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "i") -> tirx.Stmt:
-        """As `loop`; the compiler must not write out rounds, for which there are no registers."""
+        """As `loop`, with unrolling disabled, because registers do not suffice for several iterations."""
         return self._for(name, count, tirx.ForKind.SERIAL, body, {_ROLLED: tirx.const(True, "bool")})
 
     def unrolled(self, count: int, body: Callable[[tirx.Expr], tirx.Stmt], name: str = "u") -> tirx.Stmt:

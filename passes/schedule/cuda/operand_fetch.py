@@ -1,13 +1,13 @@
 """Fetches a thread's part of an operand's tiles from global memory, one tile of the reduced axis after another.
 
 Indices take divisions: of a convolution's data, position p is row `p // 28` and column `p % 28` of the image, and depth
-d is channel `d // 9` and place `d % 9` of the window. The positions of a thread are the same in all tiles of the depth,
+d is channel `d // 9` and tap `d % 9` of the window. The positions of a thread are the same in all tiles of the depth,
 so what takes divisions of them is worked out once, and kept in registers:
 
     begin     data_at[0] = p // 28; data_at[1] = p % 28
     fetch     data_fetched[…] = if 0 <= data_at[0] + d % 9 // 3 - 1 < 28 && …: data[d // 9, data_at[0] + …, …] else 0
 
-What lies in memory as it is multiplied, 16 bytes side by side, needs no registers on its way to shared memory: the
+What needs no conversion and is contiguous for 16 bytes needs no registers on its way to shared memory: the
 instruction `cp.async` (PTX ISA, "Non-bulk copy") copies it while the thread goes on.
 """
 
@@ -185,7 +185,7 @@ class _Element:
 
     TVM resolves divisions of variables with bounds where it does not resolve those of sums: of `(8 t + w) // 9` it
     knows nothing, if `t` and `w` are sums themselves. So indices are made of variables that stand for the number of the
-    tile, for the position in its depth, and for what is kept in registers; in the end these are put in their places.
+    tile, for the position in its depth, and for what is kept in registers; in the end these are substituted.
     """
 
     def __init__(self, source: OperandFetch, tile: tirx.Expr, tiles: Size) -> None:

@@ -195,7 +195,7 @@ def shares_bytes(operand: Operand) -> bool:
 
 
 def main_load(value: tirx.Expr) -> TensorLoad | None:
-    """What is read of the largest tensor; others beside it have an element for many elements, as scales of blocks
+    """Returns the reads of the largest tensor; others have one element for many of its elements, as scales of blocks
     do."""
     loads = sorted(loads_of(value), key=lambda load: size_hint(elements_of(load.source)))
     is_alone = len(loads) == 1 or (

@@ -1,6 +1,6 @@
 """Schedules reductions: the split among threads depends on memory order and on the number of results.
 
-    many results                a thread each, the sum in a register; neighbouring threads read neighbouring places
+    many results                a thread each, the sum in a register; neighbouring threads read neighbouring elements
     rows                        a warp or a block each; the threads' sums are joined by shuffles
     columns                     32 of them a block; each 32 threads of it go through every n-th line
     few results of many elements   parts of them in a first launch, which a second one joins

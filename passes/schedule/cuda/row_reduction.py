@@ -38,7 +38,7 @@ _MANY_ROWS = WARP  # for each processor: they are worth a thread each, however l
 _SHORT = 64  # elements of rows that a thread alone goes through, however few they are
 _LONG = 1 << 16  # elements of rows that are too much for a block each, if there are few of them
 _FEW_ROWS = 1 / 8  # for each processor
-_SUMS_BYTES = 8 << 10  # of shared memory that the sums of a block may take: its steps keep what is left
+_SUMS_BYTES = 8 << 10  # of shared memory that the sums of a block may take: its blocks keep the rest
 
 
 class RowReductionRule:

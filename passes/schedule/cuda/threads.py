@@ -32,7 +32,7 @@ def threads_for(rounds: Size, target: CudaTarget) -> int:
 
 
 def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: CudaTarget, lanes: int = 1) -> LoopRV:
-    """Give each thread one iteration of some nested loops, or `lanes` rounds as a vector; returns the loop over
+    """Gives each thread one iteration of some nested loops, or `lanes` iterations as a vector; returns the loop over
     threads."""
     rounds = trip_count(sch, *loops)
     if not rounds:  # nothing to do; TVM would divide by the extents

@@ -103,7 +103,7 @@ def _transposition_of(step: ScheduleBlock) -> _Transposition | None:
 
 
 def _steps(load: TensorLoad, step: ScheduleBlock) -> list[int] | None:
-    """How far an operand's place moves with each axis; None if that is not always the same."""
+    """Returns an operand's stride along each axis; None if it is not constant."""
     position = Analyzer().simplify(flat_offset(load.source, load.indices))
     return linear_strides(position, [axis.var for axis in step.axes])
 
@@ -144,7 +144,7 @@ class _Tiled:
         return [-(-size // _TILE) if g in self._sides else size for g, size in enumerate(self._sizes)]
 
     def _phase(self, name: str, along: int) -> tirx.Stmt:
-        """Four rounds of a block, as far as they are inside; neighbouring threads go along one of the two sides."""
+        """Builds four iterations of a block, guarded at the boundary; threads are contiguous along one of the sides."""
         turn = tirx.Var(f"step_{name}", "int64")
         row = turn * int64(_LINES) + self._line
         axes = [tirx.Var(f"{axis.var.name}_{name}", "int64") for axis in self._step.axes]

@@ -38,7 +38,7 @@ def write(
     rows, columns = product.rows.size, product.columns.size
     inside = [c for c in (row < number(rows),) if not nest.holds(c)]
 
-    # A single variable: a sum in its place would keep divisions from being resolved.
+    # A single variable: a sum instead of it would keep divisions from being simplified.
     group_of_columns = nest.variable("group", -(-nest.end(column) // width))
     known = {group_of_columns: nest.simplify(tirx.floordiv(column, number(width)))}
 

@@ -1,9 +1,9 @@
 """Aligns the stack frames of functions that spill vectors to the size of a vector.
 
-Tiles of partial sums are more than the registers hold: while one part is being computed, LLVM keeps the sum of those
-before it on the stack. Callers align the stack to 16 bytes only, and vectors of 64 bytes would each lie in two lines of
-the cache. LLVM can align the frame itself, for which it needs a frame pointer; whether to have one it decides before it
-knows what will not fit into registers. A function that takes the address of its frame has one from the start.
+Tiles of partial sums exceed the registers: while one part is computed, LLVM spills the sum of the parts before it.
+Callers align the stack to 16 bytes only, and vectors of 64 bytes would each lie in two lines of the cache. LLVM can
+align the frame itself, for which it needs a frame pointer; whether to have one it decides before it knows what will not
+fit into registers. A function that takes the address of its frame has one from the start.
 
     for tile in parallel:  # annotated             for tile in parallel:
         …                                   →          prefetch(address of the frame)  # it is in the cache anyway

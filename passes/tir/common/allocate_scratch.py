@@ -4,8 +4,8 @@
         t = alloc(n)              →          t = workspace[i * n:]
         …                                    …
 
-Scratch memory is as large as it may have to be at most, in each worker. Where that is much, for sizes are open, each
-round of a parallel loop has a part of the workspace instead, which is as large as the sizes of a run ask for.
+Scratch memory has the max size that a kernel may need, in each worker. Where that is large because of dynamic
+dimensions, each iteration of a parallel loop uses a part of the workspace instead, sized by the dimensions of the run.
 """
 
 from __future__ import annotations

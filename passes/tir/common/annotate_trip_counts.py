@@ -4,8 +4,8 @@
         …                           for i in parallel(n):
                                         …
 
-TVM makes a function of the loop, which gets the number of a task and the number of all tasks; what they are tasks of,
-the runtime does not see. Threads take pieces from each other, but not of loops that are over before that is worth it.
+TVM outlines the loop as a function of a task number and the number of tasks, and does not pass the trip count to the
+runtime. The runtime needs it to cut the loop into chunks; short loops are not stolen from.
 """
 
 from __future__ import annotations

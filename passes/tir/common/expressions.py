@@ -174,7 +174,7 @@ def inside(expr: tirx.Expr) -> Iterator[tirx.Expr]:
 
 
 def loads_of(expr: tirx.Expr) -> list[TensorLoad]:
-    """All places where an expression reads tensors."""
+    """Returns all loads of tensors in an expression."""
     return [part for part in inside(expr) if isinstance(part, TensorLoad)]
 
 
@@ -209,7 +209,7 @@ def work_of(expr: tirx.Expr) -> int:
 
 
 def flat_offset(tensor: tirx.Var, indices: Sequence[tirx.Expr]) -> tirx.Expr:
-    """The place of an element in a tensor that lies in memory row by row."""
+    """Returns the flat index of an element of a row-major tensor."""
     dtypes = {str(index.ty.dtype) for index in indices} or {"int32"}
     dtype = dtypes.pop() if len(dtypes) == 1 else "int64"
     total: tirx.Expr = tirx.IntImm(dtype, 0)

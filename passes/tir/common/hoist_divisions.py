@@ -4,8 +4,8 @@
         for j in w:                                    a = i / h;  b = i % h
             C[i // h, j, i % h] = …           →        for j in w: C[a, j, b] = …
 
-By a number, TVM and LLVM divide with a multiplication, and know what follows; by a variable they write out a division
-that rounds down, whatever the signs, at each position.
+TVM and LLVM divide by a constant with a multiplication, and simplify the result; for a variable divisor they emit a
+flooring division, with a correction of signs, at each index.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
             c[r] += A[(k h + y) w + 14 i + r]   →      for r in unrolled(14):
                                                            c[r] += A[a + r]
 
-LLVM finds this out too, but first TVM simplifies each copy: products of dynamic sizes take it long, and tiles have many
+LLVM hoists these too, but first TVM simplifies each copy: products of dynamic sizes take it long, and tiles have many
 copies. It would also replace a variable by its value, if that is an integer expression that it knows: see
 `tvm_workarounds/opaque.py`.
 """

@@ -41,7 +41,7 @@ _EXTERN = "tirx.call_extern"
 
 
 def cycles_of_iteration(loop: tirx.For, target: Target) -> tirx.Expr:
-    """An int64 of what is known where the loop begins; :data:`UNKNOWN` if nobody knows."""
+    """An int64 of what is known where the loop begins; otherwise :data:`UNKNOWN`."""
     round_ = _Iteration(target)
     try:
         round_.add_loop(loop)
@@ -90,7 +90,7 @@ class _Terms:
 
 @dataclass
 class _Iteration:
-    """What is in a round, so far.
+    """Accumulates the costs of an iteration.
 
     Attributes:
         instructions, memory: cycles of the ones and of the other, which go on at the same time.
@@ -98,7 +98,7 @@ class _Iteration:
         loops: the loops around, by their variables, and how many iterations they have.
         lanes: those of them that are vectors, and how many lanes these have.
         moves: the loops that a variable that is no loop's changes with.
-        own: tensors that the round allocates, or has in the workspace.
+        own: tensors that the iteration allocates, or has in the workspace.
         pointers: to the latter.
     """
 
@@ -151,7 +151,7 @@ class _Iteration:
                 raise _NotKnownError
 
     def _add_iterations(self, loop: tirx.For) -> None:
-        """Add all iterations of a loop in the round."""
+        """Adds all iterations of an inner loop."""
         extent = self._known(loop.extent)
         self._define(loop.loop_var, loop.min, frozenset([loop.loop_var]))
         self.loops[loop.loop_var] = extent

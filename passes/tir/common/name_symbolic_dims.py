@@ -31,7 +31,7 @@ def named_sizes(func: tirx.PrimFunc) -> list[tuple[tirx.Var, tirx.Expr]]:
 def name_loop_extents(func: tirx.PrimFunc, *, every: bool = False) -> tirx.PrimFunc:
     """A kernel with variables for those of its loops' extents that are quotients, or have some in them.
 
-    Extents that differ from round to round of a loop around, or are read from tensors, are no sizes.
+    Extents that vary with an outer loop, or are read from tensors, are not dimensions.
 
     Args:
         every: whether other formulas get variables too: less is known of them then, and TVM cannot trip over them.

@@ -28,7 +28,7 @@ _MAX_CHOICES = 8
 _MAX_LOOPS = 32
 """Innermost loops of what one nest becomes: enough for the middle of seven tensors padded in a plane."""
 
-_SHORTEST = 5  # rounds of a loop that is cut
+_SHORTEST = 5  # iterations of a loop that is partitioned
 _COPIED = (tirx.ForKind.SERIAL, tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED)
 
 

@@ -28,7 +28,7 @@ from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, inside,
 
 __all__ = ["partition_windows"]
 
-_SHORTEST = 5  # rounds of a loop that is cut
+_SHORTEST = 5  # iterations of a loop that is partitioned
 _MAX_CONDITIONS = 24
 
 
@@ -184,7 +184,7 @@ def _values_in(expr: tirx.Expr) -> list[tirx.Expr]:
 
 
 def _condition(expr: tirx.Expr) -> tirx.Expr | None:
-    """What an expression chooses by, if places alone are in it."""
+    """Returns the condition that an expression selects by, if it depends on indices only."""
     if isinstance(expr, tirx.Select):
         condition = expr.condition
     elif isinstance(expr, Call) and getattr(expr.op, "name", "") in IF_THEN_ELSE:

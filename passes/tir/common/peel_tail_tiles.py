@@ -167,7 +167,7 @@ _RENEW = tvm.get_global_func("s_tir.RenewDefs")
 def _rows(body: tirx.Stmt, axis: TiledAxis, own: Set[tirx.Var]) -> list[tirx.Var]:
     """The loops over the elements of a tile: what is compared with the end depends on them; and those that go through
     the tile's own buffers as these do, which is what begins a sum, or adds up its parts."""
-    limits = [node for node in _found(body, (tirx.LT, tirx.LE)) if not loads_of(node)]  # of places, no values
+    limits = [node for node in _found(body, (tirx.LT, tirx.LE)) if not loads_of(node)]  # of indices, not values
     compared = [node for node in limits if axis.end in variables_of([node])]
     loops = {loop.loop_var: loop.extent for loop in _found(body, tirx.For)}
     rows = loops.keys() & variables_of(compared)

@@ -14,7 +14,7 @@ __all__ = ["iterations_of", "values_of"]
 
 
 def iterations_of(stmt: tirx.Stmt) -> float:
-    """How often the innermost statements run, at most, for size hints and data; infinite where nobody knows."""
+    """Returns the max number of runs of the innermost statements, for size hints and data; infinity if unknown."""
     match stmt:
         case tirx.For():
             told = math.inf if SIZE_HINT not in stmt.annotations else int(stmt.annotations[SIZE_HINT])

@@ -46,7 +46,7 @@ _ELEMENTS = 1 << 40  # more than there are
 
 
 def strength_reduce_pointers(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A lowered kernel of dynamic sizes that reads by such pointers; any other as it is."""
+    """Returns a lowered kernel of dynamic sizes that reads by such pointers; any other kernel unchanged."""
     if DYNAMIC_SHAPES not in func.attrs:
         return func
     body = _Kernel(_only_read(func.body)).statement(func.body)
@@ -153,7 +153,7 @@ class _Loop:
         return value
 
     def _load(self, load: TensorLoad) -> TensorLoad:
-        """The same element, found from a pointer if it is always as far from the one in the round before."""
+        """Returns the same element, loaded through a pointer if its stride between iterations is constant."""
         (index,) = load.indices
         if load.source not in self._read or str(index.expr_ty().dtype) != "int64":
             return load
@@ -169,7 +169,7 @@ class _Loop:
         return tirx.BufferLoad(self._from(load.source, begin), [self._var * step + tail])
 
     def _is_known_before(self, value: tirx.Expr) -> bool:
-        """Whether a part of an index can be computed before the loop: where it divides, the loop must have a round."""
+        """Whether a part of an index can be computed before the loop: where it divides, the loop must run."""
         if variables_of([value]) & self._own:
             return False
         parts = list(inside(value))
@@ -198,7 +198,7 @@ def _has_address(value: tirx.Expr) -> bool:
 
 
 def _takes_addresses(call: Call) -> bool:
-    """Whether a call may write to what it has the address of, or to what is beside it: not if it asks for it ahead."""
+    """Whether a call may write to the memory that it has the address of, or next to it; prefetches do not."""
     addresses = any(isinstance(arg, Call) and _name(arg) == _ADDRESS for arg in call.args)
     return addresses and not (_name(call) == _CALL and int(call.args[0]) in _ONLY_ADDRESSES)
 

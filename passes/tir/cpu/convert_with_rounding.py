@@ -5,8 +5,8 @@
     uint8(int32(nearbyint(min(255, max(0, x)))))    →     uint8(min(uint32(converted(max(0, x))), 255))
     uint8(int32(max(min(nearbyint(x), 255), 0)))    →     the same
 
-One instruction replaces three. What int32 does not hold becomes its least number on x86, 2³¹ without a sign,
-and the nearest one elsewhere: a limit of 255 that comes after the conversion cuts both as well, and vectors are cut to
+One instruction replaces three. Values out of int32's range become the min on x86 (2³¹ if read unsigned)
+and are clamped elsewhere: a limit of 255 that comes after the conversion cuts both as well, and vectors are cut to
 bytes while they become bytes. A minimum or maximum is its second operand where the other is NaN: limits that are second
 make the upper one of it. So do conversions that are cut afterwards, but for those of Arm, which make 0 of it: there the
 last of these lines keeps both limits before the conversion, unless the number is computed of integers:
@@ -60,7 +60,7 @@ _LARGE, _LARGE_BITS = 12582912.0, 0x4B400000  # 3 · 2²²: with less than 2²²
 
 
 def convert_with_rounding(func: tirx.PrimFunc, architecture: str, lanes: int) -> tirx.PrimFunc:
-    """A scheduled kernel that rounds so; for one of the instruction sets of `Quirks.rounding_conversion`.
+    """Returns a scheduled kernel that rounds in conversions, for an instruction set of `Quirks.rounding_conversion`.
 
     Args:
         lanes: of a register of float32.
@@ -270,7 +270,7 @@ def _cut_sum(dtype: str, call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _on_riscv(call: tvm.ir.Call) -> tirx.Expr:
-    """As the thread rounds, to even."""
+    """Rounds to even, the thread's rounding mode."""
     dtype = str(call.expr_ty().dtype)
     lanes = int(tvm.DataType(dtype).lanes)
     if lanes == 1:
@@ -279,7 +279,7 @@ def _on_riscv(call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _by_sum(call: tvm.ir.Call) -> tirx.Expr:
-    """Of numbers that are small beside the one added."""
+    """Rounds numbers that are small compared with the magic number."""
     (x,) = call.args
     lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
     large, bits = tirx.const(_LARGE, "float32"), tirx.const(_LARGE_BITS, "int32")

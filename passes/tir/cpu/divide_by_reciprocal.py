@@ -4,7 +4,7 @@
 
 A division of a vector of 16 takes as long as 32 multiply-adds. The remainder is exact, so that the result is the same,
 in the last bit too (Brisebarre, Muller and Raina, Accelerating correctly rounded floating-point division when the
-divisor is known in advance, 2004). Where the quotient is zero, infinite or not a number, it is `q`; so it is close to
+divisor is known in advance, 2004). Where the quotient is zero, infinite or NaN, it is `q`; the same holds close to
 the smallest normal numbers, where it may differ in the last bit.
 """
 

@@ -79,7 +79,7 @@ def _by_lane(loop: tirx.For) -> tirx.For:
 def _along_the_sum(
     loop: tirx.For, inner: list[tirx.For], store: tirx.BufferStore, together: int, lanes: int
 ) -> tirx.For:
-    """`together` elements of the sum in a round, of the `lanes` that are loaded at once."""
+    """`together` terms of the sum per iteration, of the `lanes` that are loaded at once."""
     var, zero = loop.loop_var, tirx.const(0, str(loop.loop_var.ty.dtype))
     part = tirx.For(
         tirx.Var(f"{var.name}_lane", str(var.ty.dtype)), zero, together + zero, tirx.ForKind.UNROLLED, store

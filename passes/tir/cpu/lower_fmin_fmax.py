@@ -2,8 +2,8 @@
 
     max(0, x)     →     greater(0, x)
 
-What TIR has is a comparison and a choice, which is another value where one of both is no number, or zero has a sign:
-LLVM takes two instructions for it on Arm.
+TIR's max is a comparison and a select, whose result differs for NaN and for signed zeros: LLVM emits two instructions
+for it on Arm.
 """
 
 from __future__ import annotations

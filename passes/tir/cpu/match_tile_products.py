@@ -5,10 +5,9 @@
         for tile in 2, column in 2, term in 16, row in 16, lane in 16:     # a `Product`
             S[…] = dot(S[…], A[…], B[…])
 
-The loops carry annotations that name their roles; `passes/schedule/cpu/matrix_unit_tiles.py` makes them. What the
-machine
-does in their place: `passes/tir/cpu/lower_amx_tiles.py`, `passes/tir/cpu/lower_i8mm.py`. What is not of this form
-stays as loops.
+The loops carry annotations that name their roles; `passes/schedule/cpu/matrix_unit_tiles.py` makes them. They are
+lowered by `passes/tir/cpu/lower_amx_tiles.py` and `passes/tir/cpu/lower_i8mm.py`. What is not of this form stays as
+loops.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ class Operand:
     apart: tirx.Expr
 
     def address(self, number: int, beside: tirx.Expr | None = None) -> list[tirx.Expr]:
-        """Of a tile, elements `beside` it if given, and the bytes between its rows."""
+        """Returns the address of a tile, offset by `beside` elements if given, and the bytes between its rows."""
         position = self.base + self.apart * int64(number)
         position = position if beside is None else position + beside
         return [tirx.address_of(tirx.BufferLoad(self.tensor, [position])), self.down * int64(4)]

@@ -4,7 +4,7 @@
                                         ↓
     for lane in vectorized(16): s[lane] += turned(x[16 i + lane], t) * w[lane]
 
-TVM loads the elements of a vector that do not lie side by side one by one.
+TVM loads vector elements that are not contiguous one by one.
 """
 
 from __future__ import annotations

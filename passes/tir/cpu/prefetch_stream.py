@@ -8,8 +8,9 @@
                 …
 
 Such a product reads its matrix once, from memory, and panels of one vector lie one after the other: what is so many
-rounds ahead of the end of a panel is the beginning of the next one. Processors ask for too little ahead by themselves
-where so much is computed with a line. What is asked for beyond the end of the matrix is nobody's, and no access.
+iterations ahead of the end of a panel is the beginning of the next one. Hardware
+prefetchers do not run far enough ahead where each line takes so much computation. Prefetches beyond the end of the
+matrix are safe: a prefetch is not an access.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _in_panels(stmt: tirx.Stmt, panels: tirx.For, ahead: int) -> tirx.Stmt:
 
 
 def _bytes_of_iteration(blocks: tirx.For, panels: tirx.For) -> int:
-    """How far the tensor that is read fastest is read in a round; 0 if nothing is read so."""
+    """Returns the largest stride per iteration of a tensor that is read; 0 if there is none."""
     stores: list[tirx.BufferStore] = []
     tvm_ffi.structural_walk(blocks, (tirx.BufferStore, stores.append))
     both = {panels.loop_var, blocks.loop_var}

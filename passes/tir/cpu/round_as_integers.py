@@ -29,7 +29,7 @@ _MAX = 2.0**21  # of what is rounded by a sum
 
 
 def round_as_integers(func: tirx.PrimFunc, features: Collection[str]) -> tirx.PrimFunc:
-    """A scheduled kernel that rounds so; `features`: those that the target has, by LLVM's names."""
+    """Returns a scheduled kernel that rounds as integers; `features`: the target's, by LLVM's names."""
     name = _BY_VECTORS if "mve.fp" in features else _BY_UNIT if "vfp2sp" in features else _BY_SUM
 
     def change(cast: tirx.Cast) -> tirx.Expr:

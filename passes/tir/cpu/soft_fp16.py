@@ -2,8 +2,8 @@
 
     y[i] = float16(a[i])     →     y[i] = the bits of a[i], rounded to 11 digits and with the exponent of float16
 
-LLVM calls a function for each element there; for WebAssembly it never ends on some kernels that narrow. What is written
-here is made of steps that vectors have everywhere. Rounding is to even, infinities and NaN stay so.
+LLVM calls a function for each element there; for WebAssembly it never ends on some kernels that narrow. The
+conversion here uses only operations that vectors have everywhere. It rounds to even, and keeps infinities and NaN.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REBIAS = (127 - 15) << 23  # from the exponent of float16 to that of float32
 _SMALLEST_NORMAL = 113 << 23  # 2⁻¹⁴ as float32
 _TOO_LARGE = (127 + 16) << 23  # 2¹⁶ as float32
 _INFINITY = 255 << 23
-_HALF = 126 << 23  # 0.5 as float32: its last place is that of the subnormal numbers of float16
+_HALF = 126 << 23  # 0.5 as float32: its ULP is that of float16's subnormal numbers
 
 
 def lower_fp16_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -50,7 +50,7 @@ def _widened(half: tirx.Expr) -> tirx.Expr:
     def of(bits: tirx.Expr) -> tirx.Expr:
         sign, tail = (bits & _int(0x8000)) << _int(16), bits & _int(0x7FFF)
         moved = (tail << _int(13)) + _int(_REBIAS)
-        largest = tirx.Select(tail >= _int(0x7C00), moved + _int(_REBIAS), moved)  # infinity, or not a number
+        largest = tirx.Select(tail >= _int(0x7C00), moved + _int(_REBIAS), moved)  # infinity or NaN
         tiny = tirx.reinterpret("int32", tail.astype("float32") * tirx.const(2.0**-24, "float32"))
         return tirx.reinterpret("float32", tirx.Select(tail < _int(0x0400), tiny, largest) | sign)
 

@@ -2,8 +2,8 @@
 
     float32(bytes[i : i + 8])     →     float32(widened(bytes[i : i + 8]))
 
-LLVM knows that no number is lost, and makes four at a time wider, by four instructions. So this is assembler, which it
-does not look into.
+LLVM sees that no value is lost, and extends four elements at a time, by four instructions. Inline assembly hides the
+extension from LLVM.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INSTRUCTIONS = {
 
 
 def widen_int8_loads(func: tirx.PrimFunc, architecture: str) -> tirx.PrimFunc:
-    """A scheduled kernel in which bytes become floats so; as it is for instruction sets other than Arm's."""
+    """Returns a scheduled kernel with such conversions of bytes to floats; unchanged except for Arm."""
     if architecture not in _INSTRUCTIONS:
         return func
 

@@ -2,7 +2,7 @@
 
     for i in range(n): B[i] = A[i]      →      for i: int32 in range(int32(n)): B[i] = A[i]
 
-GPUs take several instructions for a sum of 64 bits, and many for a quotient. Libraries for them refuse sizes for which
+GPUs take several instructions for a 64-bit addition, and many for a division. Libraries for them refuse sizes for which
 a tensor would have more elements than indices of 32 bits can count: see `MAX_ELEMENTS`.
 """
 
@@ -23,7 +23,7 @@ _NARROW = tirx.transform.ForceNarrowIndexToInt32()
 
 
 def narrow_index_types(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = ()) -> tirx.PrimFunc:
-    """A kernel with indices of 32 bits; one with dynamic dimensions and tensors of wider integers stays as it is.
+    """Returns a kernel with 32-bit indices; one with dynamic dimensions and tensors of wider integers is unchanged.
 
     Args:
         func: its parameters are tensors.

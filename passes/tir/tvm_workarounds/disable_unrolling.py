@@ -35,7 +35,7 @@ _COPIED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 
 
 def disable_unrolling(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A lowered kernel of dynamic sizes with such loops; any other as it is."""
+    """Returns a lowered kernel of dynamic sizes with such loops; any other kernel unchanged."""
     if DYNAMIC_SHAPES not in func.attrs:
         return func
     kernel = _Kernel()

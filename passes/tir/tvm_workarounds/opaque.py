@@ -31,7 +31,7 @@ def opaque(value: tirx.Expr) -> tirx.Expr:
 
 
 def visible(expr: tirx.Expr) -> tirx.Expr:
-    """Returns the expression that :func:`opaque` hides, and any other as it is."""
+    """Returns the expression that :func:`opaque` hides, and any other expression unchanged."""
     if not isinstance(expr, Call) or expr.op != _REINTERPRET or expr.ty != expr.args[0].ty:
         return expr
     return expr.args[0]

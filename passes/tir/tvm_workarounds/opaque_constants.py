@@ -61,7 +61,7 @@ class _Values:
         return bool(found)
 
     def exempt_indices(self, func: tirx.PrimFunc) -> None:
-        """Let what indices are made of stay as it is."""
+        """Leaves the parts of indices unchanged."""
         tvm_ffi.structural_walk(func.body, ((TensorLoad, tirx.BufferStore), self._exempt))
 
     def _bind(self, binding: tirx.Let | tirx.Bind) -> None:

@@ -5,7 +5,7 @@
     j = a // b       →     j = a // b if b != 0 else failed("divides by zero")
 
 What fails is noted, and the run ends with it; until then what could not be read or divided is 0, and what could not be
-written is left out, so nothing beside the kernel's tensors is touched. Loops that might never end then ask whether
+written is left out, so nothing outside the kernel's tensors is touched. Loops that might never end then ask whether
 something has failed. This is done to what becomes code, in which loops are copies and vectors already: of a vector the
 first and the last lane are looked at, or all of them where they are not equally far apart.
 
@@ -51,8 +51,8 @@ _ON_THE_STACK = {"disable_lower_builtin": tirx.const(True, "bool")}  # an alloca
 _LLVM = "tirx.call_llvm_intrin"
 _MASKED_LOAD, _MASKED_STORE = map(codegen.llvm_lookup_intrinsic_id, ("llvm.masked.load", "llvm.masked.store"))
 _INDICES = {"int32", "int64"}
-_ANYWHERE = 1 << 40  # elements of views whose extent is not said
-_LONGEST = 1 << 31  # rounds of a loop that ends anyway
+_ANYWHERE = 1 << 40  # elements of views of unknown extent
+_LONGEST = 1 << 31  # iterations of a loop that ends anyway
 _SURE = 1 << 62  # integers of 64 bits below it did not overflow
 _NOTHING = -1  # of no tensor: it has no elements to be compared with
 

@@ -106,6 +106,6 @@ def _is_dense(index: tirx.Expr) -> bool:
 
 
 def _nowhere(index: tirx.Expr) -> tirx.Expr:
-    """A place for lanes beyond the end: that of the first lane, if it is easily told, else the tensor's first."""
+    """Returns an index for lanes beyond the end: the first lane's if it is simple, else the tensor's first."""
     first = index.base if isinstance(index, tirx.Ramp) else tirx.IntImm("int64", 0)
     return tirx.Broadcast(first, _lanes(index))

@@ -1,7 +1,7 @@
 """Computes float32 elementary functions with +, ×, ÷ and √ of float64 only.
 
 These are rounded alike on all processors, and so are the results, whose error is hardly more than the last rounding:
-half a unit in the last place. Vectors stay vectors; there are no branches and no tables. Series are Taylor's, to where
+half a ULP. Vectors stay vectors; there are no branches and no tables. Series are Taylor's, to where
 what is left out is below 1e-11 of the result.
 
 What is read more than once is kept in a buffer, which LLVM makes a register of. TVM puts the value of a name in the
@@ -261,11 +261,11 @@ def _asinh(keep: Kept, x: tirx.Expr) -> tirx.Expr:
 
 def _acosh(keep: Kept, x: tirx.Expr) -> tirx.Expr:
     one = _like(x, 1.0)
-    return _log(keep, keep(x + _sqrt(x - one) * _sqrt(x + one)))  # no number below 1
+    return _log(keep, keep(x + _sqrt(x - one) * _sqrt(x + one)))  # NaN below 1
 
 
 def _pow(keep: Kept, x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
-    """xʸ = e^(y log |x|), negative for negative x and odd y, and no number for negative x and y that is not whole."""
+    """xʸ = e^(y log |x|), negative for negative x and odd y, and NaN for negative x and y that is not an integer."""
     one, zero = _like(x, 1.0), _like(x, 0.0)
     n, whole = _rounded(keep, keep(_where(_magnitude(y) < _like(x, 2.0**31), y, zero)))
     size = _magnitude(y)
@@ -279,7 +279,7 @@ def _pow(keep: Kept, x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
     value = _where(lost, _like(x, math.nan), minus * value)
     value = _where(x == x, _where(y == y, value, y), x)
     value = _where(tirx.any(x == one, y == zero), one, value)
-    # 1 to any power: log 1 is 0, and 0 · ∞ no number
+    # 1 to any power: log 1 is 0, and 0 · ∞ is NaN
     return _where(tirx.all(x == _like(x, -1.0), _magnitude(y) == _like(x, math.inf)), one, value)
 
 

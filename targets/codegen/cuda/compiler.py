@@ -149,7 +149,7 @@ def _usage(log: str, architecture: int) -> Iterable[Usage]:
 
 
 # As the compiler's own defaults; a multiplication and an addition become one instruction, as on CPUs. The source is
-# TVM's, so that nobody can mend what would be warned of.
+# TVM's, so that users cannot fix what a warning would name.
 _PROGRAM = Path(__file__).with_name("nvrtc_program.py")
 
 _OPTIONS = ("--std=c++17", "--fmad=true", "--disable-warnings")
@@ -242,7 +242,7 @@ class _Nvrtc:
 
     def _compiled(self, source: str, kind: str, architecture: str, *more: str) -> tuple[bytes, str]:
         options = [f"--gpu-architecture={architecture}", *_OPTIONS, *more, *(f"-I{path}" for path in self._include)]
-        # Some versions do not look beside themselves for the library with what is built in.
+        # Some versions do not search their own folder for the library of builtins.
         environment = {"LD_LIBRARY_PATH": str(self._path.parent)}
         command = [sys.executable, "-I", "-S", str(_PROGRAM), str(self._path), kind, *options]
         try:

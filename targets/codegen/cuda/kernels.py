@@ -192,7 +192,7 @@ _ALIGNMENT = 256  # bytes, of what a kernel has for itself
 
 
 class NotOnDevice(Exception):
-    """A kernel that cannot be code for the device as it is scheduled."""
+    """A kernel whose schedule cannot be translated to code for the device."""
 
 
 # TVM's own way from TIR to CUDA, without the passes that know nothing to do here.

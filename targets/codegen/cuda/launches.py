@@ -6,7 +6,7 @@
                launch(5, (const uint32_t[7]){200, 1, 1, 32, 1, 1, 0}, (void *[]){&p0, &own0, &p1});
     }
 
-Sizes that are known at run time are further parameters, and grids and places in the workspace are computed from them.
+Dynamic dimensions are further parameters, from which grids and offsets in the workspace are computed.
 
 See `runtime/cuda.h`.
 """

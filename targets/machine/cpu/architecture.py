@@ -81,7 +81,7 @@ class Architecture:
         tuning: LLVM's names, a regular expression, of what are no instructions of their own: which ones are fast on a
             processor, and versions of the instruction set, whose features have names of their own.
         pointer_bits: size of a pointer, and of C's size_t.
-        abi: LLVM's name of the calling convention, where it has to be said.
+        abi: LLVM's name of the calling convention, where it must be stated.
         hosted: whether its machines have an operating system; those without one are microcontrollers.
         lengths: vector lengths that code may be made for, by names that LLVM does not know, each with processors, by
             LLVM's names, that all have it. Such code runs with no other length.

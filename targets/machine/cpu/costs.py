@@ -281,7 +281,7 @@ MICROARCHITECTURES: dict[str, tuple[Microarchitecture, ...]] = {
     ),
     # microcontrollers: memory that is read in a cycle, whether by a cache or not
     "thumb": (
-        # Arm: half of a vector of 128 bits in a cycle, and as much is loaded or stored beside it
+        # Arm: half of a vector of 128 bits in a cycle, and as much is loaded or stored in parallel
         Microarchitecture("Cortex-M55", ("cortex-m55",), 1, 8, 4, 1, 8, 1, 8, 64 * _KIB, 4, 256 * _KIB, 0, 8, 8, 4),
         # Arm: two instructions in a cycle
         Microarchitecture("Cortex-M85", ("cortex-m85",), 1, 8, 4, 1, 8, 1, 8, 64 * _KIB, 4, 256 * _KIB, 0, 8, 8, 4),

@@ -1,7 +1,7 @@
 """Lists the overheads of loops beyond their instructions, which cost estimates of kernels share.
 
 None of them is published for a processor. They rank candidates (tiles, layouts, algorithms) that differ by far more
-than the numbers are off. Sources, by the names of `costs.py`; *estimate*: reasoned as said, and not measured by itself.
+than the numbers are off. Sources, by the names of `costs.py`; *estimate*: derived as stated, not measured separately.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class MatrixUnit:
         min_terms: where a row is cut, those of a part; zeros fill it.
         min_rows: with fewer, vectors do as well.
         columns: tiles of columns that are computed together with so many tiles of rows.
-        smaller: rows of the tiles for what is left of a dynamic axis.
+        smaller: rows of the tail tiles of a dynamic axis.
         block_bytes: of a pixel that are read together, at most; 0 where the blocks of vectors do.
         registers: that hold a tile each; 0 where registers of vectors do.
         cycles: from one product of two full tiles to the next.

@@ -154,7 +154,7 @@ class CudaTarget:
             "max_shared_memory_per_block": self.max_shared_bytes,
             "thread_warp_size": self.threads_per_warp,
         }
-        tvm.backend.load("cuda")  # names of CUDA's functions; `import tvm` does it too, unless it is told not to
+        tvm.backend.load("cuda")  # names of CUDA's functions; `import tvm` does it too, unless that is disabled
         return tvm.target.Target(config, host=self.host.to_tvm())
 
 

@@ -43,7 +43,7 @@ class _Kernel:
     Attributes:
         axes: of its result.
         element: the element there, of the kernel's parameters.
-        of_channels: the parameters that are read at the item's own channel alone; others are the same for all channels.
+        of_channels: the parameters that are read at the element's own channel only; others are shared by all.
     """
 
     axes: Sequence[tirx.Var]
@@ -106,7 +106,7 @@ def _elements(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _kernel_of(function: tirx.PrimFunc) -> _Kernel | None:
-    """What a kernel computes; None where it is not element by element, or not of the item's own channel."""
+    """Returns what a kernel computes; None if it is not element-wise, or reads other channels than its element's."""
     found = element_of_kernel(function)
     if found is None or len(found[0]) < 3:
         return None

@@ -181,7 +181,7 @@ def result_sizes(sizes: Sequence[int], kernel: Sequence[int], sliding: Sliding) 
 
 
 def _pixels(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> int:
-    """How many places of the result have a sum for each output channel."""
+    """Returns the number of positions of the result, each with a sum for every output channel."""
     batch, _, *sizes = layouts.plain_shape(data)
     return size_hint(element_count((batch, *result_sizes(sizes, filters.shape[2:], sliding))))
 

@@ -111,7 +111,7 @@ def _leader(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _operand(layouts: LayoutRewriter, arg: relax.Expr, leader: relax.Expr) -> relax.Expr | None:
-    """`arg` as an operand beside `leader`; None if it has no such form."""
+    """Returns `arg` as an operand in the layout of `leader`; None if it has no such form."""
     if not isinstance(arg.ty, relax.TensorType):
         return arg
     own, shape = layouts.plain_shape(arg), layouts.plain_shape(leader)

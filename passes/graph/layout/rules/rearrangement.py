@@ -17,7 +17,7 @@ from nnefc.symbolic.dims import Dimension, element_count, size_hint
 
 __all__ = ["RULES"]
 
-_MIN_FILLED = 0.6  # of the slots of a concatenation; with fewer, whoever reads it loses more than a copy costs
+_MIN_FILLED = 0.6  # of the slots of a concatenation; with fewer, its consumers lose more than a copy costs
 
 
 _LONGEST_SUM = 4096  # positions of one dimension
@@ -44,7 +44,7 @@ def _whole(layouts: LayoutRewriter, part: relax.Expr) -> relax.Expr:
 
 
 def _concatenated(layouts: LayoutRewriter, parts: list[relax.Expr], axis: int) -> relax.Var:
-    """Operands that lie one after the other in memory need no kernel, if the memory plan may place them: say so."""
+    """Marks concatenations of contiguous operands as views, which the memory plan may place without a kernel."""
     if any(size != 1 for size in shape_of(parts[0])[:axis]):
         return layouts.builder.emit(relax.op.concat(parts, axis))
     attrs = {FUSION: OpPattern.OPAQUE, CONCATENATION: True}

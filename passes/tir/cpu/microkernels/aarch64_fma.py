@@ -1,11 +1,11 @@
 """Emits AArch64 assembly that multiplies vectors by lanes and adds the products to accumulators in registers.
 
-Given is what a loop adds in a round: to which sum, which element of the left operand, which vector of the right one.
+The input is the list of products of one iteration: accumulator, left element, right vector.
 From this follow the vectors that hold the left elements, an order of the products in which what is loaded stays in
 registers until it is no longer needed, and loads of two neighbours by one instruction. LLVM knows all of this too, but
 keeps other things in mind: of 26 sums and 6 vectors it stores some on the stack.
 
-    sums of a tile of 7 × 2 vectors of float32, 8 products each in a round:
+    sums of a tile of 7 × 2 vectors of float32, 8 products each per iteration:
 
     1:  ld1   {v0.16b, … v3.16b}, [x1], #64    # four vectors of B
         ld1   {v4.16b, … v7.16b}, [x0], #64    # eight numbers of each of two rows of A
@@ -164,7 +164,7 @@ class _Registers:
         return range(min(self.free, self.low) if vector.pointer < self.in_low else self.free)
 
     def without_use(self, vector: Loaded) -> list[int]:
-        """Registers for a vector whose content nobody needs; for those that may be in any, the last ones first."""
+        """Returns registers whose content is dead; for vectors that may be in any register, the last ones first."""
         idle = [n for n in self._fit(vector) if n not in self.holds or not self.uses[self.holds[n]]]
         return idle[::-1] if vector.pointer >= self.in_low > 0 else idle
 

@@ -32,7 +32,7 @@ _FAR = 255  # bytes from a pointer of a load that is not a multiple of its size
 POINTERS = 8
 MAX_LOADED = 4  # vectors that one instruction loads, into registers that follow each other
 _AHEAD = 8  # instructions that are no loads, which a load is moved ahead of at most
-_LOOP = 2  # instructions that count rounds
+_LOOP = 2  # instructions of the loop counter
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Code:
             of `left`) and of the right ones (one for each of `right`), the number of iterations, and how many bytes
             further the left and the right elements are in the next iteration.
         left, right: the elements that these addresses are of.
-        instructions: of a round; on WebAssembly without those that LLVM writes, which count rounds and move pointers.
+        instructions: of an iteration; on WebAssembly without those that LLVM emits for counters and pointers.
         cycles: of an iteration of products of bytes on a core that issues instructions in order, else 0.
     """
 
@@ -98,8 +98,8 @@ class Body:
         texts: instructions; pointers are `{p0}`, `{p1}`, …, those to left elements first.
         moved: bytes that loads move each pointer on.
         to_move: which of these have to be moved on besides.
-        move_at: the instruction before which they are, and rounds are counted.
-        instructions: of a round.
+        move_at: the instruction before which they and the loop counter are.
+        instructions: of an iteration.
         lines: what the instructions read and write.
     """
 
@@ -120,7 +120,7 @@ def body_of(
     once: bool,
     placed: bool = False,
 ) -> Body | None:
-    """The instructions of a round; None where one has an address that no instruction has.
+    """Returns the instructions of an iteration; None if an address cannot be encoded.
 
     Args:
         placed: whether loads stand where they shall; pointers are moved on behind the last one then, save by loads of

@@ -75,7 +75,7 @@ def in_turn(
     registers: Registers,
     begun: set[int],
 ) -> list[Line] | None:
-    """All instructions of a round; None where the registers do not suffice.
+    """Returns all instructions of an iteration; None if the registers do not suffice.
 
     Args:
         words: the vector and the lane of each.

@@ -42,11 +42,11 @@ _PRODUCTS = (2, 4)  # registers of products on their way, at least and at most
 _INTEGERS = 10  # registers of pointers, of what these are moved on by, and of the number of iterations
 _NEAR = 64  # bytes between columns of one pointer, at most
 _WORD = 4  # bytes
-_LOOP = 2  # instructions that count rounds
+_LOOP = 2  # instructions of the loop counter
 
 _Move = int | tuple[int, int] | None
 """How far a load moves its pointer on: bytes; or a side and by how many bytes that is less than what the left elements
-(0) or the right ones (1) are moved on by in a round; None behind the last load of the only round."""
+(0) or the right ones (1) are advanced by per iteration; None behind the last load of a single iteration."""
 
 
 @functools.lru_cache(1024)
@@ -225,7 +225,7 @@ def _strides(moves: Sequence[_Move], lines: Sequence[Line], taken: int) -> list[
 
 
 def _is_immediate(number: int) -> bool:
-    """Whether an instruction adds it or takes it away: eight bits, anywhere at an even place."""
+    """Whether an instruction adds it or takes it away: eight bits, rotated by an even number."""
     bits = abs(number)
     return any(bits >> position << position == bits and bits >> position < 1 << 8 for position in range(0, 32, 2))
 

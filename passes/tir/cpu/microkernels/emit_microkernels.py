@@ -221,7 +221,7 @@ def _in_one_loop(
     if code is None:
         return None
     call = _call(code, one, (left, first_left), (right, first_right), rounds, (by_left, by_right))
-    if not isinstance(rounds, tirx.IntImm):  # what counts rounds begins with one
+    if not isinstance(rounds, tirx.IntImm):  # the loop counter must start at 1 or more
         call = tirx.IfThenElse(rounds > 0, call, None)
     return code, call
 
@@ -326,7 +326,7 @@ def _product(value: tirx.Expr) -> tuple[str, tirx.Expr, tuple[tirx.Expr, tirx.Ex
 
 
 def _unwidened(value: tirx.Expr) -> tuple[tirx.Expr, str]:
-    """A vector as it is in memory, and the operator that widens it, or ""."""
+    """Returns a vector as stored, and the operator that extends its elements, or ""."""
     if isinstance(value, Call) and len(value.args) == 1:
         return value.args[0], str(getattr(value.op, "name", ""))
     return value, ""
@@ -358,7 +358,7 @@ def _element(value: tirx.Expr, bound: dict[tirx.Var, tirx.Expr]) -> tuple[tirx.V
 
 
 def _apart(positions: Sequence[tirx.Expr], analyzer: Analyzer) -> list[int] | None:
-    """How far places are from the first one; None where that is not known."""
+    """Returns the distances of indices from the first one; None if they are not constant."""
     known: list[tuple[tirx.Expr, int]] = []
     made = []
     for position in positions:
@@ -375,7 +375,7 @@ def _apart(positions: Sequence[tirx.Expr], analyzer: Analyzer) -> list[int] | No
 
 
 def _split(position: tirx.Expr) -> tuple[tirx.Expr, int]:
-    """A place apart from a number that is added to it, and that number."""
+    """Splits an index into a variable part and a constant offset."""
     match position:
         case tirx.Add(a=first, b=tirx.IntImm(value=number)):
             base, more = _split(first)

@@ -11,8 +11,8 @@ as they are free: several loads one behind the other, or one after every few pro
     fmla  v31.4s, v16.4s, v15.s[0]
     …                                   # as long as all is at hand
 
-Pointers are moved on once in a round, right after the last load: on some cores, a load that moves its pointer waits for
-the products in front of it.
+Pointers are advanced once per iteration, right after the last load: on some cores, a load that moves its pointer waits
+for the products in front of it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Way:
 
     Attributes:
         at_need: loads at once, where something is missing.
-        apart: products from a load to the next one, for each vector of it; 0 where all loads stand at such places.
+        apart: products from a load to the next one, for each vector of it; 0 if all loads are at such positions.
         spare: registers that stay free where a vector is loaded, with its neighbour, that is not needed soon.
         together: right vectors that one instruction loads.
     """
@@ -86,7 +86,7 @@ class Upcoming:
 
 
 def cycles_of(product: Product, lines: Sequence[Line], moved: Sequence[int], core: InOrder) -> int:
-    """Cycles of a round, by the core's rules.
+    """Estimates the cycles of an iteration by the core's issue rules.
 
     Args:
         moved: bytes that loads move each pointer on, or 0.

@@ -1,6 +1,6 @@
 """Emits WebAssembly that multiplies vectors by broadcast elements and adds the products to accumulators in locals.
 
-    sums of a tile of 6 × 2 vectors of float32, eight products each in a round:
+    sums of a tile of 6 × 2 vectors of float32, eight products each per iteration:
 
         local.get       14              # rows of A
         v128.load32_splat 0             # the first one's number, in all lanes
