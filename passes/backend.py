@@ -52,7 +52,7 @@ MEMORY_BUDGET = 1.25
 
 @dataclass(frozen=True)
 class Settings:
-    """What conditions of passes depend on: the target and the options of a compilation.
+    """The settings that conditions of passes depend on: the target and the options of a compilation.
 
     Attributes:
         target: what code is generated for.
@@ -145,7 +145,7 @@ class TimedKernel:
 
 @dataclass(frozen=True)
 class OperandLocation:
-    """Where an operand of a kernel lies.
+    """The location of a kernel's operand.
 
     Attributes:
         base: `workspace`, `input`, `output`, `state` or `constant`; `body` of those of kernels in choices and loops.
@@ -188,7 +188,7 @@ class Lowered:
 
     @property
     def scratch_bytes(self) -> int:
-        """What one worker of the host needs for itself during a run."""
+        """Returns the scratch memory that one worker of the host needs during a run, in bytes."""
         return max((kernel.scratch_bytes for kernel in self.kernels), default=0)
 
     @property
@@ -212,7 +212,7 @@ class Code(Protocol):
 
     @property
     def device(self) -> str:
-        """What the kernels run on, as the library's description calls it."""
+        """Returns the device that the kernels run on, as the library's description calls it."""
 
     @property
     def objects(self) -> tuple[bytes, ...]:
@@ -233,7 +233,7 @@ class Code(Protocol):
         """
 
     def summary(self) -> str | None:
-        """What the code takes of the machine, in a line, where that is known."""
+        """Returns a line about the resources that the code uses, where they are known."""
 
 
 class Backend(ABC):
@@ -269,7 +269,7 @@ class Backend(ABC):
 
     @property
     def levels(self) -> Sequence[Backend]:
-        """Those that each make a program of a library with code for several levels; this one alone for others."""
+        """Returns the ISA levels that each have a program in a multiversioned library; only this target for others."""
         return (self,)
 
     @abstractmethod
@@ -281,7 +281,7 @@ class Backend(ABC):
         """
 
     def settings(self, strict: bool = False, memory_budget: float = MEMORY_BUDGET) -> Settings:
-        """What conditions of the passes depend on.
+        """Returns the settings that conditions of the passes depend on.
 
         Args:
             strict: exclude algorithms whose rounding differs from the sequential sum's.

@@ -72,7 +72,7 @@ class Phase(StrEnum):
 
 
 class Property(StrEnum):
-    """What holds of a program from some pass on: a pass names what it requires and what it ensures."""
+    """A property of a program from some pass on: a pass names what it requires and what it ensures."""
 
     CONSTANTS = "constants"
     """Graph: what depends on constants alone is a constant."""
@@ -394,7 +394,7 @@ class PassManager:
 
 
 class _Running(threading.local):
-    """What is known of the pass that runs in a thread: `inside` is the time of the passes that ran inside it."""
+    """The pass that runs in a thread: `inside` is the time of the passes that ran inside it."""
 
     inside = 0.0
 

@@ -88,7 +88,7 @@ _LEGALIZATIONS = {**ELEMENT_WISE, **REDUCTIONS, **QUANTIZATION, **VIEWS}
 
 @dataclass
 class GraphContext:
-    """What passes over the graph know besides the module that they are given.
+    """The context of passes over the graph, besides the module.
 
     Attributes:
         settings: the target and options of the compilation.
@@ -203,7 +203,7 @@ def joined(programs: Sequence[Lowered]) -> Lowered:
 
 @dataclass(frozen=True)
 class LibraryContext:
-    """Where a program stands among several of one library.
+    """The program's position among several of one library.
 
     Attributes:
         pool: constants, and names of kernels, of all.
@@ -230,7 +230,7 @@ class LibraryContext:
 
 @dataclass(frozen=True)
 class ProgramContext:
-    """What passes over a program know besides it.
+    """The context of passes over a program, besides the program.
 
     Attributes:
         backend: what the program is for.
@@ -451,7 +451,7 @@ def _timed(
     plan: MemoryPlan,
     operators: Mapping[str, str],
 ) -> TimedKernel:
-    """What the profile of a library says of a call of a kernel."""
+    """Returns the profile entry of a kernel's call."""
     sizes = [buffer.bytes for buffer in (*step.reads, *step.writes)]
     return TimedKernel(
         kernel=step.kernel.name_hint,

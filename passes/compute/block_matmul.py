@@ -74,7 +74,7 @@ class Blocks:
 
     @property
     def _origin(self) -> int:
-        """What is taken away from the elements when they are packed."""
+        """Returns the number that packing subtracts from the elements."""
         return self._half if self.how is None or (self.how.signed and self.bits == 8) else 0
 
     def pack(self, codes: np.ndarray, lanes: int) -> np.ndarray:
@@ -92,7 +92,7 @@ class Blocks:
         return pack_blocks(np.ascontiguousarray(words).view("<i4")[..., 0].astype(np.int32), lanes)
 
     def offset(self, points: te.Tensor | None, position: tuple[tirx.Expr, ...], scale: tirx.Expr) -> tirx.Expr:
-        """What is added to a scaled element, where anything is."""
+        """Returns the offset that is added to a scaled element, if there is one."""
         origin = tirx.const(self._origin, "float32")
         if points is None:
             return scale * tirx.const(self._origin - self._half, "float32")

@@ -42,7 +42,7 @@ _MIN_CHUNK = 32  # elements that one thread of a device goes through
 
 @dataclass(frozen=True)
 class Scan:
-    """What is computed of the elements up to each one.
+    """A scan: the operation that combines the elements up to each one.
 
     Attributes:
         product: their product; else their sum.
@@ -59,7 +59,7 @@ class Scan:
         return (operator.mul if self.product else operator.add)(left, right)
 
     def neutral(self, dtype: str, lanes: int = 1) -> tirx.Expr:
-        """What changes nothing when joined."""
+        """Returns the identity of the operation."""
         value = tirx.const(int(self.product), dtype)
         return tirx.Broadcast(value, lanes) if lanes > 1 else value
 

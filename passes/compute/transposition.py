@@ -33,7 +33,7 @@ _Vectors = list[tirx.Expr]
 
 @dataclass(frozen=True)
 class _Tiles:
-    """What both directions share: `batch` images of `channels`, in blocks of `size`, at `positions` positions."""
+    """The part that both directions share: `batch` images of `channels`, in blocks of `size`, at `positions` pixels."""
 
     batch: Dimension
     channels: int

@@ -117,7 +117,7 @@ def _of_shape(tensor: tirx.Var) -> Iterator[tirx.Var]:
 def _sizes(
     func: tirx.PrimFunc, operands: Sequence[relax.Expr | relax.TensorType], free: Collection[tirx.Var]
 ) -> dict[tirx.Var, tirx.Expr]:
-    """What the kernel's variables, those in `free`, stand for in a call with these operands, tensors by their types."""
+    """Returns the dimensions that the kernel's variables in `free` stand for in a call with these operand types."""
     found: dict[tirx.Var, tirx.Expr] = {}
     for param, operand in zip(func.params, operands, strict=True):
         if not isinstance(operand, relax.TensorType):

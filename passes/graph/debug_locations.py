@@ -99,7 +99,7 @@ def _taken(known: Mapping[object, list[relax.Var]], key: object) -> list[relax.V
 
 
 def _key(value: relax.Expr, values: Mapping[relax.Var, relax.Expr]) -> object:
-    """What tells the steps of one module apart: the kernel, or the operator, and what it reads but for constants."""
+    """Returns the key of a step within its module: the kernel or operator, and its operands except constants."""
     if isinstance(value, relax.TupleGetItem):
         return _read(value.tuple_value, values), value.index
     if not isinstance(value, relax.Call):

@@ -110,7 +110,7 @@ def _batches(
 
 
 def _constant_bytes(binding: relax.Binding) -> int:
-    """Of the constants that a binding reads."""
+    """Returns the size of the constants that a binding reads."""
     if not isinstance(binding.value, relax.Call):
         return 0
     return sum(array_of(part).nbytes for part in operands(binding.value) if is_constant(part))
@@ -214,7 +214,7 @@ def _right_factors(func: relax.Function) -> set[relax.Var]:
 
 
 def _used_outside(func: relax.Function, inside: dict[relax.Var, relax.Binding]) -> list[relax.Var]:
-    """Those variables of `inside` that other bindings, or the function's result, read: tensors only."""
+    """Returns the variables of `inside` that other bindings or the function's result read: tensors only."""
     outside = [b.value for block in func.body.blocks for b in block.bindings if b.var not in inside]
     read = (var for expr in (*outside, func.body.body) for var in variables_read(expr))
     wanted = dict.fromkeys(var for var in read if var in inside)

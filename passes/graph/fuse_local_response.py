@@ -76,7 +76,7 @@ class _Joiner(Rewriter):
         return 1.0, expr
 
     def _affine(self, expr: relax.Expr) -> _Affine:
-        """What is multiplied and then added, in this order, each or neither."""
+        """Returns the factor and then the term of an affine step, each or neither."""
         factor, shift = 1.0, 0.0
         for name in ("add", "multiply"):
             call = self.definition(expr)

@@ -56,7 +56,7 @@ _STEPS_TO_SOFTMAX = 6
 def values_not_stored(
     func: relax.Function, found: Mapping[relax.Var, relax.Binding], wanted: list[relax.Var], kernels: Kernels
 ) -> Set[relax.Var]:
-    """Those values, of all that may be computed while compiling, that are computed by the library all the same.
+    """Returns the values that could be computed at compile time but are computed by the library.
 
     Args:
         found: the bindings that depend on constants alone, in order.
@@ -108,7 +108,7 @@ def _sources(found: Mapping[relax.Var, relax.Binding], stored: int) -> dict[rela
 
 
 def _stored_bytes(func: relax.Function) -> int:
-    """Of all constants of the function."""
+    """Returns the size of all constants of the function."""
     calls = [b.value for block in func.body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
     constants = dict.fromkeys(operand for call in calls for operand in operands(call) if is_constant(operand))
     return sum(map(_bytes, constants))

@@ -94,7 +94,7 @@ def _go_back(part: Network | Body, value: relax.Expr, limit: int | None, limits:
 
 
 def _into_control(control: Control, operands: list[relax.Expr], limits: Limits) -> None:
-    """What the bodies of a choice or a loop ask of the operands; see `nnefc.ir.network` for their order."""
+    """Propagates the bounds that the bodies of an If or a loop need; see `nnefc.ir.network` for operand order."""
     match control:
         case If(then, other):
             first = len(then.module["main"].params)

@@ -23,7 +23,7 @@ SHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
 
 
 class Moves:
-    """What is known of a function in which elements are followed.
+    """The function in which elements are followed.
 
     Where several indices became one, they are remembered: `(h % 3) * l + i` is the two again when it is divided by l.
     """
@@ -46,7 +46,7 @@ class Moves:
         return None if position is None else (value.args[0], position)
 
     def after(self, value: relax.Expr, index: Index) -> Index | None:
-        """Where in `value`, which gives its operand another shape or its axes another order, what was at `index` is."""
+        """Returns the index in `value`, a reshape or transposition of its operand, of the element at `index`."""
         if is_call(value, *SHAPES):
             return self.reshaped(index, shape_of(value.args[0]), shape_of(value))
         if is_call(value, "permute_dims"):

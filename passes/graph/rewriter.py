@@ -88,7 +88,7 @@ class Rewriter:
         self._computations: dict[object, tuple[tvm.ir.GlobalVar, list[relax.TensorType]]] = {}
 
     def rewrite(self, var: relax.Var, call: relax.Call) -> relax.Expr:
-        """What `var` is bound to in the new function; `call` has the new function's variables as operands."""
+        """Returns what `var` is bound to in the new function; `call` has the new function's variables as operands."""
         raise NotImplementedError
 
     def transform(self) -> tvm.IRModule:
@@ -182,7 +182,7 @@ class Rewriter:
         return expr
 
     def definition(self, expr: relax.Expr) -> relax.Expr | None:
-        """What the new function binds `expr` to, if it is a variable of a binding."""
+        """Returns the value that the new function binds `expr` to, if it is a bound variable."""
         return self.builder.lookup_binding(expr) if isinstance(expr, relax.Var) else expr
 
     def used_once(self, expr: relax.Expr) -> bool:
@@ -214,7 +214,7 @@ class Rewriter:
 
 
 def _tensors_of(name: str) -> str:
-    """What of the model a variable stands for, for messages."""
+    """Returns the model's tensors that a variable stands for, for messages."""
     return "the tensor " + ", ".join(f"'{tensor}'" for tensor in debug_locations(name) or (name,))
 
 

@@ -57,7 +57,7 @@ def _comparison(name: str) -> _Legalization:
 
 
 def _factor(scalar: Callable[..., tirx.Expr]) -> _Legalization:
-    """Of a product or a quotient."""
+    """Returns the legalization of a product or a quotient, which must not fold a factor of 0."""
 
     def legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         if any(_is_zero(operand) for operand in call.args):

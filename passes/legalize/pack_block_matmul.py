@@ -83,7 +83,7 @@ class BlockMatrix:
 
     @property
     def bits(self) -> int:
-        """Of an integer."""
+        """Returns the bits of an integer."""
         return int(self.kernel[DEQUANTIZES_BLOCKS])
 
     @property

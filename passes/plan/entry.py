@@ -198,7 +198,7 @@ class _Writer:
         return made
 
     def _noted(self, step: Step) -> list[tirx.Stmt]:
-        """What tells the runtime which part of the model a kernel computes, if kernels check what they do."""
+        """Notes for the runtime which part of the model a kernel computes, if kernels are checked."""
         if self._checked is None:
             return []
         positions = dict.fromkeys(self._checked.get(name) or f"tensor {name}" for name in step.tensors)
@@ -268,7 +268,7 @@ class _Writer:
         ]
 
     def _goes_on(self, step: LoopStep, areas: LoopAreas, iteration: tirx.Expr) -> tuple[list[tirx.Stmt], tirx.Expr]:
-        """What holds before each iteration of a loop, and what declares the elements that it depends on."""
+        """Builds the condition of a loop's next iteration, and the declarations that it needs."""
         declared: list[tirx.Stmt] = []
         conditions = [tirx.call_extern("int32", self._memory.failed) == 0]
         if step.loop.trip_count is not None:

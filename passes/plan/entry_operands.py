@@ -35,7 +35,7 @@ _OUTPUT = "nnefc_run_output"  # of the runtime: where an output goes whose shape
 
 @dataclass(frozen=True)
 class Area:
-    """Where the positions of one base and index begin: so many bytes into a view of a parameter of the entry."""
+    """An area of memory: a parameter of the entry, and a byte offset into a view of it."""
 
     view: tirx.Var
     offset: tirx.Expr
@@ -84,7 +84,8 @@ class Parts:
         return count in self.program.parts
 
     def asked_for(self, count: tirx.Var) -> tuple[list[tirx.Stmt], dict[tuple[str, int], Area]]:
-        """What gets the part that waited for a size, and where it is; so for the outputs whose shapes are known now.
+        """Requests the workspace part that waited for a size, and outputs whose shapes are known now; returns their
+        areas.
 
         sizes[place] = count
         part = nnefc_run_counted(run, number)
@@ -112,7 +113,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class LoopAreas:
-    """Where the operands and the results of a loop are.
+    """The areas of the operands and results of a loop.
 
     Attributes:
         limit: the trip count, if it is an operand.
@@ -130,7 +131,7 @@ class LoopAreas:
 
     @staticmethod
     def of(step: LoopStep, plan: MemoryPlan, areas: Areas) -> LoopAreas:
-        """Those of a step of a plan."""
+        """Returns the areas of a step of a plan."""
         reads = [area_of(plan.positions[buffer], areas) for buffer in step.reads]
         results = [area_of(plan.positions[buffer], areas) for buffer in step.writes]
         counted, count = int(step.loop.counted), len(step.body.states)

@@ -243,7 +243,7 @@ class _Aliases:
 
 @dataclass(frozen=True)
 class _Move:
-    """What is left of a view that could not be resolved: copy `source` to `offset` bytes into `target`."""
+    """A view that could not be resolved: copies `source` to `offset` bytes into `target`."""
 
     source: Buffer
     target: Buffer
@@ -251,7 +251,7 @@ class _Move:
 
     @property
     def touched(self) -> tuple[Buffer, ...]:
-        """What it reads and writes."""
+        """Returns the buffers that it reads and writes."""
         return self.source, self.target
 
 
@@ -465,14 +465,14 @@ class _Addresses:
     storages: Mapping[Buffer, Storage]
 
     def of_all(self, program: Program, steps: _Steps) -> dict[Buffer, MemoryLocation]:
-        """Where all buffers live."""
+        """Returns the locations of all buffers."""
         buffers = [*program.outputs, *program.new_states, *program.states, *program.counts]
         for step in (*program.steps, *steps):
             buffers += _touched(step)
         return {buffer: self.of(buffer) for buffer in buffers}
 
     def of(self, buffer: Buffer) -> MemoryLocation:
-        """Where a buffer lives."""
+        """Returns the location of a buffer."""
         root, offset = self.aliases.root(buffer)
         if root.kind is not Kind.WORKSPACE:
             return MemoryLocation(root.kind.value, root.index, offset)

@@ -45,7 +45,7 @@ _Number = Callable[[tirx.IntImm], tirx.Expr]
 
 @dataclass(frozen=True)
 class MergedKernel:
-    """What a kernel is called by.
+    """The merged function and the arguments by which a kernel is called.
 
     Attributes:
         function: of several kernels; it has the symbol of the first of them.
@@ -57,7 +57,7 @@ class MergedKernel:
 
 
 def merged_kernels(functions: Mapping[GlobalVar, tirx.PrimFunc], dtype: str) -> dict[GlobalVar, MergedKernel]:
-    """Those of flat functions of known sizes, with symbols, that differ from others in numbers alone.
+    """Merges flat functions of static shapes that differ from others in integer constants only.
 
     Args:
         dtype: of numbers that are arguments, as wide as pointers are.
@@ -131,7 +131,7 @@ def _merged(kernels: Mapping[GlobalVar, _Shape], dtype: str) -> dict[GlobalVar, 
 
 
 def _reduced(values: Sequence[int]) -> tuple[int, tuple[int, ...]]:
-    """What divides all values, and the quotients."""
+    """Divides all values by their common divisor; returns it and the quotients."""
     factor = math.gcd(*values)
     return factor, tuple(value // factor for value in values)
 

@@ -124,7 +124,7 @@ class _Placed:
 
     @property
     def bytes(self) -> int:
-        """Those in all."""
+        """Returns the total size in bytes."""
         return int(self.ends.max(initial=0))
 
     def with_top_earlier(self) -> _Placed:

@@ -108,7 +108,7 @@ class _Plan:
 
 @dataclass(frozen=True, eq=False)
 class _Guess:
-    """What steps take in parts of so many rows of the last one's result, as far as a part in the middle tells.
+    """An estimate of the memory of steps in parts of so many rows, from a part in the middle.
 
     Attributes:
         first, last, rows: as of a :class:`_Plan`.
@@ -186,7 +186,7 @@ def _calls(program: Program, first: int, last: int) -> Sequence[Step]:
 
 
 class _Around:
-    """What lies in the workspace besides the results of some steps."""
+    """The contents of the workspace besides the results of some steps."""
 
     def __init__(self, program: Program, plan: MemoryPlan) -> None:
         self._steps, self._positions, self._alive = program.steps, plan.positions, plan.alive
@@ -201,7 +201,7 @@ class _Around:
         return max((size for time, size in enumerate(self._alive) if time not in inside), default=0)
 
     def held(self, first: int, last: int) -> int:
-        """What is in use while all of them run: what others have computed, and the last result."""
+        """Returns what is live while all of them run: results of other steps, and the last result."""
         (result,) = self._steps[last].writes
         before = [buffer for step in self._steps[:first] for buffer in step.writes]
         kept = [result, *(buffer for buffer in before if self._read.get(buffer, 0) >= first)]

@@ -44,7 +44,7 @@ __all__ = [
 
 
 class Kind(Enum):
-    """Where a buffer lives."""
+    """The kind of memory in which a buffer is."""
 
     INPUT = "input"
     STATE = "state"
@@ -99,7 +99,7 @@ class IfStep:
 
     @property
     def bodies(self) -> tuple[Program, ...]:
-        """What it may run."""
+        """Returns the programs that it may run."""
         return self.then, self.other
 
 
@@ -114,7 +114,7 @@ class LoopStep:
 
     @property
     def bodies(self) -> tuple[Program, ...]:
-        """What it may run."""
+        """Returns the programs that it may run."""
         return (self.body,)
 
     @property
@@ -144,7 +144,7 @@ class Program:
 
     @property
     def limits(self) -> dict[tirx.Var, Dimension]:
-        """What data-dependent sizes are at most, where there is a limit; in bodies too."""
+        """Returns the max of data-dependent sizes, where there is one; in bodies too."""
         return {count.var: count.limit for _, count in all_data_dependent_sizes(self) if count.limit is not None}
 
     @property
@@ -157,7 +157,7 @@ class Program:
 
     @property
     def borders(self) -> tuple[Buffer, ...]:
-        """What is given before the first step."""
+        """Returns what is given before the first step."""
         return (*self.inputs, *self.states)
 
     @property
@@ -309,7 +309,7 @@ class Pool:
         self._names: set[str] = set()
 
     def following(self) -> Pool:
-        """Of a further program in the same library: it shares constants, and its kernels have names of their own."""
+        """Continues with a further program in the same library: shares constants; kernels have their own names."""
         made = Pool()
         made.constants, made._constants_like, made._names = self.constants, self._constants_like, self._names
         return made

@@ -158,7 +158,7 @@ def _may_stand(func: tirx.PrimFunc, var: tirx.Var, first: int) -> bool:
     below = named(str(var.name), minimum(dimension(var), first - 1))
 
     def maximum(tensor: tirx.Var) -> int:
-        """Of the tensor's least dimension."""
+        """Returns the max of the tensor's smallest dimension."""
         return min((bounds(substituted(dimension(size), {var: below}))[1] for size in tensor.shape), default=1)
 
     results = _written(func)

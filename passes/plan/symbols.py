@@ -18,7 +18,7 @@ def entry_symbol(level: int) -> str:
 
 
 def kernel_symbol(name: str) -> str:
-    """What the entry calls the kernel of this name by."""
+    """Returns the symbol by which the entry calls the kernel of this name."""
     return f"nnefc_kernel_{name}"
 
 

@@ -34,7 +34,7 @@ __all__ = ["Axis", "Contraction", "KernelAnalysis", "ScheduleBlock", "step_of", 
 
 @dataclass(frozen=True)
 class Axis:
-    """What a step is computed along: `var` goes from 0 to `size`, and `kind` is one of `tirx.IterVar`'s."""
+    """An axis of a block: `var` goes from 0 to `size`, and `kind` is one of `tirx.IterVar`'s."""
 
     var: tirx.Var
     size: Size
@@ -73,12 +73,12 @@ class ScheduleBlock:
 
     @cached_property
     def reads(self) -> tuple[TensorRegion, ...]:
-        """What it reads for one element of its axes."""
+        """Returns the regions that it reads for one element of its axes."""
         return tuple(self.node.reads)
 
     @cached_property
     def writes(self) -> tuple[TensorRegion, ...]:
-        """What it writes for one element of its axes."""
+        """Returns the regions that it writes for one element of its axes."""
         return tuple(self.node.writes)
 
     @property
@@ -108,7 +108,7 @@ class ScheduleBlock:
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        """Those of its axes."""
+        """Returns the sizes of its axes."""
         return tuple(axis.size for axis in self.axes)
 
     @property
@@ -134,17 +134,17 @@ class ScheduleBlock:
 
     @cached_property
     def loads(self) -> tuple[TensorLoad, ...]:
-        """Where it reads tensors, the index maps among it."""
+        """Returns its loads of tensors, the index maps among them."""
         return tuple(load for value in values_of(self.node.body) for load in loads_of(value))
 
     @property
     def value(self) -> tirx.Expr | None:
-        """What it computes, if that is one expression."""
+        """Returns the expression that it computes, if it is a single one."""
         return self.node.body.value if isinstance(self.node.body, tirx.BufferStore) else None
 
     @cached_property
     def conditions(self) -> tuple[tirx.Expr, ...]:
-        """What the choices in its one expression depend on."""
+        """Returns the conditions of selects in its single expression."""
         return tuple(conditions_of(self.value))
 
     @cached_property
@@ -158,7 +158,7 @@ class ScheduleBlock:
         return _contraction_of(self)
 
     def read_of(self, tensor: tirx.Var) -> TensorRegion | None:
-        """What it reads of a tensor."""
+        """Returns the region of a tensor that it reads."""
         return next((read for read in self.reads if read.source.same_as(tensor)), None)
 
 
@@ -183,12 +183,12 @@ class KernelAnalysis:
 
     @cached_property
     def reductions(self) -> tuple[ScheduleBlock, ...]:
-        """Those that reduce."""
+        """Returns the blocks that reduce."""
         return tuple(step for step in self.steps if step.is_reduction)
 
     @cached_property
     def outputs(self) -> tuple[ScheduleBlock, ...]:
-        """Those that no other one reads."""
+        """Returns the blocks that no other block reads."""
         return tuple(step for step in self.steps if not step.consumers)
 
     @cached_property
@@ -327,7 +327,7 @@ def _loads(step: ScheduleBlock, factor: tirx.Expr) -> Sequence[TensorLoad]:
 
 
 def _stored(factor: tirx.Expr) -> tirx.Expr:
-    """What a factor is in memory, before it is made wider."""
+    """Returns a factor as stored in memory, before it is converted to a wider type."""
     if is_widening(factor):
         return factor.args[0]
     return factor.value if isinstance(factor, tirx.Cast) else factor

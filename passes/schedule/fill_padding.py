@@ -21,7 +21,7 @@ __all__ = ["Machine", "fill_border"]
 
 
 class Machine(Protocol):
-    """What all targets can say."""
+    """The interface that all targets implement."""
 
     def lanes(self, dtype: str) -> int:
         """Elements of `dtype` in what is loaded at once."""

@@ -19,7 +19,7 @@ __all__ = ["InPlace", "in_place_of"]
 
 @dataclass(frozen=True)
 class InPlace:
-    """What a kernel allows.
+    """The in-place updates and views that a kernel allows.
 
     Attributes:
         reshape: its result has the bytes of its one operand.
@@ -42,7 +42,7 @@ class InPlace:
 
 
 def in_place_of(kernel: KernelAnalysis) -> InPlace:
-    """What a kernel, whose last parameter is its result (or parameters, its results), allows."""
+    """Returns what a kernel allows; its last parameters are its results."""
     func = kernel.func
     if func.attrs and CONCATENATION in func.attrs:
         return InPlace(concatenation=True)

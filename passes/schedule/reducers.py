@@ -99,7 +99,7 @@ def reducer_of(node: s_tir.SBlock) -> Reducer | None:
 
 
 def _stores(stmt: tirx.Stmt | None) -> Mapping[tirx.Var, tuple[tirx.Expr, list[tirx.Expr]]]:
-    """What is assigned, by tensor, and where; nothing if there is anything else than assignments."""
+    """Returns the assigned values and indices by tensor; empty if there are other statements."""
     bound: dict[tirx.Var, tirx.Expr] = {}
     found: dict[tirx.Var, tuple[tirx.Expr, list[tirx.Expr]]] = {}
     for part in stmt.seq if isinstance(stmt, tirx.SeqStmt) else [stmt]:
@@ -114,7 +114,7 @@ def _stores(stmt: tirx.Stmt | None) -> Mapping[tirx.Var, tuple[tirx.Expr, list[t
 
 
 def _element(value: tirx.Expr, result: tirx.Expr) -> tirx.Expr | None:
-    """What an update combines the result so far with."""
+    """Returns what an update combines the previous result with."""
     match value:
         case tirx.Select():
             sides = value.true_value, value.false_value

@@ -40,7 +40,7 @@ Rows = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class _Access:
-    """Where a step reads rows of a tensor: from `low` to `high`, and `stride` further for each row of its own.
+    """The rows of a tensor that a block reads: from `low` to `high`, and `stride` further for each row of its own.
 
     If `stride` is None, the positions follow from `index` in another way.
     """
@@ -100,7 +100,7 @@ class KernelRows:
 
     @property
     def result(self) -> tirx.Var:
-        """What it writes."""
+        """Returns the tensor that it writes."""
         return self.kernel.func.params[-1]
 
     @property
@@ -226,7 +226,7 @@ class KernelRows:
 
 
 def _loads(step: ScheduleBlock) -> list[TensorLoad]:
-    """Where a step reads tensors, its first value among it."""
+    """Returns the loads of tensors of a block, those of its initial value included."""
     init = values_of(step.node.init) if step.node.init is not None else []
     return [load for value in (*values_of(step.node.body), *init) for load in loads_of(value)]
 

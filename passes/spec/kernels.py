@@ -26,7 +26,7 @@ _OF_TVM = {"global_symbol", "tirx.noalias", "op_pattern", "calling_conv", "targe
 
 @dataclass(frozen=True)
 class Kernel:
-    """What rules read of a function of TIR."""
+    """The parts of a TIR function that rules read."""
 
     func: tirx.PrimFunc
     form: Form

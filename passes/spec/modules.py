@@ -17,7 +17,7 @@ __all__ = ["MODULE_RULES", "Module"]
 
 @dataclass(frozen=True)
 class Module:
-    """What rules read of a module of Relax."""
+    """The parts of a Relax module that rules read."""
 
     module: tvm.IRModule
     form: Form

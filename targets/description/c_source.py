@@ -122,12 +122,12 @@ class _IsaLevelNames:
 
     @property
     def model(self) -> str:
-        """Of its description."""
+        """Returns the model description."""
         return f"nnefc_model_of_level{self.number}"
 
     @property
     def definitions(self) -> list[str]:
-        """Of macros that make them of the names that a library without levels has."""
+        """Writes macros that define them from the names of a library without ISA levels."""
         lines = ["#undef nnefc_this_model", f"#define nnefc_this_model {self.model}"]
         if self.number:
             functions = [f"{name}{part}" for name in _ENTRIES for part in self._programs]
@@ -242,7 +242,7 @@ def model_source(description: LibraryDescription, symbols: _IsaLevelNames | None
 
 
 def _metadata_table(description: LibraryDescription) -> list[str]:
-    """What the model says of itself."""
+    """Writes the table of the model's metadata."""
     rows = [f"    {{{_c_text(key)}, {_c_text(value)}}}," for key, value in description.metadata]
     return ["static const nnefc_entry entries[] = {", *rows, "};"] if rows else []
 

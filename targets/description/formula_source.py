@@ -21,7 +21,7 @@ _HELPERS = {  # by the operation: how C computes it, of numbers that may be nega
 
 
 def formula_functions(description: LibraryDescription) -> list[str]:
-    """What formulas call, a function for each formula of a dimension, and the table of these; nothing for none."""
+    """Writes a function for each formula of a dimension, and their table; empty if there are none."""
     limited = [formula for part in description.specializations for formula, _, _ in part.limits]
     used = {
         sign for formula in (*limited, *(each.formula for each in description.formulas)) for sign in _signs(formula)

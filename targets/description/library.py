@@ -88,7 +88,7 @@ _STREAM_FUNCTIONS = {  # besides those, in libraries for a GPU
 
 @dataclass(frozen=True)
 class Device:
-    """What a network may run on, as far as its library depends on it.
+    """The device of a network, as far as its library depends on it.
 
     Attributes:
         functions: the library has besides those of all libraries: name after the prefix → what it returns, its
@@ -260,7 +260,7 @@ class KernelDescription:
 
 @dataclass(frozen=True)
 class LibraryDescription:
-    """What a library says of itself, and what its runtime has to provide.
+    """The metadata of a library, and the features that its runtime must provide.
 
     Args:
         model: the network's name.

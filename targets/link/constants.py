@@ -34,7 +34,7 @@ class Constants:
 
     @staticmethod
     def of(content: bytes) -> Constants:
-        """What these bytes hold."""
+        """Describes the contents of these bytes."""
         return Constants(len(content), ((0, np.frombuffer(content, np.uint8)),))
 
     @cached_property

@@ -19,7 +19,7 @@ Image = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the file's header has its fields, and what entries of tables look like."""
+    """The offsets of the file header's fields, and the format of table entries."""
 
     address: str  # format of e_phoff and e_shoff
     segment_table: int  # offset of e_phoff

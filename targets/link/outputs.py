@@ -26,7 +26,7 @@ WEIGHTS = ("embedded", "separate")
 
 @dataclass(frozen=True)
 class _Network:
-    """What goes into every file: arguments of :func:`link_library`."""
+    """The common arguments of every output: those of :func:`link_library`."""
 
     objects: Sequence[Path]
     constants: Constants | None

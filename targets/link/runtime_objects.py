@@ -72,7 +72,7 @@ def runtime_objects(
 
 
 def _digest(sources: Sequence[Path], headers: Path, command: Sequence[str]) -> str:
-    """Of the compiler, its options, and every file that it reads."""
+    """Hashes the compiler, its options, and every file that it reads."""
     digest = hashlib.sha256()
     files = [*sources, *sorted(headers.rglob("*.h"))]
     for part in (_zig_version(), *command[len(zig()) :], *(path.name for path in files)):

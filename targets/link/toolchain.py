@@ -311,7 +311,7 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
 
 @dataclass(frozen=True)
 class _DeviceRuntime:
-    """What the runtime of a device consists of.
+    """The parts of a device's runtime.
 
     Attributes:
         folder: in `runtime/`, with files of its own; none if empty.

@@ -38,7 +38,7 @@ takes less room. Goes when level 3 is right and faster."""
 
 @dataclass(frozen=True)
 class Quirks:
-    """What is worked around for one target.
+    """The workarounds for one target.
 
     Attributes:
         calls_rounding: LLVM calls `roundevenf` for each lane where no instruction rounds vectors: x86-64 before SSE4.1,

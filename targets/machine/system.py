@@ -85,7 +85,7 @@ def system_of(triple: str) -> System:
 
 
 def zig_target(architecture: str, system: System) -> str:
-    """What zig calls a machine."""
+    """Returns zig's name of a machine."""
     if system.name == "linux-gnu":
         return f"{architecture}-{_FIRST_GLIBC.get(architecture, system.zig)}"
     return f"{architecture}-{system.zig}"

@@ -21,7 +21,7 @@ Loads = Sequence[Callable[[Index], tirx.Expr]]
 
 @dataclass(frozen=True, eq=False)
 class Attended:
-    """What is computed; `loads` are the operands, each a function of an index.
+    """The computation of an attention; `loads` are the operands, each a function of an index.
 
     Attributes:
         batch: sizes of the axes before queries and keys: batch elements, heads.
@@ -57,7 +57,7 @@ class Attended:
     chosen: Callable[[Loads, Index, tirx.Expr, tirx.Expr], tirx.Expr] | None = None
 
     def share(self, total: tirx.Expr, lanes: int) -> tirx.Expr:
-        """What sums are multiplied with, of vectors of the sum of all powers: its inverse, or zeros."""
+        """Returns the factor of the sums from vectors of the powers' total: its inverse, or zeros."""
         one, zero = (spread(tirx.const(x, "float32"), lanes) for x in (1, 0))
         if self.defined:
             return tirx.Select(total > zero, one / total, zero)
@@ -70,7 +70,7 @@ class Attended:
 
 @dataclass(frozen=True)
 class AttentionTiles:
-    """What fits into registers and the first cache.
+    """Tile sizes that fit into registers and the L1 cache.
 
     Attributes:
         lanes: queries in a vector.

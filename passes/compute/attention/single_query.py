@@ -235,7 +235,7 @@ class _Heads:
         yield loop(self.wide // at_once, some, "n")
 
     def _result(self) -> Iterator[tirx.Stmt]:
-        """What was summed up, over the sum of the powers."""
+        """Divides the weighted sums by the sum of the powers."""
         problem, lanes, zero = self.problem, self.lanes, tirx.const(0, "float32")
         for head in range(self.heads):
             number = int64(head)

@@ -276,7 +276,7 @@ class _Tile:
         return unrolled(rows, lambda row: unrolled(self.vectors, lambda vector: body(row, vector)))
 
     def _block(self, start: tirx.Expr, end: tirx.Expr) -> Iterator[tirx.Stmt]:
-        """What a block of keys changes."""
+        """Updates the running max and sums with a block of keys."""
         count = tirx.min(int64(self.block), end - start)
         minimum = spread(tirx.const(-float("inf"), "float32"), self.lanes)
         whole, rows = count // int64(self.rows), int64(self.rows)
@@ -406,7 +406,7 @@ class _Tile:
         yield self._tile(rows, stored)
 
     def _result(self) -> Iterator[tirx.Stmt]:
-        """What was summed up, over the sum of the powers, transposed to where it belongs."""
+        """Divides the weighted sums by the sum of the powers, and stores them transposed."""
         problem, lanes = self.problem, self.lanes
         shares = local("shares", self.across)
         zero = spread(tirx.const(0, "float32"), lanes)

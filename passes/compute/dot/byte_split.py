@@ -39,7 +39,7 @@ def split_bytes(elements: te.Tensor) -> te.Tensor:
 
 
 def join_bytes(high: tirx.Expr, low: tirx.Expr) -> tirx.Expr:
-    """What two numbers of int32, of both digits, are together."""
+    """Joins the int32 sums of high and of low bytes into one number."""
     return tirx.call_intrin("int32", _NAME, high, low)
 
 

@@ -145,7 +145,7 @@ def multiply_lanes(left: te.Tensor, packed: te.Tensor, columns: int) -> te.Tenso
 
 
 def _tile(weights: te.Tensor, outer: tirx.Var, lane: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
-    """What an output channel of a block reads of a filter in tiles."""
+    """Returns the part of a tiled filter that an output channel of a block reads."""
     together = weights.shape[-2]
     *taps, element = tail
     return weights(outer, lane // together, *taps, lane % together, element)

@@ -117,7 +117,7 @@ class DotProduct:
 
     @property
     def spreading(self) -> float:
-        """What it takes to load an operand and to make its halves, in products of four lanes: four instructions."""
+        """Returns the cost of loading and halving an operand, in products of four lanes: four instructions."""
         return 0.0 if self.long is None else 4 / 3 if self.joined else 1.0
 
     def __call__(self, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:

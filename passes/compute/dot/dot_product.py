@@ -244,7 +244,7 @@ def accumulates(total: tirx.Expr) -> bool:
 
 
 def spreading(total: tirx.Expr) -> float:
-    """What a sum takes to bring an operand in the form that is multiplied, in products of four lanes."""
+    """Returns the cost of bringing an operand into the form that is multiplied, in products of four lanes."""
     name = operator_of(total)
     return PRODUCTS[name].spreading if name else 0.0
 

@@ -80,7 +80,7 @@ def function_text(call: tvm.ir.Call) -> str:
 
 
 def _lanes(bits: int) -> list[int]:
-    """Of vectors that such functions are for."""
+    """Returns the lanes of the vectors that such functions are for."""
     return [lanes for lanes in (4, 8, 16, 32, 64) if bits <= lanes * _GRANULE and lanes * _SUM <= bits * _MAX]
 
 

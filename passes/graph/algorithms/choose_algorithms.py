@@ -77,7 +77,7 @@ def choose_algorithms(
 
 
 def _forms(modules: Sequence[tvm.IRModule], size: int, target: Target) -> dict[_Form, Candidate]:
-    """What constants of so many bytes in all may be, and what each form saves all that read it."""
+    """Returns the forms that constants of so many bytes in all may have, and what each form saves all their readers."""
     found: dict[_Form, Candidate] = {}
     rate = target.costs.bytes_per_cycle(size)
     for module in modules:
@@ -118,7 +118,7 @@ def _products(call: relax.Call) -> int:
 
 
 def _constants(module: tvm.IRModule) -> Iterator[relax.Expr]:
-    """What the calls of a module read that is known at compile time."""
+    """Returns the compile-time constants that the calls of a module read."""
     for _, value in _bindings(module):
         if isinstance(value, relax.Call):
             yield from filter(is_constant, operands(value))

@@ -86,7 +86,7 @@ def winograd_saving(
 
 
 def _element_bytes(speed: float) -> int:
-    """Of what is multiplied so many times as fast as float32."""
+    """Returns the size of an element of a type that is multiplied so many times as fast as float32."""
     return 4 if speed == 1 else 2
 
 

@@ -61,7 +61,7 @@ class FastAlgorithms:
 
     @classmethod
     def of(cls, chosen: Iterable[Candidate]) -> FastAlgorithms:
-        """Those of `chosen`, one for each constant."""
+        """Builds the selection of `chosen`, one for each constant."""
         found = list(chosen)
         return cls(
             {candidate.constant: candidate.tile for candidate in found if candidate.tile is not None},
@@ -83,7 +83,7 @@ class FastAlgorithms:
 
 
 def most_saving(candidates: Sequence[Candidate], allowance: float) -> list[Candidate]:
-    """Those of `candidates`, one at most for each constant, that save most and add at most `allowance` bytes."""
+    """Selects the candidates, at most one per constant, that save most and add at most `allowance` bytes."""
     by_constant: dict[int, list[Candidate]] = {}
     for candidate in candidates:
         by_constant.setdefault(candidate.constant, []).append(candidate)

@@ -66,7 +66,7 @@ def _narrow(vectors: int, target: Target) -> Tile:
 
 
 def _cycles(queries: int, tiles: list[Tile], lanes: int, target: Target) -> float:
-    """Of all queries, each with one key and one position."""
+    """Estimates the cycles of all queries, each with one key and one position."""
     whole, left = divmod(queries, lanes * len(tiles))
     used = [len(tiles)] * whole + ([left // lanes] if left >= lanes else []) + ([1] if left % lanes else [])
     return sum(tiles[vectors - 1].cycles(target) / tiles[vectors - 1].rows for vectors in used)

@@ -103,7 +103,7 @@ class _Joiner(Rewriter):
         return self.emit_te(made, *operands, *tail, name="attention", attrs={FUSION: OpPattern.OPAQUE})
 
     def _operand(self, operand: Operand) -> relax.Expr:
-        """What is read, exchanged once for all that read it so."""
+        """Returns an operand with its axes exchanged as terms read it; exchanged once for all readers."""
         expr = self.replaced(operand.expr)
         if not operand.exchanged:
             return expr

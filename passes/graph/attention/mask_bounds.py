@@ -168,7 +168,7 @@ class _Reader:
 
 
 def _coefficient(expr: tirx.Expr, var: tirx.Var) -> tuple[int | None, tirx.Expr | None]:
-    """What a variable is multiplied with in a sum, and the rest, which does not depend on it."""
+    """Splits a sum into the factor of a variable and the rest, which does not depend on it."""
     found = detect_linear_equation(expr, [var])
     if not found or not isinstance(found[0], tirx.IntImm) or var in variables_of([found[1]]):
         return None, None

@@ -238,7 +238,7 @@ def _fact(
     facts: Mapping[relax.Var, _Fact],
     kernels: Mapping[object, tirx.PrimFunc],
 ) -> _Fact | None:
-    """What a variable is, if it has a part in an attention."""
+    """Returns the role of a variable in an attention, if it has one."""
     if not isinstance(value, relax.Call) or not isinstance(var.ty, relax.TensorType):
         return None
     if is_call(value, "matmul"):
@@ -268,7 +268,7 @@ def _changed(
 def _after(
     var: relax.Var, changed: Sequence[relax.Var], facts: Mapping[relax.Var, _Fact], moved: bool = False
 ) -> _Fact | None:
-    """What becomes of scores, or of weights, in a step that has those operands of them."""
+    """Derives the scores or weights after an operation on operands with those roles."""
     if not changed or not (moved or all(shape_of(var) == shape_of(arg) for arg in changed)):
         return None
     scores = [fact for arg in changed if isinstance(fact := facts[arg], _Scores)]

@@ -31,7 +31,7 @@ class NoWeight(Exception):
 
 @dataclass(frozen=True)
 class Weight:
-    """What is multiplied with a value.
+    """The factor of a value.
 
     Attributes:
         value: by the power.
@@ -45,7 +45,7 @@ class Weight:
 
 
 def weight_of(expr: tirx.Expr) -> Weight:
-    """What an expression of `POWER` does to a weight.
+    """Derives the change of a weight from an expression of `POWER`.
 
     Raises:
         NoWeight: it is not linear.

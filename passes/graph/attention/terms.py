@@ -106,7 +106,7 @@ def _goes_along(position: tirx.Expr) -> bool:
 
 
 class _NoTerms(Exception):
-    """What was found is not computed so."""
+    """Raised if a matched attention cannot be expressed by terms."""
 
 
 def terms_of(found: Found, program: Program, kernels: Mapping[object, tirx.PrimFunc]) -> Terms | None:
@@ -242,7 +242,7 @@ class _Reader:
         return ELEMENT_WISE[name](*(part(arg, _aligned(index, arg)) for arg in value.args))
 
     def _part(self, expr: relax.Expr, index: Index) -> tirx.Expr:
-        """What a step reads: what becomes of the product, or of another tensor."""
+        """Returns the term that a step reads: of the product, or of another tensor."""
         if not isinstance(expr, relax.Var) or expr not in self._program.scores:
             return self._other(expr, index)
         if self._program.uses[expr] != 1:
@@ -279,7 +279,7 @@ class _Reader:
         return tirx.BufferLoad(self._buffer(Operand(expr, False)), list(index)), factor
 
     def _unmoved(self, expr: relax.Expr, index: Index) -> tuple[relax.Expr, Index]:
-        """Where an element lies in memory that operations have only moved."""
+        """Returns the index in memory of an element that operations have only moved."""
         while isinstance(expr, relax.Var):
             value = self._program.definitions.get(expr)
             moved = self._taken(value, index) if is_call(value, "take") else self._moves.before(value, index)
@@ -322,7 +322,7 @@ class _Reader:
         return substituted(value, {**dict(zip(own, index, strict=True)), **scalars}, load)
 
     def _buffer(self, operand: Operand) -> tirx.Var:
-        """What stands for a tensor in the expressions."""
+        """Returns the buffer that stands for a tensor in the expressions."""
         for known, buffer in self._operands:
             if known.exchanged == operand.exchanged and known.expr.same_as(operand.expr):
                 return buffer

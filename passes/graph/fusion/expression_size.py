@@ -24,7 +24,7 @@ logarithm."""
 
 @dataclass(frozen=True)
 class Size:
-    """What an expression takes.
+    """The size of an expression.
 
     Attributes:
         nodes: of arithmetic, and of reads of tensors; those of indices are not counted.

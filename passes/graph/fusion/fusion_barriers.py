@@ -86,7 +86,7 @@ def _is_one(size: object) -> bool:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What a kernel does.
+    """The kind of a kernel.
 
     Attributes:
         reshapes: the result has the bytes of the one operand.

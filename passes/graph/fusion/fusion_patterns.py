@@ -74,7 +74,7 @@ class _SetApart(Rewriter):
 
 
 def _calls(func: relax.Function) -> Iterator[tuple[relax.Var, relax.Call]]:
-    """Those of kernels with one result, with the variables that are bound to it."""
+    """Returns the calls of kernels with one result, with the variables that are bound to it."""
     for block in func.body.blocks:
         for binding in block.bindings:
             if is_call(binding.value, "call_tir") and isinstance(binding.var.ty, relax.TensorType):

@@ -41,7 +41,7 @@ _KERNEL_RULES = (deconvolution.RULES, local_response.RULES, resize.RULES, items_
 
 
 def _of_kernel(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """What becomes of a kernel whose meaning an attribute tells, or its form."""
+    """Rewrites a kernel by the attribute that states its meaning, or by its structure."""
     found = (rules["call_tir"](layouts, call) for rules in _KERNEL_RULES)
     return next((made for made in found if made is not None), None)
 

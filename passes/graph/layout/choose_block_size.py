@@ -56,7 +56,7 @@ def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
 
 
 def _lanes(mod: tvm.IRModule, target: Target) -> int:
-    """Of a block in full vectors: of those that all levels of a library share, unless that takes much longer."""
+    """Returns the lanes of full vectors that all ISA levels of a library share, unless that takes much longer."""
     own, shared = (max(lanes, 8) for lanes in (target.lanes("float32"), target.block_lanes("float32")))
     if own == shared:
         return own
@@ -100,7 +100,7 @@ def _tile_bytes(call: relax.Call, target: Target) -> int:
 
 
 def _cycles(call: relax.Call, size: int, lanes: int, target: Target) -> float:
-    """Of a convolution with blocks of `size` channels: a tile has a row for a pixel, and takes a cycle for it."""
+    """Estimates the cycles of a convolution with blocks of `size` channels: one row of a tile per pixel and cycle."""
     data, weights = call.args
     outputs, inputs, *kernel = map(_number, shape_of(weights))
     batch, _, *sizes = shape_of(data)

@@ -47,7 +47,7 @@ class _Folder(Rewriter):
         return call if channels is None else relax.op.take(source, constant(channels), axis=1)
 
     def _way_to(self, result: relax.Expr, shape: tuple[int, ...]) -> tuple[relax.Expr, list[_Step], bool]:
-        """Where the elements of `result` come from, the steps that bring them there, and whether any transposes."""
+        """Follows the elements of `result` to their source; returns it, the steps, and whether any transposes."""
         steps: list[_Step] = []
         transposed = False
         expr, definition = result, result
@@ -65,7 +65,7 @@ class _Folder(Rewriter):
         return expr, steps, transposed
 
     def _step_to(self, definition: relax.Expr, shape: tuple[int, ...]) -> tuple[relax.Expr, _Step] | None:
-        """What a tensor of this shape is made from, and how, if its elements are only moved."""
+        """Returns the operand and the move of a tensor of this shape, if its elements are only moved."""
         if isinstance(definition, relax.TupleGetItem):
             split = self.definition(definition.tuple_value)
             if not is_call(split, "split"):

@@ -136,7 +136,7 @@ class LayoutRewriter(Rewriter):
         return self._origin.get(expr, expr)
 
     def once(self, key: Hashable, make: Callable[[], relax.Expr]) -> relax.Expr:
-        """What `make` emits, the first time that it is asked for by this key."""
+        """Emits `make` the first time that it is called with this key, and returns the same value afterwards."""
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
@@ -186,7 +186,7 @@ class LayoutRewriter(Rewriter):
         return self._padded[data, border]
 
     def _cropped(self, data: relax.Expr, before: tuple[int, ...], after: tuple[int, ...]) -> relax.Expr:
-        """What negative padding leaves of the spatial dimensions."""
+        """Applies negative padding as a crop of the spatial dimensions."""
         axes = range(2, 2 + len(before))
         begin = [max(-low, 0) for low in before]
         end = [shape_of(data)[axis] + min(high, 0) for axis, high in zip(axes, after, strict=True)]

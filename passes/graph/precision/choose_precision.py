@@ -28,7 +28,7 @@ def moves_on(target: Target, dtype: str) -> tuple[str, ...]:
 
 
 def sums_on(target: Target) -> Float16Sums:
-    """What sums in float16 ask of weights on `target`."""
+    """Returns the conditions on weights for float16 accumulators on `target`."""
     return SUMS_OF_LANES if sums_in_float16(target) else SUMS_OF_PAIRS
 
 

@@ -71,7 +71,7 @@ _LARGEST = {"float16": 65504.0, "bfloat16": (2 - 2**-7) * 2.0**127}
 
 
 class Use(Enum):
-    """What a contraction does with 16-bit floats."""
+    """The way in which a contraction uses 16-bit floats."""
 
     NONE = auto()
     STORED = auto()  # its weights are stored in them

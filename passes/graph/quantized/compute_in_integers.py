@@ -164,7 +164,7 @@ def _convolution(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | No
 
 
 def _deconvolution(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
-    """As a convolution that makes the phases of the strides, and their interleaving."""
+    """Rewrites it as a convolution that computes the phases of the strides, and their interleaving."""
     data, found = rewriter.computed(call.args[0]), rewriter.weights(call.args[1])
     if data is None or found is None or int(call.attrs.groups) != 1:
         return None

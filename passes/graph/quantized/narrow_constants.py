@@ -181,7 +181,7 @@ class _Narrower(Rewriter):
         return self.emit_te(_widen, source, name="widen", attrs=attrs)
 
     def _stored(self, expr: relax.Expr) -> relax.Expr | Quantized | None:
-        """What a large constant can be stored as, if it can be narrow."""
+        """Returns the narrow form in which a large constant can be stored, if there is one."""
         definition = self.definition(expr)
         if not isinstance(getattr(expr, "ty", None), relax.TensorType) or not _is_large(expr):
             return None

@@ -106,7 +106,7 @@ def grid_of(call: relax.Call) -> Grid | None:
 
 
 def quantized_of(call: relax.Expr | None) -> Quantized | None:
-    """What a `dequantize` takes; None for anything else."""
+    """Returns the operands of a `dequantize`; None for anything else."""
     if not is_call(call, "dequantize") or str(call.attrs.out_dtype) != "float32":
         return None
     grid = grid_of(call)
@@ -114,7 +114,7 @@ def quantized_of(call: relax.Expr | None) -> Quantized | None:
 
 
 def axis_after_reshape(axis: int, before: tuple[int, ...], after: tuple[int, ...]) -> int | None:
-    """Where an axis is after a reshape; None if it is none of the axes there."""
+    """Returns an axis's position after a reshape; None if it does not survive."""
     outer = math.prod(before[:axis])
     for position, size in enumerate(after):
         if size == before[axis] and math.prod(after[:position]) == outer:

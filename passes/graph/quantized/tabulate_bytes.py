@@ -130,7 +130,7 @@ class _Chains:
             self._roundings[var] = before + _is_narrow(var)
 
     def _source_of(self, expr: relax.Expr) -> relax.Expr:
-        """What an operand is a function of: itself, if it is bytes that many roundings lie before."""
+        """Returns the bytes that an operand is a function of: itself, if many roundings come before it."""
         if _is_narrow(expr) and self._roundings.get(expr, 0) >= _MAX_ROUNDINGS:
             return expr
         return self.source.get(expr, expr)
@@ -152,7 +152,7 @@ class _Chains:
         return [var for var in self.source if var in escape and _is_narrow(var)]
 
     def steps(self, var: relax.Var) -> list[relax.Var]:
-        """What is computed between the source and `var`, in order, scalars included."""
+        """Returns the steps between the source and `var`, in order, scalars included."""
         found: dict[relax.Var, None] = {}
         waiting, source = [(var, False)], self.source[var]
         while waiting:

@@ -100,7 +100,7 @@ def _operands(expr: tirx.Expr, kind: type[tirx.Add | tirx.Mul]) -> list[tirx.Exp
 
 
 def _product(factors: Sequence[tirx.Expr]) -> tirx.Expr:
-    """Of the factors; numbers are multiplied here."""
+    """Multiplies the factors; numbers are folded."""
     number = math.prod(float(factor.value) for factor in factors if isinstance(factor, tirx.FloatImm))
     others = [factor for factor in factors if not isinstance(factor, tirx.FloatImm)]
     first, *tail = others if number == 1 else [tirx.const(number, "float32"), *others]

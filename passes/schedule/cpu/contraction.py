@@ -346,7 +346,7 @@ def _columns(step: ScheduleBlock, roles: Contraction) -> int:
 
 
 def _bytes_of_factors(step: ScheduleBlock, roles: Contraction) -> tuple[int, int]:
-    """Of what rows are read from, and of all panels."""
+    """Returns the bytes that rows are read from, and those of all panels."""
     columns = {step.axes[axis].var for axis in roles.only_right}
     size = {
         load.source: (

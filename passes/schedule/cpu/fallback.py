@@ -191,7 +191,7 @@ def _chooses_by(step: ScheduleBlock, axis: Axis) -> bool:
 
 
 def _choices(step: ScheduleBlock) -> list[Call] | None:
-    """Where a step computes only one of two values; None where it does more than assign one."""
+    """Returns the conditionals that compute only one of two values; None if a block does more than assign one value."""
     body = step.node.body
     while isinstance(body, tirx.IfThenElse) and body.else_case is None:  # of full tiles
         body = body.then_case

@@ -40,7 +40,7 @@ def fold_dot_accumulators(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return whole_sum(load) if any(load.source.same_as(buffer) for buffer in halves) else load
 
     def accumulate(stmt: tirx.BufferStore) -> tirx.BufferStore:
-        """What the sum itself reads stays as it is."""
+        """Folds additions into dot products; what the sum itself reads is unchanged."""
         own = stmt.value
         if not (of_float16(own) and any(stmt.buffer.same_as(buffer) for buffer in halves)):
             return stmt
@@ -103,7 +103,7 @@ def _with_byte_products(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _high_of(tensor: tirx.Var, found: Sequence[tuple[tirx.Var, tirx.Var]]) -> tirx.Var | None:
-    """Where the high digits of a tensor's sums are."""
+    """Returns the tensor of the high bytes' accumulators."""
     return next((high for low, high in found if low.same_as(tensor)), None)
 
 

@@ -62,7 +62,7 @@ def _float16_of(tensor: tirx.Var, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -
 
 
 def _narrow(value: tirx.Expr, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> tirx.Expr:
-    """What a sum becomes, in float16: zero, or a sum before and what is added to it."""
+    """Returns an update of an accumulator in float16: zero, or the old value plus what is added."""
     if isinstance(value, TensorLoad) and (half := _float16_of(value.source, halves)) is not None:
         return tirx.BufferLoad(half, value.indices)
     if isinstance(value, tirx.Add):

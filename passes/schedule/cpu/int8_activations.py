@@ -70,7 +70,7 @@ def _is_limited(expr: tirx.Expr) -> bool:
 
 
 def _rounded(expr: tirx.Expr, scales: bool) -> tirx.Expr | None:
-    """What becomes a byte, with such functions; None where nothing is rounded."""
+    """Rewrites the value that becomes a byte, with such functions; None if nothing is rounded."""
     match expr:
         case tirx.Cast() | tirx.Min() | tirx.Max():
             return _of_first(expr, _is_given, lambda inner: _rounded(inner, scales))
@@ -83,7 +83,7 @@ def _rounded(expr: tirx.Expr, scales: bool) -> tirx.Expr | None:
 
 
 def _cut(expr: tirx.Expr, scales: bool) -> tirx.Expr | None:
-    """What is rounded, perhaps cut to limits before."""
+    """Returns the value that is rounded, after clamping if there is any."""
     if isinstance(expr, tirx.Min | tirx.Max):
         return _of_first(expr, _is_given, lambda inner: _cut(inner, scales))
     made = _product(expr, scales, _erf_error(expr) <= _LARGEST_ERROR)
@@ -163,7 +163,7 @@ def _erf_error(expr: tirx.Expr) -> float:
 
 
 def _factors(expr: tirx.Expr) -> tuple[float, list[tirx.Expr]]:
-    """What a product is of: numbers, multiplied, and others."""
+    """Splits a product into its constant, multiplied out, and its other factors."""
     match expr:
         case tirx.FloatImm():
             return float(expr.value), []

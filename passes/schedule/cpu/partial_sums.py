@@ -34,7 +34,7 @@ _SHORTEST = 64
 
 
 def part_of_sum(sizes: list[Size], longest: int = _LONGEST, shortest: int = _SHORTEST) -> tuple[int, int] | None:
-    """Where to cut a sum over axes of these sizes, the last one varying fastest.
+    """Chooses where to split a sum over axes of these sizes, the last one varying fastest.
 
     Returns:
         An axis and how much of it belongs to one part, with the whole of the axes after it; None for no cut, as of

@@ -63,7 +63,7 @@ class Tile:
     columns: int
 
     def cycles(self, target: Target, steps: int = 0, spread: float = 0.0) -> float:
-        """Of a step of the sum, estimated.
+        """Estimates the cycles of an iteration of the sum.
 
         It takes one multiply-add a register of the tile, and loads one value a row, and one vector a column, which
         comes from the second cache if the filter is not tiny. What a vector is computed with takes `steps` more, and
@@ -81,7 +81,7 @@ class Tile:
         return cycles * costs.loops.narrowing if target.vectors.narrows_sums and self.columns % 2 else cycles
 
     def share(self, target: Target, steps: int = 0, spread: float = 0.0) -> float:
-        """Of the peak, estimated."""
+        """Estimates the share of peak performance."""
         return (
             self.outer_rows * self.rows * self.columns / target.costs.multiply_adds / self.cycles(target, steps, spread)
         )
@@ -375,7 +375,7 @@ def _numbers(
 
 @lru_cache(maxsize=4096)
 def _tile_cycles(rows: int, columns: int, terms: int, target: Target, steps: int, spread: float) -> float:
-    """Of one tile; none without rows."""
+    """Estimates the cycles of one tile; none without rows."""
     if not rows:
         return 0.0
     costs, line = target.costs, columns * target.vectors.bytes

@@ -102,7 +102,7 @@ class Product:
     def stored(
         self, nest: Nest, batch: tirx.Expr, row: tirx.Expr, column: tirx.Expr, total: tirx.Expr
     ) -> tuple[tirx.Expr, tirx.Expr]:
-        """Where the result for a sum is written, and its value."""
+        """Returns the index at which the result for a sum is written, and its value."""
 
         def values(of: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
             roles = ((self.batch, batch), (self.rows, row), (self.columns, column))
@@ -191,7 +191,7 @@ def _product(func: tirx.PrimFunc, step: ScheduleBlock, epilogue: ScheduleBlock |
 
 
 def _factors(node: s_tir.SBlock) -> tuple[tirx.Expr, tirx.Expr] | None:
-    """What a block multiplies, if it sums up products from zero."""
+    """Returns the factors of a block that sums products from zero."""
     body, init = node.body, node.init
     if not isinstance(body, tirx.BufferStore) or not isinstance(init, tirx.BufferStore):
         return None
@@ -205,7 +205,7 @@ def _factors(node: s_tir.SBlock) -> tuple[tirx.Expr, tirx.Expr] | None:
 
 @dataclass(frozen=True)
 class _Roles:
-    """What the axes of a sum of products are.
+    """The roles of the axes in a sum of products.
 
         C[n, o, y] += A[n, c, y + k] * B[o, c, k]      batch n, rows o, columns y, depth c and k; left B, right A
 
@@ -300,7 +300,7 @@ def _group(expr: tirx.Expr, axis: Axis) -> Size:
 
 @dataclass(frozen=True)
 class _Write:
-    """What becomes of the sums.
+    """The write of the result from the sums.
 
     Attributes:
         value: what is written, by the variables of `axes`; None for the sum itself.
@@ -316,7 +316,7 @@ class _Write:
 def _write_of(
     step: ScheduleBlock, epilogue: ScheduleBlock | None, values: Mapping[tirx.Var, tirx.Expr]
 ) -> _Write | None:
-    """What is written, and where; None if the epilogue moves elements about, or is no single expression."""
+    """Returns the write; None if the epilogue moves elements, or is not a single expression."""
     indices = list(step.node.body.indices)
     if epilogue is None:
         return _Write(step.result, indices, None, values)

@@ -83,7 +83,7 @@ def _is_matrix(operand: Operand) -> bool:
 
 
 class _VectorProduct:
-    """What both ways share."""
+    """The part that both variants share."""
 
     def __init__(self, product: Product, few: Operand, many: Operand, rows_are_many: bool, gpu: Gpu) -> None:
         self._blocks = _BLOCKS_OF_PROCESSOR * gpu.processors
@@ -148,7 +148,7 @@ class _ByPosition(_VectorProduct):
         return of_slice, ceil_div(steps, of_slice)
 
     def _choose_lanes(self) -> int:
-        """As many positions a thread as leave enough blocks."""
+        """Returns the max positions per thread that leave enough blocks."""
         lanes = lanes_along(self._many, WARP * 4, 1, along_depth=False)
         while lanes > 1 and size_hint(self._batch * self._positions) // (WARP * lanes) < self._blocks:
             lanes //= 2

@@ -158,7 +158,7 @@ class OperandFetch:
         return {var: self.nest.variable(str(var.name), end) for var, end in zip(self._kept, self._ends, strict=True)}
 
     def kept(self, vector: tirx.Expr, slot: int) -> tirx.Expr:
-        """What is kept for a vector."""
+        """Returns the registers that are kept for a vector."""
         first = tirx.floormod(vector, number(max(1, self.side.slots))) * number(len(self._kept))
         return load(self._registers, self.nest.simplify(first + number(slot)))
 
@@ -174,7 +174,9 @@ class OperandFetch:
         return {var: self.nest.simplify(value) for var, value in found.items()}
 
     def _as_kept(self, var: tirx.Var, value: tirx.Expr) -> tirx.Expr:
-        """Where lanes run along an axis, its value is a multiple of their number; that shows, if they are apart."""
+        """Returns the value to keep: divided by the lanes along whose axis they run, so that TVM sees a multiple of
+        them.
+        """
         if not self.side.operand.positions.is_fastest(var):
             return value
         return self.nest.simplify(tirx.floordiv(value, number(self.side.lanes)))
@@ -197,7 +199,7 @@ class _Element:
         self._tile_value = tile
 
     def at(self, vector: tirx.Expr, lane: tirx.Expr) -> tuple[list[tirx.Expr], tirx.Expr]:
-        """What must hold for the operand to have an element, and the element."""
+        """Returns the condition under which the operand has an element, and the element."""
         position, depth, present = self._side.position(self._source.thread, vector)
         along, across = (lane, number(0)) if self._side.along_depth else (number(0), lane)
         own_depth = self._tile * number(self._side.depths) + self._within * number(self._step) + along

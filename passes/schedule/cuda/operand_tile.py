@@ -94,7 +94,7 @@ class OperandTile:
         return position, depth, element < number(self.positions * self.depths // self.lanes)
 
     def put(self, nest: Nest, thread: tirx.Expr, registers: tirx.Var, shared: tirx.Var, base: tirx.Expr) -> tirx.Stmt:
-        """What a thread has fetched from registers into shared memory, from the position `base` on."""
+        """Stores a thread's fetched registers to shared memory, from the position `base` on."""
         distance = self._lane_distance
 
         def vector(which: tirx.Expr) -> tirx.Stmt:
@@ -111,7 +111,7 @@ class OperandTile:
         return nest.unrolled(self.vectors, vector)
 
     def offset(self, thread: tirx.Expr, vector: tirx.Expr) -> tirx.Expr:
-        """Where in shared memory a thread's vector begins."""
+        """Returns the offset in shared memory of a thread's vector."""
         position, depth, _ = self.position(thread, vector)
         return self._offset(position, depth)
 

@@ -96,12 +96,12 @@ class _Tile(AnyTile):
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Returns the threads of a block."""
         return WARP * (self.rows // self.warp_rows) * (self.columns // self.warp_columns)
 
     @property
     def sums(self) -> int:
-        """Of one thread."""
+        """Returns the accumulators of one thread."""
         return self.warp_rows * self.warp_columns // WARP
 
     def efficiency(self, gpu: Gpu) -> float:
@@ -113,11 +113,11 @@ class _Tile(AnyTile):
 
     @property
     def registers(self) -> int:
-        """Of one thread, estimated."""
+        """Estimates the registers of one thread."""
         return self.sums + (self.warp_rows + self.warp_columns) // 2 + 64
 
     def position(self, thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr, tirx.Expr]:
-        """Where the warp's part of the tile begins: row and column; then g and t of the thread."""
+        """Returns the row and column at which the warp's part of the tile begins; then g and t of the thread."""
         warp, lane = tirx.floordiv(thread, number(WARP)), tirx.floormod(thread, number(WARP))
         across = number(self.columns // self.warp_columns)
         row = tirx.floordiv(warp, across) * number(self.warp_rows)
@@ -132,7 +132,7 @@ class _CopiedTile(_Tile):
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block, whichever way the operands lie."""
+        """Returns the shared memory of a block, for any layout of the operands."""
         sides = (max(self.depth * (side + 8), side * (self.depth + 8)) for side in (self.rows, self.columns))
         return (self.ahead + 1) * self.element_bytes * sum(sides)
 
@@ -213,7 +213,7 @@ __device__ __forceinline__ void nnefc_read_matrices{name}(unsigned *registers, c
 
 
 class _TensorLaunch(TiledLaunch):
-    """What both precisions share: fragments, one after the other, and where sums belong."""
+    """The part that both precisions share: fragments, one after another, and the indices of accumulators."""
 
     _depth: ClassVar[int]  # of one instruction
     _element: ClassVar[str]

@@ -67,7 +67,7 @@ class Side:
     registers: tirx.Var | None
 
     def base(self, stage: tirx.Expr) -> tirx.Expr:
-        """Where the tile with a number begins."""
+        """Returns where the tile with a number begins."""
         return stage * number(self.tile.size) + number(self.first)
 
 
@@ -124,7 +124,7 @@ class TiledLaunch(ABC):
         return self._nest.unrolled(self._count, lambda i: store(self._sums, zero, i))
 
     def convert(self, registers: tirx.Var, count: int) -> tirx.Stmt | None:
-        """What happens to elements between global and shared memory."""
+        """Converts elements between global and shared memory."""
         return None
 
     @abstractmethod
@@ -208,7 +208,7 @@ class TiledLaunch(ABC):
         nest, tiling, stages = self._nest, self._tiling, self._stages
 
         def copy(step: tirx.Expr) -> tirx.Stmt:
-            """What is on its way is counted in groups: one for each step, even where there is no tile any more."""
+            """Copies asynchronously in groups: one for each step, even if no tile is left."""
             tiles, stage = tiling.slices * tiling.tiles_of_slice, tirx.floormod(step, number(stages))
             copies = sequence(
                 *(

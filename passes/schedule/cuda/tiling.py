@@ -23,7 +23,7 @@ _INSTRUCTIONS_TO_FETCH = 4  # of one element: its index, condition, load and sto
 
 @dataclass(frozen=True)
 class AnyTile(ABC):
-    """What a block of threads computes at once, whatever multiplies.
+    """The tile that a block of threads computes at once, by any instruction.
 
     Attributes:
         rows, columns: of the result.
@@ -49,7 +49,7 @@ class AnyTile(ABC):
     @property
     @abstractmethod
     def threads(self) -> int:
-        """Of a block."""
+        """Returns the threads of a block."""
 
     @abstractmethod
     def efficiency(self, gpu: Gpu) -> float:
@@ -58,7 +58,7 @@ class AnyTile(ABC):
     @property
     @abstractmethod
     def registers(self) -> int:
-        """Of one thread, estimated."""
+        """Estimates the registers of one thread."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Tile(AnyTile):
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Returns the threads of a block."""
         return (self.rows // self.thread_rows) * (self.columns // self.thread_columns)
 
     @property
@@ -117,7 +117,7 @@ class Tile(AnyTile):
 
     @property
     def registers(self) -> int:
-        """Of one thread, estimated."""
+        """Estimates the registers of one thread."""
         return self.thread_rows * self.thread_columns + 2 * (self.thread_rows + self.thread_columns) + 32
 
 
@@ -150,13 +150,13 @@ class Tiling:
 
     @property
     def slices(self) -> int:
-        """Of the depth; each has something to sum up."""
+        """Returns the slices of the reduced axis; each is non-empty."""
         tiles = ceil_div(self.depth, self.tile.depth)
         return ceil_div(tiles, self.tiles_of_slice) if self.wanted_slices > 1 else 1
 
     @property
     def blocks(self) -> Size:
-        """Of the grid."""
+        """Returns the blocks of the grid."""
         return self.batch * self.row_tiles * self.column_tiles * self.slices
 
     def cycles(self, gpu: Gpu) -> float:

@@ -172,7 +172,7 @@ class _Tiled:
         return tirx.BufferStore(body.buffer, value, [replaced(index, known) for index in body.indices])
 
     def _positions(self, along: int, row: tirx.Expr) -> list[tirx.Expr]:
-        """Where a thread is along each group: in the block's tile at its lane along one side, at `row` of the other."""
+        """Returns a thread's index along each group: in the tile at its lane along one side, at `row` of the other."""
         positions = []
         for g, digit in enumerate(_digits(self._number, self._tiles)):
             first = digit * int64(_TILE if g in self._sides else 1)

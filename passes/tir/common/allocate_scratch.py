@@ -41,7 +41,7 @@ _MAX_SCRATCH = 16 << 20
 
 @dataclass(frozen=True)
 class Frames:
-    """What kernels may have for themselves besides their workspace.
+    """The limits of local memory of kernels, besides their workspace.
 
     Attributes:
         largest: bytes of one buffer on the stack.
@@ -175,7 +175,7 @@ def scratch_bytes(body: tirx.Stmt) -> int:
 
 
 def _allocations(stmt: tirx.Stmt) -> list[tirx.Var]:
-    """What the statements allocate, but for what is on the stack already."""
+    """Returns the allocations in the statements, except those on the stack already."""
     match stmt:
         case tirx.AllocBuffer():
             return [] if _ON_THE_STACK in stmt.annotations else [stmt.buffer]

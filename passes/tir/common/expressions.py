@@ -185,7 +185,7 @@ def variables_of(exprs: Iterable[tirx.Expr]) -> KeysView[tirx.Var]:
 
 
 def conditions_of(expr: tirx.Expr) -> Iterator[tirx.Expr]:
-    """What the choices in an expression depend on."""
+    """Returns the conditions of the selects in an expression."""
     for part in inside(expr):
         match part:
             case tirx.Select():

@@ -73,7 +73,7 @@ def _with_bound(loop: tirx.For, signed: Set[tirx.Var]) -> tirx.For:
 
 
 def _found(stmt: tirx.Stmt) -> list[Any]:
-    """What defines variables in a statement."""
+    """Returns the statements that define variables."""
     found: list[Any] = []
     tvm_ffi.structural_walk(stmt, ((tirx.For, tirx.Bind), found.append))
     return found

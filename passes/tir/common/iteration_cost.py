@@ -191,7 +191,7 @@ class _Iteration:
             self.instructions.add(number * self.target.costs.loops.instruction_cycles, rounds)
 
     def _instructions(self, expr: tirx.Expr) -> int:
-        """What computing an expression takes, very roughly; indices and loads cost nothing, but memory is touched."""
+        """Estimates the instructions of an expression, roughly; indices and loads are free, but memory is touched."""
         own = 1
         match expr:
             case tirx.IntImm() | tirx.FloatImm() | tirx.Var():

@@ -78,7 +78,7 @@ def limits_of(condition: tirx.Expr, var: tirx.Var, unknown: set[tirx.Var]) -> tu
 
 
 def _solved(side: tirx.Expr, other: tirx.Expr, var: tirx.Var, unknown: set[tirx.Var]) -> tirx.Expr | None:
-    """What `other` says of the variable, where `side` is that and something added or subtracted."""
+    """Solves for the variable, where `side` is the variable plus or minus something, given `other`."""
     while not side.same_as(var):
         match side:
             case tirx.Add() if var not in variables_of([side.b]):

@@ -98,7 +98,7 @@ def _loops_inside(stmt: tirx.Stmt) -> dict[tirx.Var, int] | None:
 
 @dataclass
 class _Limits:
-    """Where what a loop chooses by is decided.
+    """The bounds at which the conditions of a loop change.
 
     Attributes:
         var: of the loop.
@@ -215,7 +215,7 @@ def _min_max(index: tirx.Expr) -> list[tirx.Min | tirx.Max]:
 
 
 def _other_side(extreme: tirx.Min | tirx.Max) -> tirx.Expr | None:
-    """What bounds the position in an extreme: its second operand, which is a size or a number."""
+    """Returns the bound of the index in a min or max: its second operand, a dimension or a number."""
     return None if any(isinstance(part, tirx.Min | tirx.Max) for part in inside(extreme.b)) else extreme.b
 
 

@@ -58,7 +58,7 @@ def tile_axis(func: tirx.PrimFunc, axis: TiledAxis) -> tirx.PrimFunc:
 
 
 def tiled_axes(func: tirx.PrimFunc) -> tuple[TiledAxis, ...]:
-    """Those of a kernel."""
+    """Returns the tiled axes of a kernel."""
     noted = func.attrs.get(TILED_AXES, ()) if func.attrs else ()
     return tuple(TiledAxis(end, count, int(tile), tuple(map(int, sizes))) for end, count, tile, *sizes in noted)
 
@@ -108,7 +108,7 @@ def _inside(body: tirx.Stmt, end: tirx.Var, new: tirx.Expr | None = None) -> tir
 
 
 def _remainder(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, once: bool) -> tirx.Stmt:
-    """What a tile that the axis ends in computes, in smaller ones; `first` is the tile's first element."""
+    """Computes the partial last tile by smaller ones; `first` is the tile's first element."""
     made: list[tirx.Stmt] = []
     sizes = axis.remainders
     begin: tirx.Expr = int64(0)

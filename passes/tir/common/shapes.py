@@ -25,7 +25,7 @@ def elements_of(tensor: tirx.Var) -> Size:
 
 
 def tensor_bytes(tensor: tirx.Var) -> Size:
-    """What a tensor takes in memory."""
+    """Returns the size of a tensor in bytes."""
     return elements_of(tensor) * element_bytes(str(tensor.dtype))
 
 

@@ -33,7 +33,7 @@ def iterations_of(stmt: tirx.Stmt) -> float:
 
 
 def values_of(stmt: tirx.Stmt) -> list[tirx.Expr]:
-    """What the assignments in the statements of a block compute, and where they write it."""
+    """Returns the values that the assignments of a block compute, and the indices that they write."""
     match stmt:
         case tirx.BufferStore():
             return [stmt.value, *stmt.indices]

@@ -125,7 +125,7 @@ class _Loop:
         return stmt
 
     def _copies(self, stmt: tirx.Stmt) -> tirx.Stmt:
-        """What is in a loop that becomes copies."""
+        """Rewrites the body of an unrolled loop."""
         match stmt:
             case tirx.SeqStmt():
                 return _sequence([self._copies(part) for part in stmt.seq])

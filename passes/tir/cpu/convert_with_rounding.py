@@ -168,7 +168,7 @@ def _is_of_integers(number: tirx.Expr) -> bool:
 
 
 def _rounded(expr: tirx.Expr) -> tirx.Expr | None:
-    """What `expr` is the rounded int32 of."""
+    """Returns the argument of which `expr` is the rounded int32."""
     if isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "").startswith(_CONVERTED):
         return expr.args[0]
     if not isinstance(expr, tirx.Cast) or str(expr.expr_ty().dtype) != "int32":
@@ -186,7 +186,7 @@ def _cut_before(rounded: RoundedNumber, converted: Callable[[tirx.Expr], tirx.Ex
 
 
 def _cut_to_bytes(expr: tirx.Expr, nan_is_large: bool) -> tirx.Expr | None:
-    """What `expr` is the rounded int32 of, cut to bytes, without the upper limit; NaN stays NaN.
+    """Returns the argument of which `expr` is the rounded int32 clamped to bytes, without the max; NaN propagates.
 
     Args:
         nan_is_large: whether a conversion of NaN is, as the upper limit that it is with limits that are second.

@@ -77,7 +77,7 @@ def _summed(loop: tirx.For, sums: list[tirx.Var]) -> tirx.Stmt:
 
 
 def _vector(factor: tirx.Expr, loop: tirx.For) -> tirx.Expr | None:
-    """What a factor reads in all iterations of a loop; None if these are no neighbours."""
+    """Returns the vector that a factor reads over all iterations of a loop; None if it is not contiguous."""
     if not isinstance(factor, TensorLoad) or linear_strides(factor.indices[0], [loop.loop_var]) != [1]:
         return None
     first = substituted(factor.indices[0], {loop.loop_var: loop.min})

@@ -59,7 +59,7 @@ class _Sums:
         return _Sums(product, rows, tirx.decl_buffer((int64(size),), str(product.sums.tensor.dtype), "pairs"))
 
     def _position(self, row: int, column: int, half: int) -> tirx.Expr:
-        """Of the sums of row and the next one, of half of a vector of columns."""
+        """Returns the index of the accumulators of two rows and half of a vector of columns."""
         number = (row // 2 * self.product.columns + column) * 2 + half
         return tirx.Ramp(int64(number * _LANES), int64(1), _LANES)
 

@@ -60,7 +60,7 @@ class RoundedNumber:
 
 
 def rounded_argument(expr: tirx.Expr) -> tirx.Expr | None:
-    """What is rounded to even, float32."""
+    """Returns the float32 argument that is rounded to even."""
     is_call = isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") == "tirx.nearbyint"
     return expr.args[0] if is_call and str(expr.expr_ty().dtype) == "float32" else None
 

@@ -89,7 +89,8 @@ def _inner_loops(stmt: tirx.Stmt) -> Iterator[tirx.For]:
 
 
 def _panel_load(lanes: tirx.For) -> TensorLoad | None:
-    """What a statement over the lanes of a vector reads in full vectors and does not write."""
+    """Returns the only full-vector load of a tensor that the statement does not write; None if there is not just one.
+    """
     if not isinstance(lanes.body, tirx.BufferStore):
         return None
     found = [

@@ -101,7 +101,7 @@ def _asking(stmt: tirx.Stmt, panels: tirx.For, later: Mapping[tirx.Var, tirx.Exp
 def _addresses(
     stmt: tirx.Stmt, needed: Set[tirx.Var], later: Mapping[tirx.Var, tirx.Expr], unrolled: list[tirx.For]
 ) -> Iterator[TensorLoad]:
-    """What is read later in full vectors in one iteration of a loop, but not in serial loops in it.
+    """Returns the addresses that an iteration of a loop reads in full vectors, except in inner serial loops.
 
     Args:
         needed: variables that positions depend on.

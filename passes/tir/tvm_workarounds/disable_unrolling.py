@@ -48,7 +48,7 @@ def disable_unrolling(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @dataclass(frozen=True)
 class _Found:
-    """What is in a statement.
+    """The loops and accesses in a statement.
 
     Attributes:
         loops: whether loops that stay loops are.

@@ -41,7 +41,7 @@ def hide_constants(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 class _Values:
-    """What of a kernel's values may become a constant when conditions on loops are decided."""
+    """The values of a kernel that may become constants when conditions on loops are decided."""
 
     def __init__(self, func: tirx.PrimFunc) -> None:
         self._bound: dict[tirx.Var, tirx.Expr] = {}

@@ -326,7 +326,7 @@ class _Kernel:
 
 @dataclass(frozen=True)
 class _Check:
-    """What must hold, and what notes that it does not: an int32 that is 0."""
+    """A condition that must hold, and the int32 expression that reports a failure and is 0."""
 
     holds: tirx.Expr
     failed: tirx.Expr

@@ -29,7 +29,7 @@ LIKELY = "tirx.likely"
 
 
 def name_of(call: Call) -> str:
-    """Of what is called."""
+    """Returns the name of the callee."""
     return str(getattr(call.op, "name", ""))
 
 

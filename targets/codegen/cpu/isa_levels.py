@@ -21,12 +21,12 @@ class IsaLevelsCode:
 
     @property
     def objects(self) -> tuple[bytes, ...]:
-        """Those of all levels."""
+        """Returns the objects of all ISA levels."""
         return tuple(made for level in self.levels for made in level.objects)
 
     @property
     def texts(self) -> Mapping[str, Sequence[str]]:
-        """As of each level, with its number before each name."""
+        """Returns the texts of each ISA level, with its number before each name."""
         return {
             kind: tuple(f"level{n}_{pattern}" for n in range(len(self.levels)) for pattern in patterns)
             for kind, patterns in self.levels[0].texts.items()

@@ -206,7 +206,7 @@ def check_functions(funcs: Iterable[tirx.PrimFunc]) -> None:
 
 
 def _name(call: tvm.ir.Call) -> str:
-    """Of the function, without the letter that C's names of those of float32 end with."""
+    """Returns the name of the function without C's suffix for float32."""
     name = str(getattr(call.op, "name", "")).removeprefix("tirx.").removeprefix("prim.")  # the binary logarithm's
     if name != "call_pure_extern":
         return name

@@ -86,7 +86,7 @@ class Kept:
     statements: list[tirx.Stmt] = field(default_factory=list)
 
     def __call__(self, value: tirx.Expr) -> tirx.Expr:
-        """What reads the value, a float or a vector of these, after the statements."""
+        """Builds the expression that reads the value, a float or a vector, after the statements."""
         lanes = _lanes(value)
         scalar, _, _ = str(value.expr_ty().dtype).partition("x")
         buffer = tirx.decl_buffer((lanes,), scalar, "kept", scope="local")
@@ -141,7 +141,7 @@ def _exp(keep: Kept, x: tirx.Expr) -> tirx.Expr:
 
 
 def _log(keep: Kept, x: tirx.Expr) -> tirx.Expr:
-    """Of x = 2ᵏ (1 + f) it is k ln 2 + 2 atanh(f / (2 + f))."""
+    """Computes log x = k ln 2 + 2 atanh(f / (2 + f)) for x = 2ᵏ (1 + f)."""
     bits = _bits(x)
     exponent = (bits - _like(x, _ROOT_OF_HALF, "int64")) >> _like(x, 52, "int64")
     fraction = _number(bits - (exponent << _like(x, 52, "int64")))

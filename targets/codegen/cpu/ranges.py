@@ -43,7 +43,7 @@ _MAX_TRIES = 32
 
 
 class Ranges:
-    """What is known of integers at a position in a kernel.
+    """The known ranges of integers at a position in a kernel.
 
     Attributes:
         tables: the least and the greatest element of tensors that hold the same numbers in each run, and of pointers to
@@ -188,7 +188,7 @@ class Ranges:
         return made
 
     def _at_most_zero(self, condition: tirx.Expr) -> list[_Sum]:
-        """What is at most 0 if a condition on integers holds."""
+        """Returns an expression that is at most 0 if a condition on integers holds."""
         is_wrong = isinstance(condition, tirx.Not)
         part = condition.a if is_wrong else condition
         if not isinstance(part, tirx.LT | tirx.LE | tirx.GT | tirx.GE | tirx.EQ) or not is_integer(part.a):
@@ -272,7 +272,7 @@ class _Sum:
 
 
 def known_part(value: tirx.Expr) -> tirx.Expr:
-    """Of a name that TVM does not replace by its value, as a minimum with the largest integer is, the value."""
+    """Returns the value of a variable that TVM does not substitute, such as the min with the largest integer."""
     if isinstance(value, Call) and name_of(value) == "tirx.call_llvm_intrin" and len(value.args) == 3:
         return value.args[2]
     return value

@@ -48,7 +48,7 @@ class CudaCode:
         return [folder / "kernels.cu"]
 
     def summary(self) -> str:
-        """What the kernels take, in short."""
+        """Returns a short summary of the kernels' resources."""
         usage = self.image.usage
         spilled = sum(kernel.spill_stores + kernel.spill_loads > 0 for kernel in usage)
         registers = max((kernel.registers for kernel in usage), default=0)
@@ -58,7 +58,7 @@ class CudaCode:
         )
 
     def resources(self) -> list[str]:
-        """What the kernels take, as a table: a line for each kernel and architecture."""
+        """Returns the kernels' resources as a table: a line for each kernel and architecture."""
         lines = ["kernel architecture registers shared stack spilled"]
         for usage in self.image.usage:
             spilled = usage.spill_stores + usage.spill_loads

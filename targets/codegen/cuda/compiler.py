@@ -32,7 +32,7 @@ _INSTALL = "pip install 'nnefc[cuda]' installs NVIDIA's compiler; no GPU and no 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a kernel takes on an architecture, as the compiler reports it.
+    """The resources of a kernel on an architecture, as the compiler reports them.
 
     Attributes:
         kernel: its symbol.
@@ -75,7 +75,7 @@ class Compiler(Protocol):
 
     @property
     def architectures(self) -> tuple[int, ...]:
-        """What it has code for."""
+        """Returns the architectures that it has code for."""
 
     def cubin(self, source: str, architecture: int) -> tuple[bytes, str]:
         """Machine code, and what ptxas says of it."""
@@ -135,7 +135,7 @@ def find_compiler() -> Compiler:
 
 
 def _usage(log: str, architecture: int) -> Iterable[Usage]:
-    """What ptxas reports: a function's stack and spills, and its registers, by lines."""
+    """Parses ptxas's report: a function's stack and spills, and its registers, by lines."""
     kernel, stack = "", (0, 0, 0)
     for line in log.splitlines():
         if match := re.search(r"Compiling entry function '(\w+)'", line):
@@ -302,7 +302,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
 
 
 def _include_folders() -> tuple[Path, ...]:
-    """Where the headers are that half precision and tensor cores need; nothing where they are not installed."""
+    """Finds the folders of headers for half precision and tensor cores; empty if they are not installed."""
     folders = [file.parent for file in _files("nvidia-cuda-runtime", "cuda_fp16.h")]
     folders += [file.parent.parent for file in _files("nvidia-cuda-crt", "mma.hpp")]
     folders += [file.parent.parent for file in _files("nvidia-cuda-cccl", "target") if file.parent.name == "nv"]

@@ -114,7 +114,7 @@ class Version:
 
 @dataclass(frozen=True)
 class DeviceFunction:
-    """What a function of TIR has become: launches, one after the other.
+    """The launches of a TIR function, one after another.
 
     Attributes:
         parameters: the function's buffers, then those of its workspace.
@@ -145,7 +145,7 @@ class DeviceCode:
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """Those of all functions."""
+        """Returns the launches of all functions."""
         return tuple(launch for function in self.functions for launch in function.launches)
 
 

@@ -27,7 +27,7 @@ IMAGE = "nnefc_cuda_image"
 
 
 class Access(Enum):
-    """What a kernel of the host does with an operand; the values are C's."""
+    """How a host kernel accesses an operand; the values are C's."""
 
     READ = "NNEFC_CUDA_READ"
     WRITE = "NNEFC_CUDA_WRITE"

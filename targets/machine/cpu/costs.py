@@ -26,7 +26,7 @@ _KIB, _MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class InOrder:
-    """What a core does that issues instructions one after the other, with vectors of 128 bits.
+    """The issue rules of a core that executes in order, with vectors of 128 bits.
 
     Attributes:
         floats, integers: cycles until a product is there, products that begin in a cycle, and whether nothing that
@@ -44,7 +44,7 @@ class InOrder:
 
 @dataclass(frozen=True)
 class Costs:
-    """What one core does in a cycle, with vectors of the width that code for it uses.
+    """The throughput of one core per cycle, with vectors of the width that its code uses.
 
     Attributes:
         multiply_adds: that begin in a cycle; below one where they take several.

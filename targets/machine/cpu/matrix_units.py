@@ -14,7 +14,7 @@ __all__ = ["AMX", "ROW_PAIRS", "TILE_PRODUCTS", "MatrixUnit", "TileProduct"]
 
 @dataclass(frozen=True)
 class MatrixUnit:
-    """What multiplies tiles.
+    """The shapes of a unit that multiplies tiles.
 
     Attributes:
         rows: of a tile at most.

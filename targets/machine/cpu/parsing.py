@@ -75,7 +75,7 @@ def parse_target(text: str) -> Target:
 
 
 def _hint(name: str) -> str:
-    """What may have been meant by a name that is no target."""
+    """Suggests a target for a name that is not one."""
     if _is_triple(name):
         return f'triples follow an option: say "llvm -mtriple={name}"'
     processors = [cpu for each in ARCHITECTURES for cpu in cpus_of(f"{each.llvm}-unknown-linux-gnu")]

@@ -114,7 +114,7 @@ def filters_of(layouts: LayoutRewriter, weights: relax.Expr) -> np.ndarray | Non
 
 
 def sliding_of(call: relax.Call, rank: int) -> Sliding:
-    """What the attributes of a convolution of so many spatial dimensions say."""
+    """Reads the window attributes of a convolution of so many spatial dimensions."""
     before, after = split_padding(call.attrs.padding, rank)
     return Sliding(before, after, integers(call.attrs.strides), integers(call.attrs.dilation), int(call.attrs.groups))
 

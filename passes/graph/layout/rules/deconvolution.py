@@ -74,7 +74,7 @@ def _deconvolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | No
 
 
 def _interleaving(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """Of phases in blocks: each phase in blocks of its own."""
+    """Interleaves phases in blocks: each phase in blocks of its own."""
     attrs = layouts.builder.get()[call.args[0]].attrs
     if INTERLEAVED_PHASES not in attrs:
         return None

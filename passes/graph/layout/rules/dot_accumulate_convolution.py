@@ -53,7 +53,7 @@ def summed_convolution(layouts: LayoutRewriter, padded: Padded, filters: np.ndar
 
 
 def _by_rows(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding, width: int) -> relax.Var:
-    """Of plain data; behind each row are pixels that a vector reaches."""
+    """Convolves row-major data; each row is followed by the pixels that a vector reads beyond it."""
     channels, taps, vector = filters.shape[1], filters.shape[-1], layouts.target.summed_bytes
     reached = ceil_div((width - 1) * sliding.strides[-1] * channels + filled_up(taps * channels, vector), channels)
     before, after = sliding.before, sliding.after

@@ -39,7 +39,7 @@ _LONGEST_CHAIN = 9
 
 @dataclass(frozen=True)
 class Reads:
-    """What groups read.
+    """The reads of the groups of a convolution.
 
     Attributes:
         run: slots in a row that are read as one.
@@ -55,7 +55,7 @@ class Reads:
 
     @property
     def chains(self) -> int:
-        """Of each group."""
+        """Returns the chains of each group."""
         count: int = self.first.shape[1]
         return count
 
@@ -87,7 +87,7 @@ class Reads:
 def reads_of(
     layout: Blocked, groups: int, how: Multiplication, kernel: Sequence[int], target: Target, size: int
 ) -> Reads | None:
-    """What takes least time, of data in blocks of `size` slots, for a filter of `kernel` taps.
+    """Chooses the fastest reads of data in blocks of `size` slots, for a filter of `kernel` taps.
 
     None where no sum could be made in parts that are short enough. Of floats, nothing of another tensor is read, for
     that may be infinite.

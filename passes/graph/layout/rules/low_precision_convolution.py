@@ -63,7 +63,7 @@ def _convolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None
 
 
 def _padding_of(layouts: LayoutRewriter, data: relax.Expr) -> tuple[Padded, tuple[int, ...], tuple[int, ...]] | None:
-    """What `data` pads, with which value, and by how much before and after each spatial dimension, if it does."""
+    """Returns what `data` pads, the value, and the padding before and after each spatial dimension, if it does."""
     source = layouts.definition(data)
     if not is_call(source, "nn.pad") or source.attrs.pad_mode != "constant":
         return None

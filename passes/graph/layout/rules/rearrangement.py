@@ -24,7 +24,7 @@ _LONGEST_SUM = 4096  # positions of one dimension
 
 
 def _concatenation(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """Of blocks where they are full enough, else of row-major tensors."""
+    """Concatenates blocks if they are full enough, otherwise row-major tensors."""
     parts, axis = [_whole(layouts, part) for part in call.args[0].fields], call.attrs.axis
     if axis is None:
         return None

@@ -38,7 +38,7 @@ def _split(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _seams(call: relax.Call, size: int) -> list[int]:
-    """Where the second part begins, and each one after it."""
+    """Returns where the second part and each later one begin."""
     sections = call.attrs.indices_or_sections
     if isinstance(sections, tirx.IntImm | int):
         return list(range(-(-size // int(sections)), size, -(-size // int(sections))))

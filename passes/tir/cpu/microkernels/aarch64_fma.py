@@ -133,7 +133,7 @@ def _orders(steps: Sequence[Step]) -> Iterator[list[Step]]:
 
 @dataclass
 class _Registers:
-    """What registers hold, while instructions are written.
+    """The contents of registers during emission.
 
     Attributes:
         free: how many there are besides those of sums.

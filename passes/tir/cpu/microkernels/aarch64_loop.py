@@ -69,7 +69,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What one register holds of memory: so many bytes, from that byte on of what a pointer points to."""
+    """The contents of a register: so many bytes, from an offset of what a pointer points to."""
 
     pointer: int
     position: int
@@ -92,7 +92,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Body:
-    """What is in a loop, and around it.
+    """The body of a loop, and its prologue and epilogue.
 
     Attributes:
         texts: instructions; pointers are `{p0}`, `{p1}`, …, those to left elements first.

@@ -125,7 +125,7 @@ def parts_of(steps: Sequence[Step]) -> Iterator[list[Pair]]:
 
 
 def _rows(part: Sequence[Pair]) -> list[list[Pair]]:
-    """Those of a part that have the same left elements."""
+    """Returns the products of a part that have the same left elements."""
     return [list(row) for _, row in itertools.groupby(part, lambda pair: [step.left for step in pair])]
 
 

@@ -45,7 +45,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Registers:
-    """Those of vectors of the right operand, of vectors of words, of words in all lanes, and of products."""
+    """The registers of right vectors, of vectors of words, of broadcast words, and of products."""
 
     rights: range
     lefts: range
@@ -54,7 +54,7 @@ class Registers:
 
 
 def choices(free: int, rights: int, lefts: int) -> Iterator[Registers]:
-    """What the free registers, those from 0 on, may be used for.
+    """Returns the possible uses of the free registers, those from 0 on.
 
     Args:
         rights: vectors of the right operand that are multiplied in turn.

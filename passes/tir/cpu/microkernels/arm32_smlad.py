@@ -75,7 +75,7 @@ def code_of(product: Product, steps: tuple[Step, ...], right_step: int | None, o
 
 
 def _groups(part: Sequence[Pair]) -> list[list[Pair]]:
-    """Those pairs together whose vectors are in registers together."""
+    """Groups the pairs whose vectors are in registers at the same time."""
     columns = sorted({tuple(step.right for step in pair) for pair in part})
     return [
         [pair for pair in part if tuple(step.right for step in pair) in columns[begin : begin + _COLUMNS]]
@@ -89,7 +89,7 @@ def _vectors(group: Sequence[Pair]) -> list[int]:
 
 
 def _streams(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
-    """What each sum's left elements and its vectors are loaded by: pointers, those to left elements first.
+    """Returns the pointers by which each accumulator's elements and vectors are loaded, left elements first.
 
     Sums with the same left elements share one. So do those whose vectors are close together.
     """
@@ -294,7 +294,7 @@ def _function(
 
 
 def _registers(line: Line) -> str:
-    """What a load writes; a word into all lanes."""
+    """Returns the registers that a load writes; a word goes to all lanes."""
     if _size(line) == _WORD:
         return f"d{line.writes[0]}[]"
     return ", ".join(f"d{register}" for register in line.writes)

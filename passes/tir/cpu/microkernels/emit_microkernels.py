@@ -72,7 +72,7 @@ def emit_microkernels(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
 
 @dataclass(frozen=True)
 class _Writer:
-    """What writes loops for an instruction set.
+    """The emitter of loops for an instruction set.
 
     Attributes:
         product: of the kind of product, the operator that the vector is read with, whether the element is the first
@@ -138,7 +138,7 @@ def _loop(loop: tirx.For, body: tirx.Stmt, annotations: Mapping[str, object]) ->
 
 @dataclass(frozen=True)
 class _Added:
-    """What a statement adds to a sum: the product of an element and of a vector."""
+    """The product that a statement adds to an accumulator: of an element and a vector."""
 
     product: _Product
     tensor: tirx.Var
@@ -182,7 +182,7 @@ def _is_of_one_kind(found: Sequence[_Added]) -> bool:
 def _in_one_loop(
     nest: Sequence[tirx.For], found: Sequence[_Added], writer: _Writer, together: int, maximum: int
 ) -> tuple[Code, tirx.Stmt] | None:
-    """What computes the loops: all but the outermost are written out, and that one too if it is short; else None.
+    """Emits the loops: unrolls all but the outermost, and that one too if it is short; None if it cannot.
 
     Args:
         together: vectors that one instruction loads.
@@ -261,7 +261,7 @@ def _straight(stmt: tirx.Stmt) -> list[tirx.Stmt] | None:
 
 
 def _added(parts: Sequence[tirx.Stmt], writer: _Writer) -> list[_Added] | None:
-    """What each statement adds; None where one does something else, or not in whole registers."""
+    """Returns what each statement adds; None if one does something else, or not in full registers."""
     bound: dict[tirx.Var, tirx.Expr] = {}
     made: list[_Added] = []
     for part in parts:

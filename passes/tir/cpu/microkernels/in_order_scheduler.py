@@ -79,7 +79,7 @@ class Upcoming:
         return self._all[self._next : self._next + _NEAR]
 
     def behind(self, vector: Loaded, way: Way) -> list[Loaded]:
-        """Those behind it in memory that the same instruction may load."""
+        """Returns the elements behind it in memory that the same instruction may load."""
         maximum = way.together if vector.pointer in self._rights else 2
         count = maximum if vector.size == QUAD_BYTES else 1
         return [Loaded(vector.pointer, vector.position + number * QUAD_BYTES, QUAD_BYTES) for number in range(1, count)]

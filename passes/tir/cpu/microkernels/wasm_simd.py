@@ -134,7 +134,7 @@ def code_of(product: EngineProduct, steps: tuple[Step, ...], once: bool) -> Code
 
 
 def _parts(product: EngineProduct, sums: int, terms: int) -> int:
-    """Of each sum: as many as there are products at once, a power of two."""
+    """Returns the partial accumulators of each sum: as many as there are products at once, a power of two."""
     parts = 1
     while product.in_parts and 2 * parts <= terms and 2 * parts * sums <= _AT_ONCE:
         parts *= 2
