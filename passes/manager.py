@@ -148,7 +148,7 @@ class Condition:
         )
 
     def __invert__(self) -> Condition:
-        """The opposite."""
+        """Returns the opposite."""
         return Condition(f"not {self.text}", lambda given: not self.holds(given))
 
     @property
@@ -273,7 +273,7 @@ class PassList(Sequence[Pass]):
         return len(self._passes)
 
     def named(self, name: str) -> Pass:
-        """The pass of a name.
+        """Returns the pass of a name.
 
         Raises:
             KeyError: there is none.
@@ -284,7 +284,7 @@ class PassList(Sequence[Pass]):
         raise KeyError(name)
 
     def for_settings(self, settings: object) -> PassList:
-        """The passes that run for a target and options."""
+        """Returns the passes that run for a target and options."""
         return PassList(step for step in self._passes if step.when.holds(settings))
 
     def with_passes(self, inserted: Sequence[Insertion]) -> PassList:
@@ -362,18 +362,18 @@ class PassManager:
         return PassManager(self.backend, self.settings, self.passes)
 
     def of(self, *phases: Phase) -> tuple[Pass, ...]:
-        """The passes of some phases, in order."""
+        """Returns the passes of some phases, in order."""
         return tuple(step for phase in phases for step in self._by_phase[phase])
 
     def run(self, phases: Sequence[Phase], program: Any, context: Any, unit: str, version: bool = False) -> Any:
-        """The program after the passes of these phases."""
+        """Returns the program after the passes of these phases."""
         for step in self.of(*phases):
             if step.where.holds(context):
                 program = self.apply(step, program, context, unit, version)
         return program
 
     def apply(self, step: Pass, program: Any, context: Any, unit: str, version: bool = False) -> Any:
-        """The program after one pass."""
+        """Returns the program after one pass."""
         if not self._observers:
             return step.run(program, context)
         running = self._running

@@ -164,7 +164,7 @@ def legalizations(own: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[.
 
 
 def _noted(name: str, legalize: Callable[..., Any]) -> Callable[..., Any]:
-    """A legalization that says what it works on."""
+    """Returns a legalization that says what it works on."""
 
     def noted(*args: Any) -> Any:
         working_on(f"the operator '{name}'")
@@ -184,7 +184,9 @@ def register_operators() -> None:
 
 
 def without_code(network: Network, receive: Receiver, library_context: LibraryContext) -> Lowered:
-    """A network of whose sizes only those of programs beside it have code: its face, and room for their workspaces."""
+    """Returns a network of whose sizes only those of programs beside it have code: its face, and room for their
+    workspaces.
+    """
     program = interface_of(network)
     plan = MemoryPlan((), {}, {}, {}, 0, (), (), (), 0, 0).with_room()
     symbol = library_context.symbol.replace(ENTRY, SIZES)
@@ -193,7 +195,7 @@ def without_code(network: Network, receive: Receiver, library_context: LibraryCo
 
 
 def joined(programs: Sequence[Lowered]) -> Lowered:
-    """The first of several programs of a library, with the functions of all."""
+    """Returns the first of several programs of a library, with the functions of all."""
     first, *others = programs
     if not others:
         return first
@@ -436,7 +438,7 @@ def build_entry(state: ProgramState, context: ProgramContext) -> ProgramState:
 
 
 def _kernel_of(program: Program, kernel: GlobalVar) -> str:
-    """The kernel, and what of the model it computes, for messages."""
+    """Returns the kernel, and what of the model it computes, for messages."""
     tensors = dict.fromkeys(
         name for step in kernel_stages(program) if step.kernel.same_as(kernel) for name in step.tensors
     )

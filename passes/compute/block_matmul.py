@@ -169,7 +169,7 @@ def multiply_blocks(*given: Any) -> te.Tensor:
 
 
 def gather_rows(*given: Any) -> te.Tensor:
-    """The columns of a quantized `[K, N]` that indices say, as rows: `[…, K]`, float32.
+    """Returns the columns of a quantized `[K, N]` that indices say, as rows: `[…, K]`, float32.
 
     Args:
         given: the indices, of any shape; the packed matrix and its scales; what is stored besides them; a `Blocks`; K;

@@ -14,7 +14,7 @@ __all__ = ["block", "block_array", "blocks", "multiply", "unblock"]
 
 
 def multiply(value: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:
-    """A product in the type of `value`; weights may be stored in a narrower one."""
+    """Returns a product in the type of `value`; weights may be stored in a narrower one."""
     return value * weight.astype(value.expr_ty().dtype)
 
 
@@ -39,7 +39,7 @@ def block(data: te.Tensor, size: int) -> te.Tensor:
 
 
 def unblock(data: te.Tensor, channels: int) -> te.Tensor:
-    """The reverse of :func:`block`: `[N, blocks, *spatial, size]` → `[N, channels, *spatial]`."""
+    """Returns the reverse of :func:`block`: `[N, blocks, *spatial, size]` → `[N, channels, *spatial]`."""
     batch, _, *spatial, size = data.shape
 
     def element(n: tirx.Var, c: tirx.Var, *position: tirx.Var) -> tirx.Expr:

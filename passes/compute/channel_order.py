@@ -78,7 +78,8 @@ def _or_zero(entry: tirx.Expr, value: tirx.Expr) -> tirx.Expr:
 
 
 def arrange_array(array: np.ndarray, axis: int, order: Sequence[int], size: int) -> np.ndarray:
-    """A constant with `axis` in blocks of `size`, filled up with zeros: slot s holds element `order[s]` of the axis.
+    """Returns a constant with `axis` in blocks of `size`, filled up with zeros: slot s holds element `order[s]` of the
+    axis.
 
     The lane in the block comes last.
     """
@@ -102,7 +103,8 @@ def merge_groups(weights: np.ndarray, groups: int, together: int) -> np.ndarray:
 
 
 def operands_of_groups(order: Sequence[int], groups: int, terms: int) -> np.ndarray:
-    """The packed operands of `terms` slots that hold channels of each group: `[groups, count]`, int32, -1 for none.
+    """Returns the packed operands of `terms` slots that hold channels of each group: `[groups, count]`, int32, -1 for
+    none.
 
     Args:
         order: the channel of each slot; a negative entry stands for none of them.
@@ -117,7 +119,7 @@ def operands_of_groups(order: Sequence[int], groups: int, terms: int) -> np.ndar
 
 
 def chains_of_operands(table: np.ndarray, length: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The operands of each group as chains of `length` that lie one behind the other.
+    """Returns the operands of each group as chains of `length` that lie one behind the other.
 
     Args:
         table: of :func:`operands_of_groups`.

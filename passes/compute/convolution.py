@@ -26,7 +26,7 @@ def pack_filter(weights: np.ndarray, block_in: int, block_out: int, groups: int)
 
 
 def scale_inputs(weights: te.Tensor, scale: te.Tensor) -> te.Tensor:
-    """A filter, as :func:`pack_filter` makes it for one group, times a number for each input channel.
+    """Returns a filter, as :func:`pack_filter` makes it for one group, times a number for each input channel.
 
     Args:
         scale: `[1, C blocks, 1, …, block]`.

@@ -33,6 +33,6 @@ def multiply_plain(left: te.Tensor, right: te.Tensor, dtype: str) -> te.Tensor:
 
 
 def _own(index: list[tirx.Var], dims: list[int]) -> list[tirx.Expr | int]:
-    """The last of `index`, as many as `dims`; 0 where the dimension is broadcast."""
+    """Returns the last of `index`, as many as `dims`; 0 where the dimension is broadcast."""
     own = index[len(index) - len(dims) :]
     return [i if size != 1 else 0 for i, size in zip(own, dims, strict=True)]

@@ -80,7 +80,7 @@ def _one_and_erf(sigmoid: _Sigmoid, call: Call) -> tirx.Expr:
 
 
 def _by_adding(x: tirx.Expr) -> tirx.Expr:
-    """A sigmoid, with a power of two as in `vector_math.sigmoid`."""
+    """Returns a sigmoid, with a power of two as in `vector_math.sigmoid`."""
 
     def of_sum(total: tirx.Expr, t: tirx.Expr) -> tirx.Expr:
         scale = tirx.reinterpret(
@@ -99,7 +99,7 @@ def _by_adding(x: tirx.Expr) -> tirx.Expr:
 
 
 def _by_scaling(x: tirx.Expr) -> tirx.Expr:
-    """The same in nine instructions for each vector; infinities and NaN need no care."""
+    """Returns the same in nine instructions for each vector; infinities and NaN need no care."""
     lanes = int(tvm.DataType(str(x.expr_ty().dtype)).lanes)
     return in_parts(x, _LANES, _by_instructions) if lanes % _LANES == 0 else _by_adding(x)
 

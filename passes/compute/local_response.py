@@ -23,7 +23,7 @@ class LocalResponse:
     power: float
 
     def apply(self, x: tirx.Expr, squares: tirx.Expr) -> tirx.Expr:
-        """The normalized element, given the sum of squares of its window."""
+        """Returns the normalized element, given the sum of squares of its window."""
         base = squares * tirx.const(self.scale, "float32") + tirx.const(self.bias, "float32")
         return x / _to_power(base, self.power)
 

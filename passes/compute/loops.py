@@ -23,13 +23,13 @@ __all__ = [
 
 
 def lanes_at(begin: tirx.Expr | int, lanes: int) -> tirx.Expr:
-    """The indices of a vector from `begin` on."""
+    """Returns the indices of a vector from `begin` on."""
     begin = int64(begin) if isinstance(begin, int) else begin
     return tirx.Ramp(begin, int64(1), lanes) if lanes > 1 else begin
 
 
 def spread(value: tirx.Expr, lanes: int) -> tirx.Expr:
-    """A value in all lanes."""
+    """Returns a value in all lanes."""
     return tirx.Broadcast(value, lanes) if lanes > 1 else value
 
 
@@ -47,13 +47,13 @@ def sequence(statements: Iterable[tirx.Stmt]) -> tirx.Stmt:
 
 
 def lane_loop(lanes: int, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
-    """A statement for each lane, as one for the vector."""
+    """Returns a statement for each lane, as one for the vector."""
     var = tirx.Var("lane", "int64")
     return tirx.For(var, int64(0), int64(lanes), tirx.ForKind.VECTORIZED, body(var))
 
 
 def unrolled(count: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
-    """A statement for each number, written out."""
+    """Returns a statement for each number, written out."""
     if count == 1:
         return body(int64(0))
     var = tirx.Var("u", "int64")
@@ -61,7 +61,7 @@ def unrolled(count: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
 
 
 def local(name: str, size: int) -> tirx.Var:
-    """A buffer of float32 that a thread has for itself."""
+    """Returns a buffer of float32 that a thread has for itself."""
     return tirx.decl_buffer((int64(size),), "float32", name, scope="local", elem_offset=0)
 
 

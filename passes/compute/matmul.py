@@ -17,7 +17,9 @@ __all__ = ["multiply_packed", "pack_right", "pack_right_array", "padded_rows", "
 
 
 def smallest_block(lanes: int, columns: Dimension) -> int:
-    """The most columns of a block, a part of so many lanes, that leave no more than a sixteenth of the room unused."""
+    """Returns the most columns of a block, a part of so many lanes, that leave no more than a sixteenth of the room
+    unused.
+    """
     if not isinstance(columns, int):
         return lanes
     return next(size for size in (lanes >> n for n in range(lanes)) if -columns % size * 16 <= columns)
@@ -81,7 +83,7 @@ def multiply_packed(
 
 
 def padded_rows(rows: Dimension, registers: int) -> Dimension:
-    """The least number from `rows` on that divides into tiles of a good height for so many vector registers."""
+    """Returns the least number from `rows` on that divides into tiles of a good height for so many vector registers."""
     tallest = registers // 2 - 2
     if isinstance(rows, Size) or rows <= tallest:
         return rows
@@ -95,6 +97,6 @@ def _broadcast(left: list[tirx.Expr], right: list[tirx.Expr]) -> list[int]:
 
 
 def _aligned(index: list[tirx.Var], dims: list[tirx.Expr]) -> list[tirx.Expr | int]:
-    """The last of `index`, as many as `dims`; 0 where the dimension is broadcast."""
+    """Returns the last of `index`, as many as `dims`; 0 where the dimension is broadcast."""
     own = index[len(index) - len(dims) :]
     return [i if dimension(size) != 1 else 0 for i, size in zip(own, dims, strict=True)]

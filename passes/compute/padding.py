@@ -32,18 +32,18 @@ class Border:
     value: int = 0
 
     def around(self, shape: Sequence[Dimension]) -> tuple[Dimension, ...]:
-        """The shape with the border."""
+        """Returns the shape with the border."""
         return tuple(low + size + high for low, size, high in zip(self.before, shape, self.after, strict=True))
 
 
 def write_inside(shape: Sequence[Dimension], dtype: str, border: Border) -> tirx.PrimFunc:
-    """The kernel `(X, P)` that copies X, of this shape, into the middle of P; the border of P is left as it is."""
+    """Returns the kernel `(X, P)` that copies X, of this shape, into the middle of P; the border of P is left as it is."""
     note = {PADDING: [int64(width) for width in (*border.before, border.value)]}
     return _copy(shape, border.around(shape), border.before, dtype, note)
 
 
 def write_beginning(shape: Sequence[Dimension], target: Sequence[Dimension], dtype: str) -> tirx.PrimFunc:
-    """The kernel `(X, Y)` that copies X, of this shape, to where Y begins; the rest of Y is left as it is."""
+    """Returns the kernel `(X, Y)` that copies X, of this shape, to where Y begins; the rest of Y is left as it is."""
     return _copy(shape, target, [0] * len(shape), dtype, {})
 
 
@@ -54,7 +54,7 @@ def _copy(
     dtype: str,
     note: Mapping[str, Sequence[tirx.Expr]],
 ) -> tirx.PrimFunc:
-    """The kernel that copies a tensor into one of the shape `around`, `before` its elements."""
+    """Returns the kernel that copies a tensor into one of the shape `around`, `before` its elements."""
     sizes = [expression(size) for size in shape]
     data = tirx.decl_buffer(sizes, dtype, "data", layout=None)
     padded = tirx.decl_buffer([expression(size) for size in around], dtype, "padded", layout=None)

@@ -15,7 +15,7 @@ __all__ = ["average_pool", "max_pool"]
 
 
 def _taps(window: Window) -> list[tirx.IterVar]:
-    """A reduction axis for each dimension of the window."""
+    """Returns a reduction axis for each dimension of the window."""
     return [te.reduce_axis((0, size), f"k{axis}") for axis, size in enumerate(window.size)]
 
 
@@ -40,7 +40,7 @@ def _windowed(
 
 
 def max_pool(data: te.Tensor, window: Window, keeps_nan: bool) -> te.Tensor:
-    """The largest value under the window; positions outside never win, NaN only with `keeps_nan`."""
+    """Returns the largest value under the window; positions outside never win, NaN only with `keeps_nan`."""
     reduce = extreme(maximum=True) if keeps_nan else largest
     taps = _taps(window)
     shape = (*data.shape[:2], *_results(data, window), *data.shape[2 + window.rank :])
@@ -49,7 +49,7 @@ def max_pool(data: te.Tensor, window: Window, keeps_nan: bool) -> te.Tensor:
 
 
 def average_pool(data: te.Tensor, window: Window, padded: Sequence[int] | None) -> te.Tensor:
-    """The mean of the values under the window.
+    """Returns the mean of the values under the window.
 
     Args:
         padded: sizes up to which padding counts as values of zero (from `-before` on); None: padding does not count.

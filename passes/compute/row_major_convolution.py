@@ -17,7 +17,7 @@ __all__ = ["accumulator", "convolve_plain", "interleave_plain", "pack_plain", "p
 
 
 def accumulator(dtype: str) -> str:
-    """The type that products of a type are summed up in, where the network does not say."""
+    """Returns the type that products of a type are summed up in, where the network does not say."""
     return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 

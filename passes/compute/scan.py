@@ -55,7 +55,7 @@ class Scan:
     reverse: bool
 
     def joined(self, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
-        """The sum or product of two values."""
+        """Returns the sum or product of two values."""
         return (operator.mul if self.product else operator.add)(left, right)
 
     def neutral(self, dtype: str, lanes: int = 1) -> tirx.Expr:
@@ -149,7 +149,7 @@ def _with_locals(buffers: Sequence[tirx.Var], *stmts: tirx.Stmt) -> tirx.Stmt:
 
 
 def _across_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Target) -> tirx.Stmt:
-    """A strip of neighbouring lines after the other; the last one may overlap the one before."""
+    """Returns a strip of neighbouring lines after the other; the last one may overlap the one before."""
     outer, length, inner = dimensions(source.shape)
     dtype = str(source.dtype)
     width = _strip_width(outer, inner, dtype, machine)
@@ -227,7 +227,7 @@ def _along_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Target
 
 
 def _moved(vector: tirx.Expr, distance: int, scan: Scan, dtype: str, lanes: int) -> tirx.Expr:
-    """The lanes that come `distance` steps earlier, each instead of the lane that adds it."""
+    """Returns the lanes that come `distance` steps earlier, each instead of the lane that adds it."""
     neutral = scan.neutral(dtype, lanes)
     if scan.reverse:
         return tirx.Shuffle([vector, neutral], list(range(distance, distance + lanes)))
@@ -251,7 +251,7 @@ def _element(
 
 
 def _whole_lines(source: tirx.Var, target: tirx.Var, scan: Scan) -> tirx.Stmt:
-    """A line for each iteration."""
+    """Returns a line for each iteration."""
     outer, length, inner = dimensions(source.shape)
     dtype = str(source.dtype)
 
@@ -266,7 +266,7 @@ def _whole_lines(source: tirx.Var, target: tirx.Var, scan: Scan) -> tirx.Stmt:
 
 
 def _by_chunks(source: tirx.Var, target: tirx.Var, before: tirx.Var, scan: Scan, chunk: int) -> tirx.Stmt:
-    """The sums of all chunks; the sums before each; then each chunk."""
+    """Returns the sums of all chunks; the sums before each; then each chunk."""
     outer, length, inner = dimensions(source.shape)
     parts, dtype, zero = dimension(before.shape[1]), str(source.dtype), int64(0)
     is_even = is_known(length) and length % chunk == 0

@@ -51,15 +51,15 @@ class _Tiles:
         return ceil_div(self.positions, POSITIONS)
 
     def plain(self, image: tirx.Expr, channel: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
-        """A flat index in row-major layout."""
+        """Returns a flat index in row-major layout."""
         return (image * self.channels + channel) * self.positions + position
 
     def blocked(self, image: tirx.Expr, block: tirx.Expr, position: tirx.Expr) -> tirx.Expr:
-        """A flat index of the first channel of a block."""
+        """Returns a flat index of the first channel of a block."""
         return ((image * self.blocks + block) * self.positions + position) * self.size
 
     def vector(self, index: tirx.Expr) -> tirx.Expr:
-        """The indices of a vector from `index` on."""
+        """Returns the indices of a vector from `index` on."""
         return tirx.Ramp(index, tirx.IntImm("int64", 1), POSITIONS)
 
 
@@ -97,7 +97,7 @@ def transpose_to_plain(data: te.Tensor, batch: int, channels: int, positions: in
 
 
 def _extern(tiles: _Tiles, data: te.Tensor, size: int, tile: Callable[..., tirx.Stmt], name: str) -> te.Tensor:
-    """A computation over flat buffers: the tiles of full blocks, then those of a block that is filled up."""
+    """Returns a computation over flat buffers: the tiles of full blocks, then those of a block that is filled up."""
     source = tirx.decl_buffer(data.shape, tiles.dtype, "source", elem_offset=0)
     shape = (expression(size),)
     target = tirx.decl_buffer(shape, tiles.dtype, "target", elem_offset=0)
@@ -118,7 +118,7 @@ def _extern(tiles: _Tiles, data: te.Tensor, size: int, tile: Callable[..., tirx.
 
 
 def _loop(tiles: _Tiles, first: int, number: int, tile: Callable[[Sequence[tirx.Expr]], tirx.Stmt]) -> tirx.Stmt:
-    """All tiles of the blocks `first` … `first + number` of all images."""
+    """Returns all tiles of the blocks `first` … `first + number` of all images."""
     size = tiles.batch * number * tiles.per_block
     index = tirx.Var("tile", "int64")
     block = tirx.floordiv(index, tiles.per_block)

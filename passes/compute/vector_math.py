@@ -90,14 +90,14 @@ _ERF_Q = (1.0, 0.5168821215629578, 0.11796646565198898, 0.01495717279613018, 0.0
 
 
 def like(x: tirx.Expr, value: float, code: str | None = None) -> tirx.Expr:
-    """A constant with as many lanes as `x`; of its type, or of the type `code`."""
+    """Returns a constant with as many lanes as `x`; of its type, or of the type `code`."""
     dtype = tvm.DataType(str(x.expr_ty().dtype))
     scalar = tirx.const(value, code or f"{str(dtype).split('x')[0]}")
     return tirx.Broadcast(scalar, dtype.lanes) if dtype.lanes > 1 else scalar
 
 
 def typed(x: tirx.Expr, code: str) -> str:
-    """The type of as many elements `code` as `x` has."""
+    """Returns the type of as many elements `code` as `x` has."""
     lanes = tvm.DataType(str(x.expr_ty().dtype)).lanes
     return f"{code}x{lanes}" if lanes > 1 else code
 
@@ -167,7 +167,7 @@ def exp_of_negative(x: tirx.Expr) -> tirx.Expr:
 
 
 def log(x: tirx.Expr) -> tirx.Expr:
-    """The natural logarithm: of x = 2ⁿ (1 + f) it is n ln 2 + log(1 + f)."""
+    """Returns the natural logarithm: of x = 2ⁿ (1 + f) it is n ln 2 + log(1 + f)."""
 
     def of_parts(n: tirx.Expr, f: tirx.Expr) -> tirx.Expr:
         tail = f * f * (f * polynomial(_LOG, f) - like(x, 0.5)) + n * like(x, _LN2_LOW)
@@ -204,7 +204,7 @@ def log1p(x: tirx.Expr) -> tirx.Expr:
 
 
 def atanh(x: tirx.Expr) -> tirx.Expr:
-    """The inverse hyperbolic tangent: log1p(2 |x| / (1 − |x|)) / 2 with the sign of x."""
+    """Returns the inverse hyperbolic tangent: log1p(2 |x| / (1 − |x|)) / 2 with the sign of x."""
 
     def of_magnitude(m: tirx.Expr) -> tirx.Expr:
         twice = named((m + m) / (like(x, 1.0) - m), "v", log1p)
@@ -224,12 +224,12 @@ def _odd_rational(x: tirx.Expr, limit: float, above: Sequence[float], below: Seq
 
 
 def tanh(x: tirx.Expr) -> tirx.Expr:
-    """The hyperbolic tangent."""
+    """Returns the hyperbolic tangent."""
     return _odd_rational(x, _TANH_RANGE, _TANH_P, _TANH_Q)
 
 
 def erf(x: tirx.Expr) -> tirx.Expr:
-    """The error function."""
+    """Returns the error function."""
     return _odd_rational(x, _ERF_RANGE, _ERF_P, _ERF_Q)
 
 
@@ -291,7 +291,7 @@ def use_vector_math() -> None:
 
 
 def _library(name: str) -> Callable[[tirx.Call], tirx.Expr]:
-    """The function `name` of the C library, one value at a time."""
+    """Returns the function `name` of the C library, one value at a time."""
 
     def lower(call: tirx.Call) -> tirx.Expr:
         (x,) = call.args

@@ -39,7 +39,7 @@ def sum_lanes(data: te.Tensor) -> te.Tensor:
 
 
 def sum_channels(data: te.Tensor) -> te.Tensor:
-    """A few channels `[N, C, *spatial]`, of bytes → int32 `[N, 1, *spatial]`."""
+    """Returns a few channels `[N, C, *spatial]`, of bytes → int32 `[N, 1, *spatial]`."""
     batch, channels, *spatial = data.shape
 
     def element(n: tirx.Var, _: tirx.Var, *at: tirx.Var) -> tirx.Expr:

@@ -55,7 +55,7 @@ _PRODUCT, _SUM = _P**2 * _Q**2, _P**2 + _Q**2  # (x² - p²) (x² - q²) = x⁴ 
 
 
 def _filter_row(point: float, others: tuple[float, ...]) -> list[float]:
-    """The value of a polynomial of three coefficients at a point, over what interpolation divides by."""
+    """Returns the value of a polynomial of three coefficients at a point, over what interpolation divides by."""
     return [point**power / math.prod(point - other for other in others) for power in range(3)]
 
 
@@ -205,7 +205,7 @@ def multiply_tiles(
     weights: te.Tensor,
     product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = multiply,
 ) -> te.Tensor:
-    """The matrix products: `[m + 2, n + 2, I blocks, tiles, i]` and `[points, O blocks, I blocks, i, o]` to
+    """Returns the matrix products: `[m + 2, n + 2, I blocks, tiles, i]` and `[points, O blocks, I blocks, i, o]` to
     `[m + 2, n + 2, O blocks, tiles, o]`.
 
     Args:

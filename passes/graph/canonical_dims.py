@@ -68,7 +68,9 @@ class _Renamer(Rewriter):
     def _own(
         self, kernel: tvm.ir.GlobalVar, operands: Sequence[relax.Expr | relax.TensorType], count: int
     ) -> tuple[tvm.ir.GlobalVar, list[relax.TensorType]]:
-        """A kernel with the sizes of these operands, of which `count` are tensors that it reads; and its results."""
+        """Returns a kernel with the sizes of these operands, of which `count` are tensors that it reads; and its
+        results.
+        """
         func, free = self._open[kernel], self._free[kernel]
         sizes = _sizes(func, operands, free)
         own = _in_simplest_form(_with_sizes(func, sizes)).without_attr(CAPTURED_DIMENSIONS)
@@ -82,7 +84,7 @@ class _Renamer(Rewriter):
 
 
 def _in_simplest_form(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The kernel with the sizes of its operands in one form, `n + 15` for `n + 1 + 14`: fusion compares forms."""
+    """Returns the kernel with the sizes of its operands in one form, `n + 15` for `n + 1 + 14`: fusion compares forms."""
     found: list[tuple[tirx.Expr, tirx.Expr]] = []
     for param in func.params:
         for size, simple in zip(param.shape, map(expression, dimensions(param.shape)), strict=True):
@@ -140,7 +142,7 @@ def _sizes(
 
 
 def _with_sizes(func: tirx.PrimFunc, sizes: Mapping[tirx.Var, tirx.Expr]) -> tirx.PrimFunc:
-    """The kernel with expressions in place of its variables, and without scalars among its parameters."""
+    """Returns the kernel with expressions in place of its variables, and without scalars among its parameters."""
     tensors = [param for param in func.params if isinstance(param.ty, tirx.BufferType)]
     others = {var: value for var, value in sizes.items() if not var.same_as(value)}
     if others or len(tensors) < len(func.params):

@@ -26,7 +26,7 @@ _MAX = 16
 
 
 def debug_locations(name: str) -> tuple[str, ...]:
-    """The tensors of the model that the variable `name` stands for; none if it is not known."""
+    """Returns the tensors of the model that the variable `name` stands for; none if it is not known."""
     made = _MADE.search(name)
     parts = tuple(dict.fromkeys(name[: made.start()].split(_TOGETHER))) if made else (name,)
     return tuple(part for part in parts if part)
@@ -47,12 +47,12 @@ class NamingBuilder(relax.BlockBuilder):  # type: ignore[misc]
 
 
 def joined_name(*names: str) -> str:
-    """The name of a variable that stands for all that these variables stand for."""
+    """Returns the name of a variable that stands for all that these variables stand for."""
     return _together([part for name in names for part in debug_locations(name)])
 
 
 def group_names(before: tvm.IRModule, grouped: tvm.IRModule) -> list[str]:
-    """A name for each call of `main`, after the steps that it was joined from.
+    """Returns a name for each call of `main`, after the steps that it was joined from.
 
     Args:
         before: the module in which each step is a call of a kernel.
@@ -78,7 +78,9 @@ def _joined_from(
     known: Mapping[object, list[relax.Var]],
     values: Mapping[relax.Var, relax.Var],
 ) -> list[relax.Var]:
-    """The variables that had the values of a binding of the grouped `main`, in order; the last one has its result."""
+    """Returns the variables that had the values of a binding of the grouped `main`, in order; the last one has its
+    result.
+    """
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.GlobalVar):
         return _taken(known, _key(value, values))
     group = grouped[value.op]
@@ -93,7 +95,7 @@ def _joined_from(
 
 
 def _taken(known: Mapping[object, list[relax.Var]], key: object) -> list[relax.Var]:
-    """The first of the variables with a value, each once as long as there are further ones."""
+    """Returns the first of the variables with a value, each once as long as there are further ones."""
     alike = known.get(key, [])
     return [alike.pop(0)] if len(alike) > 1 else alike[:1]
 
@@ -120,7 +122,7 @@ def _read(expr: relax.Expr, values: Mapping[relax.Var, relax.Expr]) -> object:
 
 
 def _together(parts: Sequence[str]) -> str:
-    """The name of a group."""
+    """Returns the name of a group."""
     unique = list(dict.fromkeys(parts))
     if len(unique) > _MAX:
         unique = [*unique[: _MAX - 1], unique[-1]]

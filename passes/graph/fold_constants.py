@@ -130,7 +130,7 @@ class _Folder(Rewriter):
 
 
 def _constant_bindings(mod: tvm.IRModule, keep: tuple[str, ...], widened: bool) -> dict[relax.Var, relax.Binding]:
-    """The bindings that depend on constants alone, in order.
+    """Returns the bindings that depend on constants alone, in order.
 
     Kernels that report errors to the runtime stay, for the runtime is not there at compile time, and so do those that
     compute with dynamic sizes. Choices and loops stay too; and transpositions of a matrix product's right factor, for
@@ -193,7 +193,7 @@ def _kernels(mod: tvm.IRModule) -> Kernels:
 
 
 def _constant_elements(func: relax.Function) -> int:
-    """The elements of all constants that calls read."""
+    """Returns the elements of all constants that calls read."""
     calls = [b.value for block in func.body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
     constants = {operand for call in calls for operand in operands(call) if is_constant(operand)}
     return sum(math.prod(shape_of(constant)) for constant in constants)

@@ -111,7 +111,7 @@ class _Joiner(Rewriter):
 
 
 def _number_beside(data: relax.Expr, expr: relax.Expr) -> float | None:
-    """The value of a constant of one element, which adds no axes to those of `data`."""
+    """Returns the value of a constant of one element, which adds no axes to those of `data`."""
     if not is_constant(expr) or len(shape_of(expr)) > len(shape_of(data)):
         return None
     array = array_of(expr)

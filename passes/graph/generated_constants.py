@@ -86,7 +86,7 @@ def values_not_stored(
 
 
 def _chain(var: relax.Var, found: Mapping[relax.Var, relax.Binding], formulas: Set[relax.Var]) -> set[relax.Var]:
-    """A value and the large ones that it is made of."""
+    """Returns a value and the large ones that it is made of."""
     chain, waiting = set[relax.Var](), [var]
     while waiting:
         each = waiting.pop()
@@ -97,7 +97,7 @@ def _chain(var: relax.Var, found: Mapping[relax.Var, relax.Binding], formulas: S
 
 
 def _sources(found: Mapping[relax.Var, relax.Binding], stored: int) -> dict[relax.Var, int]:
-    """The bytes of the constants that each value is made of, at most: one that is read twice counts twice."""
+    """Returns the bytes of the constants that each value is made of, at most: one that is read twice counts twice."""
     sources: dict[relax.Var, int] = {}
     for var, binding in found.items():
         read = operands(binding.value) if isinstance(binding.value, relax.Call) else [binding.value]

@@ -46,7 +46,7 @@ def index_limits(network: Network) -> dict[str, int]:
 
 
 def _limits_of(part: Network | Body) -> Limits:
-    """The limits of the variables of a network or of a body in it."""
+    """Returns the limits of the variables of a network or of a body in it."""
     function = part.module["main"]
     bindings = [binding for block in function.body.blocks for binding in block.bindings]
     reached = {var for var in function.params if _is_integer(var)}

@@ -33,7 +33,9 @@ class Moves:
         self._joined: list[tuple[tirx.Expr, list[_Piece]]] = []
 
     def before(self, value: relax.Expr | None, index: Index) -> tuple[relax.Expr, Index] | None:
-        """The operand of which `value` only moves elements, and where in it that at `index` was; None for others."""
+        """Returns the operand of which `value` only moves elements, and where in it that at `index` was; None for
+        others.
+        """
         if isinstance(value, relax.TupleGetItem):
             split = self._definitions.get(value.tuple_value)
             return _of_part(split, value.index, index) if is_call(split, "split") else None

@@ -34,7 +34,7 @@ def is_constant(expr: relax.Expr | None) -> TypeGuard[Any]:
 
 
 def array_of(expr: relax.Expr) -> np.ndarray:
-    """The value of a constant, without a copy but for types of less than a byte; not to be written to."""
+    """Returns the value of a constant, without a copy but for types of less than a byte; not to be written to."""
     bits = VIEWED.get(str(expr.ty.dtype))
     try:
         if bits is not None:
@@ -45,7 +45,9 @@ def array_of(expr: relax.Expr) -> np.ndarray:
 
 
 def constant(value: np.ndarray) -> GenericConst:
-    """A constant of Relax; it shares the memory of `value`, which must not change, where TVM could have made it."""
+    """Returns a constant of Relax; it shares the memory of `value`, which must not change, where TVM could have made
+    it.
+    """
     if value.nbytes >= LARGE:
         release_pages()  # what it was made of has been read
     if value.dtype.kind not in "biuf":  # types that NumPy's DLPack does not know
@@ -58,12 +60,12 @@ def constant(value: np.ndarray) -> GenericConst:
 
 
 def shape_of(expr: relax.Expr) -> tuple[Any, ...]:
-    """The sizes of a tensor; front ends leave no symbolic ones."""
+    """Returns the sizes of a tensor; front ends leave no symbolic ones."""
     return dimensions(expr.ty.shape.values)
 
 
 def operands(call: relax.Call) -> list[relax.Expr]:
-    """The tensors that a call reads, those inside tuples included."""
+    """Returns the tensors that a call reads, those inside tuples included."""
     found: list[relax.Expr] = []
     for arg in call.args[:]:  # a part of a list of TVM's is a list of Python's, much sooner than by its iterator
         found += arg.fields[:] if isinstance(arg, relax.Tuple) else [arg]
@@ -92,7 +94,7 @@ class Rewriter:
         raise NotImplementedError
 
     def transform(self) -> tvm.IRModule:
-        """The module with `main` rebuilt."""
+        """Returns the module with `main` rebuilt."""
         func = self.old
         with self.builder.function("main", self.parameters(), attrs=dict((func.attrs or {}).items())):
             with self.builder.dataflow():
@@ -109,11 +111,11 @@ class Rewriter:
         return self.builder.finalize()
 
     def parameters(self) -> list[relax.Var]:
-        """The new function's parameters."""
+        """Returns the new function's parameters."""
         return list(self.old.params)
 
     def result(self, expr: relax.Expr) -> relax.Expr:
-        """The new function's results, given the old one's."""
+        """Returns the new function's results, given the old one's."""
         return self.replaced(expr)
 
     def emit_te(

@@ -55,7 +55,7 @@ class _Elements:
     adds_offsets: bool
 
     def at(self, tensors: Sequence[te.Tensor], k: tirx.Expr, n: tirx.Expr) -> tirx.Expr:
-        """An element of the tensors of a `BlockDequantization`, float32."""
+        """Returns an element of the tensors of a `BlockDequantization`, float32."""
         return element_of_block(tensors, k, n, self.bits, self.block, self.adds_offsets)
 
 
@@ -105,7 +105,7 @@ def _multiplied(x: te.Tensor, *given: Any) -> te.Tensor:
 
 
 def _gathered(indices: te.Tensor, *given: Any) -> te.Tensor:
-    """The columns that indices say, as rows `[…, K]`; out of range they are as Relax's `take` has it."""
+    """Returns the columns that indices say, as rows `[…, K]`; out of range they are as Relax's `take` has it."""
     *tensors, elements, mode = given
 
     def element(*index: tirx.Var) -> tirx.Expr:

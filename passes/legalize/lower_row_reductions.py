@@ -83,7 +83,7 @@ def reduce_row_wise(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) 
 
 
 def _divided(total: te.Tensor, count: Dimension) -> te.Tensor:
-    """A tensor divided by a number that is known at run time."""
+    """Returns a tensor divided by a number that is known at run time."""
     return te.compute(total.shape, lambda *index: total(*index) / expression(count).astype(total.dtype), name="mean")
 
 
@@ -133,7 +133,7 @@ class _Lowerer(Rewriter):
         return self._emit(data * self._deviation(data, count, call.attrs.epsilon)) * weight
 
     def reduction(self, call: relax.Call) -> relax.Expr | None:
-        """A sum, mean, maximum or minimum over the last axes, and then over the others.
+        """Returns a sum, mean, maximum or minimum over the last axes, and then over the others.
 
         Rows are reduced in several parts at once, where all axes at once would add one term after the other, and the
         errors of as many roundings.

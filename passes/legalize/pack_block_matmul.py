@@ -93,7 +93,7 @@ class BlockMatrix:
 
 
 def matrix_in_blocks(rewriter: Rewriter, expr: relax.Expr) -> BlockMatrix | None:
-    """The matrix that an expression is, if it is a constant in blocks."""
+    """Returns the matrix that an expression is, if it is a constant in blocks."""
     transposed = False
     definition: Any = rewriter.definition(expr)
     while is_call(definition, "permute_dims") and len(shape_of(definition.args[0])) == 2:
@@ -153,7 +153,7 @@ class _Packer(Rewriter):
         return Blocks(matrix.bits, columns, points, how, looks_up_elements(self._target), digits)
 
     def _tensors(self, matrix: BlockMatrix, blocks: Blocks) -> list[relax.Expr]:
-        """The matrix as kernels read it; each of its tensors, which others may share, once for all of them."""
+        """Returns the matrix as kernels read it; each of its tensors, which others may share, once for all of them."""
         data, *others = matrix.tensors
         lanes = self._target.block_lanes("float32")
         order = blocks.bits, blocks.how

@@ -87,7 +87,9 @@ class _Packer(Rewriter):
         return self.emit_te(multiply_submatrices, sums, packed, height, name="matmul_strassen", attrs=attrs)
 
     def _packed(self, weights: np.ndarray, pack: Callable[[np.ndarray, int], np.ndarray], size: int) -> relax.Expr:
-        """A constant factor, packed once however often it is used (a recurrent network uses its own at every step)."""
+        """Returns a constant factor, packed once however often it is used (a recurrent network uses its own at every
+        step).
+        """
         key = (weights.ctypes.data, weights.shape, weights.strides, pack, size)
         if key not in self._packed_constants:
             self._packed_constants[key] = constant(pack(weights, size))

@@ -68,7 +68,7 @@ def entry_function(
     more: Mapping[GlobalVar, Sequence[tirx.IntImm]] | None = None,
     checked: Mapping[str, str] | None = None,
 ) -> tuple[tirx.PrimFunc, tuple[GlobalVar, ...]]:
-    """The entry, and the kernels that it calls.
+    """Returns the entry, and the kernels that it calls.
 
     Where dimensions are open, a further parameter has their values, and after them the offsets of `plan.storages`.
     After these the entry writes the sizes of outputs that only the data tell.
@@ -206,7 +206,7 @@ class _Writer:
         return [tirx.Evaluate(tirx.call_extern("int32", _AT_STEP, text))]
 
     def _with_time(self, step: Step, call: tirx.Stmt) -> list[tirx.Stmt]:
-        """A call of a kernel, and around it what takes its time, if that is wanted."""
+        """Returns a call of a kernel, and around it what takes its time, if that is wanted."""
         if self._timed is None:
             return [call]
         begin = tirx.Var("begin", "int64")
@@ -242,7 +242,7 @@ class _Writer:
         return [*declared, tirx.IfThenElse(holds != 0, *branches)]
 
     def _loop(self, step: LoopStep, plan: MemoryPlan, areas: Areas, workspace: Area) -> list[tirx.Stmt]:
-        """A loop whose counter is at the beginning of its workspace, that of its body behind it:
+        """Returns a loop whose counter is at the beginning of its workspace, that of its body behind it:
 
         counter = 0; states = their first values
         while the loop goes on: body(iteration = counter); counter = iteration + 1

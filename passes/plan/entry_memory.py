@@ -24,10 +24,10 @@ class Memory(Protocol):
         """Move bytes from an address to another."""
 
     def item(self, address: tirx.Expr, dtype: str) -> tuple[list[tirx.Stmt], tirx.Expr]:
-        """The one element of this type at an address: what declares it, and the expression that reads it."""
+        """Returns the one element of this type at an address: what declares it, and the expression that reads it."""
 
     def counter(self, address: tirx.Expr) -> Counter:
-        """An int64 at an address that only the entry writes."""
+        """Returns an int64 at an address that only the entry writes."""
 
 
 class Counter(Protocol):
@@ -71,7 +71,7 @@ class _HostCounter:
 
 
 def _viewed(address: tirx.Expr, dtype: str) -> tuple[list[tirx.Stmt], tirx.Var]:
-    """A buffer of one element at an address, and what declares it."""
+    """Returns a buffer of one element at an address, and what declares it."""
     pointer = tirx.Var("item", PointerType(PrimType(dtype)))
     buffer = tirx.decl_buffer((1,), dtype, name="item", data=pointer)
     return [tirx.Bind(pointer, tirx.reinterpret(pointer.ty, address)), tirx.DeclBuffer(buffer, data=pointer)], buffer

@@ -41,7 +41,7 @@ class Area:
     offset: tirx.Expr
 
     def at(self, offset: Dimension | tirx.Expr) -> Area:
-        """The area that begins further on."""
+        """Returns the area that begins further on."""
         return Area(self.view, self.offset + (offset.expr if isinstance(offset, Size) else offset))
 
     @property
@@ -103,7 +103,7 @@ class Parts:
         return made, areas
 
     def _given(self, function: str, number: int, name: str, made: list[tirx.Stmt]) -> tuple[tirx.Var, Area]:
-        """A pointer that a function of the runtime gives."""
+        """Returns a pointer that a function of the runtime gives."""
         pointer = byte_pointer(name)
         view = tirx.decl_buffer((SPAN,), "uint8", name=name, data=pointer)
         call = tirx.call_extern("handle", function, self.run, tirx.IntImm("int32", number))
@@ -146,7 +146,7 @@ class LoopAreas:
         )
 
     def of_body(self, step: LoopStep, iteration: tirx.Var) -> dict[tuple[str, int], Area]:
-        """The areas of the body's inputs, but for the first, and of its states and outputs, in an iteration."""
+        """Returns the areas of the body's inputs, but for the first, and of its states and outputs, in an iteration."""
         loop, body = step.loop, step.body
 
         def element(area: Area, buffer: Buffer, is_reversed: bool) -> Area:

@@ -29,7 +29,7 @@ __all__ = ["data_dependent_sizes", "output_parts", "sizes_function"]
 
 
 def data_dependent_sizes(program: Program) -> list[tuple[int, int]]:
-    """The dimensions of outputs that only the data tell: the number of the output, and the axis."""
+    """Returns the dimensions of outputs that only the data tell: the number of the output, and the axis."""
     counts = Counts(program.limits, program.parts)
     return [
         (number, axis)
@@ -55,7 +55,7 @@ def sizes_function(
     max_elements: int = MAX_ELEMENTS,
     symbol: str = SIZES,
 ) -> tirx.PrimFunc:
-    """The function that computes what follows from the values of the dynamic dimensions.
+    """Returns the function that computes what follows from the values of the dynamic dimensions.
 
         nnefc_network_sizes(int64 *open, int64 *derived) -> int32
 
@@ -92,7 +92,7 @@ def sizes_function(
 
 
 def _saturated(size: Dimension) -> tirx.Expr:
-    """A size, or the largest int64 if it is too large for one."""
+    """Returns a size, or the largest int64 if it is too large for one."""
     if isinstance(size, int):
         return int64(size)
     limit = tirx.const(float(1 << 62), "float64")
@@ -109,7 +109,7 @@ def _tensors(program: Program, in_choices: bool = True) -> Iterator[Buffer]:
 
 
 def _min_dimension(shapes: Iterable[Sequence[Dimension]]) -> tirx.Expr:
-    """The least of all dimensions that might be negative, and 0."""
+    """Returns the least of all dimensions that might be negative, and 0."""
     sizes = dict.fromkeys(size for shape in shapes for size in shape if bounds(size)[0] < 0)
     return reduce(tirx.min, map(expression, sizes), int64(0))
 
@@ -123,7 +123,7 @@ def _inner_shapes(program: Program) -> Iterator[tuple[Dimension, ...]]:
 
 
 def _max_elements(shapes: Iterable[Sequence[Dimension]], limit: int) -> tirx.Expr:
-    """The most elements of the tensors that might have more than a limit, as far as the bounds tell, and 0."""
+    """Returns the most elements of the tensors that might have more than a limit, as far as the bounds tell, and 0."""
     large = [shape for shape in shapes if _maximum(shape) > limit]
     return reduce(tirx.max, map(_saturated, dict.fromkeys(map(element_count, large))), int64(0))
 

@@ -44,7 +44,7 @@ class Counts:
     parts: Mapping[tirx.Var, int]
 
     def part(self, size: Dimension) -> int:
-        """The part of the workspace that can be laid out when this size is known."""
+        """Returns the part of the workspace that can be laid out when this size is known."""
         return max((self.parts.get(var, 0) for var in variables(expression(size))), default=0) if self.parts else 0
 
     def tell(self, size: Dimension) -> bool:
@@ -123,7 +123,7 @@ class MemoryPlan:
         return replace(self, storages=(*self.storages, DynamicStorage(tirx.Var("room", "int64"), 0, last, last)))
 
     def workspace_at(self, sizes: Mapping[tirx.Var, int]) -> int:
-        """The bytes of the workspace when the dynamic dimensions have these values."""
+        """Returns the bytes of the workspace when the dynamic dimensions have these values."""
         if not self.storages:
             return self.workspace_bytes
         parts: defaultdict[int, list[Storage]] = defaultdict(list)
@@ -225,11 +225,11 @@ class _Aliases:
         self._parts.setdefault(root, []).extend((part, *self._parts.pop(part, ())))
 
     def parts_of(self, root: Buffer) -> list[Buffer]:
-        """A root, and all buffers that are parts of it."""
+        """Returns a root, and all buffers that are parts of it."""
         return [root, *self._parts.get(root, ())]
 
     def root(self, buffer: Buffer) -> tuple[Buffer, Dimension]:
-        """The root that a buffer is a part of, and where it begins there."""
+        """Returns the root that a buffer is a part of, and where it begins there."""
         path = []
         while buffer in self._whole:
             path.append(buffer)
@@ -394,7 +394,7 @@ class _Storages:
                 self._outputs.setdefault(root, index)
 
     def after(self, steps: _Steps) -> Mapping[Buffer, Storage]:
-        """The storages of all roots, by what the steps do one after the other."""
+        """Returns the storages of all roots, by what the steps do one after the other."""
         for time, step in enumerate(steps):
             if isinstance(step, _Move):
                 self._start(self._aliases.root(step.target)[0])
@@ -419,7 +419,7 @@ class _Storages:
             self._storages[root] = dying
 
     def _dying_operand(self, step: Action, position: int, result: Buffer, time: int) -> Storage | None:
-        """The storage of an operand that may be overwritten, holds nothing else, and is not needed any more."""
+        """Returns the storage of an operand that may be overwritten, holds nothing else, and is not needed any more."""
         overwritable = self._overwritable(step, position)
         others = {self._aliases.root(b)[0] for i, b in enumerate(step.reads) if i not in overwritable}
         for index in overwritable:
@@ -482,7 +482,7 @@ class _Addresses:
         return _in_workspace(storage, offset)
 
     def copy(self, move: _Move) -> Copy:
-        """The copy that a move is."""
+        """Returns the copy that a move is."""
         target = self.of(move.target)
         return Copy(move.source, replace(target, offset=target.offset + move.offset), move.source.bytes)
 

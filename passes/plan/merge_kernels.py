@@ -185,7 +185,7 @@ def _changed(body: tirx.Stmt, number: _Number) -> tirx.Stmt:
 
 
 def _without_sizes_of_views(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A flat function that does not say how many elements its operands have: nothing asks for that any more."""
+    """Returns a flat function that does not say how many elements its operands have: nothing asks for that any more."""
     found: list[tirx.Stmt | TensorLoad] = []
     tvm_ffi.structural_walk(func.body, ((tirx.DeclBuffer, tirx.BufferStore, TensorLoad), found.append))
     shaped = {

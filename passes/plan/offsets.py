@@ -55,7 +55,7 @@ class DynamicStorage:
 def with_dynamic_offsets(
     storages: Collection[Storage], inside: Collection[DynamicStorage]
 ) -> tuple[DynamicStorage, ...]:
-    """The storages with variables for offsets, if the size of any is open; else none.
+    """Returns the storages with variables for offsets, if the size of any is open; else none.
 
     Args:
         inside: those of the bodies of choices and loops, which come along.
@@ -148,12 +148,12 @@ def _tries(storages: Collection[Storage]) -> Iterator[_Placed]:
 
 
 def _beside(storage: Storage, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
-    """The positions of those that are alive with a storage, by their first and last steps."""
+    """Returns the positions of those that are alive with a storage, by their first and last steps."""
     return np.flatnonzero((firsts <= storage.last) & (lasts >= storage.first))
 
 
 def alive_at(storages: Collection[Storage]) -> tuple[int, ...]:
-    """The bytes that are alive at each time; no workspace needs less than the most of them."""
+    """Returns the bytes that are alive at each time; no workspace needs less than the most of them."""
     changes: defaultdict[int, int] = defaultdict(int)
     for storage in storages:
         changes[storage.first] += aligned(storage.bytes)

@@ -55,7 +55,8 @@ _NEARLY = 1.1
 
 
 def in_patches(program: Program, pool: Pool) -> Program:
-    """The program, its first layers in parts where all sizes are known and that makes the workspace much smaller.
+    """Returns the program, its first layers in parts where all sizes are known and that makes the workspace much
+    smaller.
 
     Args:
         pool: names of the kernels in the library.
@@ -124,7 +125,7 @@ class _Guess:
     added: float
 
     def plan(self, program: Program, work: Mapping[GlobalVar, int]) -> _Plan | None:
-        """The plan; None if a step would have no rows in some part."""
+        """Returns the plan; None if a step would have no rows in some part."""
         parts = []
         for start in range(0, self.rows[-1].height, self.height):
             end = min(start + self.height, self.rows[-1].height)
@@ -196,7 +197,7 @@ class _Around:
             self._read |= dict.fromkeys(step.reads, number)
 
     def bytes(self, first: int, last: int) -> int:
-        """The most that is in use while none of the steps runs."""
+        """Returns the most that is in use while none of the steps runs."""
         inside = {self._times.get(id(step)) for step in self._steps[first : last + 1]}
         return max((size for time, size in enumerate(self._alive) if time not in inside), default=0)
 
@@ -212,7 +213,9 @@ class _Around:
 def _alive_in(
     steps: Sequence[Step], rows: Sequence[KernelRows], part: Sequence[Rows], in_place: Mapping[GlobalVar, InPlace]
 ) -> int:
-    """The most bytes in use at one time of what steps compute for a part, but for the last result where it is whole."""
+    """Returns the most bytes in use at one time of what steps compute for a part, but for the last result where it is
+    whole.
+    """
     roots: dict[Buffer, Buffer] = {}
     ends: dict[Buffer, int] = {}
     for number, step in enumerate(steps):
@@ -260,7 +263,7 @@ def _is_closed(program: Program, first: int, last: int, rows: Sequence[KernelRow
 
 
 def _part(program: Program, first: int, last: int, rows: Sequence[KernelRows], own: Rows) -> Sequence[Rows] | None:
-    """The rows of each step's result for some rows of the last one; None if a step would have none."""
+    """Returns the rows of each step's result for some rows of the last one; None if a step would have none."""
     steps = program.steps[first : last + 1]
     numbers = {step.writes[0]: number for number, step in enumerate(steps)}
     wanted: dict[int, Rows] = {last - first: own}
@@ -285,7 +288,7 @@ def _added(
 
 
 def _size(program: Program, in_place: Mapping[GlobalVar, InPlace], plan: _Plan) -> int:
-    """The workspace without those of kernels."""
+    """Returns the workspace without those of kernels."""
     changed = _Writer(program, plan).program()
     return plan_memory(changed, in_place, {}).workspace_bytes
 
@@ -302,7 +305,7 @@ class _Writer:
     _views: dict[Buffer, tuple[Buffer, int]] = field(default_factory=dict)
 
     def program(self) -> Program:
-        """The new program."""
+        """Returns the new program."""
         first, last = self.plan.first, self.plan.last
         steps: list[Step] = []
         for part in self.plan.parts:
@@ -346,7 +349,7 @@ class _Writer:
                 yield Step(self._copy(own, result), (own,), (position,), (), step.tensors)
 
     def _from_row(self, buffer: Buffer, row: int) -> Buffer:
-        """A tensor from one of its rows on."""
+        """Returns a tensor from one of its rows on."""
         if row == 0:
             return buffer
         view = Buffer(Kind.WORKSPACE, buffer.index, buffer.shape, buffer.dtype)
@@ -360,13 +363,13 @@ class _Writer:
         rows: Rows,
         held: Mapping[tirx.Var, int],
     ) -> GlobalVar:
-        """The kernel of a part; one for all that compute the same."""
+        """Returns the kernel of a part; one for all that compute the same."""
         if self.names is None:
             return GlobalVar("part") if held else gv
         return self._one_of(gv, kernel.part(rows, held), self.names)
 
     def _copy(self, source: Buffer, target: Buffer) -> GlobalVar:
-        """The kernel that writes a part between the other rows of its tensor."""
+        """Returns the kernel that writes a part between the other rows of its tensor."""
         if self.names is None:
             return GlobalVar("copy")
         return self._one_of(GlobalVar("copy"), write_rows(source.shape, target.shape, source.dtype), self.names)

@@ -234,7 +234,7 @@ def called_with_elements(program: Program, alignment: int) -> Iterator[tvm.ir.Gl
 
 
 def _elements(step: LoopStep) -> tuple[Buffer, ...]:
-    """The operands and results of a loop's body that are elements of what the loop takes and makes."""
+    """Returns the operands and results of a loop's body that are elements of what the loop takes and makes."""
     scanned = len(step.loop.reversed_inputs)
     return (*step.body.inputs[len(step.body.inputs) - scanned :], *step.body.outputs)
 
@@ -254,7 +254,7 @@ def program_of(network: Network, earlier: Pool | None = None) -> Program:
 
 
 def _data_dependent_before(program: Program) -> tuple[Step | IfStep | LoopStep, ...]:
-    """The steps, in an order in which each comes after those that compute sizes that it needs."""
+    """Returns the steps, in an order in which each comes after those that compute sizes that it needs."""
     writers: dict[Buffer, int] = {buffer: i for i, step in enumerate(program.steps) for buffer in step.writes}
     found = ((buffer, count) for buffer, counts in program.counts.items() for count in counts)
     counters = {count.var: writers[buffer] for buffer, count in found if buffer in writers}
@@ -286,7 +286,9 @@ def _sizes_of(step: Step | IfStep | LoopStep) -> Iterator[tirx.Var]:
 
 
 def interface_of(network: Network) -> Program:
-    """A program without steps, whose inputs, states and outputs are those of a network that no pass has changed."""
+    """Returns a program without steps, whose inputs, states and outputs are those of a network that no pass has
+    changed.
+    """
     main, count = network.module["main"], len(network.outputs)
     params = [_border(Kind.INPUT, index, param) for index, param in enumerate(main.params)]
     outputs = [Buffer(Kind.WORKSPACE, i, _shape(ty), str(ty.dtype)) for i, ty in enumerate(result_types(main)[:count])]
@@ -315,7 +317,7 @@ class Pool:
         return made
 
     def constant(self, expr: relax.Expr) -> Buffer:
-        """The buffer of a constant."""
+        """Returns the buffer of a constant."""
         array = array_of(expr)
         content = array.reshape(-1).view(np.uint8)
         key = (str(expr.ty.dtype), array.shape, zlib.crc32(content.data))
@@ -348,7 +350,7 @@ class Pool:
         return own, sizes
 
     def free_name(self, names: Iterable[str]) -> str:
-        """The first of these names that no kernel in the library has; one has it from now on."""
+        """Returns the first of these names that no kernel in the library has; one has it from now on."""
         free = next(name for name in names if name not in self._names)
         self._names.add(free)
         return free
@@ -358,7 +360,7 @@ _CalledKernel = tuple[tvm.ir.GlobalVar, SizeArguments]
 
 
 def _nameless(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A kernel without what does not count where two are compared: its symbol, and what its sizes are called."""
+    """Returns a kernel without what does not count where two are compared: its symbol, and what its sizes are called."""
     func, sizes = func.without_attr("global_symbol"), dynamic_sizes_of(func)
     if not sizes:
         return func
@@ -393,7 +395,7 @@ class _Reader:
             self._value[param] = [buffer]
 
     def program(self) -> Program:
-        """The steps of `main` and its borders; constants and kernels are in the pool."""
+        """Returns the steps of `main` and its borders; constants and kernels are in the pool."""
         for block in self._main.body.blocks:
             for binding in block.bindings:
                 self._value[binding.var] = self._bind(binding.var, binding.value)
@@ -416,7 +418,7 @@ class _Reader:
         return replace(program, steps=_data_dependent_before(program)) if program.counts else program
 
     def buffers(self, expr: relax.Expr) -> list[Buffer]:
-        """The tensors that `expr` stands for."""
+        """Returns the tensors that `expr` stands for."""
         match expr:
             case relax.Tuple():
                 return [buffer for field in expr.fields for buffer in self.buffers(field)]

@@ -46,19 +46,19 @@ class _Quotient:
         return dimension(tirx.floordiv(self.var + int64(self.added), int64(self.divisor)))
 
     def by(self, other: _Quotient, size: tirx.Expr) -> tirx.Expr:
-        """The same, where `other`, whose divisor is a common one, is called `size`."""
+        """Returns the same, where `other`, whose divisor is a common one, is called `size`."""
         added, divisor = (self.added - other.added) // other.divisor, self.divisor // other.divisor
         dividend = size + int64(added) if added > 0 else size - int64(-added) if added < 0 else size
         return tirx.floordiv(dividend, int64(divisor)) if divisor > 1 else dividend
 
     def less(self, number: int) -> _Quotient:
-        """The quotient less a number."""
+        """Returns the quotient less a number."""
         return _Quotient(self.var, self.added - number * self.divisor, self.divisor)
 
 
 def pass_sizes_as_arguments(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, SizeArguments]:
-    """A kernel that is written with the network's dynamic dimensions, with sizes of its own; and what these stand
-    for."""
+    """Returns a kernel that is written with the network's dynamic dimensions, with sizes of its own; and what these
+    stand for."""
     dynamic_dimensions = dynamic_sizes_of(func)
     if not dynamic_dimensions:
         return func, ()
@@ -120,7 +120,7 @@ def _common_quotients(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Map
 
 
 def _as_size(func: tirx.PrimFunc, quotient: _Quotient, taken: int) -> _Quotient:
-    """A quotient less what a kernel takes from it if that may stand for a size, else one that is a size."""
+    """Returns a quotient less what a kernel takes from it if that may stand for a size, else one that is a size."""
     lower = quotient.less(taken)
     if bounds(lower.value)[0] >= 0:
         return lower
@@ -130,7 +130,7 @@ def _as_size(func: tirx.PrimFunc, quotient: _Quotient, taken: int) -> _Quotient:
 
 
 def _taken_always(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Mapping[tirx.Var, int]:
-    """The variables that a number is taken from wherever a kernel uses them, and the largest of these numbers."""
+    """Returns the variables that a number is taken from wherever a kernel uses them, and the largest of these numbers."""
     uses = dict.fromkeys(variables, 0)
     taken: dict[tirx.Var, list[int]] = {var: [] for var in variables}
 
@@ -167,7 +167,7 @@ def _may_stand(func: tirx.PrimFunc, var: tirx.Var, first: int) -> bool:
 
 
 def _written(func: tirx.PrimFunc) -> list[tirx.Var]:
-    """The parameters of a kernel that it writes."""
+    """Returns the parameters of a kernel that it writes."""
     tensors: list[tirx.Var] = []
 
     def note(block: s_tir.SBlock) -> None:
@@ -201,7 +201,7 @@ def _without_steps_back(node: tirx.Add | tirx.Sub) -> tirx.Expr:
 
 
 def _quotient(node: tirx.Expr) -> _Quotient | None:
-    """A quotient of a variable, with a number added, by a number."""
+    """Returns a quotient of a variable, with a number added, by a number."""
     if not isinstance(node, tirx.FloorDiv) or not isinstance(node.b, tirx.IntImm):
         return None
     match node.a:

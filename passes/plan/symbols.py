@@ -13,7 +13,7 @@ _C_CALLING_CONVENTION = 1  # an explicit one, so that TVM leaves the signature a
 
 
 def entry_symbol(level: int) -> str:
-    """The symbol of a level's program; to those for some sizes, a number from 1 on is added."""
+    """Returns the symbol of a level's program; to those for some sizes, a number from 1 on is added."""
     return ENTRY + f"_level{level}" * (level > 0)
 
 

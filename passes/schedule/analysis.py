@@ -173,7 +173,7 @@ class KernelAnalysis:
         return schedule_of(self.func)
 
     def schedule(self) -> s_tir.Schedule:
-        """A schedule of the kernel, to be changed at will; it has its steps under their names."""
+        """Returns a schedule of the kernel, to be changed at will; it has its steps under their names."""
         return self._schedule.copy()
 
     @cached_property
@@ -203,7 +203,7 @@ class KernelAnalysis:
 
 
 def step_of(sch: s_tir.Schedule, block: SBlockRV) -> ScheduleBlock:
-    """A step as it is in a schedule now."""
+    """Returns a step as it is in a schedule now."""
     node = sch.get(block)
     return ScheduleBlock(
         node,
@@ -215,12 +215,14 @@ def step_of(sch: s_tir.Schedule, block: SBlockRV) -> ScheduleBlock:
 
 
 def steps_of(sch: s_tir.Schedule) -> tuple[ScheduleBlock, ...]:
-    """The steps of a schedule as they are now, in order."""
+    """Returns the steps of a schedule as they are now, in order."""
     return tuple(step_of(sch, block) for block in root_blocks(sch))
 
 
 def _blocks_in_order(func: tirx.PrimFunc) -> tuple[ScheduleBlock, ...]:
-    """The steps of a kernel without a schedule, for which TVM would prove much; none where they are not one by one."""
+    """Returns the steps of a kernel without a schedule, for which TVM would prove much; none where they are not one by
+    one.
+    """
     root = func.body.block
     if root.name_hint != "root":
         return ()
@@ -307,7 +309,9 @@ def _positions(flags: Iterable[bool]) -> tuple[int, ...]:
 
 
 def _factors(value: tirx.Expr) -> Sequence[tirx.Expr]:
-    """The factors of `sum + a * b`, or of a dot product of narrow numbers added to a sum; none of anything else."""
+    """Returns the factors of `sum + a * b`, or of a dot product of narrow numbers added to a sum; none of anything
+    else.
+    """
     if not isinstance(value, tirx.Add):
         return ()
     term = value.b.a if isinstance(value.b, tirx.Add) else value.b  # without what a zero point adds

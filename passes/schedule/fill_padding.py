@@ -28,7 +28,7 @@ class Machine(Protocol):
 
 
 def fill_border(sch: s_tir.Schedule, target: Machine) -> tirx.PrimFunc:
-    """The scheduled function; if a step of it is one that writes what is inside, with the border filled before."""
+    """Returns the scheduled function; if a step of it is one that writes what is inside, with the border filled before."""
     func = sch.mod["main"]
     for block in root_blocks(sch):
         node = sch.get(block)
@@ -123,6 +123,6 @@ def _joined(sizes: Sequence[Size]) -> _Loops:
 
 
 def _nested(sizes: Sequence[Size]) -> _Loops:
-    """A loop for each dimension: by dynamic sizes it takes long to divide, and LLVM writes out nothing."""
+    """Returns a loop for each dimension: by dynamic sizes it takes long to divide, and LLVM writes out nothing."""
     loops = [tirx.Var(f"b{axis}", "int64") for axis in range(len(sizes))]
     return loops, sizes, list(loops)

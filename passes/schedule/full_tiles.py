@@ -37,7 +37,7 @@ def in_full_tiles(
     tile: int,
     remainders: Sequence[int] | None = None,
 ) -> s_tir.Schedule | None:
-    """The kernel with a step computed in full tiles along an axis of dynamic size, as a new schedule.
+    """Returns the kernel with a step computed in full tiles along an axis of dynamic size, as a new schedule.
 
     Args:
         sch: without changed loops; all steps after `name` are element-wise.
@@ -102,7 +102,7 @@ def goes_to_the_end(sch: s_tir.Schedule, loop: s_tir.schedule.LoopRV) -> bool:
 
 
 def rows_in_full_vectors(sch: s_tir.Schedule, rank: int, lanes: int) -> s_tir.Schedule | None:
-    """The kernel with all steps in full vectors along rows of dynamic length, as a new schedule.
+    """Returns the kernel with all steps in full vectors along rows of dynamic length, as a new schedule.
 
         for r in w: s = max(s, x[r])              for r in 16 q: s = max(s, x[r] if r < e else least)
         for r in w: y[r] = exp(x[r] - s)    →     for r in 16 q: if r < e: y[r] = exp(x[r] - s)
@@ -142,7 +142,7 @@ def rows_in_full_vectors(sch: s_tir.Schedule, rank: int, lanes: int) -> s_tir.Sc
 
 
 def _statements(func: tirx.PrimFunc) -> list[tirx.Stmt]:
-    """The steps of a kernel."""
+    """Returns the steps of a kernel."""
     body = func.body.block.body
     return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
 
@@ -158,7 +158,7 @@ def _with_steps(func: tirx.PrimFunc, steps: Sequence[tirx.Stmt]) -> tirx.PrimFun
 
 
 def _with_size(func: tirx.PrimFunc, tensor: tirx.Var, dim: int, size: tirx.Expr) -> tirx.PrimFunc:
-    """The kernel with another size of a dimension of one of its own tensors."""
+    """Returns the kernel with another size of a dimension of one of its own tensors."""
     shape = [size if n == dim else expression(other) for n, other in enumerate(sizes_of(tensor))]
     grown = tirx.decl_buffer(shape, str(tensor.dtype), tensor.name, layout=None)
     return tvm_ffi.structural_map(func, (tirx.Var, lambda var: grown if var.same_as(tensor) else var))
@@ -169,7 +169,7 @@ def _positions(steps: Sequence[ScheduleBlock], readers: Mapping[str, int | None]
 
 
 def _axis_of_reads(step: ScheduleBlock, tensor: tirx.Var, dims: Sequence[int]) -> int | None:
-    """The axis of an element-wise step along which it reads a tensor, if that is what each read's index is."""
+    """Returns the axis of an element-wise step along which it reads a tensor, if that is what each read's index is."""
     if step.is_reduction or len(dims) != 1:
         return None
     indices = [load.indices[dims[0]] for load in step.loads if load.source.same_as(tensor)]
@@ -177,7 +177,9 @@ def _axis_of_reads(step: ScheduleBlock, tensor: tirx.Var, dims: Sequence[int]) -
 
 
 def _with_extent(stmt: tirx.Stmt, extent: tirx.Expr, axis: int, change: _Change) -> tirx.Stmt:
-    """A step as statements, a block in a loop for each of its axes, with another extent of one, and a changed body."""
+    """Returns a step as statements, a block in a loop for each of its axes, with another extent of one, and a changed
+    body.
+    """
     loops = []
     while isinstance(stmt, tirx.For):
         loops.append(stmt)

@@ -28,7 +28,8 @@ __all__ = ["fuse_row_axes"]
 def fuse_row_axes(
     kernel: KernelAnalysis, product: ScheduleBlock, of_known_sizes: bool = False
 ) -> KernelAnalysis | None:
-    """A kernel of one product with the last two axes of its rows joined, if one of them is open and others follow.
+    """Returns a kernel of one product with the last two axes of its rows joined, if one of them is open and others
+    follow.
 
     Args:
         of_known_sizes: whether they are joined also if none of them is open.
@@ -111,12 +112,12 @@ class _Joining:
         return all(self._axis(step, r) == self.axes.get(step.name, -1) for step, r in accesses if r.source in self.dims)
 
     def _axis(self, step: ScheduleBlock, region: TensorRegion) -> int:
-        """The axis of a step along which it goes through the first of two dimensions; -1 if there is none."""
+        """Returns the axis of a step along which it goes through the first of two dimensions; -1 if there is none."""
         first = _without_unit_axes(region.region[self.dims[region.source]].min, step)
         return next((n for n, axis in enumerate(step.axes[:-1]) if axis.var.same_as(first)), -1)
 
     def changed(self, kernel: KernelAnalysis) -> KernelAnalysis | None:
-        """The kernel with fewer axes; None if what it computes depends on one of the two."""
+        """Returns the kernel with fewer axes; None if what it computes depends on one of the two."""
         func = kernel.func
         root = func.body.block
         tensors = {tensor: self._tensor(tensor, dim) for tensor, dim in self.dims.items()}
@@ -139,7 +140,7 @@ class _Joining:
         )
 
     def _tensor(self, tensor: tirx.Var, dim: int) -> tirx.Var:
-        """A tensor with one dimension instead of two."""
+        """Returns a tensor with one dimension instead of two."""
         shape = [expression(size) for size in self._one(sizes_of(tensor), dim)]
         return tirx.decl_buffer(shape, str(tensor.dtype), tensor.name, layout=None)
 
@@ -218,7 +219,7 @@ class _Joining:
 
 
 def _without_unit_axes(offset: tirx.Expr, step: ScheduleBlock) -> tirx.Expr:
-    """An index without axes of size 1, as those of a window of one element."""
+    """Returns an index without axes of size 1, as those of a window of one element."""
     units = [axis.var for axis in step.axes if axis.size == 1]
     while isinstance(offset, tirx.Add) and any(offset.b.same_as(var) for var in units):
         offset = offset.a

@@ -12,7 +12,7 @@ __all__ = ["is_independent", "nest_of", "statements_of"]
 
 
 def statements_of(func: tirx.PrimFunc) -> list[tirx.Stmt] | None:
-    """The statements at the top of a kernel that consists of nothing else; None for other kernels."""
+    """Returns the statements at the top of a kernel that consists of nothing else; None for other kernels."""
     block = func.body.block
     while isinstance(block.body, s_tir.SBlockRealize):
         block = block.body.block
@@ -33,7 +33,7 @@ def _has_blocks(stmt: tirx.Stmt) -> bool:
 
 
 def nest_of(stmt: tirx.Stmt) -> list[tirx.For]:
-    """The loops of a statement that have nothing but the next one inside."""
+    """Returns the loops of a statement that have nothing but the next one inside."""
     nest = []
     while isinstance(stmt, tirx.For) and is_number(stmt.min, 0) and is_size(stmt.extent):
         nest.append(stmt)

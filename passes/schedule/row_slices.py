@@ -62,7 +62,9 @@ class _Access:
         return cls(load.source, index, int(stride) if known else None, low, high)
 
     def rows(self, step: ScheduleBlock, row: tirx.Var, own: Rows) -> Rows:
-        """The rows that are read for some of the step's own, and others between them; of those that the tensor has."""
+        """Returns the rows that are read for some of the step's own, and others between them; of those that the tensor
+        has.
+        """
         if self.stride is None:
             low, high = _bounds(step, row, self.index, own)
         else:
@@ -129,13 +131,13 @@ class KernelRows:
         return found
 
     def _axis_rows(self, step: ScheduleBlock, rows: Rows) -> Rows:
-        """The values of the axis of a step that computes these rows of what it writes."""
+        """Returns the values of the axis of a step that computes these rows of what it writes."""
         position, offset = self.axes[step.name]
         size = int(step.axes[position].size)
         return max(rows[0] - offset, 0), min(rows[1] - offset, size)
 
     def part(self, rows: Rows, held: Mapping[tirx.Var, int]) -> tirx.PrimFunc:
-        """The kernel of some rows of the result, which has these rows alone.
+        """Returns the kernel of some rows of the result, which has these rows alone.
 
         Args:
             held: of operands that have more rows in memory than are needed, how many; the kernel is given those from
@@ -158,7 +160,7 @@ class KernelRows:
     def _part_of(
         self, step: ScheduleBlock, needs: Mapping[tirx.Var, Rows], tensors: Mapping[tirx.Var, tirx.Var]
     ) -> tirx.Stmt:
-        """A step that computes what is needed of its rows."""
+        """Returns a step that computes what is needed of its rows."""
         block, (position, offset) = step.node, self.axes[step.name]
         first, end = self._axis_rows(step, needs[step.result])
         old = step.axes[position].var
@@ -265,7 +267,7 @@ def rows_of(kernel: KernelAnalysis) -> KernelRows | None:
 
 
 def _axis_of(step: ScheduleBlock) -> tuple[int, int] | None:
-    """The axis of a step that goes through the rows of its result, and what is added to it there."""
+    """Returns the axis of a step that goes through the rows of its result, and what is added to it there."""
     store = step.node.body
     plain = isinstance(store, tirx.BufferStore) and len(step.writes) == 1 and step.loops_are_axes
     if not plain or not is_known(*step.sizes) or isinstance(step.node.init, tirx.SeqStmt):
@@ -282,6 +284,6 @@ def _axis_of(step: ScheduleBlock) -> tuple[int, int] | None:
 
 
 def write_rows(part: Sequence[Dimension], whole: Sequence[Dimension], dtype: str) -> tirx.PrimFunc:
-    """The kernel that writes rows, a tensor of the shape `part`, into one of the shape `whole`; of the latter it is
-    given what begins there."""
+    """Returns the kernel that writes rows, a tensor of the shape `part`, into one of the shape `whole`; of the latter
+    it is given what begins there."""
     return write_beginning(part, whole, dtype)

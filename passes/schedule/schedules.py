@@ -48,12 +48,12 @@ for _name, _method in vars(s_tir.Schedule).items():
 
 
 def dynamic_sizes_of(func: tirx.PrimFunc) -> tuple[tirx.Var, ...]:
-    """The dynamic dimensions that a kernel is written with."""
+    """Returns the dynamic dimensions that a kernel is written with."""
     return tuple(func.attrs.get(DYNAMIC_DIMENSIONS, ())) if func.attrs else ()
 
 
 def without_dynamic_dims(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled kernel with its tensors alone as parameters, as it was before."""
+    """Returns a scheduled kernel with its tensors alone as parameters, as it was before."""
     count = len(func.params) - len(scalars_of(func))
     return (
         tirx.PrimFunc(func.params[:count], func.body, func.ret_type, func.attrs) if count < len(func.params) else func
@@ -61,12 +61,14 @@ def without_dynamic_dims(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def scalars_of(func: tirx.PrimFunc) -> tuple[tirx.Var, ...]:
-    """All variables that a kernel is written with, besides its tensors."""
+    """Returns all variables that a kernel is written with, besides its tensors."""
     return (*dynamic_sizes_of(func), *(var for var, _ in named_sizes(func)))
 
 
 def schedule_of(func: tirx.PrimFunc) -> s_tir.Schedule:
-    """A schedule that works on `func` alone; what its errors say is not for users, so that it is never written out."""
+    """Returns a schedule that works on `func` alone; what its errors say is not for users, so that it is never written
+    out.
+    """
     if func.body.block.name_hint != "root":  # a single opaque computation stands alone; it gets a root of its own
         root = s_tir.SBlock([], [], [], "root", func.body)
         func = tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs)
@@ -78,7 +80,7 @@ def schedule_of(func: tirx.PrimFunc) -> s_tir.Schedule:
 
 
 def root_blocks(sch: s_tir.Schedule) -> list[SBlockRV]:
-    """The computations of the function, in order."""
+    """Returns the computations of the function, in order."""
     return list(sch.get_child_blocks(sch.get_sblock("root")))
 
 
@@ -109,13 +111,15 @@ def covers_result(sch: s_tir.Schedule, block: SBlockRV) -> bool:
 
 
 def largest_divisor(size: Size, limit: int) -> int:
-    """The largest number up to `limit` that divides `size`; 1 of nothing."""
+    """Returns the largest number up to `limit` that divides `size`; 1 of nothing."""
     largest = min(max(size, 1), limit) if isinstance(size, int) else limit
     return next(d for d in range(largest, 0, -1) if size % d == 0)
 
 
 def vector_lanes(size: Size, lanes: int) -> int:
-    """The length of vectors along an axis: `lanes`, or its whole size where bytes of a block fill a shorter one."""
+    """Returns the length of vectors along an axis: `lanes`, or its whole size where bytes of a block fill a shorter
+    one.
+    """
     return size if isinstance(size, int) and 8 <= size < lanes and lanes % size == 0 else lanes
 
 

@@ -59,7 +59,7 @@ class Kernel:
         return found
 
     def attribute(self, key: str) -> Any:
-        """The value of an attribute of the function; None where there is none."""
+        """Returns the value of an attribute of the function; None where there is none."""
         return self.func.attrs.get(key) if self.func.attrs else None
 
 
@@ -97,7 +97,9 @@ def _free(kernel: Kernel) -> Iterator[str]:
 
 
 def _dimensions(kernel: Kernel) -> Sequence[tirx.Var]:
-    """The dynamic dimensions that the kernel may use; graph passes list them when they are done with the network's."""
+    """Returns the dynamic dimensions that the kernel may use; graph passes list them when they are done with the
+    network's.
+    """
     own = kernel.attribute(DYNAMIC_DIMENSIONS) or ()
     return [*own, *dynamic_variables()] if kernel.form in GRAPH else [*own]
 

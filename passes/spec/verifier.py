@@ -61,7 +61,7 @@ def verifier_is_on() -> bool:
 
 
 def form_of(run: PassRun) -> Form | None:
-    """The form of the program that a pass has made; None for programs that have no rules.
+    """Returns the form of the program that a pass has made; None for programs that have no rules.
 
     These are what is no function or module of TVM, and kernels whose blocks TVM's own passes have begun to lower.
     """

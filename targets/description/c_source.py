@@ -36,14 +36,16 @@ _ARRIVED = """#ifdef __wasm__
 
 
 def _c_size(size: int | str, dimensions: Sequence[str]) -> str:
-    """A size in a description; of a dynamic dimension, -1 less its number; of what is computed, the least int64."""
+    """Returns a size in a description; of a dynamic dimension, -1 less its number; of what is computed, the least
+    int64.
+    """
     if isinstance(size, int):
         return f"INT64_C({size})"
     return str(-1 - dimensions.index(size)) if size in dimensions else "INT64_MIN"
 
 
 def _c_bytes(tensor: TensorDescription) -> str:
-    """The bytes of a tensor; pointers, which strings have, differ from machine to machine."""
+    """Returns the bytes of a tensor; pointers, which strings have, differ from machine to machine."""
     size = tensor_bytes(tensor)
     if tensor.dtype != "string":
         return f"UINT64_C({size})"
@@ -60,7 +62,7 @@ def _tensor_table(
     dimensions: Sequence[str] = (),
     counted: Collection[tuple[int, int]] = (),
 ) -> str:
-    """The shapes and the array of nnefc_tensor called `role`; nothing for none, for C has no empty arrays."""
+    """Returns the shapes and the array of nnefc_tensor called `role`; nothing for none, for C has no empty arrays."""
     lines = []
     for i, tensor in enumerate(tensors):
         if tensor.shape:
@@ -80,7 +82,7 @@ def _tensor_table(
 
 
 def model_sources(description: LibraryDescription) -> dict[str, str]:
-    """The C files of a library, by their names: that of its network, or those of the networks of its levels."""
+    """Returns the C files of a library, by their names: that of its network, or those of the networks of its levels."""
     if not description.levels:
         return {"model.c": model_source(description)}
     levels = [
@@ -98,7 +100,7 @@ def model_sources(description: LibraryDescription) -> dict[str, str]:
 
 
 def _isa_levels_source(description: LibraryDescription) -> str:
-    """The C file with the table of the levels, and what a library has once."""
+    """Returns the C file with the table of the levels, and what a library has once."""
     names = [_IsaLevelNames(n, level).model for n, level in enumerate(description.levels)]
     return "\n".join(
         [
@@ -147,7 +149,7 @@ _ENTRIES = ("nnefc_network", "nnefc_network_sizes")
 
 
 def model_source(description: LibraryDescription, symbols: _IsaLevelNames | None = None) -> str:
-    """The C file of one network: its description and the call of its entry; of a level, by these names."""
+    """Returns the C file of one network: its description and the call of its entry; of a level, by these names."""
     counts = len(description.inputs), len(description.outputs)
     names = [dimension.name for dimension in description.dimensions]
     is_dynamic, device = description.is_dynamic, DEVICES[description.device]
@@ -248,7 +250,7 @@ def _metadata_table(description: LibraryDescription) -> list[str]:
 
 
 def _c_text(text: str) -> str:
-    """An nnefc_string, which may have null characters; one follows it."""
+    """Returns an nnefc_string, which may have null characters; one follows it."""
     raw = text.encode()
     return f'{{"{c_string(raw)}", {len(raw)}}}'
 
@@ -261,7 +263,7 @@ def _weights(description: LibraryDescription) -> list[str]:
 
 
 def _dynamic_tables(description: LibraryDescription) -> list[str]:
-    """The dynamic dimensions, and what lies in the workspace; C has no empty arrays."""
+    """Returns the dynamic dimensions, and what lies in the workspace; C has no empty arrays."""
     if not description.is_dynamic:
         return []
     first, last = ([str(life[end]) for life in description.lifetimes] or ["0"] for end in (0, 1))
@@ -296,7 +298,7 @@ def _dynamic_tables(description: LibraryDescription) -> list[str]:
 
 
 def _profile_tables(description: LibraryDescription) -> list[str]:
-    """The kernels that are timed, and room for their times."""
+    """Returns the kernels that are timed, and room for their times."""
     if not description.kernels:
         return []
     rows = []
@@ -314,7 +316,7 @@ def _profile_tables(description: LibraryDescription) -> list[str]:
 
 
 def _dynamic_members(description: LibraryDescription) -> str:
-    """The members of nnefc_open_sizes."""
+    """Returns the members of nnefc_open_sizes."""
     only = ["special", c_literal("; ".join(sizes_spelled(description)))]
     members = ["STORAGES", "first", "last", "derive", f"INT64_C({DEVICES[description.device].max_elements})"]
     members += only if description.only_specialized else ["NULL", "NULL"]
@@ -323,12 +325,14 @@ def _dynamic_members(description: LibraryDescription) -> str:
 
 
 def _numbers(given: Sequence[int], count: int = 0) -> str:
-    """The elements of an array, `count` zeros if none are given; C has no empty arrays."""
+    """Returns the elements of an array, `count` zeros if none are given; C has no empty arrays."""
     return ", ".join(map(str, given or [0] * max(1, count)))
 
 
 def _aliases(description: LibraryDescription) -> list[str]:
-    """The functions by the network's own names; the runtime is the same for every network and has the plain ones."""
+    """Returns the functions by the network's own names; the runtime is the same for every network and has the plain
+    ones.
+    """
     prefix = description.prefix
     if prefix == PLAIN:
         return []

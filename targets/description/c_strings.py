@@ -10,12 +10,12 @@ _OCTAL = {c: f"\\{c:03o}" for c in range(256) if not 32 <= c < 127 or c in b'"\\
 
 
 def c_string(text: bytes) -> str:
-    """The inside of a C string literal, printable ASCII as it is; octal, for it ends after three digits."""
+    """Returns the inside of a C string literal, printable ASCII as it is; octal, for it ends after three digits."""
     return text.decode("latin-1").translate(_OCTAL)
 
 
 def c_literal(text: str) -> str:
-    """A text as a C string literal, in UTF-8.
+    """Returns a text as a C string literal, in UTF-8.
 
     Raises:
         CompileError: C has no such string.

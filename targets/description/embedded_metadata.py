@@ -26,7 +26,7 @@ TENSORS = ("inputs", "outputs", "states")
 
 
 def embedded_metadata(description: LibraryDescription) -> bytes:
-    """The metadata of a description, as bytes."""
+    """Returns the metadata of a description, as bytes."""
     members = {name: getattr(description, name) for name in (*TEXTS, *SIZES, "cpu_features")}
     members |= {name: [(t.name, t.dtype, t.shape) for t in getattr(description, name)] for name in TENSORS}
     if description.index_limits:

@@ -66,7 +66,7 @@ def _operands(description: LibraryDescription, formula: Formula, number: int) ->
 
 
 def _named(description: LibraryDescription, formula: Formula) -> str:
-    """A size in words: the first dimension of an input that it is, if there is one."""
+    """Returns a size in words: the first dimension of an input that it is, if there is one."""
     text = spelled(formula, str)
     for tensor in description.inputs:
         if formula in tensor.shape:
@@ -75,7 +75,7 @@ def _named(description: LibraryDescription, formula: Formula) -> str:
 
 
 def formula_text(description: LibraryDescription, formula: Formula) -> str:
-    """A formula of a library's dimensions as an expression of their `values`."""
+    """Returns a formula of a library's dimensions as an expression of their `values`."""
     match formula:
         case tuple((sign, one, other)):
             left, right = formula_text(description, one), formula_text(description, other)

@@ -47,18 +47,18 @@ _TAKEN = (
 
 
 def arena_bytes(description: LibraryDescription) -> int:
-    """The workspace, and behind it the states."""
+    """Returns the workspace, and behind it the states."""
     return _aligned(description.workspace_bytes) + description.state_bytes
 
 
 def freestanding_functions(description: LibraryDescription) -> tuple[str, ...]:
-    """The names of the functions."""
+    """Returns the names of the functions."""
     names = ("reset", "run") if description.state_bytes else ("run",)
     return tuple(f"{description.prefix}_{name}" for name in names)
 
 
 def freestanding_header(description: LibraryDescription) -> str:
-    """The header of a network."""
+    """Returns the header of a network."""
     prefix, upper = description.prefix, description.prefix.upper()
     sizes = {
         "ARENA_BYTES": (arena_bytes(description), "memory that can be written, for a run"),
@@ -120,13 +120,13 @@ def _scalings(prefix: str, description: LibraryDescription) -> list[str]:
 
 
 def _float(value: float) -> str:
-    """A float32 as C writes it, with as many digits as tell it from others."""
+    """Returns a float32 as C writes it, with as many digits as tell it from others."""
     digits = f"{value:.9g}"
     return f"{digits}f" if any(c in digits for c in ".e") else f"{digits}.0f"
 
 
 def freestanding_source(description: LibraryDescription) -> str:
-    """The C file that defines the functions of a network."""
+    """Returns the C file that defines the functions of a network."""
     prefix, names = description.prefix, _parameter_names(description)
     pointers = ["void *"] * len(names) + ["uint8_t *", "uint8_t *", "const uint8_t *"]
     constants = f"{prefix}_constants" if description.constant_bytes else "(const uint8_t *)0"
@@ -157,7 +157,7 @@ def freestanding_source(description: LibraryDescription) -> str:
 
 
 def arena_source(description: LibraryDescription) -> str:
-    """The assembler file that defines an arena, which a linker takes for programs that name it.
+    """Returns the assembler file that defines an arena, which a linker takes for programs that name it.
 
     An object of C would say how wide enumerations are, and linkers warn of programs that have others.
     """
@@ -236,7 +236,7 @@ def _in_comment(tensor: TensorDescription) -> str:
 
 
 def _printable(text: str) -> str:
-    """A name from a model, without what would end a comment or a line."""
+    """Returns a name from a model, without what would end a comment or a line."""
     plain = "".join(c if c.isprintable() and c not in "*/\\?" else "_" for c in text)
     return plain.encode("ascii", "replace").decode().replace("?", "_")[:80]
 

@@ -362,7 +362,9 @@ class LibraryDescription:
 
 
 def functions_of(description: LibraryDescription) -> dict[str, tuple[str, str, str]]:
-    """The functions of a library: name after the prefix → what it returns, its parameters, the arguments of a call."""
+    """Returns the functions of a library: name after the prefix → what it returns, its parameters, the arguments of a
+    call.
+    """
     own = {**_FUNCTIONS, **DEVICES[description.device].functions}
     own |= _DYNAMIC_FUNCTIONS if description.is_dynamic else {}
     own |= _STATE_FUNCTIONS if description.states else {}
@@ -371,12 +373,12 @@ def functions_of(description: LibraryDescription) -> dict[str, tuple[str, str, s
 
 
 def public_symbols(description: LibraryDescription, prefix: str = PLAIN) -> tuple[str, ...]:
-    """The names of a library's functions, sorted, with another prefix if one is given."""
+    """Returns the names of a library's functions, sorted, with another prefix if one is given."""
     return tuple(f"{prefix}_{name}" for name in functions_of(description))
 
 
 def declarations(description: LibraryDescription) -> str:
-    """The prototypes of the functions with the description's prefix, in C."""
+    """Returns the prototypes of the functions with the description's prefix, in C."""
     return "".join(
         f"NNEFC_API {result}{'' if result.endswith('*') else ' '}{description.prefix}_{name}({parameters});\n"
         for name, (result, parameters, _) in functions_of(description).items()
@@ -427,7 +429,7 @@ def check_description(description: LibraryDescription, size: int) -> None:
 
 
 def tensor_bytes(tensor: TensorDescription) -> int:
-    """The bytes of a tensor of this type and shape; 0 if a dimension is open."""
+    """Returns the bytes of a tensor of this type and shape; 0 if a dimension is open."""
     if any(isinstance(size, str) for size in tensor.shape):
         return 0
     return math.prod(map(int, tensor.shape)) * ELEMENT_TYPES[tensor.dtype][1]

@@ -38,7 +38,7 @@ class Metadata:
 
 
 def read_metadata(path: Path) -> Metadata | None:
-    """The embedded metadata of a file, None if it has none. Nothing of the file is run.
+    """Returns the embedded metadata of a file, None if it has none. Nothing of the file is run.
 
     Raises:
         CompileError: a file that cannot be read, or metadata that are cut off or say what cannot be.
@@ -71,7 +71,7 @@ def _find(path: Path) -> bytes | None:
 
 
 def _checked(members: Any) -> Metadata:
-    """The metadata of a JSON value, whose every part is looked at.
+    """Returns the metadata of a JSON value, whose every part is looked at.
 
     Raises:
         ValueError, TypeError, KeyError: they are not as :func:`embedded_metadata` makes them.

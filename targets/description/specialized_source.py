@@ -21,7 +21,7 @@ __all__ = ["calls", "prototypes", "sizes_spelled", "specialized_functions"]
 
 
 def prototypes(description: LibraryDescription, pointers: Sequence[str]) -> list[str]:
-    """The entries of all programs but the first, and what computes the sizes of those that leave sizes open.
+    """Returns the entries of all programs but the first, and what computes the sizes of those that leave sizes open.
 
     `pointers` are the types of the first one's parameters; a program without dynamic sizes has no table of them.
     """
@@ -102,7 +102,9 @@ def _fits(description: LibraryDescription, part: SpecializationDescription) -> l
 
 
 def _own(description: LibraryDescription, number: int, part: SpecializationDescription) -> list[str]:
-    """The function that computes a program's dynamic dimensions: the largest that it may be run with, up to these."""
+    """Returns the function that computes a program's dynamic dimensions: the largest that it may be run with, up to
+    these.
+    """
 
     def value(own: OwnDimension) -> str:
         if own.number is None:
@@ -204,7 +206,7 @@ def _with_table(
     part: SpecializationDescription,
     begin: int,
 ) -> list[str]:
-    """The case of a program that leaves sizes open."""
+    """Returns the case of a program that leaves sizes open."""
     dimensions, table, counted = len(description.dimensions), arguments[-1], len(description.counted)
     own = len(part.dimensions)
     return [
@@ -220,7 +222,7 @@ def _with_table(
 
 
 def _for_all_sizes(description: LibraryDescription, arguments: Sequence[str]) -> list[str]:
-    """The call of the first program, which knows nothing of the storages of others in its table."""
+    """Returns the call of the first program, which knows nothing of the storages of others in its table."""
     table, size = arguments[-1], len(description.dimensions) + _first_storages(description) + 1
     return [
         f"    int64_t own[{size + len(description.counted)}];",
@@ -237,7 +239,7 @@ def _data_dependent_from(own: str, begin: int, description: LibraryDescription, 
 
 
 def sizes_spelled(description: LibraryDescription) -> list[str]:
-    """The sizes of each specialization, for people; not of those for equal sizes."""
+    """Returns the sizes of each specialization, for people; not of those for equal sizes."""
     names = [dimension.name for dimension in description.dimensions]
     return [
         ", ".join(f"{name} {size:,}" for name, size in zip(names, part.sizes, strict=True) if size is not None)

@@ -22,7 +22,7 @@ _LONGEST = 40
 
 
 def c_objects(files: Mapping[CSource, str], target: Target) -> tuple[bytes, ...]:
-    """The objects of C files.
+    """Returns the objects of C files.
 
     Args:
         files: texts by what the user wrote.

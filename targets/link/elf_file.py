@@ -32,7 +32,7 @@ class _Layout:
 
 
 def _record(fields: str, **bytes_: int) -> np.dtype[np.void]:
-    """An entry of little-endian integers of 4 bytes each, but for those of other sizes."""
+    """Returns an entry of little-endian integers of 4 bytes each, but for those of other sizes."""
     return np.dtype([(name, f"<u{bytes_.get(name, 4)}") for name in fields.split()])
 
 
@@ -90,9 +90,9 @@ class ElfFile:
         return self._number(self._layout.address, offset)
 
     def part(self, section: np.void, dtype: np.dtype[np.generic]) -> NDArray[np.void]:
-        """The content of a section as entries of a table."""
+        """Returns the content of a section as entries of a table."""
         return np.frombuffer(self.image, dtype, int(section["size"]) // dtype.itemsize, int(section["offset"]))
 
     def symbols(self, section: np.void) -> NDArray[np.void]:
-        """The content of a section of symbols: `name`, `info`, `other`, `section`, `value` and `size`."""
+        """Returns the content of a section of symbols: `name`, `info`, `other`, `section`, `value` and `size`."""
         return self.part(section, self._layout.symbol)

@@ -34,7 +34,7 @@ _MAX_BYTES = (1 << 36) - 32
 
 
 def read_key(path: Path) -> bytes:
-    """The key in a file that consists of its 32 bytes.
+    """Returns the key in a file that consists of its 32 bytes.
 
     Raises:
         CompileError: it cannot be read, or has another size.

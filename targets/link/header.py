@@ -56,6 +56,6 @@ def _in_comment(tensor: TensorDescription) -> str:
 
 
 def _printable(text: str) -> str:
-    """A name from a model, without what would end a comment or a line."""
+    """Returns a name from a model, without what would end a comment or a line."""
     plain = "".join(c if c.isprintable() and c not in "*/\\?" else "_" for c in text)
     return plain.encode("ascii", "replace").decode().replace("?", "_")[:80]

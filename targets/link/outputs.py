@@ -167,7 +167,7 @@ def write_network(
 
 
 def _suffix(path: Path) -> str:
-    """The end of a name; `.so` of `libx.so.1.2` too."""
+    """Returns the end of a name; `.so` of `libx.so.1.2` too."""
     versioned = re.fullmatch(r".*(\.so)(\.\d+)*", path.name)
     return versioned[1] if versioned else path.suffix
 

@@ -24,7 +24,7 @@ def keep(content: bytes) -> bytes:
 
 
 def hide_mach_o(content: bytes) -> bytes:
-    """An object of macOS whose own symbols are visible within the library only."""
+    """Returns an object of macOS whose own symbols are visible within the library only."""
     if content[:4] != _MACH_O:
         raise ValueError("not an object of macOS with 64 bits")
     data = bytearray(content)
@@ -42,7 +42,8 @@ def hide_mach_o(content: bytes) -> bytes:
 
 
 def for_windows(content: bytes) -> bytes:
-    """An object of Windows that tells the linker nothing of its own, and defines nothing that the runtime defines.
+    """Returns an object of Windows that tells the linker nothing of its own, and defines nothing that the runtime
+    defines.
 
     Its directives would export functions. And TVM defines the pointers that its code calls through as null in each
     object, for the linker to keep one of all definitions: it keeps the first that it sees, which is seldom the

@@ -90,7 +90,7 @@ def _zig_version() -> str:
 
 
 def _kept(digest: str) -> Path | None:
-    """The file of these objects, whether it is there or not; None without a cache."""
+    """Returns the file of these objects, whether it is there or not; None without a cache."""
     cache = user_cache()
     return cache / "nnefc" / f"runtime-{digest}.objects" if cache is not None else None
 

@@ -22,7 +22,7 @@ _HEADER_FIELDS = {True: (slice(0x28, 0x30), slice(0x3C, 0x40)), False: (slice(0x
 
 
 def without_unwind_tables(content: bytes) -> bytes:
-    """An object whose tables for unwinding do not go into libraries."""
+    """Returns an object whose tables for unwinding do not go into libraries."""
     image = np.frombuffer(bytearray(content), np.uint8)
     file = ElfFile(image, RELOCATABLE)
     number = int(np.frombuffer(image[0x3E if file.is_64 else 0x32 :][:2].tobytes(), "<u2")[0])

@@ -272,7 +272,7 @@ def _runtime_objects(
 
 
 def _constants_source(folder: Path, constants: Constants, few: bool) -> list[str]:
-    """The constants as a source in assembly, in a page of their own or, if they are few, not."""
+    """Returns the constants as a source in assembly, in a page of their own or, if they are few, not."""
     content = constants.save(folder / "constants.bin")
     name = c_string(os.fsencode(content.resolve()))
     return [f'-DNNEFC_CONSTANTS="{name}"', *["-DNNEFC_FEW_CONSTANTS"] * few, str(CONSTANTS)]
@@ -294,7 +294,7 @@ def _compile_flags(description: LibraryDescription) -> list[str]:
 
 
 def runtime_sources(description: LibraryDescription) -> list[Path]:
-    """The runtime's C files that a library consists of."""
+    """Returns the runtime's C files that a library consists of."""
     device = _RUNTIMES[description.device]
     left_out = {*device.left_out, *(() if description.weights else (_OF_WEIGHTS,))}
     if description.small:
@@ -338,7 +338,7 @@ _RUNTIMES = {
 
 
 def compiler_for(zig_target: str, zig_cpu: str, cc: Sequence[str] = ()) -> Sequence[str]:
-    """The command of the compiler for a target: zig, or the user's own, `cc`.
+    """Returns the command of the compiler for a target: zig, or the user's own, `cc`.
 
     Raises:
         CompileError: a target whose C library zig does not have.
@@ -376,7 +376,7 @@ def check_compiler(zig_target: str, command: str | None) -> None:
 
 
 def command_of(text: str) -> tuple[str, ...]:
-    """The words of a compiler's command as a user writes it.
+    """Returns the words of a compiler's command as a user writes it.
 
     Raises:
         CompileError: none, a quotation that does not end, or a program that there is not.
@@ -393,7 +393,7 @@ def command_of(text: str) -> tuple[str, ...]:
 
 
 def _constant_bytes(constants: Constants | None, description: LibraryDescription) -> int:
-    """The size of what the library shall describe."""
+    """Returns the size of what the library shall describe."""
     if description.weights:
         return description.constant_bytes
     return constants.size if constants is not None else 0

@@ -53,7 +53,7 @@ def _limits(module: BinaryIO) -> tuple[int, int]:
 
 
 def _read(module: BinaryIO) -> int:
-    """An unsigned number (LEB128)."""
+    """Returns an unsigned number (LEB128)."""
     value = shift = 0
     while (byte := _byte(module)) & 0x80:
         value |= (byte & 0x7F) << shift

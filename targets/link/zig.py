@@ -43,7 +43,7 @@ OTHER_COMPILERS = "install it, or give another; without one, zig comes with nnef
 
 @functools.cache
 def zig() -> tuple[str, ...]:
-    """The words that run zig: the program itself, which `python -m ziglang` would start a Python for."""
+    """Returns the words that run zig: the program itself, which `python -m ziglang` would start a Python for."""
     package = find_spec("ziglang")
     for position in (package.submodule_search_locations or ()) if package is not None else ():
         program = Path(position) / ("zig.exe" if os.name == "nt" else "zig")
@@ -111,7 +111,7 @@ def _check_disks(positions: Sequence[Path], cache: Path | None, done: CompletedP
 
 
 def _refused(folder: Path) -> int | None:
-    """The kind of error that writing a file to a folder ends with, if it does."""
+    """Returns the kind of error that writing a file to a folder ends with, if it does."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(_PROBE))
@@ -121,7 +121,7 @@ def _refused(folder: Path) -> int | None:
 
 
 def user_cache() -> Path | None:
-    """The folder under which zig keeps the stubs of C libraries by default; None if it cannot write there.
+    """Returns the folder under which zig keeps the stubs of C libraries by default; None if it cannot write there.
 
     In containers there may be no home; under systemd the system knows one, but not the environment, which is all that
     zig asks.

@@ -42,31 +42,31 @@ class AnyTarget(Protocol):
         """Elements of `dtype` in what is loaded at once."""
 
     def with_precision(self, precision: str) -> AnyTarget:
-        """The same machine, asked for one of PRECISIONS.
+        """Returns the same machine, asked for one of PRECISIONS.
 
         Raises:
             CompileError: it does not have it.
         """
 
     def with_wide(self, contractions: Sequence[str]) -> AnyTarget:
-        """The same machine, with contractions that multiply float32 whatever its precision is."""
+        """Returns the same machine, with contractions that multiply float32 whatever its precision is."""
 
     def with_patches(self) -> AnyTarget:
-        """The same machine, on which the first layers are computed a few rows at a time.
+        """Returns the same machine, on which the first layers are computed a few rows at a time.
 
         Raises:
             CompileError: it cannot do so.
         """
 
     def made_small(self) -> AnyTarget:
-        """The same machine, for which code shall be small rather than fast.
+        """Returns the same machine, for which code shall be small rather than fast.
 
         Raises:
             CompileError: it does not have such code.
         """
 
     def made_reproducible(self) -> AnyTarget:
-        """The same machine, for code whose results have the same bits on all machines.
+        """Returns the same machine, for code whose results have the same bits on all machines.
 
         Raises:
             CompileError: there is no such code for it.
@@ -82,7 +82,7 @@ _MAX_LETTERS = 4096
 
 
 def parse_any_target(text: str, precision: str | None = None, keep_wide: Sequence[str] = ()) -> AnyTarget:
-    """The machine called `text`: see :func:`parse_target` and, for `cuda …`, :func:`parse_cuda_target`.
+    """Returns the machine called `text`: see :func:`parse_target` and, for `cuda …`, :func:`parse_cuda_target`.
 
     With `-multi` among its words it is a processor and all later levels: see :func:`with_levels`.
 

@@ -177,7 +177,7 @@ _CUDA = Row(
 
 
 def target_rows() -> list[Row]:
-    """The named targets, in their order, and GPUs."""
+    """Returns the named targets, in their order, and GPUs."""
     rows = []
     for known in NAMED_TARGETS:
         file = f"{known.format.title} {known.format.suffix if known.hosted else '.a'}"

@@ -69,7 +69,7 @@ _VENDORS = {"unknown", "pc", "w64", "apple", "none"}  # may stand between the in
 
 
 def system_of(triple: str) -> System:
-    """The system that `triple` ends with.
+    """Returns the system that `triple` ends with.
 
     Raises:
         CompileError: none that is known.
@@ -92,7 +92,9 @@ def zig_target(architecture: str, system: System) -> str:
 
 
 def format_of(zig_target: str) -> FileFormat:
-    """The file format of libraries for a machine that zig calls `zig_target`; ELF for those that zig alone knows."""
+    """Returns the file format of libraries for a machine that zig calls `zig_target`; ELF for those that zig alone
+    knows.
+    """
     system = _system_for(zig_target)
     return system.format if system is not None else FileFormat.ELF
 

@@ -89,7 +89,7 @@ def instead_of(name: str) -> str:
 
 
 def near(name: str, known: Iterable[str], otherwise: str) -> str:
-    """A hint: which of the known names may have been meant, and what there is otherwise.
+    """Returns a hint: which of the known names may have been meant, and what there is otherwise.
 
     Names that differ in capitals, blanks and hyphens alone are meant for sure.
     """

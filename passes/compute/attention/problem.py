@@ -91,7 +91,7 @@ class AttentionTiles:
 def keys_seen(
     problem: Attended, loads: Loads, batch: Index, first: tirx.Expr, last: tirx.Expr
 ) -> tuple[tirx.Expr, tirx.Expr]:
-    """The first key that queries from `first` to `last` may see, and the one behind the last."""
+    """Returns the first key that queries from `first` to `last` may see, and the one behind the last."""
     begin, end = int64(0), expression(problem.keys)
     for limit in problem.ends:
         end = tirx.min(end, limit(loads, batch, last))

@@ -36,7 +36,7 @@ def one_query(
     target: tirx.Var,
     batch: Index,
 ) -> tirx.Stmt:
-    """The statements of `tiles.heads` heads, which share keys and values; the first of them is at `batch`."""
+    """Returns the statements of `tiles.heads` heads, which share keys and values; the first of them is at `batch`."""
     return _Heads(problem, tiles, loads, target, batch).statement()
 
 
@@ -60,7 +60,7 @@ class _Heads:
         )
 
     def statement(self) -> tirx.Stmt:
-        """All keys, block by block."""
+        """Returns all keys, block by block."""
         first, end = keys_seen(self.problem, self.loads, self.batch, int64(0), int64(0))
         blocks = (end - first + int64(_BLOCK - 1)) // int64(_BLOCK)
         buffers = [self.queries, self.sums, self.powers, self.highest, self.top, self.total, self.rescaled]
@@ -75,11 +75,11 @@ class _Heads:
         )
 
     def _of_head(self, head: tirx.Expr) -> list[tirx.Expr]:
-        """The batch index of a head."""
+        """Returns the batch index of a head."""
         return [*self.batch[:-1], self.batch[-1] + head] if self.batch else []
 
     def _own(self, head: tirx.Expr) -> tirx.Expr:
-        """The vector of a head in a buffer of one vector each."""
+        """Returns the vector of a head in a buffer of one vector each."""
         return lanes_at(head * self.lanes, self.lanes)
 
     def _each(self, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:

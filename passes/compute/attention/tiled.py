@@ -44,7 +44,7 @@ __all__ = ["attend"]
 
 
 def attend(problem: Attended, tiles: AttentionTiles, operands: Sequence[te.Tensor]) -> te.Tensor:
-    """The result of an attention of float32."""
+    """Returns the result of an attention of float32."""
     sources = [tirx.decl_buffer(x.shape, x.dtype, f"x{n}", elem_offset=0) for n, x in enumerate(operands)]
     shape = tuple(map(expression, problem.shape))
     target = tirx.decl_buffer(shape, "float32", "y", elem_offset=0)
@@ -60,7 +60,7 @@ def attend(problem: Attended, tiles: AttentionTiles, operands: Sequence[te.Tenso
 
 
 def _computed(problem: Attended, tiles: AttentionTiles, sources: Sequence[tirx.Var], target: tirx.Var) -> tirx.Stmt:
-    """All queries: in tiles, but a single one of each head by itself."""
+    """Returns all queries: in tiles, but a single one of each head by itself."""
     loads = [_load_of(source) for source in sources]
     if not tiles.heads:
         return _all_tiles(problem, tiles, loads, target)
@@ -76,7 +76,7 @@ def _load_of(source: tirx.Var) -> Callable[[Index], tirx.Expr]:
 
 
 def _all_tiles(problem: Attended, tiles: AttentionTiles, loads: Loads, target: tirx.Var) -> tirx.Stmt:
-    """All heads, and all tiles of each, as one loop."""
+    """Returns all heads, and all tiles of each, as one loop."""
     sizes = [*problem.batch, sum(_tile_counts(problem.queries, tiles))]
 
     def one(number: tirx.Expr) -> tirx.Stmt:
@@ -87,7 +87,7 @@ def _all_tiles(problem: Attended, tiles: AttentionTiles, loads: Loads, target: t
 
 
 def _all_groups(problem: Attended, tiles: AttentionTiles, loads: Loads, target: tirx.Var) -> tirx.Stmt:
-    """All heads of a single query, those that share keys together."""
+    """Returns all heads of a single query, those that share keys together."""
     *outer, heads = problem.batch or (1,)
     sizes = [*outer, heads // tiles.heads]
 
@@ -106,7 +106,7 @@ def _shared(count: Dimension, body: Callable[[tirx.Expr], tirx.Stmt], tiles: Att
 
 
 def _digits(number: tirx.Expr, sizes: Sequence[Dimension]) -> list[tirx.Expr]:
-    """A running number as an index into axes of these sizes."""
+    """Returns a running number as an index into axes of these sizes."""
     index: list[tirx.Expr] = []
     for size in reversed(sizes[1:]):
         index.insert(0, int64(0) if size == 1 else number % expression(size))
@@ -134,7 +134,7 @@ def _one_of_sizes(
     batch: Index,
     tile: tirx.Expr,
 ) -> tirx.Stmt:
-    """A tile by its number, of the size that tile has."""
+    """Returns a tile by its number, of the size that tile has."""
     last = expression(problem.queries - tiles.lanes)
     made: tirx.Stmt | None = None
     tiles_before, queries_before = [0], [0]
@@ -202,7 +202,7 @@ class _Tile:
         )
 
     def _row(self, lane: tirx.Expr) -> tirx.Expr:
-        """The query in a lane; in those beyond the last query, the last one again."""
+        """Returns the query in a lane; in those beyond the last query, the last one again."""
         row = self.begin + lane
         return tirx.min(row, expression(self.problem.queries - 1)) if self.clamped else row
 
@@ -265,14 +265,14 @@ class _Tile:
             yield loop(problem.size - whole * lanes, column, "e")
 
     def _position(self, row: tirx.Expr, vector: tirx.Expr) -> tirx.Expr:
-        """A vector of a row of a buffer with one number a lane."""
+        """Returns a vector of a row of a buffer with one number a lane."""
         return lanes_at(row * self.across + vector * self.lanes, self.lanes)
 
     def _lanes(self, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
         return lane_loop(self.lanes, body)
 
     def _tile(self, rows: int, body: Callable[[tirx.Expr, tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
-        """A statement for each row and vector of a tile of registers."""
+        """Returns a statement for each row and vector of a tile of registers."""
         return unrolled(rows, lambda row: unrolled(self.vectors, lambda vector: body(row, vector)))
 
     def _block(self, start: tirx.Expr, end: tirx.Expr) -> Iterator[tirx.Stmt]:

@@ -49,7 +49,7 @@ def is_byte_split(expr: tirx.Expr) -> bool:
 
 
 def byte_parts_of(expr: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
-    """The high and the low part of such a number."""
+    """Returns the high and the low part of such a number."""
     high, low = expr.args
     return high, low
 

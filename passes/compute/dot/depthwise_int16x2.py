@@ -27,7 +27,7 @@ _NAME = "nnefc.pair_of_bytes"
 
 
 def _paired(kernel: Sequence[int]) -> int:
-    """The axis of a filter whose taps are taken two at a time: of those that need least pairs, the first."""
+    """Returns the axis of a filter whose taps are taken two at a time: of those that need least pairs, the first."""
     return min(range(len(kernel)), key=lambda axis: ceil_div(kernel[axis], 2) / kernel[axis])
 
 

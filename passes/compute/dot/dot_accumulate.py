@@ -48,7 +48,9 @@ def filled_up(count: int, vector: int) -> int:
 
 
 def in_tiles(packed: np.ndarray, together: int) -> np.ndarray:
-    """A filter `[O blocks, …, I, block_out]` as `[O blocks, tiles, …, together, I]`: tiles of a few output channels."""
+    """Returns a filter `[O blocks, …, I, block_out]` as `[O blocks, tiles, …, together, I]`: tiles of a few output
+    channels.
+    """
     tiled = packed.reshape(*packed.shape[:-1], -1, together)
     return np.ascontiguousarray(np.swapaxes(np.moveaxis(tiled, -2, 1), -1, -2))
 

@@ -121,7 +121,7 @@ class DotProduct:
         return 0.0 if self.long is None else 4 / 3 if self.joined else 1.0
 
     def __call__(self, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
-        """The sum of the products of two packed operands."""
+        """Returns the sum of the products of two packed operands."""
         return tirx.call_intrin(self.sums, self.name, tirx.const(0, self.sums), left, right)
 
 

@@ -97,7 +97,7 @@ def _long_products(product: DotProduct, functions: tuple[str, str]) -> Callable[
 
 
 def _pairs_of_bytes(words: tirx.Expr) -> list[tirx.Expr]:
-    """The first two bytes of each of four words, and the other two, int8x8."""
+    """Returns the first two bytes of each of four words, and the other two, int8x8."""
     halves = []
     for shift in (0, 16):
         if isinstance(words, tirx.Broadcast):
@@ -178,7 +178,7 @@ define linkonce_odr hidden <{lanes} x float> @{name}(<{lanes} x float> %s, <{lan
 
 
 def _scalable(product: DotProduct, lanes: int) -> tuple[Vector, Vector]:
-    """The vectors of a sum, and of an operand's elements."""
+    """Returns the vectors of a sum, and of an operand's elements."""
     total, element = ("float", "bfloat") if product.left == "bfloat16" else ("i32", "i8")
     return Vector(total, lanes, MIN_LANES), Vector(element, lanes * product.terms, MIN_LANES * product.terms)
 
@@ -209,7 +209,7 @@ def _scalable_text(product: DotProduct, lanes: int, intrinsic: str) -> str:
 
 
 def _function(intrinsic: str, lanes: int = 0) -> str:
-    """The name of what calls an instruction on bfloat16, or on vectors of scalable length."""
+    """Returns the name of what calls an instruction on bfloat16, or on vectors of scalable length."""
     return intrinsic.replace("llvm.", "nnefc_").replace(".", "_") + (f"_{lanes}" if lanes else "")
 
 
@@ -231,7 +231,7 @@ def _instruction(
 
 
 def _by_pairs(product: DotProduct, total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
-    """The even bytes of both, then the odd ones, each two as two halves of a word."""
+    """Returns the even bytes of both, then the odd ones, each two as two halves of a word."""
     widen = WIDENING_PAIRS[product.name]
     for shift in (0, 8):
         pair = []

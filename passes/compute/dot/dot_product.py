@@ -123,7 +123,7 @@ class Multiplication:
         return -(-elements // unit) * unit
 
     def of_values(self, weights: np.ndarray) -> Multiplication:
-        """The same for these weights, which may allow a faster way."""
+        """Returns the same for these weights, which may allow a faster way."""
         joined = {SMULL: SMLAL, VMULL_S8: VMLAL_S8}.get(self.dot) if self.dot is not None else None
         if joined is not None and weights.min(initial=0) > np.iinfo(np.int8).min:
             return replace(self, dot=joined)
@@ -142,7 +142,7 @@ class Multiplication:
 
 
 def multiplication_of(target: Target, data: str, weights: str) -> Multiplication:
-    """The best that `target` has for data and weights of these types, 8-bit integers or 16-bit floats."""
+    """Returns the best that `target` has for data and weights of these types, 8-bit integers or 16-bit floats."""
     if weights in FLOAT_MACHINES:
         return Multiplication(data, weights, 0, _pairs_of(target, weights))
     architecture, features = target.triple.split("-")[0], set(target.features)
@@ -160,12 +160,16 @@ def multiplication_of(target: Target, data: str, weights: str) -> Multiplication
 
 
 def pair_product(target: Target) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr] | None:
-    """The sum of the products of two packed operands of 16 bits; None for targets without an instruction for it."""
+    """Returns the sum of the products of two packed operands of 16 bits; None for targets without an instruction for
+    it.
+    """
     return {"x86_64": PMADDWD, "wasm32": WASM_DOT}.get(target.triple.split("-")[0])
 
 
 def byte_product(target: Target) -> Callable[[tirx.Expr, tirx.Expr], tirx.Expr] | None:
-    """The product of two bytes in int32, for vectors of which a target reads several bytes at once; None for others."""
+    """Returns the product of two bytes in int32, for vectors of which a target reads several bytes at once; None for
+    others.
+    """
     if not target.triple.startswith("thumb") or "dsp" not in target.features or "mve" in target.features:
         return None
     return lambda left, right: tirx.call_intrin("int32", BYTE_PRODUCT, left, right)
@@ -226,13 +230,13 @@ def terms_of(call: tirx.Expr) -> int:
 
 
 def operator_of(total: tirx.Expr) -> str:
-    """The operator of a sum of dot products; "" for other sums."""
+    """Returns the operator of a sum of dot products; "" for other sums."""
     call = total.b if isinstance(total, tirx.Add) else total
     return str(call.op.name) if is_dot_product(call) else ""
 
 
 def lane_type_of(total: tirx.Expr, dtype: str) -> str:
-    """The same of a sum of `dtype`: see :attr:`Multiplication.lane`."""
+    """Returns the same of a sum of `dtype`: see :attr:`Multiplication.lane`."""
     product = PRODUCTS.get(operator_of(total))
     return product.left if product is not None and product.single else dtype
 
@@ -255,7 +259,7 @@ def is_widening(expr: tirx.Expr) -> bool:
 
 
 def accumulated(call: tirx.Expr, total: tirx.Expr) -> tirx.Expr:
-    """The same products added to `total`."""
+    """Returns the same products added to `total`."""
     _, left, right = call.args
     return tirx.call_intrin(PRODUCTS[call.op.name].sums, call.op.name, total, left, right)
 
@@ -271,10 +275,10 @@ def is_float16_product(expr: tirx.Expr | None) -> bool:
 
 
 def float16_multiply_add(total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
-    """The sum of `total` and a product, all float16, rounded once."""
+    """Returns the sum of `total` and a product, all float16, rounded once."""
     return tirx.call_intrin("float16", FLOAT16_ADD, total, left, right)
 
 
 def whole_sum(total: tirx.Expr) -> tirx.Expr:
-    """The float32 that a sum of two float16 stands for."""
+    """Returns the float32 that a sum of two float16 stands for."""
     return tirx.call_intrin("float32", SUM_OF_FLOAT16, total)

@@ -23,7 +23,8 @@ def packed_array(array: np.ndarray, axis: int, terms: int) -> np.ndarray:
 
 
 def pack_dot_operands(data: te.Tensor) -> te.Tensor:
-    """The elements of `data` packed along the last axis, whose size is a multiple of the terms of an instruction.
+    """Returns the elements of `data` packed along the last axis, whose size is a multiple of the terms of an
+    instruction.
 
     The bytes are the same on a little-endian machine: the memory plan need not run this.
     """

@@ -30,12 +30,12 @@ def looks_up_elements(target: Target) -> bool:
 
 
 def element_of(word: tirx.Expr, position: tirx.Expr, bits: int, look_up: bool) -> tirx.Expr:
-    """The element of `bits` bits at a position of a word, float32."""
+    """Returns the element of `bits` bits at a position of a word, float32."""
     return tirx.call_intrin("float32", _LOOK_UP if look_up and bits == 4 else _ELEMENTS[bits], word, position)
 
 
 def bytes_of(word: tirx.Expr, position: tirx.Expr, bits: int) -> tirx.Expr:
-    """The elements at a position of the four bytes of a word, as four bytes; of 8 bits, the word itself."""
+    """Returns the elements at a position of the four bytes of a word, as four bytes; of 8 bits, the word itself."""
     return word if bits == 8 else tirx.call_intrin("int32", _BYTES[bits], word, position)
 
 
@@ -80,7 +80,7 @@ def _lanes_of(call: tvm.ir.Call) -> int:
 
 
 def _bits_before(position: tirx.Expr, bits: int, lanes: int) -> tirx.Expr:
-    """The bits before a position, which may differ from lane to lane, int32."""
+    """Returns the bits before a position, which may differ from lane to lane, int32."""
     if isinstance(position, tirx.Broadcast):
         position = position.value
     if int(tvm.DataType(str(position.expr_ty().dtype)).lanes) > 1:

@@ -13,7 +13,7 @@ __all__ = ["dequantized", "quantized"]
 
 
 def quantized(element: tirx.Expr, scale: tirx.Expr, zero: tirx.Expr | None, dtype: str) -> tirx.Expr:
-    """A float32 element as an integer of `dtype`, which has 8 or 16 bits; no zero point is 0."""
+    """Returns a float32 element as an integer of `dtype`, which has 8 or 16 bits; no zero point is 0."""
     low, high = (tirx.const(int(limit(dtype).value), "float32") for limit in (tvm.tirx.min_value, tvm.tirx.max_value))
     rounded = tirx.nearbyint(element / scale)
     moved = rounded if zero is None else rounded + zero.astype("float32")
@@ -21,7 +21,7 @@ def quantized(element: tirx.Expr, scale: tirx.Expr, zero: tirx.Expr | None, dtyp
 
 
 def dequantized(element: tirx.Expr, scale: tirx.Expr, zero: tirx.Expr | None) -> tirx.Expr:
-    """An integer element as float32; no zero point is 0."""
+    """Returns an integer element as float32; no zero point is 0."""
     wide = element.astype("int32")
     moved = wide if zero is None else wide - zero.astype("int32")
     return moved.astype("float32") * scale

@@ -29,12 +29,12 @@ _PRODUCT, _PAIR = "nnefc.riscv_product_", "nnefc.riscv_pair_"
 
 
 def widened_product_name(bits: int) -> str:
-    """The operator that adds a product of two int16 to an int32, for registers of so many bits."""
+    """Returns the operator that adds a product of two int16 to an int32, for registers of so many bits."""
     return f"{_PRODUCT}{bits}"
 
 
 def byte_pair(target: Target, *operands: tirx.Expr) -> tirx.Expr:
-    """The sum of two products of int8, which has room in an int16."""
+    """Returns the sum of two products of int8, which has room in an int16."""
     return tirx.call_intrin("int16", f"{_PAIR}{target.vectors.bytes * 8 // target.vectors.group}", *operands)
 
 

@@ -47,7 +47,7 @@ _Form = tuple[int, Tile | None, bool]
 def choose_algorithms(
     modules: Sequence[tvm.IRModule], target: Target, budget: float, levels: Sequence[Target] = ()
 ) -> FastAlgorithms:
-    """The choice for all modules of a network.
+    """Returns the choice for all modules of a network.
 
     Args:
         modules: the network's and those of all bodies in it.

@@ -51,7 +51,8 @@ def strassen_bytes(factor: np.ndarray) -> int:
 
 
 def constant_factor(source: relax.Expr | None, rank: int, target: Target) -> np.ndarray | None:
-    """The value of `source`, if that is one constant matrix `[K, N]`, or a transposed one; for a tensor of `rank`.
+    """Returns the value of `source`, if that is one constant matrix `[K, N]`, or a transposed one; for a tensor of
+    `rank`.
 
     It is a view of the network's constant, from its first element on; in the narrower type that it is stored in, if the
     target widens that quickly.

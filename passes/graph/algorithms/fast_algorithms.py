@@ -70,7 +70,7 @@ class FastAlgorithms:
         )
 
     def tile(self, constant: np.ndarray) -> Tile | None:
-        """The tile of Winograd's algorithm, if that is the faster one for this filter."""
+        """Returns the tile of Winograd's algorithm, if that is the faster one for this filter."""
         return self.tiles.get(constant.ctypes.data)
 
     def narrows(self, constant: np.ndarray) -> bool:

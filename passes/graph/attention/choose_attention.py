@@ -22,7 +22,7 @@ def attention_tiles(
     sharing: int,
     target: Target,
 ) -> AttentionTiles | None:
-    """The tiles of an attention of float32; None where products of their own are faster.
+    """Returns the tiles of an attention of float32; None where products of their own are faster.
 
     That is where few queries would leave most of a vector unused, and where the sums of a tile would not stay in the
     second cache.
@@ -61,7 +61,7 @@ def _many(size: Dimension, enough: int) -> int:
 
 
 def _narrow(vectors: int, target: Target) -> Tile:
-    """A tile of so many vectors, of as many rows as fit."""
+    """Returns a tile of so many vectors, of as many rows as fit."""
     return next(tile for rows in (8, 6, 4, 3, 2, 1) if (tile := Tile(1, rows, vectors)).fits(target) or rows == 1)
 
 

@@ -125,7 +125,7 @@ def _function(terms: Terms, tiles: AttentionTiles) -> Callable[..., te.Tensor]:
 
 
 def _problem(terms: Terms) -> Attended:
-    """The expressions as functions."""
+    """Returns the expressions as functions."""
     buffers = [buffer for _, buffer in terms.operands]
     axes = [var for var, _ in terms.batch]
 

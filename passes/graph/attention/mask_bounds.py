@@ -26,7 +26,7 @@ _LOW = -1e30
 
 
 def with_mask_bounds(terms: Terms) -> Terms:
-    """The same with numbers that keys must be below, or not below, to be seen.
+    """Returns the same with numbers that keys must be below, or not below, to be seen.
 
     Where weights are chosen from, every key is looked at: that one is chosen of a row of NaN makes its result NaN.
     """
@@ -42,7 +42,7 @@ class _Reader:
         self._operands: list[tuple[Operand, tirx.Var]] = []
 
     def terms(self) -> Terms:
-        """The terms with what was found."""
+        """Returns the terms with what was found."""
         for condition in self._seen_where(self._terms.score):
             match condition:
                 case tirx.LT():

@@ -175,7 +175,7 @@ class Program:
         self.uses.update(_used(func.body.body))
 
     def only_user(self, var: relax.Var) -> relax.Var | None:
-        """The variable of the only binding that uses `var`."""
+        """Returns the variable of the only binding that uses `var`."""
         return self.users.get(var) if self.uses[var] == 1 else None
 
 
@@ -193,7 +193,7 @@ def _used(expr: relax.Expr) -> list[relax.Var]:
 
 
 def find_attention(func: relax.Function, kernels: Mapping[object, tirx.PrimFunc]) -> tuple[Program, list[Found]]:
-    """All attentions of a function, in order; `kernels` are those of its module."""
+    """Returns all attentions of a function, in order; `kernels` are those of its module."""
     program = Program(func)
     facts: dict[relax.Var, _Fact] = {}
     steps: dict[relax.Var, list[relax.Var]] = {}
@@ -223,7 +223,7 @@ def _is_alone(weights: _Weights, program: Program) -> bool:
 
 
 def _base(expr: relax.Expr, facts: Mapping[relax.Var, _Fact]) -> relax.Var | None:
-    """The weights that something is, or is made of."""
+    """Returns the weights that something is, or is made of."""
     match facts.get(expr) if isinstance(expr, relax.Var) else None:
         case _Weights():
             return expr
@@ -390,14 +390,14 @@ def _where(call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
 
 
 def _axis(data: relax.Expr, axes: Iterable[object] | None) -> int | None:
-    """The only axis of a reduction."""
+    """Returns the only axis of a reduction."""
     rank = len(shape_of(data))
     found = [] if axes is None else [int(str(axis)) % rank for axis in axes]
     return found[0] if len(found) == 1 else None
 
 
 def number_of(expr: relax.Expr) -> float | None:
-    """The value of a constant of one element."""
+    """Returns the value of a constant of one element."""
     if not is_constant(expr) or int(np.prod(shape_of(expr))) != 1:
         return None
     return float(array_of(expr).reshape(()))

@@ -69,7 +69,7 @@ def weight_of(expr: tirx.Expr) -> Weight:
 
 
 def condition_in(expr: tirx.Expr) -> tirx.Expr:
-    """A boolean without casts to numbers and back: `int8(x) != 0` is `x`."""
+    """Returns a boolean without casts to numbers and back: `int8(x) != 0` is `x`."""
     while True:
         match expr:
             case tirx.NE() if is_number(expr.b, 0):

@@ -110,7 +110,7 @@ class _NoTerms(Exception):
 
 
 def terms_of(found: Found, program: Program, kernels: Mapping[object, tirx.PrimFunc]) -> Terms | None:
-    """An attention as expressions, or None where its axes are not those of one."""
+    """Returns an attention as expressions, or None where its axes are not those of one."""
     try:
         return _Reader(program, kernels).terms(found)
     except (_NoTerms, NoWeight):
@@ -125,7 +125,7 @@ class _Reader:
         self._product: tuple[relax.Call, Index] | None = None
 
     def terms(self, found: Found) -> Terms:
-        """The expressions of an attention."""
+        """Returns the expressions of an attention."""
         sizes = shape_of(found.scores)
         rows = self._query_axis(found)
         axes = [tirx.Var(f"b{n}", "int64") for n in range(len(sizes))]
@@ -152,7 +152,9 @@ class _Reader:
         )  # fmt: skip
 
     def _roles(self) -> tuple[relax.Call, Index, Index]:
-        """The first product, and where in it scores are: the outer axes, and the last two, one of which is keys."""
+        """Returns the first product, and where in it scores are: the outer axes, and the last two, one of which is
+        keys.
+        """
         if self._product is None:
             raise _NoTerms
         product, (*outer, row, column) = self._product
@@ -161,7 +163,9 @@ class _Reader:
         raise _NoTerms
 
     def _query_axis(self, found: Found) -> int:
-        """The axis of scores that queries are along: the last besides keys, if the first product has it in its rows."""
+        """Returns the axis of scores that queries are along: the last besides keys, if the first product has it in its
+        rows.
+        """
         sizes = shape_of(found.scores)
         axes = [tirx.Var(f"b{n}", "int64") for n in range(len(sizes))]
         axes[found.axis] = KEY
@@ -178,7 +182,9 @@ class _Reader:
         return in_rows[-1]
 
     def _weighted(self, found: Found, whole: Index) -> tuple[tirx.Expr, Index, Weight]:
-        """The value that a weight is multiplied with, the index of the product, and what becomes of weights before."""
+        """Returns the value that a weight is multiplied with, the index of the product, and what becomes of weights
+        before.
+        """
         known: dict[relax.Var, tuple[Index, tirx.Expr]] = {found.weights: (whole, POWER)}
         uses: Counter[relax.Var] = Counter()
 
@@ -220,7 +226,7 @@ class _Reader:
         return value, (*outer, *ordered[1]), weight_of(made)
 
     def _changed(self, expr: relax.Expr, index: Index) -> tirx.Expr:
-        """The score at an index, of the product."""
+        """Returns the score at an index, of the product."""
         value = self._program.definitions[expr]
         if is_call(value, "matmul"):
             if self._product is not None:
@@ -233,7 +239,7 @@ class _Reader:
         return self._element(value, index, self._part)
 
     def _element(self, value: relax.Call, index: Index, part: Callable[[relax.Expr, Index], tirx.Expr]) -> tirx.Expr:
-        """The element of an element-wise step; `part(operand, index)` is what it reads."""
+        """Returns the element of an element-wise step; `part(operand, index)` is what it reads."""
         if is_call(value, "call_tir"):
             return self._of_kernel(value, index, part)
         name = value.op.name.removeprefix("relax.")
@@ -289,7 +295,7 @@ class _Reader:
         return expr, index
 
     def _taken(self, call: Any, index: Index) -> tuple[relax.Expr, Index] | None:
-        """The element that is at a position which another tensor says; out of range, the nearest one."""
+        """Returns the element that is at a position which another tensor says; out of range, the nearest one."""
         data, positions = call.args
         if call.attrs.axis is None or str(call.attrs.mode) != "clip" or not isinstance(positions.ty, relax.TensorType):
             return None
@@ -333,7 +339,9 @@ class _Reader:
         return buffer
 
     def _moved_result(self, var: relax.Var, index: Index) -> tuple[relax.Var, Sequence[Dimension], Index]:
-        """The last permutation of the result, if nothing else is done with it before; and where an element is then."""
+        """Returns the last permutation of the result, if nothing else is done with it before; and where an element is
+        then.
+        """
         found = var, shape_of(var), index
         while (user := self._program.only_user(var)) is not None:
             value = self._program.definitions[user]
@@ -348,7 +356,7 @@ class _Reader:
 
 
 def _aligned(index: Sequence[tirx.Expr], operand: relax.Expr) -> Index:
-    """The index of the element of an operand that broadcasting puts at `index` of the result."""
+    """Returns the index of the element of an operand that broadcasting puts at `index` of the result."""
     shape = shape_of(operand)
     own = index[len(index) - len(shape) :]
     return tuple(_ZERO if size == 1 else position for position, size in zip(own, shape, strict=True))

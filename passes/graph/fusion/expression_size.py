@@ -57,7 +57,7 @@ class KernelSize:
 
 
 def size_of_call(kernel: KernelSize, operands: list[Size]) -> Size:
-    """The result of a kernel as one expression, whose parameters stand for expressions of these sizes."""
+    """Returns the result of a kernel as one expression, whose parameters stand for expressions of these sizes."""
     if kernel.stored:
         return READ
     read = [size for size, times in zip(operands, kernel.reads, strict=True) if times]
@@ -70,7 +70,7 @@ def size_of_call(kernel: KernelSize, operands: list[Size]) -> Size:
 
 
 def kernel_size(func: tirx.PrimFunc) -> KernelSize:
-    """The size of a kernel whose last parameter is its result; its steps are in the order of evaluation.
+    """Returns the size of a kernel whose last parameter is its result; its steps are in the order of evaluation.
 
     What convolutions and matrix products make is stored, in tiles, before steps after them read it.
     """

@@ -32,7 +32,7 @@ _MAX_SPREAD = 6
 
 
 def values_between(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
-    """The values of a group of `call_tir`s that separate such steps from the others."""
+    """Returns the values of a group of `call_tir`s that separate such steps from the others."""
     bindings = [binding for block in group.body.blocks for binding in block.bindings]
     if len(bindings) < 2:
         return set()
@@ -58,7 +58,7 @@ def values_between(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
 
 
 def values_spread(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
-    """The values of a group of `call_tir`s that take work, and have fewer rows than what is computed of them."""
+    """Returns the values of a group of `call_tir`s that take work, and have fewer rows than what is computed of them."""
     found: set[relax.Var] = set()
     sizes: dict[relax.Expr, Size] = {}
     for block in group.body.blocks:

@@ -15,7 +15,7 @@ _LONGEST_NAME = 100  # of a function
 
 
 def tensors_read(call: relax.Call) -> list[relax.Var]:
-    """The tensors that a `call_tir` or a call of a group reads, constants left out."""
+    """Returns the tensors that a `call_tir` or a call of a group reads, constants left out."""
     return [operand for operand in operands(call) if isinstance(operand, relax.Var)]
 
 
@@ -29,7 +29,7 @@ def with_operands(call: relax.Call, values: Mapping[relax.Var, relax.Expr]) -> r
 def call_of_group(
     builder: relax.BlockBuilder, bindings: Sequence[relax.Binding], values: Mapping[relax.Var, relax.Expr]
 ) -> relax.Call:
-    """The call of these steps as a group of its own, or of the only one.
+    """Returns the call of these steps as a group of its own, or of the only one.
 
     Args:
         values: what is given for the tensors that the steps read from outside.
@@ -45,7 +45,7 @@ def call_of_group(
 
 
 def _group(params: Sequence[relax.Var], bindings: Sequence[relax.Binding]) -> relax.Function:
-    """The steps as a function, with variables of its own."""
+    """Returns the steps as a function, with variables of its own."""
     new: dict[relax.Var, relax.Expr] = {param: relax.Var(param.name, param.ty) for param in params}
     made = []
     for binding in bindings:

@@ -82,5 +82,5 @@ class _Grouper(Rewriter):
 
 
 def _groups(elements: Sequence[_Element]) -> list[Sequence[_Element]]:
-    """The elements in their order, `_GROUP` together."""
+    """Returns the elements in their order, `_GROUP` together."""
     return [elements[begin : begin + _GROUP] for begin in range(0, len(elements), _GROUP)]

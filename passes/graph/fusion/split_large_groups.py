@@ -70,7 +70,9 @@ def _cuts(
     sizes: dict[tvm.ir.GlobalVar, KernelSize],
     rules: Sequence[CutRule],
 ) -> set[relax.Var]:
-    """The values of a group that must be written to memory, besides its result; none of one with several results."""
+    """Returns the values of a group that must be written to memory, besides its result; none of one with several
+    results.
+    """
     bindings = _bindings(group)
     reads: Counter[relax.Expr] = Counter()
     if not all(is_call(b.value, "call_tir") and isinstance(b.var.ty, relax.TensorType) for b in bindings):
@@ -107,7 +109,8 @@ def _would_be_too_large(kernel: KernelSize, operand: Size) -> bool:
 
 
 def _pieces(group: relax.Function, cuts: set[relax.Var]) -> list[list[relax.Binding]]:
-    """The parts of a group, each of which ends with a value that is written to memory: a cut, or the group's result.
+    """Returns the parts of a group, each of which ends with a value that is written to memory: a cut, or the group's
+    result.
 
     A step belongs to the piece of its readers; where they are of several pieces, it ends one of its own.
     """

@@ -32,7 +32,7 @@ class Blocked:
 
     @classmethod
     def of(cls, channels: int, size: int, groups: int = 1) -> Blocked:
-        """The channels in order, in blocks of `size`; each of `groups` equal parts of them starts a block."""
+        """Returns the channels in order, in blocks of `size`; each of `groups` equal parts of them starts a block."""
         of_group = channels // groups
         slots = np.full((groups, -(-of_group // size) * size), EMPTY)
         slots[:, :of_group] = np.arange(channels).reshape(groups, of_group)
@@ -62,14 +62,17 @@ class Blocked:
         return FOREIGN not in self.order
 
     def gathered(self, sources: Sequence[int]) -> Blocked:
-        """The same data where channel i is what was channel `sources[i]`; `sources` has each channel once at most."""
+        """Returns the same data where channel i is what was channel `sources[i]`; `sources` has each channel once at
+        most.
+        """
         order = np.asarray(self.order)
         order = np.where(order >= 0, FOREIGN, order)
         order[self.slots[np.asarray(sources)]] = np.arange(len(sources))
         return Blocked(tuple(order.tolist()))
 
     def split(self, seams: Sequence[int], size: int) -> list[Blocked] | None:
-        """The layouts of parts of the channels, the second from `seams[0]` on, …, as blocks that follow each other.
+        """Returns the layouts of parts of the channels, the second from `seams[0]` on, …, as blocks that follow each
+        other.
 
         None if a block has channels of several parts, or the blocks have another order than the parts.
         """
@@ -86,7 +89,7 @@ class Blocked:
 
     @staticmethod
     def joined(parts: Iterable[Blocked]) -> Blocked:
-        """The layout of blocks of one tensor after the blocks of another, channels likewise."""
+        """Returns the layout of blocks of one tensor after the blocks of another, channels likewise."""
         order: list[int] = []
         before = 0
         for part in parts:

@@ -45,7 +45,7 @@ def to_blocks(builder: relax.BlockBuilder, data: relax.Expr, size: int, by_rows:
 
 
 def to_plain(builder: relax.BlockBuilder, data: relax.Expr, channels: int) -> relax.Var:
-    """The reverse of :func:`to_blocks`."""
+    """Returns the reverse of :func:`to_blocks`."""
     batch, outer, *spatial, size = shape_of(data)
     positions = math.prod(spatial)
     if not _has_tiles(data, positions, size):
@@ -62,7 +62,7 @@ def to_plain(builder: relax.BlockBuilder, data: relax.Expr, channels: int) -> re
 
 
 def seen_as(builder: relax.BlockBuilder, data: relax.Expr, shape: tuple[int, ...]) -> relax.Var:
-    """The same bytes in another shape; not joined with other computations, whose indices it would complicate."""
+    """Returns the same bytes in another shape; not joined with other computations, whose indices it would complicate."""
     return emit_te(
         builder,
         lambda t: topi.reshape(t, [expression(size) for size in shape]),

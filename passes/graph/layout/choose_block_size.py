@@ -115,7 +115,9 @@ def _cycles(call: relax.Call, size: int, lanes: int, target: Target) -> float:
 
 
 def _summed_cycles(call: relax.Call, size: int, lanes: int) -> float:
-    """The same where one instruction sums up the products of a block's bytes; of blocks of `lanes` it takes one too."""
+    """Returns the same where one instruction sums up the products of a block's bytes; of blocks of `lanes` it takes one
+    too.
+    """
     outputs, inputs, *kernel = map(_number, shape_of(call.args[1]))
     batch, _, *sizes = shape_of(call.args[0])
     steps = _number(element_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
@@ -155,7 +157,9 @@ def _multiplication(call: relax.Call, target: Target) -> Multiplication:
 
 
 def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
-    """The same where vectors are multiplied by lanes: one is loaded for what a block has of them, of each pixel."""
+    """Returns the same where vectors are multiplied by lanes: one is loaded for what a block has of them, of each
+    pixel.
+    """
     outputs, inputs, *kernel = map(_number, shape_of(call.args[1]))
     batch, _, *sizes = shape_of(call.args[0])
     steps = _number(element_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
@@ -178,7 +182,7 @@ def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
 
 
 def _cycles_in_groups(call: relax.Call, size: int, target: Target) -> float:
-    """The same where a vector is a group of registers, or a smaller group if its numbers are narrow."""
+    """Returns the same where a vector is a group of registers, or a smaller group if its numbers are narrow."""
     outputs, inputs, *kernel = map(_number, shape_of(call.args[1]))
     batch, _, *sizes = shape_of(call.args[0])
     steps = _number(element_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
@@ -192,5 +196,5 @@ def _cycles_in_groups(call: relax.Call, size: int, target: Target) -> float:
 
 
 def _number(size: Dimension) -> int:
-    """A size, or what it is typically."""
+    """Returns a size, or what it is typically."""
     return int(size_hint(size))

@@ -74,7 +74,7 @@ class LayoutRewriter(Rewriter):
     # The forms of a tensor.
 
     def layout_of(self, expr: relax.Expr) -> Blocked | None:
-        """The blocked layout that `expr` has; None if it is plain."""
+        """Returns the blocked layout that `expr` has; None if it is plain."""
         return self._layout.get(expr)
 
     def as_blocked(self, expr: relax.Var, channels: int, groups: int = 1) -> relax.Var:
@@ -87,7 +87,7 @@ class LayoutRewriter(Rewriter):
         return expr
 
     def renamed(self, expr: relax.Expr, layout: Blocked) -> relax.Expr:
-        """The data of `expr`, in blocked layout, where the slots hold other channels; no work at all."""
+        """Returns the data of `expr`, in blocked layout, where the slots hold other channels; no work at all."""
         return expr if self._layout[expr] == layout else self.having(self.builder.emit(expr), layout)
 
     def like(self, source: relax.Expr, result: relax.Var) -> relax.Var:
@@ -97,7 +97,7 @@ class LayoutRewriter(Rewriter):
         return result
 
     def plain_shape(self, expr: relax.Expr) -> tuple[int, ...]:
-        """The shape of `expr` in row-major layout, whichever it has."""
+        """Returns the shape of `expr` in row-major layout, whichever it has."""
         if expr not in self._layout:
             return shape_of(expr)
         batch, _, *spatial, _ = shape_of(expr)
@@ -120,7 +120,7 @@ class LayoutRewriter(Rewriter):
         return self._other_form[expr, wanted]
 
     def plain(self, expr: relax.Expr) -> relax.Expr:
-        """A tensor, or a tuple of tensors, as the front end wrote it."""
+        """Returns a tensor, or a tuple of tensors, as the front end wrote it."""
         if isinstance(expr, relax.Tuple):
             return relax.Tuple([self.plain(field) for field in expr.fields])
         layout = self._layout.get(expr)
@@ -132,7 +132,7 @@ class LayoutRewriter(Rewriter):
         return self._other_form[expr, None]
 
     def origin(self, expr: relax.Expr) -> relax.Expr:
-        """The blocked tensor that `expr` is the plain form of; else `expr`."""
+        """Returns the blocked tensor that `expr` is the plain form of; else `expr`."""
         return self._origin.get(expr, expr)
 
     def once(self, key: Hashable, make: Callable[[], relax.Expr]) -> relax.Expr:

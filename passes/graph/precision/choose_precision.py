@@ -33,7 +33,9 @@ def sums_on(target: Target) -> Float16Sums:
 
 
 def uses_on(target: Target, dtype: str, algorithms: FastAlgorithms) -> Chooser:
-    """The choice for `target`: products of pairs where they are faster, and no faster algorithm has the weights."""
+    """Returns the choice for `target`: products of pairs where they are faster, and no faster algorithm has the
+    weights.
+    """
     fast = pair_speed(target) > 1
     multiplied = Use.SUMMED if dtype == "float16" else Use.MULTIPLIED
 

@@ -60,7 +60,7 @@ class ComputeInSingle:
 
 
 def _float16_type(expr: relax.Expr) -> str | None:
-    """The type of a tensor of 16-bit floats; None for anything else."""
+    """Returns the type of a tensor of 16-bit floats; None for anything else."""
     dtype = str(expr.ty.dtype) if isinstance(getattr(expr, "ty", None), relax.TensorType) else ""
     return dtype if dtype in _FLOAT16_TYPES else None
 
@@ -109,7 +109,7 @@ class _Widener(Rewriter):
         return any(field in self.meant for field in fields if isinstance(field, relax.Var))
 
     def _rounded(self, expr: relax.Expr) -> relax.Expr:
-        """A tensor, or a tuple of tensors, in the type that the model says."""
+        """Returns a tensor, or a tuple of tensors, in the type that the model says."""
         if isinstance(expr, relax.Tuple):
             fields = [self._rounded(field) for field in expr.fields]
             return expr if all(f.same_as(o) for f, o in zip(fields, expr.fields, strict=True)) else relax.Tuple(fields)
@@ -117,7 +117,7 @@ class _Widener(Rewriter):
         return expr if dtype is None else self._as(expr, dtype)
 
     def _wide(self, expr: relax.Expr) -> relax.Expr:
-        """A tensor, or a tuple of tensors, in float32 instead of 16-bit floats."""
+        """Returns a tensor, or a tuple of tensors, in float32 instead of 16-bit floats."""
         if isinstance(expr, relax.Tuple):
             fields = [self._wide(field) for field in expr.fields]
             return expr if all(f.same_as(o) for f, o in zip(fields, expr.fields, strict=True)) else relax.Tuple(fields)

@@ -171,7 +171,9 @@ class _Narrower(Rewriter):
         return self._widened(self.builder.emit(relax.op.astype(self.builder.emit(made), self._dtype)))
 
     def _summed(self, var: relax.Var, call: relax.Call) -> relax.Expr:
-        """The contraction by weights times powers of two, for which short sums stay in the 16-bit float's range."""
+        """Returns the contraction by weights times powers of two, for which short sums stay in the 16-bit float's
+        range.
+        """
         weights = self._weights(self._definitions[var])
         assert weights is not None
         channels = weights.ndim - 1 if is_call(call, "matmul") else 0
@@ -193,7 +195,9 @@ class _Narrower(Rewriter):
         return relax.Call(call.op, [call.args[0], wide], call.attrs, call.ty_args, call.span)
 
     def _weights(self, call: relax.Call) -> np.ndarray | None:
-        """The right operand of a contraction of the old function, if it is known; of one matrix, its two dimensions."""
+        """Returns the right operand of a contraction of the old function, if it is known; of one matrix, its two
+        dimensions.
+        """
         source = self._defined(call.args[1])
         if is_call(source, "permute_dims"):
             inner, axes = weights_of(self._defined(source.args[0])), source.attrs.axes
@@ -218,7 +222,7 @@ class _Narrower(Rewriter):
         return all(float(np.max(np.abs(a), initial=0, where=np.isfinite(a))) <= largest for a in known)
 
     def _read_as_float16(self) -> set[relax.Var]:
-        """The variables that contractions read, or moves of which contractions read the results."""
+        """Returns the variables that contractions read, or moves of which contractions read the results."""
         found: set[relax.Var] = set()
         for binding in reversed(self._bindings):
             call = binding.value
@@ -274,8 +278,8 @@ SUMS_OF_LANES = Float16Sums(4096, 0.125, 32.0)
 
 
 def powers_for(columns: np.ndarray, sums: Float16Sums) -> np.ndarray:
-    """A power of two for each row of `columns`, by which its largest weights sum up to `sums.maximum` or half of that;
-    1 where they sum up to what is between `sums.minimum` and `sums.maximum`."""
+    """Returns a power of two for each row of `columns`, by which its largest weights sum up to `sums.maximum` or half
+    of that; 1 where they sum up to what is between `sums.minimum` and `sums.maximum`."""
     sizes = np.abs(columns.astype(np.float32))
     count = min(sums.terms, sizes.shape[1])
     largest = np.partition(sizes, sizes.shape[1] - count, axis=1)[:, -count:].sum(axis=1)
@@ -312,7 +316,7 @@ _SHOWN = 8
 
 
 def narrowable(bindings: Sequence[Any], keep_wide: Collection[str]) -> list[Any]:
-    """The bindings of contractions of float32 that need not stay wide."""
+    """Returns the bindings of contractions of float32 that need not stay wide."""
     contractions = [binding for binding in bindings if _is_contraction(binding.value)]
     wide = at_the_ends(bindings, {binding.var for binding in contractions}, keep_wide)
     return [b for b in contractions if b.var not in wide and not _is_called(b.var, keep_wide)]
@@ -325,7 +329,7 @@ def _is_called(var: relax.Var, patterns: Collection[str]) -> bool:
 
 
 def at_the_ends(bindings: Sequence[Any], contractions: Collection[relax.Var], ends: Collection[str]) -> set[relax.Var]:
-    """The first contractions, or the last, or both."""
+    """Returns the first contractions, or the last, or both."""
     found: set[relax.Var] = set()
     if "first" in ends:
         after: set[relax.Var] = set()  # what a contraction went into
@@ -357,7 +361,7 @@ def _is_single(expr: relax.Expr) -> bool:
 
 
 def summing_in_single(args: list[relax.Expr], call: Any) -> relax.Call:
-    """The same contraction of other operands, with a result of single precision."""
+    """Returns the same contraction of other operands, with a result of single precision."""
     if is_call(call, "matmul"):
         return relax.op.matmul(*args, out_dtype="float32")
     attrs = call.attrs

@@ -185,7 +185,7 @@ def _deconvolution(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | 
 
 
 def _sums_of_products(rewriter: IntegerRewriter, data: Quantized, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
-    """A convolution of `data` less its zero point, in int32."""
+    """Returns a convolution of `data` less its zero point, in int32."""
     rank, source, zero = filters.ndim - 2, data.data, int(data.grid.zero)
     before, after = sliding.before, sliding.after
     if zero and any((*before, *after)):
@@ -261,7 +261,7 @@ def _added(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _added_to_phases(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
-    """A constant for each channel, to the channels of each phase."""
+    """Returns a constant for each channel, to the channels of each phase."""
     for left, right in (call.args, call.args[::-1]):
         found, value = rewriter.phases_of(left), rewriter.known(right)
         if found is None or value is None or broadcast_shapes(shape_of(left), value.shape) != shape_of(left):
@@ -278,7 +278,9 @@ def _added_to_phases(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr 
 
 
 def _with_bias(rewriter: IntegerRewriter, sum_: ScaledSum, value: np.ndarray) -> ScaledSum | None:
-    """A sum and constants: added as integers, where they are whole steps of the sum; None where that would round."""
+    """Returns a sum and constants: added as integers, where they are whole steps of the sum; None where that would
+    round.
+    """
     (data, factor), *others = sum_.terms
     before = None if others else rewriter.definition(data)
     added = array_of(before.args[1]) if is_call(before, "add") and is_constant(before.args[1]) else np.zeros((), int)

@@ -35,11 +35,11 @@ class IntegerRewriter(Rewriter):
         self._phases: dict[relax.Expr, tuple[ScaledSum, Interleaving]] = {}
 
     def quantized(self, expr: relax.Expr) -> Quantized | None:
-        """The integers that a tensor stands for, if it is dequantized."""
+        """Returns the integers that a tensor stands for, if it is dequantized."""
         return quantized_of(self.definition(expr))
 
     def computed(self, expr: relax.Expr) -> Quantized | None:
-        """The 8-bit integers of one grid that a tensor stands for, if they are computed by the network."""
+        """Returns the 8-bit integers of one grid that a tensor stands for, if they are computed by the network."""
         source = self.quantized(expr)
         if source is None or source.grid.axis is not None or is_constant(source.data) or source.dtype not in NARROW:
             return None
@@ -54,7 +54,7 @@ class IntegerRewriter(Rewriter):
         return self.builder.emit(Quantized(data, grid).dequantized())
 
     def sum_of(self, expr: relax.Expr) -> ScaledSum | None:
-        """A tensor as a sum of scaled integers, if it is one."""
+        """Returns a tensor as a sum of scaled integers, if it is one."""
         if expr in self._sums:
             return self._sums[expr]
         source = self.computed(expr)
@@ -70,11 +70,11 @@ class IntegerRewriter(Rewriter):
         return var
 
     def phases_of(self, expr: relax.Expr) -> tuple[ScaledSum, Interleaving] | None:
-        """The sums that the elements of a tensor are, and how they are interleaved, if it is made so."""
+        """Returns the sums that the elements of a tensor are, and how they are interleaved, if it is made so."""
         return self._phases.get(expr)
 
     def interleaved(self, phases: ScaledSum, way: Interleaving) -> relax.Var:
-        """A variable for interleaved sums, which computes them in floats."""
+        """Returns a variable for interleaved sums, which computes them in floats."""
         var = way.emit(self.builder, self.builder.emit(phases.dequantized()))
         self._phases[var] = phases, way
         return var
@@ -119,7 +119,7 @@ class IntegerRewriter(Rewriter):
         return ScaledSum(made.terms, made.shift + shift)
 
     def known(self, expr: relax.Expr) -> np.ndarray | None:
-        """The value of a constant, or of a dequantized constant, in float64."""
+        """Returns the value of a constant, or of a dequantized constant, in float64."""
         if is_constant(expr):
             return array_of(expr).astype(np.float64)
         source = self.quantized(expr)
@@ -164,7 +164,7 @@ class QuantizedSums:
         self._emit = rewriter.builder.emit
 
     def of(self, expr: relax.Expr, low: int, high: int, steps: int = _MAX_STEPS) -> relax.Expr | None:
-        """The integers of `expr` cut to a range; None where there is no better way than to quantize floats.
+        """Returns the integers of `expr` cut to a range; None where there is no better way than to quantize floats.
 
         `steps` limits and moves before it may be looked through.
         """
@@ -240,7 +240,7 @@ class QuantizedSums:
         return relax.op.astype(relax.op.clip(moved, float(low), float(high)), "int32")
 
     def _cut_and_moved(self, steps: relax.Expr, low: int, high: int) -> relax.Expr:
-        """The same as `int32(round(cut(x))) + z`: rounded and converted in one instruction, if there is one."""
+        """Returns the same as `int32(round(cut(x))) + z`: rounded and converted in one instruction, if there is one."""
         zero = int(self._grid.zero)
         if not zero:
             return relax.op.astype(relax.op.round(relax.op.clip(steps, float(low), float(high))), "int32")

@@ -67,7 +67,9 @@ class NarrowConstants:
 
 
 def weights_of(definition: relax.Expr | None) -> np.ndarray | None:
-    """The constant that the weights of a contraction are, given what binds them: as it is stored, or in float32."""
+    """Returns the constant that the weights of a contraction are, given what binds them: as it is stored, or in
+    float32.
+    """
     if is_constant(definition):
         return array_of(definition)
     if is_call(definition, "astype") and is_constant(definition.args[0]) and str(definition.ty.dtype) == "float32":
@@ -141,7 +143,7 @@ class _Narrower(Rewriter):
         return self.emit_te(_rows, wide, indices, int(call.attrs.axis), str(call.attrs.mode), name="take", attrs=attrs)
 
     def _kernel(self, call: relax.Call) -> relax.Expr:
-        """A call of a kernel, each of whose results is an expression of few elements of its operands."""
+        """Returns a call of a kernel, each of whose results is an expression of few elements of its operands."""
         kernel, read, *tail = call.args
         fields = list(read.fields)
         if not any(self._stored(field) for field in fields):
@@ -157,7 +159,7 @@ class _Narrower(Rewriter):
         return relax.Call(call.op, [gv, relax.Tuple(wide), *tail], call.attrs, call.ty_args, call.span)
 
     def _joinable(self, kernel: tvm.ir.GlobalVar) -> tirx.PrimFunc | None:
-        """A kernel in the form that fusion joins with what computes its operands, if it has one.
+        """Returns a kernel in the form that fusion joins with what computes its operands, if it has one.
 
         TVM takes a kernel for opaque that finds the position of what it reads in another tensor.
         """
@@ -192,7 +194,7 @@ class _Narrower(Rewriter):
         return source if narrow else None
 
     def _half(self, expr: relax.Expr) -> relax.Expr | None:
-        """A constant in a type of 16 bits that the target widens quickly and that holds it exactly."""
+        """Returns a constant in a type of 16 bits that the target widens quickly and that holds it exactly."""
         if expr not in self._halves:
             narrow = _in_16_bits(array_of(expr), self._target)
             self._halves[expr] = None if narrow is None else constant(narrow)
@@ -219,7 +221,7 @@ class _Narrower(Rewriter):
         return relax.Call(call.op, [data, wide], call.attrs, call.ty_args, call.span)
 
     def _with_scale(self, call: relax.Call, rank: int, source: Quantized) -> relax.Expr:
-        """A contraction of dequantized weights, its scales multiplied to the result."""
+        """Returns a contraction of dequantized weights, its scales multiplied to the result."""
         channels = 0 if is_call(call, *_CONVOLUTIONS) else 1
         if is_call(call, "matmul"):
             channels = len(shape_of(source.data)) - 1
@@ -237,7 +239,7 @@ class _Narrower(Rewriter):
 
 
 def _annotated(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A kernel with the way to join it with others that TVM finds."""
+    """Returns a kernel with the way to join it with others that TVM finds."""
     return relax.transform.AnnotateTIROpPattern()(tvm.IRModule({"kernel": func}))["kernel"]
 
 
@@ -246,7 +248,7 @@ def _is_large(expr: relax.Expr) -> bool:
 
 
 def _in_16_bits(array: np.ndarray, target: Target | None) -> np.ndarray | None:
-    """A float32 array in a type of 16 bits that holds it exactly and that the target widens quickly."""
+    """Returns a float32 array in a type of 16 bits that holds it exactly and that the target widens quickly."""
     if array.dtype != np.float32:
         return None
     for dtype in (np.float16, ml_dtypes.bfloat16):
@@ -263,7 +265,7 @@ def _holds(array: np.ndarray, dtype: type) -> bool:
 
 
 def _centred(source: Quantized) -> np.ndarray:
-    """The integers less their zero point, in the narrowest type that holds them."""
+    """Returns the integers less their zero point, in the narrowest type that holds them."""
     values, grid = array_of(source.data), source.grid
     if not grid.zero.any():
         return values

@@ -85,7 +85,7 @@ class _Mover(Rewriter):
     def _group(
         self, var: relax.Var, call: relax.Call
     ) -> tuple[Sequence[relax.Binding] | None, Mapping[relax.Var, relax.Expr]]:
-        """The steps that a binding stands for, and what they are given; None where it is no such call."""
+        """Returns the steps that a binding stands for, and what they are given; None where it is no such call."""
         if isinstance(call.op, tvm.ir.GlobalVar) and isinstance(self._mod[call.op], relax.Function):
             # equal groups are one function: its variables stand for other values in each call
             group = copy_with_new_vars(self._mod[call.op])

@@ -32,7 +32,7 @@ class Grid:
         return same and self.axis == other.axis
 
     def step(self, value: float, dtype: str) -> int:
-        """The integer of the type `dtype` that a real number is rounded to; for one scale."""
+        """Returns the integer of the type `dtype` that a real number is rounded to; for one scale."""
         limits = np.iinfo(dtype)
         rounded = np.rint(np.float32(value) / self.scale) + self.zero
         return int(np.clip(rounded, limits.min, limits.max))
@@ -51,7 +51,7 @@ class Quantized:
         return str(self.data.ty.dtype)
 
     def dequantized(self) -> relax.Call:
-        """The dequantized values."""
+        """Returns the dequantized values."""
         grid = self.grid
         scale, zero = constant(grid.scale), constant(grid.zero.astype(self.dtype))
         return relax.op.dequantize(self.data, scale, zero, -1 if grid.axis is None else grid.axis, "float32")
@@ -70,15 +70,15 @@ class ScaledSum:
     shift: np.ndarray
 
     def plus(self, other: ScaledSum) -> ScaledSum:
-        """The sum of both."""
+        """Returns the sum of both."""
         return ScaledSum(self.terms + other.terms, self.shift + other.shift)
 
     def times(self, factor: np.ndarray) -> ScaledSum:
-        """The product with a factor that broadcasts."""
+        """Returns the product with a factor that broadcasts."""
         return ScaledSum(tuple((data, own * factor) for data, own in self.terms), self.shift * factor)
 
     def dequantized(self) -> relax.Expr:
-        """The sum in float32."""
+        """Returns the sum in float32."""
         total = None
         for data, factor in self.terms:
             wide = data if str(data.ty.dtype) == "float32" else relax.op.astype(data, "float32")
@@ -88,12 +88,12 @@ class ScaledSum:
 
 
 def _operand(value: np.ndarray) -> relax.Expr:
-    """A constant in float32, never without axes: that would become part of the code, and kernels would differ."""
+    """Returns a constant in float32, never without axes: that would become part of the code, and kernels would differ."""
     return constant(np.atleast_1d(value).astype(np.float32))
 
 
 def grid_of(call: relax.Call) -> Grid | None:
-    """The grid of a `quantize` or `dequantize`; None if it is not known, or has other steps than positive ones."""
+    """Returns the grid of a `quantize` or `dequantize`; None if it is not known, or has other steps than positive ones."""
     _, scale, zero = call.args
     if not is_constant(scale) or not is_constant(zero):
         return None

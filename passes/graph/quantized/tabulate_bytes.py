@@ -141,7 +141,7 @@ class _Chains:
         return known and _elements(expr) == 1
 
     def needed(self) -> list[relax.Var]:
-        """The bytes that are read by something else, or computed with in a wider type by what is."""
+        """Returns the bytes that are read by something else, or computed with in a wider type by what is."""
         escape = set()
         for var in reversed(self.source):
             source = self.source[var]
@@ -178,7 +178,7 @@ def _elements(expr: relax.Expr) -> int | None:
 def _tables(
     chains: _Chains, wanted: Sequence[relax.Var], computations: dict[str, Callable[..., Any]]
 ) -> list[np.ndarray]:
-    """The values of functions for all values of their sources.
+    """Returns the values of functions for all values of their sources.
 
     Numbers are variables here, for equal functions of different scales to be compiled once.
     """
@@ -241,7 +241,7 @@ class _Rewriter(Rewriter):
 
 
 def _looked_up(x: te.Tensor, table: te.Tensor) -> te.Tensor:
-    """The element of a table of 256 for each byte, the least one first."""
+    """Returns the element of a table of 256 for each byte, the least one first."""
     minimum = int(np.iinfo(str(x.dtype)).min)
 
     def element(*index: tirx.Var) -> tirx.Expr:

@@ -76,7 +76,9 @@ def sum_block_by_block(
 
 
 def _in_pieces(sch: s_tir.Schedule, block: SBlockRV) -> list[SBlockRV]:
-    """The sums of few terms each, which a sum over words and their elements adds up then; none if it has few itself."""
+    """Returns the sums of few terms each, which a sum over words and their elements adds up then; none if it has few
+    itself.
+    """
     word, element = sch.get_loops(block)[-2:]
     words = max(1, _PIECE // trip_count(sch, element))
     if trip_count(sch, word) <= words or trip_count(sch, word) % words:
@@ -86,7 +88,9 @@ def _in_pieces(sch: s_tir.Schedule, block: SBlockRV) -> list[SBlockRV]:
 
 
 def _apart(term: tirx.Expr, within: set[tirx.Var], count: int) -> tuple[tirx.Expr, list[tirx.Expr]]:
-    """The product of factors that change within a block; the other factors, and the other terms, for a whole block."""
+    """Returns the product of factors that change within a block; the other factors, and the other terms, for a whole
+    block.
+    """
     products = [_operands(part, tirx.Mul) for part in _operands(term, tirx.Add)]
     (moving,) = (product for product in products if within & variables_of(product))
     changing = [factor for factor in moving if within & variables_of([factor])]
@@ -108,7 +112,7 @@ def _product(factors: Sequence[tirx.Expr]) -> tirx.Expr:
 
 
 def _with_tensor(node: s_tir.SBlock, old: tirx.Var, new: tirx.Var) -> s_tir.SBlock:
-    """A block with another tensor among its own."""
+    """Returns a block with another tensor among its own."""
     if not any(tensor.same_as(old) for tensor in node.alloc_buffers):
         return node
     return s_tir.SBlock(
@@ -118,7 +122,7 @@ def _with_tensor(node: s_tir.SBlock, old: tirx.Var, new: tirx.Var) -> s_tir.SBlo
 
 
 def _with_body(node: s_tir.SBlock, store: tirx.BufferStore, init: tirx.Stmt) -> s_tir.SBlock:
-    """A block that stores something else."""
+    """Returns a block that stores something else."""
     reads = [_region(load.source, load.indices) for load in loads_of(store.value)]
     return s_tir.SBlock(
         node.iter_vars, reads, [_region(store.buffer, store.indices)], node.name_hint, store, init, node.alloc_buffers,

@@ -60,7 +60,7 @@ class ChannelWindowRule:
 
 
 def _window_reader(kernel: KernelAnalysis, line: ScheduleBlock) -> ScheduleBlock | None:
-    """The one step that reads what `line` makes, if it reads several neighbours along the last axis at once."""
+    """Returns the one step that reads what `line` makes, if it reads several neighbours along the last axis at once."""
     if len(line.consumers) != 1:
         return None
     reader = kernel.by_name[line.consumers[0]]
@@ -69,7 +69,7 @@ def _window_reader(kernel: KernelAnalysis, line: ScheduleBlock) -> ScheduleBlock
 
 
 def _position_axes(line: ScheduleBlock, reader: ScheduleBlock) -> list[int] | None:
-    """The axes of the reader that say which line it reads; the line has no others but its own."""
+    """Returns the axes of the reader that say which line it reads; the line has no others but its own."""
     read = reader.read_of(line.result)
     assert read is not None
     found = []

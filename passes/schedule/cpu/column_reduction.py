@@ -98,6 +98,6 @@ def _keeps_last_axis(step: ScheduleBlock) -> bool:
 
 
 def _piece(length: Size, target: Target) -> Size:
-    """The longest part of a line that divides it, if that is long enough; else the line."""
+    """Returns the longest part of a line that divides it, if that is long enough; else the line."""
     longest = largest_divisor(length, target.resident)
     return longest if longest >= _SHORTEST_PIECE else length

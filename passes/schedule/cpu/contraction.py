@@ -245,8 +245,8 @@ class ContractionRule:
 
 
 def _kind_of(step: ScheduleBlock) -> str:
-    """The kind of products in a sum, as `lane_products.product_of` takes it. Dot products of one instruction count as
-    those of float32, which take as many registers."""
+    """Returns the kind of products in a sum, as `lane_products.product_of` takes it. Dot products of one instruction
+    count as those of float32, which take as many registers."""
     if spreading(step.value):
         return operator_of(step.value)
     return "float16" if type_of_sums(step) == "float16" else "float32"
@@ -260,7 +260,7 @@ def _tiled(
     tile: int,
     smaller: Sequence[int] | None = None,
 ) -> tuple[s_tir.Schedule, SBlockRV, SBlockRV] | None:
-    """A sum and its epilogue in full tiles along an axis: see :func:`in_full_tiles`."""
+    """Returns a sum and its epilogue in full tiles along an axis: see :func:`in_full_tiles`."""
     names = [str(sch.get(step).name_hint) for step in (block, epilogue)]
     tiled = in_full_tiles(sch, names[0], axis, tile, smaller)
     return None if tiled is None else (tiled, tiled.get_sblock(names[0]), tiled.get_sblock(names[1]))
@@ -368,7 +368,7 @@ def _bytes_of_factors(step: ScheduleBlock, roles: Contraction) -> tuple[int, int
 
 
 def _vector_length(step: ScheduleBlock, vector: int, lanes: int) -> int:
-    """The longest vector, at most `lanes`, that an axis is a multiple of; of an open one, that it is packed in."""
+    """Returns the longest vector, at most `lanes`, that an axis is a multiple of; of an open one, that it is packed in."""
     extent, var = step.sizes[vector], step.axes[vector].var
     if not isinstance(extent, Size):
         while extent % lanes:
@@ -414,8 +414,8 @@ def _schedule_parts(
 
 
 def _several_iterations(sch: s_tir.Schedule, loop: LoopRV, tile: Tile) -> LoopRV:
-    """The loop over several iterations of `loop`, written out, where one has few products compared with what the loop
-    takes."""
+    """Returns the loop over several iterations of `loop`, written out, where one has few products compared with what
+    the loop takes."""
     rounds, products = trip_count(sch, loop), tile.outer_rows * tile.rows * tile.columns
     for count in (4, 2):
         if is_known(rounds) and rounds % count == 0 and products * count <= _WRITTEN_OUT:

@@ -76,7 +76,7 @@ class DotAccumulateRule:
 
 
 def _bytes_side_by_side(step: ScheduleBlock) -> list[str]:
-    """The types of the factors, if they are bytes that lie side by side along the last reduced axis."""
+    """Returns the types of the factors, if they are bytes that lie side by side along the last reduced axis."""
     value, axis = step.value, step.axes[-1]
     if not axis.is_reduced or not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
         return []

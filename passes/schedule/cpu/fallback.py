@@ -97,7 +97,7 @@ class FallbackRule:
 
 
 def _in_tiles(sch: s_tir.Schedule, target: Target) -> s_tir.Schedule:
-    """A kernel that moves data as a transposition does, in full tiles along the axes of them that are open."""
+    """Returns a kernel that moves data as a transposition does, in full tiles along the axes of them that are open."""
     if len(root_blocks(sch)) != 1:
         return sch
     step = step_of(sch, root_blocks(sch)[0])
@@ -111,7 +111,7 @@ def _in_tiles(sch: s_tir.Schedule, target: Target) -> s_tir.Schedule:
 
 
 def _enough(sch: s_tir.Schedule, loops: list[LoopRV]) -> list[LoopRV]:
-    """The first loops, as many as give every thread something: indices of fused loops cost divisions."""
+    """Returns the first loops, as many as give every thread something: indices of fused loops cost divisions."""
     for count in range(1, len(loops)):
         if size_hint(trip_count(sch, *loops[:count])) >= _PARALLEL_ITERATIONS:
             return loops[:count]
@@ -159,7 +159,7 @@ def _is_at(load: TensorLoad, axes: Sequence[tirx.Var]) -> bool:
 
 
 def _partner(step: ScheduleBlock) -> int | None:
-    """The axis of the result along which its only gathered operand lies line by line, as in a transposition."""
+    """Returns the axis of the result along which its only gathered operand lies line by line, as in a transposition."""
     partners: set[int] = set()
     for read in step.reads:
         if len(read.region):

@@ -26,7 +26,7 @@ __all__ = ["fold_dot_accumulators"]
 
 
 def fold_dot_accumulators(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled kernel whose sums of dot products accumulate."""
+    """Returns a scheduled kernel whose sums of dot products accumulate."""
     func = _with_byte_products(func)
     halves: list[tirx.Var] = []
 
@@ -56,7 +56,7 @@ def fold_dot_accumulators(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _accumulating(stmt: tirx.BufferStore) -> tirx.BufferStore:
-    """A sum of dot products as one that accumulates; itself where there is none."""
+    """Returns a sum of dot products as one that accumulates; itself where there is none."""
     match stmt.value:
         case tirx.Add(a=total, b=product) if is_dot_product(product):
             return tirx.BufferStore(stmt.buffer, accumulated(product, total), stmt.indices)

@@ -25,13 +25,13 @@ __all__ = ["accumulate_in_fp16", "type_of_sums"]
 
 
 def type_of_sums(step: ScheduleBlock) -> str:
-    """The type that sums of a step have in registers."""
+    """Returns the type that sums of a step have in registers."""
     product = step.value.b if isinstance(step.value, tirx.Add) else None
     return "float16" if is_float16_product(product) else step.dtype
 
 
 def accumulate_in_fp16(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled kernel whose annotated blocks sum up in float16."""
+    """Returns a scheduled kernel whose annotated blocks sum up in float16."""
     halves: list[tuple[tirx.Var, tirx.Var]] = []
 
     def find(block: s_tir.SBlock) -> None:
@@ -74,7 +74,7 @@ def _narrow(value: tirx.Expr, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> ti
 
 
 def _widened(value: tirx.Expr, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> tirx.Expr:
-    """The same value from sums in float16."""
+    """Returns the same value from sums in float16."""
 
     def read(load: TensorLoad) -> tirx.Expr:
         half = _float16_of(load.source, halves)
@@ -84,7 +84,7 @@ def _widened(value: tirx.Expr, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> t
 
 
 def _with_tensors(block: s_tir.SBlock, halves: Sequence[tuple[tirx.Var, tirx.Var]]) -> s_tir.SBlock:
-    """A block that says what it has and what it accesses."""
+    """Returns a block that says what it has and what it accesses."""
     annotations = {key: value for key, value in block.annotations.items() if key != FP16_ACCUMULATORS}
     return s_tir.SBlock(
         block.iter_vars,

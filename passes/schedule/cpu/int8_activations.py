@@ -34,7 +34,9 @@ _LARGEST_ERROR = 1 / 16
 
 
 def use_int8_activations(func: tirx.PrimFunc, features: Collection[str]) -> tirx.PrimFunc:
-    """A scheduled kernel that computes such functions so; `features`: those that the target has, by LLVM's names."""
+    """Returns a scheduled kernel that computes such functions so; `features`: those that the target has, by LLVM's
+    names.
+    """
     scales = set(features) >= _SCALES
 
     def change(cast: tirx.Cast) -> tirx.Expr:
@@ -93,7 +95,7 @@ def _cut(expr: tirx.Expr, scales: bool) -> tirx.Expr | None:
 def _of_first(
     expr: tirx.Expr, is_second: Callable[[tirx.Expr], bool], change: Callable[[tirx.Expr], tirx.Expr | None]
 ) -> tirx.Expr | None:
-    """A conversion, or an operation with such an operand, of something else; None where that is nothing."""
+    """Returns a conversion, or an operation with such an operand, of something else; None where that is nothing."""
     if isinstance(expr, tirx.Cast):
         inner = change(expr.value)
         return None if inner is None else tirx.Cast(str(expr.expr_ty().dtype), inner)
@@ -129,7 +131,7 @@ def _unconverted(expr: tirx.Expr) -> tirx.Expr:
 
 
 def _product(expr: tirx.Expr, scales: bool, with_erf: bool) -> tirx.Expr:
-    """The same, with other functions among its factors; `with_erf`: instead of 1 + erf, too."""
+    """Returns the same, with other functions among its factors; `with_erf`: instead of 1 + erf, too."""
     match expr:
         case tirx.Mul():
             return _rebuilt(expr, _product(expr.a, scales, with_erf), _product(expr.b, scales, with_erf))

@@ -27,7 +27,7 @@ __all__ = ["call_llvm_functions"]
 
 
 def call_llvm_functions(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
-    """A kernel with the text of what it calls."""
+    """Returns a kernel with the text of what it calls."""
     texts: dict[str, None] = {}
     architecture = target.triple.split("-")[0]
 

@@ -66,13 +66,13 @@ class RowReductionRule:
 
 
 def _common_rows(reductions: Sequence[ScheduleBlock]) -> tuple[Size, ...] | None:
-    """The sizes of the axes that count the rows, if these are the same for all reductions."""
+    """Returns the sizes of the axes that count the rows, if these are the same for all reductions."""
     shapes = {_rows_of(step) for step in reductions}
     return shapes.pop() if len(shapes) == 1 else None
 
 
 def _rows_of(step: ScheduleBlock) -> tuple[Size, ...] | None:
-    """The sizes of the rows' axes of a reduction that keeps its reduced axes, the last ones."""
+    """Returns the sizes of the rows' axes of a reduction that keeps its reduced axes, the last ones."""
     rank = len(step.spatial) - len(step.reduced)
     if rank < 0 or any(axis.size != 1 for axis in step.spatial[rank:]):
         return None
@@ -172,12 +172,12 @@ def _vectors_at_once(length: Size, lanes: int) -> int:
 
 
 def _joined(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> LoopRV:
-    """The loops along a row as one, or the last of them where dividing by its trip count would take time."""
+    """Returns the loops along a row as one, or the last of them where dividing by its trip count would take time."""
     return fused(sch, loops) if is_known(*(trip_count(sch, loop) for loop in loops[1:])) else loops[-1]
 
 
 def _row_loop(sch: s_tir.Schedule, output: SBlockRV, rank: int) -> LoopRV:
-    """The loops over the output's rows as one; a new one if there is a single row."""
+    """Returns the loops over the output's rows as one; a new one if there is a single row."""
     loops = sch.get_loops(output)
     return fused(sch, loops[:rank]) if rank else sch.add_unit_loop(loops[0])
 

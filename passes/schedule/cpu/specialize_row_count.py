@@ -32,7 +32,7 @@ __all__ = ["has_few_rows", "is_of_one_row", "of_few_rows", "sizes_of_one_row", "
 
 
 def sizes_of_one_row(kernel: KernelAnalysis) -> dict[tirx.Var, int]:
-    """The dynamic sizes with which such a product has one row; none for other kernels."""
+    """Returns the dynamic sizes with which such a product has one row; none for other kernels."""
     if len(kernel.reductions) != 1:
         return {}
     (step,) = kernel.reductions
@@ -46,7 +46,7 @@ def sizes_of_one_row(kernel: KernelAnalysis) -> dict[tirx.Var, int]:
 
 
 def with_sizes(kernel: KernelAnalysis, sizes: Mapping[tirx.Var, int]) -> KernelAnalysis:
-    """The kernel for these sizes."""
+    """Returns the kernel for these sizes."""
     func, left = kernel.func, [var for var in dynamic_sizes_of(kernel.func) if var not in sizes]
     whole = tirx.PrimFunc([*func.params, *sizes], func.body, func.ret_type, func.attrs)
     known = whole.specialize({var: int64(size) for var, size in sizes.items()})
@@ -54,7 +54,7 @@ def with_sizes(kernel: KernelAnalysis, sizes: Mapping[tirx.Var, int]) -> KernelA
 
 
 def of_few_rows(kernel: KernelAnalysis, target: Target) -> tuple[KernelAnalysis, Size] | None:
-    """The kernel for few rows, and how many rows it has; None for kernels that have no use for it."""
+    """Returns the kernel for few rows, and how many rows it has; None for kernels that have no use for it."""
     if len(kernel.reductions) != 1:
         return None
     (step,) = kernel.reductions
@@ -81,7 +81,7 @@ def has_few_rows(rows: Size) -> tirx.Expr:
 
 
 def with_version(general: Kernel, version: Kernel, chosen: tirx.Expr) -> Kernel:
-    """A kernel that does as `version` where its sizes are such; `version` has no workspace."""
+    """Returns a kernel that does as `version` where its sizes are such; `version` has no workspace."""
     func, other = general.func, version.func
     pointers = [param for param in other.params if isinstance(param.ty, PointerType)]
     names = dict(zip(pointers, func.params, strict=False))  # after them come a workspace and the sizes

@@ -21,7 +21,7 @@ _MAX = 1e38
 
 
 def rewrite_tanh_as_sigmoid(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled kernel that computes such sums so."""
+    """Returns a scheduled kernel that computes such sums so."""
 
     def change(expr: tirx.Add | tirx.Mul) -> tirx.Expr:
         if isinstance(expr, tirx.Mul):
@@ -36,7 +36,7 @@ def rewrite_tanh_as_sigmoid(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def beside_one(expr: tirx.Expr) -> Call | None:
-    """The call that an expression is the sum of with 1, float32."""
+    """Returns the call that an expression is the sum of with 1, float32."""
     if isinstance(expr, tirx.Add) and _is_single(expr):
         for one, function in ((expr.a, expr.b), (expr.b, expr.a)):
             if is_number(one, 1) and isinstance(function, Call):
@@ -49,7 +49,7 @@ def _twice(expr: tirx.Expr) -> tirx.Expr:
 
 
 def _with_factor_outside(expr: tirx.Mul) -> tirx.Expr:
-    """A product with twice a sigmoid as twice a product, or without the factor where another number takes it."""
+    """Returns a product with twice a sigmoid as twice a product, or without the factor where another number takes it."""
     for one, other in ((expr.a, expr.b), (expr.b, expr.a)):
         if not _is_twice_a_sigmoid(one):
             continue

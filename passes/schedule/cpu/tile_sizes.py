@@ -111,7 +111,7 @@ class Tile:
 def choose_tile(
     outer_extent: int, extent: int, columns: int, target: Target, steps: int = 0, spread: float = 0.0
 ) -> Tile:
-    """The best tile whose sides divide the extents and which fits into the registers; see :meth:`Tile.cycles`."""
+    """Returns the best tile whose sides divide the extents and which fits into the registers; see :meth:`Tile.cycles`."""
 
     def rank(tile: Tile) -> tuple[float, int]:
         # Columns come from an outer cache, rows mostly from the first.
@@ -135,7 +135,8 @@ def full_blocks(columns: int, target: Target) -> int:
 def choose_uneven_tile(
     outer_extent: int, extent: int, columns: int, target: Target, kind: str = "float32", apart: bool = False
 ) -> tuple[Tile, int]:
-    """The tile whose products take least, and the rows of the last one, which may be smaller; 0 where all are alike.
+    """Returns the tile whose products take least, and the rows of the last one, which may be smaller; 0 where all are
+    alike.
 
     Products by lane, and those of several instructions, take as many as `passes/tir/cpu/microkernels/aarch64_fma.py`
     and its like write:
@@ -252,7 +253,7 @@ def choose_dynamic_tile(
     usual: range = USUAL_EXTENTS,
     spread: Spread | None = None,
 ) -> tuple[Tile, tuple[int, ...]]:
-    """The best tile of one row of a dynamic extent, and the rows of its tail tiles.
+    """Returns the best tile of one row of a dynamic extent, and the rows of its tail tiles.
 
     Args:
         columns: vectors of B.
@@ -270,7 +271,7 @@ def choose_dynamic_tile(
 
 
 def choose_few_rows(columns: int, target: Target, spread: Spread | None = None) -> tuple[Tile, tuple[int, ...]]:
-    """The same of few rows, each number of which has a tile of its own: B is read once."""
+    """Returns the same of few rows, each number of which has a tile of its own: B is read once."""
     *smaller, rows = FEW_ROWS
     tiles = [Tile(1, rows, count) for count in _divisors(columns)]
     fitting = [tile for tile in tiles if _fits(tile, target, 0, spread)]
@@ -293,7 +294,7 @@ def _cost(spread: Spread | None) -> float:
 def _best_for(
     extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int, spread: Spread | None
 ) -> tuple[Tile, tuple[int, ...]]:
-    """The tile, and the smaller ones, that come closest to the best of all tiles for each of these extents."""
+    """Returns the tile, and the smaller ones, that come closest to the best of all tiles for each of these extents."""
     candidates = _candidates(columns, target, steps, spread)
     found = _cycles(extents, columns, terms, target, steps, spread)
     weights = np.array([_HALVED if _is_halved_image(n) else _USUAL if n % 8 == 0 else 1 for n in extents])

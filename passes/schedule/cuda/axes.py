@@ -51,7 +51,7 @@ class Axes:
         return values
 
     def _runs(self, of: tirx.Expr) -> list[list[int]]:
-        """The axes' positions, those together that an expression needs only as one."""
+        """Returns the axes' positions, those together that an expression needs only as one."""
         offsets = [load.indices[0] for load in loads_of(of)]
         used_by_themselves = variables_of([_without_loads(of)])
         runs: list[list[int]] = []

@@ -64,7 +64,7 @@ class _Launch(TiledLaunch):
         )
 
     def multiply(self, thread: tirx.Expr, half: tirx.Expr) -> tirx.Stmt:
-        """The sums of a tile of the depth, from one half of the shared memory."""
+        """Returns the sums of a tile of the depth, from one half of the shared memory."""
         nest, tile = self._nest, self._tile
         positions = self._tile.position(thread)
         sizes = (tile.thread_rows, tile.thread_columns)
@@ -119,7 +119,7 @@ class _Launch(TiledLaunch):
         first_column: tirx.Expr,
         which: tirx.Expr,
     ) -> tirx.Stmt:
-        """The thread's sums to where they belong."""
+        """Returns the thread's sums to where they belong."""
         nest, tile, product = self._nest, self._tile, self._product
         row_place, column_place = tile.position(thread)
 

@@ -46,11 +46,11 @@ class Operand:
     aligned: bool
 
     def at(self, nest: Nest, batch: tirx.Expr, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
-        """The element at values of the fused indices."""
+        """Returns the element at values of the fused indices."""
         return self.having(nest, {**self.batch.at(batch, self.value), **self.positions.at(position, self.value)}, depth)
 
     def having(self, nest: Nest, values: Mapping[tirx.Var, tirx.Expr], depth: tirx.Expr) -> tirx.Expr:
-        """The element for values of all axes but those summed over."""
+        """Returns the element for values of all axes but those summed over."""
         all_values = {**values, **self.depth.at(depth, self.value)}
         return nest.simplify(simplify_indices(substituted(self.value, all_values), nest))
 
@@ -116,13 +116,13 @@ class Product:
 
 
 def simplify_indices(expr: tirx.Expr, nest: Nest) -> tirx.Expr:
-    """The expression with the positions that it loads from simplified."""
+    """Returns the expression with the positions that it loads from simplified."""
     return substituted(expr, {}, lambda source, at: tirx.BufferLoad(source, [nest.simplify(index) for index in at]))
 
 
 @lru_cache(maxsize=1)  # several rules ask for one kernel's
 def product_of(kernel: KernelAnalysis, target: CudaTarget) -> Product | None:
-    """The sum of products that a kernel is, with element-wise steps before and after; None if it is another.
+    """Returns the sum of products that a kernel is, with element-wise steps before and after; None if it is another.
 
     Raises:
         ScheduleError: a step cannot be joined with the sum.
@@ -225,7 +225,7 @@ class _Roles:
 
 
 def _roles_of(step: ScheduleBlock, left: tirx.Expr, right: tirx.Expr) -> _Roles | None:
-    """The roles of a step's axes by which of its factors they index; None if it is no product in this sense."""
+    """Returns the roles of a step's axes by which of its factors they index; None if it is no product in this sense."""
     if not all(axis.is_spatial or axis.is_reduced or axis.size == 1 for axis in step.axes):
         return None
     values, spatial, reduced = _with_groups_as_axes(step, left, right)
@@ -258,7 +258,7 @@ _SizedAxis = tuple[tirx.Var, Size]
 def _with_groups_as_axes(
     step: ScheduleBlock, left: tirx.Expr, right: tirx.Expr
 ) -> tuple[dict[tirx.Var, tirx.Expr], list[_SizedAxis], list[_SizedAxis]]:
-    """The axes of a step that has an axis of its own for groups that one factor sees only as a whole.
+    """Returns the axes of a step that has an axis of its own for groups that one factor sees only as a whole.
 
         C[o] += A[o // 4, c] * B[o, c]    →    C[4 p + q] += A[p, c] * B[4 p + q, c]
 
@@ -286,7 +286,7 @@ def _with_groups_as_axes(
 
 
 def _group(expr: tirx.Expr, axis: Axis) -> Size:
-    """The size of the groups that an expression sees an axis in: 1 if it sees each value, or none."""
+    """Returns the size of the groups that an expression sees an axis in: 1 if it sees each value, or none."""
     uses = [part for part in inside(expr) if part.same_as(axis.var)]
     divisors = [
         size_of(part.b)

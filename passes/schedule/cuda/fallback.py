@@ -39,7 +39,7 @@ class FallbackRule:
 
 
 def _bound(sch: s_tir.Schedule, name: str, target: CudaTarget) -> s_tir.Schedule:
-    """The schedule with the computation `name` bound to threads by the first way that it allows."""
+    """Returns the schedule with the computation `name` bound to threads by the first way that it allows."""
     for way in (_each_thread_an_element, _one_thread):
         trial = sch.copy()
         try:

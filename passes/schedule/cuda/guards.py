@@ -22,13 +22,15 @@ _Computed = dict[tirx.Var, list[tirx.Expr]]
 
 
 def guard_blocks(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled kernel whose steps run only where what they read is computed, as far as their loops tell that."""
+    """Returns a scheduled kernel whose steps run only where what they read is computed, as far as their loops tell
+    that.
+    """
     body = _guarded(func.body, frozenset(scalars_of(func)), {})
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
 def _guarded(stmt: tirx.Stmt, around: frozenset[tirx.Var], computed: _Computed) -> tirx.Stmt:
-    """A statement; `around` it are loops with these variables, and sizes, which are known everywhere."""
+    """Returns a statement; `around` it are loops with these variables, and sizes, which are known everywhere."""
     match stmt:
         case tirx.SeqStmt():
             return tirx.SeqStmt([_guarded(part, around, computed) for part in stmt.seq])

@@ -184,7 +184,7 @@ def _tell(digits: Iterable[_Digit], var: tirx.Var, size: int) -> bool:
 
 
 def _digits(access: _Access, sizes: Mapping[tirx.Var, int]) -> list[_Digit]:
-    """The terms of a position as digits; those of loops in `sizes` by their variables."""
+    """Returns the terms of a position as digits; those of loops in `sizes` by their variables."""
     analyzer = Analyzer()
     for loop in access.loops:
         analyzer.bind(loop.loop_var, tvm.ir.Range(0, loop.extent))
@@ -228,7 +228,7 @@ def _is_by_number(expr: tirx.Expr, kind: type[tirx.FloorDiv] | type[tirx.FloorMo
 
 
 def _bounds(expr: tirx.Expr, conditions: Iterable[tirx.Expr], analyzer: Analyzer) -> tuple[int, int]:
-    """The least and the greatest value of an expression where the conditions hold."""
+    """Returns the least and the greatest value of an expression where the conditions hold."""
     bound = analyzer.const_int_bound(expr)
     low, high = int(bound.min_value), int(bound.max_value)
     for condition in conditions:

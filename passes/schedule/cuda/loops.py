@@ -75,7 +75,7 @@ def _is_serial(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.
 
 
 def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For], target: CudaTarget) -> tirx.Stmt:
-    """A statement with its shared loops as threads around the others."""
+    """Returns a statement with its shared loops as threads around the others."""
     rounds = _rounds(shared)
     threads = threads_for(rounds, target)
     block, thread = (tirx.Var(name, "int64") for name in ("block", "thread"))

@@ -93,7 +93,7 @@ class _VectorProduct:
         self._nest = Nest(product.aligned)
 
     def _guarded(self, value: tirx.Expr, *conditions: tirx.Expr) -> tirx.Expr:
-        """The value where the conditions hold, else zero."""
+        """Returns the value where the conditions hold, else zero."""
         unknown = [self._nest.simplify(c) for c in conditions if not self._nest.holds(c)]
         if not unknown:
             return value
@@ -139,7 +139,7 @@ class _ByPosition(_VectorProduct):
         return kernel_schedule(product.func, product.params, [launch, add_slices(product, parts, slices)], [parts])
 
     def _choose_slices(self, blocks: int, results: Size) -> tuple[Size, int]:
-        """The steps of a slice of the depth, and how many slices there are, if each has so many blocks."""
+        """Returns the steps of a slice of the depth, and how many slices there are, if each has so many blocks."""
         steps = ceil_div(self._depth, _WARPS * _UNROLLED)
         if not is_known(results, self._depth) and not fit_in_slices(results, self._depth, self._blocks):
             return steps, 1

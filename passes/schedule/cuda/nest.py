@@ -43,7 +43,7 @@ class Nest:
         self._buffers: list[tirx.Var] = []
 
     def simplify(self, expr: tirx.Expr) -> tirx.Expr:
-        """The expression by what is known of its variables."""
+        """Returns the expression by what is known of its variables."""
         return self._analyzer.simplify(expr)
 
     def holds(self, condition: tirx.Expr) -> bool:
@@ -51,7 +51,7 @@ class Nest:
         return bool(self._analyzer.can_prove(condition))
 
     def variable(self, name: str, count: Dimension) -> tirx.Var:
-        """A new variable in [0, count)."""
+        """Returns a new variable in [0, count)."""
         var = tirx.Var(name, "int32")
         self.bound(var, count)
         return var
@@ -71,7 +71,7 @@ class Nest:
                 self._sizes.add(var)
 
     def end(self, expr: tirx.Expr) -> int:
-        """A number that an expression is always less than."""
+        """Returns a number that an expression is always less than."""
         return min(int(self._analyzer.const_int_bound(expr).max_value), _MAX) + 1
 
     def buffer(self, name: str, size: Dimension, dtype: str, scope: str) -> tirx.Var:
@@ -164,7 +164,7 @@ def _bound(var: tirx.Var, count: Dimension, tag: str, body: tirx.Stmt) -> tirx.S
 
 
 def buffer(name: str, size: Dimension, dtype: str, scope: str = "global") -> tirx.Var:
-    """A flat buffer."""
+    """Returns a flat buffer."""
     return tirx.decl_buffer((number(size),), dtype, name, scope=scope, layout=None)
 
 
@@ -174,7 +174,7 @@ def load(source: tirx.Var, at: tirx.Expr, lanes: int = 1) -> tirx.Expr:
 
 
 def store(target: tirx.Var, value: tirx.Expr, at: tirx.Expr, lanes: int = 1) -> tirx.Stmt:
-    """The statement that writes `lanes` elements of a flat buffer."""
+    """Returns the statement that writes `lanes` elements of a flat buffer."""
     return tirx.BufferStore(target, value, [_position(at, lanes)])
 
 
@@ -183,18 +183,18 @@ def _position(at: tirx.Expr, lanes: int) -> tirx.Expr:
 
 
 def sequence(*stmts: tirx.Stmt | None) -> tirx.Stmt:
-    """The statements one after the other; None is left out."""
+    """Returns the statements one after the other; None is left out."""
     present = [stmt for stmt in stmts if stmt is not None]
     return present[0] if len(present) == 1 else tirx.SeqStmt(present)
 
 
 def synchronize() -> tirx.Stmt:
-    """All threads of a block wait for each other, and see each other's writes to shared memory."""
+    """Returns all threads of a block wait for each other, and see each other's writes to shared memory."""
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.tvm_storage_sync", "shared"))
 
 
 def warp_sum(nest: Nest, values: tirx.Var, at: tirx.Expr) -> tirx.Stmt:
-    """The sum of an element of `values` over all threads of a warp, in each of them."""
+    """Returns the sum of an element of `values` over all threads of a warp, in each of them."""
     dtype, mask = str(values.dtype), tirx.const(0xFFFFFFFF, "uint32")
 
     def step(index: tirx.Expr) -> tirx.Stmt:
@@ -208,7 +208,7 @@ def warp_sum(nest: Nest, values: tirx.Var, at: tirx.Expr) -> tirx.Stmt:
 def kernel_schedule(
     func: tirx.PrimFunc, params: Sequence[tirx.Var], launches: Sequence[tirx.Stmt], workspace: Sequence[tirx.Var] = ()
 ) -> s_tir.Schedule:
-    """The schedule of a function with these launches for its body.
+    """Returns the schedule of a function with these launches for its body.
 
     Args:
         func: whose attributes it keeps.

@@ -55,7 +55,7 @@ def is_loaded(operand: Operand) -> bool:
 
 
 def commit_copies() -> tirx.Stmt:
-    """The thread's copies since the last of these statements become one group."""
+    """Returns the thread's copies since the last of these statements become one group."""
     return tirx.Evaluate(cuda_func_call("nnefc_commit_copies", source_code=_COMMIT))
 
 
@@ -86,7 +86,7 @@ class OperandFetch:
             self._ends = [nest.end(self._as_kept(var, every[var])) for var in self._kept]
 
     def begin(self) -> tirx.Stmt | None:
-        """The statement that works out, before the first tile, what is kept."""
+        """Returns the statement that works out, before the first tile, what is kept."""
 
         def keep(position: tirx.Expr) -> tirx.Stmt:
             values = self._axis_values(position)
@@ -152,7 +152,7 @@ class OperandFetch:
         return nest.unrolled(side.vectors, one)
 
     def stand_ins(self) -> dict[tirx.Var, tirx.Var]:
-        """A new variable for each value that is kept, with its bounds."""
+        """Returns a new variable for each value that is kept, with its bounds."""
         if not self._kept:
             return {}
         return {var: self.nest.variable(str(var.name), end) for var, end in zip(self._kept, self._ends, strict=True)}
@@ -167,7 +167,7 @@ class OperandFetch:
         return [var for var, value in values.items() if any(isinstance(part, _DIVISIONS) for part in inside(value))]
 
     def _axis_values(self, vector: tirx.Expr) -> dict[tirx.Var, tirx.Expr]:
-        """The values of the operand's axes, but for the depth, for a vector of the thread."""
+        """Returns the values of the operand's axes, but for the depth, for a vector of the thread."""
         operand = self.side.operand
         position = self.first + self.side.position(self.thread, vector)[0]
         found = {**operand.batch.at(self.batch, operand.value), **operand.positions.at(position, operand.value)}

@@ -148,7 +148,7 @@ class PositionTile(OperandTile):
 
 
 def tile_of(operand: Operand, positions: int, depths: int, threads: int) -> OperandTile:
-    """The best way to fetch tiles of an operand."""
+    """Returns the best way to fetch tiles of an operand."""
     across, along = (lanes_along(operand, positions, depths, way) for way in (False, True))
     if across == 1 and (along > 1 or lies_along_depth(operand)):
         return OperandTile(operand, positions, depths, along, True, threads, _PADDING)

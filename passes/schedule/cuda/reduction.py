@@ -71,7 +71,7 @@ class ReductionRule:
 
 
 def _epilogue(reduction: ScheduleBlock, steps: dict[str, ScheduleBlock]) -> str | None:
-    """The one step that reads a reduction's results, each of its elements one of them, in their order."""
+    """Returns the one step that reads a reduction's results, each of its elements one of them, in their order."""
     if len(reduction.consumers) != 1:
         return None
     reader = steps[reduction.consumers[0]]
@@ -83,7 +83,7 @@ def _epilogue(reduction: ScheduleBlock, steps: dict[str, ScheduleBlock]) -> str 
 def _first_that_fits(
     sch: s_tir.Schedule, step: ScheduleBlock, epilogue: str | None, target: CudaTarget
 ) -> s_tir.Schedule:
-    """The schedule with the reduction bound to threads in the best of the ways that it allows."""
+    """Returns the schedule with the reduction bound to threads in the best of the ways that it allows."""
     for way in _ways(step, target.gpu):
         for last in dict.fromkeys((epilogue, None)):
             trial = _Trial(sch.copy(), step, last, target)
@@ -225,7 +225,7 @@ class _Trial:
         self._write_once(writers, column, "threadIdx.y", lines)
 
     def _loops(self) -> tuple[list[LoopRV], list[LoopRV]]:
-        """The loops over results and those over elements, at least one of each, the latter inside."""
+        """Returns the loops over results and those over elements, at least one of each, the latter inside."""
         loops = self.sch.get_loops(self.block)
         results = [loop for axis, loop in zip(self.step.axes, loops, strict=True) if not axis.is_reduced]
         entries = [loop for axis, loop in zip(self.step.axes, loops, strict=True) if axis.is_reduced]

@@ -64,7 +64,7 @@ class TensorCoreRule:
 
 
 def _narrow(operand: Operand) -> Operand | None:
-    """The operand in 16-bit floats, if that is what it is made single precision from."""
+    """Returns the operand in 16-bit floats, if that is what it is made single precision from."""
     value = operand.value
     if isinstance(value, tirx.Cast) and str(value.value.expr_ty().dtype) in _LAUNCHES:
         return replace(operand, value=value.value)
@@ -242,7 +242,7 @@ class _TensorLaunch(TiledLaunch):
         return OperandTile(operand, positions, tile.depth, across, False, tile.threads, self._padding[0])
 
     def multiply(self, thread: tirx.Expr, half: tirx.Expr) -> tirx.Stmt:
-        """The sums of a tile of the depth, from one half of the shared memory."""
+        """Returns the sums of a tile of the depth, from one half of the shared memory."""
         nest = self._nest
         row, column, _, _ = self._tile.position(thread)
         function, source = self._multiplier
@@ -282,7 +282,7 @@ class _TensorLaunch(TiledLaunch):
         first_column: tirx.Expr,
         which: tirx.Expr,
     ) -> tirx.Stmt:
-        """The warp's sums to where they belong, two neighbours at a time."""
+        """Returns the warp's sums to where they belong, two neighbours at a time."""
         nest = self._nest
         row, column, group, pair = self._tile.position(thread)
 

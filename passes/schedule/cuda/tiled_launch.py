@@ -42,7 +42,7 @@ ELEMENTS = ("float32", "int32", "uint32")
 def tiled(
     product: Product, tiling: Tiling, launch: Callable[[Product, Tiling, tirx.Var | None], TiledLaunch]
 ) -> s_tir.Schedule:
-    """The product by tiles of the given sizes, each multiplied as `launch` knows."""
+    """Returns the product by tiles of the given sizes, each multiplied as `launch` knows."""
     if tiling.slices == 1:
         return kernel_schedule(product.func, product.params, [launch(product, tiling, None).nest()])
     size = tiling.slices * product.batch.size * product.rows.size * product.columns.size
@@ -140,10 +140,10 @@ class TiledLaunch(ABC):
         first_column: tirx.Expr,
         which: tirx.Expr,
     ) -> tirx.Stmt:
-        """The thread's sums to where they belong: the tile begins at a row and a column; the slice is `which`."""
+        """Returns the thread's sums to where they belong: the tile begins at a row and a column; the slice is `which`."""
 
     def nest(self) -> tirx.Stmt:
-        """The loops."""
+        """Returns the loops."""
         return self._nest.launch(self._tiling.blocks, self._tiling.tile.threads, self._block)
 
     def _block(self, block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:

@@ -83,7 +83,7 @@ class _Transposition:
 
 
 def _transposition_of(step: ScheduleBlock) -> _Transposition | None:
-    """The operand that a step reads across, if there is just one, and the matrix is large enough for tiles."""
+    """Returns the operand that a step reads across, if there is just one, and the matrix is large enough for tiles."""
     if any(str(axis.var.ty.dtype) != "int64" for axis in step.axes) or step.conditions:
         return None  # what is read under a condition may not be there
     moving = [position for position, size in enumerate(step.sizes) if size > 1]
@@ -109,7 +109,7 @@ def _steps(load: TensorLoad, step: ScheduleBlock) -> list[int] | None:
 
 
 def _groups(moving: Sequence[int], steps: Sequence[int], sizes: Sequence[Size]) -> list[list[int]]:
-    """The axes with more than one value, those together whose steps in the operand continue each other."""
+    """Returns the axes with more than one value, those together whose steps in the operand continue each other."""
     groups = [[moving[0]]]
     for before, axis in pairwise(moving):
         if steps[before] == steps[axis] * sizes[axis] and steps[axis]:
@@ -180,7 +180,7 @@ class _Tiled:
         return positions
 
     def _axis_values(self, positions: Sequence[tirx.Expr]) -> list[tirx.Expr]:
-        """The values of the step's axes at these positions of the groups."""
+        """Returns the values of the step's axes at these positions of the groups."""
         values: dict[int, tirx.Expr] = {}
         for group, position in zip(self._found.groups, positions, strict=True):
             digits = _digits(position, [self._step.sizes[axis] for axis in group])
@@ -192,7 +192,7 @@ _Known = Sequence[tuple[tirx.Expr, tirx.Expr]]
 
 
 def _digits(number: tirx.Expr, sizes: Sequence[Size]) -> list[tirx.Expr]:
-    """The digits of a number whose digits have these many values, the last one first counted through."""
+    """Returns the digits of a number whose digits have these many values, the last one first counted through."""
     digits = []
     for axis, (size, below) in enumerate(zip(sizes, strides_of(sizes), strict=True)):
         digit = tirx.floordiv(number, int64(below))

@@ -97,7 +97,7 @@ def _if(nest: Nest, conditions: list[tirx.Expr], stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def add_slices(product: Product, slices: tirx.Var, count: int) -> tirx.Stmt:
-    """A launch that adds up `count` slices of the sums, and writes the results."""
+    """Returns a launch that adds up `count` slices of the sums, and writes the results."""
     nest = Nest(product.aligned)
     dtype = product.accumulator
     rows, columns = product.rows.size, product.columns.size

@@ -90,7 +90,8 @@ def keep_small_buffers_on_stack(func: tirx.PrimFunc, frames: Frames) -> tirx.Pri
 def move_large_scratch_to_workspace(
     func: tirx.PrimFunc, sizes: Collection[tirx.Var]
 ) -> tuple[tirx.PrimFunc, list[tirx.Var]]:
-    """The function with parts of its last parameters instead of buffers of dynamic sizes that may be large, and these.
+    """Returns the function with parts of its last parameters instead of buffers of dynamic sizes that may be large, and
+    these.
 
     Args:
         sizes: what is known when the function is called.
@@ -106,7 +107,7 @@ class _LargeScratch:
         self.parameters: list[tirx.Var] = []
 
     def changed(self, stmt: tirx.Stmt, around: tirx.For | None) -> tirx.Stmt:
-        """A statement inside of a parallel loop, if there is one."""
+        """Returns a statement inside of a parallel loop, if there is one."""
         match stmt:
             case tirx.AllocBuffer():
                 return self._placed(stmt, around)
@@ -159,7 +160,7 @@ def _pieces(stmt: tirx.Stmt) -> list[tirx.Stmt]:
 
 
 def without_scratch(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[tirx.Var]]:
-    """The function with the buffers that are not on the stack as its last parameters, and these."""
+    """Returns the function with the buffers that are not on the stack as its last parameters, and these."""
     buffers = list(dict.fromkeys(_allocations(func.body)))
 
     def gone(stmt: tirx.AllocBuffer) -> tirx.Stmt:
@@ -170,7 +171,9 @@ def without_scratch(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[tirx.Var]]
 
 
 def scratch_bytes(body: tirx.Stmt) -> int:
-    """An upper bound of what the statements ask the runtime for while they run, each rounded up to the alignment."""
+    """Returns an upper bound of what the statements ask the runtime for while they run, each rounded up to the
+    alignment.
+    """
     return sum(bounds(aligned(tensor_bytes(buffer)))[1] for buffer in _allocations(body))
 
 

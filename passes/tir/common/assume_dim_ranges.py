@@ -21,7 +21,9 @@ __all__ = ["simplify_min_max", "within_ranges"]
 
 
 def simplify_min_max(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tirx.PrimFunc:
-    """A kernel in which the least or greatest of two numbers, computed from its sizes, is the one that is known."""
+    """Returns a kernel in which the least or greatest of two numbers, computed from its sizes, is the one that is
+    known.
+    """
     known = set(sizes)
 
     def decided(node: tirx.Min | tirx.Max) -> tirx.Expr:
@@ -37,7 +39,7 @@ def simplify_min_max(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tirx.Pri
 
 
 def within_ranges(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tirx.PrimFunc:
-    """A kernel whose statements are computed if its sizes are in their ranges, as they are."""
+    """Returns a kernel whose statements are computed if its sizes are in their ranges, as they are."""
     if not sizes:
         return func
     conditions = []

@@ -43,7 +43,7 @@ _ONE_INSTRUCTION = (*IF_THEN_ELSE, "tirx.reinterpret", "tirx.likely", "tirx.isna
 
 
 def number(value: Size) -> tirx.Expr:
-    """An index of 32 bits; of a size that is known at run time, converted to them."""
+    """Returns an index of 32 bits; of a size that is known at run time, converted to them."""
     return tirx.IntImm("int32", value) if isinstance(value, int) else _narrow(value.expr)
 
 
@@ -57,12 +57,12 @@ def _narrow(size: tirx.Expr) -> tirx.Expr:
 
 
 def int64(value: Size) -> tirx.Expr:
-    """A constant, as TE's indices are."""
+    """Returns a constant, as TE's indices are."""
     return expression(value)
 
 
 def in_parts(x: tirx.Expr, lanes: int, function: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """A function of a vector, `lanes` at a time, of which it has a multiple."""
+    """Returns a function of a vector, `lanes` at a time, of which it has a multiple."""
     count = int(tvm.DataType(str(x.expr_ty().dtype)).lanes)
     if count == lanes:
         return function(x)
@@ -76,14 +76,14 @@ def is_number(expr: tirx.Expr, value: float) -> bool:
 
 
 def conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
-    """The conditions that a condition says hold together."""
+    """Returns the conditions that a condition says hold together."""
     if isinstance(condition, tirx.And):
         return [*conjuncts(condition.a), *conjuncts(condition.b)]
     return [condition]
 
 
 def parts_of(expr: tirx.Expr) -> list[tirx.Expr]:
-    """The expressions right inside an expression."""
+    """Returns the expressions right inside an expression."""
     found = _PARTS.get(type(expr))  # many questions are asked of every part of a kernel: each class is looked up once
     if found is None:
         found = _PARTS[type(expr)] = _parts_by_class(expr)
@@ -115,7 +115,7 @@ def _parts_by_class(expr: tirx.Expr) -> Callable[[tirx.Expr], list[tirx.Expr]]:
 
 
 def rebuilt(expr: tirx.Expr, change: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """The expression with `change` applied to each one right inside it."""
+    """Returns the expression with `change` applied to each one right inside it."""
     match expr:
         case Call():
             args = [change(arg) if isinstance(arg, tirx.Expr) else arg for arg in expr.args]
@@ -144,7 +144,7 @@ def substituted(
     values: Mapping[tirx.Var, tirx.Expr],
     load: Callable[[tirx.Var, Sequence[tirx.Expr]], tirx.Expr] = tirx.BufferLoad,
 ) -> tirx.Expr:
-    """The expression with variables replaced by `values`, and what it loads by `load(tensor, new indices)`."""
+    """Returns the expression with variables replaced by `values`, and what it loads by `load(tensor, new indices)`."""
 
     def change(part: tirx.Expr) -> tirx.Expr:
         if isinstance(part, TensorLoad):
@@ -179,7 +179,7 @@ def loads_of(expr: tirx.Expr) -> list[TensorLoad]:
 
 
 def variables_of(exprs: Iterable[tirx.Expr]) -> KeysView[tirx.Var]:
-    """The variables in some expressions, in the order in which they are first used."""
+    """Returns the variables in some expressions, in the order in which they are first used."""
     found = (tirx.analysis.undefined_vars(tirx.Evaluate(expr), []) for expr in exprs)
     return dict.fromkeys(chain.from_iterable(found)).keys()
 
@@ -228,7 +228,7 @@ def linear_strides(position: tirx.Expr, variables: Sequence[tirx.Var]) -> list[S
 
 
 def in_floats(expr: tirx.Expr) -> tirx.Expr:
-    """An expression of integers, computed in float64: inexact, but where integers would overflow it is large."""
+    """Returns an expression of integers, computed in float64: inexact, but where integers would overflow it is large."""
 
     def change(part: tirx.Expr) -> tirx.Expr:
         match part:

@@ -25,7 +25,7 @@ _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod)
 
 
 def hoist_divisions(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The statements of a flat kernel, whose variables that nothing defines are sizes."""
+    """Returns the statements of a flat kernel, whose variables that nothing defines are sizes."""
     signed: set[tirx.Var] = set()
 
     def note(node: tirx.For | tirx.Bind) -> None:
@@ -39,7 +39,7 @@ def hoist_divisions(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def _beside_zero(node: tirx.Min | tirx.Max, signed: Set[tirx.Var]) -> tirx.Expr:
-    """The smaller or the larger of 0 and what is never negative."""
+    """Returns the smaller or the larger of 0 and what is never negative."""
     for zero, other in ((node.a, node.b), (node.b, node.a)):
         if is_number(zero, 0) and _is_positive(other, signed):
             return zero if isinstance(node, tirx.Min) else other

@@ -31,7 +31,9 @@ _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
 
 def hoist_offsets(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The statements of a flat kernel for CPUs, after its quotients of loop variables by dynamic sizes are bound."""
+    """Returns the statements of a flat kernel for CPUs, after its quotients of loop variables by dynamic sizes are
+    bound.
+    """
     copied: set[tirx.Var] = set()  # loops in others that become copies
 
     def change(loop: tirx.For) -> tirx.Stmt:
@@ -77,7 +79,7 @@ class _Offsets:
         return comparison if all(map(operator.is_, changed, sides)) else type(comparison)(*changed)
 
     def _index(self, index: tirx.Expr) -> tirx.Expr:
-        """An index as the sum of a variable and what the loops add to it."""
+        """Returns an index as the sum of a variable and what the loops add to it."""
         used = variables_of([index])
         loops = [var for var in self.loops if var in used]
         if str(index.expr_ty().dtype) != "int64" or not used - set(loops):

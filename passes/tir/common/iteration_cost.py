@@ -41,7 +41,7 @@ _EXTERN = "tirx.call_extern"
 
 
 def cycles_of_iteration(loop: tirx.For, target: Target) -> tirx.Expr:
-    """An int64 of what is known where the loop begins; otherwise :data:`UNKNOWN`."""
+    """Returns an int64 of what is known where the loop begins; otherwise :data:`UNKNOWN`."""
     round_ = _Iteration(target)
     try:
         round_.add_loop(loop)
@@ -166,7 +166,7 @@ class _Iteration:
         self.moves[var] = moves
 
     def _known(self, expr: tirx.Expr) -> tirx.Expr:
-        """An extent in the first iteration of all loops around, as an int64 of what is known before them."""
+        """Returns an extent in the first iteration of all loops around, as an int64 of what is known before them."""
         known = self._in_first_iteration(expr)
         if any(isinstance(part, Call | TensorLoad) for part in inside(known)):
             raise _NotKnownError
@@ -180,7 +180,7 @@ class _Iteration:
         return tvm_ffi.structural_map(expr, (tirx.Var, value))
 
     def _moving(self, exprs: Sequence[tirx.Expr]) -> frozenset[tirx.Var]:
-        """The loops that expressions change with."""
+        """Returns the loops that expressions change with."""
         return frozenset(loop for var in variables_of(exprs) for loop in self.moves.get(var, ()))
 
     def _compute(self, value: tirx.Expr) -> None:

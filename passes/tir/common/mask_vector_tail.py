@@ -32,7 +32,7 @@ _MASKED_TYPES = ("float32", "float64", "int8", "uint8", "int16", "uint16", "int3
 
 
 def mask_vector_tails(stmt: tirx.Stmt, axes: Sequence[TiledAxis]) -> tirx.Stmt:
-    """The same statements, with vectorized loops over conditions on their lanes in two versions.
+    """Returns the same statements, with vectorized loops over conditions on their lanes in two versions.
 
     Args:
         axes: those that are computed in full tiles; what is reduced along them has its first value beyond the end.

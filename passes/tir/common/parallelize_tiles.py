@@ -29,7 +29,7 @@ _ENOUGH = 64
 
 
 def parallelize_tiles(stmt: tirx.Stmt, axes: Sequence[TiledAxis]) -> tirx.Stmt:
-    """The body of a flat kernel, whose loop over tiles is in a parallel loop or becomes one."""
+    """Returns the body of a flat kernel, whose loop over tiles is in a parallel loop or becomes one."""
     counts = {axis.count for axis in axes if axis.remainders}
     around: list[tirx.For] = []
 

@@ -33,7 +33,7 @@ _COPIED = (tirx.ForKind.SERIAL, tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED)
 
 
 def partition_loops(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The statements of a flat kernel with such loops cut."""
+    """Returns the statements of a flat kernel with such loops cut."""
     done: set[tirx.Var] = set()  # loops of nests that are cut: the map visits them, too
 
     def change(loop: tirx.For) -> tirx.Stmt:
@@ -101,7 +101,7 @@ class _Nest:
     store: tirx.BufferStore
 
     def repeated(self, values: dict[tirx.Var, tirx.Expr], value: tirx.Expr) -> tirx.Stmt:
-        """The same with variables of its own, another value, and values of variables outside."""
+        """Returns the same with variables of its own, another value, and values of variables outside."""
         known = dict(values)
         around: list[tuple[tirx.Var, tirx.Expr, tirx.Expr]] = []
         for loop in self.loops:
@@ -124,7 +124,7 @@ def _nest_in(loop: tirx.For) -> _Nest | None:
 
 
 def _cut(stmt: tirx.Stmt, maximum: int) -> tuple[tirx.Stmt, int]:
-    """A nest with its loops cut, and how many innermost loops it has then: at most so many."""
+    """Returns a nest with its loops cut, and how many innermost loops it has then: at most so many."""
     nest = _nest_in(stmt) if isinstance(stmt, tirx.For) else None
     if nest is None:
         return stmt, 1
@@ -143,7 +143,9 @@ def _cut(stmt: tirx.Stmt, maximum: int) -> tuple[tirx.Stmt, int]:
 
 
 def _cut_by(loop: tirx.For, nest: _Nest, choice: Call, maximum: int) -> tuple[tirx.Stmt, int] | None:
-    """The loop as up to three, of which the middle one is where the conditions of a choice hold; how many there are."""
+    """Returns the loop as up to three, of which the middle one is where the conditions of a choice hold; how many there
+    are.
+    """
     condition, chosen, other = choice.args
     var, unknown = loop.loop_var, {each.loop_var for each in nest.loops}
     begins: list[tirx.Expr] = []

@@ -33,7 +33,7 @@ _MAX_CONDITIONS = 24
 
 
 def partition_windows(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The statements of a flat kernel with such loops cut."""
+    """Returns the statements of a flat kernel with such loops cut."""
     return tvm_ffi.structural_map(stmt, (tirx.For, _cut))
 
 
@@ -72,7 +72,7 @@ def _cut(loop: tirx.For) -> tirx.Stmt:
 
 
 def _loops_inside(stmt: tirx.Stmt) -> dict[tirx.Var, int] | None:
-    """The variables of the loops in a statement, with their lengths; None where it has what is not copied."""
+    """Returns the variables of the loops in a statement, with their lengths; None where it has what is not copied."""
     match stmt:
         case tirx.For():
             if not isinstance(stmt.min, tirx.IntImm) or int(stmt.min) or not isinstance(stmt.extent, tirx.IntImm):
@@ -170,7 +170,7 @@ class _Limits:
 
 
 def _values_in(expr: tirx.Expr) -> list[tirx.Expr]:
-    """The values that an expression is made of: what is chosen from, not the conditions."""
+    """Returns the values that an expression is made of: what is chosen from, not the conditions."""
     match expr:
         case tirx.Select():
             return [expr.condition, expr.true_value, expr.false_value]
@@ -195,7 +195,7 @@ def _condition(expr: tirx.Expr) -> tirx.Expr | None:
 
 
 def _slack(condition: tirx.Expr) -> tirx.Expr | None:
-    """A number of which a comparison says that it is not negative."""
+    """Returns a number of which a comparison says that it is not negative."""
     match condition:
         case tirx.LE() | tirx.LT():
             slack = condition.b - condition.a
@@ -210,7 +210,7 @@ def _slack(condition: tirx.Expr) -> tirx.Expr | None:
 
 
 def _min_max(index: tirx.Expr) -> list[tirx.Min | tirx.Max]:
-    """The minima and maxima in an index."""
+    """Returns the minima and maxima in an index."""
     return [part for part in inside(index) if isinstance(part, tirx.Min | tirx.Max)]
 
 
@@ -220,7 +220,9 @@ def _other_side(extreme: tirx.Min | tirx.Max) -> tirx.Expr | None:
 
 
 def _decided(expr: tirx.Expr, decided: Sequence[tirx.Expr] | None) -> tirx.Expr:
-    """An expression whose conditions hold, and whose minima and maxima are their first operand; None: all of these."""
+    """Returns an expression whose conditions hold, and whose minima and maxima are their first operand; None: all of
+    these.
+    """
 
     def is_decided(part: tirx.Expr) -> bool:
         return decided is None or any(tvm_ffi.structural_equal(part, known) for known in decided)
@@ -245,7 +247,7 @@ def _decided(expr: tirx.Expr, decided: Sequence[tirx.Expr] | None) -> tirx.Expr:
 
 
 def _copied(stmt: tirx.Stmt, values: Mapping[tirx.Var, tirx.Expr], decided: Sequence[tirx.Expr]) -> tirx.Stmt:
-    """A statement with variables of its own in its loops, in which these parts are decided."""
+    """Returns a statement with variables of its own in its loops, in which these parts are decided."""
     match stmt:
         case tirx.For():
             var = tirx.Var(stmt.loop_var.name, stmt.loop_var.ty)

@@ -52,7 +52,7 @@ class TiledAxis:
 
 
 def tile_axis(func: tirx.PrimFunc, axis: TiledAxis) -> tirx.PrimFunc:
-    """A kernel that computes one more axis in tiles."""
+    """Returns a kernel that computes one more axis in tiles."""
     noted = [axis.end, axis.count, *map(int64, (axis.tile, *axis.remainders))]
     return func.with_attr(TILED_AXES, [*func.attrs.get(TILED_AXES, ()), noted])
 
@@ -64,7 +64,7 @@ def tiled_axes(func: tirx.PrimFunc) -> tuple[TiledAxis, ...]:
 
 
 def peel_tails(stmt: tirx.Stmt, axes: Sequence[TiledAxis], once: bool = False) -> tirx.Stmt:
-    """The body of a flat kernel with whole and smaller tiles along its axes.
+    """Returns the body of a flat kernel with whole and smaller tiles along its axes.
 
     Args:
         once: whether each element is to be written once, for what it is computed from may be there before.
@@ -89,7 +89,7 @@ def _over_tiles(loop: tirx.For, axis: TiledAxis, once: bool) -> tirx.For:
 
 
 def _inside(body: tirx.Stmt, end: tirx.Var, new: tirx.Expr | None = None) -> tirx.Stmt:
-    """The statements of a tile that lies inside as a whole; write from an element on, if `new` says so."""
+    """Returns the statements of a tile that lies inside as a whole; write from an element on, if `new` says so."""
 
     def known(node: tirx.Expr | tirx.IfThenElse) -> tirx.Expr | tirx.Stmt:
         match node:
@@ -126,8 +126,8 @@ def _remainder(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, once: bool) -
 
 
 def _tile(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, begin: tirx.Expr, size: int, once: bool) -> tirx.Stmt:
-    """The statements of a tile for `size` of its elements alone, from element `begin` on, or earlier where it would not
-    end.
+    """Returns the statements of a tile for `size` of its elements alone, from element `begin` on, or earlier where it
+    would not end.
 
     Its own buffers hold these elements from their first position on, so that they stay in registers.
     """
@@ -140,7 +140,7 @@ def _tile(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, begin: tirx.Expr, 
 
 
 def _moved(body: tirx.Stmt, axis: TiledAxis, begin: tirx.Expr, size: int) -> tirx.Stmt:
-    """The statements of a tile with other rows: `size` of them, from `begin` on."""
+    """Returns the statements of a tile with other rows: `size` of them, from `begin` on."""
     body = _RENEW(tirx.PrimFunc([], body)).body
     own = {stmt.buffer for stmt in _found(body, tirx.AllocBuffer)}
     rows = _rows(body, axis, own)
@@ -165,8 +165,8 @@ _RENEW = tvm.get_global_func("s_tir.RenewDefs")
 
 
 def _rows(body: tirx.Stmt, axis: TiledAxis, own: Set[tirx.Var]) -> list[tirx.Var]:
-    """The loops over the elements of a tile: what is compared with the end depends on them; and those that go through
-    the tile's own buffers as these do, which is what begins a sum, or adds up its parts."""
+    """Returns the loops over the elements of a tile: what is compared with the end depends on them; and those that go
+    through the tile's own buffers as these do, which is what begins a sum, or adds up its parts."""
     limits = [node for node in _found(body, (tirx.LT, tirx.LE)) if not loads_of(node)]  # of indices, not values
     compared = [node for node in limits if axis.end in variables_of([node])]
     loops = {loop.loop_var: loop.extent for loop in _found(body, tirx.For)}
@@ -194,7 +194,7 @@ def _found(body: tirx.Stmt, kinds: Any) -> list[Any]:
 
 
 def hoist_condition(loop: tirx.For) -> tirx.Stmt:
-    """A vectorized loop under a condition that is the same for all its lanes, instead of around it."""
+    """Returns a vectorized loop under a condition that is the same for all its lanes, instead of around it."""
     body = loop.body
     if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(body, tirx.IfThenElse) or body.else_case is not None:
         return loop

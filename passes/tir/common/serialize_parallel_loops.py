@@ -14,7 +14,7 @@ __all__ = ["serialize_parallel_loops"]
 
 
 def serialize_parallel_loops(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled kernel without parallel loops."""
+    """Returns a scheduled kernel without parallel loops."""
 
     def serial(loop: tirx.For) -> tirx.For:
         if loop.kind != tirx.ForKind.PARALLEL:

@@ -15,7 +15,7 @@ __all__ = ["Size", "elements_of", "size_of", "sizes_of", "strides_of", "tensor_b
 
 
 def sizes_of(tensor: tirx.Var) -> tuple[Size, ...]:
-    """The shape of a tensor."""
+    """Returns the shape of a tensor."""
     return tuple(map(size_of, tensor.shape[:]))
 
 

@@ -54,7 +54,7 @@ def strength_reduce_pointers(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _only_read(stmt: tirx.Stmt) -> set[tirx.Var]:
-    """The tensors whose memory no statement writes to, of those that are a kernel's operands."""
+    """Returns the tensors whose memory no statement writes to, of those that are a kernel's operands."""
     found: list[Any] = []
     tvm_ffi.structural_walk(stmt, ((tirx.BufferStore, tirx.DeclBuffer), found.append))
     views = {node.buffer: node.data for node in found if isinstance(node, tirx.DeclBuffer)}
@@ -116,7 +116,7 @@ class _Loop:
         self._pointers: dict[tirx.Var, list[tuple[tirx.Expr, tirx.Var]]] = {}
 
     def statement(self, stmt: tirx.Stmt) -> tirx.Stmt:
-        """A statement that runs in each iteration; those under conditions are left alone, and so are loops."""
+        """Returns a statement that runs in each iteration; those under conditions are left alone, and so are loops."""
         match stmt:
             case tirx.For() if stmt.kind == tirx.ForKind.UNROLLED:
                 return _loop(stmt, self._copies(stmt.body))
@@ -177,7 +177,7 @@ class _Loop:
         return not any(isinstance(part, Call | TensorLoad) for part in parts) and (self._runs or not divides)
 
     def _from(self, source: tirx.Var, begin: tirx.Expr) -> tirx.Var:
-        """The tensor that begins at an element of another one."""
+        """Returns the tensor that begins at an element of another one."""
         known = self._pointers.setdefault(source, [])
         for position, tensor in known:
             if tvm_ffi.structural_equal(position, begin):

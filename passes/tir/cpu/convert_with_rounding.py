@@ -100,7 +100,7 @@ def _of_unrounded(less: tirx.LT) -> tirx.LT:
 
 
 def _without_bytes(cast: tirx.Cast) -> tirx.Expr:
-    """A float or an int32 of a number that was a byte in between, which it may be without that."""
+    """Returns a float or an int32 of a number that was a byte in between, which it may be without that."""
     byte, wide = cast.value, str(cast.expr_ty().dtype)
     if wide not in ("float32", "int32") or not isinstance(byte, tirx.Cast):
         return cast
@@ -132,7 +132,9 @@ class _Byte:
 
     @classmethod
     def of(cls, expr: tirx.Expr, dtype: str) -> _Byte | None:
-        """An int32 that becomes one; None for others, and for numbers that may be none, of which conversions make 0."""
+        """Returns an int32 that becomes one; None for others, and for numbers that may be none, of which conversions
+        make 0.
+        """
         zero = 0
         if isinstance(expr, tirx.Add) and isinstance(expr.b, tirx.IntImm):
             expr, zero = expr.a, int(expr.b)
@@ -177,7 +179,7 @@ def _rounded(expr: tirx.Expr) -> tirx.Expr | None:
 
 
 def _cut_before(rounded: RoundedNumber, converted: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """The same as int32, cut first, so that what is converted fits; limits are second, and replace NaN."""
+    """Returns the same as int32, cut first, so that what is converted fits; limits are second, and replace NaN."""
     number = rounded.number
     for kind, limit in rounded.limits:
         number = kind(number, tirx.const(float(limit - rounded.zero), "float32"))
@@ -244,7 +246,7 @@ def _on_arm(call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _cut_sum(dtype: str, call: tvm.ir.Call) -> tirx.Expr:
-    """The sum of a vector and a constant of few bits, by way of numbers of 16 bits."""
+    """Returns the sum of a vector and a constant of few bits, by way of numbers of 16 bits."""
     value, zero = call.args
     made = str(call.expr_ty().dtype)
     lanes = int(tvm.DataType(made).lanes)

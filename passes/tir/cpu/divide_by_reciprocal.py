@@ -26,7 +26,7 @@ _FARTHEST = 100  # powers of two between a divisor and one
 
 
 def divide_by_reciprocal(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled kernel without divisions of floats by numbers that are known."""
+    """Returns a scheduled kernel without divisions of floats by numbers that are known."""
     return tvm_ffi.structural_map(func, (tirx.Div, _multiplied))
 
 

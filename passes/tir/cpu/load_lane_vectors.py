@@ -37,7 +37,7 @@ _BITS, _WORD = 128, 32  # of a vector, and at most of a number, or of several th
 
 
 def load_lane_vectors(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The statement with loads of several lanes in loops that are annotated so."""
+    """Returns the statement with loads of several lanes in loops that are annotated so."""
     masked: list[tirx.AttrStmt] = []
 
     def note(part: tirx.AttrStmt) -> None:
@@ -53,7 +53,7 @@ def load_lane_vectors(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def _by_lane(loop: tirx.For) -> tirx.For:
-    """The innermost loop of a sum without the annotation, changed if neighbours are known."""
+    """Returns the innermost loop of a sum without the annotation, changed if neighbours are known."""
     annotations = dict(loop.annotations)
     lanes = int(annotations.pop(LANE_FACTORS))
     loop = tirx.For(
@@ -104,7 +104,7 @@ def _along_the_sum(
 def _loading(
     store: tirx.BufferStore, vector: tirx.For, along: tirx.For, first: tirx.Expr, together: int, lanes: int
 ) -> tirx.Stmt:
-    """The vector statement on numbers from vectors, which begin with what is read when the loop is at `first`."""
+    """Returns the vector statement on numbers from vectors, which begin with what is read when the loop is at `first`."""
     known, bound = [], []
     for load in _neighbours(store, vector, along, lanes):
         start = substituted(load.indices[0], {along.loop_var: first})
@@ -118,7 +118,9 @@ def _loading(
 
 
 def _neighbours(store: tirx.BufferStore, vector: tirx.For, along: tirx.For, lanes: int) -> list[TensorLoad]:
-    """The scalars, several of which are loaded at once, that a statement reads, the next one in the next iteration."""
+    """Returns the scalars, several of which are loaded at once, that a statement reads, the next one in the next
+    iteration.
+    """
     return [
         load
         for load in loads_of(store.value)
@@ -130,7 +132,7 @@ def _neighbours(store: tirx.BufferStore, vector: tirx.For, along: tirx.For, lane
 
 
 def _extent(loop: tirx.For) -> int:
-    """The trip count; 1 where it is not known."""
+    """Returns the trip count; 1 where it is not known."""
     return int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else 1
 
 

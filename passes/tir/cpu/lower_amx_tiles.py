@@ -30,7 +30,7 @@ __all__ = ["lower_matrix_tiles", "tile_calls"]
 
 
 def lower_matrix_tiles(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The body of a flat kernel; the same object if nothing in it is computed in tiles."""
+    """Returns the body of a flat kernel; the same object if nothing in it is computed in tiles."""
     changed = with_products(stmt, _tiles_of)
     return stmt if changed is stmt else _released(changed)
 
@@ -67,7 +67,7 @@ def _configured_once(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def _tiles_of(product: Product, rows: Sequence[int], around: Sequence[tirx.For]) -> tirx.Stmt | None:
-    """The sum of tiles with so many rows."""
+    """Returns the sum of tiles with so many rows."""
     found = TILE_PRODUCTS.get(product.name)
     if found is None or found.unit is not AMX:
         return None
@@ -96,7 +96,7 @@ def _tiles_of(product: Product, rows: Sequence[int], around: Sequence[tirx.For])
 
 
 def _configuration(shapes: dict[int, tuple[int, int]]) -> str:
-    """The name of what sets the shapes of tiles: rows and words of each."""
+    """Returns the name of what sets the shapes of tiles: rows and words of each."""
     return "shape" + "".join(f"_{shapes.get(n, (0, 0))[0]}x{shapes.get(n, (0, 0))[1]}" for n in range(AMX.registers))
 
 

@@ -33,7 +33,7 @@ _VECTOR_BITS = 128  # of Helium
 
 
 def lower_dot_accumulate(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The statement with instructions for the loops that are annotated so."""
+    """Returns the statement with instructions for the loops that are annotated so."""
     sums: list[tirx.Var] = []
 
     def change(loop: tirx.For) -> tirx.Stmt:
@@ -48,7 +48,7 @@ def lower_dot_accumulate(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def _read(loop: tirx.For, sums: list[tirx.Var]) -> tirx.For:
-    """A loop over lanes that takes each sum from its own variable."""
+    """Returns a loop over lanes that takes each sum from its own variable."""
     var, count = loop.loop_var, int(loop.extent)
 
     def load(part: TensorLoad) -> tirx.Expr:
@@ -91,7 +91,7 @@ def _lane_sum(total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
 
 
 def _chosen_sum(sums: Sequence[tirx.Expr], position: tirx.Expr) -> tirx.Expr:
-    """The sum at a position among several, int32: all of them as a vector, where the positions are its lanes.
+    """Returns the sum at a position among several, int32: all of them as a vector, where the positions are its lanes.
 
     A load of that vector would keep LLVM from having the sums in registers of their own.
     """

@@ -29,7 +29,7 @@ _TYPES = {"float32": "f32", "float16": "f16"}
 
 
 def lower_fmin_fmax(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
-    """A flat kernel with such instructions, if the target has them."""
+    """Returns a flat kernel with such instructions, if the target has them."""
     if not target.quirks.selects_min_max:
         return func
     types = [dtype for dtype in _TYPES if dtype == "float32" or "fullfp16" in target.features]

@@ -29,7 +29,7 @@ _PREFIX = "nnefc_pairs_"
 
 
 def lower_i8mm(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The body of a flat kernel; the same object if nothing in it is multiplied in pairs of rows."""
+    """Returns the body of a flat kernel; the same object if nothing in it is multiplied in pairs of rows."""
     return with_products(stmt, _summed)
 
 

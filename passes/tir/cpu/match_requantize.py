@@ -42,7 +42,7 @@ class RoundedNumber:
 
     @classmethod
     def of(cls, expr: tirx.Expr) -> RoundedNumber | None:
-        """A float expression as such a number; None if it is something else."""
+        """Returns a float expression as such a number; None if it is something else."""
         limits: list[tuple[type[tirx.Min | tirx.Max], int]] = []
         while isinstance(expr, tirx.Min | tirx.Max):
             inner, limit = _with_whole(expr)

@@ -40,7 +40,7 @@ outermost first: the statements of the whole sum, from zero on; None to leave th
 
 
 def with_products(stmt: tirx.Stmt, summed: Summed) -> tirx.Stmt:
-    """The body of a flat kernel whose products in tiles are computed by other statements; else the same object."""
+    """Returns the body of a flat kernel whose products in tiles are computed by other statements; else the same object."""
     found: list[tirx.For] = []
     tvm_ffi.structural_walk(stmt, (tirx.For, lambda loop: found.append(loop) if _is(loop, TileLoop.TILE) else None))
     if not found:
@@ -57,7 +57,7 @@ def with_products(stmt: tirx.Stmt, summed: Summed) -> tirx.Stmt:
 
 
 def renewed(stmt: tirx.Stmt) -> tirx.Stmt:
-    """A copy with variables of its own."""
+    """Returns a copy with variables of its own."""
     return _RENEW(tirx.PrimFunc([], stmt)).body
 
 

@@ -29,7 +29,7 @@ def is_permuted(index: tirx.Expr) -> bool:
 
 
 def permute_lanes(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The statement with such loads in its loops over lanes."""
+    """Returns the statement with such loads in its loops over lanes."""
     return tvm_ffi.structural_map(
         stmt, (tirx.For, lambda loop: _turned(loop) if loop.kind == tirx.ForKind.VECTORIZED else loop)
     )
@@ -48,7 +48,7 @@ def _turned(loop: tirx.For) -> tirx.For:
 
 
 def _load(load: TensorLoad, loop: tirx.For) -> tirx.Expr:
-    """A load of the lanes in another order than that of the loop over them, changed; others as they are."""
+    """Returns a load of the lanes in another order than that of the loop over them, changed; others as they are."""
     positions: list[tirx.BitwiseXor] = []
     tvm_ffi.structural_walk(load.indices[0], (tirx.BitwiseXor, positions.append))
     if len(positions) != 1:

@@ -26,12 +26,12 @@ __all__ = ["prefetch_next_panel"]
 
 
 def prefetch_next_panel(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The statement with prefetches where loops are annotated so."""
+    """Returns the statement with prefetches where loops are annotated so."""
     return _visited(stmt, [])
 
 
 def _visited(stmt: tirx.Stmt, around: list[tirx.For]) -> tirx.Stmt:
-    """The same of a statement in such loops, the outermost first."""
+    """Returns the same of a statement in such loops, the outermost first."""
     match stmt:
         case tirx.For() if PREFETCH_NEXT_PANEL in stmt.annotations:
             return _with_prefetch(stmt, around)
@@ -58,7 +58,9 @@ def _with_prefetch(stmt: tirx.For, around: list[tirx.For]) -> tirx.For:
 
 
 def _of_next_panel(stmt: tirx.For, around: list[tirx.For]) -> tirx.Expr | None:
-    """The address that an iteration of an annotated loop asks for; None if its loops are not those of a contraction."""
+    """Returns the address that an iteration of an annotated loop asks for; None if its loops are not those of a
+    contraction.
+    """
     parallel = next((loop for loop in around if loop.kind == tirx.ForKind.PARALLEL), None)
     inner = list(_inner_loops(stmt.body))
     if parallel is None or not inner or inner[-1].kind != tirx.ForKind.VECTORIZED:
@@ -89,7 +91,8 @@ def _inner_loops(stmt: tirx.Stmt) -> Iterator[tirx.For]:
 
 
 def _panel_load(lanes: tirx.For) -> TensorLoad | None:
-    """Returns the only full-vector load of a tensor that the statement does not write; None if there is not just one.
+    """Returns the only full-vector load of a tensor that the statement does not write; None if there is not exactly
+    one.
     """
     if not isinstance(lanes.body, tirx.BufferStore):
         return None

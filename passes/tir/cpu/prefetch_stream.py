@@ -34,7 +34,7 @@ _LOOPS = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)
 
 
 def prefetch_stream(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The statement with prefetches in loops that are annotated so."""
+    """Returns the statement with prefetches in loops that are annotated so."""
     match stmt:
         case tirx.For() if PREFETCH_STREAM in stmt.annotations:
             kept = {key: value for key, value in stmt.annotations.items() if key != PREFETCH_STREAM}
@@ -50,7 +50,7 @@ def prefetch_stream(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def _in_panels(stmt: tirx.Stmt, panels: tirx.For, ahead: int) -> tirx.Stmt:
-    """The same with what its outermost serial loops ask for."""
+    """Returns the same with what its outermost serial loops ask for."""
     match stmt:
         case tirx.SeqStmt():
             return tirx.SeqStmt([_in_panels(part, panels, ahead) for part in stmt.seq])
@@ -77,7 +77,7 @@ def _bytes_of_iteration(blocks: tirx.For, panels: tirx.For) -> int:
 
 
 def _asking(stmt: tirx.Stmt, panels: tirx.For, later: Mapping[tirx.Var, tirx.Expr]) -> tirx.Stmt:
-    """The same with what its serial loops ask for, of iterations that are that much later."""
+    """Returns the same with what its serial loops ask for, of iterations that are that much later."""
     match stmt:
         case tirx.SeqStmt():
             return tirx.SeqStmt([_asking(part, panels, later) for part in stmt.seq])

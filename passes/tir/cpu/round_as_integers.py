@@ -40,7 +40,7 @@ def round_as_integers(func: tirx.PrimFunc, features: Collection[str]) -> tirx.Pr
 
 
 def _integer(expr: tirx.Expr, name: str) -> tirx.Expr | None:
-    """A float expression of cut and rounded numbers as one of int32; None if it is something else."""
+    """Returns a float expression of cut and rounded numbers as one of int32; None if it is something else."""
     rounded = RoundedNumber.of(expr)
     if rounded is None:
         return None

@@ -19,7 +19,7 @@ _SIGN = -1 << 31
 
 
 def round_by_magic_add(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled kernel in which float32 are rounded by additions."""
+    """Returns a scheduled kernel in which float32 are rounded by additions."""
     return tvm_ffi.structural_map(func, (tvm.ir.Call, _added))
 
 

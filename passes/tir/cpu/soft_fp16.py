@@ -23,7 +23,7 @@ _HALF = 126 << 23  # 0.5 as float32: its ULP is that of float16's subnormal numb
 
 
 def lower_fp16_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled kernel without conversions between float16 and float32."""
+    """Returns a scheduled kernel without conversions between float16 and float32."""
     return tvm_ffi.structural_map(func, (tirx.Cast, _converted))
 
 

@@ -47,15 +47,15 @@ class Vector:
         return _SHORT.get(self.dtype, self.dtype)
 
     def begin(self, name: str) -> str:
-        """The line that makes `%long_NAME` of `%NAME`."""
+        """Returns the line that makes `%long_NAME` of `%NAME`."""
         function = f"llvm.vector.insert.{self.suffix}.v{self.lanes}{self._element}"
         return f"  %long_{name} = call {self.scalable} @{function}({self.scalable} poison, {self.fixed} %{name}, i64 0)"
 
     def returned(self, name: str) -> list[str]:
-        """The lines that return a scalable vector as a fixed one, and end the function."""
+        """Returns the lines that return a scalable vector as a fixed one, and end the function."""
         return [self.end(name, "r"), f"  ret {self.fixed} %r", "}", ""]
 
     def end(self, name: str, result: str) -> str:
-        """The line that makes a fixed vector of a scalable one."""
+        """Returns the line that makes a fixed vector of a scalable one."""
         function = f"llvm.vector.extract.v{self.lanes}{self._element}.{self.suffix}"
         return f"  %{result} = call {self.fixed} @{function}({self.scalable} %{name}, i64 0)"

@@ -17,7 +17,7 @@ __all__ = ["splat_bfloat16"]
 
 
 def splat_bfloat16(stmt: tirx.Stmt) -> tirx.Stmt:
-    """The same statements, with serial loops instead of vectorized ones that repeat a bfloat16."""
+    """Returns the same statements, with serial loops instead of vectorized ones that repeat a bfloat16."""
     return tvm_ffi.structural_map(stmt, (tirx.For, _serial_where_repeated))
 
 

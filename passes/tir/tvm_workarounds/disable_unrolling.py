@@ -72,7 +72,7 @@ class _Kernel:
         self.changed = False
 
     def statement(self, stmt: tirx.Stmt, smaller: bool) -> tuple[tirx.Stmt, _Found]:
-        """A statement, in a smaller tile or not, and what is in it."""
+        """Returns a statement, in a smaller tile or not, and what is in it."""
         match stmt:
             case tirx.SeqStmt():
                 parts = [self.statement(part, smaller) for part in stmt.seq]

@@ -72,7 +72,7 @@ class _Values:
             tvm_ffi.structural_walk(index, (_REFUSED, lambda expr: self._indices.add(hash(expr))))
 
     def hidden(self, expr: tirx.Expr) -> tirx.Expr:
-        """The same, with an operand that TVM does not know where it may be refused."""
+        """Returns the same, with an operand that TVM does not know where it may be refused."""
         if hash(expr) in self._indices:
             return expr
         if isinstance(expr, tirx.Cast):

@@ -22,7 +22,9 @@ _PARTS = (tirx.FloorDiv, tirx.FloorMod)
 
 
 def split_shifted_modulo(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A scheduled kernel without remainders or quotients of two shifted sums in one access, but for converted ones."""
+    """Returns a scheduled kernel without remainders or quotients of two shifted sums in one access, but for converted
+    ones.
+    """
     return tvm_ffi.structural_map(func, (TensorLoad, _with_safe_indices))
 
 

@@ -15,7 +15,7 @@ __all__ = ["keep_boolean_vectors"]
 
 
 def keep_boolean_vectors(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A function whose vectors of booleans choose between numbers wherever they are cast or named."""
+    """Returns a function whose vectors of booleans choose between numbers wherever they are cast or named."""
     names: dict[tirx.Var, tirx.Var] = {}
 
     def note(stmt: tirx.Bind) -> None:
@@ -50,5 +50,5 @@ def _numbers(condition: tirx.Expr, dtype: str) -> tirx.Expr:
 
 
 def _all(number: int, dtype: str, like: tirx.Expr) -> tirx.Expr:
-    """A vector of one number, as long as another."""
+    """Returns a vector of one number, as long as another."""
     return tirx.Broadcast(tirx.const(number, dtype), int(str(like.ty).removeprefix("boolx")))

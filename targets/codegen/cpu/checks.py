@@ -88,7 +88,7 @@ def data_dependent_checks() -> Iterator[Checks]:
 
 
 def insert_checks(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A flat kernel whose loops are vectors and copies already, with checks."""
+    """Returns a flat kernel whose loops are vectors and copies already, with checks."""
     kernel = _Kernel(func)
     body = kernel.statement(func.body)
     counts = _COUNTED.get()
@@ -275,7 +275,7 @@ class _Kernel:
         return self._inside(f"{does} {name}", _ends(position), _ends(index), extent)
 
     def _masked(self, does: str, address: tirx.Expr, inside: tirx.Expr) -> _Check | None:
-        """The same of the lanes of a vector that a mask lets through: those below a number."""
+        """Returns the same of the lanes of a vector that a mask lets through: those below a number."""
         load = address.args[0]
         (first,) = load.indices
         lanes = tirx.const(lanes_of(inside), dtype_of(first))
@@ -332,7 +332,7 @@ class _Check:
     failed: tirx.Expr
 
     def guarding(self, value: tirx.Expr) -> tirx.Expr:
-        """The value, or zeros."""
+        """Returns the value, or zeros."""
         scalar, lanes = dtype_of(value).partition("x")[0], lanes_of(value)
         zero = self.failed
         if scalar == "bool":
@@ -357,19 +357,19 @@ def _extent(tensor: tirx.Var) -> tirx.Expr | None:
 
 
 def _ends(index: tirx.Expr) -> list[tirx.Expr]:
-    """The numbers of a vector of indices that all others are between."""
+    """Returns the numbers of a vector of indices that all others are between."""
     if isinstance(index, tirx.Ramp):
         return [index.base, index.base + index.stride * tirx.const(int(index.lanes) - 1, dtype_of(index.base))]
     return [index.value] if isinstance(index, tirx.Broadcast) else _parts(index)
 
 
 def _sequence(stmt: tirx.Stmt) -> Sequence[tirx.Stmt]:
-    """The statements that one is, in the same scope."""
+    """Returns the statements that one is, in the same scope."""
     return list(stmt.seq) if isinstance(stmt, tirx.SeqStmt) else [stmt]
 
 
 def _kept(var: tirx.Var, value: tirx.Expr) -> tirx.Stmt:
-    """A name of an integer that is in memory before, of which LLVM makes a register again.
+    """Returns a name of an integer that is in memory before, of which LLVM makes a register again.
 
     TVM simplifies each value that gets a name, with the values of other names in their places, but not with what is in
     memory. With checks in all of them, it takes minutes for an index whose sizes are sums of the least of some numbers.
@@ -383,7 +383,7 @@ def _kept(var: tirx.Var, value: tirx.Expr) -> tirx.Stmt:
 
 
 def _parts(value: tirx.Expr) -> list[tirx.Expr]:
-    """The lanes of a vector."""
+    """Returns the lanes of a vector."""
     if isinstance(value, tirx.Broadcast):
         return [value.value]
     lanes = lanes_of(value)
@@ -403,7 +403,7 @@ def _takes_work(index: tirx.Expr) -> bool:
 
 
 def _in_type(expr: tirx.Expr, dtype: str) -> tirx.Expr:
-    """An index, computed in a wider type."""
+    """Returns an index, computed in a wider type."""
     match expr:
         case tirx.FloorDiv() | tirx.FloorMod() if dtype == "float64":
             whole, divisor = _in_type(expr.a, dtype), _in_type(expr.b, dtype)

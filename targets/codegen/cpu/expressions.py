@@ -34,7 +34,7 @@ def name_of(call: Call) -> str:
 
 
 def dtype_of(expr: tirx.Expr) -> str:
-    """The type of an expression's elements, with the number of its lanes."""
+    """Returns the type of an expression's elements, with the number of its lanes."""
     return str(expr.expr_ty().dtype)
 
 
@@ -67,7 +67,7 @@ def inside(expr: tirx.Expr) -> Iterator[tirx.Expr]:
 
 
 def operands_of(expr: tirx.Expr) -> list[tirx.Expr]:
-    """The expressions right inside an expression."""
+    """Returns the expressions right inside an expression."""
     match expr:
         case tirx.IntImm() | tirx.FloatImm() | tirx.Var() | StringImm():
             return []
@@ -91,7 +91,7 @@ def operands_of(expr: tirx.Expr) -> list[tirx.Expr]:
 
 
 def rebuilt(expr: tirx.Expr, change: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """The expression with `change` applied to each one right inside it; itself if nothing changes."""
+    """Returns the expression with `change` applied to each one right inside it; itself if nothing changes."""
     before = operands_of(expr)
     after = [change(part) for part in before]
     if all(new.same_as(old) for new, old in zip(after, before, strict=True)):

@@ -23,7 +23,7 @@ _LARGEST = (1 << 31) - 1
 
 
 def lower_masks(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A function whose loops are vectorized, with masks where its attributes ask for them."""
+    """Returns a function whose loops are vectorized, with masks where its attributes ask for them."""
     registers: list[tirx.Var] = []
 
     def note(stmt: tirx.AllocBuffer) -> None:

@@ -99,7 +99,7 @@ class CodeGenerator:
             self._start()
 
     def finish(self, *entries: tirx.PrimFunc) -> tuple[bytes, ...]:
-        """The files' contents: first those of the entries, one each, then those of the kernels."""
+        """Returns the files' contents: first those of the entries, one each, then those of the kernels."""
         if self._waiting:
             self._start()
         first = [self._compiled([entry], f"entry{number}") for number, entry in enumerate(entries)]

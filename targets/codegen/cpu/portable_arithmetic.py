@@ -41,7 +41,7 @@ _LOWERING = "llvm.FLowerIntrinsic"
 
 
 def _scalar(expr: tirx.Expr) -> tuple[str, int]:
-    """The type of one lane, and how many there are."""
+    """Returns the type of one lane, and how many there are."""
     dtype = tvm.DataType(str(expr.expr_ty().dtype))
     return str(dtype).partition("x")[0], int(dtype.lanes)
 
@@ -55,7 +55,7 @@ def _suffix(code: str, lanes: int) -> str:
 
 
 def insert_rounding_fences(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A function in vectors whose products and quotients are rounded before anything is done with them."""
+    """Returns a function in vectors whose products and quotients are rounded before anything is done with them."""
 
     def fenced(expr: tirx.Mul | tirx.Div) -> tirx.Expr:
         scalar, lanes = _scalar(expr)
@@ -74,7 +74,7 @@ def _is_negation(expr: tirx.Mul | tirx.Div) -> bool:
 
 
 def define_integer_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A function in vectors whose conversions to integers are defined for all floats."""
+    """Returns a function in vectors whose conversions to integers are defined for all floats."""
 
     def saturated(cast: tirx.Cast) -> tirx.Expr:
         (scalar, lanes), (source, _) = _scalar(cast), _scalar(cast.value)
@@ -89,7 +89,7 @@ def define_integer_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def use_portable_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A function in vectors without functions of a C library for float32 and float16.
+    """Returns a function in vectors without functions of a C library for float32 and float16.
 
     y[i] = sin(x[i])     →     a[0] = … x[i] …; b[0] = … a[0] …; y[i] = … b[0] …
 
@@ -129,7 +129,7 @@ def use_portable_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _plain(expr: tirx.Expr, keep: Kept, conditions: Sequence[tirx.Expr]) -> tirx.Expr:
-    """An expression without functions of a C library.
+    """Returns an expression without functions of a C library.
 
     Args:
         conditions: under which it is computed; without functions.
@@ -161,14 +161,14 @@ def _plain(expr: tirx.Expr, keep: Kept, conditions: Sequence[tirx.Expr]) -> tirx
 
 
 def _under(conditions: Sequence[tirx.Expr], value: tirx.Expr) -> tirx.Expr:
-    """A value where these conditions hold, of which each holds where the next ones do; else 0."""
+    """Returns a value where these conditions hold, of which each holds where the next ones do; else 0."""
     for condition in conditions:
         value = tirx.if_then_else(condition, value, tirx.const(0, str(value.expr_ty().dtype)))
     return value
 
 
 def _functions_in(node: tirx.Stmt | tirx.Expr) -> list[str]:
-    """The names of functions of a C library that are called in statements or an expression."""
+    """Returns the names of functions of a C library that are called in statements or an expression."""
     found: list[str] = []
 
     def look(call: tvm.ir.Call) -> None:

@@ -62,7 +62,7 @@ def _type(x: tirx.Expr, scalar: str) -> str:
 
 
 def _like(x: tirx.Expr, value: float, scalar: str = "float64") -> tirx.Expr:
-    """A constant with as many lanes as `x`."""
+    """Returns a constant with as many lanes as `x`."""
     constant = tirx.const(value, scalar)
     return tirx.Broadcast(constant, _lanes(x)) if _lanes(x) > 1 else constant
 
@@ -96,7 +96,7 @@ class Kept:
 
 
 def _rounded(keep: Kept, x: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
-    """The whole number that is nearest to x, and the same as int64."""
+    """Returns the whole number that is nearest to x, and the same as int64."""
     total = keep(x + _like(x, _ROUNDING))
     whole = _bits(total) - _like(x, _ROUNDING_BITS, "int64")
     return keep(total - _like(x, _ROUNDING)), whole
@@ -127,7 +127,7 @@ def _magnitude(x: tirx.Expr) -> tirx.Expr:
 
 
 def _signed(magnitude: tirx.Expr, x: tirx.Expr) -> tirx.Expr:
-    """The magnitude with the sign of x."""
+    """Returns the magnitude with the sign of x."""
     return _number(_bits(magnitude) | (_bits(x) & _like(x, -(1 << 63), "int64")))
 
 
@@ -184,7 +184,7 @@ def _digit(x: tirx.Expr, position: int) -> tirx.Expr:
 
 
 def _turning(choose: Callable[[tirx.Expr, tirx.Expr, tirx.Expr], tirx.Expr]) -> _Function:
-    """A function of the quadrant, and of the sine and the cosine of the rest."""
+    """Returns a function of the quadrant, and of the sine and the cosine of the rest."""
 
     def function(keep: Kept, x: tirx.Expr) -> tirx.Expr:
         q, tail = _quadrant(keep, x)
@@ -284,7 +284,7 @@ def _pow(keep: Kept, x: tirx.Expr, y: tirx.Expr) -> tirx.Expr:
 
 
 def _of_single(function: _Function) -> _Function:
-    """A function of float64 for operands of float32."""
+    """Returns a function of float64 for operands of float32."""
 
     def of(keep: Kept, *operands: tirx.Expr) -> tirx.Expr:
         wide = [keep(operand.astype(_type(operand, "float64"))) for operand in operands]
@@ -304,7 +304,7 @@ def _of_product(function: _Function, before: float = 1.0, after: float = 1.0) ->
 
 
 def _with_zeros(function: _Function) -> _Function:
-    """The same, with the sign of a zero."""
+    """Returns the same, with the sign of a zero."""
     return lambda keep, x: _where(x == _like(x, 0.0), x, function(keep, x))
 
 

@@ -127,7 +127,7 @@ class Ranges:
         return False
 
     def _known(self, value: tirx.Expr) -> tirx.Expr:
-        """The same with names for elements of tables, and for quotients: where a check fails, either is 0."""
+        """Returns the same with names for elements of tables, and for quotients: where a check fails, either is 0."""
         if isinstance(value, StringImm):  # names a function of C
             return value
         value = rebuilt(value, self._known)
@@ -141,7 +141,7 @@ class Ranges:
         return value
 
     def _element(self, load: TensorLoad, minimum: int, greatest: int) -> tirx.Expr:
-        """The same name for each time that an element of a table is read."""
+        """Returns the same name for each time that an element of a table is read."""
         alike = self._elements.setdefault(tvm_ffi.structural_hash(load), [])
         for other, var in alike:
             if tvm_ffi.structural_equal(other, load):
@@ -151,7 +151,7 @@ class Ranges:
         return var
 
     def _named(self, name: str, value: tirx.Expr, minimum: int, greatest: int) -> tirx.Var:
-        """A name for a number within bounds, or for 0."""
+        """Returns a name for a number within bounds, or for 0."""
         var = tirx.Var(name, value.expr_ty())
         if max(abs(minimum), abs(greatest)) < _SURE:
             self._analyzer.update(var, sym.ConstIntBound(min(minimum, 0), max(greatest, 0)), override=True)

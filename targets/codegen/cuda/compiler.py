@@ -84,7 +84,7 @@ class Compiler(Protocol):
         """NVIDIA's portable assembly, which the driver compiles for devices that are newer."""
 
     def bundle(self, cubins: Sequence[tuple[int, bytes]], ptx: tuple[int, bytes]) -> bytes:
-        """A fat binary."""
+        """Returns a fat binary."""
 
 
 def compile_image(source: str, architectures: Sequence[int], compiler: Compiler | None = None) -> DeviceImage:
@@ -117,7 +117,7 @@ def compile_image(source: str, architectures: Sequence[int], compiler: Compiler 
 
 
 def find_compiler() -> Compiler:
-    """The compiler that this machine has.
+    """Returns the compiler that this machine has.
 
     Raises:
         CompileError: it has none.
@@ -210,7 +210,7 @@ def _nvcc(command: str) -> _Nvcc:
 
 
 def _beside(command: str, name: str) -> str:
-    """The program `name` of the toolkit that `command` belongs to."""
+    """Returns the program `name` of the toolkit that `command` belongs to."""
     for path in (Path(command), Path(command).resolve()):
         if path.with_name(name).is_file():
             return str(path.with_name(name))
@@ -287,7 +287,7 @@ def _nvrtc() -> _Nvrtc:
 
 
 def _library(package: str, name: str) -> Path:
-    """The library of an installed package whose name matches."""
+    """Returns the library of an installed package whose name matches."""
     found = _files(package, name)
     if not found:
         raise CompileError("there is no CUDA compiler on this machine", hint=_INSTALL)
@@ -310,7 +310,7 @@ def _include_folders() -> tuple[Path, ...]:
 
 
 def _files(package: str, name: str) -> list[Path]:
-    """The files of an installed package whose names match."""
+    """Returns the files of an installed package whose names match."""
     try:
         files = metadata.files(package) or []
     except metadata.PackageNotFoundError:

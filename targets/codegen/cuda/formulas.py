@@ -43,7 +43,7 @@ Number = int | Formula
 
 
 def number_of(size: Dimension, names: Mapping[tirx.Var, str]) -> Number:
-    """A size; `names` are what C calls the dynamic dimensions."""
+    """Returns a size; `names` are what C calls the dynamic dimensions."""
     return size if isinstance(size, int) else Formula(_text(expression(size), names))
 
 

@@ -167,7 +167,7 @@ class DeviceKernel:
 def with_version(
     general: DeviceKernel, version: DeviceKernel, sizes: Sequence[tirx.Var], values: Mapping[tirx.Var, int]
 ) -> DeviceKernel:
-    """A kernel that does as `version` where it is called with these values of some of its sizes."""
+    """Returns a kernel that does as `version` where it is called with these values of some of its sizes."""
     named = dict(zip(sizes, general.function.sizes, strict=True))
     chosen = tuple((named[size], value) for size, value in values.items())
     has_workspace = any(parameter.offset is not None for parameter in version.function.parameters)
@@ -177,7 +177,7 @@ def with_version(
 
 
 def joined(kernels: Sequence[DeviceKernel], target: CudaTarget) -> DeviceCode:
-    """The source of several functions, in their order, each behind the one that is called in its place."""
+    """Returns the source of several functions, in their order, each behind the one that is called in its place."""
     module, functions, messages = tvm.IRModule({}), [], dict[str, int]()
     for kernel in (each for one in kernels for each in (one.version, one) if each is not None):
         with_reports, reporting = _with_reports(kernel.module, messages)
@@ -316,7 +316,7 @@ def device_kernel(
 def _parameters(
     kernel: tirx.PrimFunc, workspace_buffers: int, names: Mapping[tirx.Var, str]
 ) -> tuple[tuple[Parameter, ...], Dimension]:
-    """A kernel's buffers, and what those of its workspace need together."""
+    """Returns a kernel's buffers, and what those of its workspace need together."""
     parameters, offset = [], 0
     count = len(kernel.params) - workspace_buffers
     for position, buffer in enumerate(kernel.params):
@@ -335,8 +335,8 @@ def _with_plain_quotients(func: tirx.PrimFunc, launch: Launch) -> tirx.PrimFunc:
 
 
 def _plainly_named(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A function of the device's whose parameters and own tensors are called as C allows it; models name tensors as
-    they like."""
+    """Returns a function of the device's whose parameters and own tensors are called as C allows it; models name
+    tensors as they like."""
     renamed = {param: tirx.Var(f"p{k}_ptr", param.ty) for k, param in enumerate(func.params) if not _is_plain(param)}
     own: list[tirx.Var] = []
     tvm_ffi.structural_walk(func.body, ((tirx.AllocBuffer, tirx.DeclBuffer), lambda part: own.append(part.buffer)))
@@ -354,7 +354,7 @@ def _is_plain(var: tirx.Var) -> bool:
 
 
 def _launches(host: tirx.PrimFunc, names: Mapping[tirx.Var, str]) -> list[Launch]:
-    """The launches that are left of a function when its device code is taken out of it."""
+    """Returns the launches that are left of a function when its device code is taken out of it."""
     position = {buffer: index for index, buffer in enumerate(host.params)}
     statements = list(host.body.seq) if isinstance(host.body, tirx.SeqStmt) else [host.body]
     launches, known = [], dict[tirx.Var, Dimension]()
@@ -429,7 +429,7 @@ _GENERATING = threading.Lock()  # the callback is one for the process
 
 
 def _source(modules: tvm.IRModule, target: CudaTarget) -> str:
-    """The device's functions as CUDA source."""
+    """Returns the device's functions as CUDA source."""
     if not modules.functions:
         return PRELUDE
     with _GENERATING:

@@ -69,7 +69,7 @@ def launches_source(
     readers: Mapping[str, str],
     messages: Sequence[str] = (),
 ) -> str:
-    """The C file.
+    """Returns the C file.
 
     Args:
         functions: what is launched.
@@ -126,7 +126,7 @@ def launches_source(
 
 
 def _array(kind: str, name: str, elements: Sequence[str]) -> list[str]:
-    """A table; nothing for none, for C has no empty arrays."""
+    """Returns a table; nothing for none, for C has no empty arrays."""
     return (
         ["\n".join([f"static {kind} {name}[] = {{", *(f"    {element}," for element in elements), "};"])]
         if elements

@@ -23,7 +23,9 @@ _PLAIN = {tirx.FloorDiv: tirx.Div, tirx.FloorMod: tirx.Mod}
 
 
 def use_truncating_division(func: tirx.PrimFunc, bounds: Mapping[tirx.Var, tuple[int, int]]) -> tirx.PrimFunc:
-    """A function of the device's; `bounds` are the least and the greatest values of its parameters that are numbers."""
+    """Returns a function of the device's; `bounds` are the least and the greatest values of its parameters that are
+    numbers.
+    """
     analyzer = Analyzer()
     for var, (minimum, maximum) in bounds.items():
         _bind(analyzer, var, minimum, maximum)

@@ -54,7 +54,9 @@ def with_levels(target: Target) -> Target:
 
 
 def _left_out(target: Target) -> tuple[str, ...]:
-    """The features that no level shall use: those that the user switched off, not what this machine's system hides."""
+    """Returns the features that no level shall use: those that the user switched off, not what this machine's system
+    hides.
+    """
     words = target.name.split()
     own = words[:1] in (["llvm"], ["native"]) and not any(word.startswith("-mattr") for word in words)
     return () if own else tuple(feature for feature in target.attributes if feature.startswith("-"))

@@ -34,7 +34,7 @@ __all__ = ["baseline_target", "of_processor", "parse_target"]
 
 
 def parse_target(text: str) -> Target:
-    """The target called `text`.
+    """Returns the target called `text`.
 
     It is `llvm` or `native` (this machine, all its features), a name of `nnefc targets`, LLVM's name of a processor, a
     string in TVM's manner such as `llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+dotprod`, or the name of a
@@ -142,7 +142,8 @@ _MEMBERS: dict[str, type] = {
 
 
 def _from_file(path: str) -> Target:
-    """A target from a JSON file: an object with `triple` and, as wanted, `name`, `cpu`, `attributes` and cache sizes.
+    """Returns a target from a JSON file: an object with `triple` and, as wanted, `name`, `cpu`, `attributes` and cache
+    sizes.
 
     {"name": "our board", "triple": "aarch64-linux-gnu", "cpu": "cortex-a76", "attributes": ["-dotprod"]}
     """
@@ -181,7 +182,7 @@ def _with_caches(target: Target, sizes: Mapping[str, int]) -> Target:
 
 
 def _cross(name: str, triple: str, cpu: str, attributes: tuple[str, ...] = ()) -> Target:
-    """The machine of `triple` with LLVM's processor `cpu`, "" for the oldest, with features switched on or off."""
+    """Returns the machine of `triple` with LLVM's processor `cpu`, "" for the oldest and features on or off."""
     architecture, system = architecture_of(triple), system_of(triple)
     if architecture.hosted != system.hosted:
         raise CompileError(

@@ -85,7 +85,7 @@ class CudaTarget:
         return self.host.zig_target
 
     def with_precision(self, precision: str) -> CudaTarget:
-        """The same machine, asked for one of PRECISIONS.
+        """Returns the same machine, asked for one of PRECISIONS.
 
         Raises:
             CompileError: the oldest of the architectures has no tensor cores for it.
@@ -105,7 +105,7 @@ class CudaTarget:
         return replace(self, name=name, precision=precision)
 
     def with_wide(self, contractions: Sequence[str]) -> CudaTarget:
-        """The same GPUs, with contractions that multiply float32 whatever the precision is."""
+        """Returns the same GPUs, with contractions that multiply float32 whatever the precision is."""
         return replace(self, keep_wide=tuple(contractions))
 
     def with_patches(self) -> CudaTarget:
@@ -146,7 +146,7 @@ class CudaTarget:
         return max(1, self.load_bytes * 8 // bits_of(dtype))
 
     def to_tvm(self) -> tvm.target.Target:
-        """The same machine, as TVM's code generator wants it."""
+        """Returns the same machine, as TVM's code generator wants it."""
         config = {
             "kind": "cuda",
             "arch": f"sm_{self.oldest}",
@@ -165,7 +165,8 @@ _OPTIONS = (
 
 
 def parse_cuda_target(text: str) -> CudaTarget:
-    """The target `cuda`, with options in TVM's manner: `cuda -arch=sm_80,sm_90 -host=x86-64-v3 -precision=tf32`.
+    """Returns the target `cuda`, with options in TVM's manner: `cuda -arch=sm_80,sm_90 -host=x86-64-v3
+    -precision=tf32`.
 
     Without `-arch` the code is for sm_80, sm_86 and sm_90, and by its PTX for all that is newer; without `-host` the
     launches are made by any machine of this one's kind. `-device=h200` names the GPU that the code is tuned for; the
@@ -226,7 +227,7 @@ def _architectures(names: str, text: str) -> tuple[int, ...]:
 
 
 def _checked_host(host: Target, text: str) -> Target:
-    """A machine that NVIDIA has drivers for, and the runtime knows how to load them on."""
+    """Returns a machine that NVIDIA has drivers for, and the runtime knows how to load them on."""
     if host.format is not FileFormat.ELF or not host.triple.startswith(("x86_64-", "aarch64-")):
         raise CompileError(
             f"the host {host.name!r} of target {text!r} has no NVIDIA GPU that nnefc can use",

@@ -108,7 +108,9 @@ def winograd_of(layouts: LayoutRewriter, filters: np.ndarray) -> Winograd | None
 
 
 def filters_of(layouts: LayoutRewriter, weights: relax.Expr) -> np.ndarray | None:
-    """The value of constant weights: in the narrower type that they are stored in, if the target widens it quickly."""
+    """Returns the value of constant weights: in the narrower type that they are stored in, if the target widens it
+    quickly.
+    """
     stored = weights_of(layouts.definition(weights))
     return stored if stored is None or layouts.target.widens(str(stored.dtype)) else stored.astype(np.float32)
 
@@ -122,7 +124,7 @@ def sliding_of(call: relax.Call, rank: int) -> Sliding:
 def convolution(
     layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, winograd: Winograd | None
 ) -> relax.Expr:
-    """The convolution of `data` with the constant `filters` `[O, I / groups, *k]`, float32 or narrower.
+    """Returns the convolution of `data` with the constant `filters` `[O, I / groups, *k]`, float32 or narrower.
 
     Args:
         winograd: by this algorithm, if given; the filters are float32 then.
@@ -197,7 +199,9 @@ def _in_order(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) ->
 def _with_scale_in_filter(
     layouts: LayoutRewriter, data: relax.Expr, packed: relax.Expr
 ) -> tuple[relax.Expr, relax.Expr]:
-    """The convolution of `x · s` by W as that of x by `s · W`, if each channel has one s and W is smaller than x."""
+    """Returns the convolution of `x · s` by W as that of x by `s · W`, if each channel has one s and W is smaller than
+    x.
+    """
     product, shape = layouts.definition(data), shape_of(data)
     if layouts.layout_of(data) is None or not is_call(product, "multiply") or not layouts.used_once(data):
         return data, packed
@@ -264,7 +268,7 @@ def _turned(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, slid
 def _by_winograd(
     layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, winograd: Winograd
 ) -> relax.Expr:
-    """A 3 × 3 convolution in three kernels; the padding is widened to full tiles."""
+    """Returns a 3 × 3 convolution in three kernels; the padding is widened to full tiles."""
     batch, _, *sizes = layouts.plain_shape(data)
     height, width = result_sizes(sizes, filters.shape[2:], sliding)
     tile, dtype = winograd.tile, winograd.dtype
@@ -303,7 +307,7 @@ def _winograd_in_float16(
     sizes: tuple[int, int],
     outputs: int,
 ) -> relax.Expr:
-    """The same, computed in float16, by transformed weights `[points, O blocks, I blocks, i, o]` of float32.
+    """Returns the same, computed in float16, by transformed weights `[points, O blocks, I blocks, i, o]` of float32.
 
     Args:
         sizes: of the result.

@@ -50,7 +50,7 @@ class Interleaving:
         return math.prod(self.strides)
 
     def emit(self, builder: relax.BlockBuilder, phases: relax.Expr) -> relax.Var:
-        """The variable of a kernel, which takes part in layouts."""
+        """Returns the variable of a kernel, which takes part in layouts."""
         return emit_te(
             builder,
             lambda data: interleave_plain(data, self.strides, self.before, self.outputs),
@@ -162,7 +162,7 @@ def phases_of(
     before: Sequence[int],
     size: int,
 ) -> Phases | None:
-    """The phases of a transposed convolution; None if so much is cut off that part of the input is not needed.
+    """Returns the phases of a transposed convolution; None if so much is cut off that part of the input is not needed.
 
     Args:
         filters: `[I, O, *k]`.

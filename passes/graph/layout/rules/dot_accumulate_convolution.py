@@ -37,7 +37,7 @@ class Padded:
 
 
 def summed_convolution(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
-    """The convolution of bytes with the constant `filters` `[O, I / groups, *k]`, int32 in blocked layout."""
+    """Returns the convolution of bytes with the constant `filters` `[O, I / groups, *k]`, int32 in blocked layout."""
     merged, groups = merged_groups(filters, sliding.groups, layouts.size)
     outputs, inputs = merged.shape[:2]
     width = result_sizes(layouts.plain_shape(padded.data)[2:], filters.shape[2:], sliding)[-1]

@@ -102,7 +102,7 @@ def _division(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _leader(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """The first operand in blocked layout, rather one of most channels, and without those of other tensors.
+    """Returns the first operand in blocked layout, rather one of most channels, and without those of other tensors.
 
     The others, and the result, take its layout.
     """

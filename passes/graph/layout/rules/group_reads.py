@@ -65,12 +65,12 @@ class Reads:
         return self.chains * self.chain * self.run
 
     def slots(self) -> np.ndarray:
-        """All that are read, `[groups, elements]`."""
+        """Returns all that are read, `[groups, elements]`."""
         length = self.chain * self.run
         return (self.first[..., None] * self.run + np.arange(length)).reshape(len(self.first), -1)
 
     def steps(self, kernel: Sequence[int], how: Multiplication) -> tuple[int, ...]:
-        """The axes of a sum, the last one varying fastest: see :func:`.channel_order.convolve_gathered`."""
+        """Returns the axes of a sum, the last one varying fastest: see :func:`.channel_order.convolve_gathered`."""
         return self.chains, self.chain, *kernel, self.run // how.terms
 
     def time(self, how: Multiplication) -> float:

@@ -139,7 +139,7 @@ def _converted(layouts: LayoutRewriter, data: relax.Expr, how: Multiplication) -
 def _window_sums(
     layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding, how: Multiplication, value: int
 ) -> relax.Expr:
-    """A convolution with a filter of ones: the sums of the elements under its window, in row-major layout."""
+    """Returns a convolution with a filter of ones: the sums of the elements under its window, in row-major layout."""
     channels = filters.shape[1]
     if layouts.layout_of(data) is None and channels < layouts.size:
         source = layouts.padded(_converted(layouts, data, how), sliding.before, sliding.after, value)
@@ -208,7 +208,8 @@ def _gathered(
 def _taps_as_channels(
     layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding
 ) -> tuple[Padded, np.ndarray, Sliding]:
-    """A convolution of one channel as that of as many as the filter is wide, each of which is the data moved aside.
+    """Returns a convolution of one channel as that of as many as the filter is wide, each of which is the data moved
+    aside.
 
     A packed operand then holds neighbouring elements of a row, and not one element alone.
     """

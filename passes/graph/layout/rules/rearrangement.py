@@ -57,7 +57,9 @@ def _concatenate(*args: Any) -> te.Tensor:
 
 
 def _spatial_reduction(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """A reduction over spatial dimensions only; without `keepdims`, what is left has the plain order of channels."""
+    """Returns a reduction over spatial dimensions only; without `keepdims`, what is left has the plain order of
+    channels.
+    """
     data = call.args[0]
     if layouts.layout_of(data) is None or call.attrs.axis is None:
         return None

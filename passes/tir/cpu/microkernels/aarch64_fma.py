@@ -63,7 +63,7 @@ def code_of(
     together: int = 2,
     core: InOrder | None = None,
 ) -> Code | None:
-    """The loop of these steps, the right elements of which begin at 0; None where registers or addresses do not
+    """Returns the loop of these steps, the right elements of which begin at 0; None where registers or addresses do not
     suffice.
 
     Args:
@@ -169,7 +169,7 @@ class _Registers:
         return idle[::-1] if vector.pointer >= self.in_low > 0 else idle
 
     def least_urgent(self, vector: Loaded, kept: set[Loaded]) -> int | None:
-        """The register for a vector whose content is needed last."""
+        """Returns the register for a vector whose content is needed last."""
         others = [n for n in self._fit(vector) if n in self.holds and self.holds[n] not in kept]
         return max(others, key=lambda n: self.uses[self.holds[n]][-1], default=None)
 

@@ -187,7 +187,7 @@ def covering(groups: Sequence[Sequence[int]], product: Product) -> Iterator[tupl
 
 
 def ahead(lines: Sequence[Line]) -> list[Line]:
-    """The same with loads some instructions earlier, as far as their registers are not in use."""
+    """Returns the same with loads some instructions earlier, as far as their registers are not in use."""
     made: list[Line] = []
     for line in lines:
         position = len(made)
@@ -213,7 +213,7 @@ def _in_order(lines: Sequence[Line], pointer: int) -> int:
 
 
 def _written(line: Line, moved: Sequence[int]) -> str | None:
-    """An instruction; None for an address that none has."""
+    """Returns an instruction; None for an address that none has."""
     if not line.loads:
         return line.text
     first, count = line.loads[0], len(line.loads)
@@ -234,7 +234,7 @@ def _written(line: Line, moved: Sequence[int]) -> str | None:
 
 
 def _of_sve(line: Line, lefts: int) -> str | None:
-    """The same of SVE: the predicate is that of all lanes."""
+    """Returns the same of SVE: the predicate is that of all lanes."""
     if not line.loads:
         return line.text
     ((vector, register),) = zip(line.loads, line.writes, strict=True)

@@ -60,7 +60,9 @@ Pair = tuple[Step, ...]
 def code_of(
     product: Product, steps: tuple[Step, ...], right_step: int | None, once: bool, core: InOrder | None = None
 ) -> Code | None:
-    """The loop of these steps; see :func:`.lane_code.code_of`. None where registers or addresses do not suffice."""
+    """Returns the loop of these steps; see :func:`.lane_code.code_of`. None where registers or addresses do not
+    suffice.
+    """
     sums = sorted({step.sum for step in steps})
     lefts, rights = (
         pointers_of(sorted(elements), product, side)
@@ -169,7 +171,7 @@ def _in_turn(
 
 
 def _loaded(elements: Sequence[int], vectors: Mapping[int, Loaded], together: int, lines: list[Line]) -> dict[int, int]:
-    """The registers of right elements, from 0 on, into which neighbours are loaded by one instruction."""
+    """Returns the registers of right elements, from 0 on, into which neighbours are loaded by one instruction."""
     begin = 0
     while begin < len(elements):
         first, count = vectors[elements[begin]], 1

@@ -170,7 +170,8 @@ def _pairs(rights: Sequence[Sequence[Loaded]], read: Mapping[int, Sequence[int]]
 def _placed(
     groups: Sequence[Sequence[int]], read: Mapping[int, Sequence[int]], registers: range
 ) -> dict[int, tuple[int, int]] | None:
-    """The register of each element, and the instruction before which it may be written; None where there are too few.
+    """Returns the register of each element, and the instruction before which it may be written; None where there are
+    too few.
 
     Args:
         groups: elements that are written together, in the order in which they are.

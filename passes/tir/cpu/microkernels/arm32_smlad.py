@@ -51,7 +51,9 @@ _Move = int | tuple[int, int] | None
 
 @functools.lru_cache(1024)
 def code_of(product: Product, steps: tuple[Step, ...], right_step: int | None, once: bool) -> Code | None:
-    """The loop of these steps; see :func:`.lane_code.code_of`. None where registers or addresses do not suffice."""
+    """Returns the loop of these steps; see :func:`.lane_code.code_of`. None where registers or addresses do not
+    suffice.
+    """
     sums = sorted({step.sum for step in steps})
     parts = list(parts_of(steps))
     words = max(len({step.left for pair in part for step in pair}) for part in parts)
@@ -84,7 +86,7 @@ def _groups(part: Sequence[Pair]) -> list[list[Pair]]:
 
 
 def _vectors(group: Sequence[Pair]) -> list[int]:
-    """The right elements where vectors begin that a group multiplies."""
+    """Returns the right elements where vectors begin that a group multiplies."""
     return sorted({step.right for pair in group for step in pair})
 
 
@@ -180,7 +182,7 @@ class _Writer:
 
 
 def _begins(lines: Sequence[Line]) -> list[int]:
-    """The first bytes that pointers load."""
+    """Returns the first bytes that pointers load."""
     first: dict[int, int] = {}
     for line in lines:
         if line.loads:

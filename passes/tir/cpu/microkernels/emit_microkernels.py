@@ -56,7 +56,7 @@ _STRAIGHT = tvm.ir.transform.Sequential(
 
 
 def emit_microkernels(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
-    """A flat kernel with assembler for loops that are annotated so, and the text of it."""
+    """Returns a flat kernel with assembler for loops that are annotated so, and the text of it."""
     texts: dict[str, None] = {}
     writer = _writer_for(target)
 
@@ -148,7 +148,7 @@ class _Added:
 
 
 def _assembled(nest: Sequence[tirx.For], writer: _Writer, texts: dict[str, None]) -> tirx.Stmt:
-    """The loops with the innermost ones as one of assembler, as many as fit into its form."""
+    """Returns the loops with the innermost ones as one of assembler, as many as fit into its form."""
     *around, innermost = nest
     together, maximum = map(int, innermost.annotations[ASSEMBLY_MICROKERNEL])
     annotations = {key: value for key, value in innermost.annotations.items() if key != ASSEMBLY_MICROKERNEL}
@@ -229,7 +229,7 @@ def _in_one_loop(
 def _written_out(
     loop: tuple[tirx.For, tirx.Expr, tirx.Expr], terms: list[tuple[int, int, int]], maximum: int
 ) -> list[tuple[int, int, int]] | None:
-    """The terms of all iterations of a loop, if they are few."""
+    """Returns the terms of all iterations of a loop, if they are few."""
     stmt, left, right = loop
     if not all(isinstance(value, tirx.IntImm) for value in (stmt.extent, left, right)):
         return None
@@ -239,7 +239,7 @@ def _written_out(
 def _repeated(
     count: int, loop: tirx.For, left: tirx.Expr, right: tirx.Expr, terms: list[tuple[int, int, int]], maximum: int
 ) -> list[tuple[int, int, int]] | None:
-    """The terms of so many iterations of a loop, if they are few, and the loop has a multiple of these."""
+    """Returns the terms of so many iterations of a loop, if they are few, and the loop has a multiple of these."""
     known = all(isinstance(value, tirx.IntImm) for value in (loop.extent, left, right))
     return _copies(count, int(left), int(right), terms, maximum) if known and int(loop.extent) % count == 0 else None
 
@@ -310,7 +310,7 @@ def _of_store(store: tirx.BufferStore, bound: dict[tirx.Var, tirx.Expr], writer:
 
 
 def _product(value: tirx.Expr) -> tuple[str, tirx.Expr, tuple[tirx.Expr, tirx.Expr]] | None:
-    """The instruction that computes a value, the sum that it adds to, and what it multiplies."""
+    """Returns the instruction that computes a value, the sum that it adds to, and what it multiplies."""
     if isinstance(value, Call):
         name = str(getattr(value.op, "name", ""))
         if name == "nnefc.half_multiply_add":
@@ -333,7 +333,7 @@ def _unwidened(value: tirx.Expr) -> tuple[tirx.Expr, str]:
 
 
 def _vector(value: tirx.Expr, lanes: int, element: int) -> tuple[tirx.Var, tirx.Expr] | None:
-    """The tensor of a vector of so many elements of so many bytes, and the position of its first element."""
+    """Returns the tensor of a vector of so many elements of so many bytes, and the position of its first element."""
     if not isinstance(value, TensorLoad) or len(value.indices) != 1 or not isinstance(value.indices[0], tirx.Ramp):
         return None
     ramp = value.indices[0]
@@ -342,7 +342,7 @@ def _vector(value: tirx.Expr, lanes: int, element: int) -> tuple[tirx.Var, tirx.
 
 
 def _element(value: tirx.Expr, bound: dict[tirx.Var, tirx.Expr]) -> tuple[tirx.Var, tirx.Expr] | None:
-    """The tensor of what all lanes of a vector are, and its position."""
+    """Returns the tensor of what all lanes of a vector are, and its position."""
     if not isinstance(value, tirx.Broadcast):
         return None
     element = value.value

@@ -72,7 +72,7 @@ class Upcoming:
         self._next = 0
 
     def after(self, held: dict[Loaded, int], product: int) -> list[Loaded]:
-        """The next ones, from a product on."""
+        """Returns the next ones, from a product on."""
         self._next = max(self._next, 2 * product)
         while self._next < len(self._all) and self._all[self._next] in held:
             self._next += 1

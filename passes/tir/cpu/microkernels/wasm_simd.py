@@ -91,7 +91,7 @@ _VECTOR_LAST, _VECTOR_FIRST = (
 def engine_product_of(
     kind: str, widening: str, element_first: bool, fused: bool, in_order: bool = False
 ) -> EngineProduct | None:
-    """The instructions for a kind of product.
+    """Returns the instructions for a kind of product.
 
     Args:
         kind: the type of floats, or one of OPERATORS.
@@ -111,7 +111,7 @@ def engine_product_of(
 
 @functools.lru_cache(1024)
 def code_of(product: EngineProduct, steps: tuple[Step, ...], once: bool) -> Code:
-    """The loop of these steps; `once`: whether there is one iteration."""
+    """Returns the loop of these steps; `once`: whether there is one iteration."""
     sums = sorted({step.sum for step in steps})
     left, right = min(step.left for step in steps), min(step.right for step in steps)
     groups = list(_terms(steps))
